@@ -1,0 +1,42 @@
+# Two commands: `make demo` and `make test`. Each makes its own environment in .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test slow lint format proto bench env clean
+
+# The stamp says which files the environment was made from; the install is redone when one of them changes.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	touch $@
+
+env: $(VENV)/.installed
+
+demo: env
+	$(BIN)/python -m demo
+
+test: env
+	$(BIN)/python -Im pytest -m 'not slow'
+
+slow: env
+	$(BIN)/python -Im pytest -m slow
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: env
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: env
+	$(BIN)/python proto/generate.py
+
+bench: env
+	$(BIN)/python bench/dpem.py
+
+clean:
+	rm -rf $(VENV)
