@@ -1,0 +1,97 @@
+"""What every fit has in common: a plan made from public facts, and a run inside a paid session.
+
+`plan` is a pure function of request and public table. The ledger is debited for `Plan.events`, a preview shows them, and the session's
+meter holds the run to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from bursar_ledger import Adjacency, Event
+from bursar_proto.v1 import fit_pb2, types_pb2
+
+from bursar_server.vault import Session
+
+JSON = str | int | float | bool | None | list["JSON"] | dict[str, "JSON"]
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """A column whose public bounds are finite and lower < upper."""
+
+    name: str
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class PublicTable:
+    """What is public about a dataset, and all that a plan may depend on.
+
+    Attributes:
+        name: of the dataset.
+        numeric: its numeric columns, in the manifest's order.
+        adjacency: of the dataset.
+        unit_cap: most rows of one privacy unit.
+        rows: under REPLACE_ONE the number of slots; under ADD_REMOVE_ONE what the owner declared, or None.
+    """
+
+    name: str
+    numeric: tuple[NumericColumn, ...]
+    adjacency: Adjacency
+    unit_cap: int
+    rows: int | None
+
+
+class InvalidRequestError(Exception):
+    """A request that no debit was made for.
+
+    Attributes:
+        violations: pairs of (field of the request, what was wrong and what was expected).
+    """
+
+    def __init__(self, *violations: tuple[str, str]) -> None:
+        super().__init__("; ".join(f"{field}: {text}" for field, text in violations))
+        self.violations = violations
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will release, decided before any row is read. Fits extend it with their own parameters.
+
+    Attributes:
+        columns: names of the columns that the session's rows must have, in order.
+        events: every release, priced by the ledger.
+        iterations: number of steps that progress will report.
+        noise: the releases as people read them.
+        expected_mean_error: see `PreviewResponse.expected_mean_error`.
+        parameters: for the ledger's entry; public values only.
+    """
+
+    columns: tuple[str, ...]
+    events: tuple[Event, ...]
+    iterations: int
+    noise: tuple[types_pb2.ReleaseNoise, ...]
+    expected_mean_error: tuple[float, ...]
+    parameters: Mapping[str, JSON]
+
+
+RequestT = TypeVar("RequestT", contravariant=True)
+PlanT = TypeVar("PlanT", bound=Plan)
+ModelT = TypeVar("ModelT", covariant=True)
+
+Released = Callable[[int], fit_pb2.GaussianMixtureModel | None]
+"""Earlier releases of the same dataset by entry; None if there is none."""
+
+
+class Fit(Protocol[RequestT, PlanT, ModelT]):
+    """A fitting method: `dpem` is one, as a module."""
+
+    def plan(self, request: RequestT, table: PublicTable, released: Released) -> PlanT:
+        """Raises InvalidRequestError naming every field that is wrong."""
+
+    def run(self, plan: PlanT, session: Session) -> ModelT:
+        """A total function of rows and noise: after `progress(iterations, iterations)` it returns a valid model, always."""

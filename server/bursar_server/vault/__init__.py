@@ -1,0 +1,43 @@
+"""The one door out: statistics over rows, exact integer sums, OpenDP noise, and the meter between them.
+
+Nothing else in the server reads rows, and nothing else draws noise. A fit is a plain function of a `Session`.
+"""
+
+from bursar_server.vault._noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource, OpenDPNoise
+from bursar_server.vault._rows import CHUNK, MAX_ROWS, ArrayRows, Rows
+from bursar_server.vault._sensitivity import (
+    Bounds,
+    Sensitivity,
+    event_of,
+    gaussian_for,
+    laplace_for,
+    sensitivity,
+)
+from bursar_server.vault._session import Meter, OverspendError, Release, Session
+from bursar_server.vault._statistic import Factor, Kernel, Statistic, exact_sum
+
+__all__ = [
+    "CHUNK",
+    "MAX_ROWS",
+    "ArrayRows",
+    "Bounds",
+    "Factor",
+    "GaussianNoise",
+    "Kernel",
+    "LaplaceNoise",
+    "Meter",
+    "Noise",
+    "NoiseSource",
+    "OpenDPNoise",
+    "OverspendError",
+    "Release",
+    "Rows",
+    "Sensitivity",
+    "Session",
+    "Statistic",
+    "event_of",
+    "exact_sum",
+    "gaussian_for",
+    "laplace_for",
+    "sensitivity",
+]

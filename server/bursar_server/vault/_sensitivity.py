@@ -1,0 +1,103 @@
+"""From what one row can contribute to what one privacy unit can change, and to the noise that pays for it.
+
+The only place in the server that computes a sensitivity; proof in `_sensitivity.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent
+
+from bursar_server.vault._noise import MAX_SCALE, GaussianNoise, LaplaceNoise, Noise
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one row can contribute to a statistic, in lattice units, proven beside the statistic.
+
+    Attributes:
+        l1: largest L1 norm of one row's contribution.
+        l2_squared: largest squared L2 norm of one row's contribution.
+        l1_distance: largest L1 distance between two rows' contributions.
+        l2_squared_distance: largest squared L2 distance between two rows' contributions.
+    """
+
+    l1: int
+    l2_squared: int
+    l1_distance: int
+    l2_squared_distance: int
+
+    def __post_init__(self) -> None:
+        if not min(self.l1, self.l2_squared, self.l1_distance, self.l2_squared_distance) > 0:
+            raise ValueError(f"bounds of a statistic must be positive, got {self!r}")
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What one privacy unit can change in a sum, in lattice units."""
+
+    l1: int
+    l2_squared: int
+
+
+def sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
+    """Largest change of the exact sum between neighbouring tables.
+
+    A unit owns at most `unit_cap` slots. Under ADD_REMOVE_ONE each goes between content and null; under REPLACE_ONE each goes
+    from any content, null included, to any other, so the larger of norm and distance counts.
+
+    Raises ValueError if `unit_cap` is not positive.
+    """
+    if not unit_cap >= 1:
+        raise ValueError(f"unit_cap must be at least 1, got {unit_cap}")
+    if adjacency is Adjacency.ADD_REMOVE_ONE:
+        l1, l2_squared = bounds.l1, bounds.l2_squared
+    else:
+        l1 = max(bounds.l1, bounds.l1_distance)
+        l2_squared = max(bounds.l2_squared, bounds.l2_squared_distance)
+    return Sensitivity(unit_cap * l1, unit_cap**2 * l2_squared)
+
+
+def event_of(sensitivity: Sensitivity, noise: Noise) -> Event:
+    """What releasing a sum of this sensitivity with this noise is, for meter and ledger."""
+    scale = Fraction(noise.scale)  # exact: OpenDP is given the same float
+    if isinstance(noise, GaussianNoise):
+        return GaussianEvent(sensitivity.l2_squared, scale)
+    return LaplaceEvent(sensitivity.l1, scale)
+
+
+def gaussian_for(sensitivity: Sensitivity, rho: Fraction) -> GaussianNoise:
+    """The least Gaussian noise with which a release costs at most `rho`, rounded up.
+
+    Raises ValueError if rho is not positive, or so small that the noise would leave the range of the integers.
+    """
+    if not rho > 0:
+        raise ValueError(f"rho must be positive, got {float(rho)}")
+    variance = Fraction(sensitivity.l2_squared) / (2 * rho)
+    scale = _checked_scale(math.sqrt(float(variance)))
+    while Fraction(scale) ** 2 < variance:
+        scale = math.nextafter(scale, math.inf)
+    return GaussianNoise(scale)
+
+
+def laplace_for(sensitivity: Sensitivity, epsilon: Fraction) -> LaplaceNoise:
+    """The least Laplace noise with which a release is `epsilon`-differentially private, rounded up.
+
+    Raises ValueError if epsilon is not positive, or so small that the noise would leave the range of the integers.
+    """
+    if not epsilon > 0:
+        raise ValueError(f"epsilon must be positive, got {float(epsilon)}")
+    exact = Fraction(sensitivity.l1) / epsilon
+    scale = _checked_scale(float(exact))
+    while Fraction(scale) < exact:
+        scale = math.nextafter(scale, math.inf)
+    return LaplaceNoise(scale)
+
+
+def _checked_scale(scale: float) -> float:
+    if not 0 < scale <= MAX_SCALE:
+        raise ValueError("the spend is too small: its noise would leave the range of the integers; spend more or ask for fewer steps")
+    return scale
