@@ -35,10 +35,9 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of a row's contribution: `width` integers below 2^bits in absolute value."""
+    """One factor of a row's contribution: integers of at most `bits` bits."""
 
     name: str
-    width: int
     bits: int
 
 
@@ -49,23 +48,20 @@ class Statistic:
     Attributes:
         name: for ledgers, previews and tests.
         kernel: block of rows -> integers.
-        factors: whose outer product a row contributes.
+        factors: whose products a row contributes.
+        shape: of the sum.
         bounds: what one row can contribute, in lattice units; proven in the file beside the statistic.
     """
 
     name: str
     kernel: Kernel
     factors: tuple[Factor, ...]
+    shape: tuple[int, ...]
     bounds: Bounds
 
     def __post_init__(self) -> None:
         if not sum(factor.bits for factor in self.factors) <= MAX_BITS:
             raise ValueError(f"the factors of a statistic may have {MAX_BITS} bits together, got {self.factors}")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the sum."""
-        return tuple(factor.width for factor in self.factors)
 
     @property
     def size(self) -> int:

@@ -1,0 +1,148 @@
+"""The one statistic of FitDPEM: responsibilities times (a, b u, c svec(u u^T)) about released centres, and what one row can contribute.
+
+Park et al. 2016, section 4 and equations 8-12, as one joint vector of sums; proof in `_statistics.md`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar_server.fits.dpem import _kernel
+from bursar_server.vault import Bounds, Factor, Statistic
+
+FloatArray = NDArray[np.float64]
+
+
+class Moments(enum.IntEnum):
+    """Which second moments are released beside counts and sums; numbered as the kernel has them."""
+
+    NONE = _kernel.MOMENTS_NONE
+    SPHERICAL = _kernel.MOMENTS_SPHERICAL
+    """|u|^2 of each component."""
+    DIAG = _kernel.MOMENTS_DIAG
+    """u_i^2 of each component."""
+    FULL = _kernel.MOMENTS_FULL
+    """svec(u u^T) of each component: the diagonal, and sqrt(2) times what is below it."""
+    TIED = _kernel.MOMENTS_TIED
+    """svec(u u^T) summed over the components."""
+
+    def size(self, d: int) -> int:
+        """How many second moments a component (TIED: the mixture) has in d dimensions."""
+        return (0, 1, d, d * (d + 1) // 2, d * (d + 1) // 2)[self]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Relative precisions of counts (a), sums (b) and second moments (c): the same noise is added to a N, b S and c M."""
+
+    a: float
+    b: float
+    c: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.a <= 1 and 0 < self.b <= 1 and 0 <= self.c <= 1):
+            raise ValueError(f"weights must satisfy 0 < a, b <= 1 and 0 <= c <= 1, got {self}")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Public map from the data's units into the unit ball: z = (x - centre) / scale, clipped to norm 1. Shapes (d,)."""
+
+    centre: FloatArray
+    scale: FloatArray
+
+
+@dataclass(frozen=True)
+class EStep:
+    """What the E-step reads: released or public parameters in the unit ball.
+
+    Attributes:
+        hard: all of a row to the best component, instead of in proportion.
+        log_scale: (K,) log weight plus log determinant of the factor.
+        means: (K, d).
+        factors: (K, d, d) lower triangular, factors[k]^T factors[k] the precision.
+        diagonal: the factors are diagonal; saves time only.
+        centres: (K, d) origins of the moments.
+        radii: (K,) radii of the balls to which positions about the centres are clipped; the unit of the moments.
+    """
+
+    hard: bool
+    log_scale: FloatArray
+    means: FloatArray
+    factors: FloatArray
+    diagonal: bool
+    centres: FloatArray
+    radii: FloatArray
+
+
+@dataclass(frozen=True)
+class _MomentKernel:
+    frame: Frame
+    step: EStep
+    moments: Moments
+    weights: FloatArray
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        s = self.step
+        _kernel.moment_sums(
+            block, present, out, self.frame.centre, self.frame.scale, s.hard, s.log_scale, s.means, s.factors, s.diagonal,
+            s.centres, s.radii, int(self.moments), self.weights,
+        )  # fmt: skip
+
+
+def moment_statistic(frame: Frame, step: EStep, moments: Moments, weights: Weights) -> Statistic:
+    """The joint moments of one EM step: K counts, K x d sums, then second moments, flat; in units in which a row weighs (a, b, c)."""
+    K, d = step.means.shape
+    kernel = _MomentKernel(frame, step, moments, np.array([weights.a, weights.b, weights.c]))
+    groups = 1 if moments is Moments.TIED else K
+    return Statistic(
+        name=f"moments of {K} components",
+        kernel=kernel,
+        factors=(Factor("responsibilities", _kernel.BITS), Factor("features", _kernel.BITS)),
+        shape=(K + K * d + groups * moments.size(d),),
+        bounds=moment_bounds(d, moments, weights),
+    )
+
+
+def moment_bounds(d: int, moments: Moments, weights: Weights) -> Bounds:
+    """What one row can contribute to `moment_statistic`, in lattice units; a function of public numbers only."""
+    a, b, c = (Fraction(w) for w in (weights.a, weights.b, weights.c if moments is not Moments.NONE else 0.0))
+    unit = 2**_kernel.BITS
+    rounding = 1 + Fraction(1, 2**40)  # a float product may exceed the real one by 2^-53 of itself before it is truncated
+    norm_squared = a * a + b * b + c * c
+    distance_squared = 2 * norm_squared - 2 * min(Fraction(0), _least_inner_product(a * a, b * b, c * c, d, moments))
+    truncation = 2 * _ceil_sqrt(Fraction(1 + d + moments.size(d)))
+    distance = unit * (_ceil_sqrt(distance_squared * rounding * unit**2) + truncation)
+    l1 = math.ceil(rounding * unit**2 * (a + b * _ceil_sqrt(Fraction(d) * 2**40) / 2**20 + c * _l1_moments(d, moments)))
+    return Bounds(
+        l1=l1,
+        l2_squared=math.ceil(unit**4 * norm_squared * rounding),
+        l1_distance=2 * l1,
+        l2_squared_distance=distance * distance,
+    )
+
+
+def _least_inner_product(a2: Fraction, b2: Fraction, c2: Fraction, d: int, moments: Moments) -> Fraction:
+    """Lower bound of <f(u), f(u')> over the unit ball: min over t in [-1, 1] of a2 + b2 t + c2 t^2 (diag: c2 t^2 / d)."""
+    c2 = c2 / d if moments is Moments.DIAG else c2
+    if b2 <= 2 * c2:
+        return a2 - b2 * b2 / (4 * c2)
+    return a2 - b2 + c2
+
+
+def _l1_moments(d: int, moments: Moments) -> Fraction:
+    """Largest L1 norm of a component's second moments over the unit ball."""
+    if moments in (Moments.FULL, Moments.TIED):  # (1 - 1/sqrt 2) |u|_2^2 + |u|_1^2 / sqrt 2, with |u|_1^2 <= d
+        return 1 + Fraction(d - 1) * Fraction(7072, 10000)
+    return Fraction(0 if moments is Moments.NONE else 1)
+
+
+def _ceil_sqrt(x: Fraction) -> int:
+    root = math.isqrt(math.ceil(x))
+    return root if root * root >= x else root + 1
