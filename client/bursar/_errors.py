@@ -1,0 +1,128 @@
+"""Every error that this package raises on purpose, sorted by what the caller can do about it.
+
+Error                              base of all; `request_id` names the fit it belongs to
+ +- RefusedError                   the server said no and debited nothing; change something and ask again
+ |   +- InvalidRequestError        a field is wrong; `violations` says which and why
+ |   +- NotFoundError              there is no such dataset, token or release
+ |   +- BudgetExhaustedError       the price is above what is left; `requested` and `remaining` say by how much
+ |   +- RequestIdReusedError       this request_id has been used for another request; leave it out for a new fit
+ |   +- AuthenticationError        the token is missing, wrong or revoked
+ |   +- PermissionDeniedError      the token's role may not do this
+ |   +- NotImplementedByServerError this server is older than the method
+ |   +- OverloadedError            the server's queue is full; wait and ask again
+ +- TransportError                 perhaps it was carried out; ask again with the same request_id
+ |   +- UnavailableError           no connection, or it broke
+ |   +- DeadlineError              no answer within the time that was allowed
+ +- ServerError                    it failed, perhaps after a debit; the same request_id costs no second one
+ +- MissingDependencyError         an optional library is missing; the message has the command that installs it
+
+Neither gRPC's exceptions nor its status codes leave this package; the original is the `__cause__`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bursar._privacy import Price, Remaining
+
+
+class Error(Exception):
+    """Base of every error of this package.
+
+    Attributes:
+        request_id: the fit's idempotency key; `fit_dpem(..., request_id=error.request_id)` with the same arguments
+            resumes it without a second debit. None for calls that debit nothing.
+    """
+
+    def __init__(self, message: str, *, request_id: str | None = None) -> None:
+        super().__init__(message)
+        self.request_id = request_id
+
+
+class RefusedError(Error):
+    """The server said no before any debit."""
+
+
+class InvalidRequestError(RefusedError):
+    """A field of the request is wrong; also raised before sending.
+
+    Attributes:
+        violations: pairs of a field's name and what is wrong with it.
+    """
+
+    def __init__(
+        self, message: str, *, request_id: str | None = None, violations: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        super().__init__(message, request_id=request_id)
+        self.violations = violations
+
+    @classmethod
+    def of(cls, field: str, description: str) -> InvalidRequestError:
+        """The error for one wrong field."""
+        return cls(f"{field}: {description}", violations=((field, description),))
+
+
+class NotFoundError(RefusedError):
+    """There is no such dataset, token or release, or this token may not know of it."""
+
+
+class BudgetExhaustedError(RefusedError):
+    """The price is above what is left. The refusal changed nothing.
+
+    Attributes:
+        requested: what the fit would have debited; None if the server did not say.
+        remaining: what is left; None if the server did not say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        request_id: str | None = None,
+        requested: Price | None = None,
+        remaining: Remaining | None = None,
+    ) -> None:
+        super().__init__(message, request_id=request_id)
+        self.requested = requested
+        self.remaining = remaining
+
+
+class RequestIdReusedError(RefusedError):
+    """This request_id has been used for another request."""
+
+
+class AuthenticationError(RefusedError):
+    """The token is missing, malformed, unknown or revoked."""
+
+
+class PermissionDeniedError(RefusedError):
+    """The role of this token may not do this."""
+
+
+class NotImplementedByServerError(RefusedError):
+    """The server does not have this method."""
+
+
+class OverloadedError(RefusedError):
+    """The server has too much to do; nothing was debited, and the same request may be sent again later."""
+
+
+class TransportError(Error):
+    """It is not known whether the request was carried out."""
+
+
+class UnavailableError(TransportError):
+    """There was no connection, or it broke before the answer was complete."""
+
+
+class DeadlineError(TransportError):
+    """The answer did not come within the time that was allowed."""
+
+
+class ServerError(Error):
+    """The server failed, with the one constant text it has for that, or sent what is no valid answer."""
+
+
+class MissingDependencyError(Error, ImportError):
+    """An optional library is not installed."""

@@ -1,0 +1,238 @@
+"""Amounts of privacy as the caller sees them: what to spend, what was debited, what is left.
+
+Amounts are integers wherever they are enforced, by the server; the floats beside them are for people.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import numbers
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bursar._errors import InvalidRequestError
+
+
+class Adjacency(enum.Enum):
+    """What one privacy unit may do to a table; fixed when a dataset is registered."""
+
+    REPLACE_ONE = "replace_one"
+    """One slot's content is replaced by any other content; the number of slots is public."""
+    ADD_REMOVE_ONE = "add_remove_one"
+    """One slot's content is present or absent; the number of rows is private."""
+
+
+@dataclass(frozen=True)
+class PrivacyUnit:
+    """Whose presence is protected: a row, or all rows that share a value of a column.
+
+    Attributes:
+        unit_column: name of that column; None if a row is a unit.
+        max_rows_per_unit: at most so many rows of one unit are kept.
+    """
+
+    unit_column: str | None
+    max_rows_per_unit: int
+
+
+@dataclass(frozen=True, repr=False)
+class Rho:
+    """A spend in zero-concentrated differential privacy (Bun and Steinke 2016); the fit adds Gaussian noise.
+
+    Attributes:
+        value: rho, positive and finite.
+
+    Raises:
+        InvalidRequestError: not a positive finite number.
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", positive("spend.rho", self.value))
+
+    def __repr__(self) -> str:
+        return f"bursar.rho({self.value!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class EpsilonDelta:
+    """An (epsilon, delta) pair; as a spend, the largest rho that implies it (Canonne, Kamath, Steinke 2020, Prop. 12).
+
+    Attributes:
+        epsilon: positive and finite.
+        delta: between 0 and 1, both excluded.
+
+    Raises:
+        InvalidRequestError: a number outside its range.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", positive("spend.epsilon_delta.epsilon", self.epsilon))
+        object.__setattr__(self, "delta", positive("spend.epsilon_delta.delta", self.delta))
+        if not self.delta < 1:
+            raise InvalidRequestError.of("spend.epsilon_delta.delta", f"must be below 1, got {self.delta!r}")
+
+    def __repr__(self) -> str:
+        return f"bursar.epsilon_delta({self.epsilon!r}, {self.delta!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Pure:
+    """A spend in pure differential privacy; the fit adds Laplace noise.
+
+    Attributes:
+        epsilon: positive and finite.
+
+    Raises:
+        InvalidRequestError: not a positive finite number.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", positive("spend.epsilon", self.epsilon))
+
+    def __repr__(self) -> str:
+        return f"bursar.pure({self.epsilon!r})"
+
+
+Spend: TypeAlias = Rho | EpsilonDelta | Pure
+"""The price a caller is willing to pay for one fit; the fit divides it among its releases."""
+
+
+def rho(value: float) -> Rho:
+    """Spend `value` of zero-concentrated differential privacy; Gaussian noise.
+
+    Raises:
+        InvalidRequestError: not a positive finite number.
+    """
+    return Rho(value)
+
+
+def epsilon_delta(epsilon: float, delta: float) -> EpsilonDelta:
+    """Spend the largest rho that implies (epsilon, delta); Gaussian noise.
+
+    Raises:
+        InvalidRequestError: epsilon not positive and finite, or delta not between 0 and 1.
+    """
+    return EpsilonDelta(epsilon, delta)
+
+
+def pure(epsilon: float) -> Pure:
+    """Spend `epsilon` of pure differential privacy; Laplace noise.
+
+    Raises:
+        InvalidRequestError: not a positive finite number.
+    """
+    return Pure(epsilon)
+
+
+@dataclass(frozen=True)
+class Price:
+    """A cost as the ledger counts it.
+
+    Attributes:
+        cost_units: Renyi divergence at the dataset's order, in units of 2^-40, rounded up.
+        delta_units: failure probability in units of 2^-60, rounded up.
+        rho: the same cost for people.
+    """
+
+    cost_units: int
+    delta_units: int
+    rho: float
+
+
+@dataclass(frozen=True, repr=False)
+class Remaining:
+    """What is left of a dataset's budget.
+
+    Attributes:
+        cost_units: of `Price.cost_units`; this and `delta_units` are what the server compares.
+        delta_units: of `Price.delta_units`.
+        cap_cost_units: what there was at first.
+        cap_delta_units: likewise.
+        rho: the largest rho that one request may still ask for, rounded down.
+        pure_epsilon: the largest pure epsilon that one request may still ask for, rounded down.
+        order: Renyi order at which the dataset's entries are priced.
+    """
+
+    cost_units: int
+    delta_units: int
+    cap_cost_units: int
+    cap_delta_units: int
+    rho: float
+    pure_epsilon: float
+    order: float
+
+    @property
+    def share(self) -> float:
+        """Part of the budget that is left, from 0 to 1; 0 for a budget of nothing."""
+        return self.cost_units / self.cap_cost_units if self.cap_cost_units > 0 else 0.0
+
+    def __repr__(self) -> str:
+        return f"Remaining(rho={self.rho:.6g}, pure_epsilon={self.pure_epsilon:.6g}, share={self.share:.1%})"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a fit was debited, sent as soon as the debit is durable.
+
+    Keep it: with the ledger's head an auditor can see whether the ledger was rolled back.
+
+    Attributes:
+        dataset: its name.
+        request_id: the fit's idempotency key.
+        entry: position of the debit in the ledger.
+        price: what was debited.
+        remaining: what was left just after the debit.
+        ledger_head: hash of the ledger's newest entry just after the debit (SHA-256), as hexadecimal digits.
+        adjacency: the dataset's.
+        replayed: the stored release was sent again under the same debit; no part of equality.
+    """
+
+    dataset: str
+    request_id: str
+    entry: int
+    price: Price
+    remaining: Remaining
+    ledger_head: str
+    adjacency: Adjacency
+    replayed: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True)
+class ReleaseNoise:
+    """The noise of one kind of release of a fit: standard deviations, known without data.
+
+    Attributes:
+        name: what is released.
+        size: how many numbers.
+        count_std: on the number of records in a component.
+        sum_std: on a sum of positions, in records times the clip radius of the step.
+        moment_std: on second moments, in records times the squared radius.
+        times: how many such releases.
+    """
+
+    name: str
+    size: int
+    count_std: float
+    sum_std: float
+    moment_std: float
+    times: int
+
+
+def positive(name: str, value: object) -> float:
+    """`value` as a float, if it is a positive finite number.
+
+    Raises:
+        InvalidRequestError: it is not; NaN and non-numbers included.
+    """
+    number = float(value) if isinstance(value, numbers.Real) else math.nan
+    if not 0 < number < math.inf:
+        raise InvalidRequestError.of(name, f"must be a positive finite number, got {value!r}")
+    return number

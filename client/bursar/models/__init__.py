@@ -1,0 +1,30 @@
+"""What released numbers mean: densities, assignments, samples. Pure numpy and scipy on public values.
+
+The server imports this package for its post-processing, so that a model means the same on both sides. Nothing here
+knows rows of a protected table, the wire or the ledger.
+
+Stability: the fields of the result types have the names and shapes of scikit-learn's fitted estimators and keep them.
+"""
+
+from bursar.models._density import (
+    COVARIANCE_TYPES,
+    CovarianceType,
+    cholesky_factors,
+    log_gaussian_density,
+    log_mixture_density,
+    n_parameters,
+)
+from bursar.models._gaussian_mixture import GaussianMixture
+from bursar.models._kmeans import KMeans, squared_distances
+
+__all__ = [
+    "COVARIANCE_TYPES",
+    "CovarianceType",
+    "GaussianMixture",
+    "KMeans",
+    "cholesky_factors",
+    "log_gaussian_density",
+    "log_mixture_density",
+    "n_parameters",
+    "squared_distances",
+]

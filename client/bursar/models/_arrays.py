@@ -1,0 +1,102 @@
+"""Turning what a caller has into the arrays that a model needs, and arrays into read-only fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+WEIGHT_TOLERANCE = 1e-8
+"""How far a sum of weights may be from 1: far above float64 rounding of thousands of terms, far below any meaning."""
+
+
+def frozen(name: str, value: object, shape: tuple[int, ...] | None = None) -> FloatArray:
+    """A read-only float64 copy of `value`, array-like of shape `shape` (any shape if None), all finite.
+
+    Raises:
+        ValueError: another shape, or an entry that is not finite.
+    """
+    array = np.array(value, dtype=np.float64)
+    if shape is not None and array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: every entry must be finite")
+    array.flags.writeable = False
+    return array
+
+
+def check_centres(name: str, centres: FloatArray) -> tuple[int, int]:
+    """The shape (k, d) of an array of centres, both at least 1.
+
+    Raises:
+        ValueError: not two-dimensional, or empty.
+    """
+    if centres.ndim != 2 or 0 in centres.shape:
+        raise ValueError(f"{name}: expected shape (k, d) with k >= 1 and d >= 1, got {centres.shape}")
+    return centres.shape[0], centres.shape[1]
+
+
+def frozen_weights(value: object, k: int) -> FloatArray:
+    """A read-only copy of mixture weights of shape (k,), non-negative, that sum to 1 within `WEIGHT_TOLERANCE`.
+
+    Raises:
+        ValueError: another shape, a negative weight, or another sum.
+    """
+    weights = frozen("weights_", value, (k,))
+    if not (weights >= 0).all():
+        raise ValueError("weights_: every weight must be at least 0")
+    if not abs(weights.sum() - 1) <= WEIGHT_TOLERANCE:
+        raise ValueError(f"weights_: expected a sum of 1, got {weights.sum():.9g}")
+    return weights
+
+
+def checked_columns(columns: Sequence[str], d: int) -> tuple[str, ...]:
+    """Column names as a tuple: none, or one for each of the `d` features.
+
+    Raises:
+        ValueError: another number of names.
+    """
+    names = tuple(columns)
+    if names and len(names) != d:
+        raise ValueError(f"columns: expected {d} names, one for each feature, got {len(names)}")
+    return names
+
+
+def as_rows(X: Any, columns: tuple[str, ...], d: int) -> FloatArray:
+    """Rows as an array of shape (n, d), from an array-like of that shape or from a table that has `columns` by name.
+
+    A table is anything with column names that gives a column for a name: pandas, pyarrow, polars, a mapping.
+    It may have more columns, in any order.
+
+    Raises:
+        ValueError: a column is missing, the shape is not (n, d), or an entry is not finite.
+    """
+    names = _names(X)
+    table = _select(X, names, columns) if names is not None and columns else X
+    rows = np.asarray(table, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] != d:
+        raise ValueError(f"X: expected shape (n, {d}), got {rows.shape}")
+    if not np.isfinite(rows).all():
+        raise ValueError("X: every entry must be finite; drop or fill missing values first")
+    return rows
+
+
+def _names(X: Any) -> list[str] | None:
+    """The column names of a table, or None for what is not one."""
+    if isinstance(X, Mapping):
+        return list(X)
+    # pyarrow has its names in `column_names`, and its arrays in `columns`.
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    return None if names is None else list(names)
+
+
+def _select(X: Any, names: list[str], columns: tuple[str, ...]) -> FloatArray:
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise ValueError(f"X: the model's columns {missing} are missing from the table")
+    return np.stack([np.asarray(X[name], dtype=np.float64) for name in columns], axis=1)

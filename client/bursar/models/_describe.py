@@ -1,0 +1,22 @@
+"""How a released model shows itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bursar._privacy import Receipt
+from bursar.models._arrays import FloatArray
+
+
+def origin(receipt: Receipt | None) -> str:
+    """Where a model comes from, to follow its title; empty for a model that does not come from a server."""
+    return "" if receipt is None else f", entry {receipt.entry} of {receipt.dataset!r}"
+
+
+def component_table(
+    columns: tuple[str, ...], weights: FloatArray, centres: FloatArray
+) -> tuple[list[str], list[list[str]]]:
+    """Headers and cells: one row a component, its weight and its centre (k, d)."""
+    names = list(columns) or [f"x{j}" for j in range(centres.shape[1])]
+    cells = [[f"{value:.4g}" for value in row] for row in np.column_stack([weights, centres])]
+    return ["weight", *names], cells

@@ -1,0 +1,184 @@
+"""A released mixture of Gaussians, with scikit-learn's names and shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bursar._privacy import Receipt, ReleaseNoise
+from bursar._text import html_table, text_table
+from bursar.models._arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
+from bursar.models._density import (
+    COVARIANCE_TYPES,
+    CovarianceType,
+    cholesky_factors,
+    covariance_shape,
+    log_mixture_density,
+)
+from bursar.models._describe import component_table, origin
+from bursar.models._sklearn import require_sklearn
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianMixture:
+    """A mixture of `k` Gaussians on `d` features, in the data's own units. Everything in it is released or public.
+
+    The arrays are read-only copies. Names and shapes are those of `sklearn.mixture.GaussianMixture`.
+
+    Attributes:
+        weights_: shape (k,), non-negative, sum 1.
+        means_: shape (k, d).
+        covariances_: "full" (k, d, d); "tied" (d, d); "diag" (k, d); "spherical" (k,).
+        covariance_type: how covariances are shared and shaped.
+        columns: names of the features in their order; empty if they have none.
+        receipt: what the release cost; None for a model that does not come from a server.
+        noise: the noise of every kind of release that went into the model.
+        iterations: noisy steps that were run.
+        n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
+
+    Raises:
+        ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
+            covariance that is not positive definite.
+    """
+
+    weights_: FloatArray
+    means_: FloatArray
+    covariances_: FloatArray
+    covariance_type: CovarianceType = "full"
+    columns: tuple[str, ...] = ()
+    receipt: Receipt | None = None
+    noise: tuple[ReleaseNoise, ...] = ()
+    iterations: int | None = None
+    n_rows: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.covariance_type not in COVARIANCE_TYPES:
+            raise ValueError(f"covariance_type: expected one of {COVARIANCE_TYPES}, got {self.covariance_type!r}")
+        means = frozen("means_", self.means_)
+        k, d = check_centres("means_", means)
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "means_", means)
+        object.__setattr__(self, "weights_", frozen_weights(self.weights_, k))
+        object.__setattr__(self, "covariances_", _frozen_covariances(self.covariances_, self.covariance_type, k, d))
+        object.__setattr__(self, "columns", checked_columns(self.columns, d))
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return len(self.means_)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, d."""
+        return int(self.means_.shape[1])
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """Natural logarithm of the mixture's density at each row, shape (n,).
+
+        Args:
+            X: array-like of shape (n, d), or a table that has the model's columns by name.
+        """
+        return self._log_densities(X)[0]
+
+    def score(self, X: Any) -> float:
+        """Mean log-likelihood per row, in nats; `X` as in `score_samples`, at least one row."""
+        return float(self.score_samples(X).mean())
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probability of each component for each row, shape (n, k); `X` as in `score_samples`."""
+        return np.exp(self._log_densities(X)[1])
+
+    def predict(self, X: Any) -> IntArray:
+        """Index of the most probable component of each row, shape (n,); `X` as in `score_samples`."""
+        likeliest: IntArray = self._log_densities(X)[1].argmax(axis=1)
+        return likeliest
+
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+    ) -> tuple[FloatArray, IntArray]:
+        """Synthetic rows (n, d) and the component of each (n,), grouped by component as scikit-learn does.
+
+        Args:
+            n: number of rows, at least 1.
+            random_state: a seed or a numpy generator; None draws fresh. It protects nothing: the model is released.
+
+        Raises:
+            ValueError: `n` below 1.
+        """
+        if not n >= 1:
+            raise ValueError(f"n: expected at least 1 row, got {n}")
+        rng = np.random.default_rng(random_state)  # noqa: TID251 - a caller's generator on released values
+        counts = rng.multinomial(n, self.weights_ / self.weights_.sum())
+        factors = cholesky_factors(self.covariances_, self.covariance_type, *self.means_.shape)
+        parts = [
+            mean + _colour(rng.standard_normal((count, self.n_features)), factor)
+            for mean, factor, count in zip(self.means_, factors, counts, strict=True)
+        ]
+        return np.concatenate(parts), np.repeat(np.arange(self.n_components), counts)
+
+    def to_sklearn(self) -> Any:
+        """A fitted `sklearn.mixture.GaussianMixture` with these parameters.
+
+        Raises:
+            bursar.Error: scikit-learn is not installed.
+        """
+        mixture = require_sklearn("mixture")
+        model = mixture.GaussianMixture(self.n_components, covariance_type=self.covariance_type)
+        model.weights_, model.means_ = self.weights_.copy(), self.means_.copy()
+        model.covariances_ = self.covariances_.copy()
+        model.precisions_cholesky_ = _precisions_cholesky(self.covariances_, self.covariance_type)
+        model.precisions_ = _precisions(model.precisions_cholesky_, self.covariance_type)
+        model.converged_, model.n_iter_, model.n_features_in_ = True, self.iterations or 0, self.n_features
+        return model
+
+    def _log_densities(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        rows = as_rows(X, self.columns, self.n_features)
+        return log_mixture_density(rows, self.weights_, self.means_, self.covariances_, self.covariance_type)
+
+    def _title(self) -> str:
+        return (
+            f"GaussianMixture: {self.n_components} components, {self.covariance_type} covariances{origin(self.receipt)}"
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*component_table(self.columns, self.weights_, self.means_))}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *component_table(self.columns, self.weights_, self.means_))
+
+
+def _frozen_covariances(value: object, covariance_type: CovarianceType, k: int, d: int) -> FloatArray:
+    covariances = frozen("covariances_", value, covariance_shape(covariance_type, k, d))
+    if covariance_type in ("diag", "spherical"):
+        if not (covariances > 0).all():
+            raise ValueError("covariances_: every variance must be above 0")
+        return covariances
+    if not np.allclose(covariances, covariances.swapaxes(-1, -2)):
+        raise ValueError("covariances_: every matrix must be symmetric")
+    try:
+        np.linalg.cholesky(covariances)
+    except np.linalg.LinAlgError as error:
+        raise ValueError("covariances_: every matrix must be positive definite") from error
+    return covariances
+
+
+def _colour(normals: FloatArray, factor: FloatArray) -> FloatArray:
+    """White noise (n, d) with the covariance factor factor^T; a factor of shape (d,) is diagonal."""
+    return normals * factor if factor.ndim == 1 else normals @ factor.T
+
+
+def _precisions_cholesky(covariances: FloatArray, covariance_type: CovarianceType) -> FloatArray:
+    """Upper triangular U with U U^T = covariance^-1, as scikit-learn stores it; 1 / deviation for variances."""
+    if covariance_type in ("diag", "spherical"):
+        return 1 / np.sqrt(covariances)
+    return np.linalg.inv(np.linalg.cholesky(covariances)).swapaxes(-1, -2)
+
+
+def _precisions(precisions_cholesky: FloatArray, covariance_type: CovarianceType) -> FloatArray:
+    if covariance_type in ("diag", "spherical"):
+        return np.square(precisions_cholesky)
+    return precisions_cholesky @ precisions_cholesky.swapaxes(-1, -2)
