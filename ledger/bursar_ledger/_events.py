@@ -1,13 +1,14 @@
 """What was released: frozen values that anyone can price again, at any Renyi order, with other tools.
 
-An event says which noise was added to an integer vector of which sensitivity. It holds no price; prices are computed from events
-(`bursar_ledger._pricing`), by the server before noise is drawn and by the auditor afterwards.
+An event says which noise was added to an integer vector of which sensitivity. It holds no price; prices are computed
+from events (`bursar_ledger._pricing`), by the server before noise is drawn and by the auditor afterwards.
 
 Stability: the names of the classes and of their fields are written into ledgers and never change their meaning.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,8 +30,8 @@ class Adjacency(enum.Enum):
 class GaussianEvent:
     """`count` releases of integer vectors, each with discrete Gaussian noise N_Z(0, scale^2) on every coordinate.
 
-    Canonne, Kamath and Steinke 2020, Theorem 14: each is (l2_squared / (2 scale^2))-zCDP, for integer shifts exactly as the
-    continuous Gaussian.
+    Canonne, Kamath and Steinke 2020, Theorem 14: each is (l2_squared / (2 scale^2))-zCDP, for integer shifts exactly as
+    the continuous Gaussian.
 
     Attributes:
         l2_squared: squared L2 sensitivity of the integer vector, in lattice units squared; positive.
@@ -43,7 +44,7 @@ class GaussianEvent:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _check(self.l2_squared > 0 and self.scale > 0 and self.count > 0, self)
+        _check(self)
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class LaplaceEvent:
         l1: largest L1 change of one group of coordinates, in lattice units; positive.
         scale: b in lattice units, P(x) proportional to exp(-|x| / b); positive.
         count: how many such releases; positive.
-        groups: how many disjoint groups of coordinates may change by `l1` each. One group is a vector of L1 sensitivity `l1`;
-            C cells of a table that change by one are C groups with l1 = 1.
+        groups: how many disjoint groups of coordinates may change by `l1` each. One group is a vector of L1 sensitivity
+            `l1`; C cells of a table that change by one are C groups with l1 = 1.
     """
 
     l1: int
@@ -64,7 +65,7 @@ class LaplaceEvent:
     groups: int = 1
 
     def __post_init__(self) -> None:
-        _check(self.l1 > 0 and self.scale > 0 and self.count > 0 and self.groups > 0, self)
+        _check(self)
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,17 @@ class PureEvent:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _check(self.epsilon > 0 and self.count > 0, self)
+        _check(self)
 
 
 Event = GaussianEvent | LaplaceEvent | PureEvent
 
 
-def _check(positive: bool, event: object) -> None:
-    if not positive:
-        raise ValueError(f"every field of an event must be positive, got {event!r}")
+def _check(event: Event) -> None:
+    """Raises ValueError unless every field is a positive exact number of its declared type."""
+    for field in dataclasses.fields(event):
+        value = getattr(event, field.name)
+        kind = int if field.type == "int" else (int, Fraction)  # annotations are strings here
+        if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:
+            expected = "a positive int" if kind is int else "a positive Fraction"
+            raise ValueError(f"{type(event).__name__}.{field.name} must be {expected}, got {value!r}")

@@ -1,0 +1,90 @@
+"""One text for one value, so that a hash of the text is a hash of the value; and the link of the chain.
+
+Stability: the canonical form, the layout of a body and the hash are read by auditors' tools and never change for
+    entries written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+NO_ENTRY = bytes(32)
+"""What the first entry names as the hash before it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One link of the chain.
+
+    Attributes:
+        number: 1, 2, ... without gaps.
+        kind: what happened: "genesis", "registration", "debit", "release", "credential_issued", "credential_revoked".
+        dataset: the dataset concerned, or "" if none is.
+        actor: who did it.
+        time: RFC 3339, informational; the order of entries is their number.
+        body: canonical JSON of all of the above, `previous` and the details. This is what is hashed.
+        previous: hash of the entry before it, 32 zero bytes for the first.
+        hash: SHA-256 of `body`.
+    """
+
+    number: int
+    kind: str
+    dataset: str
+    actor: str
+    time: str
+    body: bytes
+    previous: bytes
+    hash: bytes
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The part of the body that depends on the kind, decoded."""
+        details: dict[str, Any] = json.loads(self.body)["details"]
+        return details
+
+
+def canonical(value: object) -> bytes:
+    """JSON with sorted keys, no white space, ASCII only, floats in their shortest exact form.
+
+    Raises:
+        ValueError: the value holds a NaN, an infinity, a key that is not a string or anything that JSON has no form
+            for.
+    """
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"expected values that JSON can hold: {error}") from error
+    # json.dumps turns keys such as 1, True and None into strings; then two different values could share one text.
+    if not _string_keys(value):
+        raise ValueError("expected mappings whose keys are strings")
+    return text.encode("ascii")
+
+
+def chain(number: int, previous: bytes, head: Mapping[str, str], details: Mapping[str, object]) -> Entry:
+    """The entry after the one whose hash is `previous`; `head` has kind, dataset, actor and time."""
+    body = canonical({**head, "number": number, "previous": previous.hex(), "details": details})
+    return Entry(number=number, body=body, previous=previous, hash=body_hash(body), **head)
+
+
+def read_entry(number: int, body: str, stored_hash: bytes) -> Entry:
+    """An entry as a row of the file holds it, unverified."""
+    fields = json.loads(body)
+    head = {key: fields[key] for key in ("kind", "dataset", "actor", "time")}
+    return Entry(
+        number=number, body=body.encode(), previous=bytes.fromhex(fields["previous"]), hash=stored_hash, **head
+    )
+
+
+def body_hash(body: bytes) -> bytes:
+    """SHA-256 of an entry's body."""
+    return hashlib.sha256(body).digest()
+
+
+def _string_keys(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _string_keys(item) for key, item in value.items())
+    return all(map(_string_keys, value)) if isinstance(value, (list, tuple)) else True

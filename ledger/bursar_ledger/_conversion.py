@@ -1,0 +1,98 @@
+"""From Renyi divergence to (epsilon, delta) and back: Canonne, Kamath and Steinke 2020, Prop. 12.
+
+A bound D_a <= B at one order a > 1 implies (epsilon, delta)-DP with epsilon = B + excess(a, delta). Any order gives a
+valid statement; the functions here look for the best one, and an imperfect search costs accuracy, never privacy.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+
+from ._rounding import float_down, float_up, lower, precise, to_decimal, upper
+
+ORDER_STEP = Fraction(1, 2**20)
+"""Orders are multiples of this: exact in every file and language, and within 1e-9 of the best one's rho."""
+
+# Bounds of ln(order - 1); the best order is about 1 + sqrt(ln(1/delta) / rho), inside for every budget that can be
+# asked for.
+_SEARCH = (math.log(float(ORDER_STEP)), 40 * math.log(2))
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """The epsilon that rho-zCDP implies at `delta`, rounded up; rho > 0, 0 < delta < 1."""
+    _check("rho", rho)
+    _check_delta(delta)
+    order = _nearest_order(_minimise(lambda a: a * rho + _excess_float(a, delta)))
+    with precise():
+        epsilon = to_decimal(order * Fraction(rho)) + _excess(order, Fraction(delta))
+    return float_up(max(upper(epsilon), Fraction(0)))
+
+
+def rho_of(epsilon: float, delta: float) -> float:
+    """The largest rho whose conversion at `delta` is at most `epsilon`, rounded down; epsilon > 0, 0 < delta < 1.
+
+    Raises:
+        ValueError: an argument out of range, or no positive rho implies the pair.
+    """
+    order = best_order(Fraction(epsilon) if math.isfinite(epsilon) else epsilon, Fraction(delta))
+    rho = divergence_cap(Fraction(epsilon), Fraction(delta), order) / order
+    _check("rho", float(rho))
+    return float_down(rho)
+
+
+@functools.lru_cache(maxsize=256)
+def best_order(epsilon: Fraction | float, delta: Fraction) -> Fraction:
+    """The order a > 1, a multiple of ORDER_STEP, at which `divergence_cap` / a, the rho that fits, is largest."""
+    _check("epsilon", float(epsilon))
+    _check_delta(float(delta))
+    e, d = float(epsilon), float(delta)
+    return _nearest_order(_minimise(lambda a: (_excess_float(a, d) - e) / a))
+
+
+def divergence_cap(epsilon: Fraction, delta: Fraction, order: Fraction) -> Fraction:
+    """The largest B such that D_order <= B implies (epsilon, delta)-DP, rounded down; at most 0 if none does.
+
+    epsilon > 0, 0 < delta < 1, order > 1.
+    """
+    with precise():
+        return lower(to_decimal(epsilon) - _excess(order, delta))
+
+
+def _excess(order: Fraction, delta: Fraction) -> Decimal:
+    """The difference epsilon - B = ln(1 - 1/a) - ln(a delta) / (a - 1), inside `precise()`."""
+    a, d = to_decimal(order), to_decimal(delta)
+    return (1 - 1 / a).ln() - (a * d).ln() / (a - 1)
+
+
+def _excess_float(order: float, delta: float) -> float:
+    return math.log1p(-1 / order) - math.log(order * delta) / (order - 1)
+
+
+def _minimise(objective: Callable[[float], float]) -> float:
+    """The order at which a function with one valley is least: ternary search over ln(order - 1)."""
+    low, high = _SEARCH
+    for _ in range(120):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        if objective(1 + math.exp(left)) <= objective(1 + math.exp(right)):
+            high = right
+        else:
+            low = left
+    return 1 + math.exp((low + high) / 2)
+
+
+def _nearest_order(order: float) -> Fraction:
+    return max(round(Fraction(order) / ORDER_STEP) * ORDER_STEP, 1 + ORDER_STEP)
+
+
+def _check(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie strictly between 0 and 1, got {delta}")

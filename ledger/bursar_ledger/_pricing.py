@@ -1,0 +1,124 @@
+"""Prices: the Renyi divergence of an event at one order, rounded up. Statements and proofs are in `_pricing.md`.
+
+Renyi divergence of order a: D_a(P||Q) = ln(sum P^a Q^(1-a)) / (a - 1) (Mironov 2017, Def. 3). A price is what the
+ledger debits, what a preview shows and what the meter compares with: one function for all.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ._events import Event, GaussianEvent, LaplaceEvent, PureEvent
+from ._rounding import float_up, precise, to_decimal, upper
+
+COST_UNIT = 2**40
+"""Cost is counted in units of 1 / COST_UNIT of Renyi divergence at the dataset's order."""
+DELTA_UNIT = 2**60
+"""Failure probability is counted in units of 1 / DELTA_UNIT."""
+
+# Beyond this scale the cancellations in the Laplace curve would reach the margin; the pure curve is an upper bound
+# there, too.
+_LARGEST_LAPLACE_SCALE = 10**40
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a request costs.
+
+    Attributes:
+        cost_units: Renyi divergence at `order` in units of 1 / COST_UNIT, rounded up once.
+        delta_units: failure probability in units of 1 / DELTA_UNIT, rounded up; 0 for the exact mechanisms, the only
+            ones so far.
+        order: the Renyi order, a property of the dataset.
+    """
+
+    cost_units: int
+    delta_units: int
+    order: Fraction
+
+    @property
+    def rho(self) -> float:
+        """The same cost for people: the zCDP parameter of a Gaussian release of this cost, rounded up."""
+        return float_up(Fraction(self.cost_units) / (COST_UNIT * self.order))
+
+
+def price(events: Iterable[Event], order: Fraction) -> Price:
+    """The price of all `events` together at Renyi order `order` > 1; they add up (Mironov 2017, Prop. 1)."""
+    return Price(cost_units(events, order), 0, order)
+
+
+def cost_units(events: Iterable[Event], order: Fraction) -> int:
+    """ceil(COST_UNIT * sum of `rdp`); exact until rounded up once, so that the exact remainder can be spent."""
+    return math.ceil(COST_UNIT * sum((rdp(event, order) for event in events), Fraction(0)))
+
+
+@functools.singledispatch
+def rdp(event: Event, order: Fraction) -> Fraction:
+    """An upper bound of the Renyi divergence of `event` at `order` > 1; exact for Gaussian events.
+
+    Raises:
+        TypeError: the event is of a kind that this version cannot price; unknown means refused.
+    """
+    raise TypeError(f"no price is known for {type(event).__name__}")
+
+
+@rdp.register
+def _(event: GaussianEvent, order: Fraction) -> Fraction:
+    _check_order(order)
+    return event.count * order * event.l2_squared / (2 * Fraction(event.scale) ** 2)
+
+
+@rdp.register
+def _(event: LaplaceEvent, order: Fraction) -> Fraction:
+    return event.count * event.groups * laplace_rdp(order, event.l1, Fraction(event.scale))
+
+
+@rdp.register
+def _(event: PureEvent, order: Fraction) -> Fraction:
+    return event.count * pure_rdp(order, Fraction(event.epsilon))
+
+
+def pure_rdp(order: Fraction, epsilon: Fraction) -> Fraction:
+    """The largest Renyi divergence at `order` > 1 of any `epsilon`-DP mechanism, rounded up.
+
+    At most min(epsilon, order epsilon^2 / 2). Attained by randomised response; Bun and Steinke 2016, Prop. 3.3 bound
+    the same quantity.
+    """
+    _check_order(order)
+    _check_positive("epsilon", epsilon)
+    with precise():
+        a, e = to_decimal(order), to_decimal(epsilon)
+        tail = (1 + ((1 - 2 * a) * e).exp()) / (1 + (-e).exp())
+        return upper(e + tail.ln() / (a - 1))
+
+
+def laplace_rdp(order: Fraction, l1: int, scale: Fraction) -> Fraction:
+    """Renyi divergence at `order` > 1 of discrete Laplace noise at L1 sensitivity `l1`, rounded up.
+
+    P(x) proportional to exp(-|x| / scale) on every coordinate of an integer vector; `l1` and `scale` in lattice
+    units. The worst case moves one coordinate by all of `l1`. The continuous curve of Mironov 2017, Prop. 6 is not an
+    upper bound of it, but its limit for large scales.
+    """
+    _check_order(order)
+    _check_positive("l1", l1)
+    _check_positive("scale", scale)
+    if scale > _LARGEST_LAPLACE_SCALE:
+        return pure_rdp(order, l1 / scale)
+    with precise():
+        a, b, u = to_decimal(order), to_decimal(scale), to_decimal(l1 / scale)
+        weight = (1 - (-2 * a / b).exp()) / ((1 + (-1 / b).exp()) * (1 - ((1 - 2 * a) / b).exp()))
+        return upper(u + (weight + (1 - weight) * ((1 - 2 * a) * u).exp()).ln() / (a - 1))
+
+
+def _check_order(order: Fraction) -> None:
+    if not order > 1:
+        raise ValueError(f"order must be above 1, got {order}")
+
+
+def _check_positive(name: str, value: Fraction | int) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} must be positive, got {value}")

@@ -1,0 +1,96 @@
+"""The auditor's arithmetic: prices and caps again, from events, by formulas and code of its own.
+
+Everything here is computed to 150 digits without a margin; a stored price is right if it is the true sum in whole
+units, rounded up, give or take what the server's own margins may add (relative 1e-30, absolute 1e-35 an event).
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import math
+from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
+
+from ._events import Event, GaussianEvent, LaplaceEvent
+
+_CONTEXT = decimal.Context(
+    prec=150,
+    Emin=decimal.MIN_EMIN,
+    Emax=decimal.MAX_EMAX,
+    traps=[decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow],
+)
+_COST_UNIT = 1 << 40
+_DELTA_UNIT = 1 << 60
+_RELATIVE = Fraction(1, 10**30)
+_ABSOLUTE = Fraction(1, 10**35)
+
+
+def price_range(events: Iterable[Event], order: Fraction) -> tuple[int, int]:
+    """The smallest and the largest right price of `events` at Renyi order `order`, in units of 2^-40."""
+    total, slack = Fraction(0), Fraction(0)
+    for event in events:
+        total += _divergence(event, order)
+        slack += event.count * getattr(event, "groups", 1) * _ABSOLUTE
+    slack += total * _RELATIVE
+    return math.ceil(_COST_UNIT * (total - slack)), math.ceil(_COST_UNIT * (total + slack))
+
+
+def cap_problems(epsilon: float, delta: float, share: Fraction, order: Fraction, cost: int, failure: int) -> list[str]:
+    """What is wrong with stored caps for a promise of (epsilon, delta) at `order`; empty if all is right."""
+    conversion = Fraction(delta) * (1 - share)
+    cap = _cap(Fraction(epsilon), conversion, order)
+    slack = abs(cap) * _RELATIVE + _ABSOLUTE
+    problems = []
+    if not math.floor(_COST_UNIT * (cap - slack)) <= cost <= math.floor(_COST_UNIT * (cap + slack)):
+        problems.append(f"cap_cost_units is {cost}, but the promise gives {math.floor(_COST_UNIT * cap)}")
+    if failure != math.floor(_DELTA_UNIT * Fraction(delta) * share):
+        problems.append("cap_delta_units is not the declared share of delta")
+    # Any order keeps the promise; the best one is the maximum of cap / order, so that steps to both sides lower it.
+    steps = [1 + (order - 1) * (1 + s) for s in (Fraction(-1, 256), Fraction(1, 256))]
+    if any(_cap(Fraction(epsilon), conversion, step) / step > cap / order for step in steps):
+        problems.append("order is not the best one for the promise")
+    return problems
+
+
+def _cap(epsilon: Fraction, delta: Fraction, order: Fraction) -> Fraction:
+    """Solves delta = exp((a-1)(B-epsilon)) (1-1/a)^a / (a-1) for B (Canonne, Kamath and Steinke 2020, Prop. 12)."""
+    with decimal.localcontext(_CONTEXT):
+        a, d, e = _decimal(order), _decimal(delta), _decimal(epsilon)
+        return Fraction(e + ((d * (a - 1)).ln() - a * (1 - 1 / a).ln()) / (a - 1))
+
+
+@functools.lru_cache(maxsize=4096)
+def _divergence(event: Event, order: Fraction) -> Fraction:
+    if isinstance(event, GaussianEvent):
+        return event.count * Fraction(event.l2_squared) * order / (2 * event.scale * event.scale)
+    if isinstance(event, LaplaceEvent):
+        each = _laplace(Fraction(event.l1), Fraction(event.scale), order)
+        return event.count * event.groups * each
+    return event.count * _randomised_response(Fraction(event.epsilon), order)
+
+
+def _laplace(shift: Fraction, scale: Fraction, order: Fraction) -> Fraction:
+    """The divergence ln sum P(x)^a Q(x)^(1-a) / (a-1), P(x) = c p^|x|, Q(x) = c p^|x-t|; x <= 0, between, x >= t."""
+    if scale > 10**40:  # there the server charges the bound for any mechanism that is as private
+        return _randomised_response(shift / scale, order)
+    with decimal.localcontext(_CONTEXT):
+        a, b, t = _decimal(order), _decimal(scale), _decimal(shift)
+        p, ratio, far = (-1 / b).exp(), ((1 - 2 * a) / b).exp(), ((1 - 2 * a) * t / b).exp()
+        regions = 1 / (1 - p) + (ratio - far) / (1 - ratio) + far / (1 - p)
+        total = regions * (1 - p) / (1 + p)
+        return Fraction(t / b + total.ln() / (a - 1))
+
+
+def _randomised_response(epsilon: Fraction, order: Fraction) -> Fraction:
+    """P = (p, q), Q = (q, p) with p / q = e^epsilon: the worst epsilon-DP mechanism."""
+    with decimal.localcontext(_CONTEXT):
+        a, e = _decimal(order), _decimal(epsilon)
+        q = (-e).exp() / (1 + (-e).exp())
+        total = (1 - q) + q * (2 * (1 - a) * e).exp()
+        return Fraction(e + total.ln() / (a - 1))
+
+
+def _decimal(x: Fraction) -> Decimal:
+    return Decimal(x.numerator) / Decimal(x.denominator)

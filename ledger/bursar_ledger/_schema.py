@@ -1,0 +1,44 @@
+"""The schema of a ledger file: numbered SQL files, applied together with the record that they were."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.resources
+
+from sqlite_utils import Database, Migrations
+from sqlite_utils.db import Database as _Database
+
+MIGRATIONS = Migrations("bursar_ledger")
+
+
+def _register(name: str, sql: str) -> None:
+    @MIGRATIONS(name=name)
+    def apply(db: _Database) -> None:
+        db.executescript(sql)
+
+
+for _file in sorted(importlib.resources.files(__package__).joinpath("migrations").iterdir(), key=lambda f: f.name):
+    if _file.name.endswith(".sql"):
+        _register(_file.name.removesuffix(".sql"), _file.read_text("utf-8"))
+
+
+def schema_of(db: Database) -> dict[str, str]:
+    """Name and text of every table, index and trigger of a file."""
+    rows = db.execute("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_master")
+    return dict(rows.fetchall())
+
+
+def expected_schema() -> dict[str, str]:
+    """What `schema_of` gives for a ledger file that this version made."""
+    with contextlib.closing(Database(memory=True, execute_plugins=False)) as db:
+        MIGRATIONS.apply(db)
+        return schema_of(db)
+
+
+def schema_problems(db: Database) -> tuple[str, ...]:
+    """One line for every table, index or trigger that is missing, changed or not ours."""
+    found, expected = schema_of(db), expected_schema()
+    missing = [f"{name} is missing" for name in expected if name not in found]
+    changed = [f"{name} was changed" for name in expected if found.get(name, expected[name]) != expected[name]]
+    foreign = [f"{name} does not belong into a ledger of this version" for name in found if name not in expected]
+    return tuple(f"schema: {problem}" for problem in missing + changed + foreign)
