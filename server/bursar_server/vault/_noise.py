@@ -1,13 +1,13 @@
 """The one source of noise: OpenDP's exact discrete samplers over 64-bit integers.
 
-Nothing else in the server draws noise. There is no seed, no environment variable and no configuration on this path; tests hand a
-session another source through its constructor.
+Nothing else in the server draws noise. There is no seed, no environment variable and no configuration on this path; tests
+hand a session another source through its constructor.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import opendp.prelude as dp
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 dp.enable_features("contrib")
 
 MAX_SCALE = 2.0**56
-"""OpenDP's integers saturate at 2^63; sums stay below 2^62, and noise beyond 64 scales does not occur (below 1e-800)."""
+"""OpenDP's integers saturate at 2^63; sums stay below 2^62, and noise beyond 64 scales does not occur (`_noise.md`)."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,16 @@ class OpenDPNoise:
 
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """Return `sums` (any shape) plus independent noise on every coordinate."""
-        # "i64" in words: OpenDP takes Python's int for i32, which saturates at once on this lattice.
-        domain = dp.vector_domain(dp.atom_domain(T="i64"))
-        if isinstance(noise, GaussianNoise):
-            measurement = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=noise.scale)
-        else:
-            measurement = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=noise.scale)
-        return np.asarray(measurement(sums.ravel().tolist()), dtype=np.int64).reshape(sums.shape)
+        return np.asarray(measurement_of(noise)(sums.ravel().tolist()), dtype=np.int64).reshape(sums.shape)
+
+
+def measurement_of(noise: Noise) -> Any:
+    """OpenDP's measurement on integer vectors that adds this noise; its map prices L2 (Gaussian) or L1 distances."""
+    # "i64" in words: OpenDP takes Python's int for i32, which saturates at once on this lattice.
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    if isinstance(noise, GaussianNoise):
+        return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=noise.scale)
+    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=noise.scale)
 
 
 def _check_scale(scale: float) -> None:

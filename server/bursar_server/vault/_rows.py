@@ -25,8 +25,8 @@ class Rows(Protocol):
     def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
         """Fill `block` (n_columns, CHUNK) and `present` (CHUNK,) with the slots from `first` on.
 
-        Slots past the end, and null rows, are marked absent; their values are ignored. A total function: never raises for any
-        content of the table.
+        Slots past the end, and null rows, are marked absent; their values are ignored. A total function: never raises
+        for any content of the table.
         """
 
 

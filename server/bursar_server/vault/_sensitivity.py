@@ -6,12 +6,20 @@ The only place in the server that computes a sensitivity; proof in `_sensitivity
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent
-
 from bursar_server.vault._noise import MAX_SCALE, GaussianNoise, LaplaceNoise, Noise
+
+MIN_SCALE = 2.0**-60
+"""Less noise than this is none: it is zero but for a chance below exp(-2^60)."""
+
+_OUT_OF_RANGE = (
+    f"this spend needs noise outside [{MIN_SCALE:g}, {MAX_SCALE:g}] lattice units; "
+    "spend more or ask for fewer steps, or spend less where the range is left downwards"
+)
 
 
 @dataclass(frozen=True)
@@ -46,8 +54,8 @@ class Sensitivity:
 def sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
     """Largest change of the exact sum between neighbouring tables.
 
-    A unit owns at most `unit_cap` slots. Under ADD_REMOVE_ONE each goes between content and null; under REPLACE_ONE each goes
-    from any content, null included, to any other, so the larger of norm and distance counts.
+    A unit owns at most `unit_cap` slots. Under ADD_REMOVE_ONE each goes between content and null; under REPLACE_ONE
+    each goes from any content, null included, to any other, so the larger of norm and distance counts.
 
     Raises ValueError if `unit_cap` is not positive.
     """
@@ -72,32 +80,33 @@ def event_of(sensitivity: Sensitivity, noise: Noise) -> Event:
 def gaussian_for(sensitivity: Sensitivity, rho: Fraction) -> GaussianNoise:
     """The least Gaussian noise with which a release costs at most `rho`, rounded up.
 
-    Raises ValueError if rho is not positive, or so small that the noise would leave the range of the integers.
+    Raises ValueError if rho is not positive, or if the noise would leave the range of the integers.
     """
     if not rho > 0:
-        raise ValueError(f"rho must be positive, got {float(rho)}")
+        raise ValueError(f"rho must be positive, got {rho}")
     variance = Fraction(sensitivity.l2_squared) / (2 * rho)
-    scale = _checked_scale(math.sqrt(float(variance)))
-    while Fraction(scale) ** 2 < variance:
-        scale = math.nextafter(scale, math.inf)
-    return GaussianNoise(scale)
+    if not Fraction(MIN_SCALE) ** 2 <= variance <= Fraction(MAX_SCALE) ** 2:
+        raise ValueError(_OUT_OF_RANGE)
+    return GaussianNoise(_least_scale(math.sqrt(float(variance)), lambda scale: scale**2 >= variance))
 
 
 def laplace_for(sensitivity: Sensitivity, epsilon: Fraction) -> LaplaceNoise:
     """The least Laplace noise with which a release is `epsilon`-differentially private, rounded up.
 
-    Raises ValueError if epsilon is not positive, or so small that the noise would leave the range of the integers.
+    Raises ValueError if epsilon is not positive, or if the noise would leave the range of the integers.
     """
     if not epsilon > 0:
-        raise ValueError(f"epsilon must be positive, got {float(epsilon)}")
+        raise ValueError(f"epsilon must be positive, got {epsilon}")
     exact = Fraction(sensitivity.l1) / epsilon
-    scale = _checked_scale(float(exact))
-    while Fraction(scale) < exact:
-        scale = math.nextafter(scale, math.inf)
-    return LaplaceNoise(scale)
+    if not Fraction(MIN_SCALE) <= exact <= Fraction(MAX_SCALE):
+        raise ValueError(_OUT_OF_RANGE)
+    return LaplaceNoise(_least_scale(float(exact), lambda scale: scale >= exact))
 
 
-def _checked_scale(scale: float) -> float:
-    if not 0 < scale <= MAX_SCALE:
-        raise ValueError("the spend is too small: its noise would leave the range of the integers; spend more or ask for fewer steps")
-    return scale
+def _least_scale(guess: float, enough: Callable[[Fraction], bool]) -> float:
+    """The least float that is enough, from a guess a few roundings away."""
+    while not enough(Fraction(guess)):
+        guess = math.nextafter(guess, math.inf)
+    while enough(Fraction(below := math.nextafter(guess, 0.0))):
+        guess = below
+    return guess

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from bursar_ledger import COST_UNIT, Adjacency, Event, rdp
 from numpy.typing import NDArray
 
+from bursar_ledger import COST_UNIT, Adjacency, Event, rdp
 from bursar_server.vault._noise import GaussianNoise, Noise, NoiseSource
 from bursar_server.vault._rows import Rows
 from bursar_server.vault._sensitivity import event_of, sensitivity
@@ -17,7 +17,7 @@ from bursar_server.vault._statistic import Statistic, exact_sum
 
 
 class OverspendError(Exception):
-    """A fit asked for more than was debited; nothing was read and no noise was drawn. A bug in the fit, never in the data."""
+    """A fit asked for more than was debited; nothing was read, no noise drawn. A bug in the fit, never in the data."""
 
 
 class Meter:
@@ -102,15 +102,15 @@ class Session:
     def noisy_sum(self, statistic: Statistic, noise: Noise) -> NDArray[np.float64]:
         """Release the sum of a statistic over all rows, in real units, shape `statistic.shape`.
 
-        The meter is charged first; then rows are read, summed exactly, and noise is added. Raises OverspendError before anything
-        is read if the debit does not cover the release.
+        The meter is charged first; then rows are read, summed exactly, and noise is added. Raises OverspendError before
+        anything is read if the debit does not cover the release.
         """
         event = event_of(sensitivity(statistic.bounds, self._adjacency, self._unit_cap), noise)
         self._meter.charge(event)
         exact = exact_sum(statistic, self._rows, self._columns, threads=self._threads)
         noisy = self._source.add(exact, noise)
         self._tap(Release(statistic, noisy, noise, event))
-        return noisy * statistic.lattice
+        return noisy.astype(np.float64) * statistic.lattice
 
 
 def noise_std(statistic: Statistic, noise: Noise) -> float:

@@ -1,8 +1,8 @@
 """A statistic declares what it reads from a row and how much one row can contribute; its sums are exact integers.
 
-A row is turned into bounded factors, each factor is truncated towards zero to its own integer lattice, and the products of the
-factors are summed in integers. A statistic *is* what its kernel computes: inexact arithmetic before the truncation costs accuracy,
-never privacy, as long as a row's integers are a function of that row and of public or released parameters only.
+A row is turned into bounded factors, each factor is truncated towards zero to its own integer lattice, and the products
+of the factors are summed in integers. A statistic *is* what its kernel computes: inexact arithmetic before truncation
+costs accuracy, never privacy, as long as a row's integers are a function of that row and of public or released values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bursar_server.vault._rows import CHUNK, Rows
 from bursar_server.vault._sensitivity import Bounds
 
 MAX_BITS = 36
-"""Contributions stay below 2^36 per coordinate: products of a block of 8,192 rows are exact in float64 (2^49 < 2^53)."""
+"""Contributions stay below 2^36 per coordinate: sums over a block of 8,192 rows are exact in float64 (2^49)."""
 
 
 class Kernel(Protocol):
