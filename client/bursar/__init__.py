@@ -1,1 +1,98 @@
-"""The SDK of bursar: connect to a server, ask within a privacy budget, get released models."""
+"""The SDK of bursar: connect to a server, ask within a privacy budget, get released models.
+
+    client = bursar.connect("localhost:8443", token="...", ca="ca.pem")
+    people = client.dataset("people")
+    model = people.fit_dpem(n_components=3, spend=bursar.rho(0.05))
+
+Rows never leave the server; a model is differentially private and may be used in any way. Everything public is in this
+namespace, in `bursar.models` and in `bursar.testing`.
+"""
+
+from bursar._admin import Admin, TokenSummary
+from bursar._audit import Audit, LedgerEntry, Verification
+from bursar._client import Client, connect
+from bursar._dataset import Dataset, ReleaseSummary
+from bursar._dpem import GaussianPrior, GivenStart, Preview, RandomStart
+from bursar._errors import (
+    AuthenticationError,
+    BudgetExhaustedError,
+    DeadlineError,
+    Error,
+    InvalidRequestError,
+    MissingDependencyError,
+    NotFoundError,
+    NotImplementedByServerError,
+    OverloadedError,
+    PermissionDeniedError,
+    RefusedError,
+    RequestIdReusedError,
+    ServerError,
+    TransportError,
+    UnavailableError,
+)
+from bursar._privacy import (
+    Adjacency,
+    EpsilonDelta,
+    Price,
+    PrivacyUnit,
+    Pure,
+    Receipt,
+    ReleaseNoise,
+    Remaining,
+    Rho,
+    Spend,
+    epsilon_delta,
+    pure,
+    rho,
+)
+from bursar._schema import CategoricalColumn, Column, NumericColumn
+from bursar.models import GaussianMixture, KMeans
+
+__all__ = [
+    "Adjacency",
+    "Admin",
+    "Audit",
+    "AuthenticationError",
+    "BudgetExhaustedError",
+    "CategoricalColumn",
+    "Client",
+    "Column",
+    "Dataset",
+    "DeadlineError",
+    "EpsilonDelta",
+    "Error",
+    "GaussianMixture",
+    "GaussianPrior",
+    "GivenStart",
+    "InvalidRequestError",
+    "KMeans",
+    "LedgerEntry",
+    "MissingDependencyError",
+    "NotFoundError",
+    "NotImplementedByServerError",
+    "NumericColumn",
+    "OverloadedError",
+    "PermissionDeniedError",
+    "Preview",
+    "Price",
+    "PrivacyUnit",
+    "Pure",
+    "RandomStart",
+    "Receipt",
+    "RefusedError",
+    "ReleaseNoise",
+    "ReleaseSummary",
+    "Remaining",
+    "RequestIdReusedError",
+    "Rho",
+    "ServerError",
+    "Spend",
+    "TokenSummary",
+    "TransportError",
+    "UnavailableError",
+    "Verification",
+    "connect",
+    "epsilon_delta",
+    "pure",
+    "rho",
+]

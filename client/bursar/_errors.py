@@ -35,9 +35,7 @@ class Error(Exception):
             resumes it without a second debit. None for calls that debit nothing.
     """
 
-    def __init__(self, message: str, *, request_id: str | None = None) -> None:
-        super().__init__(message)
-        self.request_id = request_id
+    request_id: str | None = None
 
 
 class RefusedError(Error):
@@ -51,10 +49,8 @@ class InvalidRequestError(RefusedError):
         violations: pairs of a field's name and what is wrong with it.
     """
 
-    def __init__(
-        self, message: str, *, request_id: str | None = None, violations: tuple[tuple[str, str], ...] = ()
-    ) -> None:
-        super().__init__(message, request_id=request_id)
+    def __init__(self, message: str, *, violations: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
         self.violations = violations
 
     @classmethod
@@ -75,15 +71,8 @@ class BudgetExhaustedError(RefusedError):
         remaining: what is left; None if the server did not say.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        request_id: str | None = None,
-        requested: Price | None = None,
-        remaining: Remaining | None = None,
-    ) -> None:
-        super().__init__(message, request_id=request_id)
+    def __init__(self, message: str, *, requested: Price | None = None, remaining: Remaining | None = None) -> None:
+        super().__init__(message)
         self.requested = requested
         self.remaining = remaining
 
@@ -121,7 +110,15 @@ class DeadlineError(TransportError):
 
 
 class ServerError(Error):
-    """The server failed, with the one constant text it has for that, or sent what is no valid answer."""
+    """The server failed, with the one constant text it has for that, or sent what is no valid answer.
+
+    Attributes:
+        incident: what the administrator finds the failure under; None if the server gave none.
+    """
+
+    def __init__(self, message: str, *, incident: str | None = None) -> None:
+        super().__init__(message)
+        self.incident = incident
 
 
 class MissingDependencyError(Error, ImportError):

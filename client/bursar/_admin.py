@@ -1,0 +1,67 @@
+"""What the data's owner may do from afar. Rows are imported on the server's own machine only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bursar import _convert
+from bursar._connection import Connection
+from bursar_proto.v1 import admin_pb2
+
+
+@dataclass(frozen=True)
+class TokenSummary:
+    """A token without its secret.
+
+    Attributes:
+        name: of the holder.
+        role: "admin", "analyst" or "auditor".
+        revoked: whether it is worth nothing now.
+    """
+
+    name: str
+    role: str
+    revoked: bool
+
+
+@dataclass(frozen=True)
+class Admin:
+    """The administrator's calls, as `client.admin`; every one that changes something is an entry of the ledger."""
+
+    _connection: Connection
+
+    def issue_token(self, name: str, role: Literal["admin", "analyst", "auditor"], reason: str = "") -> str:
+        """A new token. It is in this answer and nowhere else; the server keeps its hash.
+
+        Args:
+            name: of the holder; one live token a name.
+            role: what the token may do.
+            reason: for the ledger.
+
+        Raises:
+            InvalidRequestError: a wrong field, or the name holds a live token.
+            Error: the call failed.
+        """
+        wire_role = _convert.choice("role", role, _convert.ROLES)
+        request = admin_pb2.IssueTokenRequest(name=name, role=wire_role, reason=reason)
+        return self._connection.ask(self._connection.admins.IssueToken, request).token
+
+    def revoke_token(self, name: str, reason: str = "") -> int:
+        """Make the token of `name` worthless at once; the number of the ledger's entry that says so.
+
+        Raises:
+            NotFoundError: nobody of this name holds a live token.
+            Error: the call failed.
+        """
+        request = admin_pb2.RevokeTokenRequest(name=name, reason=reason)
+        return self._connection.ask(self._connection.admins.RevokeToken, request).entry
+
+    def tokens(self) -> list[TokenSummary]:
+        """All tokens that were ever issued, without their secrets.
+
+        Raises:
+            Error: the call failed.
+        """
+        answer = self._connection.ask(self._connection.admins.ListTokens, admin_pb2.ListTokensRequest())
+        return [TokenSummary(t.name, _convert.named(_convert.ROLES, t.role), t.revoked) for t in answer.tokens]

@@ -1,0 +1,138 @@
+"""The way in: `connect()` makes a channel with TLS, `Client` works over any channel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from bursar._admin import Admin
+from bursar._audit import Audit
+from bursar._connection import Connection
+from bursar._dataset import Dataset, dataset_from, get_dataset
+from bursar._errors import AuthenticationError, InvalidRequestError
+from bursar._privacy import positive
+from bursar_proto.v1 import catalog_pb2
+
+DEFAULT_ADDRESS = "localhost:8443"
+RETRY_DELAYS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Seconds before each repetition of a fit: long enough in all for a server to start again."""
+
+_MAX_ANSWER_BYTES = 64 * 2**20
+"""A full mixture of 1,000 components in 80 columns has 51 MB; gRPC's own limit of 4 MB is far below."""
+
+
+class Client:
+    """A connection to a server, and the token that it is used with.
+
+    Args:
+        channel: any gRPC channel; the token travels over it, so it should be one with TLS.
+        token: bearer token; None sends none.
+        timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
+        retry_delays: seconds to wait before each repetition of a fit whose stream broke.
+
+    Attributes:
+        admin: the administrator's calls.
+        audit: the auditor's calls.
+
+    Raises:
+        AuthenticationError: the token has characters that no token has.
+        InvalidRequestError: the timeout is not a positive finite number.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        *,
+        token: str | None = None,
+        timeout: float | None = None,
+        retry_delays: Sequence[float] = RETRY_DELAYS,
+    ) -> None:
+        seconds = None if timeout is None else positive("timeout", timeout)
+        self._connection = Connection(channel, _metadata(token), seconds, tuple(retry_delays))
+        self.admin = Admin(self._connection)
+        self.audit = Audit(self._connection)
+
+    def datasets(self) -> list[Dataset]:
+        """Every dataset that this token may ask about.
+
+        Raises:
+            Error: the call failed.
+        """
+        answer = self._connection.ask(self._connection.catalog.ListDatasets, catalog_pb2.ListDatasetsRequest())
+        return [dataset_from(message, self._connection) for message in answer.datasets]
+
+    def dataset(self, name: str) -> Dataset:
+        """One dataset by its name.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            Error: the call failed.
+        """
+        return dataset_from(get_dataset(self._connection, name), self._connection)
+
+    def close(self) -> None:
+        """Close the channel; further calls raise `TransportError`."""
+        self._connection.channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(
+    address: str | None = None,
+    *,
+    token: str | None = None,
+    ca: str | Path | bytes | None = None,
+    timeout: float | None = None,
+) -> Client:
+    """A client over TLS. Nothing is sent before the first question.
+
+    Args:
+        address: "host:port"; None takes the environment variable BURSAR_ADDRESS, else "localhost:8443".
+        token: bearer token; None takes BURSAR_TOKEN.
+        ca: the certificate that the server's is checked against, as a path or as PEM bytes; None takes the path in
+            BURSAR_CA, else the authorities that gRPC ships with.
+        timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
+
+    Raises:
+        AuthenticationError: the token has characters that no token has.
+        InvalidRequestError: the CA certificate is not PEM, or the timeout not a positive finite number.
+        OSError: the file of the CA certificate cannot be read.
+    """
+    credentials = grpc.ssl_channel_credentials(_certificate(ca or os.environ.get("BURSAR_CA")))
+    channel = grpc.secure_channel(
+        address or os.environ.get("BURSAR_ADDRESS") or DEFAULT_ADDRESS,
+        credentials,
+        options=[("grpc.max_receive_message_length", _MAX_ANSWER_BYTES)],
+    )
+    return Client(channel, token=token or os.environ.get("BURSAR_TOKEN"), timeout=timeout)
+
+
+def _certificate(ca: str | Path | bytes | None) -> bytes | None:
+    if ca is None:
+        return None
+    pem = ca if isinstance(ca, bytes) else Path(ca).read_bytes()
+    # gRPC would accept anything here and fail at every call, with a text that names another cause.
+    if b"-----BEGIN CERTIFICATE-----" not in pem:
+        raise InvalidRequestError.of("ca", "must be a certificate in PEM form, or the path of one")
+    return pem
+
+
+def _metadata(token: str | None) -> tuple[tuple[str, str], ...]:
+    if token is None:
+        return ()
+    # A token that was read from a file has a newline at its end.
+    stripped = token.strip()
+    if not (stripped.isascii() and stripped.isprintable()):
+        raise AuthenticationError("the token has characters that no token has; pass it as it was issued")
+    return (("authorization", f"Bearer {stripped}"),)

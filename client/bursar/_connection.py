@@ -1,0 +1,61 @@
+"""A channel with what every call on it carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import grpc
+
+from bursar._wire_errors import translated
+from bursar_proto.v1 import admin_pb2_grpc, audit_pb2_grpc, catalog_pb2_grpc, fit_pb2_grpc
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach the server.
+
+    Attributes:
+        channel: any gRPC channel.
+        metadata: sent with every call; holds the token, so it is never shown.
+        timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
+        retry_delays: seconds to wait before each repetition of a fit whose stream broke.
+        catalog: the methods of a service; likewise `fits`, `admins` and `audits`.
+    """
+
+    channel: grpc.Channel = field(repr=False)
+    metadata: tuple[tuple[str, str], ...] = field(repr=False)
+    timeout: float | None
+    retry_delays: tuple[float, ...]
+    catalog: catalog_pb2_grpc.CatalogServiceStub = field(init=False, repr=False)
+    fits: fit_pb2_grpc.FitServiceStub = field(init=False, repr=False)
+    admins: admin_pb2_grpc.AdminServiceStub = field(init=False, repr=False)
+    audits: audit_pb2_grpc.AuditServiceStub = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Made once, here: a stub that is made on a closed channel crashes the interpreter (grpcio 1.85).
+        object.__setattr__(self, "catalog", catalog_pb2_grpc.CatalogServiceStub(self.channel))
+        object.__setattr__(self, "fits", fit_pb2_grpc.FitServiceStub(self.channel))
+        object.__setattr__(self, "admins", admin_pb2_grpc.AdminServiceStub(self.channel))
+        object.__setattr__(self, "audits", audit_pb2_grpc.AuditServiceStub(self.channel))
+
+    def ask(self, method: grpc.UnaryUnaryMultiCallable[Request, Response], request: Request) -> Response:
+        """The answer to one question.
+
+        Raises:
+            Error: the call failed.
+        """
+        with translated():
+            return method(request, timeout=self.timeout, metadata=self.metadata)
+
+    def ask_all(self, method: grpc.UnaryStreamMultiCallable[Request, Response], request: Request) -> list[Response]:
+        """The whole of a streamed answer.
+
+        Raises:
+            Error: the call failed.
+        """
+        with translated():
+            return list(method(request, timeout=self.timeout, metadata=self.metadata))

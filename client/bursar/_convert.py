@@ -1,0 +1,167 @@
+"""Between the wire's messages and this package's values. No generated type passes beyond this module's callers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bursar._errors import InvalidRequestError, ServerError
+from bursar._privacy import Adjacency, EpsilonDelta, Price, Pure, Receipt, ReleaseNoise, Remaining, Rho, Spend
+from bursar.models import GaussianMixture, KMeans
+from bursar.models._arrays import FloatArray
+from bursar_proto.v1 import admin_pb2, fit_pb2, types_pb2
+
+Value = TypeVar("Value")
+
+COVARIANCE_TYPES = {
+    "full": fit_pb2.COVARIANCE_TYPE_FULL,
+    "tied": fit_pb2.COVARIANCE_TYPE_TIED,
+    "diag": fit_pb2.COVARIANCE_TYPE_DIAG,
+    "spherical": fit_pb2.COVARIANCE_TYPE_SPHERICAL,
+}
+ESTIMATORS = {"ml": fit_pb2.ESTIMATOR_MAXIMUM_LIKELIHOOD, "map": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI}
+MODES = {"mixture": fit_pb2.MODE_MIXTURE, "kmeans": fit_pb2.MODE_KMEANS}
+MOMENTS = {"recentred": fit_pb2.MOMENTS_RECENTRED, "fixed_origin": fit_pb2.MOMENTS_FIXED_ORIGIN}
+ROLES = {"admin": admin_pb2.ROLE_ADMIN, "analyst": admin_pb2.ROLE_ANALYST, "auditor": admin_pb2.ROLE_AUDITOR}
+ADJACENCIES = {
+    Adjacency.REPLACE_ONE: types_pb2.ADJACENCY_REPLACE_ONE,
+    Adjacency.ADD_REMOVE_ONE: types_pb2.ADJACENCY_ADD_REMOVE_ONE,
+}
+
+
+def choice(field: str, value: str, table: Mapping[str, Value]) -> Value:
+    """The wire's value for one of a field's names.
+
+    Raises:
+        InvalidRequestError: none of them.
+    """
+    if value not in table:
+        raise InvalidRequestError.of(field, f"must be one of {', '.join(map(repr, table))}, got {value!r}")
+    return table[value]
+
+
+def named(table: Mapping[Value, Any], wire: object) -> Value:
+    """The name of a wire's value.
+
+    Raises:
+        ServerError: a value that this client does not know.
+    """
+    for name, value in table.items():
+        if value == wire:
+            return name
+    raise ServerError(f"the server sent {wire!r} where this client knows {list(table)}: install a newer bursar")
+
+
+def tensor_to(array: npt.ArrayLike) -> types_pb2.Tensor:
+    """Numbers in row-major order, with their shape."""
+    numbers = np.asarray(array, dtype=np.float64)
+    return types_pb2.Tensor(shape=numbers.shape, values=numbers.ravel().tolist())
+
+
+def tensor_from(message: types_pb2.Tensor) -> FloatArray:
+    """An array of the shape that the message says.
+
+    Raises:
+        ServerError: the shape does not fit the number of values.
+    """
+    shape = tuple(message.shape)
+    if math.prod(shape) != len(message.values):
+        raise ServerError(f"the server sent {len(message.values)} values for an array of shape {shape}")
+    return np.array(message.values, dtype=np.float64).reshape(shape)
+
+
+def spend_to(spend: Spend) -> types_pb2.Spend:
+    """What the caller is willing to pay.
+
+    Raises:
+        InvalidRequestError: something else than a spend.
+    """
+    match spend:
+        case Rho():
+            return types_pb2.Spend(rho=spend.value)
+        case EpsilonDelta():
+            return types_pb2.Spend(
+                epsilon_delta=types_pb2.EpsilonDelta(epsilon=spend.epsilon, delta=spend.delta),
+            )
+        case Pure():
+            return types_pb2.Spend(epsilon=spend.epsilon)
+    raise InvalidRequestError.of(
+        "spend", f"must be bursar.rho(...), bursar.epsilon_delta(...) or bursar.pure(...), got {spend!r}"
+    )
+
+
+def price_from(message: types_pb2.Price) -> Price:
+    """A cost as the ledger counts it."""
+    return Price(message.cost_units, message.delta_units, message.rho)
+
+
+def remaining_from(message: types_pb2.Remaining) -> Remaining:
+    """What is left of a budget."""
+    return Remaining(
+        cost_units=message.cost_units,
+        delta_units=message.delta_units,
+        cap_cost_units=message.cap_cost_units,
+        cap_delta_units=message.cap_delta_units,
+        rho=message.rho,
+        pure_epsilon=message.pure_epsilon,
+        order=message.order,
+    )
+
+
+def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
+    """What was debited.
+
+    Raises:
+        ServerError: an adjacency that this client does not know.
+    """
+    return Receipt(
+        dataset=message.dataset,
+        request_id=message.request_id,
+        entry=message.entry,
+        price=price_from(message.price),
+        remaining=remaining_from(message.remaining),
+        ledger_head=message.ledger_head.hex(),
+        adjacency=named(ADJACENCIES, message.adjacency),
+        replayed=replayed,
+    )
+
+
+def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
+    """The noise of one kind of release."""
+    return ReleaseNoise(
+        name=message.name,
+        size=message.size,
+        count_std=message.count_std,
+        sum_std=message.sum_std,
+        moment_std=message.moment_std,
+        times=message.times,
+    )
+
+
+def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt) -> GaussianMixture | KMeans:
+    """A released model, of the type that its mode says.
+
+    Raises:
+        ServerError: the parameters are not those of a model.
+    """
+    shared: dict[str, Any] = {
+        "weights_": tensor_from(message.weights),
+        "columns": tuple(message.columns),
+        "receipt": receipt,
+        "noise": tuple(map(noise_from, message.noise)),
+        "iterations": message.iterations,
+        "n_rows": message.n_rows,
+    }
+    means, covariances = tensor_from(message.means), tensor_from(message.covariances)
+    try:
+        if message.mode == fit_pb2.MODE_KMEANS:
+            return KMeans(cluster_centers_=means, variances_=covariances, **shared)
+        # The mixed key type keeps mypy from seeing that the names are the literals of CovarianceType.
+        covariance_type: Any = named(COVARIANCE_TYPES, message.covariance_type)
+        return GaussianMixture(means_=means, covariances_=covariances, covariance_type=covariance_type, **shared)
+    except ValueError as error:
+        raise ServerError(f"the server sent no valid model: {error}") from error

@@ -1,0 +1,44 @@
+"""A progress bar where someone is looking."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Report = Callable[[int, int], None]
+"""Told (step, steps) whenever a step is done."""
+
+
+@contextmanager
+def progress_bar(show: bool | None, title: str) -> Iterator[Report]:
+    """A bar on standard error, or in a notebook its widget.
+
+    Args:
+        show: None shows it in terminals and notebooks, and nowhere else.
+        title: stands before the bar.
+    """
+    if show is False or (show is None and not _someone_is_looking()):
+        yield _ignore
+        return
+    # Imported late: it looks for a notebook, which takes time and is no use to a server that imports `bursar.models`.
+    from tqdm.auto import tqdm
+
+    with tqdm(desc=title, unit="step", leave=False) as bar:
+
+        def report(step: int, steps: int) -> None:
+            # Set, not added: after a broken stream the steps are told again from the first.
+            bar.total, bar.n = steps, step
+            bar.refresh()
+
+        yield report
+
+
+def _someone_is_looking() -> bool:
+    # Without a console (pythonw) sys.stderr is None.
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return is_terminal or "ipykernel" in sys.modules
+
+
+def _ignore(step: int, steps: int) -> None:
+    del step, steps

@@ -1,0 +1,52 @@
+"""The public schema of a dataset: declared by its owner, never computed from rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """A column of numbers.
+
+    Attributes:
+        name: what requests and models call it.
+        description: the owner's words.
+        lower: rows are clipped to at least this, in the column's own units.
+        upper: and to at most this.
+    """
+
+    name: str
+    description: str
+    lower: float
+    upper: float
+
+    @property
+    def domain(self) -> str:
+        """The bounds, for people."""
+        return f"{self.lower:g} to {self.upper:g}"
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """A column of categories.
+
+    Attributes:
+        name: what requests and models call it.
+        description: the owner's words.
+        categories: all that there can be, whether or not a row has them.
+    """
+
+    name: str
+    description: str
+    categories: tuple[str, ...]
+
+    @property
+    def domain(self) -> str:
+        """The categories, for people."""
+        return ", ".join(self.categories)
+
+
+Column: TypeAlias = NumericColumn | CategoricalColumn
+"""One column of a dataset."""

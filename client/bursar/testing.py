@@ -1,0 +1,238 @@
+"""A server without protected rows, for tests of programs that use this package.
+
+    with bursar.testing.fake_server() as server:
+        model = server.client().dataset("toy").fit_dpem(n_components=2, spend=bursar.rho(0.1))
+
+It answers on the loopback interface, without TLS, tokens, noise, budget or ledger. A released model depends on the
+request alone: equal weights, means spread evenly over the bounds. It is not differentially private: nothing is private.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc import status_pb2
+from grpc_status import rpc_status
+
+from bursar._client import Client
+from bursar._convert import tensor_to
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+
+__all__ = ["FakeServer", "fake_server"]
+
+STEPS = 3
+"""Steps of a fake fit that leaves them to the server."""
+
+_BOUNDS = {"height": (100.0, 220.0), "weight": (30.0, 150.0)}
+
+
+class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServiceServicer):
+    """Answers for one dataset, "toy", with two numeric columns and a categorical one.
+
+    Attributes:
+        address: "host:port" on the loopback interface.
+        requests: every fit that was asked for, in order; a repetition is one more.
+        metadata: what came with every call, in order.
+    """
+
+    # The fits that have no fake yet answer UNIMPLEMENTED, as the generated base does.
+    FitSeparatedGMM: Any = fit_pb2_grpc.FitServiceServicer.FitSeparatedGMM
+    FitGradientEM: Any = fit_pb2_grpc.FitServiceServicer.FitGradientEM
+    FitSketchKMeans: Any = fit_pb2_grpc.FitServiceServicer.FitSketchKMeans
+    FitMRF: Any = fit_pb2_grpc.FitServiceServicer.FitMRF
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.requests: list[fit_pb2.FitDPEMRequest] = []
+        self.metadata: list[dict[str, str | bytes]] = []
+        self._failures: deque[grpc.Status] = deque()
+        self._released: dict[str, fit_pb2.FitDPEMRequest] = {}
+        self._breaks = 0
+
+    def client(self, *, token: str | None = None, retry_delays: Sequence[float] = (0.0, 0.0)) -> Client:
+        """A client of this server; it waits for nothing before it repeats a fit."""
+        return Client(grpc.insecure_channel(self.address), token=token, retry_delays=retry_delays)
+
+    def fail_next(self, code: grpc.StatusCode, text: str = "", details: Sequence[Message] = ()) -> None:
+        """Answer one more of the next calls with this status and these google.rpc details."""
+        packed = [AnyMessage() for _ in details]
+        for box, detail in zip(packed, details, strict=True):
+            box.Pack(detail)
+        status = status_pb2.Status(code=code.value[0], message=text, details=packed)
+        self._failures.append(rpc_status.to_status(status))
+
+    def break_next(self, times: int = 1) -> None:
+        """Break the streams of the next `times` fits after their receipt."""
+        self._breaks = times
+
+    def ListDatasets(  # noqa: D102, N802 - the contract's name
+        self, request: catalog_pb2.ListDatasetsRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.ListDatasetsResponse:
+        self._enter(context)
+        return catalog_pb2.ListDatasetsResponse(datasets=[_toy()])
+
+    def GetDataset(  # noqa: D102, N802 - the contract's name
+        self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetDatasetResponse:
+        self._enter(context)
+        if request.dataset != _toy().name:
+            context.abort(grpc.StatusCode.NOT_FOUND, "there is no dataset of this name")
+        return catalog_pb2.GetDatasetResponse(dataset=_toy())
+
+    def ListReleases(  # noqa: D102, N802 - the contract's name
+        self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.ListReleasesResponse:
+        self._enter(context)
+        releases = [
+            catalog_pb2.ReleaseSummary(
+                entry=entry,
+                dataset=fit.dataset,
+                request_id=fit.request_id,
+                method="FitDPEM",
+                released=True,
+                price=_price(),
+            )
+            for entry, fit in enumerate(self._released.values(), start=1)
+        ]
+        return catalog_pb2.ListReleasesResponse(releases=releases)
+
+    def Preview(  # noqa: D102, N802 - the contract's name
+        self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext
+    ) -> fit_pb2.PreviewResponse:
+        self._enter(context)
+        return fit_pb2.PreviewResponse(
+            price=_price(),
+            remaining=_remaining(),
+            affordable=True,
+            fits_left=9,
+            noise=[_noise(request.dpem)],
+            iterations=request.dpem.iterations or STEPS,
+            expected_mean_error=[0.5] * len(request.dpem.columns),
+        )
+
+    def FitDPEM(  # noqa: D102, N802 - the contract's name
+        self, request: fit_pb2.FitDPEMRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitDPEMResponse]:
+        self._enter(context)
+        self.requests.append(request)
+        first = self._released.setdefault(request.request_id, request)
+        if first is not request:
+            context.set_trailing_metadata((("bursar-replayed", "true"),))
+        yield fit_pb2.FitDPEMResponse(receipt=self._receipt(request))
+        if self._breaks > 0:
+            self._breaks -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "broken on purpose")
+        steps = request.iterations or STEPS
+        for step in range(1, steps + 1):
+            yield fit_pb2.FitDPEMResponse(progress=types_pb2.Progress(step=step, steps=steps))
+        yield fit_pb2.FitDPEMResponse(model=_model(request))
+
+    def _enter(self, context: grpc.ServicerContext) -> None:
+        self.metadata.append(dict(context.invocation_metadata()))
+        if self._failures:
+            context.abort_with_status(self._failures.popleft())
+
+    def _receipt(self, request: fit_pb2.FitDPEMRequest) -> types_pb2.Receipt:
+        return types_pb2.Receipt(
+            dataset=request.dataset,
+            request_id=request.request_id,
+            entry=1 + list(self._released).index(request.request_id),
+            price=_price(),
+            remaining=_remaining(),
+            ledger_head=bytes(32),
+            adjacency=types_pb2.ADJACENCY_REPLACE_ONE,
+        )
+
+
+@contextmanager
+def fake_server(kind: type[FakeServer] = FakeServer) -> Iterator[FakeServer]:
+    """A fake server that listens while the context is open.
+
+    Args:
+        kind: a class of your own, for other answers.
+    """
+    servicer = kind()
+    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(servicer, server)
+    fit_pb2_grpc.add_FitServiceServicer_to_server(servicer, server)
+    servicer.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        yield servicer
+    finally:
+        server.stop(grace=None).wait()
+
+
+def _toy() -> catalog_pb2.Dataset:
+    numeric = [
+        catalog_pb2.Column(name=name, numeric=catalog_pb2.NumericColumn(lower=lower, upper=upper))
+        for name, (lower, upper) in _BOUNDS.items()
+    ]
+    groups = catalog_pb2.CategoricalColumn(categories=["control", "treated"])
+    return catalog_pb2.Dataset(
+        name="toy",
+        description="invented people",
+        columns=[*numeric, catalog_pb2.Column(name="group", description="arm of a trial", categorical=groups)],
+        adjacency=types_pb2.ADJACENCY_REPLACE_ONE,
+        privacy_unit=catalog_pb2.PrivacyUnit(max_rows_per_unit=1),
+        public_rows=1000,
+        total=types_pb2.EpsilonDelta(epsilon=3.0, delta=1e-6),
+        remaining=_remaining(),
+    )
+
+
+def _price() -> types_pb2.Price:
+    return types_pb2.Price(cost_units=2**40, rho=0.1)
+
+
+def _remaining() -> types_pb2.Remaining:
+    return types_pb2.Remaining(
+        cost_units=9 * 2**40, cap_cost_units=10 * 2**40, rho=0.9, pure_epsilon=1.3, order=10.0, delta_units=0
+    )
+
+
+def _noise(request: fit_pb2.FitDPEMRequest) -> types_pb2.ReleaseNoise:
+    return types_pb2.ReleaseNoise(
+        name="moments", size=request.n_components, count_std=10.0, sum_std=5.0, times=request.iterations or STEPS
+    )
+
+
+def _model(request: fit_pb2.FitDPEMRequest) -> fit_pb2.GaussianMixtureModel:
+    lower, upper = np.array([_BOUNDS[name] for name in request.columns]).T
+    k, d = request.n_components, len(request.columns)
+    places = (np.arange(k)[:, None] + 0.5) / k
+    variances = np.square((upper - lower) / (2 * k))
+    return fit_pb2.GaussianMixtureModel(
+        columns=request.columns,
+        covariance_type=request.covariance_type or fit_pb2.COVARIANCE_TYPE_FULL,
+        mode=request.mode,
+        weights=tensor_to(np.full(k, 1 / k)),
+        means=tensor_to(lower + places * (upper - lower)),
+        covariances=tensor_to(_covariances(request, variances, k, d)),
+        iterations=request.iterations or STEPS,
+        noise=[_noise(request)],
+        n_rows=1000.0,
+    )
+
+
+def _covariances(
+    request: fit_pb2.FitDPEMRequest, variances: np.ndarray[tuple[int], np.dtype[np.float64]], k: int, d: int
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    if request.mode == fit_pb2.MODE_KMEANS or request.covariance_type == fit_pb2.COVARIANCE_TYPE_SPHERICAL:
+        return np.full(k, variances.mean())
+    if request.covariance_type == fit_pb2.COVARIANCE_TYPE_DIAG:
+        return np.tile(variances, (k, 1))
+    matrix = np.diag(variances)
+    return (
+        matrix
+        if request.covariance_type == fit_pb2.COVARIANCE_TYPE_TIED
+        else np.tile(matrix, (k, 1, 1)).reshape(k, d, d)
+    )

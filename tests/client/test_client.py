@@ -1,0 +1,190 @@
+"""The client: how it connects, what it sends with every call, and how datasets show themselves."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import bursar
+from bursar.testing import FakeServer
+from bursar_proto.v1 import catalog_pb2_grpc
+
+
+def self_signed() -> tuple[bytes, bytes]:
+    """A private key and a certificate for 127.0.0.1 that is its own authority, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return private, certificate.public_bytes(pem)
+
+
+@pytest.fixture
+def tls_server(tmp_path: Path) -> Iterator[tuple[FakeServer, Path]]:
+    """A fake server behind TLS, and the file of its certificate."""
+    key, certificate = self_signed()
+    path = tmp_path / "ca.pem"
+    path.write_bytes(certificate)
+    fake = FakeServer()
+    server = grpc.server(ThreadPoolExecutor(max_workers=2))
+    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(fake, server)
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    fake.address = f"127.0.0.1:{port}"
+    server.start()
+    yield fake, path
+    server.stop(grace=None).wait()
+
+
+@pytest.mark.parametrize("as_type", [str, Path, lambda path: path.read_bytes()])
+def test_connect_speaks_tls(tls_server: tuple[FakeServer, Path], as_type: type) -> None:
+    """The authority may be a path or PEM bytes; the token comes with every call."""
+    fake, path = tls_server
+    with bursar.connect(fake.address, token="abc\n", ca=as_type(path)) as client:
+        assert [dataset.name for dataset in client.datasets()] == ["toy"]
+    assert fake.metadata[-1]["authorization"] == "Bearer abc"
+
+
+def test_connect_takes_what_it_is_not_told_from_the_environment(
+    tls_server: tuple[FakeServer, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BURSAR_ADDRESS, BURSAR_TOKEN and BURSAR_CA stand in for the arguments."""
+    fake, path = tls_server
+    for name, value in {"ADDRESS": fake.address, "TOKEN": "xyz", "CA": str(path)}.items():
+        monkeypatch.setenv(f"BURSAR_{name}", value)
+    with bursar.connect() as client:
+        client.datasets()
+    assert fake.metadata[-1]["authorization"] == "Bearer xyz"
+
+
+def test_connect_never_speaks_in_the_clear(server: FakeServer) -> None:
+    """A server without TLS, or with another authority's certificate, hears no token."""
+    _, stranger = self_signed()
+    with bursar.connect(server.address, token="abc", ca=stranger) as client, pytest.raises(bursar.UnavailableError):
+        client.datasets()
+    assert server.metadata == []
+
+
+def test_another_authority_is_not_trusted(tls_server: tuple[FakeServer, Path]) -> None:
+    """The server's certificate is checked against the given one only."""
+    fake, _ = tls_server
+    _, stranger = self_signed()
+    with bursar.connect(fake.address, ca=stranger) as client, pytest.raises(bursar.UnavailableError, match="CA certif"):
+        client.datasets()
+    assert fake.metadata == []
+
+
+def test_what_is_no_certificate_is_refused_at_once(tmp_path: Path) -> None:
+    """Not at the first call, with a text about the network."""
+    with pytest.raises(bursar.InvalidRequestError, match="PEM"):
+        bursar.connect(ca=b"junk")
+    with pytest.raises(FileNotFoundError):
+        bursar.connect(ca=tmp_path / "missing.pem")
+
+
+def test_a_token_stays_out_of_sight(server: FakeServer) -> None:
+    """No text that a client makes has the token in it; a token that cannot be one is refused without being shown."""
+    with server.client(token="secret-token") as client:
+        dataset = client.dataset("toy")
+        shown = [repr(value) for value in (client, client.admin, client.audit, dataset, dataset._connection)]
+        assert not any("secret-token" in text for text in shown)
+    with pytest.raises(bursar.AuthenticationError) as caught:
+        server.client(token="secret-\ntoken")
+    assert "secret" not in str(caught.value)
+
+
+def test_without_a_token_none_is_sent(server: FakeServer) -> None:
+    """The server decides what a caller without a token may do."""
+    with server.client() as client:
+        client.datasets()
+    assert "authorization" not in server.metadata[-1]
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan")])
+def test_a_timeout_is_positive(timeout: float) -> None:
+    """A timeout that would end every call, or none, is refused."""
+    with pytest.raises(bursar.InvalidRequestError, match="timeout"):
+        bursar.Client(grpc.insecure_channel("127.0.0.1:1"), timeout=timeout)
+
+
+def test_a_server_that_is_not_there(free_address: str) -> None:
+    """The error says what to check."""
+    with (
+        bursar.Client(grpc.insecure_channel(free_address)) as client,
+        pytest.raises(bursar.UnavailableError, match="check"),
+    ):
+        client.datasets()
+
+
+def test_a_dataset_is_what_is_public_about_it(client: bursar.Client) -> None:
+    """Schema, adjacency, unit, rows and total arrive as values that cannot be changed; handles are equal."""
+    (toy,) = client.datasets()
+    height, _, group = toy.columns
+    assert height == bursar.NumericColumn("height", "", 100.0, 220.0)
+    assert group == bursar.CategoricalColumn("group", "arm of a trial", ("control", "treated"))
+    assert toy.privacy_unit == bursar.PrivacyUnit(None, 1)
+    assert (toy.public_rows, toy.total) == (1000, bursar.epsilon_delta(3.0, 1e-6))
+    assert toy == client.dataset("toy")
+    with pytest.raises(FrozenInstanceError):
+        toy.name = "other"  # type: ignore[misc]
+
+
+def test_an_unknown_dataset_is_not_found(client: bursar.Client) -> None:
+    """The error is of its own kind."""
+    with pytest.raises(bursar.NotFoundError):
+        client.dataset("nothing")
+
+
+def test_a_dataset_shows_its_schema(toy: bursar.Dataset) -> None:
+    """Columns with their domains, and what is protected; in notebooks as a table."""
+    text = repr(toy)
+    assert "Dataset 'toy': invented people" in text
+    assert "100 to 220" in text
+    assert "control, treated" in text
+    assert "1000 rows; privacy unit: one row; REPLACE_ONE; total budget: epsilon 3, delta 1e-06" in text
+    assert "<td>100 to 220</td>" in toy._repr_html_()
+
+
+def test_what_is_left_is_asked_afresh(server: FakeServer, toy: bursar.Dataset) -> None:
+    """Each question about the budget is a call."""
+    calls = len(server.metadata)
+    assert toy.remaining().share == 0.9
+    assert toy.remaining().rho == 0.9
+    assert len(server.metadata) == calls + 2
+
+
+def test_past_releases_are_listed(toy: bursar.Dataset) -> None:
+    """Each debit of the caller with its key, by which it can be had again."""
+    assert toy.releases() == []
+    toy.fit_dpem(n_components=1, spend=bursar.rho(0.1), request_id="mine")
+    (release,) = toy.releases()
+    assert (release.entry, release.request_id, release.method, release.released) == (1, "mine", "FitDPEM", True)
+
+
+def test_a_preview_shows_price_and_accuracy(server: FakeServer, toy: bursar.Dataset) -> None:
+    """It debits nothing, names errors by column, and reads as a few lines."""
+    preview = toy.preview_dpem(n_components=2, spend=bursar.rho(0.1), columns=["weight"], iterations=4)
+    assert server.requests == []
+    assert (preview.affordable, preview.fits_left, preview.iterations) == (True, 9, 4)
+    assert preview.expected_mean_error == {"weight": 0.5}
+    first, *_, last = repr(preview).splitlines()
+    assert first == "Preview: debits rho=0.1 of rho=0.9 left; affordable, 9 like it are left"
+    assert last == "  expected error of a component's mean: weight 0.5"

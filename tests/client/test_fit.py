@@ -1,0 +1,275 @@
+"""A fit through the client: what is sent, what comes back, and what happens when the stream breaks."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+import bursar
+from bursar.models import COVARIANCE_TYPES, CovarianceType
+from bursar.testing import FakeServer, fake_server
+from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
+
+ASK: dict[str, Any] = {"n_components": 2, "spend": bursar.rho(0.1)}
+
+
+def test_a_fit_returns_a_model_with_its_receipt(server: FakeServer, toy: bursar.Dataset) -> None:
+    """The released numbers, the columns in order, what it cost and how noisy it is arrive as values."""
+    model = toy.fit_dpem(n_components=2, spend=bursar.rho(0.1), columns=["weight", "height"], iterations=5)
+    assert model.columns == ("weight", "height")
+    np.testing.assert_allclose(model.means_, [[60.0, 130.0], [120.0, 190.0]])
+    assert (model.iterations, model.n_rows, model.noise[0].count_std) == (5, 1000.0, 10.0)
+    receipt = model.receipt
+    assert receipt is not None
+    assert (receipt.entry, receipt.dataset, receipt.ledger_head) == (1, "toy", "00" * 32)
+    assert receipt.price == bursar.Price(2**40, 0, 0.1)
+    assert receipt.adjacency is bursar.Adjacency.REPLACE_ONE
+    assert not receipt.replayed
+    assert uuid.UUID(receipt.request_id)
+    assert "entry 1 of 'toy'" in repr(model)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_every_covariance_type_goes_and_comes(toy: bursar.Dataset, covariance_type: CovarianceType) -> None:
+    """The type that was asked for is the type of the model."""
+    model = toy.fit_dpem(**ASK, covariance_type=covariance_type)
+    assert model.covariance_type == covariance_type
+    assert np.isfinite(model.score_samples(model.means_)).all()
+
+
+def test_kmeans_has_its_own_result(server: FakeServer, toy: bursar.Dataset) -> None:
+    """The mode decides the type of the result; no covariance type is sent."""
+    model = toy.fit_dpem(n_components=2, spend=bursar.pure(0.5), mode="kmeans")
+    assert isinstance(model, bursar.KMeans)
+    assert server.requests[0].mode == fit_pb2.MODE_KMEANS
+    assert server.requests[0].covariance_type == fit_pb2.COVARIANCE_TYPE_UNSPECIFIED
+
+
+def test_what_is_left_out_is_left_to_the_server(server: FakeServer, toy: bursar.Dataset) -> None:
+    """Defaults: all numeric columns, splitting, maximum likelihood, recentred moments, the server's steps."""
+    toy.fit_dpem(**ASK, request_id="one")
+    assert server.requests[0] == fit_pb2.FitDPEMRequest(
+        request_id="one",
+        dataset="toy",
+        columns=["height", "weight"],
+        spend=types_pb2.Spend(rho=0.1),
+        n_components=2,
+        estimator=fit_pb2.ESTIMATOR_MAXIMUM_LIKELIHOOD,
+        mode=fit_pb2.MODE_MIXTURE,
+        moments=fit_pb2.MOMENTS_RECENTRED,
+        splitting=fit_pb2.StartBySplitting(),
+    )
+
+
+def test_every_argument_is_sent(server: FakeServer, toy: bursar.Dataset) -> None:
+    """What the caller sets arrives as it was set."""
+    toy.fit_dpem(
+        n_components=3,
+        spend=bursar.epsilon_delta(1.0, 1e-6),
+        covariance_type="tied",
+        estimator="map",
+        prior=bursar.GaussianPrior(kappa=2.0),
+        moments="fixed_origin",
+        iterations=7,
+        clip_radius=1.5,
+    )
+    sent = server.requests[0]
+    assert (sent.spend.epsilon_delta.epsilon, sent.spend.epsilon_delta.delta) == (1.0, 1e-6)
+    assert (sent.estimator, sent.moments) == (fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI, fit_pb2.MOMENTS_FIXED_ORIGIN)
+    assert (sent.prior.kappa, sent.prior.nu, sent.iterations, sent.clip_radius) == (2.0, 0.0, 7, 1.5)
+
+
+def test_a_fit_starts_where_it_is_told(server: FakeServer, toy: bursar.Dataset) -> None:
+    """At random, at given parameters, or where an earlier model, its receipt or its entry says."""
+    model = toy.fit_dpem(**ASK)
+    receipt = model.receipt
+    assert receipt is not None
+    for start in (model, receipt, receipt.entry):
+        toy.fit_dpem(**ASK, start=start)
+        assert server.requests[-1].released.entry == 1
+    toy.fit_dpem(**ASK, start=bursar.RandomStart(public_seed=2**64 - 1))
+    assert server.requests[-1].random.public_seed == 2**64 - 1
+    toy.fit_dpem(
+        **ASK, start=bursar.GivenStart(means=[[150, 60], [180, 80]], weights=[0.3, 0.7], covariances=np.ones((2, 2)))
+    )
+    given = server.requests[-1].given
+    assert (list(given.means.shape), list(given.means.values)) == ([2, 2], [150.0, 60.0, 180.0, 80.0])
+    assert list(given.weights.values) == [0.3, 0.7]
+    assert list(given.covariances.shape) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"n_components": 0}, "n_components"),
+        ({"n_components": 2.5}, "n_components"),
+        ({"n_components": 2**32}, "n_components"),
+        ({"spend": 0.1}, "spend"),
+        ({"columns": "height"}, "columns"),
+        ({"columns": ["height", 3]}, "columns"),
+        ({"covariance_type": "round"}, "covariance_type"),
+        ({"estimator": "best"}, "estimator"),
+        ({"mode": "median"}, "mode"),
+        ({"moments": "none"}, "moments"),
+        ({"iterations": 0}, "iterations"),
+        ({"clip_radius": float("nan")}, "clip_radius"),
+        ({"start": "anywhere"}, "start"),
+        ({"start": -1}, "start.released.entry"),
+        ({"start": bursar.GaussianMixture([1.0], [[0.0]], [1.0], "spherical")}, "start"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_no_server_would_accept_is_not_sent(
+    server: FakeServer, toy: bursar.Dataset, change: dict[str, Any], field: str
+) -> None:
+    """The error names the argument, for a fit and for its preview."""
+    for ask in (toy.fit_dpem, toy.preview_dpem):
+        with pytest.raises(bursar.InvalidRequestError) as caught:
+            ask(**{**ASK, **change})
+        assert caught.value.violations[0][0] == field
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: bursar.RandomStart(-1), "start.random.public_seed"),
+        (lambda: bursar.GivenStart(means=[[float("nan")]]), "start.given.means"),
+        (lambda: bursar.GivenStart(means=[[1.0]], weights="ab"), "start.given.weights"),
+        (lambda: bursar.GaussianPrior(scale=0.0), "prior.scale"),
+    ],
+)
+def test_values_of_a_request_check_themselves(make: Any, field: str) -> None:
+    """A start or a prior that cannot be is refused where it is made."""
+    with pytest.raises(bursar.InvalidRequestError) as caught:
+        make()
+    assert caught.value.violations[0][0] == field
+
+
+def test_a_broken_stream_is_asked_for_again(server: FakeServer, toy: bursar.Dataset) -> None:
+    """With the same request_id, so that it is paid for once; the caller sees a model."""
+    server.break_next(2)
+    model = toy.fit_dpem(**ASK)
+    assert model.n_components == 2
+    assert len(server.requests) == 3
+    assert len({request.request_id for request in server.requests}) == 1
+    assert model.receipt is not None
+    assert model.receipt.replayed
+
+
+def test_a_stream_that_keeps_breaking_can_be_resumed(server: FakeServer, toy: bursar.Dataset) -> None:
+    """The error has the request_id, and asking with it gets the model under the same entry."""
+    server.break_next(3)
+    with pytest.raises(bursar.UnavailableError) as caught:
+        toy.fit_dpem(**ASK)
+    assert len(server.requests) == 3
+    model = toy.fit_dpem(**ASK, request_id=caught.value.request_id)
+    assert model.receipt is not None
+    assert model.receipt.entry == 1
+    assert server.requests[-1] == server.requests[0]
+
+
+def test_a_repeated_request_is_the_same_release(toy: bursar.Dataset) -> None:
+    """The same request_id twice gives equal receipts; the second knows that it is a repetition."""
+    first, second = (toy.fit_dpem(**ASK, request_id="again") for _ in range(2))
+    assert first.receipt == second.receipt
+    assert first.receipt is not None
+    assert second.receipt is not None
+    assert (first.receipt.replayed, second.receipt.replayed) == (False, True)
+    np.testing.assert_array_equal(first.means_, second.means_)
+
+
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED]
+)
+def test_a_refusal_is_not_repeated(server: FakeServer, toy: bursar.Dataset, code: grpc.StatusCode) -> None:
+    """Only transport errors are; a second failure would have come if the client had asked again."""
+    server.fail_next(code)
+    with pytest.raises(bursar.Error):
+        toy.fit_dpem(**ASK)
+    assert server.requests == []
+
+
+def test_no_repetition_outlives_the_callers_patience(server: FakeServer) -> None:
+    """A wait that would pass the timeout is not begun."""
+    channel = grpc.insecure_channel(server.address)
+    with bursar.Client(channel, timeout=60.0, retry_delays=(3600.0,)) as client:
+        toy = client.dataset("toy")
+        server.break_next()
+        with pytest.raises(bursar.UnavailableError):
+            toy.fit_dpem(**ASK)
+    assert len(server.requests) == 1
+
+
+class Sleepy(FakeServer):
+    """Never lists its datasets."""
+
+    def ListDatasets(
+        self, request: catalog_pb2.ListDatasetsRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.ListDatasetsResponse:
+        """Waits until the caller has gone."""
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        gone.wait()
+        return catalog_pb2.ListDatasetsResponse()
+
+
+def test_a_call_past_its_deadline_says_so() -> None:
+    """The timeout of the client ends a call."""
+    with fake_server(Sleepy) as server:
+        client = bursar.Client(grpc.insecure_channel(server.address), timeout=0.05)
+        with client, pytest.raises(bursar.DeadlineError):
+            client.datasets()
+
+
+class Nonsense(FakeServer):
+    """Answers fits with the responses it is given."""
+
+    responses: tuple[fit_pb2.FitDPEMResponse, ...] = ()
+
+    def FitDPEM(
+        self, request: fit_pb2.FitDPEMRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitDPEMResponse]:
+        """As told."""
+        return iter(self.responses)
+
+
+RECEIPT = types_pb2.Receipt(request_id="a", adjacency=types_pb2.ADJACENCY_REPLACE_ONE)
+
+
+@pytest.mark.parametrize(
+    ("receipt", "model", "kind", "message"),
+    [
+        (None, None, bursar.UnavailableError, "ended before the model"),
+        (RECEIPT, None, bursar.UnavailableError, "ended before the model"),
+        (types_pb2.Receipt(), fit_pb2.GaussianMixtureModel(), bursar.ServerError, "install a newer bursar"),
+        (RECEIPT, fit_pb2.GaussianMixtureModel(), bursar.ServerError, "0 values for an array of shape"),
+        (
+            RECEIPT,
+            fit_pb2.GaussianMixtureModel(
+                mode=fit_pb2.MODE_KMEANS,
+                weights=types_pb2.Tensor(shape=[1], values=[2.0]),
+                means=types_pb2.Tensor(shape=[1, 1], values=[0.0]),
+                covariances=types_pb2.Tensor(shape=[1], values=[1.0]),
+            ),
+            bursar.ServerError,
+            "no valid model: weights_: expected a sum of 1",
+        ),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error(
+    receipt: types_pb2.Receipt | None,
+    model: fit_pb2.GaussianMixtureModel | None,
+    kind: type[bursar.Error],
+    message: str,
+) -> None:
+    """A stream without a model is a broken one; a model that cannot be is the server's error, not the caller's."""
+    Nonsense.responses = (fit_pb2.FitDPEMResponse(receipt=receipt), fit_pb2.FitDPEMResponse(model=model))
+    with fake_server(Nonsense) as server, server.client() as client, pytest.raises(kind, match=message) as caught:
+        client.dataset("toy").fit_dpem(**ASK, request_id="a")
+    assert caught.value.request_id == "a"

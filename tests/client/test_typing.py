@@ -1,0 +1,45 @@
+"""What a type checker says about programs that use the package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import assert_type
+
+import pytest
+
+import bursar
+from bursar.testing import FakeServer
+
+WRONG = """
+import bursar
+
+def program(dataset: bursar.Dataset) -> None:
+    dataset.fit_dpem(n_components=2, spend=0.1)
+    dataset.fit_dpem(n_components=2, spend=bursar.rho(1), mode="median")
+    dataset.fit_dpem(n_components=2, spend=bursar.rho(1), colums=["a"])
+    dataset.fit_dpem(n_components=2, spend=bursar.rho(1), mode="kmeans").means_
+"""
+
+
+def test_modes_have_their_types(server: FakeServer) -> None:
+    """The type of a result follows from the mode that was written down."""
+    with server.client() as client:
+        toy = client.dataset("toy")
+        assert_type(toy.fit_dpem(n_components=1, spend=bursar.rho(1)), bursar.GaussianMixture)
+        assert_type(toy.fit_dpem(n_components=1, spend=bursar.rho(1), mode="kmeans", columns=["weight"]), bursar.KMeans)
+
+
+@pytest.mark.slow
+def test_mistakes_are_found_before_they_run(tmp_path: Path) -> None:
+    """Each of four wrong lines is an error of its own, at its line."""
+    importlib.metadata.version("mypy")
+    (tmp_path / "wrong.py").write_text(WRONG)
+    source = Path(bursar.__file__).parents[1]
+    environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (source, source.parent / "proto")))}
+    command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "wrong.py"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert [line for line in range(5, 9) if f"wrong.py:{line}: error" in run.stdout] == [5, 6, 7, 8]
