@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import bursar
+from bursar._fit import fit_dpem
 from bursar.models import COVARIANCE_TYPES, CovarianceType
 from bursar.testing import FakeServer, fake_server
 from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
@@ -225,6 +226,32 @@ def test_a_call_past_its_deadline_says_so() -> None:
         client = bursar.Client(grpc.insecure_channel(server.address), timeout=0.05)
         with client, pytest.raises(bursar.DeadlineError):
             client.datasets()
+
+
+class Endless(FakeServer):
+    """Tells of one step, and then nothing until the caller has gone."""
+
+    gone = threading.Event()
+
+    def FitDPEM(
+        self, request: fit_pb2.FitDPEMRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitDPEMResponse]:
+        """See the class."""
+        context.add_callback(self.gone.set)
+        yield fit_pb2.FitDPEMResponse(progress=types_pb2.Progress(step=1, steps=2))
+        self.gone.wait()
+
+
+def test_an_interrupted_caller_leaves_the_stream() -> None:
+    """Ctrl-C is not caught, is not repeated, and tells the server at once."""
+
+    def interrupt(step: int, steps: int) -> None:
+        raise KeyboardInterrupt
+
+    with fake_server(Endless) as server, server.client() as client:
+        with pytest.raises(KeyboardInterrupt):
+            fit_dpem(client._connection, fit_pb2.FitDPEMRequest(request_id="a"), interrupt)
+        Endless.gone.wait()
 
 
 class Nonsense(FakeServer):
