@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -44,8 +45,8 @@ class CategoricalColumn:
 
     @property
     def domain(self) -> str:
-        """The categories, for people."""
-        return ", ".join(self.categories)
+        """The categories, for people, shortened if they are many."""
+        return textwrap.shorten(", ".join(self.categories), width=60, placeholder=" ...")
 
 
 Column: TypeAlias = NumericColumn | CategoricalColumn

@@ -10,7 +10,7 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of right-aligned cells under their headers, indented by two spaces, one line a row."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (headers, *rows)]
-    return "\n".join(f"  {line}" for line in lines)
+    return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
 def html_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -163,6 +163,14 @@ def test_a_dataset_shows_its_schema(toy: bursar.Dataset) -> None:
     assert "<td>100 to 220</td>" in toy._repr_html_()
 
 
+def test_many_categories_are_shortened_for_people_only() -> None:
+    """The domain fits into a line; the categories are all there."""
+    column = bursar.CategoricalColumn("state", "", tuple(f"state {i}" for i in range(100)))
+    assert len(column.domain) <= 60
+    assert column.domain.endswith("...")
+    assert len(column.categories) == 100
+
+
 def test_what_is_left_is_asked_afresh(server: FakeServer, toy: bursar.Dataset) -> None:
     """Each question about the budget is a call."""
     calls = len(server.metadata)
