@@ -1,0 +1,134 @@
+"""From a cell of any content to a value within the public schema, or to none.
+
+The functions are total and treat each cell by itself: what a row becomes must not depend on other people's rows,
+neither on their values nor on whether they parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bursar_server.tables._manifest import Categorical, Numeric
+
+NO_CATEGORY = -1
+"""Code of a cell without one of the declared categories."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows after cleaning.
+
+    Attributes:
+        values: one array (n,) a column, in the manifest's order: float64 within bounds, or int32 codes. Null rows hold
+            0.0 and -1.
+        present: (n,), False for null rows.
+        clipped: how many values of present rows were moved to a bound; for the administrator only.
+    """
+
+    values: tuple[NDArray[np.float64] | NDArray[np.int32], ...]
+    present: NDArray[np.bool_]
+    clipped: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of present rows."""
+        return int(np.count_nonzero(self.present))
+
+    def only(self, keep: NDArray[np.bool_]) -> Block:
+        """The same slots with all rows but some made null."""
+        empty = [
+            np.zeros((), x.dtype) if x.dtype == np.float64 else np.array(NO_CATEGORY, x.dtype) for x in self.values
+        ]
+        return Block(
+            tuple(np.where(keep, x, e) for x, e in zip(self.values, empty, strict=True)),
+            self.present & keep,
+            self.clipped,
+        )
+
+
+def clean(cells: Sequence[pa.Array], columns: Sequence[Numeric | Categorical]) -> Block:
+    """Rows within the schema: clipped to it, or null for one cell that is no finite number or in no category."""
+    raw = [
+        numbers(array) if isinstance(column, Numeric) else codes(array, column.categories)
+        for array, column in zip(cells, columns, strict=True)
+    ]
+    present = np.logical_and.reduce([np.isfinite(x) if x.dtype == np.float64 else x != NO_CATEGORY for x in raw])
+    values = [_within(x, column, present) for x, column in zip(raw, columns, strict=True)]
+    clipped = sum(int(np.count_nonzero((x != y) & present)) for x, y in zip(raw, values, strict=True))
+    return Block(tuple(values), present, clipped)
+
+
+def numbers(cells: pa.Array) -> NDArray[np.float64]:
+    """Cells as float64; NaN for what is no number. Text is read as Python reads it."""
+    if not _is_text(cells.type):
+        return np.asarray(cells.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False))
+    # Distinct texts are parsed one by one: Arrow's cast fails for a whole column where one cell is not a number.
+    encoded = texts(cells).dictionary_encode()
+    parsed = np.array([_number(text) for text in encoded.dictionary.to_pylist()] + [np.nan])
+    return np.asarray(parsed[encoded.indices.fill_null(len(parsed) - 1).to_numpy(zero_copy_only=False)])
+
+
+def codes(cells: pa.Array, categories: Sequence[str]) -> NDArray[np.int32]:
+    """Position of each cell in `categories`, compared as text, byte for byte; NO_CATEGORY for others."""
+    known = {name.encode(): code for code, name in enumerate(categories)}
+    encoded = texts(cells).dictionary_encode()
+    found = np.array(
+        [known.get(text, NO_CATEGORY) for text in encoded.dictionary.to_pylist()] + [NO_CATEGORY], dtype=np.int32
+    )
+    return np.asarray(found[encoded.indices.fill_null(len(found) - 1).to_numpy(zero_copy_only=False)])
+
+
+def texts(cells: pa.Array) -> pa.Array:
+    """Cells as bytes, numbers as their shortest text. Bytes, because a file may hold text that is not valid UTF-8."""
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    if not _is_text(cells.type):
+        cells = cells.cast(pa.string())
+    return cells.cast(pa.binary())
+
+
+def is_readable(kind: pa.DataType, *, as_number: bool) -> bool:
+    """Whether cells of an Arrow type can be read at all: a question about types, so that the rest never raises."""
+    try:
+        empty = pa.nulls(0, kind)
+        _ = numbers(empty) if as_number else texts(empty)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _within(
+    raw: NDArray[np.float64] | NDArray[np.int32], column: Numeric | Categorical, present: NDArray[np.bool_]
+) -> NDArray[np.float64] | NDArray[np.int32]:
+    if isinstance(column, Categorical):
+        return np.where(present, raw, np.int32(NO_CATEGORY))
+    # Adding zero turns -0.0 into 0.0: equal values must have equal bytes, for hashes of rows.
+    return np.where(present, np.clip(raw, column.lower, column.upper), 0.0) + 0.0
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(check(value) for check in _TEXT)
+
+
+_TEXT = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,183 @@
+"""From a source to a snapshot, on the administrator's machine. Neighbours stay neighbours: proof in `_snapshot.md`."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bursar_ledger import Adjacency
+from bursar_server.tables._cap import UnitCap
+from bursar_server.tables._cells import Block, clean, is_readable
+from bursar_server.tables._errors import TableImportError
+from bursar_server.tables._keys import Keys
+from bursar_server.tables._manifest import Manifest, Numeric
+from bursar_server.tables._snapshot import BATCH, MANIFEST_FILE, ROWS_FILE, SnapshotWriter, read_blocks, sync
+from bursar_server.tables._sources import Source
+from bursar_server.vault import MAX_ROWS
+
+DATASETS = "datasets"
+"""Folder of a state directory that holds the snapshots."""
+
+_UNCAPPED = "uncapped.arrow"
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What an import did.
+
+    The counts depend on the data: they are for the administrator's eyes, and go into no ledger, log or answer.
+
+    Attributes:
+        dataset_id: random; name of the snapshot's folder.
+        directory: the snapshot's folder.
+        rows_read: rows of the source.
+        null_rows: rows without a number, category or unit where one was expected.
+        values_clipped: values of rows with a value in every column that were moved to a bound.
+        rows_over_cap: rows left out because their unit had more than the cap.
+    """
+
+    dataset_id: str
+    directory: Path
+    rows_read: int
+    null_rows: int
+    values_clipped: int
+    rows_over_cap: int
+
+
+@dataclass
+class _Counts:
+    rows_read: int = 0
+    null_rows: int = 0
+    values_clipped: int = 0
+    rows_over_cap: int = 0
+
+    def add(self, block: Block) -> None:
+        self.rows_read += len(block.present)
+        self.null_rows += len(block.present) - block.rows
+        self.values_clipped += block.clipped
+
+
+_Rows = tuple[Block, pa.Array]
+
+
+def import_table(manifest: Manifest, source: Source, state_dir: Path, keys: Keys) -> ImportReport:
+    """Clean a source row by row and store it as an immutable snapshot under `state_dir`/datasets.
+
+    The snapshot appears complete or not at all. Memory does not grow with the rows, except by about 150 bytes a row
+    during a sort where a unit column caps them.
+
+    Raises TableImportError, naming columns and limits but no values, if a column is missing or of a type that cannot
+    be read, or if there are more rows than `MAX_ROWS` or `manifest.public_rows` allow.
+    """
+    counts = _Counts()
+    with _new_folder(state_dir / DATASETS) as (partial, final):
+        _write(manifest, source, partial, keys, counts)
+    return ImportReport(
+        final.name, final, counts.rows_read, counts.null_rows, counts.values_clipped, counts.rows_over_cap
+    )
+
+
+@contextlib.contextmanager
+def _new_folder(parent: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder to fill, which gets its final name once its files are on the disk, or goes away."""
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    final = parent / secrets.token_hex(16)
+    partial = parent / f".{final.name}.partial"
+    partial.mkdir(mode=0o700)
+    try:
+        yield partial, final
+        for path in partial.iterdir():
+            path.chmod(0o400)
+        sync(partial)
+        partial.rename(final)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    sync(parent)
+
+
+def _write(manifest: Manifest, source: Source, folder: Path, keys: Keys, counts: _Counts) -> None:
+    blocks = _cleaned(manifest, source, counts)
+    if manifest.unit.column is not None:
+        blocks = _capped(blocks, manifest, folder / _UNCAPPED, keys, counts)
+    with SnapshotWriter(folder / ROWS_FILE, manifest) as writer:
+        for block, _ in blocks:
+            writer.append(block)
+        for block in _padding(manifest, writer.slots):
+            writer.append(block)
+    (folder / MANIFEST_FILE).write_text(manifest.with_slots(writer.slots).model_dump_json(indent=1), encoding="utf-8")
+    sync(folder / MANIFEST_FILE)
+
+
+def _cleaned(manifest: Manifest, source: Source, counts: _Counts) -> Iterator[_Rows]:
+    """The source's rows within the schema, and the cells of the unit column if there is one."""
+    unit = () if manifest.unit.column is None else (manifest.unit.column,)
+    checked = False
+    for batch in source.batches((*(column.name for column in manifest.columns), *unit)):
+        if not checked:
+            _check_types(manifest, batch.schema)
+            checked = True
+        block = clean(batch.columns[: len(manifest.columns)], manifest.columns)
+        counts.add(block)
+        _check_rows(manifest, counts.rows_read, complete=False)
+        yield block, batch.columns[-1]
+    _check_rows(manifest, counts.rows_read, complete=True)
+
+
+def _capped(blocks: Iterator[_Rows], manifest: Manifest, spare: Path, keys: Keys, counts: _Counts) -> Iterator[_Rows]:
+    """Twice over the rows, by way of a file: which of a unit's rows stay is known only when all have been seen."""
+    cap = UnitCap(keys, manifest.unit.max_rows)
+    with SnapshotWriter(spare, manifest) as writer:
+        for block, units in blocks:
+            owned = cap.add(block, units)
+            counts.null_rows += block.rows - owned.rows
+            writer.append(owned)
+    kept = cap.kept()
+    counts.rows_over_cap = int(np.count_nonzero(~kept))
+    first = 0
+    for block in read_blocks(spare, manifest):
+        keep = block.present.copy()
+        keep[block.present] = kept[first : first + block.rows]
+        first += block.rows
+        yield block.only(keep), None
+    spare.unlink()
+
+
+def _padding(manifest: Manifest, slots: int) -> Iterator[Block]:
+    """Null rows up to the public number of slots, where the owner declared one that hides how many rows there are."""
+    missing = (manifest.public_rows or 0) - slots if manifest.adjacency is Adjacency.REPLACE_ONE else 0
+    nulls = [pa.nulls(BATCH)] * len(manifest.columns)
+    for first in range(0, missing, BATCH):
+        size = min(BATCH, missing - first)
+        yield clean([cells.slice(0, size) for cells in nulls], manifest.columns)
+
+
+def _check_types(manifest: Manifest, schema: pa.Schema) -> None:
+    numeric = [isinstance(column, Numeric) for column in manifest.columns] + [False]
+    problems = [
+        f"{field.name!r} is {field.type}, expected {'numbers' if as_number else 'text or numbers'}"
+        for field, as_number in zip(schema, numeric, strict=False)
+        if not is_readable(field.type, as_number=as_number)
+    ]
+    if problems:
+        raise TableImportError(f"columns of the source: {'; '.join(problems)}; convert them, for example in a query")
+
+
+def _check_rows(manifest: Manifest, rows: int, *, complete: bool) -> None:
+    """Raises TableImportError for more rows than allowed and, once all are read, for fewer than declared."""
+    declared = manifest.public_rows if manifest.adjacency is Adjacency.REPLACE_ONE else None
+    if declared is None and rows > MAX_ROWS:
+        raise TableImportError(f"the source has more rows than a table may have, {MAX_ROWS}; import a part of it")
+    if declared is not None and rows > declared:
+        raise TableImportError(f"the source has more rows than public_rows, {declared}; correct the manifest")
+    if complete and rows == 0 and declared is None and manifest.adjacency is Adjacency.REPLACE_ONE:
+        raise TableImportError("the source has no rows, expected at least one slot under replace_one")
+    if complete and declared is not None and manifest.unit.column is None and rows != declared:
+        raise TableImportError(f"the source has {rows} rows, expected {declared} (public_rows); correct the manifest")

@@ -1,0 +1,219 @@
+"""The manifest: what the data's owner declares public about a table, in TOML. Nothing in it is computed from data."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from bursar_ledger import Adjacency
+from bursar_server.fits import NumericColumn, PublicTable
+from bursar_server.tables._errors import ManifestError
+from bursar_server.vault import MAX_ROWS
+
+_LARGEST = 1e100
+_NARROWEST = 1e-100
+
+DatasetName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Description = Annotated[str, StringConstraints(max_length=2000)]
+# Far from overflow, so that a fit may square a column's bounds or width without a thought.
+Bound = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Numeric(_Model):
+    """A column of numbers. Values outside the bounds are moved to the nearer bound at import.
+
+    Attributes:
+        name: of the source's column.
+        description: for analysts.
+        kind: "numeric".
+        lower: least value, in the column's own unit; |lower| <= 1e100.
+        upper: greatest value, at least 1e-100 above `lower`.
+    """
+
+    kind: Literal["numeric"]
+    name: ColumnName
+    description: Description = ""
+    lower: Bound
+    upper: Bound
+
+    @model_validator(mode="after")
+    def _has_width(self) -> Self:
+        if not self.upper - self.lower >= _NARROWEST:
+            raise ValueError(f"lower must be below upper, got lower = {self.lower}, upper = {self.upper}")
+        return self
+
+
+class Categorical(_Model):
+    """A column of names from a declared list. A row with any other value becomes the null row at import.
+
+    Attributes:
+        name: of the source's column.
+        description: for analysts.
+        kind: "categorical".
+        categories: the values, in the order of their codes 0, 1, ...; not empty, distinct.
+    """
+
+    kind: Literal["categorical"]
+    name: ColumnName
+    description: Description = ""
+    categories: Annotated[tuple[Annotated[str, StringConstraints(min_length=1)], ...], Field(strict=False)]
+
+    @field_validator("categories")
+    @classmethod
+    def _are_some(cls, categories: tuple[str, ...]) -> tuple[str, ...]:
+        if not categories:
+            raise ValueError("expected at least one category, got none")
+        if repeated := _repeated(categories):
+            raise ValueError(f"expected distinct categories, got {repeated} more than once")
+        return categories
+
+
+Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
+
+
+class Unit(_Model):
+    """The privacy unit: whose presence is protected.
+
+    Attributes:
+        column: rows that agree in this column of the source belong to one unit; None: every row is a unit of its own.
+        max_rows: how many rows of one unit are kept.
+    """
+
+    column: ColumnName | None = None
+    max_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
+
+    @model_validator(mode="after")
+    def _cap_has_column(self) -> Self:
+        if self.column is None and self.max_rows != 1:
+            raise ValueError(f"max_rows must be 1 where a row is the unit, got {self.max_rows}; name the unit's column")
+        return self
+
+
+class Manifest(_Model):
+    """Everything public about a table.
+
+    Attributes:
+        name: of the dataset.
+        description: for analysts.
+        adjacency: what one privacy unit may do to the table; without a default.
+        public_rows: a public number of rows. ADD_REMOVE_ONE: what the owner declares for previews and step sizes.
+            REPLACE_ONE: the number of slots; if a row is the unit it may be left out, and must equal the number of
+            rows otherwise; with a unit column it is required, the table is filled up to it with null rows, and must
+            not have more.
+        unit: the privacy unit.
+        columns: not empty, names distinct.
+    """
+
+    name: DatasetName
+    description: Description = ""
+    adjacency: Annotated[Adjacency, Field(strict=False)]
+    public_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
+    unit: Unit = Unit()
+    columns: Annotated[tuple[Column, ...], Field(strict=False)]
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        names = [column.name for column in self.columns]
+        if not names:
+            raise ValueError("columns: expected at least one, got none")
+        if repeated := _repeated(names):
+            raise ValueError(f"columns: expected distinct names, got {repeated} more than once")
+        if self.unit.column in names:
+            raise ValueError(f"unit.column: {self.unit.column!r} identifies people, so it cannot be one of the columns")
+        if self.adjacency is Adjacency.REPLACE_ONE and self.unit.column is not None and self.public_rows is None:
+            raise ValueError(
+                "public_rows: missing; expected a number of slots, because under replace_one with a unit column "
+                "the number of rows would tell how many rows a unit has"
+            )
+        return self
+
+    @classmethod
+    def load(cls, path: Path) -> Manifest:
+        """Read a manifest in TOML. Raises ManifestError with one line for every problem."""
+        try:
+            return cls.from_public(tomllib.loads(path.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError):
+            raise ManifestError(f"{path}: expected a readable text file in UTF-8") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ManifestError(f"{path}: expected TOML, got an error in its syntax: {error}") from None
+
+    @classmethod
+    def from_public(cls, fields: Mapping[str, Any]) -> Manifest:
+        """The inverse of `public`. Raises ManifestError with one line for every problem."""
+        try:
+            return cls.model_validate(dict(fields))
+        except ValidationError as error:
+            raise ManifestError(*map(_problem, error.errors(include_url=False))) from None
+
+    def public(self) -> dict[str, Any]:
+        """The manifest as JSON values, for the ledger."""
+        return self.model_dump(mode="json")
+
+    def with_slots(self, slots: int) -> Manifest:
+        """The manifest of an imported table: under REPLACE_ONE the number of slots is public from now on."""
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            return self.model_copy(update={"public_rows": slots})
+        return self
+
+    def table(self, slots: int) -> PublicTable:
+        """What plans may know of a table with so many slots; under ADD_REMOVE_ONE they are private and ignored."""
+        return PublicTable(
+            name=self.name,
+            numeric=tuple(NumericColumn(c.name, c.lower, c.upper) for c in self.columns if isinstance(c, Numeric)),
+            adjacency=self.adjacency,
+            unit_cap=self.unit.max_rows,
+            rows=slots if self.adjacency is Adjacency.REPLACE_ONE else self.public_rows,
+        )
+
+
+def _problem(error: ErrorDetails) -> str:
+    """One line: field, what was expected, what was found."""
+    field = _path(error["loc"])
+    match error["type"]:
+        case "missing":
+            hint = (
+                '; expected "replace_one" or "add_remove_one", there is no default'
+                if field == "adjacency"
+                else "; it is required"
+            )
+            return f"{field}: missing{hint}"
+        case "extra_forbidden":
+            return f"{field}: unknown field; remove it, or correct its name"
+        case "union_tag_not_found" | "union_tag_invalid":
+            return f'{field}.kind: expected "numeric" or "categorical"{_got(error["input"], "kind")}'
+        case "value_error":
+            text = error["msg"].removeprefix("Value error, ")
+            return f"{field}: {text}" if field else text
+    expected = error["msg"].replace("Input should be", "expected").replace("Input should", "expected to")
+    return f"{field}: {expected}, got {_short(error['input'])}"
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`columns[2].lower` for ("columns", 2, "numeric", "lower"); the third part is not in the file."""
+    parts = [part for i, part in enumerate(location) if not (i == 2 and location[0] == "columns")]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+
+
+def _got(table: Any, field: str) -> str:
+    found = table.get(field, None) if isinstance(table, Mapping) else table
+    return ", got nothing" if found is None else f", got {_short(found)}"
+
+
+def _repeated(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name, n in Counter(names).items() if n > 1)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,180 @@
+"""The snapshot: a table as fits read it, in one immutable, memory-mapped Arrow file. Proof in `_snapshot.md`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from bursar_server.tables._cells import Block
+from bursar_server.tables._errors import SnapshotError
+from bursar_server.tables._manifest import Manifest, Numeric
+from bursar_server.vault import CHUNK, Rows
+
+BATCH = 8 * CHUNK
+"""Rows of every batch of a snapshot's file but the last."""
+
+ROWS_FILE = "rows.arrow"
+MANIFEST_FILE = "manifest.json"
+
+
+@dataclass(frozen=True)
+class SnapshotRows:
+    """Some columns of a snapshot, read where they lie (`bursar_server.vault.Rows`).
+
+    Attributes:
+        slots: number of slots, null rows included.
+        columns: for each column, its batches.
+        present: for each batch, which rows are not null.
+    """
+
+    slots: int
+    columns: tuple[tuple[NDArray[Any], ...], ...]
+    present: tuple[pa.BooleanArray, ...]
+
+    def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
+        """See `Rows.read`. Categories come as their codes."""
+        filled = max(0, min(CHUNK, self.slots - first))
+        done = 0
+        while done < filled:
+            batch, offset = divmod(first + done, BATCH)
+            size = min(filled - done, BATCH - offset)
+            for j, column in enumerate(self.columns):
+                block[j, done : done + size] = column[batch][offset : offset + size]
+            present[done : done + size] = self.present[batch].slice(offset, size).to_numpy(zero_copy_only=False)
+            done += size
+        block[:, filled:] = 0.0
+        present[filled:] = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An imported table.
+
+    Attributes:
+        directory: its folder; the folder's name is the dataset's id.
+        manifest: what is public about it, including the number of slots under REPLACE_ONE.
+        slots: number of slots, null rows included; private under ADD_REMOVE_ONE.
+    """
+
+    directory: Path
+    manifest: Manifest
+    slots: int
+    _batches: tuple[pa.RecordBatch, ...] = field(repr=False)
+
+    @classmethod
+    def open(cls, directory: Path) -> Snapshot:
+        """Map a snapshot into memory. Reads no row. Raises SnapshotError if the folder is not as the import left it."""
+        try:
+            manifest = Manifest.model_validate_json((directory / MANIFEST_FILE).read_bytes())
+            batches = _batches(directory / ROWS_FILE, manifest)
+        except (OSError, ValidationError, pa.ArrowException) as error:
+            raise SnapshotError(
+                f"{directory} holds no readable snapshot ({type(error).__name__}); import the table again"
+            ) from None
+        return cls(directory, manifest, sum(batch.num_rows for batch in batches), batches)
+
+    def rows(self, columns: tuple[str, ...]) -> Rows:
+        """The named columns, for statistics. Raises SnapshotError for a column that the manifest does not name."""
+        names = [column.name for column in self.manifest.columns]
+        if unknown := sorted(set(columns) - set(names)):
+            raise SnapshotError(f"expected columns of {self.manifest.name!r}, got {', '.join(map(repr, unknown))}")
+        return SnapshotRows(
+            self.slots,
+            tuple(tuple(_values(batch.column(names.index(name))) for batch in self._batches) for name in columns),
+            tuple(batch.column(len(names)) for batch in self._batches),
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        """All rows, batch by batch: for the server's own bookkeeping, never for fits."""
+        return map(_block, self._batches)
+
+
+class SnapshotWriter:
+    """Writes blocks of any size as batches of `BATCH` rows, and puts them onto the disk when it is left."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.slots = 0
+        self._path = path
+        self._schema = arrow_schema(manifest)
+        self._buffers = [np.zeros(BATCH, dtype=f.type.to_pandas_dtype()) for f in self._schema]
+        self._filled = 0
+
+    def __enter__(self) -> Self:
+        self._file = pa.OSFile(str(self._path), "wb")
+        self._writer = pa.ipc.new_file(self._file, self._schema)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+        self._writer.close()
+        self._file.close()
+        sync(self._path)
+
+    def append(self, block: Block) -> None:
+        """Add rows."""
+        arrays = (*block.values, block.present)
+        done, total = 0, len(block.present)
+        while done < total:
+            size = min(total - done, BATCH - self._filled)
+            for buffer, array in zip(self._buffers, arrays, strict=True):
+                buffer[self._filled : self._filled + size] = array[done : done + size]
+            self._filled += size
+            self.slots += size
+            done += size
+            if self._filled == BATCH:
+                self._flush()
+
+    def _flush(self) -> None:
+        if self._filled:
+            arrays = [pa.array(buffer[: self._filled]) for buffer in self._buffers]
+            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._filled = 0
+
+
+def arrow_schema(manifest: Manifest) -> pa.Schema:
+    """The manifest's columns in order, then which rows are present. No cell is null for Arrow: null rows are ours."""
+    kinds = [pa.float64() if isinstance(column, Numeric) else pa.int32() for column in manifest.columns]
+    # Named by position: a column of the manifest may be called "present".
+    fields = [pa.field(f"column {j}", kind, nullable=False) for j, kind in enumerate(kinds)]
+    return pa.schema([*fields, pa.field("present", pa.bool_(), nullable=False)])
+
+
+def read_blocks(path: Path, manifest: Manifest) -> Iterator[Block]:
+    """The rows of a file that `SnapshotWriter` wrote, batch by batch."""
+    return map(_block, _batches(path, manifest))
+
+
+def _batches(path: Path, manifest: Manifest) -> tuple[pa.RecordBatch, ...]:
+    """Raises SnapshotError if the file has another shape than the manifest's."""
+    file = pa.ipc.open_file(pa.memory_map(str(path)))
+    batches = tuple(file.get_batch(i) for i in range(file.num_record_batches))
+    if file.schema != arrow_schema(manifest) or any(batch.num_rows != BATCH for batch in batches[:-1]):
+        raise SnapshotError(f"{path} does not fit its manifest; import the table again")
+    return batches
+
+
+def _block(batch: pa.RecordBatch) -> Block:
+    *columns, present = batch.columns
+    return Block(tuple(map(_values, columns)), present.to_numpy(zero_copy_only=False))
+
+
+def _values(column: pa.Array) -> NDArray[Any]:
+    """Without copying; pyarrow raises if that is impossible."""
+    return np.asarray(column.to_numpy(zero_copy_only=True))
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,172 @@
+"""The manifest accepts what it can stand for and names every field that it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bursar_ledger import Adjacency
+from bursar_server.fits import NumericColumn
+from bursar_server.tables import Manifest, ManifestError
+
+GOOD = """
+name = "rand-hie"
+description = "Person-years"
+adjacency = "replace_one"
+public_rows = 100
+
+[unit]
+column = "person"
+max_rows = 5
+
+[[columns]]
+name = "income"
+kind = "numeric"
+lower = 0
+upper = 1e6
+
+[[columns]]
+name = "plan"
+description = "Insurance plan"
+kind = "categorical"
+categories = ["free", "paid"]
+"""
+
+
+def load(tmp_path: Path, text: str) -> Manifest:
+    """Reads a manifest from a file with this text."""
+    path = tmp_path / "manifest.toml"
+    path.write_text(text, encoding="utf-8")
+    return Manifest.load(path)
+
+
+def test_a_manifest_is_read_from_toml(tmp_path: Path) -> None:
+    """Every declared fact is found again in the public table."""
+    manifest = load(tmp_path, GOOD)
+    table = manifest.table(100)
+    assert (table.name, table.adjacency, table.unit_cap, table.rows) == ("rand-hie", Adjacency.REPLACE_ONE, 5, 100)
+    assert table.numeric == (NumericColumn("income", 0.0, 1e6),)
+    assert manifest.columns[1].description == "Insurance plan"
+
+
+def test_a_row_is_the_unit_unless_a_column_is_named(manifest: Callable[..., Manifest]) -> None:
+    """Without a unit section the cap is one row."""
+    assert manifest().unit.column is None
+    assert manifest().table(7).unit_cap == 1
+
+
+def test_the_number_of_slots_is_public_under_replace_one_only(manifest: Callable[..., Manifest]) -> None:
+    """Under add_remove_one plans see what the owner declared, or nothing."""
+    assert manifest(adjacency="replace_one").table(7).rows == 7
+    assert manifest().table(7).rows is None
+    assert manifest(public_rows=10).table(7).rows == 10
+    assert manifest().with_slots(7).public_rows is None
+    assert manifest(adjacency="replace_one").with_slots(7).public_rows == 7
+
+
+BAD = [
+    ('adjacency = "replace_one"', "", "adjacency: missing"),
+    ('adjacency = "replace_one"', 'adjacency = "swap"', "adjacency: expected 'replace_one'"),
+    ('name = "rand-hie"', "", "name: missing"),
+    ('name = "rand-hie"', 'name = "RAND HIE"', "name: "),
+    ('name = "rand-hie"', f'name = "{"a" * 64}"', "name: "),
+    ('name = "rand-hie"', "name = 7", "name: expected a valid string, got 7"),
+    ('description = "Person-years"', 'describtion = "Person-years"', "describtion: unknown field"),
+    ("public_rows = 100", "public_rows = 0", "public_rows: expected"),
+    ("public_rows = 100", "public_rows = 100000000", "public_rows: expected"),
+    ("public_rows = 100", "public_rows = 1.5", "public_rows: expected"),
+    ("public_rows = 100", "", "public_rows: missing"),
+    ("max_rows = 5", "max_rows = 0", "unit.max_rows: expected"),
+    ("max_rows = 5", "max_rows = true", "unit.max_rows: expected"),
+    ("max_rows = 5", "max_row = 5", "unit.max_row: unknown field"),
+    ('column = "person"', "", "unit: max_rows must be 1"),
+    ('column = "person"', 'column = ""', "unit.column: "),
+    ('column = "person"', 'column = "plan"', "unit.column: 'plan'"),
+    ("lower = 0", "", "columns[0].lower: missing"),
+    ("lower = 0", "lower = nan", "columns[0].lower: expected a finite number, got nan"),
+    ("upper = 1e6", "upper = inf", "columns[0].upper: expected a finite number, got inf"),
+    ("upper = 1e6", "upper = 1e101", "columns[0].upper: expected"),
+    ("upper = 1e6", "upper = 0", "columns[0]: lower must be below upper"),
+    ("upper = 1e6", "upper = 1e-200", "columns[0]: lower must be below upper"),
+    ("upper = 1e6", 'upper = "1e6"', "columns[0].upper: expected a valid number, got '1e6'"),
+    ("upper = 1e6", "upper = 1e6\nunit = 3", "columns[0].unit: unknown field"),
+    ('kind = "numeric"', 'kind = "number"', 'columns[0].kind: expected "numeric" or "categorical", got \'number\''),
+    ('kind = "numeric"', "", 'columns[0].kind: expected "numeric" or "categorical", got nothing'),
+    ('categories = ["free", "paid"]', "categories = []", "columns[1].categories: "),
+    ('categories = ["free", "paid"]', 'categories = ["free", "free"]', "columns[1].categories: expected distinct"),
+    ('categories = ["free", "paid"]', "categories = [1, 2]", "columns[1].categories[0]: expected a valid string"),
+    ('categories = ["free", "paid"]', 'categories = [""]', "columns[1].categories[0]: "),
+    ('name = "plan"', 'name = "income"', "columns: expected distinct names, got 'income'"),
+    ('name = "plan"', 'name = ""', "columns[1].name: "),
+    ("[unit]", "[unit", "expected TOML"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD)
+def test_a_bad_manifest_is_refused_by_the_name_of_its_field(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """Each mistake gives a line that starts with the TOML field and says what was expected."""
+    assert old in GOOD
+    with pytest.raises(ManifestError) as caught:
+        load(tmp_path, GOOD.replace(old, new, 1))
+    assert any(message in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_every_problem_gets_a_line(tmp_path: Path) -> None:
+    """An administrator sees all mistakes at once."""
+    text = GOOD.replace('adjacency = "replace_one"', "").replace("lower = 0", "lower = nan").replace("max_rows = 5", "")
+    with pytest.raises(ManifestError) as caught:
+        load(tmp_path, text.replace('name = "plan"', "name = 3"))
+    assert len(caught.value.problems) == 3
+    assert str(caught.value).count("\n") == 2
+
+
+def test_a_table_without_columns_is_refused(manifest: Callable[..., Manifest]) -> None:
+    """There must be something to fit."""
+    with pytest.raises(ManifestError, match="columns: "):
+        manifest(columns=[])
+
+
+def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
+    """The error names the file."""
+    path = tmp_path / "manifest.toml"
+    with pytest.raises(ManifestError, match=r"manifest\.toml: expected a readable text file"):
+        Manifest.load(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ManifestError, match=r"manifest\.toml: expected a readable text file"):
+        Manifest.load(path)
+
+
+def test_a_long_value_is_shortened_in_its_message(manifest: Callable[..., Manifest]) -> None:
+    """A line stays readable, whatever was written."""
+    with pytest.raises(ManifestError) as caught:
+        manifest(name=["x" * 1000])
+    assert len(str(caught.value)) < 200
+
+
+def test_a_manifest_cannot_be_changed(manifest: Callable[..., Manifest]) -> None:
+    """What was declared public stays what it was."""
+    with pytest.raises(ValueError, match="frozen"):
+        manifest().name = "other"
+
+
+@given(
+    st.floats(-1e99, 1e99),
+    st.floats(1e-3, 1e99),
+    st.lists(st.text(min_size=1), min_size=1, max_size=5, unique=True),
+    st.text(min_size=1, max_size=20).filter(lambda name: name not in ("x", "who")),
+    st.booleans(),
+)
+def test_public_facts_survive_the_ledger(
+    manifest: Callable[..., Manifest], lower: float, width: float, categories: list[str], name: str, unit: bool
+) -> None:
+    """`from_public` is the inverse of `public`, for any manifest."""
+    columns = [
+        {"name": "x", "kind": "numeric", "lower": lower, "upper": lower + max(width, abs(lower))},
+        {"name": name, "kind": "categorical", "categories": categories},
+    ]
+    original = manifest(columns=columns, unit={"column": "who", "max_rows": 3} if unit else {})
+    assert Manifest.from_public(original.public()) == original

@@ -1,0 +1,200 @@
+"""A snapshot is read as it was written, cannot be written again, and is recognised by its content."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bursar_server.tables import (
+    ImportReport,
+    Keys,
+    KeysError,
+    Manifest,
+    Snapshot,
+    SnapshotError,
+    SqlSource,
+    content_tag,
+)
+from bursar_server.vault import CHUNK, ArrayRows
+
+Build = Callable[..., Manifest]
+Load = Callable[..., tuple[ImportReport, Snapshot]]
+
+MIXED = """
+SELECT sin(i) AS x, CASE i % 7 WHEN 0 THEN NULL WHEN 1 THEN 'b' ELSE 'a' END AS c FROM range({}) t(i)
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, CHUNK, CHUNK + 1, 8 * CHUNK, 17 * CHUNK + 5])
+def test_blocks_are_those_of_rows_in_memory(manifest: Build, load: Load, read_all: Any, n: int) -> None:
+    """For tables around every size of block, `rows` gives what the same rows held in memory give."""
+    _, snapshot = load(manifest(), SqlSource(MIXED.format(n)))
+    i = np.arange(n)
+    present = i % 7 != 0
+    x, c = np.where(present, np.sin(i), 0.0), np.where(present, i % 7 == 1, -1.0)
+    memory = ArrayRows(np.array([c, x]), present)
+    found, there = read_all(snapshot.rows(("c", "x")), 2)
+    wanted, wanted_there = read_all(memory, 2)
+    assert np.array_equal(there, wanted_there)
+    # DuckDB's sine and numpy's may differ in the last place.
+    assert np.allclose(found, wanted, rtol=0, atol=1e-14)
+    alone, _ = read_all(snapshot.rows(("x",)), 1)
+    assert np.array_equal(alone[0], found[1])
+
+
+def test_any_first_slot_can_be_read(manifest: Build, load: Load, read_all: Any) -> None:
+    """A block may start anywhere, cross a batch, or lie past the end."""
+    n = 9 * CHUNK
+    _, snapshot = load(manifest(), SqlSource(MIXED.format(n)))
+    rows = snapshot.rows(("x",))
+    (x,), there = read_all(rows, 1)
+    for first in (1, 8 * CHUNK - 3, n - 1, n, n + CHUNK):
+        block, present = np.full((1, CHUNK), np.nan), np.ones(CHUNK, dtype=np.bool_)
+        rows.read(first, block, present)
+        filled = max(0, min(CHUNK, n - first))
+        assert np.array_equal(block[0, :filled], x[first : first + filled])
+        assert np.array_equal(present[:filled], there[first : first + filled])
+        assert not block[0, filled:].any()
+        assert not present[filled:].any()
+
+
+def test_the_file_is_plain_arrow(manifest: Build, load: Load) -> None:
+    """Any reader of Arrow files can open a snapshot, and columns are not copied when they are read."""
+    report, snapshot = load(manifest(), SqlSource(MIXED.format(20_000)))
+    with pa.memory_map(str(report.directory / "rows.arrow")) as file:
+        table = pa.ipc.open_file(file).read_all()
+    (block,) = snapshot.blocks()
+    assert np.array_equal(table.column(0).to_numpy(), block.values[0])
+    assert np.array_equal(table.column(2).to_numpy(), block.present)
+    assert not block.values[0].flags.owndata
+
+
+def test_neither_values_of_the_unit_nor_counts_are_stored(manifest: Build, load: Load) -> None:
+    """The folder holds clean rows and the public manifest: no names, no cells that were refused, no counts."""
+    table = [("0", "a", "Ada Lovelace"), ("0.5", "not a category", "Ada Lovelace"), ("0.5", "b", "Ada Lovelace")]
+    declared = manifest(unit={"column": "who", "max_rows": 1})
+    report, snapshot = load(declared, table, ("x", "c", "who"))
+    files = sorted(report.directory.iterdir())
+    assert [file.name for file in files] == ["manifest.json", "rows.arrow"]
+    assert all(word not in file.read_bytes() for file in files for word in (b"Ada", b"not a category"))
+    assert snapshot.manifest == declared
+
+
+def test_a_snapshot_cannot_be_written(manifest: Build, load: Load) -> None:
+    """Files are readable by their owner only, and by nobody for writing; the folder is closed to others."""
+    report, _ = load(manifest(), [("0", "a")])
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (report.directory, *sorted(report.directory.iterdir()))]
+    assert modes == [0o700, 0o400, 0o400]
+    assert stat.S_IMODE(report.directory.parent.stat().st_mode) == 0o700
+
+
+def test_ids_are_random(manifest: Build, load: Load) -> None:
+    """The same table imported twice gets two ids: an id says nothing about content."""
+    one, two = (load(manifest(), [("0", "a")])[0] for _ in range(2))
+    assert one.dataset_id != two.dataset_id
+    assert one.directory.name == one.dataset_id
+
+
+def test_unknown_columns_are_refused(manifest: Build, load: Load) -> None:
+    """Only what the manifest names can be read."""
+    _, snapshot = load(manifest(), [("0", "a")])
+    with pytest.raises(SnapshotError, match="got 'who'"):
+        snapshot.rows(("x", "who"))
+
+
+@pytest.mark.parametrize("damage", ["missing", "manifest", "rows", "other"])
+def test_a_damaged_folder_is_refused(manifest: Build, load: Load, tmp_path: Path, damage: str) -> None:
+    """A folder that is not as the import left it is not opened."""
+    report, _ = load(manifest(), [("0", "a")])
+    for path in report.directory.iterdir():
+        if damage != "missing":
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    if damage == "manifest":
+        (tmp_path / "manifest.json").write_text("{}")
+    if damage == "rows":
+        (tmp_path / "rows.arrow").write_bytes(b"ARROW1")
+    if damage == "other":
+        other = manifest(columns=[{"name": "y", "kind": "numeric", "lower": 0, "upper": 1}])
+        (tmp_path / "manifest.json").write_text(other.model_dump_json())
+    with pytest.raises(SnapshotError, match="import the table again"):
+        Snapshot.open(tmp_path)
+
+
+TABLE = [("0", "a"), ("0", "a"), ("0.5", "b"), ("x", "a")]
+
+
+@given(st.permutations(TABLE))
+def test_the_tag_knows_a_table_in_any_order(manifest: Build, load: Load, keys: Keys, table: list[Any]) -> None:
+    """Order, null rows and the order of columns play no part."""
+    tag = content_tag(load(manifest(), TABLE)[1], keys)
+    assert content_tag(load(manifest(), [*table, ("?", "?")])[1], keys) == tag
+    swapped = manifest(columns=manifest().public()["columns"][::-1])
+    assert content_tag(load(swapped, table)[1], keys) == tag
+
+
+@given(st.lists(st.tuples(st.sampled_from(["0", "0.5", "-0.0", "1"]), st.sampled_from("ab")), max_size=6))
+def test_the_tag_tells_tables_apart(manifest: Build, load: Load, keys: Keys, table: list[Any]) -> None:
+    """Two tables have one tag only if they hold the same rows equally often."""
+    same = sorted((float(x), c) for x, c in table) == sorted((float(x), c) for x, c in TABLE[:3])
+    tags = [content_tag(load(manifest(), t)[1], keys) for t in (table, TABLE)]
+    assert (tags[0] == tags[1]) is same
+
+
+def test_the_tag_depends_on_the_key(manifest: Build, load: Load, keys: Keys) -> None:
+    """Without the secret nobody can try out contents against a tag."""
+    _, snapshot = load(manifest(), TABLE)
+    tag = content_tag(snapshot, keys)
+    assert len(bytes.fromhex(tag)) == 32
+    assert content_tag(snapshot, Keys(bytes(32))) != tag
+
+
+def test_the_tag_spans_batches(manifest: Build, load: Load, keys: Keys) -> None:
+    """A large table is recognised, too, when its rows come in reverse."""
+    query = MIXED.format(70_000)
+    tags = {
+        content_tag(load(manifest(), SqlSource(query + order))[1], keys)
+        for order in (" ORDER BY x", " ORDER BY x DESC")
+    }
+    assert len(tags) == 1
+
+
+def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
+    """A secret is found again, readable by its owner only, and never replaced."""
+    keys = Keys.create(tmp_path / "keys")
+    assert Keys.load(tmp_path / "keys") == keys
+    assert Keys.create(tmp_path / "others") != keys
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "keys", *(tmp_path / "keys").iterdir())] == [
+        0o700,
+        0o600,
+    ]
+    assert repr(keys) == "Keys()"
+    with pytest.raises(KeysError, match="exists already"):
+        Keys.create(tmp_path / "keys")
+
+
+def test_purposes_have_keys_of_their_own(keys: Keys) -> None:
+    """What one key signs says nothing about another."""
+    assert len({keys.secret, keys.derive("unit"), keys.derive("rank")}) == 3
+
+
+def test_bad_keys_are_refused(tmp_path: Path) -> None:
+    """Missing, readable by others, or of the wrong size: each has its message."""
+    with pytest.raises(KeysError, match="missing"):
+        Keys.load(tmp_path)
+    Keys.create(tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.chmod(0o640)
+    with pytest.raises(KeysError, match="others than its owner"):
+        Keys.load(tmp_path)
+    path.chmod(0o600)
+    path.write_bytes(b"short")
+    with pytest.raises(KeysError, match="5 bytes, expected 32"):
+        Keys.load(tmp_path)
