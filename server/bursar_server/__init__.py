@@ -1,0 +1,1 @@
+"""The server: protected tables, the one door out, the fits, and who may ask for them."""

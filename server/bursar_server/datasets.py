@@ -1,0 +1,101 @@
+"""Registered datasets: their public facts from the ledger, and, for workers under a debit, their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bursar_ledger import DatasetState, Ledger
+from bursar_proto.v1 import catalog_pb2, types_pb2
+from bursar_server import convert
+from bursar_server.fits import PublicTable
+from bursar_server.tables import Manifest, Snapshot, SnapshotError
+from bursar_server.vault import Rows
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What a registration's entry says about a dataset beside its budget.
+
+    Attributes:
+        manifest: the public schema, with the number of slots under REPLACE_ONE.
+        snapshot: name of the snapshot's folder; random, says nothing about the rows.
+    """
+
+    manifest: Manifest
+    snapshot: str
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Registered:
+        """The inverse of `fields`."""
+        return cls(Manifest.from_public(fields["schema"]), str(fields["snapshot"]))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """As the ledger's entry has it."""
+        return {"schema": self.manifest.public(), "snapshot": self.snapshot}
+
+
+class Datasets:
+    """Reads the ledger afresh at every call: an administrator may register a dataset while the server runs.
+
+    Args:
+        ledger: knows what is registered.
+        directory: of the snapshots.
+    """
+
+    def __init__(self, ledger: Ledger, directory: Path) -> None:
+        self._ledger = ledger
+        self._directory = directory
+
+    def state(self, name: str) -> DatasetState:
+        """A dataset by name. Raises UnknownDatasetError."""
+        return self._ledger.dataset(name)
+
+    def table(self, state: DatasetState) -> PublicTable:
+        """All that a plan may know."""
+        manifest = _registered(state).manifest
+        return manifest.table(manifest.public_rows or 0)
+
+    def check(self, state: DatasetState) -> None:
+        """Raises SnapshotError if the snapshot is not in its place, so that nobody pays to learn it. Opens nothing."""
+        registered = _registered(state)
+        if not (self._directory / registered.snapshot).is_dir():
+            raise SnapshotError(
+                f"the snapshot {registered.snapshot} of {state.name} is missing; restore it from a backup"
+            )
+
+    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
+        """The rows, for a worker that runs under a debit; nobody else calls this."""
+        return Snapshot.open(self._directory / _registered(state).snapshot).rows(columns)
+
+    def describe(self, state: DatasetState) -> catalog_pb2.Dataset:
+        """A dataset as analysts see it."""
+        manifest, budget = _registered(state).manifest, state.registration.budget
+        return catalog_pb2.Dataset(
+            name=state.name,
+            description=manifest.description,
+            columns=[_column(column) for column in manifest.columns],
+            adjacency=convert.ADJACENCIES[state.registration.adjacency],
+            privacy_unit=catalog_pb2.PrivacyUnit(
+                unit_column=manifest.unit.column or "", max_rows_per_unit=manifest.unit.max_rows
+            ),
+            public_rows=manifest.public_rows or 0,
+            total=types_pb2.EpsilonDelta(epsilon=budget.epsilon, delta=budget.delta),
+            remaining=convert.remaining(state.remaining),
+        )
+
+
+def _registered(state: DatasetState) -> Registered:
+    return Registered.of(state.registration.manifest)
+
+
+def _column(column: Any) -> catalog_pb2.Column:
+    message = catalog_pb2.Column(name=column.name, description=column.description)
+    if column.kind == "numeric":
+        message.numeric.CopyFrom(catalog_pb2.NumericColumn(lower=column.lower, upper=column.upper))
+    else:
+        message.categorical.CopyFrom(catalog_pb2.CategoricalColumn(categories=column.categories))
+    return message

@@ -1,0 +1,168 @@
+"""One table from exceptions to what a client is told; whatever is not in it becomes one constant text.
+
+InvalidRequestError      INVALID_ARGUMENT     google.rpc.BadRequest
+UnauthenticatedError     UNAUTHENTICATED
+ForbiddenError           PERMISSION_DENIED
+UnknownDatasetError, UnknownCredentialError   NOT_FOUND
+CredentialExistsError    ALREADY_EXISTS       ErrorInfo CREDENTIAL_EXISTS
+RequestIdReusedError     ALREADY_EXISTS       ErrorInfo REQUEST_ID_REUSED
+BudgetExhaustedError     RESOURCE_EXHAUSTED   google.rpc.QuotaFailure, ErrorInfo BUDGET_EXHAUSTED
+QueueFullError           RESOURCE_EXHAUSTED   ErrorInfo QUEUE_FULL
+NotAvailableError, UnknownMethodError         UNIMPLEMENTED
+CallTooLongError         DEADLINE_EXCEEDED
+LedgerUnavailableError   UNAVAILABLE
+everything else          INTERNAL             a constant text, ErrorInfo INTERNAL with an incident id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from bursar_ledger import (
+    BudgetExhaustedError,
+    CredentialExistsError,
+    LedgerUnavailableError,
+    RequestIdReusedError,
+    UnknownCredentialError,
+    UnknownDatasetError,
+)
+from bursar_server import logs
+from bursar_server.auth import ForbiddenError, UnauthenticatedError, UnknownMethodError
+from bursar_server.fits import InvalidRequestError
+from bursar_server.worker import QueueFullError
+
+DOMAIN = "bursar"
+INTERNAL_TEXT = (
+    "the server failed; what was debited stays debited. Give the administrator the incident id in the details"
+)
+"""The one text for everything that should not have been. It depends on nothing."""
+
+
+class NotAvailableError(Exception):
+    """The contract has this method; this version of the server does not."""
+
+
+class CallTooLongError(Exception):
+    """The call lasted as long as the server lets a call last. A fit goes on without it."""
+
+
+class FitFailedError(Exception):
+    """A fit ended without a model, which is a bug in the fit. Its debit stays, and nothing of its cause is told.
+
+    Attributes:
+        incident: under which the operator's log has it.
+    """
+
+    def __init__(self, incident: str) -> None:
+        super().__init__(INTERNAL_TEXT)
+        self.incident = incident
+
+
+Status = tuple[grpc.StatusCode, str, tuple[Message, ...]]
+"""A status as it goes out: code, text, details."""
+
+
+def _plain(code: grpc.StatusCode) -> Callable[[Any], Status]:
+    return lambda error: (code, str(error), ())
+
+
+def _fixed(code: grpc.StatusCode, text: str, reason: str | None = None) -> Callable[[Any], Status]:
+    return lambda error: (code, text, (_info(reason),) if reason else ())
+
+
+def _invalid(error: InvalidRequestError) -> Status:
+    violations = [
+        error_details_pb2.BadRequest.FieldViolation(field=field, description=text) for field, text in error.violations
+    ]
+    details = error_details_pb2.BadRequest(field_violations=violations)
+    return grpc.StatusCode.INVALID_ARGUMENT, f"nothing was debited: {error}", (details,)
+
+
+def _exhausted(error: BudgetExhaustedError) -> Status:
+    left, asked = error.remaining, error.requested
+    amounts = {
+        "requested_cost_units": asked.cost_units,
+        "requested_delta_units": asked.delta_units,
+        "remaining_cost_units": left.cost_units,
+        "remaining_delta_units": left.delta_units,
+        "cap_cost_units": left.cap_cost_units,
+        "cap_delta_units": left.cap_delta_units,
+        "requested_rho": asked.rho,
+        "remaining_rho": left.rho,
+        "remaining_pure_epsilon": left.pure_epsilon,
+        "order": float(left.order),
+    }
+    violation = error_details_pb2.QuotaFailure.Violation(subject="dataset budget", description=str(error))
+    quota = error_details_pb2.QuotaFailure(violations=[violation])
+    info = _info("BUDGET_EXHAUSTED", {name: repr(amount) for name, amount in amounts.items()})
+    return grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), (quota, info)
+
+
+# Texts of the ledger may quote what a client sent; the texts here are ours.
+_TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
+    InvalidRequestError: _invalid,
+    UnauthenticatedError: _plain(grpc.StatusCode.UNAUTHENTICATED),
+    ForbiddenError: _plain(grpc.StatusCode.PERMISSION_DENIED),
+    UnknownMethodError: _plain(grpc.StatusCode.UNIMPLEMENTED),
+    NotAvailableError: _plain(grpc.StatusCode.UNIMPLEMENTED),
+    UnknownDatasetError: _fixed(
+        grpc.StatusCode.NOT_FOUND,
+        "there is no dataset of this name; ListDatasets has those there are",
+        "UNKNOWN_DATASET",
+    ),
+    UnknownCredentialError: _fixed(
+        grpc.StatusCode.NOT_FOUND,
+        "nobody of this name holds a live token; ListTokens has those who do",
+        "UNKNOWN_TOKEN",
+    ),
+    CredentialExistsError: _fixed(
+        grpc.StatusCode.ALREADY_EXISTS, "this name holds a live token already; revoke it first", "CREDENTIAL_EXISTS"
+    ),
+    RequestIdReusedError: _fixed(
+        grpc.StatusCode.ALREADY_EXISTS,
+        "this request_id was used for another request; take a new one. Nothing was debited",
+        "REQUEST_ID_REUSED",
+    ),
+    BudgetExhaustedError: _exhausted,
+    QueueFullError: lambda error: (grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), (_info("QUEUE_FULL"),)),
+    CallTooLongError: _fixed(
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        "the call lasted as long as this server allows; the fit goes on. Ask again with the same request_id",
+        "CALL_TOO_LONG",
+    ),
+    LedgerUnavailableError: _fixed(
+        grpc.StatusCode.UNAVAILABLE,
+        "the ledger cannot be used now; ask again with the same request_id, nothing is paid twice",
+        "LEDGER_UNAVAILABLE",
+    ),
+}
+
+
+def status_of(error: Exception) -> Status:
+    """What a client is told about an exception. What is not in the table is logged and told in one constant text."""
+    for kind, make in _TABLE.items():
+        if isinstance(error, kind):
+            return make(error)
+    incident = error.incident if isinstance(error, FitFailedError) else logs.failure(error)
+    return grpc.StatusCode.INTERNAL, INTERNAL_TEXT, (_info("INTERNAL", {"incident": incident}),)
+
+
+def rpc_status(status: Status) -> status_pb2.Status:
+    """The same as google.rpc.Status."""
+    code, text, messages = status
+    details = []
+    for message in messages:
+        packed = AnyMessage()
+        packed.Pack(message)
+        details.append(packed)
+    return status_pb2.Status(code=code.value[0], message=text, details=details)
+
+
+def _info(reason: str, metadata: Mapping[str, str] | None = None) -> error_details_pb2.ErrorInfo:
+    return error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata or {})

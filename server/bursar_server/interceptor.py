@@ -1,0 +1,133 @@
+"""The gate of every RPC: who calls, may they, and what they are told when something raises.
+
+grpc tells a client the text of an exception that it meets; so it meets none. Deny by default: what is not listed is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import grpc
+from grpc_status import rpc_status as grpc_rpc_status
+
+from bursar_ledger import Ledger
+from bursar_server import auth, logs
+from bursar_server.errors import Status, rpc_status, status_of
+from bursar_server.fits import InvalidRequestError
+
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+class _Undecodable:
+    """Stands for a message that is not what the contract says."""
+
+
+class Gate(grpc.ServerInterceptor):
+    """Authenticates, authorises, and turns every exception into a status of the table in `errors`.
+
+    Args:
+        ledger: knows the live tokens.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], _Handler | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler:
+        """Wrap the method's handler, or put one that refuses in the place of the one that is missing."""
+        method, metadata = handler_call_details.method, handler_call_details.invocation_metadata
+        handler = continuation(handler_call_details)
+
+        def admit() -> None:
+            if method in auth.PUBLIC_METHODS:
+                return
+            principal = auth.authenticate(metadata, self._ledger)
+            auth.authorise(method, principal)
+            auth.set_caller(principal)
+
+        return _guarded(method, handler or _missing(), admit)
+
+
+def _missing() -> _Handler:
+    def refuse(request: object, context: grpc.ServicerContext) -> object:
+        raise auth.UnknownMethodError("this server has no such method")
+
+    return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+def _guarded(method: str, handler: _Handler, admit: Callable[[], None]) -> _Handler:
+    behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+
+    def unary(request: object, context: grpc.ServicerContext) -> object:
+        try:
+            admit()
+            answer = behaviour(_decoded(request), context)
+        except Exception as error:
+            status = status_of(error)
+        else:
+            _log(method, grpc.StatusCode.OK)
+            return answer
+        return _abort(context, method, status)
+
+    def stream(request: object, context: grpc.ServicerContext) -> Iterator[object]:
+        try:
+            admit()
+            yield from behaviour(_decoded(request), context)
+        except Exception as error:
+            status = status_of(error)
+        else:
+            _log(method, grpc.StatusCode.OK)
+            return
+        _abort(context, method, status)
+
+    make: Callable[..., _Handler] = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[handler.request_streaming, handler.response_streaming]
+    return make(
+        stream if handler.response_streaming else unary,
+        request_deserializer=handler.request_deserializer and _total(handler.request_deserializer),
+        response_serializer=handler.response_serializer and _or_bytes(handler.response_serializer),
+    )
+
+
+def _total(deserialise: Callable[[bytes], object]) -> Callable[[bytes], object]:
+    # grpc logs the traceback of a deserialiser that raises and answers INTERNAL; a bad message is the client's fault.
+    def total(message: bytes) -> object:
+        try:
+            return deserialise(message)
+        except Exception:
+            return _Undecodable()
+
+    return total
+
+
+def _or_bytes(serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    # A stored release leaves as the bytes that were stored, whatever a later protobuf would make of them.
+    return lambda message: message if isinstance(message, bytes) else serialise(message)
+
+
+def _decoded(request: object) -> object:
+    if isinstance(request, _Undecodable):
+        raise InvalidRequestError(
+            ("request", "is not a message of this method; expected the contract's protobuf encoding")
+        )
+    return request
+
+
+def _abort(context: grpc.ServicerContext, method: str, status: Status) -> object:
+    _log(method, status[0])
+    return context.abort_with_status(grpc_rpc_status.to_status(rpc_status(status)))
+
+
+def _log(method: str, code: grpc.StatusCode) -> None:
+    known = method if method in auth.METHOD_ROLES or method in auth.PUBLIC_METHODS else "unlisted"
+    if known not in auth.PUBLIC_METHODS:
+        logs.event("call", method=known, status=code.name)

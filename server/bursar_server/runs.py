@@ -1,0 +1,154 @@
+"""Runs of fits: debit, data, noise, store, wire, in this order; one noise draw a debit, whoever asks how often.
+
+The order is what makes it sound. A place in the pool is reserved first, so that nobody pays to be turned away. The
+debit is durable before a row is read. A run is never cancelled: its release is stored whether or not anybody still
+listens. Nothing is sent before it is stored, so that asking again gets the same bytes. A run that was cut off by a
+crash of the process has sent nothing and is run again under its debit; crashes do not depend on the rows. A run that
+*raised* may depend on them, or on the noise: its debit gets the empty release, so that no second draw is ever made of
+it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bursar_ledger import Debit, DebitRequest, DebitStatus, Ledger, RequestIdReusedError
+from bursar_server import logs
+from bursar_server.worker import WorkerPool
+
+NO_RESULT = b""
+"""What is stored for a fit that raised: a response without a model."""
+
+
+@dataclass
+class Run:
+    """One debit on its way to its release; shared by the worker and by everyone who asked with its request_id.
+
+    Attributes:
+        debit: what was paid.
+        request_hash: of the request that paid.
+        step: of `steps`, as the fit last said.
+        release: the bytes as stored; None until then, and for ever if the fit or storing its release went wrong.
+        settled: nothing more will come of it.
+        started: of `time.monotonic`, just after the debit.
+    """
+
+    debit: Debit
+    request_hash: bytes
+    step: int = 0
+    steps: int = 0
+    release: bytes | None = None
+    settled: threading.Event = field(default_factory=threading.Event)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def incident(self) -> str:
+        """Under which the operator's log has the failure of this run."""
+        return f"entry-{self.debit.entry}"
+
+    def advance(self, step: int, steps: int) -> None:
+        """The fit's progress; depends on the request only."""
+        self.step, self.steps = step, steps
+
+    def to_next_tick(self, quantum: float) -> float:
+        """Seconds until the next multiple of `quantum` after the start."""
+        return quantum - (time.monotonic() - self.started) % quantum
+
+    def settle(self, release: bytes) -> None:
+        """Say how it ended, `NO_RESULT` for badly."""
+        self.release = None if release == NO_RESULT else release
+        self.settled.set()
+
+
+Work = Callable[[Run], bytes]
+"""Runs a fit under a debit and returns the release as it will be stored. Called in a worker; opens the data."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A run, and whether this very call paid for it."""
+
+    run: Run
+    paid_now: bool
+
+
+class Runs:
+    """All runs of this process. Knows neither fits nor the wire.
+
+    Args:
+        ledger: is debited, and keeps the releases.
+        pool: runs the work.
+        quantum: seconds; releases are stored, places freed and callers answered at multiples of it after the debit.
+    """
+
+    def __init__(self, *, ledger: Ledger, pool: WorkerPool, quantum: float) -> None:
+        self._ledger = ledger
+        self._pool = pool
+        self._quantum = quantum
+        self._lock = threading.Lock()
+        self._running: dict[tuple[str, str], Run] = {}
+
+    def admit(self, request: DebitRequest, work: Work) -> Admission:
+        """Debit a request and set its fit to work; or join the run, or find the release, of the same request.
+
+        Raises QueueFullError, and what `Ledger.debit` raises; then nothing was debited.
+        """
+        key = (request.principal, request.request_id)
+        # Held over the debit, so that of two calls with one request_id the second finds the run of the first.
+        with self._lock:
+            if running := self._running.get(key):
+                return Admission(_same(running, request), paid_now=False)
+            place = self._pool.reserve()
+            try:
+                debit = self._ledger.debit(request)
+            except BaseException:
+                place.give_back()
+                raise
+            run = Run(debit, request.request_hash)
+            if debit.status is DebitStatus.RELEASED:
+                place.give_back()
+                run.settle(debit.release or NO_RESULT)
+                return Admission(run, paid_now=False)
+            self._running[key] = run
+        logs.event(
+            "debit",
+            entry=debit.entry,
+            dataset=request.dataset,
+            principal=request.principal,
+            method=request.method,
+            cost_units=debit.price.cost_units,
+            status=debit.status.value,
+        )
+        place.run(lambda: self._finish(key, run, work))
+        return Admission(run, paid_now=debit.status is DebitStatus.NEW)
+
+    def _finish(self, key: tuple[str, str], run: Run, work: Work) -> None:
+        release = self._computed(run, work)
+        # Before the store: else a repeated request, a list of releases or a free place would tell how long it took.
+        time.sleep(run.to_next_tick(self._quantum))
+        try:
+            self._ledger.store_release(run.debit.entry, release)
+        except BaseException as error:
+            # Nothing was sent, and a disk does not fail because of what a row says: asking again runs it again.
+            logs.failure(error, run.incident, entry=run.debit.entry)
+            release = NO_RESULT
+        with self._lock:
+            del self._running[key]
+        logs.event("released", entry=run.debit.entry, model="none" if release == NO_RESULT else "stored")
+        run.settle(release)
+
+    def _computed(self, run: Run, work: Work) -> bytes:
+        try:
+            return work(run)
+        except BaseException as error:  # a panic in a native library is no Exception
+            logs.failure(error, run.incident, entry=run.debit.entry)
+            return NO_RESULT
+
+
+def _same(run: Run, request: DebitRequest) -> Run:
+    if run.request_hash != request.request_hash:
+        raise RequestIdReusedError("the request_id belongs to another request that is being run")
+    return run

@@ -1,0 +1,47 @@
+"""AuditService: the ledger as it is, entry by entry, and whether it verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+
+from bursar_ledger import Ledger, verify
+from bursar_proto.v1 import audit_pb2, audit_pb2_grpc
+
+
+class AuditService(audit_pb2_grpc.AuditServiceServicer):
+    """Reads entries and verifies the file.
+
+    Args:
+        ledger: open.
+        path: of the same ledger's file, which `verify` opens on its own.
+    """
+
+    def __init__(self, ledger: Ledger, path: Path) -> None:
+        self._ledger = ledger
+        self._path = path
+
+    def ListEntries(  # noqa: N802  the contract's name
+        self, request: audit_pb2.ListEntriesRequest, context: grpc.ServicerContext
+    ) -> Iterator[audit_pb2.ListEntriesResponse]:
+        """Entries in order; `body` is what the chain hashes."""
+        # The ledger counts in SQLite's signed integers; no entry has a number beyond them.
+        first = min(max(request.first, 1), 2**62)
+        for entry in self._ledger.entries(first=first, limit=request.limit or None):
+            yield audit_pb2.ListEntriesResponse(
+                entry=entry.number,
+                kind=entry.kind,
+                dataset=entry.dataset,
+                actor=entry.actor,
+                body=entry.body,
+                hash=entry.hash,
+            )
+
+    def Verify(  # noqa: N802  the contract's name
+        self, request: audit_pb2.VerifyRequest, context: grpc.ServicerContext
+    ) -> audit_pb2.VerifyResponse:
+        """The same as the auditor's command on the file."""
+        found = verify(self._path)
+        return audit_pb2.VerifyResponse(ok=found.ok, problems=found.problems, entries=found.entries, head=found.head)

@@ -1,0 +1,62 @@
+"""A bounded pool: a place is reserved before a debit, so that nobody pays for a fit that is then turned away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+
+class QueueFullError(Exception):
+    """Every worker is busy and the queue is full; nothing was debited."""
+
+
+class Place:
+    """A reserved place in a pool, used for one task or given back."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Run a task in the pool; the place is free again when it ends."""
+        self._pool.submit(task)
+
+    def give_back(self) -> None:
+        """Free the place without having used it."""
+        self._pool.free()
+
+
+class WorkerPool:
+    """Runs at most `workers` tasks at a time and holds at most `queue_length` more.
+
+    Tasks must not raise; they are never cancelled, whatever becomes of the caller.
+    """
+
+    def __init__(self, *, workers: int, queue_length: int) -> None:
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="fit")
+        self._places = threading.BoundedSemaphore(workers + queue_length)
+
+    def reserve(self) -> Place:
+        """Take a place. Raises QueueFullError if there is none."""
+        if not self._places.acquire(blocking=False):
+            raise QueueFullError("every worker is busy and the queue is full; nothing was debited, try again later")
+        return Place(self)
+
+    def submit(self, task: Callable[[], None]) -> None:
+        """Run a task that holds a place."""
+
+        def run() -> None:
+            try:
+                task()
+            finally:
+                self.free()
+
+        self._executor.submit(run)
+
+    def free(self) -> None:
+        """Free one place."""
+        self._places.release()
+
+    def close(self) -> None:
+        """Finish every task that was taken, then stop."""
+        self._executor.shutdown(wait=True)
