@@ -1,0 +1,180 @@
+"""State directory, certificates, settings, log and pool, each on its own."""
+
+from __future__ import annotations
+
+import io
+import logging
+import resource
+import threading
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtensionOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bursar_server import logs
+from bursar_server.config import Config, ConfigError, template
+from bursar_server.state import State, StateError, write_private
+from bursar_server.tls import Certificates
+from bursar_server.worker import QueueFullError, WorkerPool
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_directory_without_a_ledger_is_not_a_state_directory(tmp_path: Path) -> None:
+    """The message says how to make one."""
+    with pytest.raises(StateError, match="bursar-admin init"):
+        State.open(tmp_path)
+
+
+def test_a_state_directory_is_never_initialised_again(tmp_path: Path) -> None:
+    """Neither over a ledger, nor over tables whose ledger is missing."""
+    state = State.prepare(tmp_path / "state")
+    State.prepare(state.path)
+    (state.datasets / "table").mkdir()
+    with pytest.raises(StateError, match="restore the ledger"):
+        State.prepare(state.path)
+    state.ledger.touch()
+    with pytest.raises(StateError, match="never reset"):
+        State.prepare(state.path)
+
+
+def test_a_state_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    """0700 for folders, 0600 for what is private, the certificates readable."""
+    state = State.prepare(tmp_path / "state")
+    Certificates(state.tls).create()
+    assert {_mode(path) for path in (state.path, state.keys, state.tls, state.datasets)} == {0o700}
+    assert _mode(Certificates(state.tls).key) == 0o600
+    assert _mode(Certificates(state.tls).ca) == 0o644
+
+
+def test_a_private_file_is_replaced_whole(tmp_path: Path) -> None:
+    """The new content is there, for the owner only, and nothing is left beside it."""
+    path = tmp_path / "secret"
+    for content in (b"one", b"two"):
+        write_private(path, content)
+    assert (path.read_bytes(), _mode(path), list(tmp_path.iterdir())) == (b"two", 0o600, [path])
+
+
+@pytest.mark.parametrize("which", ["serving", "importing"])
+def test_a_lock_is_held_once(tmp_path: Path, which: str) -> None:
+    """The second holder is refused; after the first has let go, the next one is not."""
+    state = State.prepare(tmp_path / "state")
+    lock = getattr(state, which)
+    with lock(), pytest.raises(StateError, match="another"), lock():
+        pass
+    with lock():
+        pass
+
+
+def test_the_certificate_names_loopback_and_what_was_asked(tmp_path: Path) -> None:
+    """DNS names and addresses are told apart, and the authority signed it."""
+    certificates = Certificates(tmp_path)
+    certificates.create(("db.example", "10.1.2.3"))
+    ca, server = (x509.load_pem_x509_certificate(p.read_bytes()) for p in (certificates.ca, certificates.chain))
+    names = server.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
+    assert isinstance(names, x509.SubjectAlternativeName)
+    assert {"localhost", "db.example"} <= set(names.get_values_for_type(x509.DNSName))
+    addresses = {ip_address("127.0.0.1"), ip_address("::1"), ip_address("10.1.2.3")}
+    assert addresses <= set(names.get_values_for_type(x509.IPAddress))
+    server.verify_directly_issued_by(ca)
+
+
+def test_the_template_of_the_settings_is_the_defaults(tmp_path: Path) -> None:
+    """Every setting of the template, with its # removed, loads and changes nothing."""
+    path = tmp_path / "config.toml"
+    path.write_text(template())
+    assert Config.load(path) == Config()
+    lines = template().splitlines()
+    path.write_text("\n".join([lines[0], *(line.removeprefix("# ") for line in lines[1:])]))
+    assert Config.load(path) == Config()
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    """An override that is None is none."""
+    path = tmp_path / "config.toml"
+    path.write_text("fit_workers = 3\nqueue_length = 5\n")
+    config = Config.load(path, fit_workers=4, queue_length=None)
+    assert (config.fit_workers, config.queue_length) == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("fit_workers = 0", "fit_workers"),
+        ("fit_workers = 1.5", "fit_workers"),
+        ("queue_length = -1", "queue_length"),
+        ("max_request_bytes = 1e300", "max_request_bytes"),
+        ("call_seconds = nan", "call_seconds"),
+        ("response_quantum_seconds = 0", "response_quantum_seconds"),
+        ("shutdown_seconds = inf", "shutdown_seconds"),
+        ('address = "localhost"', "address"),
+        ("budget = 100", "budget"),
+        ("fit_workers = ", "TOML"),
+    ],
+)
+def test_a_bad_setting_is_named(tmp_path: Path, text: str, named: str) -> None:
+    """Unknown and out of range settings are refused by name."""
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=named):
+        Config.load(path)
+
+
+def test_core_dumps_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash leaves no rows on the disk."""
+    limits: list[object] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda *arguments: limits.append(arguments))
+    logger = logging.getLogger("bursar.server")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    logs.set_up()
+    assert limits == [(resource.RLIMIT_CORE, (0, 0))]
+
+
+@given(st.text())
+def test_a_log_line_is_one_line(value: str) -> None:
+    """Whatever a field holds, it starts no line of its own."""
+    written = io.StringIO()
+    logger = logging.getLogger("bursar.server")
+    handler, level = logging.StreamHandler(written), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        logs.event("test", field=value)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert len(written.getvalue().splitlines()) == 1
+
+
+def test_the_log_of_a_failure_has_type_and_place_but_no_text(caplog: pytest.LogCaptureFixture) -> None:
+    """An exception's text may have been computed from rows."""
+    try:
+        raise ZeroDivisionError("SECRET")
+    except ZeroDivisionError as error:
+        incident = logs.failure(error, entry=7)
+    assert incident in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    assert "entry=7" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
+def test_a_pool_has_as_many_places_as_workers_and_queue() -> None:
+    """One more is refused; a place that is given back, or whose task ended, is free again."""
+    pool, release, done = WorkerPool(workers=1, queue_length=1), threading.Event(), threading.Event()
+    pool.reserve().run(lambda: release.wait() and None)
+    second = pool.reserve()
+    with pytest.raises(QueueFullError):
+        pool.reserve()
+    second.give_back()
+    pool.reserve().run(done.set)
+    release.set()
+    pool.close()
+    assert done.is_set()
+    pool.reserve().give_back()
