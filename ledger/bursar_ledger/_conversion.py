@@ -38,17 +38,17 @@ def rho_of(epsilon: float, delta: float) -> float:
     Raises:
         ValueError: an argument out of range, or no positive rho implies the pair.
     """
-    order = best_order(Fraction(epsilon) if math.isfinite(epsilon) else epsilon, Fraction(delta))
+    _check("epsilon", epsilon)
+    _check_delta(delta)
+    order = best_order(Fraction(epsilon), Fraction(delta))
     rho = divergence_cap(Fraction(epsilon), Fraction(delta), order) / order
     _check("rho", float(rho))
     return float_down(rho)
 
 
 @functools.lru_cache(maxsize=256)
-def best_order(epsilon: Fraction | float, delta: Fraction) -> Fraction:
-    """The order a > 1, a multiple of ORDER_STEP, at which `divergence_cap` / a, the rho that fits, is largest."""
-    _check("epsilon", float(epsilon))
-    _check_delta(float(delta))
+def best_order(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """The order a > 1, a multiple of ORDER_STEP, at which `divergence_cap` / a is largest."""
     e, d = float(epsilon), float(delta)
     return _nearest_order(_minimise(lambda a: (_excess_float(a, d) - e) / a))
 

@@ -30,8 +30,8 @@ class Adjacency(enum.Enum):
 class GaussianEvent:
     """`count` releases of integer vectors, each with discrete Gaussian noise N_Z(0, scale^2) on every coordinate.
 
-    Canonne, Kamath and Steinke 2020, Theorem 14: each is (l2_squared / (2 scale^2))-zCDP, for integer shifts exactly as
-    the continuous Gaussian.
+    Canonne, Kamath and Steinke 2020, Theorem 14: each is (l2_squared / (2 scale^2))-zCDP, for integer shifts, as the
+    continuous Gaussian is for all.
 
     Attributes:
         l2_squared: squared L2 sensitivity of the integer vector, in lattice units squared; positive.

@@ -58,7 +58,7 @@ def cost_units(events: Iterable[Event], order: Fraction) -> int:
 
 @functools.singledispatch
 def rdp(event: Event, order: Fraction) -> Fraction:
-    """An upper bound of the Renyi divergence of `event` at `order` > 1; exact for Gaussian events.
+    """An upper bound of the Renyi divergence of `event` at `order` > 1; a rational formula for Gaussian events.
 
     Raises:
         TypeError: the event is of a kind that this version cannot price; unknown means refused.
@@ -67,18 +67,18 @@ def rdp(event: Event, order: Fraction) -> Fraction:
 
 
 @rdp.register
-def _(event: GaussianEvent, order: Fraction) -> Fraction:
+def _gaussian(event: GaussianEvent, order: Fraction) -> Fraction:
     _check_order(order)
     return event.count * order * event.l2_squared / (2 * Fraction(event.scale) ** 2)
 
 
 @rdp.register
-def _(event: LaplaceEvent, order: Fraction) -> Fraction:
+def _laplace(event: LaplaceEvent, order: Fraction) -> Fraction:
     return event.count * event.groups * laplace_rdp(order, event.l1, Fraction(event.scale))
 
 
 @rdp.register
-def _(event: PureEvent, order: Fraction) -> Fraction:
+def _pure(event: PureEvent, order: Fraction) -> Fraction:
     return event.count * pure_rdp(order, Fraction(event.epsilon))
 
 

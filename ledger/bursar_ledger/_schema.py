@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.resources
 
 from sqlite_utils import Database, Migrations
@@ -28,6 +29,7 @@ def schema_of(db: Database) -> dict[str, str]:
     return dict(rows.fetchall())
 
 
+@functools.cache
 def expected_schema() -> dict[str, str]:
     """What `schema_of` gives for a ledger file that this version made."""
     with contextlib.closing(Database(memory=True, execute_plugins=False)) as db:
