@@ -31,9 +31,10 @@ def price_range(events: Iterable[Event], order: Fraction) -> tuple[int, int]:
     """The smallest and the largest right price of `events` at Renyi order `order`, in units of 2^-40."""
     total, slack = Fraction(0), Fraction(0)
     for event in events:
-        total += _divergence(event, order)
-        slack += event.count * getattr(event, "groups", 1) * _ABSOLUTE
-    slack += total * _RELATIVE
+        divergence = _divergence(event, order)
+        total += divergence
+        if not isinstance(event, GaussianEvent):  # Gaussian prices are rational, the server's as well
+            slack += divergence * _RELATIVE + event.count * getattr(event, "groups", 1) * _ABSOLUTE
     return math.ceil(_COST_UNIT * (total - slack)), math.ceil(_COST_UNIT * (total + slack))
 
 

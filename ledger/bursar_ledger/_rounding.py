@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import decimal
 import math
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -49,11 +50,14 @@ def lower(x: Decimal) -> Fraction:
 
 
 def float_up(x: Fraction) -> float:
-    """The smallest float that is at least `x`; `x` in the range of floats."""
-    nearest = float(x)
+    """The smallest float that is at least `x`, infinity beyond the largest."""
+    try:
+        nearest = float(x)
+    except OverflowError:
+        return math.inf if x > 0 else -sys.float_info.max
     return nearest if Fraction(nearest) >= x else math.nextafter(nearest, math.inf)
 
 
 def float_down(x: Fraction) -> float:
-    """The largest float that is at most `x`; `x` in the range of floats."""
+    """The largest float that is at most `x`, minus infinity beyond the smallest."""
     return -float_up(-x)

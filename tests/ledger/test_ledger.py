@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -255,6 +257,25 @@ def test_a_full_disk_debits_nothing(ledger: Ledger, ask: Ask, path: Path, conten
     assert contents(path) == before
     db.execute(f"PRAGMA max_page_count = {limit}").fetchall()
     assert ledger.debit(ask("a")).status is DebitStatus.NEW
+
+
+def test_a_busy_file_debits_nothing(ledger: Ledger, ask: Ask, path: Path, contents: Any) -> None:
+    """While another process holds the write lock past the waiting time, the error is ours; afterwards all goes on."""
+    before = contents(path)
+    ledger._store.db.execute("PRAGMA busy_timeout = 10").fetchall()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerUnavailableError, match="locked"):
+            ledger.debit(ask("a"))
+        other.execute("ROLLBACK")
+    assert contents(path) == before
+    assert ledger.debit(ask("a")).status is DebitStatus.NEW
+
+
+def test_an_absurd_price_is_refused_like_any_other(ledger: Ledger, ask: Ask) -> None:
+    """Costs beyond every integer and float of the file are compared, not converted."""
+    with pytest.raises(BudgetExhaustedError, match="rho = inf"):
+        ledger.debit(ask("a", events=(GaussianEvent(10**400, Fraction(1)),)))
 
 
 @pytest.mark.parametrize(

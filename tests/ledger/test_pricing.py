@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -22,6 +23,7 @@ from bursar_ledger import (
     pure_rdp,
     rdp,
 )
+from bursar_ledger._rounding import float_down, float_up, lower, precise, to_decimal, upper
 
 ORDERS = [Fraction(5, 4), Fraction(2), Fraction("8.926"), Fraction(32)]
 FRACTIONS = st.fractions(min_value=Fraction(1, 1000), max_value=1000, max_denominator=1000)
@@ -183,6 +185,23 @@ def test_unknown_events_are_refused() -> None:
     """What has no price cannot be debited."""
     with pytest.raises(TypeError, match="no price is known"):
         rdp("gaussian", Fraction(2))  # type: ignore[arg-type]
+
+
+@given(st.fractions(max_denominator=10**30))
+def test_roundings_have_their_direction(x: Fraction) -> None:
+    """Floats and margins lie on the promised side of the exact value, as close as they can."""
+    assert Fraction(float_down(x)) <= x <= Fraction(float_up(x))
+    assert float_up(x) <= math.nextafter(float_down(x), math.inf)
+    with precise():
+        digits = to_decimal(x)
+    assert lower(digits) < x < upper(digits)
+    assert upper(digits) - lower(digits) <= 3 * (abs(x) + 1) / 10**40
+
+
+def test_roundings_leave_the_range_of_floats_in_their_direction() -> None:
+    """Beyond the largest float there is infinity above and that float below."""
+    assert (float_up(Fraction(10**400)), float_down(Fraction(10**400))) == (math.inf, sys.float_info.max)
+    assert (float_up(Fraction(-(10**400))), float_down(Fraction(-(10**400)))) == (-sys.float_info.max, -math.inf)
 
 
 def test_rho_is_the_cost_at_order_one() -> None:
