@@ -168,7 +168,11 @@ def test_the_log_of_a_failure_has_type_and_place_but_no_text(caplog: pytest.LogC
 def test_a_pool_has_as_many_places_as_workers_and_queue() -> None:
     """One more is refused; a place that is given back, or whose task ended, is free again."""
     pool, release, done = WorkerPool(workers=1, queue_length=1), threading.Event(), threading.Event()
-    pool.reserve().run(lambda: release.wait() and None)
+
+    def wait() -> None:
+        release.wait()
+
+    pool.reserve().run(wait)
     second = pool.reserve()
     with pytest.raises(QueueFullError):
         pool.reserve()

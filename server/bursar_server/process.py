@@ -1,0 +1,69 @@
+"""One server process: check the ledger, compile the kernels, serve until a signal, finish what was paid for."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bursar_ledger import Ledger, LedgerError, verify
+from bursar_server import logs
+from bursar_server.config import Config, ConfigError
+from bursar_server.datasets import Datasets
+from bursar_server.fits import dpem
+from bursar_server.server import AddressError, BursarServer
+from bursar_server.services.fit import AnyFit
+from bursar_server.state import State, StateError
+
+FITS: Mapping[str, AnyFit] = {"FitDPEM": dpem}
+"""The fits of this version, by name of their RPC."""
+
+
+class StartError(Exception):
+    """The server does not start; says why and what to do."""
+
+
+def serve(directory: Path, *, ready: Callable[[str], object], **overrides: object) -> None:
+    """Serve a state directory until SIGTERM or SIGINT.
+
+    Args:
+        directory: the state directory.
+        ready: called with host:port once the server serves.
+        overrides: settings that win over the file's; None is none.
+
+    Raises:
+        StartError: no state directory, a bad setting, a ledger that does not verify, a taken port, or another server.
+    """
+    logs.set_up()
+    try:
+        state = State.open(directory)
+        config = Config.load(state.config, **overrides)
+        with state.serving(), _verified(state) as ledger:
+            _serve(state, config, ledger, ready)
+    except (StateError, ConfigError, LedgerError, AddressError) as error:
+        raise StartError(str(error)) from error
+
+
+def _verified(state: State) -> contextlib.AbstractContextManager[Ledger]:
+    """The ledger, after every debit was priced again. Raises LedgerError naming the entries that are wrong."""
+    found = verify(state.ledger)
+    if not found.ok:
+        raise LedgerError("the ledger does not verify, nothing is served from it:\n" + "\n".join(found.problems))
+    return Ledger.open(state.ledger)
+
+
+def _serve(state: State, config: Config, ledger: Ledger, ready: Callable[[str], object]) -> None:
+    # Kernels are compiled on made-up rows now, so that the time of the first request says nothing.
+    for fit in FITS.values():
+        getattr(fit, "warm_up", lambda: None)()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    datasets = Datasets(ledger, state.datasets)
+    with BursarServer(state=state, config=config, ledger=ledger, datasets=datasets, fits=FITS) as server:
+        logs.event("serving", address=server.address, workers=config.fit_workers, queue=config.queue_length)
+        ready(server.address)
+        stop.wait()
+        logs.event("stopping")

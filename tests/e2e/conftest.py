@@ -1,0 +1,139 @@
+"""The real server as a process of its own, with the real fit, on a made-up table."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from bursar_server.admin_cli import main as admin
+from bursar_server.state import State
+
+MANIFEST = """
+name = "{name}"
+adjacency = "replace_one"
+[[columns]]
+name = "x"
+kind = "numeric"
+lower = -1.0
+upper = 1.0
+[[columns]]
+name = "y"
+kind = "numeric"
+lower = 0.0
+upper = 10.0
+"""
+
+
+@dataclass
+class Home:
+    """A state directory, its tokens, and the server processes that a test starts on it.
+
+    Attributes:
+        state: made by `bursar-admin init`.
+        tokens: by role.
+        processes: started, ended by the fixture at the latest.
+    """
+
+    state: State
+    tokens: dict[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def admin(self, *arguments: object) -> str:
+        """Run `bursar-admin` and return what it prints."""
+        result = CliRunner().invoke(admin, [*map(str, arguments), "--state", str(self.state.path)])
+        if result.exit_code:
+            raise RuntimeError(result.output)
+        return result.output
+
+    def add_table(self, name: str, rows: int = 400, shift: float = 0.0) -> None:
+        """Import two clusters under a total of (epsilon, delta) = (1, 1e-6)."""
+        folder = self.state.path.parent
+        cells = ((0.5 - (i % 2) + shift + 1e-3 * (i % 97), 2.5 + 5 * (i % 2)) for i in range(rows))
+        (folder / "rows.csv").write_text("x,y\n" + "".join(f"{x},{y}\n" for x, y in cells))
+        (folder / "table.toml").write_text(MANIFEST.format(name=name))
+        budget = ("--epsilon", "1", "--delta", "1e-6")
+        self.admin("import", "--manifest", folder / "table.toml", "--csv", folder / "rows.csv", *budget)
+
+    def start(self) -> Server:
+        """Start a server on a free port and wait until it serves."""
+        command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.state.path)]
+        # To a file: a pipe that nobody reads would fill up and stop the server.
+        with self.log.open("w") as log:
+            process = subprocess.Popen(
+                [*command, "--address", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self.processes.append(process)
+        if process.stdout is None or not (line := process.stdout.readline()):
+            raise RuntimeError(f"the server did not start: {self.log.read_text()}")
+        return Server(self, process, line.rsplit(" ", 1)[1].strip())
+
+    @property
+    def log(self) -> Path:
+        """What the newest server wrote for its operator."""
+        return self.state.path.parent / "server.log"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server process."""
+
+    home: Home
+    process: subprocess.Popen[str]
+    address: str
+
+    def channel(self) -> grpc.Channel:
+        """A connection that trusts the state directory's authority."""
+        ca = (self.home.state.tls / "ca.pem").read_bytes()
+        return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(ca))
+
+    def bearer(self, role: str = "analyst") -> tuple[tuple[str, str], ...]:
+        """Metadata of a caller in a role."""
+        return (("authorization", f"Bearer {self.home.tokens[role]}"),)
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Send a signal and wait for the end; exit status and log."""
+        self.process.send_signal(number)
+        return self.process.wait(), self.home.log.read_text()
+
+
+def _home(folder: Path, stack: ExitStack) -> Home:
+    home = Home(State(folder / "state"))
+    home.admin("init")
+    for role in ("analyst", "auditor", "admin"):
+        home.tokens[role] = home.admin("token", "issue", "--name", f"the-{role}", "--role", role).strip()
+    home.add_table("people")
+    stack.callback(_end_all, home)
+    return home
+
+
+def _end_all(home: Home) -> None:
+    for process in home.processes:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A fresh state directory with the table "people"."""
+    with ExitStack() as stack:
+        yield _home(tmp_path, stack)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests that leave it as good as they found it."""
+    with ExitStack() as stack:
+        home = _home(tmp_path_factory.mktemp("shared"), stack)
+        home.add_table("remainder", shift=0.01)
+        yield home.start()

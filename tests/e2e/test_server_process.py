@@ -1,0 +1,130 @@
+"""The server as an operator sees it: a process that starts, refuses to start, is asked for its health, and ends."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from bursar_ledger import Ledger, verify
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home, Server
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bursar_server", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _request(**fields: object) -> fit_pb2.FitDPEMRequest:
+    return fit_pb2.FitDPEMRequest(
+        request_id="r1",
+        dataset="people",
+        columns=["x", "y"],
+        spend=types_pb2.Spend(rho=0.01),
+        n_components=2,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def test_health_says_whether_a_server_serves(home: Home) -> None:
+    """Exit 0 while it serves and 1 when it is gone; SIGTERM ends it in order."""
+    server = home.start()
+    options = ("health", "--address", server.address, "--ca", home.state.tls / "ca.pem")
+    answer = _run(*options)
+    assert (answer.returncode, answer.stdout) == (0, "SERVING\n")
+    status, log = server.end(signal.SIGTERM)
+    assert status == 0
+    assert "stopped" in log
+    answer = _run(*options)
+    assert answer.returncode == 1
+    assert "UNAVAILABLE" in answer.stderr
+
+
+def test_a_second_server_on_one_state_directory_is_refused(shared: Server) -> None:
+    """The lock goes with the process, and the message says who holds it."""
+    answer = _run("run", "--state", shared.home.state.path, "--address", "127.0.0.1:0")
+    assert answer.returncode == 1
+    assert "another bursar-server" in answer.stderr
+
+
+def test_a_port_that_is_taken_is_named(home: Home, shared: Server) -> None:
+    """Two servers never share a port."""
+    answer = _run("run", "--state", home.state.path, "--address", shared.address)
+    assert answer.returncode == 1
+    assert shared.address in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_nothing_is_served_from_a_ledger_that_does_not_verify(home: Home) -> None:
+    """A changed entry is named, and the server does not start."""
+    with sqlite3.connect(home.state.ledger) as file:
+        file.execute("DROP TRIGGER IF EXISTS entries_no_update")
+        triggers = [row[0] for row in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
+        for trigger in triggers:
+            file.execute(f'DROP TRIGGER "{trigger}"')
+        file.execute("UPDATE entries SET body = replace(body, 'the-analyst', 'the-anarchist') WHERE number = 3")
+    file.close()
+    answer = _run("run", "--state", home.state.path, "--address", "127.0.0.1:0")
+    assert answer.returncode == 1
+    assert "entry 3" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_bad_setting_keeps_the_server_from_starting(home: Home) -> None:
+    """The message names the setting."""
+    home.state.config.write_text("fit_workers = 0")
+    answer = _run("run", "--state", home.state.path)
+    assert answer.returncode == 1
+    assert "fit_workers" in answer.stderr
+
+
+def test_a_table_imported_while_the_server_runs_is_listed(home: Home) -> None:
+    """Another process registers it; the next call sees it."""
+    server = home.start()
+    home.add_table("later", shift=0.02)
+    with server.channel() as channel:
+        stub = catalog_pb2_grpc.CatalogServiceStub(channel)
+        listed = stub.ListDatasets(catalog_pb2.ListDatasetsRequest(), metadata=server.bearer()).datasets
+    assert [dataset.name for dataset in listed] == ["people", "later"]
+
+
+def test_a_fit_killed_between_debit_and_release_runs_again_under_its_debit(home: Home) -> None:
+    """After kill -9 the next server answers with the same receipt, and there is one debit."""
+    # Nothing is stored before the first multiple of the quantum, so the kill comes before the release.
+    home.state.config.write_text("response_quantum_seconds = 5.0\n")
+    server = home.start()
+    with server.channel() as channel:
+        call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(_request(), metadata=server.bearer())
+        receipt = next(iter(call)).receipt
+        server.end(signal.SIGKILL)
+    with Ledger.open(home.state.ledger) as ledger:
+        assert ledger.release(receipt.entry) is None
+    home.state.config.write_text("")
+    server = home.start()
+    with server.channel() as channel:
+        stub = fit_pb2_grpc.FitServiceStub(channel)
+        first, again = (list(stub.FitDPEM(_request(), metadata=server.bearer())) for _ in range(2))
+    assert first[0].receipt == again[0].receipt == receipt
+    assert first[-1].HasField("model")
+    assert first[-1] == again[-1]
+    with Ledger.open(home.state.ledger) as ledger:
+        assert [entry.kind for entry in ledger.entries()].count("debit") == 1
+    assert verify(home.state.ledger).ok
+
+
+def test_a_fit_that_was_paid_for_is_finished_on_sigterm(home: Home) -> None:
+    """SIGTERM just after the receipt: the server ends with the release in the ledger."""
+    server = home.start()
+    with server.channel() as channel:
+        call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(_request(), metadata=server.bearer())
+        receipt = next(iter(call)).receipt
+        status, log = server.end(signal.SIGTERM)
+    assert status == 0
+    assert "Traceback" not in log
+    with Ledger.open(home.state.ledger) as ledger:
+        assert ledger.release(receipt.entry)
