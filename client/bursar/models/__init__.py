@@ -16,6 +16,7 @@ from bursar.models._density import (
 )
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._kmeans import KMeans, squared_distances
+from bursar.models._starts import uniform_in_ball
 
 __all__ = [
     "COVARIANCE_TYPES",
@@ -27,4 +28,5 @@ __all__ = [
     "log_mixture_density",
     "n_parameters",
     "squared_distances",
+    "uniform_in_ball",
 ]

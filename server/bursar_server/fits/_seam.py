@@ -1,7 +1,7 @@
 """What every fit has in common: a plan made from public facts, and a run inside a paid session.
 
-`plan` is a pure function of request and public table. The ledger is debited for `Plan.events`, a preview shows them, and the session's
-meter holds the run to them.
+`plan` is a pure function of request and public table. The ledger is debited for `Plan.events`, a preview shows them,
+and the session's meter holds the run to them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Protocol, TypeVar
 
 from bursar_ledger import Adjacency, Event
 from bursar_proto.v1 import fit_pb2, types_pb2
-
 from bursar_server.vault import Session
 
 JSON = str | int | float | bool | None | list["JSON"] | dict[str, "JSON"]
@@ -94,4 +93,4 @@ class Fit(Protocol[RequestT, PlanT, ModelT]):
         """Raises InvalidRequestError naming every field that is wrong."""
 
     def run(self, plan: PlanT, session: Session) -> ModelT:
-        """A total function of rows and noise: after `progress(iterations, iterations)` it returns a valid model, always."""
+        """Return a valid model whatever rows and noise are, after `progress(iterations, iterations)`."""

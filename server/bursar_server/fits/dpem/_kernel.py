@@ -1,13 +1,15 @@
 """The compiled E-step: responsibilities, recentred features, and their exact integer sums.
 
-Rows are worked on in slices of `SLICE`, one array per quantity, so that every loop runs over neighbouring rows and vectorises. No
-arithmetic in here may be reordered, except in `_dot`, whose sums of integers below 2^53 are exact in any order; so a row's integers are
-a function of that row and of released parameters alone. There is no early exit and no branch on data that changes the work.
+Rows are worked on in slices of `SLICE`, one array per quantity, so that every loop runs over neighbouring rows and
+vectorises. No arithmetic in here may be reordered, except in `_dot`, whose sums of integers below 2^53 are exact in any
+order; so a row's integers are a function of that row and of released parameters alone. There is no early exit and no
+branch on data that changes the work.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -22,7 +24,7 @@ UNIT = float(2**BITS)
 
 MOMENTS_NONE, MOMENTS_SPHERICAL, MOMENTS_DIAG, MOMENTS_FULL, MOMENTS_TIED = range(5)
 
-_options = {"nogil": True, "cache": True, "error_model": "numpy"}
+_options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 @njit(fastmath={"reassoc", "contract", "nsz"}, **_options)
@@ -36,7 +38,7 @@ def _dot(gamma, feature):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _normalise(block, first, present, centre, scale, z, valid):  # type: ignore[no-untyped-def]
-    """Positions in the unit ball, clipped along the radius; a row that is absent or not finite becomes the origin with valid = 0."""
+    """Positions clipped to the unit ball; a row that is absent or not finite becomes the origin with valid = 0."""
     d = z.shape[0]
     norm = np.zeros(SLICE)
     for r in range(SLICE):
@@ -91,7 +93,7 @@ def _exp_negative(x):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _soft(logs, valid, gamma):  # type: ignore[no-untyped-def]
-    """Responsibilities in lattice units: non-negative integers, each row's sum at most UNIT, 0 for rows with valid = 0."""
+    """Responsibilities in lattice units: non-negative integers, a row's sum at most UNIT; 0 where valid is 0."""
     K = logs.shape[0]
     top = np.full(SLICE, -np.inf)
     total = np.zeros(SLICE)
@@ -134,26 +136,29 @@ def _hard(logs, valid, gamma):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def _recentre(z, mean, radius, u):  # type: ignore[no-untyped-def]
-    """u = (z - mean) / radius clipped to the unit ball, in lattice units: integers with sum of squares at most UNIT^2."""
+def _recentre(z, centre, whitener, diagonal, u):  # type: ignore[no-untyped-def]
+    """Set u to whitener (z - centre) clipped to the unit ball, in lattice units: integers of norm at most UNIT."""
     d = z.shape[0]
     norm = np.zeros(SLICE)
+    check = np.zeros(SLICE)
     for i in range(d):
         for r in range(SLICE):
-            u[i, r] = (z[i, r] - mean[i]) / radius
+            u[i, r] = whitener[i, i] * (z[i, r] - centre[i])
+        if not diagonal:
+            for j in range(i):
+                for r in range(SLICE):
+                    u[i, r] += whitener[i, j] * (z[j, r] - centre[j])
+        for r in range(SLICE):
             norm[r] += u[i, r] * u[i, r]
     for r in range(SLICE):
         norm[r] = UNIT * (1.0 - 2.0**-30) / math.sqrt(max(norm[r], 1.0))
-    check = np.zeros(SLICE)
     for i in range(d):
         for r in range(SLICE):
             u[i, r] = np.trunc(u[i, r] * norm[r])
             check[r] += u[i, r] * u[i, r]
-    for r in range(SLICE):
-        check[r] = 1.0 if check[r] <= UNIT * UNIT else 0.0  # NaN fails
     for i in range(d):
         for r in range(SLICE):
-            u[i, r] = u[i, r] * check[r] if check[r] > 0.0 else 0.0
+            u[i, r] = u[i, r] if check[r] <= UNIT * UNIT else 0.0  # NaN fails
 
 
 @njit(**_options)
@@ -187,7 +192,7 @@ def _add_moments(gamma, u, moments, c, feature, out):  # type: ignore[no-untyped
 
 @njit(**_options)
 def moment_sums(  # type: ignore[no-untyped-def]
-    block, present, out, centre, scale, hard, log_scale, means, factors, diagonal, centres, radii, moments, weights
+    block, present, out, centre, scale, hard, log_scale, means, factors, diagonal, centres, whiteners, moments, weights
 ):
     """Add the block's moments to `out`: K counts, K x d sums, then second moments (K x q, or q if tied), flat.
 
@@ -211,7 +216,7 @@ def moment_sums(  # type: ignore[no-untyped-def]
         else:
             _soft(logs, valid, gamma)
         for k in range(K):
-            _recentre(z, centres[k], radii[k], u)
+            _recentre(z, centres[k], whiteners[k], diagonal, u)
             for r in range(SLICE):
                 feature[r] = a
             sums[k] += _dot(gamma[k], feature)

@@ -1,4 +1,4 @@
-"""The one statistic of FitDPEM: responsibilities times (a, b u, c svec(u u^T)) about released centres, and what one row can contribute.
+"""The one statistic of FitDPEM, responsibilities times (a, b u, c svec(u u^T)), and what one row can contribute.
 
 Park et al. 2016, section 4 and equations 8-12, as one joint vector of sums; proof in `_statistics.md`.
 """
@@ -17,6 +17,9 @@ from bursar_server.fits.dpem import _kernel
 from bursar_server.vault import Bounds, Factor, Statistic
 
 FloatArray = NDArray[np.float64]
+
+LATTICE = 2.0 ** (-2 * _kernel.BITS)
+"""Size of one lattice unit of a release."""
 
 
 class Moments(enum.IntEnum):
@@ -39,7 +42,7 @@ class Moments(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """Relative precisions of counts (a), sums (b) and second moments (c): the same noise is added to a N, b S and c M."""
+    """Relative precisions of counts, sums and second moments: the same noise is added to a N, b S and c M."""
 
     a: float
     b: float
@@ -67,9 +70,9 @@ class EStep:
         log_scale: (K,) log weight plus log determinant of the factor.
         means: (K, d).
         factors: (K, d, d) lower triangular, factors[k]^T factors[k] the precision.
-        diagonal: the factors are diagonal; saves time only.
+        diagonal: factors and whiteners are diagonal; saves time only.
         centres: (K, d) origins of the moments.
-        radii: (K,) radii of the balls to which positions about the centres are clipped; the unit of the moments.
+        whiteners: (K, d, d) lower triangular; u = whiteners[k] (z - centres[k]), clipped to the unit ball.
     """
 
     hard: bool
@@ -78,7 +81,7 @@ class EStep:
     factors: FloatArray
     diagonal: bool
     centres: FloatArray
-    radii: FloatArray
+    whiteners: FloatArray
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,25 @@ class _MomentKernel:
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
         s = self.step
         _kernel.moment_sums(
-            block, present, out, self.frame.centre, self.frame.scale, s.hard, s.log_scale, s.means, s.factors, s.diagonal,
-            s.centres, s.radii, int(self.moments), self.weights,
-        )  # fmt: skip
+            block,
+            present,
+            out,
+            self.frame.centre,
+            self.frame.scale,
+            s.hard,
+            s.log_scale,
+            s.means,
+            s.factors,
+            s.diagonal,
+            s.centres,
+            s.whiteners,
+            int(self.moments),
+            self.weights,
+        )
 
 
 def moment_statistic(frame: Frame, step: EStep, moments: Moments, weights: Weights) -> Statistic:
-    """The joint moments of one EM step: K counts, K x d sums, then second moments, flat; in units in which a row weighs (a, b, c)."""
+    """The joint moments of one step: K counts, K x d sums, then second moments, flat, times a, b and c."""
     K, d = step.means.shape
     kernel = _MomentKernel(frame, step, moments, np.array([weights.a, weights.b, weights.c]))
     groups = 1 if moments is Moments.TIED else K
@@ -114,7 +129,9 @@ def moment_bounds(d: int, moments: Moments, weights: Weights) -> Bounds:
     """What one row can contribute to `moment_statistic`, in lattice units; a function of public numbers only."""
     a, b, c = (Fraction(w) for w in (weights.a, weights.b, weights.c if moments is not Moments.NONE else 0.0))
     unit = 2**_kernel.BITS
-    rounding = 1 + Fraction(1, 2**40)  # a float product may exceed the real one by 2^-53 of itself before it is truncated
+    rounding = 1 + Fraction(
+        1, 2**40
+    )  # a float product may exceed the real one by 2^-53 of itself before it is truncated
     norm_squared = a * a + b * b + c * c
     distance_squared = 2 * norm_squared - 2 * min(Fraction(0), _least_inner_product(a * a, b * b, c * c, d, moments))
     truncation = 2 * _ceil_sqrt(Fraction(1 + d + moments.size(d)))
@@ -129,7 +146,7 @@ def moment_bounds(d: int, moments: Moments, weights: Weights) -> Bounds:
 
 
 def _least_inner_product(a2: Fraction, b2: Fraction, c2: Fraction, d: int, moments: Moments) -> Fraction:
-    """Lower bound of <f(u), f(u')> over the unit ball: min over t in [-1, 1] of a2 + b2 t + c2 t^2 (diag: c2 t^2 / d)."""
+    """Least <f(u), f(u')> over the unit ball: min of a2 + b2 t + c2 t^2 (diag: c2 t^2 / d) over t in [-1, 1]."""
     c2 = c2 / d if moments is Moments.DIAG else c2
     if b2 <= 2 * c2:
         return a2 - b2 * b2 / (4 * c2)

@@ -1,0 +1,14 @@
+"""Public starting points, so that the side that asks and the side that fits draw the same."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def uniform_in_ball(n: int, d: int, public_seed: int) -> NDArray[np.float64]:
+    """Draw points uniformly in the unit ball, shape (n, d), reproducibly from a seed that everybody may know."""
+    generator = np.random.Generator(np.random.PCG64(public_seed))  # noqa: TID251 - public randomness, never noise
+    directions = generator.standard_normal((n, d))
+    radii = generator.random(n) ** (1.0 / d)
+    return np.asarray(radii[:, None] * directions / np.linalg.norm(directions, axis=1)[:, None])

@@ -1,0 +1,177 @@
+"""The private start: the public ball as one cell, split along released principal axes until there are k.
+
+No mechanism of its own: each step is the joint recentred release of the EM steps with hard assignments. What is here
+happens between releases and works on released values only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bursar_server.fits.dpem._released import Released, pool_variances, spectral_noise, trace_noise, unclip
+from bursar_server.fits.dpem._statistics import FloatArray, Moments
+
+_HALF = 2.0 / math.pi
+"""A Gaussian cut through its middle has its halves' means at +-sqrt(2 / pi) standard deviations."""
+
+_GROWTH, _SHRINKAGE = 1.6, 0.4
+"""Bounds of a radius's change in one step: a first guess may be far off, one noisy trace must not throw it further."""
+
+_REACH = 0.95
+"""Clip radius of the next step in root mean squares of the cell. Half of a cell is clipped to the sphere, where it
+still says where it lies; the noise falls with the square of the radius. Chosen on mixtures in 10 dimensions."""
+
+_GAIN_OVER_COST = 1.5
+"""A repair must promise this much more than it costs, since both are read through noise."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One component of the start, in the unit ball.
+
+    Attributes:
+        count: released number of records.
+        mean: (d,).
+        covariance: (d, d), unclipped; may be indefinite where noise rules.
+        noise: about the largest eigenvalue of the noise on `covariance`.
+        radius: of the ball about the mean to which the next step clips.
+        age: how many releases `mean` averages; 0 for a mean that was guessed by a split or a merger.
+    """
+
+    count: float
+    mean: FloatArray
+    covariance: FloatArray
+    noise: float
+    radius: float
+    age: int = 0
+
+    def axis(self) -> tuple[float, FloatArray]:
+        """Largest eigenvalue and its unit vector (d,)."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        return float(values[-1]), vectors[:, -1]
+
+    def gain(self) -> float:
+        """Fall of the sum of squares, in the unit ball, that a split along the principal axis promises beyond noise."""
+        largest = float(np.linalg.eigvalsh(self.covariance)[-1])
+        return _HALF * self.count * max(largest - self.noise, 0.0) + 1e-12 * self.count
+
+
+Cells = tuple[Cell, ...]
+
+
+def whole_ball(d: int) -> Cells:
+    """The public ball as one cell."""
+    return (Cell(1.0, np.zeros(d), np.eye(d) / d, 0.0, 1.0),)
+
+
+def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bool) -> Cells:
+    """What a release about the cells says of them: new counts, means, covariances and radii.
+
+    Args:
+        cells: about which the release was made, with the identity over their radii as whiteners.
+        released: of as many components.
+        moments: of the release.
+        averaging: average the means over releases, by gain 2 / (age + 2).
+    """
+    K, d = released.sums.shape
+    counts, shift = released.safe_counts(), released.mean_u()
+    old = np.array([cell.radius for cell in cells])
+    variance, corrected, correction = _spread(released, counts, shift, moments)
+    radii = np.clip(_REACH * np.sqrt(d * variance) * old, _SHRINKAGE * old, _GROWTH * old)
+    noise = spectral_noise(released.second_std, d, moments) / counts * correction * old**2
+    new = []
+    for i in range(K):
+        cell, measured = cells[i], cells[i].mean + old[i] * shift[i]
+        gain = 2.0 / (cell.age + 2.0) if averaging else 1.0
+        mean = (1.0 - gain) * cell.mean + gain * measured
+        new.append(
+            Cell(float(counts[i]), mean, corrected[i] * old[i] ** 2, float(noise[i]), float(radii[i]), cell.age + 1)
+        )
+    return tuple(new)
+
+
+def _spread(
+    released: Released, counts: FloatArray, shift: FloatArray, moments: Moments
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Variance per coordinate (K,), covariance (K, d, d) of u with clipped tails put back, and by what factor (K,)."""
+    K, d = shift.shape
+    if released.seconds is None:
+        raise ValueError("the start needs second moments")
+    second = released.seconds / counts[:, None, None]
+    square = np.sum(shift**2, axis=1)
+    debiased = np.maximum(square - d * (released.sum_std / counts) ** 2, 0.0)
+    mean_square = np.trace(second, axis1=1, axis2=2) - debiased
+    variance = pool_variances(
+        unclip(mean_square, d), mean_square, trace_noise(released.second_std, d, moments) / counts
+    )
+    if moments is Moments.SPHERICAL:
+        return variance, variance[:, None, None] * np.eye(d), np.ones(K)
+    shape = second - shift[:, :, None] * shift[:, None, :] * (debiased / np.maximum(square, 1e-300))[:, None, None]
+    correction = d * variance / np.maximum(mean_square, 0.05)
+    return variance, shape * correction[:, None, None], correction
+
+
+def resize(cells: Cells, K: int) -> Cells:
+    """Split the cells that promise most, or merge the cheapest pairs, until there are K."""
+    while len(cells) < K:
+        cells = split(cells, int(np.argmax([cell.gain() for cell in cells])))
+    while len(cells) > K:
+        _, i, j = cheapest_merger(cells)
+        cells = merge(cells, i, j)
+    return cells
+
+
+def repair(cells: Cells) -> Cells:
+    """Move centres from pairs that share a cluster to cells that hold several, while the gain is clear."""
+    for _ in range(len(cells) // 2):
+        cost, i, j = cheapest_merger(cells)
+        gains = [-1.0 if index in (i, j) else cell.gain() for index, cell in enumerate(cells)]
+        best = int(np.argmax(gains))
+        if not gains[best] > _GAIN_OVER_COST * cost:
+            break
+        cells = merge(split(cells, best), i, j)
+    return cells
+
+
+def split(cells: Cells, index: int) -> Cells:
+    """Cut a cell across its principal axis as if it were Gaussian; the second half goes to the end."""
+    cell = cells[index]
+    largest, axis = cell.axis()
+    largest = max(largest, 1e-9)
+    signal = max(largest - cell.noise, 0.25 * largest)
+    offset = math.sqrt(_HALF * signal) * axis
+    covariance = cell.covariance - (largest - (1.0 - _HALF) * signal) * np.outer(axis, axis)
+    half = replace(cell, count=cell.count / 2.0, covariance=covariance, age=0)
+    first, second = replace(half, mean=cell.mean + offset), replace(half, mean=cell.mean - offset)
+    return (*cells[:index], first, *cells[index + 1 :], second)
+
+
+def merge(cells: Cells, i: int, j: int) -> Cells:
+    """Replace two cells by one with their joint moments, at the place of the earlier."""
+    i, j = min(i, j), max(i, j)
+    p, q = cells[i], cells[j]
+    count = p.count + q.count
+    mean = (p.count * p.mean + q.count * q.mean) / count
+    between = p.count * q.count / count**2 * np.outer(p.mean - q.mean, p.mean - q.mean)
+    covariance = (p.count * p.covariance + q.count * q.covariance) / count + between
+    joint = Cell(count, mean, covariance, max(p.noise, q.noise), max(p.radius, q.radius))
+    return (*cells[:i], joint, *cells[i + 1 : j], *cells[j + 1 :])
+
+
+def cheapest_merger(cells: Cells) -> tuple[float, int, int]:
+    """Least rise of the sum of squares that merging a pair would bring (Ward 1963), and the pair."""
+    means, counts = np.array([c.mean for c in cells]), np.array([c.count for c in cells])
+    distances = np.sum((means[:, None] - means[None]) ** 2, axis=2)
+    costs = distances * counts[:, None] * counts / (counts[:, None] + counts)
+    np.fill_diagonal(costs, np.inf)
+    i, j = np.unravel_index(int(np.argmin(costs)), costs.shape)
+    return float(costs[i, j]), int(i), int(j)
+
+
+def observe_fixed(cells: Cells, released: Released) -> Cells:
+    """Counts and means from sums about the middle of the public ball, in its own units (the paper's)."""
+    counts, means = released.safe_counts(), released.mean_u()
+    return tuple(replace(cell, count=float(n), mean=mean) for cell, n, mean in zip(cells, counts, means, strict=True))

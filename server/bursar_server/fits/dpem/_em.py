@@ -1,0 +1,215 @@
+"""The EM steps: whitened moments in, parameters out. Post-processing of released values only, and total.
+
+Park et al. 2016, section 4.1, equation 12 and the MAP estimates below it, on moments that are taken about each
+component's released mean, in units of its released covariance, and clipped there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import chi2
+
+from bursar_server.fits.dpem._cells import Cells
+from bursar_server.fits.dpem._released import Released, pool_variances, trace_noise, unclip
+from bursar_server.fits.dpem._statistics import EStep, FloatArray, Moments
+
+VARIANCE_FLOOR = 1e-6
+"""Least eigenvalue of a covariance in the unit ball: a thousandth of the ball's radius."""
+
+_LEAST_TAIL, _LARGEST_TAIL = 1e-3, 0.15
+"""Share of a Gaussian that clipping may reach: about as much as the noise moves it, so that neither rules."""
+
+_LEAST_RATIO, _LARGEST_RATIO = 0.02, 20.0
+"""Bounds of a covariance's eigenvalues in units of the previous one's."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Dirichlet(concentration) and normal-inverse-Wishart(0, kappa, nu, scale I), in the unit ball."""
+
+    concentration: float
+    kappa: float
+    nu: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Released parameters in the unit ball.
+
+    Attributes:
+        counts: (K,) positive.
+        means: (K, d).
+        covariances: (K, d, d) positive definite, of the form that the released moments have.
+        age: how many releases the parameters average.
+    """
+
+    counts: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+    age: int = 0
+
+    @property
+    def weights(self) -> FloatArray:
+        """(K,) positive, sum 1."""
+        return self.counts / np.sum(self.counts)
+
+
+def from_cells(cells: Cells, moments: Moments) -> Mixture:
+    """The cells of the start as Gaussians, with eigenvalues within a factor of ten of their mean."""
+    covariances = []
+    for cell in cells:
+        values, vectors = np.linalg.eigh(cell.covariance)
+        level = max(float(np.mean(values)), VARIANCE_FLOOR)
+        covariances.append((vectors * np.clip(values, 0.1 * level, 10.0 * level)) @ vectors.T)
+    counts = np.array([cell.count for cell in cells])
+    means = np.array([cell.mean for cell in cells])
+    return Mixture(counts, means, shaped(np.array(covariances), counts, moments))
+
+
+def shaped(covariances: FloatArray, counts: FloatArray, moments: Moments) -> FloatArray:
+    """The nearest covariances of the form that the moments have, (K, d, d), eigenvalues at least `VARIANCE_FLOOR`."""
+    K, d = covariances.shape[:2]
+    diagonals = np.diagonal(covariances, axis1=1, axis2=2)
+    if moments is Moments.SPHERICAL:
+        return np.asarray(np.maximum(diagonals.mean(axis=1), VARIANCE_FLOOR)[:, None, None] * np.eye(d))
+    if moments is Moments.DIAG:
+        return np.maximum(diagonals, VARIANCE_FLOOR)[:, :, None] * np.eye(d)
+    if moments is Moments.TIED:
+        pooled = np.tensordot(counts / np.sum(counts), covariances, axes=1)
+        return np.broadcast_to(_floored(pooled), (K, d, d)).copy()
+    return _floored(covariances)
+
+
+def _floored(covariances: FloatArray) -> FloatArray:
+    values, vectors = np.linalg.eigh(covariances)
+    return np.asarray((vectors * np.maximum(values, VARIANCE_FLOOR)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+
+
+def recentred_step(mixture: Mixture, moments: Moments, second_std: float) -> tuple[EStep, FloatArray]:
+    """The E-step with moments about the means in units of the covariances, and its clip radii (K,) in those units."""
+    K, d = mixture.means.shape
+    tails = np.clip(second_std / mixture.counts, _LEAST_TAIL, _LARGEST_TAIL)
+    if moments is Moments.TIED:
+        tails = np.full(K, tails.min())
+    radii = np.sqrt(chi2.isf(tails, d))
+    step = _e_step(mixture, moments)
+    return replace(step, whiteners=step.factors / radii[:, None, None]), radii
+
+
+def fixed_origin_step(mixture: Mixture, moments: Moments) -> EStep:
+    """The paper's E-step: moments about the middle of the public ball, in its own units."""
+    step = _e_step(mixture, moments)
+    return replace(
+        step,
+        centres=np.zeros_like(step.means),
+        whiteners=np.broadcast_to(np.eye(step.means.shape[1]), step.factors.shape).copy(),
+    )
+
+
+def _e_step(mixture: Mixture, moments: Moments) -> EStep:
+    factors = np.linalg.inv(np.linalg.cholesky(mixture.covariances))
+    log_scale = np.log(mixture.weights) + np.sum(np.log(np.diagonal(factors, axis1=1, axis2=2)), axis=1)
+    diagonal = moments in (Moments.SPHERICAL, Moments.DIAG)
+    return EStep(False, log_scale, mixture.means, factors, diagonal, mixture.means, factors)
+
+
+def recentred_update(mixture: Mixture, radii: FloatArray, released: Released, moments: Moments) -> Mixture:
+    """The M-step on whitened moments, weighed against the previous parameters by how much of the step is noise.
+
+    Maximum likelihood moves from the old parameters by a shift and a shape in whitened units; the step is taken whole
+    while it is larger than its noise, and averaged over releases (gain 2 / (age + 2)) once it is not.
+    """
+    d = mixture.means.shape[1]
+    counts, shift = released.safe_counts(), released.mean_u() * radii[:, None]
+    shape, shape_noise = _whitened_covariances(released, radii, counts, moments)
+    floor = 2.0 / (mixture.age + 2.0)
+    shift_noise = d * (released.sum_std / counts * radii) ** 2
+    gain = _gain(np.sum(shift**2, axis=1), shift_noise, floor)
+    shape_gain = _gain(np.sum((shape - np.eye(d)) ** 2, axis=(1, 2)), shape_noise, floor)
+    lower = np.linalg.cholesky(mixture.covariances)
+    blend = (1.0 - shape_gain)[:, None, None] * np.eye(d) + shape_gain[:, None, None] * shape
+    return Mixture(
+        counts=(1.0 - gain) * mixture.counts + gain * counts,
+        means=_inside(mixture.means + gain[:, None] * np.einsum("kij,kj->ki", lower, shift)),
+        covariances=shaped(lower @ blend @ np.swapaxes(lower, 1, 2), counts, moments),
+        age=mixture.age + 1,
+    )
+
+
+def _gain(displacement: FloatArray, noise: FloatArray, floor: float) -> FloatArray:
+    """Share of a step to take: what of its squared length is not noise, and at least `floor`."""
+    return np.clip(1.0 - noise / np.maximum(displacement, 1e-300), floor, 1.0)
+
+
+def _inside(means: FloatArray) -> FloatArray:
+    return np.asarray(means / np.maximum(np.linalg.norm(means, axis=1), 1.0)[:, None])
+
+
+def _whitened_covariances(
+    released: Released, radii: FloatArray, counts: FloatArray, moments: Moments
+) -> tuple[FloatArray, FloatArray]:
+    """Covariances (K, d, d) in units of the previous ones, tails put back; squared norm of their noise (K,)."""
+    K, d = released.sums.shape
+    if released.seconds is None:
+        raise ValueError("a mixture needs second moments")
+    shift, seconds, totals = released.mean_u(), released.seconds, counts
+    outer = shift[:, :, None] * shift[:, None, :]
+    bias = (released.sum_std / counts) ** 2  # of the square of the noisy shift
+    if moments is Moments.TIED:
+        totals = np.array([counts.sum()])
+        outer, bias = np.tensordot(counts, outer, axes=1)[None] / totals, np.array([counts @ bias]) / totals
+    second = seconds / totals[:, None, None] - outer + bias[:, None, None] * np.eye(d)
+    mean_square = np.trace(second, axis1=1, axis2=2)
+    noise = released.second_std / totals
+    variance = pool_variances(
+        unclip(mean_square, d), mean_square, trace_noise(released.second_std, d, moments) / totals
+    )
+    if moments is Moments.SPHERICAL:
+        slope = variance / np.maximum(mean_square, 0.05)
+        shape = (variance * radii**2)[:, None, None] * np.eye(d)
+        return np.clip(shape, 0.0, _LARGEST_RATIO), d * (slope * noise * radii**2) ** 2
+    scale = radii[: len(totals)] ** 2 * d * variance / np.maximum(mean_square, 0.05)
+    shape = _shrunk(second * scale[:, None, None], noise * scale, moments)
+    squared_noise = moments.size(d) * (noise * scale) ** 2
+    return np.broadcast_to(shape, (K, d, d)), np.broadcast_to(squared_noise, (K,))
+
+
+def _shrunk(shape: FloatArray, noise: FloatArray, moments: Moments) -> FloatArray:
+    """Shrink towards the multiple of the identity as far as the rest is no larger than noise; bound the eigenvalues."""
+    d = shape.shape[1]
+    level = np.trace(shape, axis1=1, axis2=2)[:, None, None] / d * np.eye(d)
+    rest = np.sum((shape - level) ** 2, axis=(1, 2))
+    keep = np.maximum(0.0, 1.0 - (moments.size(d) - 1) * noise**2 / np.maximum(rest, 1e-300))
+    values, vectors = np.linalg.eigh(level + keep[:, None, None] * (shape - level))
+    return np.asarray(
+        (vectors * np.clip(values, _LEAST_RATIO, _LARGEST_RATIO)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+    )
+
+
+def fixed_origin_update(released: Released, moments: Moments) -> Mixture:
+    """The paper's M-step: Sigma = M / N - mu mu^T from raw moments, made positive definite."""
+    counts, means = released.safe_counts(), released.mean_u()
+    if released.seconds is None:
+        raise ValueError("a mixture needs second moments")
+    d, outer = means.shape[1], means[:, :, None] * means[:, None, :]
+    if moments is Moments.TIED:
+        pooled = released.seconds[0] / counts.sum() - np.tensordot(counts / counts.sum(), outer, axes=1)
+        return Mixture(counts, means, shaped(np.broadcast_to(pooled, (len(counts), d, d)), counts, moments))
+    return Mixture(counts, means, shaped(released.seconds / counts[:, None, None] - outer, counts, moments))
+
+
+def maximum_a_posteriori(mixture: Mixture, prior: Prior, moments: Moments) -> Mixture:
+    """The paper's MAP estimates from the maximum-likelihood ones (section 4.1)."""
+    d, N, mu = mixture.means.shape[1], mixture.counts, mixture.means
+    n = N[:, None, None]
+    pull = prior.kappa * n / (prior.kappa + n) * mu[:, :, None] * mu[:, None, :]
+    covariances = (prior.scale * np.eye(d) + n * mixture.covariances + pull) / (prior.nu + n + d + 2.0)
+    return replace(
+        mixture,
+        counts=np.maximum(N + prior.concentration - 1.0, 1e-12),
+        means=N[:, None] / (N[:, None] + prior.kappa) * mu,
+        covariances=shaped(covariances, N, moments),
+    )

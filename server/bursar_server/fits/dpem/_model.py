@@ -1,0 +1,55 @@
+"""The released mixture on the wire, in the data's own units."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits.dpem._em import Mixture
+from bursar_server.fits.dpem._fit import run as run_steps
+from bursar_server.fits.dpem._plan import DPEMPlan
+from bursar_server.fits.dpem._statistics import FloatArray, Moments
+from bursar_server.vault import Session
+
+_TYPES = {
+    Moments.FULL: fit_pb2.COVARIANCE_TYPE_FULL,
+    Moments.TIED: fit_pb2.COVARIANCE_TYPE_TIED,
+    Moments.DIAG: fit_pb2.COVARIANCE_TYPE_DIAG,
+    Moments.SPHERICAL: fit_pb2.COVARIANCE_TYPE_SPHERICAL,
+}
+
+
+def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
+    """Make the plan's releases and return the model. Total: returns a valid model whatever rows and noise are."""
+    mixture = run_steps(plan.settings, plan.steps, session)
+    settings = plan.settings
+    scale = settings.frame.scale
+    covariances = mixture.covariances * np.outer(scale, scale)
+    return fit_pb2.GaussianMixtureModel(
+        columns=plan.columns,
+        covariance_type=_TYPES[settings.moments],
+        mode=fit_pb2.MODE_KMEANS if settings.kmeans else fit_pb2.MODE_MIXTURE,
+        weights=_tensor(mixture.weights),
+        means=_tensor(settings.frame.centre + scale * mixture.means),
+        covariances=_tensor(_as_typed(covariances, settings.moments)),
+        iterations=plan.iterations,
+        noise=plan.noise,
+        n_rows=float(plan.public_rows if plan.public_rows is not None else _rows(mixture)),
+    )
+
+
+def _rows(mixture: Mixture) -> float:
+    return float(np.sum(mixture.counts))
+
+
+def _as_typed(covariances: FloatArray, moments: Moments) -> FloatArray:
+    """Drop what the covariance type repeats: (k,), (k, d), (d, d) or (k, d, d)."""
+    if moments is Moments.SPHERICAL:
+        return covariances[:, 0, 0]
+    if moments is Moments.DIAG:
+        return np.diagonal(covariances, axis1=1, axis2=2)
+    return covariances[0] if moments is Moments.TIED else covariances
+
+
+def _tensor(array: FloatArray) -> types_pb2.Tensor:
+    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())

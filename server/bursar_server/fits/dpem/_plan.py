@@ -1,0 +1,248 @@
+"""From a request and the public schema to a plan: every check, the price, the noise. Reads no row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+
+import numpy as np
+
+from bursar_ledger import Adjacency, rho_of
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
+from bursar_server.fits.dpem._em import Prior
+from bursar_server.fits.dpem._fit import Settings, Step
+from bursar_server.fits.dpem._schedule import default_iterations, of_step, price, sketch
+from bursar_server.fits.dpem._start import start_mixture
+from bursar_server.fits.dpem._statistics import LATTICE, Frame, Moments
+from bursar_server.vault import event_of, noise_std
+
+MAX_COMPONENTS, MAX_COLUMNS, MAX_ITERATIONS, MAX_RELEASED = 256, 64, 200, 2**20
+"""Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
+
+_MOMENTS = {
+    fit_pb2.COVARIANCE_TYPE_UNSPECIFIED: Moments.FULL,
+    fit_pb2.COVARIANCE_TYPE_FULL: Moments.FULL,
+    fit_pb2.COVARIANCE_TYPE_TIED: Moments.TIED,
+    fit_pb2.COVARIANCE_TYPE_DIAG: Moments.DIAG,
+    fit_pb2.COVARIANCE_TYPE_SPHERICAL: Moments.SPHERICAL,
+}
+
+Violations = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class DPEMPlan(Plan):
+    """A plan with what its run needs.
+
+    Attributes:
+        settings: public parameters.
+        steps: the releases.
+        public_rows: number of slots if it is public, else None.
+    """
+
+    settings: Settings
+    steps: tuple[Step, ...]
+    public_rows: int | None
+
+
+@dataclass(frozen=True)
+class _Amount:
+    pure: bool
+    value: Fraction
+
+
+def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> DPEMPlan:
+    """Check a request against the public schema and decide every release.
+
+    Raises InvalidRequestError naming every field that is wrong.
+    """
+    violations: Violations = []
+    amount = _amount(request.spend, violations)
+    columns = _columns(request, table, violations)
+    k, T = _sizes(request, violations)
+    kmeans, moments, recentred = _model(request, violations)
+    prior = _prior(request, len(columns), kmeans, violations)
+    _stop_if(violations)
+    frame = _frame(columns, request.clip_radius, common=moments is Moments.SPHERICAL, violations=violations)
+    _stop_if(violations)
+    start = start_mixture(request, k, frame, moments, released, violations)
+    _stop_if(violations)
+    d, splitting = len(columns), start is None
+    T = T or default_iterations(k, kmeans=kmeans, splitting=splitting)
+    sketches = sketch(k, d, T, moments, kmeans=kmeans, recentred=recentred, splitting=splitting, pure=amount.pure)
+    if not sum(_numbers(s.components, d, s.moments) for s in sketches) <= MAX_RELEASED:
+        raise InvalidRequestError(
+            (
+                "n_components",
+                f"components, columns and iterations together may release {MAX_RELEASED} numbers; ask for fewer",
+            )
+        )
+    try:
+        steps = price(sketches, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
+    except ValueError as error:
+        raise InvalidRequestError(("spend", str(error))) from None
+    settings = Settings(frame, k, moments, recentred, prior, kmeans, start)
+    return DPEMPlan(
+        columns=tuple(column.name for column in columns),
+        events=tuple(event_of(of_step(s, d, table.adjacency, table.unit_cap), s.noise) for s in steps),
+        iterations=T,
+        noise=tuple(_noise_summary(steps, d)),
+        expected_mean_error=_expected_mean_error(steps[-1], settings, table.rows),
+        parameters=_parameters(settings, request),
+        settings=settings,
+        steps=steps,
+        public_rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
+    )
+
+
+def _stop_if(violations: Violations) -> None:
+    if violations:
+        raise InvalidRequestError(*violations)
+
+
+def _amount(spend: types_pb2.Spend, violations: Violations) -> _Amount:
+    kind = spend.WhichOneof("amount")
+    if kind == "rho":
+        return _Amount(False, _positive("spend.rho", spend.rho, violations))
+    if kind == "epsilon":
+        return _Amount(True, _positive("spend.epsilon", spend.epsilon, violations))
+    if kind == "epsilon_delta":
+        epsilon, delta = spend.epsilon_delta.epsilon, spend.epsilon_delta.delta
+        _positive("spend.epsilon_delta.epsilon", epsilon, violations)
+        if not 0 < delta < 1:
+            violations.append(("spend.epsilon_delta.delta", f"expected a number between 0 and 1, got {delta}"))
+        return _Amount(False, Fraction(1) if violations else Fraction(rho_of(epsilon, delta)))
+    violations.append(("spend", "expected one of rho, epsilon_delta, epsilon"))
+    return _Amount(False, Fraction(1))
+
+
+def _positive(field: str, value: float, violations: Violations) -> Fraction:
+    if not 0 < value <= 1e6:
+        violations.append((field, f"expected a positive number up to 1e6, got {value}"))
+        return Fraction(1)
+    return Fraction(value)
+
+
+def _columns(request: fit_pb2.FitDPEMRequest, table: PublicTable, violations: Violations) -> tuple[NumericColumn, ...]:
+    known = {column.name: column for column in table.numeric}
+    names = list(request.columns) or list(known)
+    if not 1 <= len(names) <= MAX_COLUMNS:
+        violations.append(("columns", f"expected 1 to {MAX_COLUMNS} numeric columns, got {len(names)}"))
+    if len(set(names)) != len(names):
+        violations.append(("columns", "expected each column once"))
+    for index, name in enumerate(names):
+        if name not in known:
+            violations.append(
+                (
+                    f"columns[{index}]",
+                    f"no numeric column of dataset {table.name!r} has this name; it has {', '.join(known)}",
+                )
+            )
+    return tuple(known[name] for name in names if name in known)
+
+
+def _sizes(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[int, int]:
+    if not 1 <= request.n_components <= MAX_COMPONENTS:
+        violations.append(("n_components", f"expected 1 to {MAX_COMPONENTS}, got {request.n_components}"))
+    if not 0 <= request.iterations <= MAX_ITERATIONS:
+        violations.append(
+            ("iterations", f"expected 1 to {MAX_ITERATIONS}, or 0 to let the server choose, got {request.iterations}")
+        )
+    return request.n_components, request.iterations
+
+
+def _model(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[bool, Moments, bool]:
+    """k-means or mixture, second moments, recentred or not."""
+    for field, enum in (
+        ("mode", fit_pb2.Mode),
+        ("covariance_type", fit_pb2.CovarianceType),
+        ("estimator", fit_pb2.Estimator),
+        ("moments", fit_pb2.Moments),
+    ):
+        if getattr(request, field) not in enum.values():
+            violations.append((field, f"expected one of {', '.join(enum.keys())}, got {getattr(request, field)}"))
+    kmeans = request.mode == fit_pb2.MODE_KMEANS
+    if kmeans and request.covariance_type != fit_pb2.COVARIANCE_TYPE_UNSPECIFIED:
+        violations.append(("covariance_type", "k-means has none; leave it out"))
+    moments = Moments.SPHERICAL if kmeans else _MOMENTS.get(request.covariance_type, Moments.FULL)
+    return kmeans, moments, request.moments != fit_pb2.MOMENTS_FIXED_ORIGIN
+
+
+def _prior(request: fit_pb2.FitDPEMRequest, d: int, kmeans: bool, violations: Violations) -> Prior | None:
+    """The paper's hyperparameters where the request has zeros; None for maximum likelihood."""
+    given = request.prior
+    if request.estimator != fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI:
+        if request.HasField("prior"):
+            violations.append(("prior", "only maximum a posteriori has one; set estimator, or leave it out"))
+        return None
+    if kmeans:
+        violations.append(("estimator", "k-means has no prior; leave it out"))
+    for field in ("kappa", "nu", "scale"):
+        if not 0 <= getattr(given, field) <= 1e9:
+            violations.append((f"prior.{field}", f"expected a number from 0 to 1e9, got {getattr(given, field)}"))
+    if not (given.concentration == 0 or 1 <= given.concentration <= 1e9):
+        violations.append(("prior.concentration", f"expected a number from 1 to 1e9, got {given.concentration}"))
+    return Prior(given.concentration or 2.0, given.kappa or 1.0, given.nu or d + 2.0, given.scale or 0.1)
+
+
+def _frame(columns: tuple[NumericColumn, ...], clip_radius: float, *, common: bool, violations: Violations) -> Frame:
+    """The ball about the middle of the bounds with half-widths as units, or the largest for all if `common`."""
+    lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
+    half = upper / 2.0 - lower / 2.0
+    unit = np.full_like(half, half.max()) if common else half
+    whole = float(np.linalg.norm(half / unit))
+    if not 0 <= clip_radius <= whole * (1 + 1e-9):
+        expected = f"expected 0, or a number up to {whole:.6g}, the ball that holds the whole box"
+        violations.append(("clip_radius", f"{expected}; got {clip_radius}"))
+    scale = unit * (clip_radius or whole)
+    if not (np.all(np.isfinite(scale)) and np.all(scale > 1e-290)):
+        violations.append(
+            ("clip_radius", "the ball leaves the range of double numbers; narrow the bounds or the radius")
+        )
+    return Frame(lower / 2.0 + upper / 2.0, scale)
+
+
+def _numbers(K: int, d: int, moments: Moments) -> int:
+    return K * (1 + d) + (1 if moments is Moments.TIED else K) * moments.size(d)
+
+
+def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoise]:
+    summaries = []
+    for step, group in groupby(steps):
+        std = noise_std(step.noise, LATTICE)
+        w = step.weights
+        summaries.append(
+            types_pb2.ReleaseNoise(
+                name=step.phase.value,
+                size=_numbers(step.components, d, step.moments),
+                count_std=std / w.a,
+                sum_std=std / w.b,
+                moment_std=std / w.c,
+                times=len(list(group)),
+            )
+        )
+    return summaries
+
+
+def _expected_mean_error(last: Step, settings: Settings, rows: int | None) -> tuple[float, ...]:
+    """Noise of the last step on a mean, for k equal components that fill the public ball side by side."""
+    if not rows:
+        return ()
+    d, k = len(settings.frame.scale), settings.components
+    per_radius = noise_std(last.noise, LATTICE) / last.weights.b * k / rows
+    return tuple(float(s) for s in per_radius * settings.frame.scale * k ** (-1.0 / d))
+
+
+def _parameters(settings: Settings, request: fit_pb2.FitDPEMRequest) -> dict[str, JSON]:
+    """What an auditor reads beside the events."""
+    return {
+        "n_components": settings.components,
+        "mode": "kmeans" if settings.kmeans else "mixture",
+        "covariance_type": settings.moments.name.lower(),
+        "moments": "recentred" if settings.recentred else "fixed_origin",
+        "estimator": "map" if settings.prior else "ml",
+        "start": request.WhichOneof("start") or "splitting",
+        "columns": list(request.columns),
+    }

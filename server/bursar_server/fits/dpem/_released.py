@@ -1,0 +1,117 @@
+"""Released moments, decoded: what one noisy step says about each component. Post-processing of public values only.
+
+Every function here is total: whatever the noise did, it returns finite numbers of the right shape.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from bursar_server.fits.dpem._statistics import FloatArray, Moments, Weights
+
+
+@dataclass(frozen=True)
+class Released:
+    """Noisy moments of K components about public centres, in records.
+
+    Attributes:
+        counts: (K,).
+        sums: (K, d), of u.
+        seconds: (K, d, d), of u u^T; multiples of the identity, or diagonal, where only those were released; (1, d, d)
+        if tied;
+            None if no second moments were released.
+        count_std, sum_std, second_std: standard deviation of the noise on each number; second_std of svec coordinates.
+    """
+
+    counts: FloatArray
+    sums: FloatArray
+    seconds: FloatArray | None
+    count_std: float
+    sum_std: float
+    second_std: float
+
+    def safe_counts(self) -> FloatArray:
+        """(K,) counts no smaller than twice their noise, nor than one record, for dividing by."""
+        return np.maximum(self.counts, max(2.0 * self.count_std, 1.0))
+
+    def mean_u(self) -> FloatArray:
+        """(K, d) mean of u, inside the unit ball as every true mean is."""
+        mean = self.sums / self.safe_counts()[:, None]
+        return np.asarray(mean / np.maximum(np.linalg.norm(mean, axis=1), 1.0)[:, None])
+
+
+def decode(flat: FloatArray, K: int, d: int, moments: Moments, weights: Weights, std: float) -> Released:
+    """Undo the layout and the weights of `moment_statistic`; `std` is the noise on each number of `flat`."""
+    seconds = None
+    if moments is not Moments.NONE:
+        packed = flat[K + K * d :].reshape(-1, moments.size(d)) / weights.c
+        seconds = _matrices(packed, d, moments)
+    return Released(
+        counts=flat[:K] / weights.a,
+        sums=flat[K : K + K * d].reshape(K, d) / weights.b,
+        seconds=seconds,
+        count_std=std / weights.a,
+        sum_std=std / weights.b,
+        second_std=std / weights.c if moments is not Moments.NONE else math.inf,
+    )
+
+
+def _matrices(packed: FloatArray, d: int, moments: Moments) -> FloatArray:
+    if moments is Moments.SPHERICAL:
+        return packed[:, :, None] * np.eye(d) / d
+    if moments is Moments.DIAG:
+        return packed[:, :, None] * np.eye(d)
+    rows, columns = np.tril_indices(d)
+    matrices = np.zeros((packed.shape[0], d, d))
+    matrices[:, rows, columns] = packed * np.where(rows == columns, 1.0, math.sqrt(0.5))
+    lower = np.tril(matrices, -1)
+    return matrices + np.transpose(lower, (0, 2, 1))
+
+
+def trace_noise(second_std: float, d: int, moments: Moments) -> float:
+    """Standard deviation of the noise on the trace of a second moment."""
+    return second_std * (1.0 if moments is Moments.SPHERICAL else math.sqrt(d))
+
+
+def spectral_noise(second_std: float, d: int, moments: Moments) -> float:
+    """About the largest eigenvalue of the noise on a second moment; sqrt(2 d) deviations for a symmetric matrix."""
+    if moments is Moments.SPHERICAL:
+        return second_std / d
+    if moments is Moments.DIAG:
+        return second_std * math.sqrt(2.0 * math.log(d + 1.0))
+    return second_std * math.sqrt(2.0 * d)
+
+
+def unclip(mean_square: FloatArray, d: int) -> FloatArray:
+    """Variance per coordinate, in squared clip radii, of the Gaussian whose |u|^2 clipped to 1 has this mean.
+
+    E min(1, |u|^2) = P(chi2_d > v) + (d / v) P(chi2_{d+2} <= v) with v = 1 / variance. Inverted by a table; values that
+    no Gaussian of reasonable size has are taken to the nearest end.
+    """
+    v, clipped = _clipped_table(d)
+    return 1.0 / np.interp(-np.clip(mean_square, clipped[-1], clipped[0]), -clipped, v)
+
+
+def pool_variances(variance: FloatArray, mean_square: FloatArray, noise: FloatArray) -> FloatArray:
+    """Shrink log variances (K,) towards their mean as far as they differ by noise only (James-Stein).
+
+    `noise` is the standard deviation of the noise on `mean_square`, from which the variances were read.
+    """
+    relative = np.maximum(noise / np.maximum(mean_square, noise), 0.02)
+    logs, precision = np.log(variance), relative**-2.0
+    centre = np.average(logs, weights=precision)
+    dispersion = np.average((logs - centre) ** 2, weights=precision)
+    keep = max(0.0, 1.0 - 1.0 / float(np.mean(precision)) / max(float(dispersion), 1e-12))
+    return np.asarray(np.exp(centre + keep * (logs - centre)))
+
+
+@lru_cache(maxsize=64)
+def _clipped_table(d: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    v = np.geomspace(0.05 * d, 40.0 * d, 1000)
+    return v, np.asarray(chi2.sf(v, d) + d / v * chi2.cdf(v, d + 2))

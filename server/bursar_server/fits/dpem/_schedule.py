@@ -1,0 +1,130 @@
+"""Which releases a fit makes, and with what precision: a function of public numbers only, decided before the debit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from bursar_ledger import Adjacency
+from bursar_server.fits.dpem._fit import Phase, Step
+from bursar_server.fits.dpem._statistics import Moments, Weights, moment_bounds
+from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for, sensitivity
+
+_CELL_WEIGHTS = Weights(0.6, 0.6, 1.0)
+"""Splitting needs principal axes most."""
+
+_REPAIR_WEIGHTS = Weights(0.8, 0.8, 1.0)
+_LLOYD_WEIGHTS = Weights(1.0, 1.0, 0.3)
+"""Under REPLACE_ONE counts as precise as sums cost nothing: opposite rows already differ by 2 b."""
+
+_FIXED_WEIGHTS = Weights(1.0, 1.0, 1.0)
+
+_SPREAD_SHARE = Fraction(3, 10)
+"""The first step only looks for the middle and the spread of everybody; that takes little."""
+
+_POLISH_KMEANS, _POLISH_MIXTURE, _REPAIRS, _STEPS_WITHOUT_SPLITTING = 5, 7, 2, 10
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A step before its noise is known."""
+
+    phase: Phase
+    components: int
+    moments: Moments
+    weights: Weights
+    share: Fraction = Fraction(1)
+
+
+def default_iterations(k: int, *, kmeans: bool, splitting: bool) -> int:
+    """Steps when the request leaves them open: the start's, then what it takes to settle."""
+    if not splitting:
+        return _STEPS_WITHOUT_SPLITTING
+    return 1 + _levels(k) + (_POLISH_KMEANS if kmeans else _POLISH_MIXTURE)
+
+
+def sketch(
+    k: int, d: int, T: int, moments: Moments, *, kmeans: bool, recentred: bool, splitting: bool, pure: bool
+) -> tuple[Sketch, ...]:
+    """T steps to k components in d dimensions.
+
+    Splitting: one look at the spread of everybody, then 1, 2, 4, ... cells; in fewer and bolder steps if T is small.
+    The rest polishes: k-means by repairs and Lloyd steps, a mixture by repairs and EM steps.
+    """
+    lloyd = Sketch(Phase.LLOYD, k, Moments.SPHERICAL, _LLOYD_WEIGHTS)
+    em = Sketch(Phase.EM, k, moments, em_weights(d, k, moments, pure=pure) if recentred else _FIXED_WEIGHTS)
+    if not splitting:
+        return T * ((lloyd,) if kmeans else (em,))
+    start = _splitting_steps(k, T)
+    rest = T - len(start)
+    repairs = max(rest - 2, 0) if kmeans else min(_REPAIRS, max(rest - 3, 0))
+    repair = Sketch(Phase.REPAIR, k, Moments.FULL, _REPAIR_WEIGHTS)
+    repairs = 0 if k == 1 else repairs
+    return (*start, *repairs * (repair,), *(rest - repairs) * ((lloyd,) if kmeans else (em,)))
+
+
+def _splitting_steps(k: int, T: int) -> tuple[Sketch, ...]:
+    spread = T >= 3 or (k == 1 and T == 2)
+    levels = min(_levels(k), T - spread - 1) if k > 1 else 0
+    if T == 1:
+        levels, spread = 1, False
+    elif k > 1:
+        levels = max(levels, 1)
+    sizes = [min(2**i, k) if levels == _levels(k) else math.ceil(k ** (i / levels)) for i in range(levels)]
+    first = (Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(1.0, 1.0, 1.0), _SPREAD_SHARE),) if spread else ()
+    return (*first, *(Sketch(Phase.SPLIT, size, Moments.FULL, _CELL_WEIGHTS) for size in sizes))
+
+
+def _levels(k: int) -> int:
+    return math.ceil(math.log2(k)) if k > 1 else 0
+
+
+def em_weights(d: int, k: int, moments: Moments, *, pure: bool) -> Weights:
+    """Weights a, b, c that minimise the expected excess loss of a recentred EM step at a given price.
+
+    In whitened units with squared clip radius v, the noise s on every number costs (Kullback-Leibler, to second order,
+    up to a common factor) s^2 ((1/2 + d/4) / a^2 + (d v / 2) / b^2 + (q v^2 / 4) / c^2), q second moments of a
+    component. Under zCDP the price is that of a^2 + b^2 + c^2, under pure epsilon that of a + b sqrt(d) + c l: the
+    minimum has x^2 or x^3 in proportion to cost over price.
+    """
+    v = 1.6 * d + 2.0  # between the clip radii of the noisiest and of the most precise step
+    q = 1.0 / d if moments is Moments.SPHERICAL else float(moments.size(d))
+    costs = np.array([0.5 + d / 4.0, d * v / 2.0, q * v * v / 4.0])
+    if moments is Moments.TIED:  # one matrix for all: its relative noise is k times smaller
+        costs[2] /= k * k
+    if pure:
+        lengths = np.array(
+            [1.0, math.sqrt(d), 1.0 + 0.71 * (d - 1) if moments in (Moments.FULL, Moments.TIED) else 1.0]
+        )
+        weights = np.cbrt(costs / lengths)
+    else:
+        weights = costs**0.25
+    a, b, c = (float(w) for w in weights / weights.max())
+    return Weights(a, b, c)
+
+
+def price(
+    sketches: tuple[Sketch, ...], d: int, amount: Fraction, adjacency: Adjacency, unit_cap: int, *, pure: bool
+) -> tuple[Step, ...]:
+    """Divide `amount` (rho, or epsilon if pure) among the steps. Raises ValueError if it is too small."""
+    calibrate: Callable[[Sensitivity, Fraction], Noise] = laplace_for if pure else gaussian_for
+    total = sum((s.share for s in sketches), Fraction(0))
+    return tuple(
+        Step(
+            s.phase,
+            s.components,
+            s.moments,
+            s.weights,
+            calibrate(of_step(s, d, adjacency, unit_cap), amount * s.share / total),
+        )
+        for s in sketches
+    )
+
+
+def of_step(step: Sketch | Step, d: int, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
+    """Sensitivity of a step's release."""
+    return sensitivity(moment_bounds(d, step.moments, step.weights), adjacency, unit_cap)

@@ -1,0 +1,123 @@
+"""Starts that are not split: drawn from a public seed, given by the analyst, or where an earlier release ended."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bursar.models import uniform_in_ball
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._seam import Released
+from bursar_server.fits.dpem._em import Mixture, shaped
+from bursar_server.fits.dpem._statistics import FloatArray, Frame, Moments
+
+Violations = list[tuple[str, str]]
+
+
+def start_mixture(
+    request: fit_pb2.FitDPEMRequest, k: int, frame: Frame, moments: Moments, released: Released, violations: Violations
+) -> Mixture | None:
+    """The start that a request asks for, in the unit ball; None for splitting, and where something is wrong."""
+    kind = request.WhichOneof("start")
+    if kind == "random":
+        d = len(frame.scale)
+        return _mixture(np.ones(k), uniform_in_ball(k, d, request.random.public_seed), _spheres(k, d), moments)
+    if kind == "given":
+        return _given(request.given, k, frame, moments, violations)
+    if kind == "released":
+        return _released(request, k, frame, moments, released, violations)
+    return None
+
+
+def _spheres(k: int, d: int) -> FloatArray:
+    """(k, d, d) spheres of half the spacing of a grid of k points in the unit ball."""
+    return np.broadcast_to(np.eye(d) * (0.5 * k ** (-1.0 / d)) ** 2, (k, d, d)).copy()
+
+
+def _mixture(weights: FloatArray, means: FloatArray, covariances: FloatArray, moments: Moments) -> Mixture:
+    inside = means / np.maximum(np.linalg.norm(means, axis=1), 1.0)[:, None]
+    # No count is known yet; clip radii grow with counts, and a thousand each is neither noisy nor exact.
+    counts = 1000.0 * len(weights) * np.maximum(weights / weights.sum(), 1e-6)
+    return Mixture(counts, inside, shaped(covariances, counts, moments))
+
+
+def _given(given: fit_pb2.StartGiven, k: int, frame: Frame, moments: Moments, violations: Violations) -> Mixture | None:
+    d = len(frame.scale)
+    means = _tensor("start.given.means", given.means, (k, d), violations)
+    weights = _tensor("start.given.weights", given.weights, (k,), violations) if given.weights.values else np.ones(k)
+    if weights is not None and not (np.all(weights >= 0) and weights.sum() > 0):
+        violations.append(("start.given.weights", "expected non-negative numbers, not all of them 0"))
+    covariances: FloatArray | None = _spheres(k, d)
+    if given.covariances.values:
+        covariances = _covariances(given.covariances, k, frame, moments, violations)
+    if violations or means is None or weights is None or covariances is None:
+        return None
+    return _mixture(weights, (means - frame.centre) / frame.scale, covariances, moments)
+
+
+def _covariances(
+    tensor: types_pb2.Tensor, k: int, frame: Frame, moments: Moments, violations: Violations
+) -> FloatArray | None:
+    """(k, d, d) in the unit ball, from the shape that the covariance type has in the data's units."""
+    d, field = len(frame.scale), "start.given.covariances"
+    shape = {Moments.SPHERICAL: (k,), Moments.DIAG: (k, d), Moments.TIED: (d, d)}.get(moments, (k, d, d))
+    values = _tensor(field, tensor, shape, violations)
+    if values is None:
+        return None
+    full = _full(values, k, d, moments) / np.outer(frame.scale, frame.scale)
+    symmetric = bool(np.allclose(full, np.swapaxes(full, 1, 2), rtol=1e-9, atol=0.0))
+    if not (np.all(np.isfinite(full)) and symmetric and np.linalg.eigvalsh(full).min() > 0):
+        violations.append((field, "expected symmetric positive definite matrices (positive variances)"))
+        return None
+    return full
+
+
+def _full(values: FloatArray, k: int, d: int, moments: Moments) -> FloatArray:
+    if moments is Moments.SPHERICAL:
+        return values[:, None, None] * np.eye(d)
+    if moments is Moments.DIAG:
+        return values[:, :, None] * np.eye(d)
+    return np.broadcast_to(values, (k, d, d)).copy()
+
+
+def _released(
+    request: fit_pb2.FitDPEMRequest, k: int, frame: Frame, moments: Moments, released: Released, violations: Violations
+) -> Mixture | None:
+    field = "start.released.entry"
+    model = released(request.released.entry)
+    if model is None:
+        violations.append((field, f"no release of this dataset is stored under entry {request.released.entry}"))
+        return None
+    if list(model.means.shape) != [k, len(frame.scale)] or (
+        request.columns and list(model.columns) != list(request.columns)
+    ):
+        violations.append((field, "the earlier release has other columns or another number of components"))
+        return None
+    means = _array(model.means)
+    form = (
+        Moments.SPHERICAL
+        if model.mode == fit_pb2.MODE_KMEANS
+        else Moments[fit_pb2.CovarianceType.Name(model.covariance_type)[16:]]
+    )
+    covariances = _full(_array(model.covariances), k, len(frame.scale), form) / np.outer(frame.scale, frame.scale)
+    start = _mixture(_array(model.weights), (means - frame.centre) / frame.scale, covariances, moments)
+    counts = np.maximum(model.n_rows, 1.0) * start.weights
+    return Mixture(counts, start.means, start.covariances)
+
+
+def _array(tensor: types_pb2.Tensor) -> FloatArray:
+    return np.array(tensor.values, dtype=np.float64).reshape(tuple(tensor.shape))
+
+
+def _tensor(field: str, tensor: types_pb2.Tensor, shape: tuple[int, ...], violations: Violations) -> FloatArray | None:
+    if tuple(tensor.shape) != shape or len(tensor.values) != math.prod(shape):
+        violations.append(
+            (field, f"expected shape {shape} with as many values, got {tuple(tensor.shape)} with {len(tensor.values)}")
+        )
+        return None
+    array = _array(tensor)
+    if not np.all(np.abs(array) < 1e290):  # NaN fails
+        violations.append((field, "expected finite numbers"))
+        return None
+    return array
