@@ -18,6 +18,7 @@ from bursar_server.vault import (
     OpenDPNoise,
     Sensitivity,
     event_of,
+    noise_std,
     sensitivity,
 )
 from bursar_server.vault._noise import MAX_SCALE, measurement_of
@@ -101,6 +102,13 @@ def test_a_scale_out_of_range_is_refused(make: type[GaussianNoise], scale: float
     """Zero, negative, non-finite and saturating scales are refused."""
     with pytest.raises(ValueError, match="noise scale must lie in"):
         make(scale)
+
+
+def test_the_deviation_that_is_reported_is_the_noises() -> None:
+    """`noise_std` is the standard deviation in real units, of both laws."""
+    assert noise_std(GaussianNoise(8.0), 0.25) == 2.0
+    assert noise_std(LaplaceNoise(8.0), 0.25) == pytest.approx(2.0 * 2**0.5)
+    assert draw(LaplaceNoise(50.0)).std() == pytest.approx(noise_std(LaplaceNoise(50.0), 1.0), rel=0.1)
 
 
 @given(st.integers(1, 2**40), st.floats(1e-3, 2.0**50))

@@ -27,7 +27,6 @@ from bursar_server.vault import (
     Session,
     Statistic,
 )
-from bursar_server.vault._session import noise_std
 
 ORDER = Fraction(9)
 EVENT = GaussianEvent(l2_squared=3, scale=Fraction(7))
@@ -148,9 +147,3 @@ def test_without_noise_a_release_would_be_the_sum() -> None:
     """The sum that noise is added to is exact, in real units: five rows of weight one."""
     rows = ArrayRows(np.zeros((1, 5)))
     assert session(Meter(ORDER, 2**60), rows, Echo()).noisy_sum(COUNT, GaussianNoise(2.0)).tolist() == [5.0]
-
-
-def test_the_deviation_that_is_reported_is_the_noises() -> None:
-    """`noise_std` is the standard deviation in real units, of both laws."""
-    assert noise_std(COUNT, GaussianNoise(8.0)) == 2.0
-    assert noise_std(COUNT, LaplaceNoise(8.0)) == pytest.approx(2.0 * 2**0.5)

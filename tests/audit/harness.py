@@ -1,0 +1,93 @@
+"""The audit of a fit: every test, and the rule by which they condemn it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar_server.vault import ArrayRows
+from tests.audit import checks
+from tests.audit.checks import Finding
+from tests.audit.target import FloatArray, Target, collect, observe
+
+BIT_PATTERNS = (
+    0.0,
+    -0.0,
+    5e-324,
+    2.0**-1074,
+    1e-300,
+    1.0,
+    -1.0,
+    1e6,
+    -1e6,
+    1e150,
+    1e308,
+    -1e308,
+    np.inf,
+    -np.inf,
+    np.nan,
+)
+"""Values that a column may hold and that arithmetic may trip over."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an audit says.
+
+    Attributes:
+        condemned: tests that rejected twice, the second time on fresh randomness and four times as many runs.
+        findings: of the last round.
+        reach: largest change that the search found, over the claimed sensitivity; near 1 unless the search was idle.
+    """
+
+    condemned: frozenset[str]
+    findings: tuple[Finding, ...]
+    reach: float
+
+
+def extremes(columns: int, *rows: FloatArray) -> FloatArray:
+    """Rows (columns, m) of adversarial bit patterns in each column and in all, with a target's own rows besides."""
+    made = [np.full(columns, value) for value in BIT_PATTERNS]
+    made += [np.where(np.arange(columns) == i, value, 0.0) for i in range(columns) for value in BIT_PATTERNS[5:11]]
+    return np.array([*made, *rows]).T
+
+
+def verdict(target: Target, n: int, *, again: int = 4) -> Verdict:
+    """Audit with n runs on each table; what rejects is repeated with `again` times as many before it condemns."""
+    findings, reach = round_of_tests(target, n)
+    first = {finding.test for finding in findings if finding.rejects}
+    if not first:
+        return Verdict(frozenset(), findings, reach)
+    findings, reach = round_of_tests(target, again * n)
+    second = {finding.test for finding in findings if finding.rejects}
+    return Verdict(frozenset(first & second), findings, reach)
+
+
+def round_of_tests(target: Target, n: int) -> tuple[tuple[Finding, ...], float]:
+    """Every test once."""
+    seen = observe(target, target.rows)
+    bounds, reach = checks.sensitivity_search(target, seen)
+    others, probe = other_tables(target), ArrayRows(target.extremes)
+    certain = [bounds, checks.arithmetic(target, seen), checks.replay(target, seen, others, probe)]
+    sample = collect(target, n)
+    if isinstance(sample, str):
+        return (*certain, Finding("form", 0.0, sample)), reach
+    statistical = [
+        checks.agreement(sample),
+        *checks.energy(sample),
+        checks.distinguish(sample),
+        checks.whiteness(sample),
+    ]
+    if len(target.claims) == 1:
+        fresh = collect(target, n)
+        if not isinstance(fresh, str):
+            statistical.append(checks.black_box(sample, fresh))
+    return (*certain, *statistical), reach
+
+
+def other_tables(target: Target) -> list[ArrayRows]:
+    """Tables on which a replay must not differ: the neighbour, one of null rows only, and the same rows stretched."""
+    columns = target.rows.columns
+    empty = ArrayRows(np.zeros_like(columns), np.zeros(columns.shape[1], dtype=np.bool_))
+    return [target.neighbour, empty, ArrayRows(-3.0 * columns[:, ::-1])]

@@ -1,0 +1,300 @@
+"""Planted bugs: each a `Target` with one thing wrong, and the tests of the audit that must see it.
+
+Bugs are put in through constructors: another source of noise, a session that tampers with what it is asked, a kernel
+with one piece replaced, or a run that does something else. The code of the fit stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar_ledger import Event
+from bursar_server.fits.dpem._em import Mixture
+from bursar_server.fits.dpem._fit import Phase
+from bursar_server.vault import GaussianNoise, Meter, Noise, OpenDPNoise, Session, Statistic, exact_sum
+from tests.audit.dpem import AR, RO, dpem, given_start
+from tests.audit.moments import BuggyKernel, about_centre
+from tests.audit.target import FloatArray, Target
+
+Integers = NDArray[np.int64]
+
+
+class Blind(Meter):
+    """A meter that lets everything pass, as if the bug were in it, too."""
+
+    def charge(self, event: Event) -> None:
+        """Count nothing."""
+
+
+ADD_REMOVE, REPLACE = dpem(AR, start=given_start()), dpem(RO, start=given_start())
+
+
+# Sources of noise
+
+
+@dataclass
+class Scaled:
+    """Noise of another size than asked for."""
+
+    factor: float
+
+    def add(self, sums: Integers, noise: Noise) -> Integers:
+        """See `NoiseSource`."""
+        return OpenDPNoise().add(sums, type(noise)(self.factor * noise.scale))
+
+
+class Reused:
+    """One draw for all releases of a run."""
+
+    def __init__(self) -> None:
+        self._draws: dict[int, Integers] = {}
+
+    def add(self, sums: Integers, noise: Noise) -> Integers:
+        """See `NoiseSource`."""
+        fresh = OpenDPNoise().add(np.zeros_like(sums), noise)
+        return sums + self._draws.setdefault(sums.size, fresh)
+
+
+class Seeded:
+    """The same draws in every run."""
+
+    def __init__(self) -> None:
+        self._generator = np.random.default_rng(7)  # noqa: TID251 - the bug
+
+    def add(self, sums: Integers, noise: Noise) -> Integers:
+        """See `NoiseSource`."""
+        return np.asarray(sums + (self._generator.normal(size=sums.shape) * noise.scale).astype(np.int64))
+
+
+class Common:
+    """One draw for all coordinates of a release."""
+
+    def add(self, sums: Integers, noise: Noise) -> Integers:
+        """See `NoiseSource`."""
+        return sums + OpenDPNoise().add(np.zeros(1, dtype=np.int64), noise)
+
+
+class NoNoise:
+    """The raw sum as the release."""
+
+    def add(self, sums: Integers, noise: Noise) -> Integers:
+        """See `NoiseSource`."""
+        return sums.copy()
+
+
+class OneSided:
+    """Noise of the right size that only adds, as Gamma and Wishart noise do (Park et al. 2016, equations 16 to 18)."""
+
+    def add(self, sums: Integers, noise: Noise) -> Integers:
+        """See `NoiseSource`."""
+        return sums + np.abs(OpenDPNoise().add(np.zeros_like(sums), noise))
+
+
+class ScaledByCount:
+    """Noise that is larger where a component is emptier (equation 15 there prints the true N_k)."""
+
+    def add(self, sums: Integers, noise: Noise) -> Integers:
+        """See `NoiseSource`."""
+        least = max(float(sums[:2].min()) / 2.0**36, 1e-3)
+        return OpenDPNoise().add(sums, type(noise)(noise.scale * (1.0 + min(1.0, 0.5 / least))))
+
+
+# Sessions that tamper
+
+
+def tampering(change: Callable[[Statistic, Noise], tuple[Statistic, Noise]]) -> Callable[..., Session]:
+    """Sessions whose `noisy_sum` is asked for something else than the fit asks for."""
+
+    class Tampered(Session):
+        """See `tampering`."""
+
+        def noisy_sum(self, statistic: Statistic, noise: Noise) -> FloatArray:
+            """See `Session`."""
+            return super().noisy_sum(*change(statistic, noise))
+
+    return Tampered
+
+
+def with_piece(name: str, piece: Callable[..., FloatArray]) -> Callable[..., Session]:
+    """Sessions whose statistics have one piece of their kernel replaced."""
+
+    def change(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
+        kernel = BuggyKernel(statistic.kernel, statistic.lattice, {name: piece})
+        return replace(statistic, kernel=kernel), noise
+
+    return tampering(change)
+
+
+class Raw(Session):
+    """The tap sees a noisy release, the fit gets the raw sum."""
+
+    def noisy_sum(self, statistic: Statistic, noise: Noise) -> FloatArray:
+        """See `Session`."""
+        super().noisy_sum(statistic, noise)
+        return np.asarray(exact_sum(statistic, self._rows, self._columns) * statistic.lattice)
+
+
+def priced_for_add_remove(**arguments: Any) -> Session:
+    """A session that takes the table for one of the other adjacency."""
+    return Session(**{**arguments, "adjacency": AR})
+
+
+# Pieces of the kernel
+
+
+def unclipped(step: Any, k: int, z: FloatArray) -> FloatArray:
+    """Positions about the centre, as long as they like."""
+    return np.asarray((z - step.centres[k]) @ step.whiteners[k].T)
+
+
+def clipped_wide(step: Any, k: int, z: FloatArray) -> FloatArray:
+    """Positions about the centre, clipped to a ball of radius 1.5."""
+    u = unclipped(step, k, z)
+    return np.asarray(u / np.maximum(1.0, np.linalg.norm(u, axis=1, keepdims=True) / 1.5))
+
+
+def about_a_far_mean(step: Any, k: int, z: FloatArray) -> FloatArray:
+    """Residuals about a noised mean of norm 3 that is subtracted after the clip: their norm reaches 4."""
+    return about_centre(step, k, z) - np.array([3.0, 0.0])
+
+
+def unfloored(step: Any, z: FloatArray) -> FloatArray:
+    """Responsibilities from an indefinite covariance: the density of the second component is negative."""
+    offsets = z[:, None, :] - step.means
+    log = step.log_scale - 0.5 * np.square(np.einsum("kij,nkj->nki", step.factors, offsets)).sum(axis=2)
+    density = np.exp(log - log.max(axis=1, keepdims=True)) * np.array([1.0, -0.6]) + np.array([0.0, 0.3])
+    return np.asarray(density / density.sum(axis=1, keepdims=True))
+
+
+# Runs that do something else
+
+
+def divided_by_true_n(target: Target) -> Target:
+    """Counts as shares of the true number of rows (allowed where n is public, not under ADD_REMOVE_ONE)."""
+
+    def run(session: Session) -> object:
+        model, present = target.run(session), session._rows.present  # type: ignore[attr-defined] # the bug
+        if not isinstance(model, Mixture):
+            raise TypeError("mutants of FitDPEM change mixtures")
+        return replace(model, counts=model.counts / float(session._rows.slots if present is None else present.sum()))
+
+    return replace(target, run=run)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted bug.
+
+    Attributes:
+        bug: in words.
+        target: with the bug.
+        seen_by: tests that must condemn it, each by itself.
+        n: runs on each table.
+    """
+
+    bug: str
+    target: Target
+    seen_by: frozenset[str]
+    n: int
+
+
+def mutants() -> list[Mutant]:
+    """Every planted bug that applies to FitDPEM."""
+    return [*wrong_sizes(), *wrong_sensitivities(), *wrong_laws(), *wrong_flows()]
+
+
+def wrong_sizes() -> list[Mutant]:
+    """Too little noise, or too much."""
+    laplace = dpem(RO, start=given_start(), laplace=Fraction(6), phases=((Phase.EM, 2),) * 2)
+    split = tampering(lambda statistic, noise: (statistic, GaussianNoise(noise.scale / 3**0.5)))
+    unsplit = replace(ADD_REMOVE, session=split, meter=Blind)
+    return [
+        _mutant("noise x 0.5", replace(ADD_REMOVE, source=lambda: Scaled(0.5)), "T1 energy", "T2 distinguish", n=120),
+        _mutant("noise x 0.7", replace(REPLACE, source=lambda: Scaled(0.7)), "T1 energy", n=50),
+        _mutant("noise x 0.9", replace(REPLACE, source=lambda: Scaled(0.9)), "T1 energy", n=80),
+        _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=50),
+        _mutant("noise x 1.5", replace(ADD_REMOVE, source=lambda: Scaled(1.5)), "T1 waste", n=50),
+        _mutant("no noise", replace(ADD_REMOVE, source=NoNoise), "T1 energy", "T2 distinguish", n=50),
+        _mutant("spend not split over T", unsplit, "T1 energy", "T2 distinguish", "T5 arithmetic", n=150),
+        _mutant("noise scaled by a true count", replace(lonely(), source=ScaledByCount), "T1 sides", n=150),
+    ]
+
+
+def wrong_sensitivities() -> list[Mutant]:
+    """Rows that change a release more than was debited."""
+    unclipped_ball = replace(ADD_REMOVE, session=with_piece("offsets", unclipped))
+    wide_ball = replace(REPLACE, session=with_piece("offsets", clipped_wide))
+    far_mean = replace(ADD_REMOVE, session=with_piece("offsets", about_a_far_mean))
+    negative = replace(ADD_REMOVE, session=with_piece("shares", unfloored))
+    return [
+        _mutant(
+            "add-remove sensitivity on a replace pair",
+            mispriced(),
+            "T2 distinguish",
+            "T4 sensitivity",
+            "T5 arithmetic",
+            n=300,
+        ),
+        _mutant("clip removed", unclipped_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=100),
+        _mutant("clip x 1.5", wide_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity"),
+        _mutant("scatter about the noised mean", far_mean, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=50),
+        _mutant("indefinite covariance in the E-step", negative, "T0 agreement", "T4 sensitivity", n=50),
+    ]
+
+
+def wrong_laws() -> list[Mutant]:
+    """Noise of the right size that is not independent, or not centred."""
+    return [
+        _mutant("noise used again in every step", replace(ADD_REMOVE, source=Reused), "T3 whiteness", n=50),
+        _mutant("noise from a seed", replace(REPLACE, source=Seeded), "T3 whiteness", n=50),
+        _mutant("one draw for all coordinates", replace(REPLACE, source=Common), "T3 whiteness", n=50),
+        _mutant("one-sided noise", replace(ADD_REMOVE, source=OneSided), "T3 whiteness", n=50),
+    ]
+
+
+def wrong_flows() -> list[Mutant]:
+    """True values that reach the model, or decide what is done."""
+    one = dpem(AR, start=given_start(), phases=((Phase.EM, 2),))
+    return [
+        _mutant("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay"),
+        _mutant("division by the true n", divided_by_true_n(ADD_REMOVE), "T7 replay", n=10),
+        _mutant("steps until convergence", stopping(ADD_REMOVE), "T7 replay", "form", n=10),
+    ]
+
+
+def _mutant(bug: str, target: Target, *seen_by: str, n: int = 200) -> Mutant:
+    return Mutant(bug, target, frozenset(seen_by), n)
+
+
+def mispriced() -> Target:
+    """A replace pair under the noise, the events and the session of an add-remove plan."""
+    return replace(REPLACE, run=ADD_REMOVE.run, events=ADD_REMOVE.events, session=priced_for_add_remove)
+
+
+def lonely() -> Target:
+    """One step on a table whose second component holds the changed row alone."""
+    target = dpem(AR, start=given_start(), phases=((Phase.EM, 2),))
+    keep = np.r_[0:24, 48]
+    rows, neighbour = target.rows, target.neighbour
+    present = None if neighbour.present is None else neighbour.present[keep]
+    return replace(
+        target,
+        rows=replace(rows, columns=rows.columns[:, keep]),
+        neighbour=replace(neighbour, columns=neighbour.columns[:, keep], present=present),
+    )
+
+
+def stopping(target: Target) -> Target:
+    """A run that leaves out its last step where the true mean of a column is positive."""
+
+    def run(session: Session) -> object:
+        positive = session._rows.columns[0].mean() > 0  # type: ignore[attr-defined] # the bug
+        return dpem(AR, start=given_start(), phases=((Phase.EM, 2),) * (2 if positive else 3)).run(session)
+
+    return replace(target, run=run, meter=Blind)

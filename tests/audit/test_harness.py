@@ -1,0 +1,156 @@
+"""The audit itself, on a toy: it stays silent where all is well, its arithmetic is right, and its rule is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, PureEvent, rdp
+from bursar_server.vault import Session, Statistic
+from tests.audit import checks, harness
+from tests.audit.checks import ALPHA, Finding
+from tests.audit.harness import round_of_tests, verdict
+from tests.audit.mutants import Blind
+from tests.audit.target import ORDER, FloatArray, Sample, collect, observe
+from tests.audit.toy import statistic_about, toy
+
+AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
+
+
+def made(residual: FloatArray, *, laplace: bool = False, shift: float = 0.0, limit: float = 1.0) -> Sample:
+    """A sample of one release with these residuals, half of the runs on each table."""
+    runs, size = residual.shape
+    return Sample(
+        residual=residual,
+        here=residual,
+        there=residual + shift,
+        other=np.arange(runs) >= runs // 2,
+        release=np.zeros(size, dtype=np.int64),
+        laplace=np.full(size, laplace),
+        limit=np.array([limit]),
+        features=residual,
+    )
+
+
+@pytest.mark.parametrize("adjacency", [AR, RO])
+@pytest.mark.parametrize(
+    "options", [{}, {"steps": 1}, {"laplace": True, "rho": 6.0}], ids=["three steps", "one step", "laplace"]
+)
+def test_a_correct_fit_is_not_condemned(adjacency: Adjacency, options: dict[str, float]) -> None:
+    """The smallest fit passes every test, and the search comes near its sensitivity."""
+    said = verdict(toy(adjacency, **options), 150)  # type: ignore[arg-type] # options of toy
+    assert said.condemned == frozenset()
+    assert 0.95 <= said.reach <= 1.0
+
+
+def test_a_single_rejection_does_not_condemn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What rejects once is repeated on four times as many runs; only what rejects again is condemned."""
+    asked: list[int] = []
+
+    def chance(target: object, n: int) -> tuple[tuple[Finding, ...], float]:
+        asked.append(n)
+        return (Finding("always", 0.0, ""), Finding("once", 1.0 if len(asked) > 1 else 0.0, "")), 1.0
+
+    monkeypatch.setattr(harness, "round_of_tests", chance)
+    assert verdict(toy(AR), 10).condemned == {"always"}
+    assert asked == [10, 40]
+
+
+def test_a_finding_that_is_not_a_number_rejects() -> None:
+    """NaN is never evidence that all is well."""
+    assert Finding("x", float("nan"), "").rejects
+    assert Finding("x", ALPHA / 2, "").rejects
+    assert not Finding("x", ALPHA, "").rejects
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+def test_p_values_of_the_energy_are_uniform(laplace: bool) -> None:
+    """Under the claimed law the p-values of T1 are what they say, for both laws."""
+    rng = np.random.default_rng(3)  # noqa: TID251 - simulated residuals
+    law = rng.laplace if laplace else rng.normal
+    found = [checks.energy(made(law(size=(40, 5)), laplace=laplace)) for _ in range(400)]
+    for place in range(3):
+        assert stats.kstest([findings[place].p for findings in found], "uniform").pvalue > 1e-6
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+def test_whiteness_rarely_rejects_fair_signs(laplace: bool) -> None:
+    """T3 says 1 % or less about once in a hundred, whatever the tails of the noise."""
+    rng = np.random.default_rng(4)  # noqa: TID251 - simulated residuals
+    law = rng.laplace if laplace else rng.normal
+    assert sum(checks.whiteness(made(law(size=(60, 6)))).p < 0.01 for _ in range(400)) <= 15
+
+
+def test_the_least_error_of_a_gaussian_pair_is_reached() -> None:
+    """A pair that differs by the whole sensitivity is told apart as often as mu-GDP allows, no more and no less."""
+    rng = np.random.default_rng(5)  # noqa: TID251 - simulated residuals
+    found = checks.distinguish(made(rng.normal(size=(20_000, 1)), shift=2.0, limit=2.0))
+    assert 1e-3 < found.p < 1 - 1e-3
+
+
+def test_a_shift_beyond_the_claim_is_seen() -> None:
+    """A pair that differs by 1.5 sensitivities is told apart too well, under both laws."""
+    rng = np.random.default_rng(6)  # noqa: TID251 - simulated residuals
+    assert checks.distinguish(made(rng.normal(size=(2000, 1)), shift=3.0, limit=2.0)).rejects
+    assert checks.distinguish(made(rng.laplace(size=(4000, 1)), laplace=True, shift=3.0, limit=2.0)).rejects
+
+
+def test_a_statistic_unlike_its_reference_is_seen() -> None:
+    """T0 rejects when the code sums something else than the reference says."""
+    target = replace(toy(AR), reference=lambda statistic, rows: toy(AR).reference(statistic, rows) * 1.02)
+    sample = collect(target, 2)
+    assert isinstance(sample, Sample)
+    assert checks.agreement(sample).rejects
+
+
+def test_a_fit_that_depends_on_unreleased_rows_is_seen() -> None:
+    """T7 rejects a statistic whose centre was computed from raw rows."""
+
+    def peeking(session: Session) -> FloatArray:
+        centre = np.nan_to_num(session._rows.columns[:, -1])  # type: ignore[attr-defined] # the bug
+        return session.noisy_sum(statistic_about(centre), observe(toy(AR), toy(AR).rows).releases[0].noise)
+
+    target = replace(toy(AR, steps=3), run=peeking)
+    finding = checks.replay(target, observe(target, target.rows), [target.neighbour], target.neighbour)
+    assert finding.rejects
+    assert finding.detail.startswith("a statistic")
+
+
+def test_releases_that_were_not_debited_are_seen() -> None:
+    """A run with another number of releases, or of other sizes from run to run, is condemned for its form."""
+    short = replace(toy(AR), events=toy(AR, steps=2).events, meter=Blind)
+    assert "form" in {finding.test for finding in round_of_tests(short, 2)[0] if finding.rejects}
+
+
+def test_the_price_by_hand_is_the_ledgers() -> None:
+    """T5's own arithmetic agrees with the ledger's, which it must not exceed."""
+    for event in (
+        GaussianEvent(12, Fraction(7, 3)),
+        LaplaceEvent(5, Fraction(9)),
+        LaplaceEvent(2**37, Fraction(2**36)),
+    ):
+        by_hand, ledger = checks._price(event), rdp(event, ORDER)
+        assert by_hand <= ledger <= by_hand * (1 + Fraction(1, 10**9))
+
+
+def test_an_event_without_a_test_is_refused() -> None:
+    """A fit with a mechanism that the audit has no residuals for cannot pass by default."""
+    with pytest.raises(NotImplementedError, match="PureEvent"):
+        _ = replace(toy(AR), events=(PureEvent(Fraction(1)),)).claims
+
+
+def test_a_clip_beyond_the_claim_is_found_by_search() -> None:
+    """T4 finds the row that changes a sum by more than was debited, in integers."""
+
+    def wide(statistic: Statistic) -> Statistic:
+        return replace(statistic_about(statistic.kernel.centre, clip=1.01), bounds=statistic.bounds)  # type: ignore[attr-defined]
+
+    target = toy(RO)
+    seen = observe(target, target.rows)
+    stretched = replace(seen, releases=tuple(replace(one, statistic=wide(one.statistic)) for one in seen.releases))
+    assert not checks.sensitivity_search(target, seen)[0].rejects
+    assert checks.sensitivity_search(target, stretched)[0].rejects
