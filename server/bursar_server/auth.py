@@ -80,7 +80,10 @@ _ADMIN = frozenset({Role.ADMIN})
 _AUDIT = frozenset({Role.ADMIN, Role.AUDITOR})
 
 PUBLIC_METHODS = frozenset({"/grpc.health.v1.Health/Check"})
-"""What needs no token. Health's Watch is not among them: it would let strangers hold threads."""
+"""What needs no token, and is answered without waiting for a message; so every service's health is the server's.
+
+Health's Watch is not among them: it would let strangers hold threads.
+"""
 
 _REFLECTION = {
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _ALL,

@@ -136,6 +136,7 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
         "the call lasted as long as this server allows; the fit goes on. Ask again with the same request_id",
         "CALL_TOO_LONG",
     ),
+    grpc.RpcError: _fixed(grpc.StatusCode.CANCELLED, "the caller left"),
     LedgerUnavailableError: _fixed(
         grpc.StatusCode.UNAVAILABLE,
         "the ledger cannot be used now; ask again with the same request_id, nothing is paid twice",

@@ -62,11 +62,19 @@ def _missing() -> _Handler:
 
 def _guarded(method: str, handler: _Handler, admit: Callable[[], None]) -> _Handler:
     behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    # Every method takes a stream of requests here, which is the same on the wire: grpc would otherwise wait for the
+    # message before it calls us, and strangers who send none could hold every thread.
+    deserialise = handler.request_deserializer
 
-    def unary(request: object, context: grpc.ServicerContext) -> object:
+    def argument(requests: Iterator[object]) -> object:
+        if method in auth.PUBLIC_METHODS:
+            return deserialise(b"") if deserialise else b""
+        return requests if handler.request_streaming else _single(requests)
+
+    def unary(requests: Iterator[object], context: grpc.ServicerContext) -> object:
         try:
             admit()
-            answer = behaviour(_decoded(request), context)
+            answer = behaviour(argument(requests), context)
         except Exception as error:
             status = status_of(error)
         else:
@@ -74,10 +82,10 @@ def _guarded(method: str, handler: _Handler, admit: Callable[[], None]) -> _Hand
             return answer
         return _abort(context, method, status)
 
-    def stream(request: object, context: grpc.ServicerContext) -> Iterator[object]:
+    def stream(requests: Iterator[object], context: grpc.ServicerContext) -> Iterator[object]:
         try:
             admit()
-            yield from behaviour(_decoded(request), context)
+            yield from behaviour(argument(requests), context)
         except Exception as error:
             status = status_of(error)
         else:
@@ -85,17 +93,21 @@ def _guarded(method: str, handler: _Handler, admit: Callable[[], None]) -> _Hand
             return
         _abort(context, method, status)
 
-    make: Callable[..., _Handler] = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[handler.request_streaming, handler.response_streaming]
-    return make(
-        stream if handler.response_streaming else unary,
-        request_deserializer=handler.request_deserializer and _total(handler.request_deserializer),
-        response_serializer=handler.response_serializer and _or_bytes(handler.response_serializer),
-    )
+    serialise = handler.response_serializer and _or_bytes(handler.response_serializer)
+    total = deserialise and _total(deserialise)
+    if handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(stream, total, serialise)
+    return grpc.stream_unary_rpc_method_handler(unary, total, serialise)
+
+
+def _single(requests: Iterator[object]) -> object:
+    """The one message of a call that has one."""
+    request = next(requests, _Undecodable())
+    if isinstance(request, _Undecodable):
+        raise InvalidRequestError(
+            ("request", "is not a message of this method; expected one message in the contract's protobuf encoding")
+        )
+    return request
 
 
 def _total(deserialise: Callable[[bytes], object]) -> Callable[[bytes], object]:
@@ -112,14 +124,6 @@ def _total(deserialise: Callable[[bytes], object]) -> Callable[[bytes], object]:
 def _or_bytes(serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     # A stored release leaves as the bytes that were stored, whatever a later protobuf would make of them.
     return lambda message: message if isinstance(message, bytes) else serialise(message)
-
-
-def _decoded(request: object) -> object:
-    if isinstance(request, _Undecodable):
-        raise InvalidRequestError(
-            ("request", "is not a message of this method; expected the contract's protobuf encoding")
-        )
-    return request
 
 
 def _abort(context: grpc.ServicerContext, method: str, status: Status) -> object:

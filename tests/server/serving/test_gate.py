@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,31 @@ def test_a_revoked_token_opens_nothing(served: Harness) -> None:
 def test_methods_that_are_not_listed_are_refused(served: Harness, path: str) -> None:
     """A good token does not open what the table does not list, handler or not."""
     assert _code(served, path, served.bearer(Role.ADMIN)) is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_strangers_who_send_nothing_hold_no_threads(serve: Serve) -> None:
+    """A call without a token ends before its message comes, and one without a message never keeps others out."""
+    served = serve(rpc_threads=2)
+    never = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        never.wait()
+        yield from ()
+
+    for path in ["/bursar.v1.FitService/FitDPEM", "/nothing", "/grpc.health.v1.Health/Check"] * 3:
+        method: Any = served.channel.stream_unary(path)
+        call = method.future(nothing())
+        expected = grpc.StatusCode.OK if path.endswith("Check") else grpc.StatusCode.UNAUTHENTICATED
+        assert call.code() is expected
+    assert _code(served, "/bursar.v1.CatalogService/ListDatasets", served.bearer()) is grpc.StatusCode.OK
+    never.set()
+
+
+def test_a_call_without_its_message_is_an_invalid_request(served: Harness, refused: Refused) -> None:
+    """An analyst who sends no message at all is told so."""
+    call: Any = served.channel.stream_stream("/bursar.v1.FitService/FitDPEM")
+    refusal = refused(lambda: list(call(iter(()), metadata=served.bearer())))
+    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("request",))
 
 
 def test_bytes_that_are_no_message_are_an_invalid_request(served: Harness, refused: Refused) -> None:
