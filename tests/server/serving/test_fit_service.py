@@ -22,9 +22,11 @@ from bursar_ledger import (
     GaussianEvent,
     Ledger,
     LedgerUnavailableError,
+    Role,
     verify,
 )
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_server.auth import hash_token, new_token
 from bursar_server.datasets import Datasets
 from bursar_server.errors import INTERNAL_TEXT
 from bursar_server.vault import Rows, Sensitivity, event_of, gaussian_for
@@ -414,6 +416,17 @@ def test_an_earlier_release_is_a_start_for_its_owner_only(served: Harness, fit_r
     for wrong in (entry, 1, 10**6, 2**64 - 1):
         message = fit_request(request_id=f"r-{wrong}", released=fit_pb2.StartReleased(entry=wrong))
         assert refused(partial(_drain, served, message)).fields == ("start.released.entry",)
+
+
+def test_a_request_id_belongs_to_its_analyst(served: Harness, fit_request: Make) -> None:
+    """Another analyst who happens to choose the same id pays for a draw of his own and never sees the first's."""
+    first = _drain(served, fit_request())
+    token = new_token(Role.ANALYST)
+    served.ledger.issue_credential("bob", Role.ANALYST, hash_token(token), actor="test", reason="")
+    stub = fit_pb2_grpc.FitServiceStub(served.channel)
+    other = list(stub.FitDPEM(fit_request(), metadata=(("authorization", f"Bearer {token}"),)))
+    assert other[0].receipt.entry != first[0].receipt.entry
+    assert served.entries("debit") == served.fit.runs == 2
 
 
 def test_callers_share_the_budget_of_a_dataset(served: Harness, fit_request: Make) -> None:
