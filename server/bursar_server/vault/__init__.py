@@ -3,7 +3,7 @@
 Nothing else in the server reads rows, and nothing else draws noise. A fit is a plain function of a `Session`.
 """
 
-from bursar_server.vault._noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource, OpenDPNoise
+from bursar_server.vault._noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource, OpenDPNoise, noise_std
 from bursar_server.vault._rows import CHUNK, MAX_ROWS, ArrayRows, Rows
 from bursar_server.vault._sensitivity import (
     Bounds,
@@ -39,5 +39,6 @@ __all__ = [
     "exact_sum",
     "gaussian_for",
     "laplace_for",
+    "noise_std",
     "sensitivity",
 ]

@@ -1,11 +1,12 @@
 """The one source of noise: OpenDP's exact discrete samplers over 64-bit integers.
 
-Nothing else in the server draws noise. There is no seed, no environment variable and no configuration on this path; tests
-hand a session another source through its constructor.
+Nothing else in the server draws noise. There is no seed, no environment variable and no configuration on this path;
+tests hand a session another source through its constructor.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,6 +41,11 @@ class LaplaceNoise:
 
 
 Noise = GaussianNoise | LaplaceNoise
+
+
+def noise_std(noise: Noise, lattice: float) -> float:
+    """Standard deviation of the noise on every number of a release, in real units."""
+    return (1.0 if isinstance(noise, GaussianNoise) else math.sqrt(2.0)) * noise.scale * lattice
 
 
 class NoiseSource(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import COST_UNIT, Adjacency, Event, rdp
-from bursar_server.vault._noise import GaussianNoise, Noise, NoiseSource
+from bursar_server.vault._noise import Noise, NoiseSource
 from bursar_server.vault._rows import Rows
 from bursar_server.vault._sensitivity import event_of, sensitivity
 from bursar_server.vault._statistic import Statistic, exact_sum
@@ -111,9 +111,3 @@ class Session:
         noisy = self._source.add(exact, noise)
         self._tap(Release(statistic, noisy, noise, event))
         return noisy.astype(np.float64) * statistic.lattice
-
-
-def noise_std(statistic: Statistic, noise: Noise) -> float:
-    """Standard deviation of the noise on every number of a release, in real units."""
-    factor = 1.0 if isinstance(noise, GaussianNoise) else 2.0**0.5
-    return factor * noise.scale * statistic.lattice
