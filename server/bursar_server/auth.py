@@ -131,14 +131,22 @@ def authorise(method: str, principal: Principal) -> None:
         raise ForbiddenError(f"a token of role {principal.role.value} may not call {method}")
 
 
-_caller: contextvars.ContextVar[Principal] = contextvars.ContextVar("bursar_caller")
+_caller: contextvars.ContextVar[Principal | None] = contextvars.ContextVar("bursar_caller", default=None)
 
 
-def set_caller(principal: Principal) -> None:
-    """Say who calls, for the rest of the call that this thread serves."""
+def set_caller(principal: Principal | None) -> None:
+    """Say who calls, for the rest of the call that this thread serves; None for nobody."""
     _caller.set(principal)
 
 
-def caller() -> Principal:
-    """Who calls. Raises LookupError outside an authenticated call."""
+def caller_or_nobody() -> Principal | None:
+    """Who calls, for the log."""
     return _caller.get()
+
+
+def caller() -> Principal:
+    """Who calls. Raises UnauthenticatedError outside an authenticated call."""
+    principal = _caller.get()
+    if principal is None:
+        raise UnauthenticatedError("nobody is authenticated")
+    return principal

@@ -44,6 +44,8 @@ class Gate(grpc.ServerInterceptor):
         handler = continuation(handler_call_details)
 
         def admit() -> None:
+            # Threads serve one call after the other: nobody inherits the name of the caller before him.
+            auth.set_caller(None)
             if method in auth.PUBLIC_METHODS:
                 return
             principal = auth.authenticate(metadata, self._ledger)
@@ -134,4 +136,5 @@ def _abort(context: grpc.ServicerContext, method: str, status: Status) -> object
 def _log(method: str, code: grpc.StatusCode) -> None:
     known = method if method in auth.METHOD_ROLES or method in auth.PUBLIC_METHODS else "unlisted"
     if known not in auth.PUBLIC_METHODS:
-        logs.event("call", method=known, status=code.name)
+        principal = auth.caller_or_nobody()
+        logs.event("call", method=known, principal=principal and principal.name, status=code.name)

@@ -218,3 +218,12 @@ def test_tokens_are_long_random_and_named_after_their_role() -> None:
     tokens = {auth.new_token(Role.ANALYST) for _ in range(100)}
     assert len(tokens) == 100
     assert all(token.startswith("bursar_analyst_") and len(token) == 15 + 43 for token in tokens)
+
+
+def test_nobody_is_the_caller_outside_of_a_call() -> None:
+    """A service that asks who calls where nobody was authenticated gets an error, never somebody's name."""
+    auth.set_caller(auth.Principal("alice", Role.ANALYST))
+    assert auth.caller().name == "alice"
+    auth.set_caller(None)
+    with pytest.raises(auth.UnauthenticatedError):
+        auth.caller()
