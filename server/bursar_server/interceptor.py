@@ -137,4 +137,4 @@ def _log(method: str, code: grpc.StatusCode) -> None:
     known = method if method in auth.METHOD_ROLES or method in auth.PUBLIC_METHODS else "unlisted"
     if known not in auth.PUBLIC_METHODS:
         principal = auth.caller_or_nobody()
-        logs.event("call", method=known, principal=principal and principal.name, status=code.name)
+        logs.event("call", method=known, principal=principal.name if principal else None, status=code.name)
