@@ -1,31 +1,33 @@
-"""FitDPEM under audit: targets for both adjacencies, mixtures and k-means, Gaussian and Laplace noise, every start."""
+"""FitDPEM under audit, from request to released model: both adjacencies, mixtures, k-means, both laws, every start."""
 
 from __future__ import annotations
-
-from fractions import Fraction
 
 import numpy as np
 
 from bursar_ledger import Adjacency
-from bursar_server.fits.dpem import _fit
-from bursar_server.fits.dpem._em import Mixture
-from bursar_server.fits.dpem._fit import Phase, Settings, Step
-from bursar_server.fits.dpem._statistics import Frame, Moments, Weights, moment_bounds
-from bursar_server.vault import ArrayRows, Session, event_of, gaussian_for, laplace_for, sensitivity
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import NumericColumn, PublicTable, dpem
+from bursar_server.vault import ArrayRows, Session
 from tests.audit.harness import extremes
 from tests.audit.moments import reference
 from tests.audit.target import FloatArray, Target
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
-FRAME = Frame(np.zeros(2), np.ones(2))
-SPEND = Fraction(2)
-"""rho in all, so that mu = 2, where tests have the most power."""
 
+RHO = types_pb2.Spend(rho=2.0)
+"""So that mu = 2, where tests have the most power."""
 
-def given_start() -> Mixture:
-    """Two components, left and right of the middle."""
-    means = np.array([[-0.45, 0.0], [0.45, 0.0]])
-    return Mixture(np.array([24.0, 24.0]), means, np.tile(0.03 * np.eye(2), (2, 1, 1)))
+PURE = types_pb2.Spend(epsilon=6.0)
+
+_FULL = np.tile(0.03 * np.eye(2), (2, 1, 1))
+COVARIANCES = {
+    None: np.full(2, 0.03),
+    fit_pb2.COVARIANCE_TYPE_UNSPECIFIED: _FULL,
+    fit_pb2.COVARIANCE_TYPE_FULL: _FULL,
+    fit_pb2.COVARIANCE_TYPE_TIED: 0.03 * np.eye(2),
+    fit_pb2.COVARIANCE_TYPE_DIAG: np.full((2, 2), 0.03),
+}
+"""Spheres of variance 0.03 as each type has them; None is k-means."""
 
 
 def pair(adjacency: Adjacency) -> tuple[ArrayRows, ArrayRows]:
@@ -38,44 +40,41 @@ def pair(adjacency: Adjacency) -> tuple[ArrayRows, ArrayRows]:
     return ArrayRows(here), ArrayRows(there, np.arange(49) < 48)
 
 
-def dpem(
-    adjacency: Adjacency,
-    *,
-    phases: tuple[tuple[Phase, int], ...] = ((Phase.EM, 2),) * 3,
-    moments: Moments = Moments.FULL,
-    recentred: bool = True,
-    kmeans: bool = False,
-    start: Mixture | None = None,
-    laplace: Fraction | None = None,
-) -> Target:
-    """FitDPEM with two components in two dimensions.
+def given_start(request: fit_pb2.FitDPEMRequest) -> fit_pb2.StartGiven:
+    """Two components, left and right of the middle, so small that far rows are clipped."""
+    means = types_pb2.Tensor(shape=[2, 2], values=[-0.45, 0.0, 0.45, 0.0])
+    spheres = COVARIANCES[request.covariance_type if request.mode != fit_pb2.MODE_KMEANS else None]
+    tensor = types_pb2.Tensor(shape=spheres.shape, values=spheres.ravel().tolist())
+    return fit_pb2.StartGiven(means=means, covariances=tensor)
+
+
+def fit_dpem(adjacency: Adjacency, *, split: bool = False, iterations: int = 3, **fields: object) -> Target:
+    """FitDPEM with two components on two columns whose ball is the unit ball.
 
     Args:
         adjacency: of the pair.
-        phases: of each step, with its number of components.
-        moments: released by every step.
-        recentred: as in `Settings`.
-        kmeans: as in `Settings`.
-        start: as in `Settings`.
-        laplace: pure epsilon in all instead of rho = 2.
+        split: the private start instead of a given one.
+        iterations: steps in all.
+        fields: of the request, besides.
     """
-    weights = Weights(1.0, 1.0, 1.0)
-    changed = sensitivity(moment_bounds(2, moments, weights), adjacency, 1)
-    T = len(phases)
-    noise = gaussian_for(changed, SPEND / T) if laplace is None else laplace_for(changed, laplace / T)
-    steps = tuple(Step(phase, K, moments, weights, noise) for phase, K in phases)
-    settings = Settings(FRAME, 2, moments, recentred, None, kmeans, start)
-
-    def run(session: Session) -> Mixture:
-        return _fit.run(settings, steps, session)
-
     rows, neighbour = pair(adjacency)
+    columns = (NumericColumn("x", -1.0, 1.0), NumericColumn("y", -1.0, 1.0))
+    table = PublicTable("audit", columns, adjacency, 1, rows.slots if adjacency is RO else None)
+    request = fit_pb2.FitDPEMRequest(n_components=2, iterations=iterations, clip_radius=1.0)
+    request.MergeFrom(fit_pb2.FitDPEMRequest(**({"spend": RHO} | fields)))  # type: ignore[arg-type] # checked by protobuf
+    if not split:
+        request.given.CopyFrom(given_start(request))
+    plan = dpem.plan(request, table, lambda entry: None)
+
+    def run(session: Session) -> fit_pb2.GaussianMixtureModel:
+        return dpem.run(plan, session)
+
     return Target(
-        name=f"dpem {adjacency.value}",
+        name=f"FitDPEM {adjacency.value}",
         adjacency=adjacency,
         rows=rows,
         neighbour=neighbour,
-        events=(event_of(changed, noise),) * T,
+        events=plan.events,
         run=run,
         reference=reference,
         features=numbers_of,
@@ -90,29 +89,30 @@ def far_rows() -> list[FloatArray]:
 
 
 def numbers_of(model: object) -> FloatArray:
-    """Every number of a mixture."""
-    if not isinstance(model, Mixture):
-        raise TypeError(f"expected a Mixture, got {type(model).__name__}")
-    return np.concatenate([model.counts, model.means.ravel(), model.covariances.ravel()])
+    """Every number of a released mixture."""
+    if not isinstance(model, fit_pb2.GaussianMixtureModel):
+        raise TypeError(f"expected a GaussianMixtureModel, got {type(model).__name__}")
+    return np.array([*model.weights.values, *model.means.values, *model.covariances.values, model.n_rows])
 
 
 def targets() -> dict[str, Target]:
     """What an audit of FitDPEM covers."""
-    em, lloyd = Phase.EM, Phase.LLOYD
-    start = given_start()
-    split = ((Phase.SPLIT, 1), (Phase.REPAIR, 2), (em, 2))
+    full, tied, diag = (getattr(fit_pb2, f"COVARIANCE_TYPE_{kind}") for kind in ("FULL", "TIED", "DIAG"))
+    fixed, kmeans = fit_pb2.MOMENTS_FIXED_ORIGIN, fit_pb2.MODE_KMEANS
+    posterior = fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI
     return {
-        "mixture, add or remove": dpem(AR, start=start),
-        "mixture, replace": dpem(RO, start=start),
-        "fixed origin, replace": dpem(RO, start=start, recentred=False),
-        "diagonal, one step": dpem(RO, start=start, moments=Moments.DIAG, phases=((em, 2),)),
-        "tied, add or remove": dpem(AR, start=start, moments=Moments.TIED),
-        "split start, add or remove": dpem(AR, phases=split),
-        "split start, replace": dpem(RO, phases=split),
-        "k-means, add or remove": dpem(
-            AR, start=start, kmeans=True, moments=Moments.SPHERICAL, phases=((lloyd, 2),) * 3
-        ),
-        "k-means, replace": dpem(RO, start=start, kmeans=True, moments=Moments.SPHERICAL, phases=((lloyd, 2),) * 3),
-        "laplace, add or remove": dpem(AR, start=start, laplace=Fraction(6), phases=((em, 2),) * 2),
-        "laplace, replace": dpem(RO, start=start, laplace=Fraction(6), phases=((em, 2),) * 2),
+        "full, add or remove": fit_dpem(AR, covariance_type=full),
+        "full, replace": fit_dpem(RO, covariance_type=full),
+        "fixed origin, add or remove": fit_dpem(AR, moments=fixed),
+        "fixed origin, replace": fit_dpem(RO, moments=fixed),
+        "diagonal, one step, replace": fit_dpem(RO, covariance_type=diag, iterations=1),
+        "full, one step, add or remove": fit_dpem(AR, iterations=1),
+        "tied, maximum a posteriori, add or remove": fit_dpem(AR, covariance_type=tied, estimator=posterior),
+        "split start, add or remove": fit_dpem(AR, split=True, iterations=5),
+        "split start, replace": fit_dpem(RO, split=True, iterations=4),
+        "k-means, add or remove": fit_dpem(AR, mode=kmeans),
+        "k-means, split start, replace": fit_dpem(RO, mode=kmeans, split=True, iterations=4),
+        "k-means, fixed origin, replace": fit_dpem(RO, mode=kmeans, moments=fixed),
+        "Laplace, add or remove": fit_dpem(AR, spend=PURE, iterations=2),
+        "Laplace, replace": fit_dpem(RO, spend=PURE, iterations=2),
     }

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import Event
-from bursar_server.fits.dpem._em import Mixture
-from bursar_server.fits.dpem._fit import Phase
+from bursar_proto.v1 import fit_pb2
 from bursar_server.vault import GaussianNoise, Meter, Noise, OpenDPNoise, Session, Statistic, exact_sum
-from tests.audit.dpem import AR, RO, dpem, given_start
+from tests.audit.dpem import AR, PURE, RO, fit_dpem
 from tests.audit.moments import BuggyKernel, about_centre
 from tests.audit.target import FloatArray, Target
 
@@ -32,7 +30,7 @@ class Blind(Meter):
         """Count nothing."""
 
 
-ADD_REMOVE, REPLACE = dpem(AR, start=given_start()), dpem(RO, start=given_start())
+ADD_REMOVE, REPLACE = fit_dpem(AR), fit_dpem(RO)
 
 
 # Sources of noise
@@ -101,8 +99,8 @@ class ScaledByCount:
 
     def add(self, sums: Integers, noise: Noise) -> Integers:
         """See `NoiseSource`."""
-        least = max(float(sums[:2].min()) / 2.0**36, 1e-3)
-        return OpenDPNoise().add(sums, type(noise)(noise.scale * (1.0 + min(1.0, 0.5 / least))))
+        least = float(sums[:2].min()) / 2.0**36
+        return OpenDPNoise().add(sums, type(noise)(noise.scale * (1.0 + 1.0 / (1.0 + 4.0 * least))))
 
 
 # Sessions that tamper
@@ -161,7 +159,7 @@ def clipped_wide(step: Any, k: int, z: FloatArray) -> FloatArray:
 
 def about_a_far_mean(step: Any, k: int, z: FloatArray) -> FloatArray:
     """Residuals about a noised mean of norm 3 that is subtracted after the clip: their norm reaches 4."""
-    return about_centre(step, k, z) - np.array([3.0, 0.0])
+    return np.asarray(about_centre(step, k, z) - np.array([3.0, 0.0]))
 
 
 def unfloored(step: Any, z: FloatArray) -> FloatArray:
@@ -176,13 +174,12 @@ def unfloored(step: Any, z: FloatArray) -> FloatArray:
 
 
 def divided_by_true_n(target: Target) -> Target:
-    """Counts as shares of the true number of rows (allowed where n is public, not under ADD_REMOVE_ONE)."""
+    """The true number of rows in the model (allowed where n is public, not under ADD_REMOVE_ONE)."""
 
     def run(session: Session) -> object:
         model, present = target.run(session), session._rows.present  # type: ignore[attr-defined] # the bug
-        if not isinstance(model, Mixture):
-            raise TypeError("mutants of FitDPEM change mixtures")
-        return replace(model, counts=model.counts / float(session._rows.slots if present is None else present.sum()))
+        model.n_rows = float(session._rows.slots if present is None else present.sum())  # type: ignore[attr-defined]
+        return model
 
     return replace(target, run=run)
 
@@ -211,7 +208,7 @@ def mutants() -> list[Mutant]:
 
 def wrong_sizes() -> list[Mutant]:
     """Too little noise, or too much."""
-    laplace = dpem(RO, start=given_start(), laplace=Fraction(6), phases=((Phase.EM, 2),) * 2)
+    laplace = fit_dpem(RO, spend=PURE, iterations=2)
     split = tampering(lambda statistic, noise: (statistic, GaussianNoise(noise.scale / 3**0.5)))
     unsplit = replace(ADD_REMOVE, session=split, meter=Blind)
     return [
@@ -260,7 +257,7 @@ def wrong_laws() -> list[Mutant]:
 
 def wrong_flows() -> list[Mutant]:
     """True values that reach the model, or decide what is done."""
-    one = dpem(AR, start=given_start(), phases=((Phase.EM, 2),))
+    one = fit_dpem(AR, iterations=1)
     return [
         _mutant("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay"),
         _mutant("division by the true n", divided_by_true_n(ADD_REMOVE), "T7 replay", n=10),
@@ -274,12 +271,15 @@ def _mutant(bug: str, target: Target, *seen_by: str, n: int = 200) -> Mutant:
 
 def mispriced() -> Target:
     """A replace pair under the noise, the events and the session of an add-remove plan."""
-    return replace(REPLACE, run=ADD_REMOVE.run, events=ADD_REMOVE.events, session=priced_for_add_remove)
+    # k-means about a fixed origin: here far rows differ by the whole sensitivity in every step
+    form = {"mode": fit_pb2.MODE_KMEANS, "moments": fit_pb2.MOMENTS_FIXED_ORIGIN}
+    cheap = fit_dpem(AR, **form)
+    return replace(fit_dpem(RO, **form), run=cheap.run, events=cheap.events, session=priced_for_add_remove)
 
 
 def lonely() -> Target:
     """One step on a table whose second component holds the changed row alone."""
-    target = dpem(AR, start=given_start(), phases=((Phase.EM, 2),))
+    target = fit_dpem(AR, iterations=1)
     keep = np.r_[0:24, 48]
     rows, neighbour = target.rows, target.neighbour
     present = None if neighbour.present is None else neighbour.present[keep]
@@ -295,6 +295,6 @@ def stopping(target: Target) -> Target:
 
     def run(session: Session) -> object:
         positive = session._rows.columns[0].mean() > 0  # type: ignore[attr-defined] # the bug
-        return dpem(AR, start=given_start(), phases=((Phase.EM, 2),) * (2 if positive else 3)).run(session)
+        return fit_dpem(AR, iterations=2 if positive else 3).run(session)
 
     return replace(target, run=run, meter=Blind)
