@@ -97,7 +97,8 @@ def literal_dpem(X: Array, rho: float, start: Array, generator: np.random.Genera
         seconds = gamma.T @ squares + std * generator.standard_normal(K)
         means = sums / counts[:, None]
         means /= np.maximum(np.linalg.norm(means, axis=1), 1.0)[:, None]
-        variances = np.clip(seconds / counts / d - np.sum(means**2, axis=1) / d, 1e-4, 1.0)
+        floors = np.clip(std / counts / d, 1e-4, 1.0)  # as kind to it as to ours: no variance below its noise
+        variances = np.clip(seconds / counts / d - np.sum(means**2, axis=1) / d, floors, 1.0)
         weights = counts / counts.sum()
     return weights, means, variances
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import chi2
 
 from bursar_server.fits.dpem._released import Released, pool_variances, spectral_noise, trace_noise, unclip
 from bursar_server.fits.dpem._statistics import FloatArray, Moments
@@ -20,9 +21,10 @@ _HALF = 2.0 / math.pi
 _GROWTH, _SHRINKAGE = 1.6, 0.4
 """Bounds of a radius's change in one step: a first guess may be far off, one noisy trace must not throw it further."""
 
-_REACH = 0.95
-"""Clip radius of the next step in root mean squares of the cell. Half of a cell is clipped to the sphere, where it
-still says where it lies; the noise falls with the square of the radius. Chosen on mixtures in 10 dimensions."""
+_SPLITTING_TAIL, _LEAST_TAIL, _TAIL_PER_NOISE = 0.5, 1e-3, 10.0
+"""Share of a Gaussian cell that lies beyond the clip radius. While splitting, half: a clipped row still says in which
+direction it lies, and the noise falls with the square of the radius. Afterwards less as noise matters less, since the
+clipped mean of a cell that is not symmetric is biased."""
 
 _GAIN_OVER_COST = 1.5
 """A repair must promise this much more than it costs, since both are read through noise."""
@@ -80,7 +82,10 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
     counts, shift = released.safe_counts(), released.mean_u()
     old = np.array([cell.radius for cell in cells])
     variance, corrected, correction = _spread(released, counts, shift, moments)
-    radii = np.clip(_REACH * np.sqrt(d * variance) * old, _SHRINKAGE * old, _GROWTH * old)
+    tails = np.full(K, _SPLITTING_TAIL)
+    if averaging:
+        tails = np.clip(_TAIL_PER_NOISE * released.sum_std / counts, _LEAST_TAIL, _SPLITTING_TAIL)
+    radii = np.clip(np.sqrt(chi2.isf(tails, d) * variance) * old, _SHRINKAGE * old, _GROWTH * old)
     noise = spectral_noise(released.second_std, d, moments) / counts * correction * old**2
     new = []
     for i in range(K):

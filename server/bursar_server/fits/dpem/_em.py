@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from bursar_server.fits.dpem._cells import Cells
-from bursar_server.fits.dpem._released import Released, pool_variances, trace_noise, unclip
+from bursar_server.fits.dpem._released import Released, pool_variances, spectral_noise, trace_noise, unclip
 from bursar_server.fits.dpem._statistics import EStep, FloatArray, Moments
 
 VARIANCE_FLOOR = 1e-6
@@ -83,9 +83,10 @@ def shaped(covariances: FloatArray, counts: FloatArray, moments: Moments) -> Flo
     return _floored(covariances)
 
 
-def _floored(covariances: FloatArray) -> FloatArray:
+def _floored(covariances: FloatArray, floor: float | FloatArray = VARIANCE_FLOOR) -> FloatArray:
     values, vectors = np.linalg.eigh(covariances)
-    return np.asarray((vectors * np.maximum(values, VARIANCE_FLOOR)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+    floors = np.broadcast_to(floor, values.shape[:-1])[..., None]
+    return np.asarray((vectors * np.maximum(values, floors)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
 
 def recentred_step(mixture: Mixture, moments: Moments, second_std: float) -> tuple[EStep, FloatArray]:
@@ -190,15 +191,21 @@ def _shrunk(shape: FloatArray, noise: FloatArray, moments: Moments) -> FloatArra
 
 
 def fixed_origin_update(released: Released, moments: Moments) -> Mixture:
-    """The paper's M-step: Sigma = M / N - mu mu^T from raw moments, made positive definite."""
+    """The paper's M-step: Sigma = M / N - mu mu^T from raw moments.
+
+    Eigenvalues are raised to the noise on them at least: a variance that the noise made tiny would attract every row.
+    """
     counts, means = released.safe_counts(), released.mean_u()
     if released.seconds is None:
         raise ValueError("a mixture needs second moments")
-    d, outer = means.shape[1], means[:, :, None] * means[:, None, :]
+    (K, d), outer = means.shape, means[:, :, None] * means[:, None, :]
     if moments is Moments.TIED:
         pooled = released.seconds[0] / counts.sum() - np.tensordot(counts / counts.sum(), outer, axes=1)
-        return Mixture(counts, means, shaped(np.broadcast_to(pooled, (len(counts), d, d)), counts, moments))
-    return Mixture(counts, means, shaped(released.seconds / counts[:, None, None] - outer, counts, moments))
+        raw, noise = np.broadcast_to(pooled, (K, d, d)), np.full(K, released.second_std / counts.sum())
+    else:
+        raw, noise = released.seconds / counts[:, None, None] - outer, released.second_std / counts
+    floors = np.clip(spectral_noise(1.0, d, moments) * noise, VARIANCE_FLOOR, 1.0)
+    return Mixture(counts, means, shaped(_floored(raw, floors), counts, moments))
 
 
 def maximum_a_posteriori(mixture: Mixture, prior: Prior, moments: Moments) -> Mixture:
