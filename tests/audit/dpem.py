@@ -30,14 +30,14 @@ COVARIANCES = {
 """Spheres of variance 0.03 as each type has them; None is k-means."""
 
 
-def pair(adjacency: Adjacency) -> tuple[ArrayRows, ArrayRows]:
-    """Two clusters of 24 rows, and a row far out: present or null, or as far out at a right angle to where it was."""
+def pair(adjacency: Adjacency, cap: int) -> tuple[ArrayRows, ArrayRows]:
+    """Two clusters of 24 rows, and a unit of `cap` rows far out: present or null, or as far out at a right angle."""
     rng = np.random.default_rng(5)  # noqa: TID251 - the audit's tables are fixed
     clusters = np.hstack([rng.normal([[x], [0.0]], 0.12, size=(2, 24)) for x in (-0.45, 0.45)])
-    here, there = np.hstack([clusters, [[1e3], [1e3]]]), np.hstack([clusters, [[-1e3], [1e3]]])
+    here, there = (np.hstack([clusters, np.full((2, cap), [[x], [1e3]])]) for x in (1e3, -1e3))
     if adjacency is RO:
         return ArrayRows(here), ArrayRows(there)
-    return ArrayRows(here), ArrayRows(there, np.arange(49) < 48)
+    return ArrayRows(here), ArrayRows(there, np.arange(48 + cap) < 48)
 
 
 def given_start(request: fit_pb2.FitDPEMRequest) -> fit_pb2.StartGiven:
@@ -48,18 +48,21 @@ def given_start(request: fit_pb2.FitDPEMRequest) -> fit_pb2.StartGiven:
     return fit_pb2.StartGiven(means=means, covariances=tensor)
 
 
-def fit_dpem(adjacency: Adjacency, *, split: bool = False, iterations: int = 3, **fields: object) -> Target:
+def fit_dpem(
+    adjacency: Adjacency, *, cap: int = 1, split: bool = False, iterations: int = 3, **fields: object
+) -> Target:
     """FitDPEM with two components on two columns whose ball is the unit ball.
 
     Args:
         adjacency: of the pair.
+        cap: rows of a privacy unit.
         split: the private start instead of a given one.
         iterations: steps in all.
         fields: of the request, besides.
     """
-    rows, neighbour = pair(adjacency)
+    rows, neighbour = pair(adjacency, cap)
     columns = (NumericColumn("x", -1.0, 1.0), NumericColumn("y", -1.0, 1.0))
-    table = PublicTable("audit", columns, adjacency, 1, rows.slots if adjacency is RO else None)
+    table = PublicTable("audit", columns, adjacency, cap, rows.slots if adjacency is RO else None)
     request = fit_pb2.FitDPEMRequest(n_components=2, iterations=iterations, clip_radius=1.0)
     request.MergeFrom(fit_pb2.FitDPEMRequest(**({"spend": RHO} | fields)))  # type: ignore[arg-type] # checked by protobuf
     if not split:
@@ -79,6 +82,7 @@ def fit_dpem(adjacency: Adjacency, *, split: bool = False, iterations: int = 3, 
         reference=reference,
         features=numbers_of,
         extremes=extremes(2, *far_rows()),
+        unit_cap=cap,
     )
 
 
@@ -103,6 +107,9 @@ def targets() -> dict[str, Target]:
     return {
         "full, add or remove": fit_dpem(AR, covariance_type=full),
         "full, replace": fit_dpem(RO, covariance_type=full),
+        "units of three rows, add or remove": fit_dpem(AR, cap=3),
+        "units of two rows, replace": fit_dpem(RO, cap=2, mode=kmeans),
+        "small spend, add or remove": fit_dpem(AR, spend=types_pb2.Spend(rho=0.05)),
         "fixed origin, add or remove": fit_dpem(AR, moments=fixed),
         "fixed origin, replace": fit_dpem(RO, moments=fixed),
         "diagonal, one step, replace": fit_dpem(RO, covariance_type=diag, iterations=1),

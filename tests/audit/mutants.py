@@ -138,9 +138,13 @@ class Raw(Session):
         return np.asarray(exact_sum(statistic, self._rows, self._columns) * statistic.lattice)
 
 
-def priced_for_add_remove(**arguments: Any) -> Session:
-    """A session that takes the table for one of the other adjacency."""
-    return Session(**{**arguments, "adjacency": AR})
+def taking_for(**facts: Any) -> Callable[..., Session]:
+    """Sessions that take the table for another one, of another adjacency or cap."""
+
+    def session(**arguments: Any) -> Session:
+        return Session(**{**arguments, **facts})
+
+    return session
 
 
 # Pieces of the kernel
@@ -238,6 +242,7 @@ def wrong_sensitivities() -> list[Mutant]:
             "T5 arithmetic",
             n=300,
         ),
+        _mutant("unit cap ignored", uncapped(), "T2 distinguish", "T4 sensitivity", "T5 arithmetic", n=60),
         _mutant("clip removed", unclipped_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=100),
         _mutant("clip x 1.5", wide_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity"),
         _mutant("scatter about the noised mean", far_mean, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=50),
@@ -272,9 +277,14 @@ def _mutant(bug: str, target: Target, *seen_by: str, n: int = 200) -> Mutant:
 def mispriced() -> Target:
     """A replace pair under the noise, the events and the session of an add-remove plan."""
     # k-means about a fixed origin: here far rows differ by the whole sensitivity in every step
-    form = {"mode": fit_pb2.MODE_KMEANS, "moments": fit_pb2.MOMENTS_FIXED_ORIGIN}
-    cheap = fit_dpem(AR, **form)
-    return replace(fit_dpem(RO, **form), run=cheap.run, events=cheap.events, session=priced_for_add_remove)
+    kmeans, fixed = fit_pb2.MODE_KMEANS, fit_pb2.MOMENTS_FIXED_ORIGIN
+    cheap, paid = (fit_dpem(adjacency, mode=kmeans, moments=fixed) for adjacency in (AR, RO))
+    return replace(paid, run=cheap.run, events=cheap.events, session=taking_for(adjacency=AR))
+
+
+def uncapped() -> Target:
+    """Units of three rows under the noise, the events and the session of a plan for single rows."""
+    return replace(fit_dpem(AR, cap=3), run=ADD_REMOVE.run, events=ADD_REMOVE.events, session=taking_for(unit_cap=1))
 
 
 def lonely() -> Target:
