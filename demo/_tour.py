@@ -1,0 +1,118 @@
+"""What an analyst and an auditor do in the demo, through the SDK only."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+import numpy as np
+
+import bursar
+from demo._home import Home, command
+from demo._picture import draw
+
+DATASET = "rand-hie"
+TOTAL = (3.0, 1e-6)
+SPEND = bursar.epsilon_delta(1.0, 1e-6)
+"""Of each fit. Added up by hand, three would be all; the ledger composes them and has room for seven."""
+
+PLANS = ("coinsurance", "visits", "diseases")
+PEOPLE = ("visits", "diseases")
+
+_UNITS = {"coinsurance": "% paid by the family", "visits": "visits a year", "diseases": "index of diseases"}
+
+
+@dataclass(frozen=True)
+class Tour:
+    """One analyst's way through a dataset.
+
+    Attributes:
+        data: the dataset, as far as it is public.
+        home: where the picture goes.
+    """
+
+    data: bursar.Dataset
+    home: Home
+
+    def look(self) -> None:
+        """Show the public schema and the budget."""
+        click.echo(_indented(repr(self.data)))
+        click.echo(f"  left: {self.data.remaining()}")
+
+    def preview(self) -> None:
+        """What the first fit would cost and how exact it would be; costs nothing."""
+        click.echo(_indented(repr(self.data.preview_dpem(n_components=4, columns=PLANS, spend=SPEND))))
+
+    def fit_plans(self) -> bursar.GaussianMixture:
+        """Four components over three columns; one release under one debit."""
+        model = self.data.fit_dpem(n_components=4, columns=PLANS, spend=SPEND, request_id="demo-plans")
+        _show(model, by="coinsurance")
+        click.echo("  Families drew their plan by lot, so all four have about the same index of diseases; the visits")
+        click.echo("  fall from free care to almost the full price. That is what the experiment became known for.")
+        return model
+
+    def fit_people(self) -> bursar.GaussianMixture:
+        """A second question to the same budget."""
+        model = self.data.fit_dpem(n_components=4, columns=PEOPLE, spend=SPEND, request_id="demo-people")
+        _show(model, by="diseases")
+        return model
+
+    def repeat(self, model: bursar.GaussianMixture) -> None:
+        """The same request again. Raises click.ClickException if it costs anything or gives anything else."""
+        before = self.data.remaining()
+        again = self.data.fit_dpem(n_components=4, columns=PEOPLE, spend=SPEND, request_id="demo-people")
+        fields = ("weights_", "means_", "covariances_", "receipt")
+        same = all(np.array_equal(getattr(again, name), getattr(model, name)) for name in fields)
+        if not same or self.data.remaining() != before:
+            raise click.ClickException("a repeated request must get the stored release and cost nothing")
+        click.echo("  the stored release came again: same weights, means, covariances and receipt. Debited: nothing")
+
+    def ask_too_much(self) -> None:
+        """A request above what is left. Raises click.ClickException if it is not refused, or changes anything."""
+        before = self.data.remaining()
+        try:
+            self.data.fit_dpem(n_components=4, columns=PLANS, spend=bursar.epsilon_delta(*TOTAL))
+        except bursar.BudgetExhaustedError as refusal:
+            click.echo(_indented(textwrap.fill(f"{type(refusal).__name__}: {refusal}", 110)))
+        else:
+            raise click.ClickException("the server granted more than was left")
+        if self.data.remaining() != before:
+            raise click.ClickException("a refusal changed the budget")
+        click.echo(f"  left, unchanged: {before}")
+
+    def draw(self, plans: bursar.GaussianMixture, people: bursar.GaussianMixture) -> None:
+        """A picture of both released models."""
+        draw(plans, people, self.home.picture)
+
+
+def audit(home: Home, auditor: bursar.Client, receipts: Sequence[bursar.Receipt]) -> None:
+    """Verify the ledger without the server, then look the analyst's receipts up in it."""
+    command("bursar-audit", "verify", home.ledger)
+    for receipt in receipts:
+        entry = auditor.audit.entries(first=receipt.entry, limit=1)[0]
+        if entry.hash != receipt.ledger_head:
+            raise click.ClickException(f"entry {receipt.entry} is not the one that its receipt was written for")
+    numbers = " and ".join(str(receipt.entry) for receipt in receipts)
+    click.echo(
+        f"  the analyst's receipts (entries {numbers}) have the hashes that the ledger has: it was not rolled back"
+    )
+
+
+def _show(model: bursar.GaussianMixture, *, by: str) -> None:
+    """Weights and means, in the data's own units, beside what they cost."""
+    receipt, order = model.receipt, np.argsort(model.means_[:, model.columns.index(by)])
+    click.echo("  " + "".join(f"{title:>22}" for title in ("share", *(_UNITS[name] for name in model.columns))))
+    for weight, mean in zip(model.weights_[order], model.means_[order], strict=True):
+        # Adding 0.0 turns a rounded "-0.0" into "0.0".
+        click.echo(f"  {weight:>22.1%}" + "".join(f"{round(float(value), 1) + 0.0:>22.1f}" for value in mean))
+    if receipt is not None:
+        left, debited = receipt.remaining, f"{receipt.price.rho:.5f}"
+        click.echo(
+            f"  receipt: entry {receipt.entry}, debited rho {debited}, left rho {left.rho:.5f} ({left.share:.1%})"
+        )
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
