@@ -1,7 +1,7 @@
-"""FitDPEM measured side by side: `python bench/dpem.py [synthetic] [kmeans] [speed]` prints tables and writes bench/dpem.json.
+"""FitDPEM measured side by side: `python bench/dpem.py [synthetic] [kmeans] [speed]`; tables, and bench/dpem.json.
 
 synthetic: test log-likelihood below the non-private fit, against the paper's literal allocation of its budget.
-kmeans: sum of squares over Lloyd's, against diffprivlib in the same run and the published figures of Google's LSH clustering.
+kmeans: sum of squares over Lloyd's, against diffprivlib in the same run and earlier figures of Google's LSH clustering.
 speed: time per EM iteration against scikit-learn on the same rows, in turns; memory; exactness.
 """
 
@@ -20,22 +20,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.mixture import GaussianMixture
+
 from bursar.models import log_mixture_density
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import NumericColumn, PublicTable, dpem
+from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
 from bursar_server.vault import CHUNK, ArrayRows, Meter, OpenDPNoise, Session, exact_sum
-from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.mixture import GaussianMixture
 
 Array = NDArray[np.float64]
 ORDER = Fraction(9)
 THREADS = 2
 
 
-def fit(X: Array, bound: float, adjacency: Adjacency = Adjacency.REPLACE_ONE, **fields: Any) -> fit_pb2.GaussianMixtureModel:
-    """One fit as the server runs it: plan, meter, exact sums, OpenDP noise. X (n, d) inside the box [-bound, bound]^d."""
+def fit(
+    X: Array, bound: float, adjacency: Adjacency = Adjacency.REPLACE_ONE, **fields: Any
+) -> fit_pb2.GaussianMixtureModel:
+    """One fit as the server runs it: plan, meter, exact sums, OpenDP noise; X (n, d) in [-bound, bound]^d."""
     n, d = X.shape
     columns = tuple(NumericColumn(f"x{i}", -bound, bound) for i in range(d))
     table = PublicTable("bench", columns, adjacency, 1, n)
@@ -54,7 +58,7 @@ def array(tensor: types_pb2.Tensor) -> Array:
     return np.array(tensor.values).reshape(tuple(tensor.shape))
 
 
-# --- the paper's synthetic setting -------------------------------------------------------------------------------------------
+# --- the paper's synthetic setting --------------------------------------------------------------------------
 
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000)
 RHOS = (0.9, 0.1, 0.01)
@@ -62,7 +66,7 @@ STEPS, SPREAD, K = 10, 0.1, 3
 
 
 def three_gaussians(generator: np.random.Generator) -> tuple[Array, Callable[[int], Array]]:
-    """Means and a sampler of three isotropic Gaussians in the unit disc, standard deviation 0.1, at least four apart."""
+    """Means and a sampler of three isotropic Gaussians in the unit disc, 0.1 wide, at least four deviations apart."""
     while True:
         means = generator.uniform(-0.8, 0.8, (K, 2))
         gaps = np.linalg.norm(means[:, None] - means[None], axis=2)[np.triu_indices(K, 1)]
@@ -79,10 +83,10 @@ def three_gaussians(generator: np.random.Generator) -> tuple[Array, Callable[[in
 def literal_dpem(X: Array, rho: float, start: Array, generator: np.random.Generator) -> tuple[Array, Array, Array]:
     """Park et al. 2016, algorithm 1, with (2K + 1) J equal compositions and corrected mechanisms.
 
-    Counts, each sum and each sum of squares are separate Gaussian releases of rho / ((2K + 1) J) under REPLACE_ONE, with
-    sensitivities sqrt 2, 2 and 1 about the middle of the unit disc. Returns weights, means, variances.
+    Counts, each sum and each sum of squares are separate Gaussian releases of rho / ((2K + 1) J) under REPLACE_ONE,
+    with sensitivities sqrt 2, 2 and 1 about the middle of the unit disc. Returns weights, means, variances.
     """
-    n, d = X.shape
+    d = X.shape[1]
     X = X / np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
     std = 1.0 / math.sqrt(2.0 * rho / ((2 * K + 1) * STEPS))
     weights, means, variances = np.full(K, 1 / K), start, np.full(K, 0.1)
@@ -125,7 +129,9 @@ def synthetic(seeds: int, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]
             reference = GaussianMixture(K, covariance_type="spherical", n_init=3, random_state=seed).fit(X).score(test)
             data.append((X, test, reference, means, generator))
         for rho in RHOS:
-            ours, literal, helped = [], [], []
+            ours: list[float] = []
+            literal: list[float] = []
+            helped: list[float] = []
             for X, test, reference, means, generator in data:
                 model = fit(
                     X,
@@ -136,8 +142,8 @@ def synthetic(seeds: int, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]
                     iterations=STEPS,
                     clip_radius=1.0,
                 )
-                released = [array(t) for t in (model.weights, model.means, model.covariances)]
-                score = log_mixture_density(test, *released, "spherical")[0].mean()
+                weights, centres, variances = (array(t) for t in (model.weights, model.means, model.covariances))
+                score = log_mixture_density(test, weights, centres, variances, "spherical")[0].mean()
                 ours.append(reference - float(score))
                 for start, losses in ((generator.uniform(-0.7, 0.7, (K, 2)), literal), (means, helped)):
                     terms = log_mixture_terms(test, *literal_dpem(X, rho, start, generator))
@@ -153,7 +159,8 @@ def synthetic(seeds: int, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]
             results.append(row)
             closer = row["bursar"] < min(row["literal_random_start"], row["literal_true_start"])
             print(
-                f"{n:>8} {rho:>6} {row['bursar']:>10.4f} {row['bursar_worst']:>10.4f} {row['literal_random_start']:>10.4f} "
+                f"{n:>8} {rho:>6} {row['bursar']:>10.4f} {row['bursar_worst']:>10.4f} "
+                f"{row['literal_random_start']:>10.4f} "
                 f"{row['literal_true_start']:>10.4f} "
                 f"{'yes' if closer else 'NO':>7}",
                 flush=True,
@@ -161,11 +168,11 @@ def synthetic(seeds: int, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]
     return results
 
 
-# --- k-means -----------------------------------------------------------------------------------------------------------------
+# --- k-means ------------------------------------------------------------------------------------------------
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 DELTA, DIMENSIONS, CLUSTERS, BOUND, RADIUS = 1e-6, 10, 10, 10.0, 20.0
-GOOGLE_LSH = {  # published side by side in this project's notes: medians, bounds taken from the data
+GOOGLE_LSH = {  # measured earlier on the same law of data, with bounds taken from the data: medians
     (100_000, 0.1): 1.52,
     (100_000, 0.5): 1.23,
     (100_000, 1.0): 1.19,
@@ -178,11 +185,11 @@ GOOGLE_LSH = {  # published side by side in this project's notes: medians, bound
 
 
 def compressive_mixture(n: int, seed: int) -> Array:
-    """Ten unit Gaussians in ten dimensions with means N(0, (1.5 k^(1/d))^2 I) (Keriven et al. 2017), clipped to the box."""
+    """Ten unit Gaussians with means N(0, (1.5 k^(1/d))^2 I) (Keriven et al. 2017), clipped to the box."""
     generator = np.random.default_rng([seed, n])
     means = 1.5 * CLUSTERS ** (1 / DIMENSIONS) * generator.standard_normal((CLUSTERS, DIMENSIONS))
     X = means[generator.integers(CLUSTERS, size=n)] + generator.standard_normal((n, DIMENSIONS))
-    return np.clip(X, -BOUND, BOUND)
+    return np.asarray(np.clip(X, -BOUND, BOUND))
 
 
 def sum_of_squares(X: Array, centres: Array) -> float:
@@ -248,7 +255,7 @@ def kmeans(seeds: int, sizes: tuple[int, ...] = (20_000, 100_000, 1_000_000)) ->
     return results
 
 
-# --- speed -------------------------------------------------------------------------------------------------------------------
+# --- speed --------------------------------------------------------------------------------------------------
 
 
 def speed(rounds: int, n: int = 1_000_000, d: int = 10, k: int = 5) -> dict[str, Any]:
@@ -264,7 +271,12 @@ def speed(rounds: int, n: int = 1_000_000, d: int = 10, k: int = 5) -> dict[str,
 
     def theirs(iterations: int) -> None:
         GaussianMixture(
-            k, max_iter=iterations, tol=0.0, weights_init=np.full(k, 1 / k), means_init=start, precisions_init=[np.eye(d)] * k
+            k,
+            max_iter=iterations,
+            tol=0.0,
+            weights_init=np.full(k, 1 / k),
+            means_init=start,
+            precisions_init=[np.eye(d)] * k,
         ).fit(X)
 
     def per_iteration(run: Callable[[int], None]) -> float:
@@ -277,6 +289,7 @@ def speed(rounds: int, n: int = 1_000_000, d: int = 10, k: int = 5) -> dict[str,
     dpem.warm_up()
     pairs = [(per_iteration(ours), per_iteration(theirs)) for _ in range(rounds)]
     mine, peer = np.array(pairs).T
+    ratios = mine / peer
     result = {
         "n": n,
         "d": d,
@@ -284,22 +297,26 @@ def speed(rounds: int, n: int = 1_000_000, d: int = 10, k: int = 5) -> dict[str,
         "rounds": rounds,
         "bursar_seconds": float(np.median(mine)),
         "sklearn_seconds": float(np.median(peer)),
-        "ratio_median": float(np.median(mine / peer)),
-        "ratio_range": [float((mine / peer).min()), float((mine / peer).max())],
+        "ratio_median": float(np.median(ratios)),
+        "ratio_range": [float(ratios.min()), float(ratios.max())],
         "peak_bytes": {str(size): _peak_bytes(X[:size]) for size in (n // 10, n)},
         "sums_equal": _sums_equal(X[: 40 * CHUNK], generator),
     }
-    print(f"\nOne EM iteration, n = {n}, d = {d}, k = {k}, full covariances, {THREADS} threads, {rounds} rounds in turns")
-    low, high = result["ratio_range"]  # type: ignore[misc]
+    print(
+        f"\nOne EM iteration, n = {n}, d = {d}, k = {k}, full covariances, {THREADS} threads, {rounds} rounds in turns"
+    )
     print(f"bursar {result['bursar_seconds']:.3f} s, scikit-learn {result['sklearn_seconds']:.3f} s: ", end="")
-    print(f"{1 / float(result['ratio_median']):.1f} times as fast (ratio {result['ratio_median']:.3f}, {low:.3f} to {high:.3f})")  # type: ignore[arg-type]
+    print(
+        f"{1 / np.median(ratios):.1f} times as fast "
+        f"(ratio {np.median(ratios):.3f}, {ratios.min():.3f} to {ratios.max():.3f})"
+    )
     print(f"peak memory of one step beyond the rows, bytes by n: {result['peak_bytes']}")
     print(f"sums equal for 1, 2, 3 threads and shuffled rows: {result['sums_equal']}")
     return result
 
 
 def _statistic(d: int, k: int = 5) -> Any:
-    step = dpem.EStep(
+    step = EStep(
         hard=False,
         log_scale=np.zeros(k),
         means=np.linspace(-0.3, 0.3, k)[:, None] * np.ones(d),
@@ -308,8 +325,8 @@ def _statistic(d: int, k: int = 5) -> Any:
         centres=np.linspace(-0.3, 0.3, k)[:, None] * np.ones(d),
         whiteners=np.broadcast_to(2 * np.eye(d), (k, d, d)).copy(),
     )
-    frame = dpem.Frame(np.zeros(d), np.full(d, 30.0))
-    return dpem.moment_statistic(frame, step, dpem.Moments.FULL, dpem.Weights(0.5, 0.7, 1.0))
+    frame = Frame(np.zeros(d), np.full(d, 30.0))
+    return moment_statistic(frame, step, Moments.FULL, Weights(0.5, 0.7, 1.0))
 
 
 def _peak_bytes(X: Array) -> int:

@@ -81,7 +81,7 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
     K, d = released.sums.shape
     counts, shift = released.safe_counts(), released.mean_u()
     old = np.array([cell.radius for cell in cells])
-    variance, corrected, correction = _spread(released, counts, shift, moments)
+    variance, corrected, correction = _spread(released, counts, moments)
     tails = np.full(K, _SPLITTING_TAIL)
     if averaging:
         tails = np.clip(_TAIL_PER_NOISE * released.sum_std / counts, _LEAST_TAIL, _SPLITTING_TAIL)
@@ -93,18 +93,24 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
         gain = 2.0 / (cell.age + 2.0) if averaging else 1.0
         mean = (1.0 - gain) * cell.mean + gain * measured
         new.append(
-            Cell(float(counts[i]), mean, corrected[i] * old[i] ** 2, float(noise[i]), float(radii[i]), cell.age + 1)
+            Cell(
+                float(counts[i]),
+                inside_ball(mean),
+                corrected[i] * old[i] ** 2,
+                float(noise[i]),
+                float(radii[i]),
+                cell.age + 1,
+            )
         )
     return tuple(new)
 
 
-def _spread(
-    released: Released, counts: FloatArray, shift: FloatArray, moments: Moments
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _spread(released: Released, counts: FloatArray, moments: Moments) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Variance per coordinate (K,), covariance (K, d, d) of u with clipped tails put back, and by what factor (K,)."""
-    K, d = shift.shape
+    K, d = released.sums.shape
     if released.seconds is None:
         raise ValueError("the start needs second moments")
+    shift = released.spread_shift()
     second = released.seconds / counts[:, None, None]
     square = np.sum(shift**2, axis=1)
     debiased = np.maximum(square - d * (released.sum_std / counts) ** 2, 0.0)
@@ -117,6 +123,11 @@ def _spread(
     shape = second - shift[:, :, None] * shift[:, None, :] * (debiased / np.maximum(square, 1e-300))[:, None, None]
     correction = d * variance / np.maximum(mean_square, 0.05)
     return variance, shape * correction[:, None, None], correction
+
+
+def inside_ball(points: FloatArray) -> FloatArray:
+    """Points (..., d) drawn into the public ball, where every mean of rows lies."""
+    return np.asarray(points / np.maximum(np.linalg.norm(points, axis=-1, keepdims=True), 1.0))
 
 
 def resize(cells: Cells, K: int) -> Cells:
@@ -150,7 +161,7 @@ def split(cells: Cells, index: int) -> Cells:
     offset = math.sqrt(_HALF * signal) * axis
     covariance = cell.covariance - (largest - (1.0 - _HALF) * signal) * np.outer(axis, axis)
     half = replace(cell, count=cell.count / 2.0, covariance=covariance, age=0)
-    first, second = replace(half, mean=cell.mean + offset), replace(half, mean=cell.mean - offset)
+    first, second = (replace(half, mean=inside_ball(cell.mean + side * offset)) for side in (1.0, -1.0))
     return (*cells[:index], first, *cells[index + 1 :], second)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import chi2
 
-from bursar_server.fits.dpem._cells import Cells
+from bursar_server.fits.dpem._cells import Cells, inside_ball
 from bursar_server.fits.dpem._released import Released, pool_variances, spectral_noise, trace_noise, unclip
 from bursar_server.fits.dpem._statistics import EStep, FloatArray, Moments
 
@@ -69,24 +69,22 @@ def from_cells(cells: Cells, moments: Moments) -> Mixture:
     return Mixture(counts, means, shaped(np.array(covariances), counts, moments))
 
 
-def shaped(covariances: FloatArray, counts: FloatArray, moments: Moments) -> FloatArray:
-    """The nearest covariances of the form that the moments have, (K, d, d), eigenvalues at least `VARIANCE_FLOOR`."""
+def shaped(
+    covariances: FloatArray, counts: FloatArray, moments: Moments, floors: float | FloatArray = VARIANCE_FLOOR
+) -> FloatArray:
+    """Covariances (K, d, d) in the form that the moments have, eigenvalues raised to `floors`, one for all or (K,)."""
     K, d = covariances.shape[:2]
+    floors = np.broadcast_to(floors, K)[:, None]
     diagonals = np.diagonal(covariances, axis1=1, axis2=2)
-    if moments is Moments.SPHERICAL:
-        return np.asarray(np.maximum(diagonals.mean(axis=1), VARIANCE_FLOOR)[:, None, None] * np.eye(d))
-    if moments is Moments.DIAG:
-        return np.maximum(diagonals, VARIANCE_FLOOR)[:, :, None] * np.eye(d)
+    if moments in (Moments.SPHERICAL, Moments.DIAG):
+        if moments is Moments.SPHERICAL:
+            diagonals = np.broadcast_to(diagonals.mean(axis=1)[:, None], (K, d))
+        return np.asarray(np.maximum(diagonals, floors)[:, :, None] * np.eye(d))
     if moments is Moments.TIED:
         pooled = np.tensordot(counts / np.sum(counts), covariances, axes=1)
-        return np.broadcast_to(_floored(pooled), (K, d, d)).copy()
-    return _floored(covariances)
-
-
-def _floored(covariances: FloatArray, floor: float | FloatArray = VARIANCE_FLOOR) -> FloatArray:
+        covariances = np.broadcast_to(pooled, (K, d, d))
     values, vectors = np.linalg.eigh(covariances)
-    floors = np.broadcast_to(floor, values.shape[:-1])[..., None]
-    return np.asarray((vectors * np.maximum(values, floors)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+    return np.asarray((vectors * np.maximum(values, floors)[:, None, :]) @ np.swapaxes(vectors, 1, 2))
 
 
 def recentred_step(mixture: Mixture, moments: Moments, second_std: float) -> tuple[EStep, FloatArray]:
@@ -134,7 +132,7 @@ def recentred_update(mixture: Mixture, radii: FloatArray, released: Released, mo
     blend = (1.0 - shape_gain)[:, None, None] * np.eye(d) + shape_gain[:, None, None] * shape
     return Mixture(
         counts=(1.0 - gain) * mixture.counts + gain * counts,
-        means=_inside(mixture.means + gain[:, None] * np.einsum("kij,kj->ki", lower, shift)),
+        means=inside_ball(mixture.means + gain[:, None] * np.einsum("kij,kj->ki", lower, shift)),
         covariances=shaped(lower @ blend @ np.swapaxes(lower, 1, 2), counts, moments),
         age=mixture.age + 1,
     )
@@ -145,10 +143,6 @@ def _gain(displacement: FloatArray, noise: FloatArray, floor: float) -> FloatArr
     return np.clip(1.0 - noise / np.maximum(displacement, 1e-300), floor, 1.0)
 
 
-def _inside(means: FloatArray) -> FloatArray:
-    return np.asarray(means / np.maximum(np.linalg.norm(means, axis=1), 1.0)[:, None])
-
-
 def _whitened_covariances(
     released: Released, radii: FloatArray, counts: FloatArray, moments: Moments
 ) -> tuple[FloatArray, FloatArray]:
@@ -156,7 +150,7 @@ def _whitened_covariances(
     K, d = released.sums.shape
     if released.seconds is None:
         raise ValueError("a mixture needs second moments")
-    shift, seconds, totals = released.mean_u(), released.seconds, counts
+    shift, seconds, totals = released.spread_shift(), released.seconds, counts
     outer = shift[:, :, None] * shift[:, None, :]
     bias = (released.sum_std / counts) ** 2  # of the square of the noisy shift
     if moments is Moments.TIED:
@@ -205,7 +199,7 @@ def fixed_origin_update(released: Released, moments: Moments) -> Mixture:
     else:
         raw, noise = released.seconds / counts[:, None, None] - outer, released.second_std / counts
     floors = np.clip(spectral_noise(1.0, d, moments) * noise, VARIANCE_FLOOR, 1.0)
-    return Mixture(counts, means, shaped(_floored(raw, floors), counts, moments))
+    return Mixture(counts, means, shaped(raw, counts, moments, floors))
 
 
 def maximum_a_posteriori(mixture: Mixture, prior: Prior, moments: Moments) -> Mixture:

@@ -197,7 +197,7 @@ def _frame(columns: tuple[NumericColumn, ...], clip_radius: float, *, common: bo
         expected = f"expected 0, or a number up to {whole:.6g}, the ball that holds the whole box"
         violations.append(("clip_radius", f"{expected}; got {clip_radius}"))
     scale = unit * (clip_radius or whole)
-    if not (np.all(np.isfinite(scale)) and np.all(scale > 1e-290)):
+    if not np.all((scale > 1e-140) & (scale < 1e140)):  # variances are squares of it
         violations.append(
             ("clip_radius", "the ball leaves the range of double numbers; narrow the bounds or the radius")
         )

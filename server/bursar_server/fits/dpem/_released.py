@@ -15,6 +15,9 @@ from scipy.stats import chi2
 
 from bursar_server.fits.dpem._statistics import FloatArray, Moments, Weights
 
+_FAR_OUT = 0.5
+"""Length of a mean of clipped positions beyond which it says little about their spread."""
+
 
 @dataclass(frozen=True)
 class Released:
@@ -39,6 +42,15 @@ class Released:
     def safe_counts(self) -> FloatArray:
         """(K,) counts no smaller than twice their noise, nor than one record, for dividing by."""
         return np.maximum(self.counts, max(2.0 * self.count_std, 1.0))
+
+    def spread_shift(self) -> FloatArray:
+        """(K, d) what to take from a second moment to centre it: the mean of u, or nothing where that is far out.
+
+        Where the mean of clipped rows nears the sphere, the rows lie beyond it on one side, and a centred second moment
+        would say that they are close together; the raw one says that they are far.
+        """
+        mean = self.mean_u()
+        return np.asarray(mean * (np.linalg.norm(mean, axis=1) < _FAR_OUT)[:, None])
 
     def mean_u(self) -> FloatArray:
         """(K, d) mean of u, inside the unit ball as every true mean is."""
@@ -113,5 +125,5 @@ def pool_variances(variance: FloatArray, mean_square: FloatArray, noise: FloatAr
 
 @lru_cache(maxsize=64)
 def _clipped_table(d: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    v = np.geomspace(0.05 * d, 40.0 * d, 1000)
+    v = np.geomspace(0.25 * d, 40.0 * d, 1000)
     return v, np.asarray(chi2.sf(v, d) + d / v * chi2.cdf(v, d + 2))

@@ -9,6 +9,7 @@ import numpy as np
 from bursar.models import uniform_in_ball
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._seam import Released
+from bursar_server.fits.dpem._cells import inside_ball
 from bursar_server.fits.dpem._em import Mixture, shaped
 from bursar_server.fits.dpem._statistics import FloatArray, Frame, Moments
 
@@ -36,10 +37,9 @@ def _spheres(k: int, d: int) -> FloatArray:
 
 
 def _mixture(weights: FloatArray, means: FloatArray, covariances: FloatArray, moments: Moments) -> Mixture:
-    inside = means / np.maximum(np.linalg.norm(means, axis=1), 1.0)[:, None]
     # No count is known yet; clip radii grow with counts, and a thousand each is neither noisy nor exact.
     counts = 1000.0 * len(weights) * np.maximum(weights / weights.sum(), 1e-6)
-    return Mixture(counts, inside, shaped(covariances, counts, moments))
+    return Mixture(counts, inside_ball(means), shaped(covariances, counts, moments))
 
 
 def _given(given: fit_pb2.StartGiven, k: int, frame: Frame, moments: Moments, violations: Violations) -> Mixture | None:

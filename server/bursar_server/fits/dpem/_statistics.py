@@ -136,7 +136,9 @@ def moment_bounds(d: int, moments: Moments, weights: Weights) -> Bounds:
     distance_squared = 2 * norm_squared - 2 * min(Fraction(0), _least_inner_product(a * a, b * b, c * c, d, moments))
     truncation = 2 * _ceil_sqrt(Fraction(1 + d + moments.size(d)))
     distance = unit * (_ceil_sqrt(distance_squared * rounding * unit**2) + truncation)
-    l1 = math.ceil(rounding * unit**2 * (a + b * _ceil_sqrt(Fraction(d) * 2**40) / 2**20 + c * _l1_moments(d, moments)))
+    l1 = math.ceil(
+        rounding * unit**2 * (a + b * Fraction(_ceil_sqrt(Fraction(d) * 2**40), 2**20) + c * _l1_moments(d, moments))
+    )
     return Bounds(
         l1=l1,
         l2_squared=math.ceil(unit**4 * norm_squared * rounding),

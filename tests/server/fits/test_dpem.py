@@ -1,0 +1,180 @@
+"""FitDPEM as a whole: it finds what is there, in the data's units, and neither rows nor noise can make it fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bursar.models import CovarianceType, GaussianMixture, uniform_in_ball
+from bursar_ledger import Adjacency
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable, dpem
+from bursar_server.vault import Release
+from tests.server.fits.running import Array, NoNoise, array, clusters, nothing_released, plan, request, run, table
+
+CENTRES = np.array([[4.0, 3.0], [-5.0, 1.0], [0.0, -6.0]])
+TYPES: dict[int, CovarianceType] = {
+    fit_pb2.COVARIANCE_TYPE_FULL: "full",
+    fit_pb2.COVARIANCE_TYPE_TIED: "tied",
+    fit_pb2.COVARIANCE_TYPE_DIAG: "diag",
+    fit_pb2.COVARIANCE_TYPE_SPHERICAL: "spherical",
+}
+VARIANTS: list[dict[str, Any]] = [
+    *({"covariance_type": kind} for kind in TYPES),
+    {"moments": fit_pb2.MOMENTS_FIXED_ORIGIN},
+    {"estimator": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI},
+    {"mode": fit_pb2.MODE_KMEANS},
+    {"mode": fit_pb2.MODE_KMEANS, "moments": fit_pb2.MOMENTS_FIXED_ORIGIN},
+    {"random": fit_pb2.StartAtRandom(public_seed=3)},
+    {"mode": fit_pb2.MODE_KMEANS, "random": fit_pb2.StartAtRandom(public_seed=3)},
+    {"iterations": 1},
+    {"iterations": 2},
+    {"n_components": 1},
+    {"n_components": 9, "iterations": 4},
+]
+
+
+def by_first(means: Array) -> Array:
+    """Rows in the order of their first column."""
+    return means[np.argsort(means[:, 0])]
+
+
+def sdk_model(model: fit_pb2.GaussianMixtureModel) -> GaussianMixture:
+    """The model as the SDK has it; its constructor checks every number."""
+    kind = TYPES[model.covariance_type]
+    return GaussianMixture(
+        array(model.weights),
+        array(model.means),
+        array(model.covariances),
+        covariance_type=kind,
+        columns=tuple(model.columns),
+    )
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("fields", [*VARIANTS[:5], VARIANTS[6], {"spend": types_pb2.Spend(epsilon=60.0)}], ids=str)
+def test_components_are_found(adjacency: Adjacency, fields: dict[str, Any]) -> None:
+    """With little noise the default start finds three separate clusters, in the data's units."""
+    X = clusters(20_000, 1, CENTRES)
+    spend = {"spend": types_pb2.Spend(rho=20.0)}
+    model = run(plan(table(adjacency=adjacency), **{**spend, **fields}), X, adjacency=adjacency)
+    assert by_first(array(model.means)) == pytest.approx(by_first(CENTRES), abs=0.3)
+    assert array(model.weights) == pytest.approx(np.full(3, 1 / 3), abs=0.03)
+    assert model.n_rows == pytest.approx(5000 if adjacency is Adjacency.REPLACE_ONE else 20_000, rel=0.02)
+    assert sdk_model(model).n_components == 3
+
+
+def test_maximum_a_posteriori_pulls_towards_the_prior() -> None:
+    """A strong prior at the middle of the bounds draws means there; a weak one hardly."""
+    X = clusters(6000, 2, CENTRES)
+    norms = []
+    for kappa in (1.0, 20_000.0):
+        prior = fit_pb2.GaussianPrior(kappa=kappa)
+        made = plan(estimator=fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI, prior=prior, spend=types_pb2.Spend(rho=20.0))
+        norms.append(np.linalg.norm(array(run(made, X).means)))
+    assert norms[1] < 0.5 * norms[0]
+
+
+def test_given_start_is_used() -> None:
+    """Components stay in the order in which the analyst gave them."""
+    means = types_pb2.Tensor(shape=(3, 2), values=(CENTRES + 0.5).ravel())
+    model = run(
+        plan(given=fit_pb2.StartGiven(means=means), spend=types_pb2.Spend(rho=20.0)), clusters(9000, 3, CENTRES)
+    )
+    assert array(model.means) == pytest.approx(CENTRES, abs=0.3)
+
+
+def test_an_earlier_release_is_a_start() -> None:
+    """A second fit goes on where a first one ended, in its order; another shape or dataset's entry is refused."""
+    X = clusters(9000, 3, CENTRES)
+    first = run(plan(spend=types_pb2.Spend(rho=5.0)), X)
+    asked = request(released=fit_pb2.StartReleased(entry=7), spend=types_pb2.Spend(rho=5.0), iterations=2)
+    second = run(dpem.plan(asked, table(), lambda entry: first if entry == 7 else None), X)
+    assert array(second.means) == pytest.approx(array(first.means), abs=0.3)
+    asked.n_components = 4
+    with pytest.raises(InvalidRequestError, match="number of components"):
+        dpem.plan(asked, table(), lambda entry: first)
+
+
+def test_random_start_can_be_drawn_by_the_client() -> None:
+    """A public seed gives the same points on both sides, inside the ball."""
+    points = uniform_in_ball(100, 3, 5)
+    assert np.array_equal(points, uniform_in_ball(100, 3, 5))
+    assert np.linalg.norm(points, axis=1).max() <= 1.0
+    assert not np.array_equal(points, uniform_in_ball(100, 3, 6))
+
+
+BITS = st.floats(allow_nan=True, allow_infinity=True, width=64)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(BITS, BITS), min_size=0, max_size=12),
+    st.sampled_from(VARIANTS),
+    st.sampled_from(Adjacency),
+    st.floats(-9, 3),
+)
+def test_no_rows_and_no_noise_can_make_it_fail(
+    rows: list[tuple[float, float]], fields: dict[str, Any], adjacency: Adjacency, magnitude: float
+) -> None:
+    """Any bits, any spend: as many steps and releases as planned, progress for each, a valid model."""
+    taps: list[Release] = []
+    steps: list[tuple[int, int]] = []
+    made = plan(table(adjacency=adjacency), **{**fields, "spend": types_pb2.Spend(rho=10.0**magnitude)})
+    X = np.array(rows, dtype=np.float64).reshape(-1, 2)
+    model = run(made, X, adjacency=adjacency, taps=taps, steps=steps)
+    assert len(taps) == made.iterations
+    assert steps == [(i + 1, made.iterations) for i in range(made.iterations)]
+    sdk_model(model)
+
+
+def test_number_of_releases_and_their_shapes_do_not_depend_on_rows() -> None:
+    """Two very different tables: the same statistics' shapes and the same events, in the same order."""
+    seen = []
+    for X in (clusters(4000, 1, CENTRES), np.zeros((3, 2))):
+        taps: list[Release] = []
+        run(plan(), X, taps=taps)
+        seen.append([(tap.event, tap.statistic.shape) for tap in taps])
+    assert seen[0] == seen[1]
+
+
+def test_clip_radius_keeps_far_rows_from_mattering() -> None:
+    """Rows beyond the public radius count as if they lay on its sphere."""
+    near = clusters(3000, 4, np.array([[1.0, 0.0], [-1.0, 0.0]]), 0.2)
+    far = np.vstack([near, np.full((3000, 2), 1e6)])
+    edge = np.vstack([near, np.full((3000, 2), 4 * np.sqrt(0.5))])
+    made = plan(n_components=2, clip_radius=0.4, mode=fit_pb2.MODE_KMEANS)
+    assert run(made, far, source=NoNoise()) == run(made, edge, source=NoNoise())
+
+
+def test_spherical_models_mean_the_same_in_the_datas_units() -> None:
+    """Columns with different bounds share one scale, so that a released variance is one of the data's own."""
+    wide = PublicTable(
+        "w", (NumericColumn("x", -100, 100), NumericColumn("y", -10, 10)), Adjacency.REPLACE_ONE, 1, 9000
+    )
+    X = clusters(30_000, 6, np.array([[50.0, 5.0], [-50.0, -5.0]]), 1.0)
+    spherical = fit_pb2.COVARIANCE_TYPE_SPHERICAL
+    made = dpem.plan(
+        request(n_components=2, covariance_type=spherical, spend=types_pb2.Spend(rho=50.0)), wide, nothing_released
+    )
+    assert array(run(made, X).covariances) == pytest.approx([1.0, 1.0], rel=0.3)
+
+
+def test_private_start_finds_ten_clusters() -> None:
+    """Ten clusters in ten dimensions, 20,000 rows, epsilon 1: within a per cent of Lloyd's in most runs."""
+    generator = np.random.default_rng(0)  # noqa: TID251 - rows of a test
+    ratios = []
+    for seed in range(7):
+        centres = 1.9 * generator.standard_normal((10, 10))
+        X = clusters(20_000, seed, centres)
+        spend = types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=1.0, delta=1e-6))
+        made = plan(table(10, rows=20_000), n_components=10, mode=fit_pb2.MODE_KMEANS, clip_radius=2.0, spend=spend)
+        found = array(run(made, X).means)
+        squares = [np.min(np.sum((X[:, None] - c) ** 2, axis=2), axis=1).sum() for c in (found, centres)]
+        ratios.append(squares[0] / squares[1])
+    # Measured: at most 1.01 in 11 of 12 runs; a start that misses one cluster gives 1.05 and more.
+    assert np.median(ratios) < 1.02

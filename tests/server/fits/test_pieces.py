@@ -1,0 +1,204 @@
+"""What happens between releases: exact where there is no noise, total where there is nothing but noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+from sklearn.mixture import GaussianMixture
+
+from bursar_server.fits.dpem import _cells, _em, _released
+from bursar_server.fits.dpem._em import Mixture, Prior
+from bursar_server.fits.dpem._released import Released
+from bursar_server.fits.dpem._statistics import Moments, Weights
+from tests.server.fits.running import Array, clusters
+
+KINDS = [Moments.SPHERICAL, Moments.DIAG, Moments.FULL, Moments.TIED]
+SHAPES = {Moments.SPHERICAL: "spherical", Moments.DIAG: "diag", Moments.FULL: "full", Moments.TIED: "tied"}
+X = clusters(3000, 5, np.array([[0.3, 0.1], [-0.4, 0.2], [0.0, -0.5]]), 0.08)
+
+
+def exact(step: Mixture, whiteners: Array, centres: Array, moments: Moments) -> Released:
+    """Moments without noise or truncation, from the formulas."""
+    densities = [
+        w * multivariate_normal(m, c).pdf(X) for w, m, c in zip(step.weights, step.means, step.covariances, strict=True)
+    ]
+    gamma = np.array(densities).T / np.sum(densities, axis=0)[:, None]
+    u = np.einsum("kij,nkj->nki", whiteners, X[:, None] - centres)
+    u /= np.maximum(np.linalg.norm(u, axis=2), 1.0)[:, :, None]
+    seconds = np.einsum("nk,nki,nkj->kij", gamma, u, u)
+    if moments is Moments.DIAG:
+        seconds = seconds * np.eye(2)
+    if moments is Moments.SPHERICAL:
+        seconds = np.trace(seconds, axis1=1, axis2=2)[:, None, None] / 2 * np.eye(2)
+    if moments is Moments.TIED:
+        seconds = seconds.sum(axis=0)[None]
+    return Released(gamma.sum(axis=0), np.einsum("nk,nki->ki", gamma, u), seconds, 0.0, 0.0, 0.0)
+
+
+def in_full(covariances: Array, moments: Moments) -> Array:
+    """Covariances of scikit-learn's shape as (3, 2, 2)."""
+    if moments is Moments.SPHERICAL:
+        return covariances[:, None, None] * np.eye(2)
+    if moments is Moments.DIAG:
+        return covariances[:, :, None] * np.eye(2)
+    return np.broadcast_to(covariances, (3, 2, 2))
+
+
+def near_truth(moments: Moments) -> Mixture:
+    """Parameters from which EM still has to move a little."""
+    means = np.array([[0.32, 0.1], [-0.4, 0.22], [0.02, -0.5]])
+    return Mixture(np.full(3, 1000.0), means, _em.shaped(np.tile(0.007 * np.eye(2), (3, 1, 1)), np.ones(3), moments))
+
+
+@pytest.mark.parametrize("moments", KINDS)
+def test_fixed_origin_step_is_the_textbooks(moments: Moments) -> None:
+    """Without noise the paper's step equals one EM step of scikit-learn."""
+    start = near_truth(moments)
+    step = _em.fixed_origin_step(start, moments)
+    mine = _em.fixed_origin_update(exact(start, step.whiteners, step.centres, moments), moments)
+    theirs = GaussianMixture(
+        3, covariance_type=SHAPES[moments], max_iter=1, reg_covar=0, weights_init=start.weights, means_init=start.means
+    )
+    theirs.precisions_init = {
+        Moments.SPHERICAL: 1 / start.covariances[:, 0, 0],
+        Moments.DIAG: 1 / np.diagonal(start.covariances, axis1=1, axis2=2),
+        Moments.FULL: np.linalg.inv(start.covariances),
+        Moments.TIED: np.linalg.inv(start.covariances[0]),
+    }[moments]
+    with pytest.warns(match="did not converge"):
+        theirs.fit(X)
+    assert mine.weights == pytest.approx(theirs.weights_, abs=1e-9)
+    assert mine.means == pytest.approx(theirs.means_, abs=1e-9)
+    assert mine.covariances == pytest.approx(in_full(theirs.covariances_, moments), abs=1e-9)
+
+
+@pytest.mark.parametrize("moments", KINDS)
+def test_recentred_steps_end_where_em_ends(moments: Moments) -> None:
+    """Without noise, whitened and clipped moments lead to scikit-learn's maximum of the likelihood."""
+    mixture = near_truth(moments)
+    for _ in range(40):
+        step, radii = _em.recentred_step(mixture, moments, 1e-9)
+        mixture = _em.recentred_update(mixture, radii, exact(mixture, step.whiteners, step.centres, moments), moments)
+    theirs = GaussianMixture(3, covariance_type=SHAPES[moments], means_init=mixture.means, tol=1e-9, max_iter=500).fit(
+        X
+    )
+    assert mixture.weights == pytest.approx(theirs.weights_, abs=2e-3)
+    assert mixture.means == pytest.approx(theirs.means_, abs=1e-3)
+    theirs_full = in_full(theirs.covariances_, moments)
+    assert np.linalg.det(mixture.covariances) == pytest.approx(np.linalg.det(theirs_full), rel=0.05)
+
+
+def test_maximum_a_posteriori_is_the_papers() -> None:
+    """Park et al. 2016, section 4.1: the three MAP formulas, number by number."""
+    start, prior, N, K, d = near_truth(Moments.FULL), Prior(2.0, 1.0, 4.0, 0.1), 1000.0, 3, 2
+    made = _em.maximum_a_posteriori(start, prior, Moments.FULL)
+    assert made.weights == pytest.approx((N + 1) / (K * N + K * 2.0 - K) * np.ones(K))
+    assert made.means == pytest.approx(N / (N + 1) * start.means)
+    for k in range(K):
+        mu = start.means[k]
+        covariance = (0.1 * np.eye(d) + N * start.covariances[k] + N / (1 + N) * np.outer(mu, mu)) / (4 + N + d + 2)
+        assert made.covariances[k] == pytest.approx(covariance)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 20, 64])
+def test_unclip_inverts_clipping(d: int) -> None:
+    """A Gaussian's variance is found again from its clipped mean square, for clip radii of 0.5 to 3 deviations."""
+    generator = np.random.default_rng(d)  # noqa: TID251 - draws of a test
+    squares = np.sum(generator.standard_normal((200_000, d)) ** 2, axis=1) / d
+    for reach in (0.5, 1.0, 2.0, 3.0):
+        mean_square = np.minimum(squares / reach**2, 1.0).mean()
+        assert _released.unclip(np.array([mean_square]), d)[0] * d == pytest.approx(1 / reach**2, rel=0.05)
+
+
+@pytest.mark.parametrize("moments", [Moments.NONE, *KINDS])
+def test_decoding_undoes_the_layout(moments: Moments) -> None:
+    """Counts, sums and svec second moments come back as numbers, vectors and symmetric matrices."""
+    K, d, w = 3, 4, Weights(0.5, 0.25, 0.8)
+    u = np.linspace(-0.4, 0.5, K * d).reshape(K, d)
+    outer = u[:, :, None] * u[:, None, :]
+    rows, columns = np.tril_indices(d)
+    packed = {
+        Moments.SPHERICAL: np.trace(outer, axis1=1, axis2=2)[:, None],
+        Moments.DIAG: u**2,
+        Moments.FULL: outer[:, rows, columns] * np.where(rows == columns, 1, np.sqrt(2)),
+        Moments.TIED: outer.sum(axis=0)[rows, columns][None] * np.where(rows == columns, 1, np.sqrt(2)),
+    }.get(moments, np.zeros((K, 0)))
+    flat = np.concatenate([0.5 * np.arange(K), 0.25 * u.ravel(), 0.8 * packed.ravel()])
+    released = _released.decode(flat, K, d, moments, w, 1.0)
+    assert released.counts == pytest.approx(np.arange(K))
+    assert released.sums == pytest.approx(u)
+    if moments in (Moments.FULL, Moments.TIED):
+        assert released.seconds == pytest.approx(outer if moments is Moments.FULL else outer.sum(axis=0)[None])
+    elif moments is not Moments.NONE and released.seconds is not None:
+        assert np.trace(released.seconds, axis1=1, axis2=2) == pytest.approx(np.sum(u**2, axis=1))
+
+
+def cell(count: float, mean: tuple[float, float], spread: tuple[float, float] = (0.01, 0.01)) -> _cells.Cell:
+    """A cell without noise."""
+    return _cells.Cell(count, np.array(mean), np.diag(spread), 0.0, 0.3, 1)
+
+
+def total(cells: _cells.Cells) -> tuple[float, Array, Array]:
+    """Count, mean and covariance of all cells together."""
+    count = sum(c.count for c in cells)
+    mean = np.sum([c.count / count * c.mean for c in cells], axis=0)
+    return (
+        count,
+        mean,
+        np.sum([c.count / count * (c.covariance + np.outer(c.mean - mean, c.mean - mean)) for c in cells], axis=0),
+    )
+
+
+def test_splitting_and_merging_keep_the_moments() -> None:
+    """Count, mean and covariance of the whole are those before."""
+    cells = (cell(100.0, (0.1, 0.2), (0.04, 0.01)), cell(50.0, (-0.3, 0.0)))
+    for changed in (_cells.split(cells, 0), _cells.merge(cells, 1, 0)):
+        for before, after in zip(total(cells), total(changed), strict=True):
+            assert after == pytest.approx(before)
+
+
+def test_repair_moves_a_centre_to_where_two_clusters_share_one() -> None:
+    """Two centres in one cluster and one centre for two become one each."""
+    cells = (cell(50.0, (0.5, 0.02)), cell(50.0, (0.5, -0.02)), cell(200.0, (-0.4, 0.0), (0.01, 0.16)))
+    means = np.array(sorted(c.mean.tolist() for c in _cells.repair(cells)))
+    assert means[2] == pytest.approx([0.5, 0.0])
+    assert means[:2, 0] == pytest.approx([-0.4, -0.4])
+    assert abs(means[0, 1] - means[1, 1]) > 0.5
+
+
+def test_repair_leaves_a_good_solution_alone() -> None:
+    """One centre for each of three clusters stays."""
+    cells = (cell(100.0, (0.5, 0.0)), cell(100.0, (-0.5, 0.0)), cell(100.0, (0.0, 0.5)))
+    assert _cells.repair(cells) == cells
+
+
+NUMBERS = st.floats(-1e12, 1e12)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.floats(1e-3, 1e9), st.floats(1e-3, 1e9))
+def test_updates_are_total(seed: int, moments: Moments, size: float, noise: float) -> None:
+    """Whatever was released, parameters are valid: finite, weights positive, covariances positive definite."""
+    generator = np.random.default_rng(seed)  # noqa: TID251 - releases of a test
+    K, d = 3, 3
+    flat = size * generator.standard_normal(K + K * d + (1 if moments is Moments.TIED else K) * moments.size(d))
+    released = _released.decode(flat, K, d, moments, Weights(1.0, 1.0, 1.0), noise)
+    mixture = Mixture(np.full(K, 10.0), generator.uniform(-0.5, 0.5, (K, d)), np.tile(0.01 * np.eye(d), (K, 1, 1)))
+    _, radii = _em.recentred_step(mixture, moments, noise)
+    made = [_em.fixed_origin_update(released, moments), _em.recentred_update(mixture, radii, released, moments)]
+    if moments is not Moments.TIED:
+        cells = tuple(
+            _cells.Cell(10.0, m, c, 0.0, 0.5) for m, c in zip(mixture.means, mixture.covariances, strict=True)
+        )
+        seen = _cells.repair(_cells.resize(_cells.observe(cells, released, moments, averaging=True), 5))
+        assert len(seen) == 5
+        made.append(_em.from_cells(seen, moments))
+    for each in made:
+        assert np.all(np.isfinite(each.means))
+        assert np.all(each.weights > 0)
+        assert each.weights.sum() == pytest.approx(1)
+        assert np.linalg.eigvalsh(each.covariances).min() >= 0.99 * _em.VARIANCE_FLOOR
+        _em.recentred_step(each, moments, noise)

@@ -1,0 +1,217 @@
+"""A plan refuses what is wrong by the field's name, and its events cost what was offered, not a bit more."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, rho_of
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable, dpem
+from bursar_server.fits.dpem._schedule import em_weights
+from bursar_server.fits.dpem._statistics import Moments
+from tests.server.fits.running import nothing_released, plan, request, table
+
+NAN, INF = float("nan"), float("inf")
+
+
+def tensor(*values: float, shape: tuple[int, ...]) -> types_pb2.Tensor:
+    """A tensor."""
+    return types_pb2.Tensor(shape=shape, values=values)
+
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("spend", {"spend": types_pb2.Spend()}),
+    *(
+        (f"spend.{kind}", {"spend": types_pb2.Spend(rho=x) if kind == "rho" else types_pb2.Spend(epsilon=x)})
+        for kind in ("rho", "epsilon")
+        for x in (0.0, -1.0, NAN, INF)
+    ),
+    *(
+        (f"spend.epsilon_delta.{field}", {"spend": types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(**pair))})
+        for field, pair in (
+            ("epsilon", {"epsilon": NAN, "delta": 1e-6}),
+            ("epsilon", {"epsilon": -1.0, "delta": 1e-6}),
+            ("delta", {"epsilon": 1.0, "delta": 0.0}),
+            ("delta", {"epsilon": 1.0, "delta": 1.0}),
+            ("delta", {"epsilon": 1.0, "delta": NAN}),
+        )
+    ),
+    ("spend", {"spend": types_pb2.Spend(rho=1e-30)}),
+    ("columns[1]", {"columns": ["x0", "salary"]}),
+    ("columns", {"columns": ["x0", "x0"]}),
+    ("n_components", {"n_components": 0}),
+    ("n_components", {"n_components": 1_000_000_000}),
+    ("iterations", {"iterations": 1_000_000}),
+    ("mode", {"mode": 77}),
+    ("covariance_type", {"covariance_type": 77}),
+    ("estimator", {"estimator": 77}),
+    ("moments", {"moments": 77}),
+    ("covariance_type", {"mode": fit_pb2.MODE_KMEANS, "covariance_type": fit_pb2.COVARIANCE_TYPE_FULL}),
+    ("estimator", {"mode": fit_pb2.MODE_KMEANS, "estimator": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI}),
+    ("prior", {"prior": fit_pb2.GaussianPrior(kappa=1.0)}),
+    *(
+        (
+            f"prior.{field}",
+            {"estimator": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI, "prior": fit_pb2.GaussianPrior(**{field: x})},
+        )
+        for field in ("concentration", "kappa", "nu", "scale")
+        for x in (NAN, -1.0, INF)
+    ),
+    *(("clip_radius", {"clip_radius": x}) for x in (NAN, -1.0, INF, 1.5)),
+    ("start.given.means", {"given": fit_pb2.StartGiven(means=tensor(1.0, shape=(1,)))}),
+    ("start.given.means", {"given": fit_pb2.StartGiven(means=tensor(*[NAN] * 6, shape=(3, 2)))}),
+    (
+        "start.given.weights",
+        {"given": fit_pb2.StartGiven(means=tensor(*[0.0] * 6, shape=(3, 2)), weights=tensor(1, -1, 1, shape=(3,)))},
+    ),
+    (
+        "start.given.covariances",
+        {
+            "given": fit_pb2.StartGiven(
+                means=tensor(*[0.0] * 6, shape=(3, 2)), covariances=tensor(*[1.0] * 12, shape=(3, 2, 2))
+            )
+        },
+    ),
+    ("start.released.entry", {"released": fit_pb2.StartReleased(entry=5)}),
+]
+
+
+@pytest.mark.parametrize(("field", "fields"), WRONG, ids=lambda value: str(value).replace("\n", " ")[:60])
+def test_wrong_field_is_named(field: str, fields: dict[str, Any]) -> None:
+    """Whatever is wrong with a request is refused under its field's name, once, before any price is known."""
+    with pytest.raises(InvalidRequestError) as caught:
+        plan(**fields)
+    names = [name for name, _ in caught.value.violations]
+    assert field in names
+    assert len(set(caught.value.violations)) == len(names)
+
+
+def test_all_wrong_fields_are_named_at_once() -> None:
+    """An analyst mends a request in one go."""
+    with pytest.raises(InvalidRequestError) as caught:
+        plan(n_components=0, columns=["nobody"], spend=types_pb2.Spend(rho=NAN))
+    assert {name for name, _ in caught.value.violations} == {"n_components", "columns[0]", "spend.rho"}
+
+
+def test_too_many_numbers_are_refused() -> None:
+    """The size of an answer and the time of a fit are bounded by public numbers."""
+    with pytest.raises(InvalidRequestError, match="numbers"):
+        plan(table(60), n_components=256, iterations=20)
+
+
+def test_bounds_that_leave_the_doubles_are_refused() -> None:
+    """A box as wide as the doubles has no ball around it."""
+    wide = PublicTable(
+        "w", (NumericColumn("x", -1e308, 1e308), NumericColumn("y", -1e308, 1e308)), Adjacency.REPLACE_ONE, 1, 9
+    )
+    with pytest.raises(InvalidRequestError, match="clip_radius"):
+        plan(wide)
+
+
+FIELDS = st.fixed_dictionaries(
+    {
+        "n_components": st.integers(1, 20),
+        "iterations": st.integers(0, 30),
+        "mode": st.sampled_from([fit_pb2.MODE_MIXTURE, fit_pb2.MODE_KMEANS]),
+        "moments": st.sampled_from([fit_pb2.MOMENTS_RECENTRED, fit_pb2.MOMENTS_FIXED_ORIGIN]),
+    }
+)
+
+
+@settings(max_examples=60)
+@given(FIELDS, st.floats(1e-6, 100.0), st.sampled_from(Adjacency), st.integers(1, 7), st.integers(1, 6))
+def test_events_cost_what_was_offered(
+    fields: dict[str, Any], rho: float, adjacency: Adjacency, cap: int, d: int
+) -> None:
+    """The releases together cost at most rho, and within 1e-12 of it; there are as many as iterations."""
+    made = plan(table(d, adjacency=adjacency, unit_cap=cap), spend=types_pb2.Spend(rho=rho), **fields)
+    cost = sum(
+        (Fraction(e.l2_squared) / (2 * e.scale**2) * e.count for e in made.events if isinstance(e, GaussianEvent)),
+        Fraction(),
+    )
+    assert Fraction(rho) * (1 - Fraction(1, 10**12)) <= cost <= Fraction(rho)
+    assert len(made.events) == made.iterations == sum(noise.times for noise in made.noise)
+    assert fields["iterations"] in (0, made.iterations)
+
+
+@settings(max_examples=30)
+@given(FIELDS, st.floats(1e-3, 100.0), st.sampled_from(Adjacency))
+def test_pure_spend_is_divided_exactly(fields: dict[str, Any], epsilon: float, adjacency: Adjacency) -> None:
+    """Laplace releases whose epsilons add up to at most what was offered."""
+    made = plan(table(adjacency=adjacency), spend=types_pb2.Spend(epsilon=epsilon), **fields)
+    assert all(isinstance(event, LaplaceEvent) for event in made.events)
+    total = sum((Fraction(e.l1) / e.scale for e in made.events if isinstance(e, LaplaceEvent)), Fraction())
+    assert Fraction(epsilon) * (1 - Fraction(1, 10**12)) <= total <= Fraction(epsilon)
+
+
+def test_epsilon_delta_buys_the_largest_rho() -> None:
+    """A spend in (epsilon, delta) has the events of the rho it converts to."""
+    pair = types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=1.0, delta=1e-6))
+    assert plan(spend=pair).events == plan(spend=types_pb2.Spend(rho=rho_of(1.0, 1e-6))).events
+
+
+def test_a_unit_of_m_rows_needs_m_times_the_noise() -> None:
+    """The cap of a unit scales the noise of every release."""
+    one, four = plan(table(unit_cap=1)), plan(table(unit_cap=4))
+    ratios = [b.count_std / a.count_std for a, b in zip(one.noise, four.noise, strict=True)]
+    assert ratios == pytest.approx([4.0] * len(ratios))
+
+
+def test_add_remove_one_needs_less_noise() -> None:
+    """Presence moves a sum less than replacement: by sqrt 2 where the bound is orthogonal rows."""
+    replace, add = plan(table()), plan(table(adjacency=Adjacency.ADD_REMOVE_ONE))
+    for a, b in zip(add.noise, replace.noise, strict=True):
+        assert a.count_std < b.count_std <= 2.001 * a.count_std
+
+
+def test_default_number_of_steps_is_the_papers_for_three_components() -> None:
+    """J = 10 for three components; log2 k more steps for more."""
+    assert plan().iterations == 10
+    assert plan(n_components=10).iterations == 12
+    assert plan(n_components=10, mode=fit_pb2.MODE_KMEANS).iterations == 10
+
+
+def test_a_plan_depends_on_nothing_else() -> None:
+    """Preview and debit see the same plan: equal requests have equal plans."""
+    first, second = plan(), plan()
+    assert (first.events, first.noise, first.parameters) == (second.events, second.noise, second.parameters)
+
+
+def test_left_out_columns_mean_all_numeric_ones() -> None:
+    """A request without columns is about all of them, in the schema's order."""
+    assert dpem.plan(request(), table(4), nothing_released).columns == ("x0", "x1", "x2", "x3")
+
+
+@pytest.mark.parametrize("moments", [Moments.SPHERICAL, Moments.DIAG, Moments.FULL, Moments.TIED])
+@pytest.mark.parametrize("pure", [False, True])
+def test_weights_minimise_the_expected_loss(moments: Moments, pure: bool) -> None:
+    """No small change of a, b, c at the same price lowers the loss that `em_weights` states."""
+    d, k = 4, 3
+    v, q = 1.6 * d + 2, 1 / d if moments is Moments.SPHERICAL else moments.size(d)
+    costs = np.array([0.5 + d / 4, d * v / 2, q * v * v / 4 / (k * k if moments is Moments.TIED else 1)])
+    lengths = np.array([1.0, np.sqrt(d), 1 + 0.71 * (d - 1) if moments in (Moments.FULL, Moments.TIED) else 1.0])
+
+    def loss(x: Any) -> float:
+        price = (lengths @ x) ** 2 if pure else x @ x
+        return float(price * np.sum(costs / x**2))
+
+    w = em_weights(d, k, moments, pure=pure)
+    best = np.array([w.a, w.b, w.c])
+    for i in range(3):
+        for factor in (0.98, 1.02):
+            changed = best.copy()
+            changed[i] *= factor
+            assert loss(best) < loss(changed)
+
+
+def test_expected_error_needs_a_public_number_of_rows() -> None:
+    """Without a public or declared number of rows nothing is promised."""
+    assert plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)).expected_mean_error == ()
+    small, large = (plan(table(rows=n)).expected_mean_error for n in (1000, 4000))
+    assert np.array(small) == pytest.approx(4 * np.array(large))
