@@ -1,0 +1,158 @@
+"""`make demo`, end to end: what it prints, what it leaves behind, and that the guides' code runs against its server."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import bursar
+from bursar_ledger import Ledger, verify
+
+ROOT = Path(__file__).resolve().parent.parent
+WITH_CODE = ("README.md", "docs/guide-analyst.md", "docs/guide-owner.md", "docs/guide-auditor.md", "docs/fit-dpem.md")
+EXPORT = re.compile(r'export (BURSAR_\w+)="(.*)"')
+
+
+def _demo(*arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "demo", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A demo whose server goes on after the tour.
+
+    Attributes:
+        folder: where it keeps everything.
+        process: still running.
+        printed: until the tour's end.
+        variables: what it says to export in another terminal.
+    """
+
+    folder: Path
+    process: subprocess.Popen[str]
+    printed: str
+    variables: dict[str, str]
+
+    def debits(self) -> int:
+        """Number of debits in the ledger."""
+        with Ledger.open(self.folder / "state" / "ledger.sqlite") as ledger:
+            return [entry.kind for entry in ledger.entries()].count("debit")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """The whole tour, once; the server serves until the module's last test."""
+    folder = tmp_path_factory.mktemp("demo") / "demo-state"
+    with _demo("--state", folder, "--serve") as process:
+        try:
+            lines: list[str] = []
+            for line in process.stdout or ():
+                lines.append(line)
+                if line.startswith("export BURSAR_CA"):
+                    break
+            printed = "".join(lines)
+            variables = dict(EXPORT.findall(printed))
+            assert variables, printed
+            variables["BURSAR_TOKEN"] = (folder / "alice.token").read_text().strip()
+            yield Demo(folder, process, printed, variables)
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        r"registered rand-hie with \(epsilon, delta\) = \(3, 1e-06\)",
+        r"token of alice written",
+        r"serving on 127\.0\.0\.1:\d+",
+        r"20190 rows; privacy unit: one row; REPLACE_ONE; total budget: epsilon 3, delta 1e-06",
+        r"Preview: debits rho=0\.024356 of rho=0\.183592 left; affordable, 7 like it are left",
+        r"receipt: entry 6, debited rho 0\.02436, left rho 0\.15924 \(86\.7%\)",
+        r"receipt: entry 8, debited rho 0\.02436, left rho 0\.13488 \(73\.5%\)",
+        r"the stored release came again.*Debited: nothing",
+        r"BudgetExhaustedError:(.|\n)*0\.13488(.|\n)*Nothing was debited",
+        r"left, unchanged: Remaining\(rho=0\.13488,",
+        r"verified: chain, sums, caps",
+        r"receipts \(entries 6 and 8\) have the hashes",
+    ],
+)
+def test_the_tour_says_what_happened(demo: Demo, line: str) -> None:
+    """Every step of the path shows in the output: prices and refusals are the same in every run."""
+    assert re.search(line, demo.printed), demo.printed
+
+
+def test_the_released_plans_are_those_of_the_experiment(demo: Demo) -> None:
+    """The four coinsurance plans come out at their rates and sizes; free care has more visits than the full price."""
+    table = demo.printed.split("She fits a mixture")[1].split("receipt:")[0]
+    rows = [list(map(float, re.findall(r"-?[\d.]+", line))) for line in table.splitlines() if "." in line]
+    shares, rates, visits = ([row[i] for row in rows] for i in range(3))
+    assert rates == pytest.approx([0, 25, 50, 96], abs=5)
+    assert shares == pytest.approx([54, 20, 7, 18], abs=5)
+    # About 0.9 apart with a standard deviation of 0.08.
+    assert visits[0] - visits[3] > 0.2
+
+
+def test_the_demo_leaves_a_picture_and_a_ledger_that_verifies(demo: Demo) -> None:
+    """The picture is a PNG; the ledger, read by the library, agrees with what the auditor's command said."""
+    assert (demo.folder / "mixture.png").read_bytes().startswith(b"\x89PNG")
+    assert verify(demo.folder / "state" / "ledger.sqlite").ok
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_guides_code_runs_against_the_demo(demo: Demo, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Python block of a page, in order and in one namespace, as a reader would type it."""
+    for name, value in demo.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(demo.folder.parent)
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    namespace: dict[str, object] = {"__name__": page}
+    try:
+        for block in blocks:
+            exec(compile(block, page, "exec"), namespace)  # noqa: S102 - our own pages
+    finally:
+        for thing in namespace.values():
+            if isinstance(thing, bursar.Client):
+                thing.close()
+
+
+def test_links_in_the_pages_lead_somewhere() -> None:
+    """Every relative link of the README and the guides names a file that exists."""
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
+    """It may hold a budget; the demo names it and ends."""
+    (tmp_path / "ledger.sqlite").write_text("precious")
+    with _demo("--state", tmp_path) as process:
+        printed, _ = process.communicate()
+    assert process.returncode == 1
+    assert "was not made by the demo" in printed
+    assert (tmp_path / "ledger.sqlite").read_text() == "precious"
+
+
+def test_ctrl_c_stops_the_server_in_order(demo: Demo) -> None:
+    """After the tour's end and a Ctrl-C nothing of the demo runs. The last test of this file: it ends the server."""
+    assert demo.debits() >= 2
+    demo.process.send_signal(signal.SIGINT)
+    rest, _ = demo.process.communicate()
+    assert demo.process.returncode == 0
+    assert rest.endswith("The server has stopped.\n")
+    assert "stopped" in (demo.folder / "server.log").read_text()
+    with pytest.raises(bursar.UnavailableError):
+        _datasets(demo)
+
+
+def _datasets(demo: Demo) -> None:
+    values = demo.variables
+    with bursar.connect(values["BURSAR_ADDRESS"], token=values["BURSAR_TOKEN"], ca=values["BURSAR_CA"]) as client:
+        client.datasets()
