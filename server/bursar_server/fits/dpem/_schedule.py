@@ -127,4 +127,4 @@ def price(
 
 def of_step(step: Sketch | Step, d: int, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
     """Sensitivity of a step's release."""
-    return sensitivity(moment_bounds(d, step.moments, step.weights), adjacency, unit_cap)
+    return sensitivity(moment_bounds(step.components, d, step.moments, step.weights), adjacency, unit_cap)

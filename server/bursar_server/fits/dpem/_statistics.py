@@ -9,6 +9,7 @@ import enum
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,10 @@ FloatArray = NDArray[np.float64]
 
 LATTICE = 2.0 ** (-2 * _kernel.BITS)
 """Size of one lattice unit of a release."""
+
+
+_INTERVALS = 128
+"""Of the certified search in `_single_distance`; more are tighter."""
 
 
 class Moments(enum.IntEnum):
@@ -121,11 +126,11 @@ def moment_statistic(frame: Frame, step: EStep, moments: Moments, weights: Weigh
         kernel=kernel,
         factors=(Factor("responsibilities", _kernel.BITS), Factor("features", _kernel.BITS)),
         shape=(K + K * d + groups * moments.size(d),),
-        bounds=moment_bounds(d, moments, weights),
+        bounds=moment_bounds(K, d, moments, weights),
     )
 
 
-def moment_bounds(d: int, moments: Moments, weights: Weights) -> Bounds:
+def moment_bounds(K: int, d: int, moments: Moments, weights: Weights) -> Bounds:
     """What one row can contribute to `moment_statistic`, in lattice units; a function of public numbers only."""
     a, b, c = (Fraction(w) for w in (weights.a, weights.b, weights.c if moments is not Moments.NONE else 0.0))
     unit = 2**_kernel.BITS
@@ -133,7 +138,12 @@ def moment_bounds(d: int, moments: Moments, weights: Weights) -> Bounds:
         1, 2**40
     )  # a float product may exceed the real one by 2^-53 of itself before it is truncated
     norm_squared = a * a + b * b + c * c
-    distance_squared = 2 * norm_squared - 2 * min(Fraction(0), _least_inner_product(a * a, b * b, c * c, d, moments))
+    if K == 1:
+        distance_squared = _single_distance(b * b, c * c, d, moments)
+    else:
+        distance_squared = 2 * norm_squared - 2 * min(
+            Fraction(0), _least_inner_product(a * a, b * b, c * c, d, moments)
+        )
     truncation = 2 * _ceil_sqrt(Fraction(1 + d + moments.size(d)))
     distance = unit * (_ceil_sqrt(distance_squared * rounding * unit**2) + truncation)
     l1 = math.ceil(
@@ -153,6 +163,18 @@ def _least_inner_product(a2: Fraction, b2: Fraction, c2: Fraction, d: int, momen
     if b2 <= 2 * c2:
         return a2 - b2 * b2 / (4 * c2)
     return a2 - b2 + c2
+
+
+def _single_distance(b2: Fraction, c2: Fraction, d: int, moments: Moments) -> Fraction:
+    """Largest |f(u) - f(u')|^2 over the unit ball for equal counts: max of 2 b2 (1 - t) + 2 c2 (1 - t^2 / e)."""
+    if moments is Moments.SPHERICAL:
+        # (2 - x)^2 b2 + (x (2 - x))^2 c2 over [0, 1], a falling and a rising term: by intervals.
+        ends = [Fraction(i, _INTERVALS) for i in range(_INTERVALS + 1)]
+        return max((2 - x) ** 2 * b2 + (y * (2 - y)) ** 2 * c2 for x, y in pairwise(ends))
+    e = d if moments is Moments.DIAG else 1
+    if b2 * e <= 2 * c2:
+        return 2 * b2 + 2 * c2 + b2 * b2 * e / (2 * c2)
+    return 4 * b2 + 2 * c2 * (1 - Fraction(1, e))
 
 
 def _l1_moments(d: int, moments: Moments) -> Fraction:
