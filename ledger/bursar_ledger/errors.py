@@ -32,10 +32,11 @@ class BudgetExhaustedError(LedgerError):
     """
 
     def __init__(self, requested: Price, remaining: Remaining) -> None:
+        delta = f" and {requested.delta_units} units of delta" if requested.delta_units else ""
+        delta_left = f" and {remaining.delta_units} units of delta" if requested.delta_units else ""
         super().__init__(
-            f"the request costs rho = {requested.rho:.6g} ({requested.cost_units} units) and "
-            f"{requested.delta_units} delta units, but rho = {remaining.rho:.6g} ({remaining.cost_units} units) and "
-            f"{remaining.delta_units} delta units are left; ask for less. Nothing was debited"
+            f"the request costs rho = {requested.rho:.6g}{delta}, and rho = {remaining.rho:.6g}{delta_left} is left; "
+            "ask for less. Nothing was debited"
         )
         self.requested = requested
         self.remaining = remaining

@@ -17,8 +17,8 @@ MIN_SCALE = 2.0**-60
 """Less noise than this is none: it is zero but for a chance below exp(-2^60)."""
 
 _OUT_OF_RANGE = (
-    f"this spend needs noise outside [{MIN_SCALE:g}, {MAX_SCALE:g}] lattice units; "
-    "spend more or ask for fewer steps, or spend less where the range is left downwards"
+    f"the noise of a step would be outside [{MIN_SCALE:g}, {MAX_SCALE:g}] lattice units: too little is spent on too many "
+    "steps, or far too much"
 )
 
 

@@ -178,3 +178,11 @@ def test_private_start_finds_ten_clusters() -> None:
         ratios.append(squares[0] / squares[1])
     # Measured: at most 1.01 in 11 of 12 runs; a start that misses one cluster gives 1.05 and more.
     assert np.median(ratios) < 1.02
+
+
+@pytest.mark.parametrize("fields", [{"covariance_type": kind} for kind in TYPES], ids=str)
+def test_two_hundred_steps_of_nothing_but_noise_end_in_a_valid_model(fields: dict[str, Any]) -> None:
+    """Noise that multiplies a covariance in every step neither overflows nor breaks a factorisation."""
+    made = plan(spend=types_pb2.Spend(rho=1e-6), iterations=200, n_components=4, **fields)
+    for _ in range(3):
+        sdk_model(run(made, np.zeros((1, 2))))

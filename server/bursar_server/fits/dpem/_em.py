@@ -18,6 +18,9 @@ from bursar_server.fits.dpem._statistics import EStep, FloatArray, Moments
 VARIANCE_FLOOR = 1e-6
 """Least eigenvalue of a covariance in the unit ball: a thousandth of the ball's radius."""
 
+_VARIANCE_CEILING = 4.0
+"""Largest eigenvalue: the squared diameter of the ball. Noise may multiply a covariance at every step."""
+
 _LEAST_TAIL, _LARGEST_TAIL = 1e-3, 0.15
 """Share of a Gaussian that clipping may reach: about as much as the noise moves it, so that neither rules."""
 
@@ -72,19 +75,20 @@ def from_cells(cells: Cells, moments: Moments) -> Mixture:
 def shaped(
     covariances: FloatArray, counts: FloatArray, moments: Moments, floors: float | FloatArray = VARIANCE_FLOOR
 ) -> FloatArray:
-    """Covariances (K, d, d) in the form that the moments have, eigenvalues raised to `floors`, one for all or (K,)."""
+    """Covariances (K, d, d) in the form that the moments have, eigenvalues from `floors`, one or (K,), to a ceiling."""
     K, d = covariances.shape[:2]
     floors = np.broadcast_to(floors, K)[:, None]
     diagonals = np.diagonal(covariances, axis1=1, axis2=2)
     if moments in (Moments.SPHERICAL, Moments.DIAG):
         if moments is Moments.SPHERICAL:
             diagonals = np.broadcast_to(diagonals.mean(axis=1)[:, None], (K, d))
-        return np.asarray(np.maximum(diagonals, floors)[:, :, None] * np.eye(d))
+        return np.asarray(np.clip(diagonals, floors, _VARIANCE_CEILING)[:, :, None] * np.eye(d))
     if moments is Moments.TIED:
         pooled = np.tensordot(counts / np.sum(counts), covariances, axes=1)
         covariances = np.broadcast_to(pooled, (K, d, d))
     values, vectors = np.linalg.eigh(covariances)
-    return np.asarray((vectors * np.maximum(values, floors)[:, None, :]) @ np.swapaxes(vectors, 1, 2))
+    values = np.clip(values, floors, _VARIANCE_CEILING)
+    return np.asarray((vectors * values[:, None, :]) @ np.swapaxes(vectors, 1, 2))
 
 
 def recentred_step(mixture: Mixture, moments: Moments, second_std: float) -> tuple[EStep, FloatArray]:
