@@ -17,7 +17,7 @@ MIN_SCALE = 2.0**-60
 """Less noise than this is none: it is zero but for a chance below exp(-2^60)."""
 
 _OUT_OF_RANGE = (
-    f"the noise of a step would be outside [{MIN_SCALE:g}, {MAX_SCALE:g}] lattice units: too little is spent on too many "
+    f"this spend needs noise outside [{MIN_SCALE:g}, {MAX_SCALE:g}] lattice units: too little is spent on too many "
     "steps, or far too much"
 )
 
