@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Event
 from bursar_proto.v1 import fit_pb2
-from bursar_server.vault import GaussianNoise, Meter, Noise, OpenDPNoise, Session, Statistic, exact_sum
+from bursar_server.vault import ArrayRows, GaussianNoise, Meter, Noise, OpenDPNoise, Session, Statistic, exact_sum
 from tests.audit.dpem import AR, PURE, RO, fit_dpem
 from tests.audit.moments import BuggyKernel, about_centre
 from tests.audit.target import FloatArray, Target
@@ -266,6 +266,7 @@ def wrong_flows() -> list[Mutant]:
     return [
         _mutant("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay"),
         _mutant("division by the true n", divided_by_true_n(ADD_REMOVE), "T7 replay", n=10),
+        _mutant("the true n, 1 or 2", divided_by_true_n(tiny()), "T6 black box", "T7 replay", n=50),
         _mutant("steps until convergence", stopping(ADD_REMOVE), "T7 replay", "form", n=10),
     ]
 
@@ -298,6 +299,18 @@ def lonely() -> Target:
         rows=replace(rows, columns=rows.columns[:, keep]),
         neighbour=replace(neighbour, columns=neighbour.columns[:, keep], present=present),
     )
+
+
+def one_row_or_two() -> tuple[ArrayRows, ArrayRows]:
+    """A table of two rows, and the same without the second, which is far out."""
+    rows = np.array([[-0.45, 1e3], [0.0, 1e3]])
+    return ArrayRows(rows), ArrayRows(rows, np.array([True, False]))
+
+
+def tiny() -> Target:
+    """One step on two rows or one, where the number of rows is most of what there is to know."""
+    rows, neighbour = one_row_or_two()
+    return replace(fit_dpem(AR, iterations=1), rows=rows, neighbour=neighbour)
 
 
 def stopping(target: Target) -> Target:

@@ -1,0 +1,88 @@
+"""What leaves the server is what the audit saw: T6 on models that travelled from a registered table to an analyst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bursar_ledger import Adjacency
+from bursar_proto.v1 import fit_pb2
+from bursar_server.config import Config, ConfigError
+from bursar_server.fits import dpem
+from bursar_server.vault import CHUNK, Session
+from tests.audit.mutants import NoNoise, Scaled, one_row_or_two
+from tests.audit.wire import Miswired, wire
+
+AR = Adjacency.ADD_REMOVE_ONE
+
+
+def true_n_told(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
+    """A run whose model counts its rows: those of the table, not their noised sum."""
+    model, present = dpem.run(plan, session), np.empty(CHUNK, dtype=np.bool_)
+    session._rows.read(0, np.empty((2, CHUNK)), present)
+    model.n_rows = float(present.sum())
+    return model
+
+
+@dataclass(frozen=True)
+class WireMutant:
+    """A server that is wired wrongly.
+
+    Attributes:
+        bug: in words.
+        fit: what it has for FitDPEM.
+        n: fits on each table in a sample.
+    """
+
+    bug: str
+    fit: Miswired
+    n: int
+
+
+WIRE_MUTANTS = (
+    WireMutant("noise x 0.5", Miswired(source=Scaled(0.5)), 250),
+    WireMutant("raw sums", Miswired(source=NoNoise()), 30),
+    WireMutant("the true number of rows", Miswired(run_instead=true_n_told), 30),
+)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_what_an_analyst_gets_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
+    """From hundreds of models no linear test does better between D and D' than their debits allow."""
+    with wire(tmp_path, adjacency) as server:
+        condemned, finding = server.verdict(100)
+    assert not condemned, finding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_what_an_analyst_gets_does_not_tell_the_tables_apart_on_many_runs(tmp_path: Path, adjacency: Adjacency) -> None:
+    """The same on a thousand models of each table, where noise too small by a third shows."""
+    with wire(tmp_path, adjacency) as server:
+        condemned, finding = server.verdict(1000)
+    assert not condemned, finding
+
+
+@pytest.mark.parametrize("mutant", WIRE_MUTANTS, ids=lambda mutant: mutant.bug)
+def test_a_server_that_is_wired_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
+    """The models alone betray it, twice."""
+    with wire(tmp_path, AR, mutant.fit) as server:
+        condemned, finding = server.verdict(mutant.n, again=1)
+    assert condemned, finding
+
+
+def test_one_row_or_two_is_noised_like_everything_else(tmp_path: Path) -> None:
+    """On tables of one row and of two rows, too, n leaves the server noised."""
+    with wire(tmp_path, AR, tables=one_row_or_two()) as server:
+        condemned, finding = server.verdict(50)
+    assert not condemned, finding
+
+
+@pytest.mark.parametrize("name", ["source", "noise", "seed", "fits"])
+def test_no_setting_reaches_the_noise(name: str) -> None:
+    """Other noise and other fits come in through constructors only, which a start of the server does not expose."""
+    with pytest.raises(ConfigError, match=name):
+        Config.load(Path("nowhere"), **{name: "none"})

@@ -1,0 +1,164 @@
+"""T6 through the wire: a real server on a registered pair of tables, of which only what the SDK returns is seen.
+
+TLS, tokens, import, ledger, worker pool, store and stream are those of the product. A bug is planted by giving the
+server's constructor another registry of fits; a server that is started normally takes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bursar
+from bursar.models import GaussianMixture
+from bursar_ledger import Adjacency, Budget, Ledger, Role
+from bursar_proto.v1 import fit_pb2
+from bursar_server.auth import hash_token, new_token
+from bursar_server.config import Config
+from bursar_server.datasets import Datasets
+from bursar_server.fits import PublicTable, dpem
+from bursar_server.fits._seam import Released
+from bursar_server.process import FITS
+from bursar_server.registering import register
+from bursar_server.server import BursarServer
+from bursar_server.services.fit import AnyFit
+from bursar_server.state import State
+from bursar_server.tables import CsvSource, Keys, Manifest
+from bursar_server.tls import Certificates
+from bursar_server.vault import ArrayRows, NoiseSource, Session
+from tests.audit.checks import Finding, black_box
+from tests.audit.dpem import COVARIANCES, pair
+from tests.audit.target import FloatArray, Sample
+
+RHO = 2.0
+"""Of every request, so that mu = 2."""
+
+BUDGET = Budget(2.0**17, 1e-6)
+"""Enough for tens of thousands of such requests."""
+
+NAMES = ("here", "there")
+"""Names of D and D' on the server."""
+
+_CALLERS = 4
+
+
+@dataclass(frozen=True)
+class Miswired:
+    """FitDPEM with noise from another source than the vault's, or with another run.
+
+    Attributes:
+        source: draws the noise; None leaves the vault's.
+        run_instead: (plan, session) -> model.
+    """
+
+    source: NoiseSource | None = None
+    run_instead: Callable[[dpem.DPEMPlan, Session], fit_pb2.GaussianMixtureModel] = dpem.run
+
+    def plan(self, request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> dpem.DPEMPlan:
+        """See `Fit`."""
+        return dpem.plan(request, table, released)
+
+    def run(self, plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
+        """See `Fit`."""
+        if self.source is not None:
+            session._source = self.source
+        return self.run_instead(plan, session)
+
+
+@dataclass(frozen=True)
+class Wire:
+    """An analyst's connection to a server that holds D and D'."""
+
+    client: bursar.Client
+
+    def sample(self, n: int) -> Sample:
+        """The models of n fits on each table, as numbers; nothing else of a run leaves the server."""
+        datasets = [self.client.dataset(name) for name in NAMES]
+        order = [datasets[i % 2] for i in range(2 * n)]
+        with ThreadPoolExecutor(_CALLERS) as pool:
+            features = np.array(list(pool.map(lambda dataset: numbers_of(one_fit(dataset)), order)))
+        unseen = np.empty((2 * n, 0))
+        return Sample(
+            residual=unseen,
+            here=unseen,
+            there=unseen,
+            other=np.arange(2 * n) % 2 == 1,
+            release=np.empty(0, dtype=np.int64),
+            laplace=np.empty(0, dtype=np.bool_),
+            limit=np.array([(2 * RHO) ** 0.5]),
+            features=features,
+        )
+
+    def verdict(self, n: int, *, again: int = 4) -> tuple[bool, Finding]:
+        """Whether T6 condemns: it rejects, and rejects once more on fresh fits, `again` times as many."""
+        finding = black_box(self.sample(n), self.sample(n))
+        if not finding.rejects:
+            return False, finding
+        finding = black_box(self.sample(again * n), self.sample(again * n))
+        return finding.rejects, finding
+
+
+def one_fit(dataset: bursar.Dataset) -> GaussianMixture:
+    """One release of the whole spend, from the start that the audit of FitDPEM has, too."""
+    start = bursar.GivenStart(means=[[-0.45, 0.0], [0.45, 0.0]], covariances=COVARIANCES[fit_pb2.COVARIANCE_TYPE_FULL])
+    spend = bursar.rho(RHO)
+    return dataset.fit_dpem(n_components=2, spend=spend, iterations=1, clip_radius=1.0, start=start, progress=False)
+
+
+def numbers_of(model: GaussianMixture) -> FloatArray:
+    """The moments that a model implies, in records: they are what was noised, so a linear test sees most in them."""
+    counts = model.weights_ * (model.n_rows or 0.0)
+    sums = counts[:, None] * model.means_
+    seconds = counts[:, None, None] * (model.covariances_ + model.means_[:, :, None] * model.means_[:, None, :])
+    return np.concatenate([counts, sums.ravel(), seconds[:, *np.tril_indices(model.means_.shape[1])].ravel()])
+
+
+@contextmanager
+def wire(
+    folder: Path, adjacency: Adjacency, fit: AnyFit | None = None, tables: tuple[ArrayRows, ArrayRows] | None = None
+) -> Iterator[Wire]:
+    """A server on a fresh state directory with a pair of tables, asked by an analyst.
+
+    Args:
+        folder: empty.
+        adjacency: of the pair.
+        fit: in the place of FitDPEM; None for what a server that is started normally has.
+        tables: D and D'; None for the audit's pair.
+    """
+    state = State.prepare(folder / "state")
+    Certificates(state.tls).create()
+    Keys.create(state.keys)
+    token = new_token(Role.ANALYST)
+    settings = Config(address="127.0.0.1:0", fit_workers=_CALLERS, threads_per_fit=1, response_quantum_seconds=0.01)
+    with ExitStack() as stack:
+        ledger = stack.enter_context(Ledger.create(state.ledger, actor="test"))
+        ledger.issue_credential("the-analyst", Role.ANALYST, hash_token(token), actor="test", reason="")
+        for name, rows in zip(NAMES, tables or pair(adjacency, 1), strict=True):
+            _add(state, ledger, name, adjacency, rows)
+        fits = FITS if fit is None else {"FitDPEM": fit}
+        datasets = Datasets(ledger, state.datasets)
+        server = BursarServer(state=state, config=settings, ledger=ledger, datasets=datasets, fits=fits)
+        stack.enter_context(server)
+        client = bursar.connect(server.address, token=token, ca=Certificates(state.tls).ca)
+        yield Wire(stack.enter_context(client))
+
+
+def _add(state: State, ledger: Ledger, name: str, adjacency: Adjacency, rows: ArrayRows) -> None:
+    """Import a table from a file; a null row is a line without numbers."""
+    present = np.ones(rows.slots, dtype=np.bool_) if rows.present is None else rows.present
+    lines = [f"{x!r},{y!r}" if there else "," for (x, y), there in zip(rows.columns.T.tolist(), present, strict=True)]
+    source = state.path.parent / f"{name}.csv"
+    source.write_text("\n".join(["x,y", *lines, ""]))
+    manifest = Manifest.from_public(_manifest(name, adjacency))
+    register(state, ledger, manifest, CsvSource(source), BUDGET, actor="test", reason="")
+
+
+def _manifest(name: str, adjacency: Adjacency) -> dict[str, Any]:
+    columns = [{"name": column, "kind": "numeric", "lower": -1.0, "upper": 1.0} for column in ("x", "y")]
+    return {"name": name, "adjacency": adjacency.value, "columns": columns}
