@@ -355,7 +355,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     options = parser.parse_args()
     warnings.filterwarnings("ignore")  # scikit-learn's about iterations that were asked for
-    results: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    results: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
+    results |= {"python": platform.python_version(), "machine": platform.machine()}
     if "synthetic" in options.parts:
         results["synthetic"] = synthetic(options.seeds or 20)
     if "kmeans" in options.parts:

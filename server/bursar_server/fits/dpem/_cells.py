@@ -21,7 +21,7 @@ _HALF = 2.0 / math.pi
 _GROWTH, _SHRINKAGE = 1.6, 0.4
 """Bounds of a radius's change in one step: a first guess may be far off, one noisy trace must not throw it further."""
 
-_SPLITTING_TAIL, _LEAST_TAIL, _TAIL_PER_NOISE = 0.5, 1e-3, 10.0
+_SPLITTING_TAIL, _LEAST_TAIL, _TAIL_PER_NOISE = 0.5, 1e-6, 10.0
 """Share of a Gaussian cell that lies beyond the clip radius. While splitting, half: a clipped row still says in which
 direction it lies, and the noise falls with the square of the radius. Afterwards less as noise matters less, since the
 clipped mean of a cell that is not symmetric is biased."""
@@ -81,16 +81,18 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
     K, d = released.sums.shape
     counts, shift = released.safe_counts(), released.mean_u()
     old = np.array([cell.radius for cell in cells])
-    variance, corrected, correction = _spread(released, counts, moments)
+    variance, corrected, correction = _spread(released, counts, shift, moments)
     tails = np.full(K, _SPLITTING_TAIL)
     if averaging:
         tails = np.clip(_TAIL_PER_NOISE * released.sum_std / counts, _LEAST_TAIL, _SPLITTING_TAIL)
     radii = np.clip(np.sqrt(chi2.isf(tails, d) * variance) * old, _SHRINKAGE * old, _GROWTH * old)
+    far = released.far_out()  # the rows lie beyond the ball on one side: their spread about the centre is not seen yet
+    radii = np.where(far, _GROWTH * old, radii)
     noise = spectral_noise(released.second_std, d, moments) / counts * correction * old**2
     new = []
     for i in range(K):
         cell, measured = cells[i], cells[i].mean + old[i] * shift[i]
-        gain = 2.0 / (cell.age + 2.0) if averaging else 1.0
+        gain = 2.0 / (cell.age + 2.0) if averaging and not far[i] else 1.0
         mean = (1.0 - gain) * cell.mean + gain * measured
         new.append(
             Cell(
@@ -105,12 +107,13 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
     return tuple(new)
 
 
-def _spread(released: Released, counts: FloatArray, moments: Moments) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _spread(
+    released: Released, counts: FloatArray, shift: FloatArray, moments: Moments
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Variance per coordinate (K,), covariance (K, d, d) of u with clipped tails put back, and by what factor (K,)."""
-    K, d = released.sums.shape
+    K, d = shift.shape
     if released.seconds is None:
         raise ValueError("the start needs second moments")
-    shift = released.spread_shift()
     second = released.seconds / counts[:, None, None]
     square = np.sum(shift**2, axis=1)
     debiased = np.maximum(square - d * (released.sum_std / counts) ** 2, 0.0)
@@ -141,14 +144,18 @@ def resize(cells: Cells, K: int) -> Cells:
 
 
 def repair(cells: Cells) -> Cells:
-    """Move centres from pairs that share a cluster to cells that hold several, while the gain is clear."""
+    """Merge the cheapest pair and split what then promises most, while the gain is clear.
+
+    So a centre moves from a cluster that has two to one that has none of its own.
+    """
     for _ in range(len(cells) // 2):
         cost, i, j = cheapest_merger(cells)
-        gains = [-1.0 if index in (i, j) else cell.gain() for index, cell in enumerate(cells)]
+        merged = merge(cells, i, j)
+        gains = [cell.gain() for cell in merged]
         best = int(np.argmax(gains))
         if not gains[best] > _GAIN_OVER_COST * cost:
             break
-        cells = merge(split(cells, best), i, j)
+        cells = split(merged, best)
     return cells
 
 

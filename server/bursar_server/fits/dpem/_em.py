@@ -21,7 +21,7 @@ VARIANCE_FLOOR = 1e-6
 _VARIANCE_CEILING = 4.0
 """Largest eigenvalue: the squared diameter of the ball. Noise may multiply a covariance at every step."""
 
-_LEAST_TAIL, _LARGEST_TAIL = 1e-3, 0.15
+_LEAST_TAIL, _LARGEST_TAIL = 1e-6, 0.15
 """Share of a Gaussian that clipping may reach: about as much as the noise moves it, so that neither rules."""
 
 _LEAST_RATIO, _LARGEST_RATIO = 0.02, 20.0

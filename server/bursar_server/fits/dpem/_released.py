@@ -49,8 +49,13 @@ class Released:
         Where the mean of clipped rows nears the sphere, the rows lie beyond it on one side, and a centred second moment
         would say that they are close together; the raw one says that they are far.
         """
+        return self.mean_u() * ~self.far_out()[:, None]
+
+    def far_out(self) -> NDArray[np.bool_]:
+        """(K,) whether the mean of u nears the sphere, beyond what the noise may have done."""
         mean = self.mean_u()
-        return np.asarray(mean * (np.linalg.norm(mean, axis=1) < _FAR_OUT)[:, None])
+        noise = self.sum_std / self.safe_counts() * (math.sqrt(mean.shape[1]) + 3.0)
+        return np.asarray(np.linalg.norm(mean, axis=1) - noise > _FAR_OUT)
 
     def mean_u(self) -> FloatArray:
         """(K, d) mean of u, inside the unit ball as every true mean is."""
