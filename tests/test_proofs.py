@@ -14,6 +14,7 @@ from tests.refresh_proofs import FENCE, ProofError, fingerprint, front_matter, m
 SERVER, LEDGER = (Path(next(iter(package.__path__))) for package in (bursar_server, bursar_ledger))
 PROOFS = sorted([*SERVER.rglob("*.md"), *LEDGER.rglob("*.md")])
 MUST_BE_PROVEN = [
+    SERVER / "tables" / "_snapshot.py",
     *(SERVER / "vault" / f"{name}.py" for name in ("_noise", "_sensitivity", "_session", "_statistic")),
     *sorted(SERVER.glob("fits/*/_statistics.py")),
     LEDGER / "_pricing.py",

@@ -27,7 +27,7 @@ def statistic_of(seed: int, moments: Moments, hard: bool, *, K: int = 3, d: int 
     return moment_statistic(frame, step, moments, Weights(*rng.uniform(0.3, 1.0, size=3)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), KINDS, st.booleans(), st.integers(1, 40))
 def test_kernel_and_reference_agree(seed: int, moments: Moments, hard: bool, n: int) -> None:
     """The compiled sums are the formulas' but for truncation: less than 2^-15 of a row for every row."""
@@ -37,7 +37,7 @@ def test_kernel_and_reference_agree(seed: int, moments: Moments, hard: bool, n: 
     assert np.abs(difference).max() < n * 2.0**-15
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), KINDS, st.booleans(), st.data())
 def test_no_bit_pattern_exceeds_the_bounds(seed: int, moments: Moments, hard: bool, data: st.DataObject) -> None:
     """Whatever bits a row holds, its integers stay within the declared norms, any two rows within the distances."""
@@ -56,7 +56,7 @@ def test_no_bit_pattern_exceeds_the_bounds(seed: int, moments: Moments, hard: bo
             assert sum((x - y) ** 2 for x, y in zip(first, second, strict=True)) <= bounds.l2_squared_distance
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), KINDS, st.booleans(), st.integers(1, 2 * CHUNK), st.integers(1, 4))
 def test_sums_do_not_depend_on_place_order_or_threads(
     seed: int, moments: Moments, hard: bool, slots: int, threads: int

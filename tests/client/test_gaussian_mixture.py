@@ -40,7 +40,7 @@ def as_matrices(model: bursar.GaussianMixture) -> npt.NDArray[np.float64]:
     k=st.integers(1, 4),
     d=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_agrees_with_scikit_learn(
     make_mixture: Any, seed: int, covariance_type: CovarianceType, k: int, d: int
 ) -> None:

@@ -12,12 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from bursar_ledger import Adjacency, Budget, DebitRequest, GaussianEvent, Ledger, Registration
-
-settings.register_profile("no time limits", deadline=None)
-settings.load_profile("no time limits")
 
 Rows = list[tuple[Any, ...]]
 Ask = Callable[..., DebitRequest]

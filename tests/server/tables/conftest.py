@@ -9,14 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from bursar_server.tables import CsvSource, ImportReport, Keys, Manifest, Snapshot, import_table
 from bursar_server.vault import CHUNK
-
-# How long an import takes depends on the disk; no test here is about time.
-settings.register_profile("tables", deadline=None)
-settings.load_profile("tables")
 
 
 @pytest.fixture(scope="session")
