@@ -43,6 +43,10 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
         )
     ),
     ("spend", {"spend": types_pb2.Spend(rho=1e-30)}),
+    (
+        "spend.epsilon_delta",
+        {"spend": types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=5e-324, delta=5e-324))},
+    ),
     ("columns[1]", {"columns": ["x0", "salary"]}),
     ("columns", {"columns": ["x0", "x0"]}),
     ("n_components", {"n_components": 0}),
@@ -66,6 +70,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     *(("clip_radius", {"clip_radius": x}) for x in (NAN, -1.0, INF, 1.5)),
     ("start.given.means", {"given": fit_pb2.StartGiven(means=tensor(1.0, shape=(1,)))}),
     ("start.given.means", {"given": fit_pb2.StartGiven(means=tensor(*[NAN] * 6, shape=(3, 2)))}),
+    ("start.given.means", {"given": fit_pb2.StartGiven(means=tensor(*[1e280] * 6, shape=(3, 2)))}),
     (
         "start.given.weights",
         {"given": fit_pb2.StartGiven(means=tensor(*[0.0] * 6, shape=(3, 2)), weights=tensor(1, -1, 1, shape=(3,)))},
@@ -97,6 +102,35 @@ def test_all_wrong_fields_are_named_at_once() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         plan(n_components=0, columns=["nobody"], spend=types_pb2.Spend(rho=NAN))
     assert {name for name, _ in caught.value.violations} == {"n_components", "columns[0]", "spend.rho"}
+
+
+def test_a_long_list_of_wrong_columns_gets_a_short_answer() -> None:
+    """What is said of a wrong request does not grow with it."""
+    with pytest.raises(InvalidRequestError) as caught:
+        plan(columns=["nobody"] * 100_000)
+    assert [name for name, _ in caught.value.violations] == ["columns"]
+
+
+def test_an_earlier_release_beyond_the_doubles_is_refused() -> None:
+    """A model of a huge ball has no place in a tiny one; the request is refused instead of breaking the server."""
+    huge = PublicTable("t", (NumericColumn("x", -1e100, 1e100),), Adjacency.REPLACE_ONE, 1, 50)
+    model = fit_pb2.GaussianMixtureModel(
+        columns=["x"],
+        mode=fit_pb2.MODE_MIXTURE,
+        covariance_type=fit_pb2.COVARIANCE_TYPE_FULL,
+        weights=tensor(1.0, shape=(1,)),
+        means=tensor(1e100, shape=(1, 1)),
+        covariances=tensor(1e200, shape=(1, 1, 1)),
+        n_rows=50.0,
+    )
+    asked = fit_pb2.FitDPEMRequest(
+        n_components=1,
+        spend=types_pb2.Spend(rho=1.0),
+        clip_radius=1e-239,
+        released=fit_pb2.StartReleased(entry=1),
+    )
+    with pytest.raises(InvalidRequestError, match=r"start\.released\.entry"):
+        dpem.plan(asked, huge, lambda entry: model)
 
 
 def test_too_many_numbers_are_refused() -> None:

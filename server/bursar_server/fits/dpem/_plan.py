@@ -113,9 +113,17 @@ def _amount(spend: types_pb2.Spend, violations: Violations) -> _Amount:
         _positive("spend.epsilon_delta.epsilon", epsilon, violations)
         if not 0 < delta < 1:
             violations.append(("spend.epsilon_delta.delta", f"expected a number between 0 and 1, got {delta}"))
-        return _Amount(False, Fraction(1) if violations else Fraction(rho_of(epsilon, delta)))
+        return _Amount(False, Fraction(1) if violations else _rho_of(epsilon, delta, violations))
     violations.append(("spend", "expected one of rho, epsilon_delta, epsilon"))
     return _Amount(False, Fraction(1))
+
+
+def _rho_of(epsilon: float, delta: float, violations: Violations) -> Fraction:
+    try:
+        return Fraction(rho_of(epsilon, delta))
+    except ValueError:
+        violations.append(("spend.epsilon_delta", f"no positive rho implies ({epsilon}, {delta}); spend more"))
+        return Fraction(1)
 
 
 def _positive(field: str, value: float, violations: Violations) -> Fraction:
@@ -130,6 +138,7 @@ def _columns(request: fit_pb2.FitDPEMRequest, table: PublicTable, violations: Vi
     names = list(request.columns) or list(known)
     if not 1 <= len(names) <= MAX_COLUMNS:
         violations.append(("columns", f"expected 1 to {MAX_COLUMNS} numeric columns, got {len(names)}"))
+        return ()
     if len(set(names)) != len(names):
         violations.append(("columns", "expected each column once"))
     for index, name in enumerate(names):

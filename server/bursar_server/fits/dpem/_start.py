@@ -15,6 +15,9 @@ from bursar_server.fits.dpem._statistics import FloatArray, Frame, Moments
 
 Violations = list[tuple[str, str]]
 
+_FAR = 1e100
+"""Farthest a start may lie from the public ball, in its radii: squares and sums of squares stay doubles."""
+
 
 def start_mixture(
     request: fit_pb2.FitDPEMRequest, k: int, frame: Frame, moments: Moments, released: Released, violations: Violations
@@ -53,7 +56,20 @@ def _given(given: fit_pb2.StartGiven, k: int, frame: Frame, moments: Moments, vi
         covariances = _covariances(given.covariances, k, frame, moments, violations)
     if violations or means is None or weights is None or covariances is None:
         return None
-    return _mixture(weights, (means - frame.centre) / frame.scale, covariances, moments)
+    inside = _into_frame(means, frame)
+    if not _is_near(inside):
+        violations.append(("start.given.means", f"expected points within {_FAR:g} radii of the public ball"))
+        return None
+    return _mixture(weights, inside, covariances, moments)
+
+
+def _into_frame(means: FloatArray, frame: Frame) -> FloatArray:
+    with np.errstate(over="ignore"):
+        return np.asarray((means - frame.centre) / frame.scale)
+
+
+def _is_near(array: FloatArray) -> bool:
+    return bool(np.all(np.abs(array) < _FAR))  # NaN fails
 
 
 def _covariances(
@@ -94,14 +110,18 @@ def _released(
     ):
         violations.append((field, "the earlier release has other columns or another number of components"))
         return None
-    means = _array(model.means)
+    means = _into_frame(_array(model.means), frame)
     form = (
         Moments.SPHERICAL
         if model.mode == fit_pb2.MODE_KMEANS
         else Moments[fit_pb2.CovarianceType.Name(model.covariance_type)[16:]]
     )
-    covariances = _full(_array(model.covariances), k, len(frame.scale), form) / np.outer(frame.scale, frame.scale)
-    start = _mixture(_array(model.weights), (means - frame.centre) / frame.scale, covariances, moments)
+    with np.errstate(over="ignore"):
+        covariances = _full(_array(model.covariances), k, len(frame.scale), form) / np.outer(frame.scale, frame.scale)
+    if not (_is_near(means) and np.all(np.isfinite(covariances))):
+        violations.append((field, "the earlier release had a ball too large for this one; choose another clip_radius"))
+        return None
+    start = _mixture(_array(model.weights), means, covariances, moments)
     counts = np.maximum(model.n_rows, 1.0) * start.weights
     return Mixture(counts, start.means, start.covariances)
 
