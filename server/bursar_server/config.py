@@ -33,6 +33,8 @@ class Config(BaseModel):
         max_request_bytes: largest message that a client may send.
         max_response_bytes: largest message that the server sends.
         call_seconds: longest a call may last; a fit goes on without it.
+        calls_per_principal: calls that one principal may have under way, so that nobody holds every thread.
+        fits_per_principal: fits of one principal that may run or wait, so that nobody holds every place.
         response_quantum_seconds: what follows a receipt leaves at multiples of this after the debit, so that time says
             less.
         shutdown_seconds: how long calls may go on after SIGTERM. Fits that were paid for are finished in any case.
@@ -49,7 +51,9 @@ class Config(BaseModel):
     max_request_bytes: Annotated[int, Field(ge=1024, le=2**26)] = 2**20
     max_response_bytes: Annotated[int, Field(ge=1024, le=2**30)] = 2**26
     call_seconds: _Seconds = 3600.0
-    response_quantum_seconds: _Seconds = 0.25
+    calls_per_principal: _Count = 16
+    fits_per_principal: _Count = 8
+    response_quantum_seconds: Annotated[float, Field(ge=0.01, le=86_400, allow_inf_nan=False)] = 0.25
     shutdown_seconds: _Seconds = 30.0
     reflection: bool = True
 

@@ -64,6 +64,9 @@ class FitFailedError(Exception):
         self.incident = incident
 
 
+_MOST_VIOLATIONS, _VIOLATION_BYTES, _TEXT_BYTES = 8, 300, 600
+"""What is beyond is cut: gRPC sends a status in trailers, takes no more than 8 kB of them, and triples some bytes."""
+
 Status = tuple[grpc.StatusCode, str, tuple[Message, ...]]
 """A status as it goes out: code, text, details."""
 
@@ -77,11 +80,18 @@ def _fixed(code: grpc.StatusCode, text: str, reason: str | None = None) -> Calla
 
 
 def _invalid(error: InvalidRequestError) -> Status:
-    violations = [
-        error_details_pb2.BadRequest.FieldViolation(field=field, description=text) for field, text in error.violations
-    ]
+    told = [(field, _cut(text, _VIOLATION_BYTES)) for field, text in error.violations[:_MOST_VIOLATIONS]]
+    more = len(error.violations) - len(told)
+    violations = [error_details_pb2.BadRequest.FieldViolation(field=field, description=text) for field, text in told]
     details = error_details_pb2.BadRequest(field_violations=violations)
-    return grpc.StatusCode.INVALID_ARGUMENT, f"nothing was debited: {error}", (details,)
+    text = _cut("; ".join(f"{field}: {text}" for field, text in told), _TEXT_BYTES)
+    suffix = f"; and {more} more" if more else ""
+    return grpc.StatusCode.INVALID_ARGUMENT, f"nothing was debited: {text}{suffix}", (details,)
+
+
+def _cut(text: str, size: int) -> str:
+    encoded = text.encode()
+    return text if len(encoded) <= size else encoded[:size].decode(errors="ignore") + "..."
 
 
 def _exhausted(error: BudgetExhaustedError) -> Status:

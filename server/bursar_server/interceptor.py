@@ -6,6 +6,9 @@ refused.
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -16,6 +19,7 @@ from bursar_ledger import Ledger
 from bursar_server import auth, logs
 from bursar_server.errors import Status, rpc_status, status_of
 from bursar_server.fits import InvalidRequestError
+from bursar_server.worker import QueueFullError
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -24,15 +28,52 @@ class _Undecodable:
     """Stands for a message that is not what the contract says."""
 
 
+class Turnstile:
+    """Counts the calls that each principal has under way.
+
+    Args:
+        most: of one principal; the next one is refused. Otherwise one token could hold every thread, health included.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._under_way: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def passed(self, principal: auth.Principal | None) -> Iterator[None]:
+        """One more call, until the block ends; nobody's calls are not counted. Raises QueueFullError."""
+        if principal is None:
+            yield
+            return
+        with self._lock:
+            if self._under_way[principal.name] >= self._most:
+                raise QueueFullError(
+                    f"{self._most} calls of yours are under way already; nothing was debited by this one"
+                )
+            self._under_way[principal.name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way[principal.name] -= 1
+
+
+Admit = Callable[[], contextlib.AbstractContextManager[None]]
+"""Lets a call in or raises; the call lasts as long as the block."""
+
+
 class Gate(grpc.ServerInterceptor):
     """Authenticates, authorises, and turns every exception into a status of the table in `errors`.
 
     Args:
         ledger: knows the live tokens.
+        calls_per_principal: that may be under way.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, calls_per_principal: int) -> None:
         self._ledger = ledger
+        self._turnstile = Turnstile(calls_per_principal)
 
     def intercept_service(
         self,
@@ -43,14 +84,15 @@ class Gate(grpc.ServerInterceptor):
         method, metadata = handler_call_details.method, handler_call_details.invocation_metadata
         handler = continuation(handler_call_details)
 
-        def admit() -> None:
+        def admit() -> contextlib.AbstractContextManager[None]:
             # Threads serve one call after the other: nobody inherits the name of the caller before him.
             auth.set_caller(None)
             if method in auth.PUBLIC_METHODS:
-                return
+                return self._turnstile.passed(None)
             principal = auth.authenticate(metadata, self._ledger)
             auth.authorise(method, principal)
             auth.set_caller(principal)
+            return self._turnstile.passed(principal)
 
         return _guarded(method, handler or _missing(), admit)
 
@@ -62,7 +104,7 @@ def _missing() -> _Handler:
     return grpc.unary_unary_rpc_method_handler(refuse)
 
 
-def _guarded(method: str, handler: _Handler, admit: Callable[[], None]) -> _Handler:
+def _guarded(method: str, handler: _Handler, admit: Admit) -> _Handler:
     behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
     # Every method takes a stream of requests here, which is the same on the wire: grpc would otherwise wait for the
     # message before it calls us, and strangers who send none could hold every thread.
@@ -75,8 +117,8 @@ def _guarded(method: str, handler: _Handler, admit: Callable[[], None]) -> _Hand
 
     def unary(requests: Iterator[object], context: grpc.ServicerContext) -> object:
         try:
-            admit()
-            answer = behaviour(argument(requests), context)
+            with admit():
+                answer = behaviour(argument(requests), context)
         except Exception as error:
             status = status_of(error)
         else:
@@ -86,8 +128,8 @@ def _guarded(method: str, handler: _Handler, admit: Callable[[], None]) -> _Hand
 
     def stream(requests: Iterator[object], context: grpc.ServicerContext) -> Iterator[object]:
         try:
-            admit()
-            yield from behaviour(argument(requests), context)
+            with admit():
+                yield from behaviour(argument(requests), context)
         except Exception as error:
             status = status_of(error)
         else:

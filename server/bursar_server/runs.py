@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from bursar_ledger import Debit, DebitRequest, DebitStatus, Ledger, RequestIdReusedError
 from bursar_server import logs
-from bursar_server.worker import WorkerPool
+from bursar_server.worker import Place, QueueFullError, WorkerPool
 
 NO_RESULT = b""
 """What is stored for a fit that raised: a response without a model."""
@@ -82,12 +82,14 @@ class Runs:
         ledger: is debited, and keeps the releases.
         pool: runs the work.
         quantum: seconds; releases are stored, places freed and callers answered at multiples of it after the debit.
+        fits_per_principal: that may run or wait.
     """
 
-    def __init__(self, *, ledger: Ledger, pool: WorkerPool, quantum: float) -> None:
+    def __init__(self, *, ledger: Ledger, pool: WorkerPool, quantum: float, fits_per_principal: int) -> None:
         self._ledger = ledger
         self._pool = pool
         self._quantum = quantum
+        self._fits_per_principal = fits_per_principal
         self._lock = threading.Lock()
         self._running: dict[tuple[str, str], Run] = {}
 
@@ -101,7 +103,7 @@ class Runs:
         with self._lock:
             if running := self._running.get(key):
                 return Admission(_same(running, request), paid_now=False)
-            place = self._pool.reserve()
+            place = self._place_for(request.principal)
             try:
                 debit = self._ledger.debit(request)
             except BaseException:
@@ -124,6 +126,13 @@ class Runs:
         )
         place.run(lambda: self._finish(key, run, work))
         return Admission(run, paid_now=debit.status is DebitStatus.NEW)
+
+    def _place_for(self, principal: str) -> Place:
+        if sum(name == principal for name, _ in self._running) >= self._fits_per_principal:
+            raise QueueFullError(
+                f"{self._fits_per_principal} fits of yours run or wait already; nothing was debited, wait for one"
+            )
+        return self._pool.reserve()
 
     def _finish(self, key: tuple[str, str], run: Run, work: Work) -> None:
         release = self._computed(run, work)

@@ -66,12 +66,17 @@ class BursarServer:
         self._health = health.HealthServicer()
         self._stopped = threading.Event()
         self._pool = WorkerPool(workers=config.fit_workers, queue_length=config.queue_length)
-        self._server = _grpc_server(config, Gate(ledger))
+        self._server = _grpc_server(config, Gate(ledger, config.calls_per_principal))
         fit_service = FitService(
             fits=fits,
             datasets=datasets,
             ledger=ledger,
-            runs=Runs(ledger=ledger, pool=self._pool, quantum=config.response_quantum_seconds),
+            runs=Runs(
+                ledger=ledger,
+                pool=self._pool,
+                quantum=config.response_quantum_seconds,
+                fits_per_principal=config.fits_per_principal,
+            ),
             follower=Follower(config.response_quantum_seconds, config.call_seconds),
             threads=config.threads_per_fit,
         )

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 class QueueFullError(Exception):
-    """Every worker is busy and the queue is full; nothing was debited."""
+    """Every worker is busy and the queue is full, or the caller has his share of them; nothing was debited."""
 
 
 class Place:
@@ -35,9 +35,12 @@ class WorkerPool:
     def __init__(self, *, workers: int, queue_length: int) -> None:
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="fit")
         self._places = threading.BoundedSemaphore(workers + queue_length)
+        self._closed = False
 
     def reserve(self) -> Place:
-        """Take a place. Raises QueueFullError if there is none."""
+        """Take a place. Raises QueueFullError if there is none, or if the pool takes no more tasks."""
+        if self._closed:
+            raise QueueFullError("the server is stopping; nothing was debited, try again later")
         if not self._places.acquire(blocking=False):
             raise QueueFullError("every worker is busy and the queue is full; nothing was debited, try again later")
         return Place(self)
@@ -59,4 +62,5 @@ class WorkerPool:
 
     def close(self) -> None:
         """Finish every task that was taken, then stop."""
+        self._closed = True
         self._executor.shutdown(wait=True)

@@ -180,12 +180,41 @@ def test_a_full_queue_refuses_before_the_debit(serve: Serve, fit_request: Make, 
     assert served.entries("debit") == 2
 
 
-def _until_admitted(served: Harness, message: fit_pb2.FitDPEMRequest) -> None:
+def _until_admitted(served: Harness, message: fit_pb2.FitDPEMRequest, *, first_only: bool = False) -> None:
     # The place is free just after the caller was told, so the first try may come too early.
     while True:
         with contextlib.suppress(grpc.RpcError):
-            list(_call(served, message))
+            call = _call(served, message)
+            next(iter(call)) if first_only else list(call)
             return
+
+
+def test_one_analyst_cannot_hold_every_place(serve: Serve, fit_request: Make, refused: Refused) -> None:
+    """Beyond his share an analyst is refused before the debit, though places are free; joining his fit is free."""
+    served = serve(fit_workers=1, queue_length=5, fits_per_principal=1)
+    served.fit.hold.clear()
+    running = _call(served, fit_request())
+    next(iter(running))
+    head = served.ledger.head()
+    refusal = refused(lambda: list(_call(served, fit_request(request_id="r2"))))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert served.ledger.head() == head
+    joined = _call(served, fit_request())
+    next(iter(joined))
+    served.fit.hold.set()
+    assert list(running)[-1] == list(joined)[-1]
+    _until_admitted(served, fit_request(request_id="r2"))
+
+
+def test_a_caller_who_leaves_a_running_fit_makes_room_for_his_next_call(serve: Serve, fit_request: Make) -> None:
+    """What counts are calls under way: the fit of a cancelled call goes on without one."""
+    served = serve(calls_per_principal=1)
+    served.fit.hold.clear()
+    left = _call(served, fit_request())
+    next(iter(left))
+    left.cancel()
+    _until_admitted(served, fit_request(), first_only=True)
+    served.fit.hold.set()
 
 
 def test_a_refused_request_gives_its_place_back(serve: Serve, fit_request: Make, refused: Refused) -> None:

@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from bursar_ledger import Role, UnknownCredentialError
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, fit_pb2
 from bursar_server import auth, errors
+from bursar_server.fits import InvalidRequestError
 from bursar_server.services.fit import FitService
 
 if TYPE_CHECKING:
@@ -211,6 +212,45 @@ def test_a_status_packs_its_details() -> None:
     assert status.code == code_pb2.NOT_FOUND
     assert "SECRET" not in status.message
     assert len(status.details) == 1
+
+
+def test_a_refusal_stays_small_enough_for_the_wire(
+    served: Harness, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many long complaints are cut to what fits into gRPC's trailers, so that the client can read the first of them."""
+
+    def complain(*_: object) -> None:
+        raise InvalidRequestError(*((f"columns[{i}]", "\U0001f512" * 2000) for i in range(1000)))
+
+    monkeypatch.setattr(FitService, "_planned", complain)
+    call: Any = served.channel.unary_stream("/bursar.v1.FitService/FitDPEM")
+    refusal = refused(partial(_drain, call, b"", served.bearer()))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal.fields[0] == "columns[0]"
+    assert "more" in refusal.text
+
+
+def test_one_analyst_cannot_hold_every_thread(serve: Serve, refused: Refused) -> None:
+    """Calls that one principal leaves open are limited, others are served, and a call that ends makes room again."""
+    served = serve(rpc_threads=4, calls_per_principal=2)
+    never = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        never.wait()
+        yield from ()
+
+    call: Any = served.channel.stream_stream("/bursar.v1.FitService/FitDPEM")
+    path = "/bursar.v1.CatalogService/ListDatasets"
+    held: list[object] = []  # a call that nobody holds is cancelled
+    while _code(served, path, served.bearer()) is grpc.StatusCode.OK:
+        held.append(call(nothing(), metadata=served.bearer()))
+    listing: Any = served.channel.unary_unary(path)
+    refusal = refused(partial(listing, b"", metadata=served.bearer()))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert _code(served, path, served.bearer(Role.AUDITOR)) is grpc.StatusCode.OK
+    never.set()
+    while _code(served, path, served.bearer()) is not grpc.StatusCode.OK:
+        pass
 
 
 def test_tokens_are_long_random_and_named_after_their_role() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import resource
@@ -112,6 +113,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("max_request_bytes = 1e300", "max_request_bytes"),
         ("call_seconds = nan", "call_seconds"),
         ("response_quantum_seconds = 0", "response_quantum_seconds"),
+        ("response_quantum_seconds = 1e-9", "response_quantum_seconds"),
         ("shutdown_seconds = inf", "shutdown_seconds"),
         ('address = "localhost"', "address"),
         ("budget = 100", "budget"),
@@ -179,6 +181,24 @@ def test_a_pool_has_as_many_places_as_workers_and_queue() -> None:
     second.give_back()
     pool.reserve().run(done.set)
     release.set()
+    _until_reserved(pool)
+    _until_reserved(pool)
+    assert done.is_set()
+
+
+def _until_reserved(pool: WorkerPool) -> None:
+    # A place is free just after its task has ended.
+    while True:
+        with contextlib.suppress(QueueFullError):
+            pool.reserve()
+            return
+
+
+def test_a_closed_pool_takes_nothing_that_would_be_paid_for() -> None:
+    """Tasks that were taken are finished; a place that nobody would run is refused before a debit."""
+    pool, done = WorkerPool(workers=1, queue_length=1), threading.Event()
+    pool.reserve().run(done.set)
     pool.close()
     assert done.is_set()
-    pool.reserve().give_back()
+    with pytest.raises(QueueFullError):
+        pool.reserve()
