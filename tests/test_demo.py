@@ -78,7 +78,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         r"receipt: entry 6, debited rho 0\.02436, left rho 0\.15924 \(86\.7%\)",
         r"receipt: entry 8, debited rho 0\.02436, left rho 0\.13488 \(73\.5%\)",
         r"the stored release came again.*Debited: nothing",
-        r"BudgetExhaustedError:(.|\n)*0\.13488(.|\n)*Nothing was debited",
+        r"BudgetExhaustedError:(.|\n)*0\.13488(.|\n)*Nothing\s+was\s+debited",
         r"left, unchanged: Remaining\(rho=0\.13488,",
         r"verified: chain, sums, caps",
         r"receipts \(entries 6 and 8\) have the hashes",
