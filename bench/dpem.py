@@ -68,9 +68,9 @@ STEPS, SPREAD, K = 10, 0.1, 3
 def three_gaussians(generator: np.random.Generator) -> tuple[Array, Callable[[int], Array]]:
     """Means and a sampler of three isotropic Gaussians in the unit disc, 0.1 wide, at least four deviations apart."""
     while True:
-        means = generator.uniform(-0.8, 0.8, (K, 2))
+        means = generator.uniform(-0.6, 0.6, (K, 2))
         gaps = np.linalg.norm(means[:, None] - means[None], axis=2)[np.triu_indices(K, 1)]
-        if np.linalg.norm(means, axis=1).max() < 0.8 and gaps.min() > 4 * SPREAD:
+        if np.linalg.norm(means, axis=1).max() < 0.6 and gaps.min() > 4 * SPREAD:
             break
     weights = generator.dirichlet(np.full(K, 10.0))
 

@@ -81,7 +81,7 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
     K, d = released.sums.shape
     counts, shift = released.safe_counts(), released.mean_u()
     old = np.array([cell.radius for cell in cells])
-    variance, corrected, correction = _spread(released, counts, shift, moments)
+    variance, corrected, correction = _spread(released, counts, shift, old, moments)
     tails = np.full(K, _SPLITTING_TAIL)
     if averaging:
         tails = np.clip(_TAIL_PER_NOISE * released.sum_std / counts, _LEAST_TAIL, _SPLITTING_TAIL)
@@ -108,7 +108,7 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
 
 
 def _spread(
-    released: Released, counts: FloatArray, shift: FloatArray, moments: Moments
+    released: Released, counts: FloatArray, shift: FloatArray, radii: FloatArray, moments: Moments
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Variance per coordinate (K,), covariance (K, d, d) of u with clipped tails put back, and by what factor (K,)."""
     K, d = shift.shape
@@ -118,9 +118,8 @@ def _spread(
     square = np.sum(shift**2, axis=1)
     debiased = np.maximum(square - d * (released.sum_std / counts) ** 2, 0.0)
     mean_square = np.trace(second, axis1=1, axis2=2) - debiased
-    variance = pool_variances(
-        unclip(mean_square, d), mean_square, trace_noise(released.second_std, d, moments) / counts
-    )
+    noise = trace_noise(released.second_std, d, moments) / counts
+    variance = pool_variances(unclip(mean_square, d), radii, mean_square, noise)
     if moments is Moments.SPHERICAL:
         return variance, variance[:, None, None] * np.eye(d), np.ones(K)
     shape = second - shift[:, :, None] * shift[:, None, :] * (debiased / np.maximum(square, 1e-300))[:, None, None]

@@ -127,7 +127,8 @@ def recentred_update(mixture: Mixture, radii: FloatArray, released: Released, mo
     """
     d = mixture.means.shape[1]
     counts, shift = released.safe_counts(), released.mean_u() * radii[:, None]
-    shape, shape_noise = _whitened_covariances(released, radii, counts, moments)
+    sizes = np.sqrt(np.trace(mixture.covariances, axis1=1, axis2=2) / d)
+    shape, shape_noise = _whitened_covariances(released, radii, sizes, counts, moments)
     floor = 2.0 / (mixture.age + 2.0)
     shift_noise = d * (released.sum_std / counts * radii) ** 2
     gain = _gain(np.sum(shift**2, axis=1), shift_noise, floor)
@@ -148,7 +149,7 @@ def _gain(displacement: FloatArray, noise: FloatArray, floor: float) -> FloatArr
 
 
 def _whitened_covariances(
-    released: Released, radii: FloatArray, counts: FloatArray, moments: Moments
+    released: Released, radii: FloatArray, sizes: FloatArray, counts: FloatArray, moments: Moments
 ) -> tuple[FloatArray, FloatArray]:
     """Covariances (K, d, d) in units of the previous ones, tails put back; squared norm of their noise (K,)."""
     K, d = released.sums.shape
@@ -163,9 +164,9 @@ def _whitened_covariances(
     second = seconds / totals[:, None, None] - outer + bias[:, None, None] * np.eye(d)
     mean_square = np.trace(second, axis1=1, axis2=2)
     noise = released.second_std / totals
-    variance = pool_variances(
-        unclip(mean_square, d), mean_square, trace_noise(released.second_std, d, moments) / totals
-    )
+    unit = radii[: len(totals)] * sizes[: len(totals)]
+    trace_std = trace_noise(released.second_std, d, moments) / totals
+    variance = pool_variances(unclip(mean_square, d), unit, mean_square, trace_std)
     if moments is Moments.SPHERICAL:
         slope = variance / np.maximum(mean_square, 0.05)
         shape = (variance * radii**2)[:, None, None] * np.eye(d)

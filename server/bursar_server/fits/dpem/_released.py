@@ -115,17 +115,18 @@ def unclip(mean_square: FloatArray, d: int) -> FloatArray:
     return 1.0 / np.interp(-np.clip(mean_square, clipped[-1], clipped[0]), -clipped, v)
 
 
-def pool_variances(variance: FloatArray, mean_square: FloatArray, noise: FloatArray) -> FloatArray:
+def pool_variances(variance: FloatArray, unit: FloatArray, mean_square: FloatArray, noise: FloatArray) -> FloatArray:
     """Shrink log variances (K,) towards their mean as far as they differ by noise only (James-Stein).
 
-    `noise` is the standard deviation of the noise on `mean_square`, from which the variances were read.
+    Variances are in squared `unit` of each component, in which they come back; they are compared in the ball's. `noise`
+    is the standard deviation of the noise on `mean_square`, from which they were read.
     """
-    relative = np.maximum(noise / np.maximum(mean_square, noise), 0.02)
-    logs, precision = np.log(variance), relative**-2.0
+    relative = np.maximum(noise / np.maximum(mean_square, noise), 1e-6)
+    logs, precision = np.log(variance * unit**2), relative**-2.0
     centre = np.average(logs, weights=precision)
     dispersion = np.average((logs - centre) ** 2, weights=precision)
     keep = max(0.0, 1.0 - 1.0 / float(np.mean(precision)) / max(float(dispersion), 1e-12))
-    return np.asarray(np.exp(centre + keep * (logs - centre)))
+    return np.asarray(variance * np.exp((1.0 - keep) * (centre - logs)))
 
 
 @lru_cache(maxsize=64)
