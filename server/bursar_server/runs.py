@@ -23,6 +23,10 @@ NO_RESULT = b""
 """What is stored for a fit that raised: a response without a model."""
 
 
+class NothingReadError(Exception):
+    """Raised by work, from its cause, if no row could be opened: there was no draw, so asking again runs it again."""
+
+
 @dataclass
 class Run:
     """One debit on its way to its release; shared by the worker and by everyone who asked with its request_id.
@@ -139,19 +143,24 @@ class Runs:
         # Before the store: else a repeated request, a list of releases or a free place would tell how long it took.
         time.sleep(run.to_next_tick(self._quantum))
         try:
-            self._ledger.store_release(run.debit.entry, release)
+            if release is not None:
+                self._ledger.store_release(run.debit.entry, release)
         except BaseException as error:
             # Nothing was sent, and a disk does not fail because of what a row says: asking again runs it again.
             logs.failure(error, run.incident, entry=run.debit.entry)
-            release = NO_RESULT
+            release = None
         with self._lock:
             del self._running[key]
-        logs.event("released", entry=run.debit.entry, model="none" if release == NO_RESULT else "stored")
-        run.settle(release)
+        logs.event("released", entry=run.debit.entry, model="stored" if release else "none")
+        run.settle(release or NO_RESULT)
 
-    def _computed(self, run: Run, work: Work) -> bytes:
+    def _computed(self, run: Run, work: Work) -> bytes | None:
+        """The release; NO_RESULT if the fit raised, so that nothing is drawn again; None if nothing was read."""
         try:
             return work(run)
+        except NothingReadError as error:
+            logs.failure(error.__cause__ or error, run.incident, entry=run.debit.entry)
+            return None
         except BaseException as error:  # a panic in a native library is no Exception
             logs.failure(error, run.incident, entry=run.debit.entry)
             return NO_RESULT

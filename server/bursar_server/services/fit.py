@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bursar_ledger import DatasetState, DebitRequest, Ledger, UnknownEntryError, price
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
@@ -19,7 +21,7 @@ from bursar_server.errors import NotAvailableError
 from bursar_server.fits import InvalidRequestError, Plan
 from bursar_server.fits._seam import Fit, Released
 from bursar_server.follow import Follower, Step
-from bursar_server.runs import Run, Runs
+from bursar_server.runs import NothingReadError, Run, Runs
 from bursar_server.vault import Meter, OpenDPNoise, Session
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -174,6 +176,8 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         fit = self._fits.get(method)
         if fit is None:
             raise NotAvailableError(f"{method} is not available in this version of the server")
+        if unknown := _unknown_fields(request):
+            raise InvalidRequestError(("request", f"has fields that this version does not know: {', '.join(unknown)}"))
         state = self._datasets.state(request.dataset)
         self._datasets.check(state)
         plan: Plan = fit.plan(request, self._datasets.table(state), self._released(state.name, caller().name))
@@ -186,7 +190,8 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
                 paid = self._ledger.debit_entry(min(entry, _LAST_ENTRY)).request
             except UnknownEntryError:
                 return None
-            release = self._ledger.release(entry) if (paid.dataset, paid.principal) == (dataset, principal) else None
+            asked = (paid.method, paid.dataset, paid.principal)
+            release = self._ledger.release(entry) if asked == ("FitDPEM", dataset, principal) else None
             message = fit_pb2.FitDPEMResponse.FromString(release or b"")
             return message.model if message.HasField("model") else None
 
@@ -195,8 +200,12 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
     def _release(self, order: _Order, run: Run, response: type[Any]) -> bytes:
         """What a worker does under a debit: the first moment at which rows are opened."""
         table = self._datasets.table(order.state)
+        try:
+            rows = self._datasets.rows(order.state, order.plan.columns)
+        except Exception as error:
+            raise NothingReadError from error
         session = Session(
-            rows=self._datasets.rows(order.state, order.plan.columns),
+            rows=rows,
             columns=len(order.plan.columns),
             adjacency=table.adjacency,
             unit_cap=table.unit_cap,
@@ -209,6 +218,16 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         model = self._fits[order.method].run(order.plan, session)
         release: bytes = response(model=model).SerializeToString(deterministic=True)
         return release
+
+
+def _unknown_fields(message: Message, path: str = "") -> list[str]:
+    """Numbers of the fields that a newer client sent: what it meant by them is not known, so nothing is guessed."""
+    unknown = UnknownFieldSet(message)
+    found = [f"{path}{unknown[i].field_number}" for i in range(len(unknown))]
+    for field, value in message.ListFields():
+        if isinstance(value, Message):
+            found += _unknown_fields(value, f"{path}{field.name}.")
+    return found
 
 
 def _request_hash(method: str, principal: str, request: FitRequest) -> bytes:

@@ -307,6 +307,32 @@ def test_a_fit_that_raises_tells_nothing_and_is_never_drawn_again(
     assert verify(served.state.ledger).ok
 
 
+def test_a_snapshot_that_does_not_open_costs_no_second_debit(
+    served: Harness, fit_request: Make, refused: Refused
+) -> None:
+    """Nothing was read, so nothing was drawn: once the file is back, the same request runs under the same debit."""
+    (rows,) = (served.state.ledger.parent / "datasets").glob("*/rows.arrow")
+    away = rows.with_name("away")
+    rows.rename(away)
+    refusal = refused(lambda: list(_call(served, fit_request())))
+    assert (refusal.code, refusal.text) == (grpc.StatusCode.INTERNAL, INTERNAL_TEXT)
+    away.rename(rows)
+    *_, last = _call(served, fit_request())
+    assert last.HasField("model")
+    assert (served.fit.runs, served.entries("debit")) == (1, 1)
+
+
+def test_fields_of_a_newer_client_are_refused(served: Harness, fit_request: Make, refused: Refused) -> None:
+    """What this version does not know is named by its number, at any depth, and nothing is debited."""
+    request = fit_request()
+    request.MergeFromString(b"\xf8\x07\x01")  # field 127
+    request.spend.MergeFromString(b"\xf8\x07\x01")
+    refusal = refused(lambda: list(_call(served, request)))
+    assert refusal.code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "127, spend.127" in refusal.everything
+    assert served.entries("debit") == 0
+
+
 class _OrderedDatasets(Datasets):
     """Notes what the ledger's file holds when rows are opened."""
 
