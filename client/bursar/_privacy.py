@@ -132,7 +132,7 @@ def pure(epsilon: float) -> Pure:
     return Pure(epsilon)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Price:
     """A cost as the ledger counts it.
 
@@ -145,6 +145,9 @@ class Price:
     cost_units: int
     delta_units: int
     rho: float
+
+    def __repr__(self) -> str:
+        return f"Price(rho={self.rho:.6g}, cost_units={self.cost_units}, delta_units={self.delta_units})"
 
 
 @dataclass(frozen=True, repr=False)
