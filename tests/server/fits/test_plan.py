@@ -192,23 +192,35 @@ def test_epsilon_delta_buys_the_largest_rho() -> None:
 
 def test_a_unit_of_m_rows_needs_m_times_the_noise() -> None:
     """The cap of a unit scales the noise of every release."""
-    one, four = plan(table(unit_cap=1)), plan(table(unit_cap=4))
+    one, four = (plan(table(unit_cap=m), iterations=10) for m in (1, 4))
     ratios = [b.count_std / a.count_std for a, b in zip(one.noise, four.noise, strict=True)]
     assert ratios == pytest.approx([4.0] * len(ratios))
 
 
 def test_add_remove_one_needs_less_noise() -> None:
     """Presence moves a sum less than replacement: by sqrt 2 where the bound is orthogonal rows."""
-    replace, add = plan(table()), plan(table(adjacency=Adjacency.ADD_REMOVE_ONE))
+    replace, add = (plan(table(adjacency=adjacency), iterations=10) for adjacency in Adjacency)
     for a, b in zip(add.noise, replace.noise, strict=True):
         assert a.count_std < b.count_std <= 2.001 * a.count_std
 
 
 def test_default_number_of_steps_is_the_papers_for_three_components() -> None:
-    """J = 10 for three components; log2 k more steps for more."""
-    assert plan().iterations == 10
-    assert plan(n_components=10).iterations == 12
-    assert plan(n_components=10, mode=fit_pb2.MODE_KMEANS).iterations == 10
+    """J = 10 for three components; log2 k more steps for more; as few where nothing is known of the number of rows."""
+    noisy = types_pb2.Spend(rho=1e-4)
+    assert plan(spend=noisy).iterations == 10
+    assert plan(spend=noisy, n_components=10).iterations == 12
+    assert plan(spend=noisy, n_components=10, mode=fit_pb2.MODE_KMEANS).iterations == 10
+    assert plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None), spend=types_pb2.Spend(rho=10.0)).iterations == 10
+
+
+@pytest.mark.parametrize("spend", [types_pb2.Spend(rho=0.02), types_pb2.Spend(epsilon=3.0)], ids=["rho", "epsilon"])
+def test_more_rows_buy_more_steps(spend: types_pb2.Spend) -> None:
+    """Steps are added while the noise of each stays small, up to twenty, and never for noise that rules."""
+    steps = [plan(table(rows=n), spend=spend).iterations for n in (10, 1000, 10_000, 100_000, 10**7)]
+    assert steps == sorted(steps)
+    assert steps[0] == 10
+    assert steps[-1] == 30
+    assert 10 < max(steps[2], steps[3]) <= 30
 
 
 def test_a_plan_depends_on_nothing_else() -> None:
@@ -247,5 +259,5 @@ def test_weights_minimise_the_expected_loss(moments: Moments, pure: bool) -> Non
 def test_expected_error_needs_a_public_number_of_rows() -> None:
     """Without a public or declared number of rows nothing is promised."""
     assert plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)).expected_mean_error == ()
-    small, large = (plan(table(rows=n)).expected_mean_error for n in (1000, 4000))
+    small, large = (plan(table(rows=n), iterations=10).expected_mean_error for n in (1000, 4000))
     assert np.array(small) == pytest.approx(4 * np.array(large))

@@ -86,13 +86,11 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
     if averaging:
         tails = np.clip(_TAIL_PER_NOISE * released.sum_std / counts, _LEAST_TAIL, _SPLITTING_TAIL)
     radii = np.clip(np.sqrt(chi2.isf(tails, d) * variance) * old, _SHRINKAGE * old, _GROWTH * old)
-    far = released.far_out()  # the rows lie beyond the ball on one side: their spread about the centre is not seen yet
-    radii = np.where(far, _GROWTH * old, radii)
     noise = spectral_noise(released.second_std, d, moments) / counts * correction * old**2
     new = []
     for i in range(K):
         cell, measured = cells[i], cells[i].mean + old[i] * shift[i]
-        gain = 2.0 / (cell.age + 2.0) if averaging and not far[i] else 1.0
+        gain = 2.0 / (cell.age + 2.0) if averaging else 1.0
         mean = (1.0 - gain) * cell.mean + gain * measured
         new.append(
             Cell(

@@ -24,6 +24,9 @@ _VARIANCE_CEILING = 4.0
 _LEAST_TAIL, _LARGEST_TAIL = 1e-6, 0.15
 """Share of a Gaussian that clipping may reach: about as much as the noise moves it, so that neither rules."""
 
+_CLEARLY = 1.5
+"""Times the expected squared length of the noise: pure noise is seldom longer, so that settled parameters average."""
+
 _LEAST_RATIO, _LARGEST_RATIO = 0.02, 20.0
 """Bounds of a covariance's eigenvalues in units of the previous one's."""
 
@@ -144,8 +147,8 @@ def recentred_update(mixture: Mixture, radii: FloatArray, released: Released, mo
 
 
 def _gain(displacement: FloatArray, noise: FloatArray, floor: float) -> FloatArray:
-    """Share of a step to take: what of its squared length is not noise, and at least `floor`."""
-    return np.clip(1.0 - noise / np.maximum(displacement, 1e-300), floor, 1.0)
+    """Share of a step to take: what of its squared length is clearly not noise, and at least `floor`."""
+    return np.clip(1.0 - _CLEARLY * noise / np.maximum(displacement, 1e-300), floor, 1.0)
 
 
 def _whitened_covariances(

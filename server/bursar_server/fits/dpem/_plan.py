@@ -13,7 +13,7 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
 from bursar_server.fits.dpem._em import Prior
 from bursar_server.fits.dpem._fit import Settings, Step
-from bursar_server.fits.dpem._schedule import default_iterations, of_step, price, sketch
+from bursar_server.fits.dpem._schedule import default_iterations, of_step, price, quiet_iterations, sketch
 from bursar_server.fits.dpem._start import start_mixture
 from bursar_server.fits.dpem._statistics import LATTICE, Frame, Moments
 from bursar_server.vault import event_of, noise_std
@@ -70,19 +70,15 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     start = start_mixture(request, k, frame, moments, released, violations)
     _stop_if(violations)
     d, splitting = len(columns), start is None
-    T = T or default_iterations(k, kmeans=kmeans, splitting=splitting)
-    sketches = sketch(k, d, T, moments, kmeans=kmeans, recentred=recentred, splitting=splitting, pure=amount.pure)
-    if not sum(_numbers(s.components, d, s.moments) for s in sketches) <= MAX_RELEASED:
-        raise InvalidRequestError(
-            (
-                "n_components",
-                f"components, columns and iterations together may release {MAX_RELEASED} numbers; ask for fewer",
-            )
-        )
     try:
+        T = T or _iterations(request, k, d, moments, amount, table, splitting=splitting)
+        sketches = sketch(k, d, T, moments, kmeans=kmeans, recentred=recentred, splitting=splitting, pure=amount.pure)
         steps = price(sketches, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     except ValueError as error:
         raise InvalidRequestError(("spend", str(error))) from None
+    if not sum(_numbers(s.components, d, s.moments) for s in sketches) <= MAX_RELEASED:
+        text = f"components, columns and iterations together may release {MAX_RELEASED} numbers; ask for fewer"
+        raise InvalidRequestError(("n_components", text))
     settings = Settings(frame, k, moments, recentred, prior, kmeans, start)
     return DPEMPlan(
         columns=tuple(column.name for column in columns),
@@ -95,6 +91,27 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         steps=steps,
         public_rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
     )
+
+
+def _iterations(
+    request: fit_pb2.FitDPEMRequest,
+    k: int,
+    d: int,
+    moments: Moments,
+    amount: _Amount,
+    table: PublicTable,
+    *,
+    splitting: bool,
+) -> int:
+    """The number of steps where the request leaves it open; from public numbers. Raises ValueError as `price` does."""
+    kmeans = request.mode == fit_pb2.MODE_KMEANS
+    base = default_iterations(k, kmeans=kmeans, splitting=splitting)
+    if kmeans or not table.rows or request.moments == fit_pb2.MOMENTS_FIXED_ORIGIN:
+        return base
+    em = sketch(k, d, 1, moments, kmeans=False, recentred=True, splitting=False, pure=amount.pure)
+    (single,) = price(em, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
+    quiet = quiet_iterations(base, single, k, table.rows, pure=amount.pure)
+    return min(quiet, max(base, MAX_RELEASED // _numbers(k, d, Moments.FULL)))
 
 
 def _stop_if(violations: Violations) -> None:

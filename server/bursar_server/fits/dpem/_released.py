@@ -44,18 +44,14 @@ class Released:
         return np.maximum(self.counts, max(2.0 * self.count_std, 1.0))
 
     def spread_shift(self) -> FloatArray:
-        """(K, d) what to take from a second moment to centre it: the mean of u, or nothing where that is far out.
+        """(K, d) what to take from a second moment to centre it: the mean of u, or nothing where that nears the sphere.
 
-        Where the mean of clipped rows nears the sphere, the rows lie beyond it on one side, and a centred second moment
-        would say that they are close together; the raw one says that they are far.
+        Where it does, beyond what the noise may have done, the rows lie outside the ball on one side, and a centred
+        second moment would say that they are close together; the raw one says that they are far.
         """
-        return self.mean_u() * ~self.far_out()[:, None]
-
-    def far_out(self) -> NDArray[np.bool_]:
-        """(K,) whether the mean of u nears the sphere, beyond what the noise may have done."""
         mean = self.mean_u()
         noise = self.sum_std / self.safe_counts() * (math.sqrt(mean.shape[1]) + 3.0)
-        return np.asarray(np.linalg.norm(mean, axis=1) - noise > _FAR_OUT)
+        return np.asarray(mean * (np.linalg.norm(mean, axis=1) - noise <= _FAR_OUT)[:, None])
 
     def mean_u(self) -> FloatArray:
         """(K, d) mean of u, inside the unit ball as every true mean is."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
 from bursar_ledger import Adjacency
 from bursar_server.fits.dpem._fit import Phase, Step
-from bursar_server.fits.dpem._statistics import Moments, Weights, moment_bounds
-from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for, sensitivity
+from bursar_server.fits.dpem._statistics import LATTICE, Moments, Weights, moment_bounds
+from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for, noise_std, sensitivity
 
 _CELL_WEIGHTS = Weights(0.6, 0.6, 1.0)
 """Splitting needs principal axes most."""
@@ -29,6 +29,10 @@ _SPREAD_SHARE = Fraction(3, 10)
 _POLISH_KMEANS, _POLISH_MIXTURE, _REPAIRS, _STEPS_WITHOUT_SPLITTING = 5, 7, 2, 10
 
 
+_QUIET, _MORE_STEPS = 0.015, 20
+"""Noise of a second moment, in records of a component, up to which another EM step gains more than its price loses."""
+
+
 @dataclass(frozen=True)
 class Sketch:
     """A step before its noise is known."""
@@ -41,10 +45,24 @@ class Sketch:
 
 
 def default_iterations(k: int, *, kmeans: bool, splitting: bool) -> int:
-    """Steps when the request leaves them open: the start's, then what it takes to settle."""
+    """Fewest steps when the request leaves them open: the start's, then what it takes to settle."""
     if not splitting:
         return _STEPS_WITHOUT_SPLITTING
     return 1 + _levels(k) + (_POLISH_KMEANS if kmeans else _POLISH_MIXTURE)
+
+
+def quiet_iterations(base: int, single: Step, k: int, rows: int, *, pure: bool) -> int:
+    """More EM steps than `base` while the noise of each stays quiet: overlapping components settle slowly.
+
+    Args:
+        base: fewest steps.
+        single: an EM step that spends all; the noise grows with the square root of the number of steps, or with it.
+        k: components, of `rows` / k records each for want of better knowledge.
+        rows: public or declared.
+        pure: Laplace noise.
+    """
+    relative = noise_std(single.noise, LATTICE) / single.weights.c * k / rows
+    return int(min(max(base, (_QUIET / relative) ** (1 if pure else 2)), base + _MORE_STEPS))
 
 
 def sketch(
@@ -62,9 +80,13 @@ def sketch(
     start = _splitting_steps(k, T)
     rest = T - len(start)
     repairs = max(rest - 2, 0) if kmeans else min(_REPAIRS, max(rest - 3, 0))
-    repair = Sketch(Phase.REPAIR, k, Moments.FULL, _REPAIR_WEIGHTS)
     repairs = 0 if k == 1 else repairs
-    return (*start, *repairs * (repair,), *(rest - repairs) * ((lloyd,) if kmeans else (em,)))
+    repair = Sketch(Phase.REPAIR, k, Moments.FULL, _REPAIR_WEIGHTS)
+    sketches = (*start, *repairs * (repair,), *(rest - repairs) * ((lloyd,) if kmeans else (em,)))
+    # Many steps to settle leave the start no worse off: a wrong start is not mended by settling.
+    boost = max(Fraction(1), Fraction(T, default_iterations(k, kmeans=kmeans, splitting=True)))
+    early = len(start) + (0 if kmeans else repairs)
+    return (*(replace(s, share=s.share * boost) for s in sketches[:early]), *sketches[early:])
 
 
 def _splitting_steps(k: int, T: int) -> tuple[Sketch, ...]:
