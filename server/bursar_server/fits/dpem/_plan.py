@@ -85,7 +85,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         events=tuple(event_of(of_step(s, d, table.adjacency, table.unit_cap), s.noise) for s in steps),
         iterations=T,
         noise=tuple(_noise_summary(steps, d)),
-        expected_mean_error=_expected_mean_error(steps[-1], settings, table.rows),
+        expected_mean_error=_expected_mean_error(steps, settings, table.rows),
         parameters=_parameters(settings, request),
         settings=settings,
         steps=steps,
@@ -252,12 +252,16 @@ def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoi
     return summaries
 
 
-def _expected_mean_error(last: Step, settings: Settings, rows: int | None) -> tuple[float, ...]:
-    """Noise of the last step on a mean, for k equal components that fill the public ball side by side."""
+def _expected_mean_error(steps: tuple[Step, ...], settings: Settings, rows: int | None) -> tuple[float, ...]:
+    """Noise on a mean, for k equal components that fill the public ball side by side and have settled."""
     if not rows:
         return ()
-    d, k = len(settings.frame.scale), settings.components
+    d, k, last = len(settings.frame.scale), settings.components, steps[-1]
     per_radius = noise_std(last.noise, LATTICE) / last.weights.b * k / rows
+    if settings.recentred:
+        # Averaging J settled steps with weights 1, ..., J would leave 4 / (3 J) of the variance of one; measured: 4 times
+        # that, since steps that look larger than noise are taken whole.
+        per_radius *= min(1.0, (16.0 / (3.0 * sum(step.phase is last.phase for step in steps))) ** 0.5)
     return tuple(float(s) for s in per_radius * settings.frame.scale * k ** (-1.0 / d))
 
 
