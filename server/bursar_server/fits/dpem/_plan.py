@@ -259,7 +259,7 @@ def _expected_mean_error(steps: tuple[Step, ...], settings: Settings, rows: int 
     d, k, last = len(settings.frame.scale), settings.components, steps[-1]
     per_radius = noise_std(last.noise, LATTICE) / last.weights.b * k / rows
     if settings.recentred:
-        # Averaging J settled steps with weights 1, ..., J would leave 4 / (3 J) of the variance of one; measured: 4 times
+        # Averaging J settled steps with weights 1, ..., J would leave 4 / (3 J) of one's variance; measured: 4 times
         # that, since steps that look larger than noise are taken whole.
         per_radius *= min(1.0, (16.0 / (3.0 * sum(step.phase is last.phase for step in steps))) ** 0.5)
     return tuple(float(s) for s in per_radius * settings.frame.scale * k ** (-1.0 / d))
