@@ -26,6 +26,8 @@ def main(folder: Path, serve: bool) -> None:
     """Run the whole path once: owner, analyst, auditor."""
     # A kill of this process must not leave the server behind: it unwinds the stack as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # A shell that starts it in the background has it ignore Ctrl-C, and so would everything that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     started = time.monotonic()
     home = Home.fresh(folder)
     _prepare(home)
