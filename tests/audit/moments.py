@@ -51,8 +51,6 @@ def second_moments(u: FloatArray, moments: Moments) -> FloatArray:
         return np.asarray(np.square(u).sum(axis=1, keepdims=True))
     if moments is Moments.DIAG:
         return np.square(u)
-    if moments is Moments.NONE:
-        return u[:, :0]
     products = u[:, :, None] * u[:, None, :] * (np.sqrt(2.0) - (np.sqrt(2.0) - 1.0) * np.eye(u.shape[1]))
     return np.asarray(products[:, *np.tril_indices(u.shape[1])])
 

@@ -110,8 +110,6 @@ def _spread(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Variance per coordinate (K,), covariance (K, d, d) of u with clipped tails put back, and by what factor (K,)."""
     K, d = shift.shape
-    if released.seconds is None:
-        raise ValueError("the start needs second moments")
     second = released.seconds / counts[:, None, None]
     square = np.sum(shift**2, axis=1)
     debiased = np.maximum(square - d * (released.sum_std / counts) ** 2, 0.0)

@@ -122,11 +122,14 @@ def _e_step(mixture: Mixture, moments: Moments) -> EStep:
     return EStep(False, log_scale, mixture.means, factors, diagonal, mixture.means, factors)
 
 
-def recentred_update(mixture: Mixture, radii: FloatArray, released: Released, moments: Moments) -> Mixture:
+def recentred_update(
+    mixture: Mixture, radii: FloatArray, released: Released, moments: Moments, prior: Prior | None = None
+) -> Mixture:
     """The M-step on whitened moments, weighed against the previous parameters by how much of the step is noise.
 
-    Maximum likelihood moves from the old parameters by a shift and a shape in whitened units; the step is taken whole
-    while it is larger than its noise, and averaged over releases (gain 2 / (age + 2)) once it is not.
+    Maximum likelihood moves from the old parameters by a shift and a shape in whitened units, and a prior draws it
+    back; the step is taken whole while it is larger than its noise, and averaged over releases (gain 2 / (age + 2))
+    once it is not.
     """
     d = mixture.means.shape[1]
     counts, shift = released.safe_counts(), released.mean_u() * radii[:, None]
@@ -137,12 +140,24 @@ def recentred_update(mixture: Mixture, radii: FloatArray, released: Released, mo
     gain = _gain(np.sum(shift**2, axis=1), shift_noise, floor)
     shape_gain = _gain(np.sum((shape - np.eye(d)) ** 2, axis=(1, 2)), shape_noise, floor)
     lower = np.linalg.cholesky(mixture.covariances)
-    blend = (1.0 - shape_gain)[:, None, None] * np.eye(d) + shape_gain[:, None, None] * shape
+    target = Mixture(
+        counts=counts,
+        means=inside_ball(mixture.means + np.einsum("kij,kj->ki", lower, shift)),
+        covariances=shaped(lower @ shape @ np.swapaxes(lower, 1, 2), counts, moments),
+    )
+    if prior is not None:
+        target = maximum_a_posteriori(target, prior, moments)
+    return _blend(mixture, target, gain, shape_gain, moments)
+
+
+def _blend(old: Mixture, new: Mixture, gain: FloatArray, shape_gain: FloatArray, moments: Moments) -> Mixture:
+    counts = (1.0 - gain) * old.counts + gain * new.counts
+    g = shape_gain[:, None, None]
     return Mixture(
-        counts=(1.0 - gain) * mixture.counts + gain * counts,
-        means=inside_ball(mixture.means + gain[:, None] * np.einsum("kij,kj->ki", lower, shift)),
-        covariances=shaped(lower @ blend @ np.swapaxes(lower, 1, 2), counts, moments),
-        age=mixture.age + 1,
+        counts=counts,
+        means=(1.0 - gain)[:, None] * old.means + gain[:, None] * new.means,
+        covariances=shaped((1.0 - g) * old.covariances + g * new.covariances, counts, moments),
+        age=old.age + 1,
     )
 
 
@@ -156,8 +171,6 @@ def _whitened_covariances(
 ) -> tuple[FloatArray, FloatArray]:
     """Covariances (K, d, d) in units of the previous ones, tails put back; squared norm of their noise (K,)."""
     K, d = released.sums.shape
-    if released.seconds is None:
-        raise ValueError("a mixture needs second moments")
     shift, seconds, totals = released.spread_shift(), released.seconds, counts
     outer = shift[:, :, None] * shift[:, None, :]
     bias = (released.sum_std / counts) ** 2  # of the square of the noisy shift
@@ -198,8 +211,6 @@ def fixed_origin_update(released: Released, moments: Moments) -> Mixture:
     Eigenvalues are raised to the noise on them at least: a variance that the noise made tiny would attract every row.
     """
     counts, means = released.safe_counts(), released.mean_u()
-    if released.seconds is None:
-        raise ValueError("a mixture needs second moments")
     (K, d), outer = means.shape, means[:, :, None] * means[:, None, :]
     if moments is Moments.TIED:
         pooled = released.seconds[0] / counts.sum() - np.tensordot(counts / counts.sum(), outer, axes=1)

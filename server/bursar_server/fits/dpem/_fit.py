@@ -68,25 +68,21 @@ class Settings:
 
 def run(settings: Settings, steps: tuple[Step, ...], session: Session) -> Mixture:
     """Run the plan's steps. A total function of rows and noise; returns a valid mixture in the unit ball."""
-    d = len(settings.frame.scale)
-    cells = _cells.whole_ball(d) if settings.start is None else None
-    if settings.kmeans and settings.start is not None:
-        cells = _cells_of(settings.start)
-    mixture = settings.start
+    state: Cells | Mixture = _cells.whole_ball(len(settings.frame.scale))
+    if settings.start is not None:
+        state = _cells_of(settings.start) if settings.kmeans else settings.start
     for index, step in enumerate(steps):
         if step.phase is Phase.EM:
-            if mixture is None and cells is not None:
-                mixture = _em.from_cells(cells, settings.moments)
-            if mixture is None:
-                raise ValueError("an EM step needs a start")
-            mixture = _em_step(settings, step, mixture, session)
-        else:
+            state = _em_step(settings, step, _as_mixture(state, settings.moments), session)
+        elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
             after = steps[index + 1].components if index + 1 < len(steps) else settings.components
-            cells = _cell_step(settings, step, cells or _cells.whole_ball(d), after, session)
+            state = _cell_step(settings, step, state, after, session)
         session.progress(index + 1, len(steps))
-    if mixture is None or settings.kmeans:
-        mixture = _em.from_cells(cells or _cells.whole_ball(d), settings.moments)
-    return mixture
+    return _as_mixture(state, settings.moments)
+
+
+def _as_mixture(state: Cells | Mixture, moments: Moments) -> Mixture:
+    return state if isinstance(state, Mixture) else _em.from_cells(state, moments)
 
 
 def _em_step(settings: Settings, step: Step, mixture: Mixture, session: Session) -> Mixture:
@@ -94,13 +90,10 @@ def _em_step(settings: Settings, step: Step, mixture: Mixture, session: Session)
         second_std = noise_std(step.noise, LATTICE) / step.weights.c
         e_step, radii = _em.recentred_step(mixture, step.moments, second_std)
         released = _release(settings.frame, e_step, step, session)
-        updated = _em.recentred_update(mixture, radii, released, step.moments)
-    else:
-        released = _release(settings.frame, _em.fixed_origin_step(mixture, step.moments), step, session)
-        updated = _em.fixed_origin_update(released, step.moments)
-    if settings.prior is None:
-        return updated
-    return _em.maximum_a_posteriori(updated, settings.prior, step.moments)
+        return _em.recentred_update(mixture, radii, released, step.moments, settings.prior)
+    released = _release(settings.frame, _em.fixed_origin_step(mixture, step.moments), step, session)
+    updated = _em.fixed_origin_update(released, step.moments)
+    return _em.maximum_a_posteriori(updated, settings.prior, step.moments) if settings.prior else updated
 
 
 def _cell_step(settings: Settings, step: Step, cells: Cells, after: int, session: Session) -> Cells:

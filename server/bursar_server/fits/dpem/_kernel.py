@@ -22,7 +22,7 @@ BITS = 18
 
 UNIT = float(2**BITS)
 
-MOMENTS_NONE, MOMENTS_SPHERICAL, MOMENTS_DIAG, MOMENTS_FULL, MOMENTS_TIED = range(5)
+MOMENTS_SPHERICAL, MOMENTS_DIAG, MOMENTS_FULL, MOMENTS_TIED = range(4)
 
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
@@ -179,7 +179,7 @@ def _add_moments(gamma, u, moments, c, feature, out):  # type: ignore[no-untyped
             for r in range(SLICE):
                 feature[r] = np.trunc(c / UNIT * (u[i, r] * u[i, r]))
             out[i] += _dot(gamma, feature)
-    elif moments != MOMENTS_NONE:
+    else:
         at = 0
         for i in range(d):
             for j in range(i + 1):
@@ -199,7 +199,7 @@ def moment_sums(  # type: ignore[no-untyped-def]
     `weights` are (a, b, c), each in [0, 1]; everything is in units of 2^-36.
     """
     K, d = means.shape
-    q = (0, 1, d, d * (d + 1) // 2, d * (d + 1) // 2)[moments]
+    q = (1, d, d * (d + 1) // 2, d * (d + 1) // 2)[moments]
     a = np.trunc(weights[0] * UNIT)
     z = np.empty((d, SLICE))
     u = np.empty((d, SLICE))

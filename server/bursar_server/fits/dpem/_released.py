@@ -34,7 +34,7 @@ class Released:
 
     counts: FloatArray
     sums: FloatArray
-    seconds: FloatArray | None
+    seconds: FloatArray
     count_std: float
     sum_std: float
     second_std: float
@@ -61,17 +61,14 @@ class Released:
 
 def decode(flat: FloatArray, K: int, d: int, moments: Moments, weights: Weights, std: float) -> Released:
     """Undo the layout and the weights of `moment_statistic`; `std` is the noise on each number of `flat`."""
-    seconds = None
-    if moments is not Moments.NONE:
-        packed = flat[K + K * d :].reshape(-1, moments.size(d)) / weights.c
-        seconds = _matrices(packed, d, moments)
+    packed = flat[K + K * d :].reshape(-1, moments.size(d)) / weights.c
     return Released(
         counts=flat[:K] / weights.a,
         sums=flat[K : K + K * d].reshape(K, d) / weights.b,
-        seconds=seconds,
+        seconds=_matrices(packed, d, moments),
         count_std=std / weights.a,
         sum_std=std / weights.b,
-        second_std=std / weights.c if moments is not Moments.NONE else math.inf,
+        second_std=std / weights.c,
     )
 
 

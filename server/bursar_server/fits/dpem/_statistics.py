@@ -30,7 +30,6 @@ _INTERVALS = 128
 class Moments(enum.IntEnum):
     """Which second moments are released beside counts and sums; numbered as the kernel has them."""
 
-    NONE = _kernel.MOMENTS_NONE
     SPHERICAL = _kernel.MOMENTS_SPHERICAL
     """|u|^2 of each component."""
     DIAG = _kernel.MOMENTS_DIAG
@@ -42,7 +41,7 @@ class Moments(enum.IntEnum):
 
     def size(self, d: int) -> int:
         """How many second moments a component (TIED: the mixture) has in d dimensions."""
-        return (0, 1, d, d * (d + 1) // 2, d * (d + 1) // 2)[self]
+        return (1, d, d * (d + 1) // 2, d * (d + 1) // 2)[self]
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ class Weights:
     c: float
 
     def __post_init__(self) -> None:
-        if not (0 < self.a <= 1 and 0 < self.b <= 1 and 0 <= self.c <= 1):
-            raise ValueError(f"weights must satisfy 0 < a, b <= 1 and 0 <= c <= 1, got {self}")
+        if not (0 < self.a <= 1 and 0 < self.b <= 1 and 0 < self.c <= 1):
+            raise ValueError(f"weights must satisfy 0 < a, b, c <= 1, got {self}")
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def moment_statistic(frame: Frame, step: EStep, moments: Moments, weights: Weigh
 
 def moment_bounds(K: int, d: int, moments: Moments, weights: Weights) -> Bounds:
     """What one row can contribute to `moment_statistic`, in lattice units; a function of public numbers only."""
-    a, b, c = (Fraction(w) for w in (weights.a, weights.b, weights.c if moments is not Moments.NONE else 0.0))
+    a, b, c = (Fraction(w) for w in (weights.a, weights.b, weights.c))
     unit = 2**_kernel.BITS
     rounding = 1 + Fraction(
         1, 2**40
@@ -181,7 +180,7 @@ def _l1_moments(d: int, moments: Moments) -> Fraction:
     """Largest L1 norm of a component's second moments over the unit ball."""
     if moments in (Moments.FULL, Moments.TIED):  # (1 - 1/sqrt 2) |u|_2^2 + |u|_1^2 / sqrt 2, with |u|_1^2 <= d
         return 1 + Fraction(d - 1) * Fraction(7072, 10000)
-    return Fraction(0 if moments is Moments.NONE else 1)
+    return Fraction(1)
 
 
 def _ceil_sqrt(x: Fraction) -> int:
