@@ -100,6 +100,16 @@ def test_an_earlier_release_is_a_start() -> None:
         dpem.plan(asked, table(), lambda entry: first)
 
 
+def test_an_earlier_release_of_other_columns_is_no_start() -> None:
+    """Columns that a request leaves out are all numeric ones, for this check and in the ledger's entry, too."""
+    three = table(3)
+    earlier = run(dpem.plan(request(columns=["x1", "x2"]), three, nothing_released), clusters(900, 3, CENTRES))
+    asked = request(released=fit_pb2.StartReleased(entry=7))
+    with pytest.raises(InvalidRequestError, match="other columns"):
+        dpem.plan(asked, table(2), lambda entry: earlier)
+    assert plan(three).parameters["columns"] == ["x0", "x1", "x2"]
+
+
 def test_random_start_can_be_drawn_by_the_client() -> None:
     """A public seed gives the same points on both sides, inside the ball."""
     points = uniform_in_ball(100, 3, 5)

@@ -42,6 +42,11 @@ class Step:
     weights: Weights
     noise: Noise
 
+    @property
+    def std(self) -> float:
+        """Standard deviation of the noise on every number of the release, before its weight is divided out."""
+        return noise_std(self.noise, LATTICE)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -87,7 +92,7 @@ def _as_mixture(state: Cells | Mixture, moments: Moments) -> Mixture:
 
 def _em_step(settings: Settings, step: Step, mixture: Mixture, session: Session) -> Mixture:
     if settings.recentred:
-        second_std = noise_std(step.noise, LATTICE) / step.weights.c
+        second_std = step.std / step.weights.c
         e_step, radii = _em.recentred_step(mixture, step.moments, second_std)
         released = _release(settings.frame, e_step, step, session)
         return _em.recentred_update(mixture, radii, released, step.moments, settings.prior)
@@ -132,4 +137,4 @@ def _release(frame: Frame, e_step: EStep, step: Step, session: Session) -> Relea
     statistic = moment_statistic(frame, e_step, step.moments, step.weights)
     flat = session.noisy_sum(statistic, step.noise)
     K, d = e_step.means.shape
-    return decode(flat, K, d, step.moments, step.weights, noise_std(step.noise, LATTICE))
+    return decode(flat, K, d, step.moments, step.weights, step.std)

@@ -15,8 +15,8 @@ from bursar_server.fits.dpem._em import Prior
 from bursar_server.fits.dpem._fit import Settings, Step
 from bursar_server.fits.dpem._schedule import default_iterations, of_step, price, quiet_iterations, sketch
 from bursar_server.fits.dpem._start import start_mixture
-from bursar_server.fits.dpem._statistics import LATTICE, Frame, Moments
-from bursar_server.vault import event_of, noise_std
+from bursar_server.fits.dpem._statistics import Frame, Moments
+from bursar_server.vault import event_of
 
 MAX_COMPONENTS, MAX_COLUMNS, MAX_ITERATIONS, MAX_RELEASED = 256, 64, 200, 2**20
 """Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
@@ -67,7 +67,8 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     _stop_if(violations)
     frame = _frame(columns, request.clip_radius, common=moments is Moments.SPHERICAL, violations=violations)
     _stop_if(violations)
-    start = start_mixture(request, k, frame, moments, released, violations)
+    names = tuple(column.name for column in columns)
+    start = start_mixture(request, names, k, frame, moments, released, violations)
     _stop_if(violations)
     d, splitting = len(columns), start is None
     try:
@@ -81,12 +82,12 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         raise InvalidRequestError(("n_components", text))
     settings = Settings(frame, k, moments, recentred, prior, kmeans, start)
     return DPEMPlan(
-        columns=tuple(column.name for column in columns),
+        columns=names,
         events=tuple(event_of(of_step(s, d, table.adjacency, table.unit_cap), s.noise) for s in steps),
         iterations=T,
         noise=tuple(_noise_summary(steps, d)),
         expected_mean_error=_expected_mean_error(steps, settings, table.rows),
-        parameters=_parameters(settings, request),
+        parameters=_parameters(settings, request, names),
         settings=settings,
         steps=steps,
         public_rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
@@ -237,8 +238,7 @@ def _numbers(K: int, d: int, moments: Moments) -> int:
 def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoise]:
     summaries = []
     for step, group in groupby(steps):
-        std = noise_std(step.noise, LATTICE)
-        w = step.weights
+        std, w = step.std, step.weights
         summaries.append(
             types_pb2.ReleaseNoise(
                 name=step.phase.value,
@@ -257,7 +257,7 @@ def _expected_mean_error(steps: tuple[Step, ...], settings: Settings, rows: int 
     if not rows:
         return ()
     d, k, last = len(settings.frame.scale), settings.components, steps[-1]
-    per_radius = noise_std(last.noise, LATTICE) / last.weights.b * k / rows
+    per_radius = last.std / last.weights.b * k / rows
     if settings.recentred:
         # Averaging J settled steps with weights 1, ..., J would leave 4 / (3 J) of one's variance; measured: 4 times
         # that, since steps that look larger than noise are taken whole.
@@ -265,7 +265,7 @@ def _expected_mean_error(steps: tuple[Step, ...], settings: Settings, rows: int 
     return tuple(float(s) for s in per_radius * settings.frame.scale * k ** (-1.0 / d))
 
 
-def _parameters(settings: Settings, request: fit_pb2.FitDPEMRequest) -> dict[str, JSON]:
+def _parameters(settings: Settings, request: fit_pb2.FitDPEMRequest, names: tuple[str, ...]) -> dict[str, JSON]:
     """What an auditor reads beside the events."""
     return {
         "n_components": settings.components,
@@ -274,5 +274,5 @@ def _parameters(settings: Settings, request: fit_pb2.FitDPEMRequest) -> dict[str
         "moments": "recentred" if settings.recentred else "fixed_origin",
         "estimator": "map" if settings.prior else "ml",
         "start": request.WhichOneof("start") or "splitting",
-        "columns": list(request.columns),
+        "columns": list(names),
     }

@@ -11,8 +11,8 @@ import numpy as np
 
 from bursar_ledger import Adjacency
 from bursar_server.fits.dpem._fit import Phase, Step
-from bursar_server.fits.dpem._statistics import LATTICE, Moments, Weights, moment_bounds
-from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for, noise_std, sensitivity
+from bursar_server.fits.dpem._statistics import Moments, Weights, moment_bounds
+from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for, sensitivity
 
 _CELL_WEIGHTS = Weights(0.6, 0.6, 1.0)
 """Splitting needs principal axes most."""
@@ -61,7 +61,7 @@ def quiet_iterations(base: int, single: Step, k: int, rows: int, *, pure: bool) 
         rows: public or declared.
         pure: Laplace noise.
     """
-    relative = noise_std(single.noise, LATTICE) / single.weights.c * k / rows
+    relative = single.std / single.weights.c * k / rows
     return int(min(max(base, (_QUIET / relative) ** (1 if pure else 2)), base + _MORE_STEPS))
 
 

@@ -20,7 +20,13 @@ _FAR = 1e100
 
 
 def start_mixture(
-    request: fit_pb2.FitDPEMRequest, k: int, frame: Frame, moments: Moments, released: Released, violations: Violations
+    request: fit_pb2.FitDPEMRequest,
+    columns: tuple[str, ...],
+    k: int,
+    frame: Frame,
+    moments: Moments,
+    released: Released,
+    violations: Violations,
 ) -> Mixture | None:
     """The start that a request asks for, in the unit ball; None for splitting, and where something is wrong."""
     kind = request.WhichOneof("start")
@@ -30,7 +36,9 @@ def start_mixture(
     if kind == "given":
         return _given(request.given, k, frame, moments, violations)
     if kind == "released":
-        return _released(request, k, frame, moments, released, violations)
+        return _released(
+            released(request.released.entry), request.released.entry, columns, k, frame, moments, violations
+        )
     return None
 
 
@@ -98,16 +106,19 @@ def _full(values: FloatArray, k: int, d: int, moments: Moments) -> FloatArray:
 
 
 def _released(
-    request: fit_pb2.FitDPEMRequest, k: int, frame: Frame, moments: Moments, released: Released, violations: Violations
+    model: fit_pb2.GaussianMixtureModel | None,
+    entry: int,
+    columns: tuple[str, ...],
+    k: int,
+    frame: Frame,
+    moments: Moments,
+    violations: Violations,
 ) -> Mixture | None:
     field = "start.released.entry"
-    model = released(request.released.entry)
     if model is None:
-        violations.append((field, f"no release of this dataset is stored under entry {request.released.entry}"))
+        violations.append((field, f"no release of this dataset is stored under entry {entry}"))
         return None
-    if list(model.means.shape) != [k, len(frame.scale)] or (
-        request.columns and list(model.columns) != list(request.columns)
-    ):
+    if list(model.means.shape) != [k, len(frame.scale)] or tuple(model.columns) != columns:
         violations.append((field, "the earlier release has other columns or another number of components"))
         return None
     means = _into_frame(_array(model.means), frame)
