@@ -8,6 +8,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +19,36 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ReleaseState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReleaseStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReleaseState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RELEASE_STATE_UNSPECIFIED: _ReleaseState.ValueType  # 0
+    RELEASE_STATE_RUNNING_OR_INTERRUPTED: _ReleaseState.ValueType  # 1
+    """No release is stored: the fit runs or waits, or was interrupted. Asking again with the same request_id joins it, or
+    runs it under the same debit; a server that is set to lose such releases answers RELEASE_LOST instead.
+    """
+    RELEASE_STATE_RELEASED: _ReleaseState.ValueType  # 2
+    """Asking again with the same request_id gets the stored bytes."""
+    RELEASE_STATE_FAILED: _ReleaseState.ValueType  # 3
+    """The fit ended without a model; it is never run again."""
+
+class ReleaseState(_ReleaseState, metaclass=_ReleaseStateEnumTypeWrapper):
+    """What became of a debit."""
+
+RELEASE_STATE_UNSPECIFIED: ReleaseState.ValueType  # 0
+RELEASE_STATE_RUNNING_OR_INTERRUPTED: ReleaseState.ValueType  # 1
+"""No release is stored: the fit runs or waits, or was interrupted. Asking again with the same request_id joins it, or
+runs it under the same debit; a server that is set to lose such releases answers RELEASE_LOST instead.
+"""
+RELEASE_STATE_RELEASED: ReleaseState.ValueType  # 2
+"""Asking again with the same request_id gets the stored bytes."""
+RELEASE_STATE_FAILED: ReleaseState.ValueType  # 3
+"""The fit ended without a model; it is never run again."""
+Global___ReleaseState: _TypeAlias = ReleaseState  # noqa: Y015
 
 @_typing.final
 class NumericColumn(_message.Message):
@@ -129,11 +160,17 @@ class Dataset(_message.Message):
     PUBLIC_ROWS_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
+    AVAILABLE_FIELD_NUMBER: _builtins.int
+    ALLOWANCE_REMAINING_FIELD_NUMBER: _builtins.int
+    CALL_LIMIT_FIELD_NUMBER: _builtins.int
+    RETIRED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     description: _builtins.str
     adjacency: _types_pb2.Adjacency.ValueType
     public_rows: _builtins.int
     """Under REPLACE_ONE the public number of slots; under ADD_REMOVE_ONE what the owner declared, or 0."""
+    retired: _builtins.bool
+    """Nothing new is fitted to it. What was released is still given."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]: ...
     @_builtins.property
@@ -142,6 +179,18 @@ class Dataset(_message.Message):
     def total(self) -> _types_pb2.EpsilonDelta: ...
     @_builtins.property
     def remaining(self) -> _types_pb2.Remaining: ...
+    @_builtins.property
+    def available(self) -> _types_pb2.Remaining:
+        """What one request of the caller may cost now: the smallest of `remaining`, `allowance_remaining` and `call_limit`."""
+
+    @_builtins.property
+    def allowance_remaining(self) -> _types_pb2.Remaining:
+        """What is left of the caller's allowance inside the dataset's budget; absent if there is none."""
+
+    @_builtins.property
+    def call_limit(self) -> _types_pb2.Remaining:
+        """The most that one request may cost; absent if nothing but the rest limits it."""
+
     def __init__(
         self,
         *,
@@ -153,10 +202,14 @@ class Dataset(_message.Message):
         public_rows: _builtins.int = ...,
         total: _types_pb2.EpsilonDelta | None = ...,
         remaining: _types_pb2.Remaining | None = ...,
+        available: _types_pb2.Remaining | None = ...,
+        allowance_remaining: _types_pb2.Remaining | None = ...,
+        call_limit: _types_pb2.Remaining | None = ...,
+        retired: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["privacy_unit", b"privacy_unit", "remaining", b"remaining", "total", b"total"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allowance_remaining", b"allowance_remaining", "available", b"available", "call_limit", b"call_limit", "privacy_unit", b"privacy_unit", "remaining", b"remaining", "total", b"total"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "columns", b"columns", "description", b"description", "name", b"name", "privacy_unit", b"privacy_unit", "public_rows", b"public_rows", "remaining", b"remaining", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "allowance_remaining", b"allowance_remaining", "available", b"available", "call_limit", b"call_limit", "columns", b"columns", "description", b"description", "name", b"name", "privacy_unit", b"privacy_unit", "public_rows", b"public_rows", "remaining", b"remaining", "retired", b"retired", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -247,6 +300,7 @@ class ReleaseSummary(_message.Message):
     PRICE_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     entry: _builtins.int
     dataset: _builtins.str
     request_id: _builtins.str
@@ -254,7 +308,8 @@ class ReleaseSummary(_message.Message):
     time: _builtins.str
     """RFC 3339; informational."""
     released: _builtins.bool
-    """False while the fit runs, or if it was interrupted: asking again with the same request_id runs it under the same debit."""
+    """True only if there is a model to be had: state is RELEASED."""
+    state: Global___ReleaseState.ValueType
     @_builtins.property
     def price(self) -> _types_pb2.Price: ...
     def __init__(
@@ -267,10 +322,11 @@ class ReleaseSummary(_message.Message):
         price: _types_pb2.Price | None = ...,
         time: _builtins.str = ...,
         released: _builtins.bool = ...,
+        state: Global___ReleaseState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["price", b"price"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "entry", b"entry", "method", b"method", "price", b"price", "released", b"released", "request_id", b"request_id", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "entry", b"entry", "method", b"method", "price", b"price", "released", b"released", "request_id", b"request_id", "state", b"state", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -281,15 +337,24 @@ class ListReleasesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATASET_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
+    """Empty: of all datasets."""
+    page_size: _builtins.int
+    """At most so many; the server has a limit of its own, which 0 stands for."""
+    page_token: _builtins.int
+    """The next_page_token of the page before: only debits of later entries follow. 0 begins with the first."""
     def __init__(
         self,
         *,
         dataset: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -300,17 +365,79 @@ class ListReleasesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RELEASES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.int
+    """0 if there are no more; otherwise the last entry of this page."""
     @_builtins.property
     def releases(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReleaseSummary]: ...
     def __init__(
         self,
         *,
         releases: _abc.Iterable[Global___ReleaseSummary] | None = ...,
+        next_page_token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["releases", b"releases"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "releases", b"releases"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListReleasesResponse: _TypeAlias = ListReleasesResponse  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    """Number of entries of the newest history that the caller knows; 0 if none."""
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class GetHistoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEDGER_ID_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    HEAD_AT_SIZE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    ledger_id: _builtins.str
+    """Random; made with the ledger."""
+    size: _builtins.int
+    """Number of entries now."""
+    head: _builtins.bytes
+    """Hash of the newest of them (SHA-256)."""
+    head_at_size: _builtins.bytes
+    """Hash of the entry whose number was asked for: what `head` was when the ledger had that many. Absent if it is shorter."""
+    checkpoint: _builtins.str
+    """The newest signed note about (size, head), as text; empty if this server signs none."""
+    def __init__(
+        self,
+        *,
+        ledger_id: _builtins.str = ...,
+        size: _builtins.int = ...,
+        head: _builtins.bytes = ...,
+        head_at_size: _builtins.bytes | None = ...,
+        checkpoint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head_at_size", b"_head_at_size", "head_at_size", b"head_at_size"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head_at_size", b"_head_at_size", "checkpoint", b"checkpoint", "head", b"head", "head_at_size", b"head_at_size", "ledger_id", b"ledger_id", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__head_at_size: _TypeAlias = _typing.Literal["head_at_size"]  # noqa: Y015
+    _WhichOneofArgType__head_at_size: _TypeAlias = _typing.Literal["_head_at_size", b"_head_at_size"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head_at_size) -> _WhichOneofReturnType__head_at_size | None: ...
+
+Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015

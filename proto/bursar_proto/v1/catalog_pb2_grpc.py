@@ -49,6 +49,11 @@ class CatalogServiceStub:
                 request_serializer=bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesRequest.SerializeToString,
                 response_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesResponse.FromString,
                 _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/bursar.v1.CatalogService/GetHistory',
+                request_serializer=bursar__proto_dot_v1_dot_catalog__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.GetHistoryResponse.FromString,
+                _registered_method=True)
 
 
 class CatalogServiceServicer:
@@ -67,7 +72,14 @@ class CatalogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListReleases(self, request, context):
-        """The caller's own debits and releases.
+        """The caller's own debits and releases, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,6 +102,11 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.ListReleases,
                     request_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesRequest.FromString,
                     response_serializer=bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.GetHistoryRequest.FromString,
+                    response_serializer=bursar__proto_dot_v1_dot_catalog__pb2.GetHistoryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -173,6 +190,33 @@ class CatalogService:
             '/bursar.v1.CatalogService/ListReleases',
             bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesRequest.SerializeToString,
             bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bursar.v1.CatalogService/GetHistory',
+            bursar__proto_dot_v1_dot_catalog__pb2.GetHistoryRequest.SerializeToString,
+            bursar__proto_dot_v1_dot_catalog__pb2.GetHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,7 +34,9 @@ class CatalogServiceStub:
     ListDatasets: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListDatasetsRequest, _catalog_pb2.ListDatasetsResponse]
     GetDataset: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetDatasetRequest, _catalog_pb2.GetDatasetResponse]
     ListReleases: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListReleasesRequest, _catalog_pb2.ListReleasesResponse]
-    """The caller's own debits and releases."""
+    """The caller's own debits and releases, page by page."""
+    GetHistory: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetHistoryRequest, _catalog_pb2.GetHistoryResponse]
+    """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows."""
 
 @_typing.type_check_only
 class CatalogServiceAsyncStub(CatalogServiceStub):
@@ -42,7 +44,9 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     ListDatasets: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListDatasetsRequest, _catalog_pb2.ListDatasetsResponse]  # type: ignore[assignment]
     GetDataset: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetDatasetRequest, _catalog_pb2.GetDatasetResponse]  # type: ignore[assignment]
     ListReleases: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListReleasesRequest, _catalog_pb2.ListReleasesResponse]  # type: ignore[assignment]
-    """The caller's own debits and releases."""
+    """The caller's own debits and releases, page by page."""
+    GetHistory: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetHistoryRequest, _catalog_pb2.GetHistoryResponse]  # type: ignore[assignment]
+    """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows."""
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -65,6 +69,14 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.ListReleasesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.ListReleasesResponse, _abc.Awaitable[_catalog_pb2.ListReleasesResponse]]:
-        """The caller's own debits and releases."""
+        """The caller's own debits and releases, page by page."""
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _catalog_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_catalog_pb2.GetHistoryResponse, _abc.Awaitable[_catalog_pb2.GetHistoryResponse]]:
+        """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows."""
 
 def add_CatalogServiceServicer_to_server(servicer: CatalogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

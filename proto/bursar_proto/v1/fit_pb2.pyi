@@ -661,9 +661,11 @@ class PreviewResponse(_message.Message):
     NOISE_FIELD_NUMBER: _builtins.int
     ITERATIONS_FIELD_NUMBER: _builtins.int
     EXPECTED_MEAN_ERROR_FIELD_NUMBER: _builtins.int
+    AVAILABLE_FIELD_NUMBER: _builtins.int
     affordable: _builtins.bool
+    """Whether the fit would be admitted now; false for a retired dataset."""
     fits_left: _builtins.int
-    """How many fits like this one the budget still holds."""
+    """How many fits like this one the caller may still make."""
     iterations: _builtins.int
     """Steps that will be run."""
     @_builtins.property
@@ -671,7 +673,9 @@ class PreviewResponse(_message.Message):
         """Exactly what the fit would debit."""
 
     @_builtins.property
-    def remaining(self) -> _types_pb2.Remaining: ...
+    def remaining(self) -> _types_pb2.Remaining:
+        """What is left of the dataset's budget."""
+
     @_builtins.property
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
     @_builtins.property
@@ -679,6 +683,10 @@ class PreviewResponse(_message.Message):
         """Rough standard error of a component's mean that the noise alone adds, in the data's own units per column, for components of
         equal weight: (n_columns,). Empty if the number of rows is neither public nor declared.
         """
+
+    @_builtins.property
+    def available(self) -> _types_pb2.Remaining:
+        """What one request of the caller may cost now: see Dataset.available."""
 
     def __init__(
         self,
@@ -690,10 +698,11 @@ class PreviewResponse(_message.Message):
         noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
         iterations: _builtins.int = ...,
         expected_mean_error: _abc.Iterable[_builtins.float] | None = ...,
+        available: _types_pb2.Remaining | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["price", b"price", "remaining", b"remaining"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affordable", b"affordable", "expected_mean_error", b"expected_mean_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affordable", b"affordable", "available", b"available", "expected_mean_error", b"expected_mean_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

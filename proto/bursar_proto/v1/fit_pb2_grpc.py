@@ -105,8 +105,8 @@ class FitServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Preview(self, request, context):
-        """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema:
-        reads no row, changes nothing, and says exactly what the fit would debit.
+        """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema (and,
+        for a spend of what is left, of that): reads no row, changes nothing, and says exactly what the fit would debit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,8 +42,8 @@ class FitServiceStub:
     FitMRF: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitMRFRequest, _fit_pb2.FitMRFResponse]
     """Declared; answers UNIMPLEMENTED until it lands."""
     Preview: _grpc.UnaryUnaryMultiCallable[_fit_pb2.PreviewRequest, _fit_pb2.PreviewResponse]
-    """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema:
-    reads no row, changes nothing, and says exactly what the fit would debit.
+    """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema (and,
+    for a spend of what is left, of that): reads no row, changes nothing, and says exactly what the fit would debit.
     """
 
 @_typing.type_check_only
@@ -60,8 +60,8 @@ class FitServiceAsyncStub(FitServiceStub):
     FitMRF: _aio.UnaryStreamMultiCallable[_fit_pb2.FitMRFRequest, _fit_pb2.FitMRFResponse]  # type: ignore[assignment]
     """Declared; answers UNIMPLEMENTED until it lands."""
     Preview: _aio.UnaryUnaryMultiCallable[_fit_pb2.PreviewRequest, _fit_pb2.PreviewResponse]  # type: ignore[assignment]
-    """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema:
-    reads no row, changes nothing, and says exactly what the fit would debit.
+    """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema (and,
+    for a spend of what is left, of that): reads no row, changes nothing, and says exactly what the fit would debit.
     """
 
 class FitServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -111,8 +111,8 @@ class FitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fit_pb2.PreviewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_fit_pb2.PreviewResponse, _abc.Awaitable[_fit_pb2.PreviewResponse]]:
-        """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema:
-        reads no row, changes nothing, and says exactly what the fit would debit.
+        """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema (and,
+        for a spend of what is left, of that): reads no row, changes nothing, and says exactly what the fit would debit.
         """
 
 def add_FitServiceServicer_to_server(servicer: FitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ursar_proto/v1/types.proto\x12\tbursar.v1\".\n\x0c\x45psilonDelta\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x01\"e\n\x05Spend\x12\r\n\x03rho\x18\x01 \x01(\x01H\x00\x12\x30\n\repsilon_delta\x18\x02 \x01(\x0b\x32\x17.bursar.v1.EpsilonDeltaH\x00\x12\x11\n\x07\x65psilon\x18\x03 \x01(\x01H\x00\x42\x08\n\x06\x61mount\"=\n\x05Price\x12\x12\n\ncost_units\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65lta_units\x18\x02 \x01(\x04\x12\x0b\n\x03rho\x18\x03 \x01(\x01\"\x97\x01\n\tRemaining\x12\x12\n\ncost_units\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65lta_units\x18\x02 \x01(\x04\x12\x16\n\x0e\x63\x61p_cost_units\x18\x03 \x01(\x04\x12\x17\n\x0f\x63\x61p_delta_units\x18\x04 \x01(\x04\x12\x0b\n\x03rho\x18\x05 \x01(\x01\x12\x14\n\x0cpure_epsilon\x18\x06 \x01(\x01\x12\r\n\x05order\x18\x07 \x01(\x01\"\xc5\x01\n\x07Receipt\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\r\n\x05\x65ntry\x18\x03 \x01(\x04\x12\x1f\n\x05price\x18\x04 \x01(\x0b\x32\x10.bursar.v1.Price\x12\'\n\tremaining\x18\x05 \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x13\n\x0bledger_head\x18\x06 \x01(\x0c\x12\'\n\tadjacency\x18\x07 \x01(\x0e\x32\x14.bursar.v1.Adjacency\"\'\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\r\n\x05steps\x18\x02 \x01(\r\"/\n\x06Tensor\x12\x11\n\x05shape\x18\x01 \x03(\rB\x02\x10\x01\x12\x12\n\x06values\x18\x02 \x03(\x01\x42\x02\x10\x01\"q\n\x0cReleaseNoise\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x11\n\tcount_std\x18\x03 \x01(\x01\x12\x0f\n\x07sum_std\x18\x04 \x01(\x01\x12\x12\n\nmoment_std\x18\x05 \x01(\x01\x12\r\n\x05times\x18\x06 \x01(\r*_\n\tAdjacency\x12\x19\n\x15\x41\x44JACENCY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41\x44JACENCY_REPLACE_ONE\x10\x01\x12\x1c\n\x18\x41\x44JACENCY_ADD_REMOVE_ONE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ursar_proto/v1/types.proto\x12\tbursar.v1\".\n\x0c\x45psilonDelta\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x01\"\x0c\n\nWhatIsLeft\"\x91\x01\n\x05Spend\x12\r\n\x03rho\x18\x01 \x01(\x01H\x00\x12\x30\n\repsilon_delta\x18\x02 \x01(\x0b\x32\x17.bursar.v1.EpsilonDeltaH\x00\x12\x11\n\x07\x65psilon\x18\x03 \x01(\x01H\x00\x12*\n\tremaining\x18\x04 \x01(\x0b\x32\x15.bursar.v1.WhatIsLeftH\x00\x42\x08\n\x06\x61mount\"=\n\x05Price\x12\x12\n\ncost_units\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65lta_units\x18\x02 \x01(\x04\x12\x0b\n\x03rho\x18\x03 \x01(\x01\"\x97\x01\n\tRemaining\x12\x12\n\ncost_units\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65lta_units\x18\x02 \x01(\x04\x12\x16\n\x0e\x63\x61p_cost_units\x18\x03 \x01(\x04\x12\x17\n\x0f\x63\x61p_delta_units\x18\x04 \x01(\x04\x12\x0b\n\x03rho\x18\x05 \x01(\x01\x12\x14\n\x0cpure_epsilon\x18\x06 \x01(\x01\x12\r\n\x05order\x18\x07 \x01(\x01\"\xf8\x01\n\x07Receipt\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\r\n\x05\x65ntry\x18\x03 \x01(\x04\x12\x1f\n\x05price\x18\x04 \x01(\x0b\x32\x10.bursar.v1.Price\x12\'\n\tremaining\x18\x05 \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x13\n\x0bledger_head\x18\x06 \x01(\x0c\x12\'\n\tadjacency\x18\x07 \x01(\x0e\x32\x14.bursar.v1.Adjacency\x12\x31\n\x13\x61llowance_remaining\x18\x08 \x01(\x0b\x32\x14.bursar.v1.Remaining\"\'\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\r\n\x05steps\x18\x02 \x01(\r\"/\n\x06Tensor\x12\x11\n\x05shape\x18\x01 \x03(\rB\x02\x10\x01\x12\x12\n\x06values\x18\x02 \x03(\x01\x42\x02\x10\x01\"q\n\x0cReleaseNoise\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x11\n\tcount_std\x18\x03 \x01(\x01\x12\x0f\n\x07sum_std\x18\x04 \x01(\x01\x12\x12\n\nmoment_std\x18\x05 \x01(\x01\x12\r\n\x05times\x18\x06 \x01(\r*_\n\tAdjacency\x12\x19\n\x15\x41\x44JACENCY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41\x44JACENCY_REPLACE_ONE\x10\x01\x12\x1c\n\x18\x41\x44JACENCY_ADD_REMOVE_ONE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,22 +35,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENSOR'].fields_by_name['shape']._serialized_options = b'\020\001'
   _globals['_TENSOR'].fields_by_name['values']._loaded_options = None
   _globals['_TENSOR'].fields_by_name['values']._serialized_options = b'\020\001'
-  _globals['_ADJACENCY']._serialized_start=815
-  _globals['_ADJACENCY']._serialized_end=910
+  _globals['_ADJACENCY']._serialized_start=925
+  _globals['_ADJACENCY']._serialized_end=1020
   _globals['_EPSILONDELTA']._serialized_start=42
   _globals['_EPSILONDELTA']._serialized_end=88
-  _globals['_SPEND']._serialized_start=90
-  _globals['_SPEND']._serialized_end=191
-  _globals['_PRICE']._serialized_start=193
-  _globals['_PRICE']._serialized_end=254
-  _globals['_REMAINING']._serialized_start=257
-  _globals['_REMAINING']._serialized_end=408
-  _globals['_RECEIPT']._serialized_start=411
-  _globals['_RECEIPT']._serialized_end=608
-  _globals['_PROGRESS']._serialized_start=610
-  _globals['_PROGRESS']._serialized_end=649
-  _globals['_TENSOR']._serialized_start=651
-  _globals['_TENSOR']._serialized_end=698
-  _globals['_RELEASENOISE']._serialized_start=700
-  _globals['_RELEASENOISE']._serialized_end=813
+  _globals['_WHATISLEFT']._serialized_start=90
+  _globals['_WHATISLEFT']._serialized_end=102
+  _globals['_SPEND']._serialized_start=105
+  _globals['_SPEND']._serialized_end=250
+  _globals['_PRICE']._serialized_start=252
+  _globals['_PRICE']._serialized_end=313
+  _globals['_REMAINING']._serialized_start=316
+  _globals['_REMAINING']._serialized_end=467
+  _globals['_RECEIPT']._serialized_start=470
+  _globals['_RECEIPT']._serialized_end=718
+  _globals['_PROGRESS']._serialized_start=720
+  _globals['_PROGRESS']._serialized_end=759
+  _globals['_TENSOR']._serialized_start=761
+  _globals['_TENSOR']._serialized_end=808
+  _globals['_RELEASENOISE']._serialized_start=810
+  _globals['_RELEASENOISE']._serialized_end=923
 # @@protoc_insertion_point(module_scope)

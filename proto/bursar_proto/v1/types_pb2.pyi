@@ -68,6 +68,26 @@ class EpsilonDelta(_message.Message):
 Global___EpsilonDelta: _TypeAlias = EpsilonDelta  # noqa: Y015
 
 @_typing.final
+class WhatIsLeft(_message.Message):
+    """Spend what is left: the largest amount that this analyst may spend in one request now, with Gaussian noise. The server
+    decides it in the transaction that debits it, so that nobody can come between. For Laplace noise there is no such
+    request; ask for the pure_epsilon of Dataset.available instead.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhatIsLeft: _TypeAlias = WhatIsLeft  # noqa: Y015
+
+@_typing.final
 class Spend(_message.Message):
     """The price an analyst is willing to pay. The fit divides it among its releases."""
 
@@ -76,6 +96,7 @@ class Spend(_message.Message):
     RHO_FIELD_NUMBER: _builtins.int
     EPSILON_DELTA_FIELD_NUMBER: _builtins.int
     EPSILON_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
     rho: _builtins.float
     """Zero-concentrated differential privacy (Bun and Steinke 2016); Gaussian noise."""
     epsilon: _builtins.float
@@ -84,18 +105,21 @@ class Spend(_message.Message):
     def epsilon_delta(self) -> Global___EpsilonDelta:
         """Converted to the largest rho that implies it (Canonne, Kamath and Steinke 2020, Proposition 12)."""
 
+    @_builtins.property
+    def remaining(self) -> Global___WhatIsLeft: ...
     def __init__(
         self,
         *,
         rho: _builtins.float = ...,
         epsilon_delta: Global___EpsilonDelta | None = ...,
         epsilon: _builtins.float = ...,
+        remaining: Global___WhatIsLeft | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "epsilon", b"epsilon", "epsilon_delta", b"epsilon_delta", "rho", b"rho"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "epsilon", b"epsilon", "epsilon_delta", b"epsilon_delta", "remaining", b"remaining", "rho", b"rho"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "epsilon", b"epsilon", "epsilon_delta", b"epsilon_delta", "rho", b"rho"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "epsilon", b"epsilon", "epsilon_delta", b"epsilon_delta", "remaining", b"remaining", "rho", b"rho"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_amount: _TypeAlias = _typing.Literal["rho", "epsilon_delta", "epsilon"]  # noqa: Y015
+    _WhichOneofReturnType_amount: _TypeAlias = _typing.Literal["rho", "epsilon_delta", "epsilon", "remaining"]  # noqa: Y015
     _WhichOneofArgType_amount: _TypeAlias = _typing.Literal["amount", b"amount"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_amount) -> _WhichOneofReturnType_amount | None: ...
 
@@ -133,7 +157,9 @@ Global___Price: _TypeAlias = Price  # noqa: Y015
 
 @_typing.final
 class Remaining(_message.Message):
-    """What is left of a dataset's budget. Enforcement compares cost_units and delta_units, nothing else."""
+    """What is left of a dataset's budget, of an analyst's allowance inside it, or of the most that one request may cost.
+    Enforcement compares cost_units and delta_units, nothing else.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -186,18 +212,25 @@ class Receipt(_message.Message):
     REMAINING_FIELD_NUMBER: _builtins.int
     LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     ADJACENCY_FIELD_NUMBER: _builtins.int
+    ALLOWANCE_REMAINING_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     request_id: _builtins.str
     entry: _builtins.int
     """Position of the debit in the ledger."""
     ledger_head: _builtins.bytes
-    """Hash of the ledger's newest entry just after this debit (SHA-256)."""
+    """Hash of the ledger's newest entry just after this debit (SHA-256).
+    Keep it: the ledger had `entry` entries then, and GetHistory has to give this hash for that size for ever.
+    """
     adjacency: Global___Adjacency.ValueType
     @_builtins.property
     def price(self) -> Global___Price: ...
     @_builtins.property
     def remaining(self) -> Global___Remaining:
         """What was left just after this debit."""
+
+    @_builtins.property
+    def allowance_remaining(self) -> Global___Remaining:
+        """What was left of the caller's allowance just after this debit; absent if there is none."""
 
     def __init__(
         self,
@@ -209,10 +242,11 @@ class Receipt(_message.Message):
         remaining: Global___Remaining | None = ...,
         ledger_head: _builtins.bytes = ...,
         adjacency: Global___Adjacency.ValueType = ...,
+        allowance_remaining: Global___Remaining | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["price", b"price", "remaining", b"remaining"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allowance_remaining", b"allowance_remaining", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "dataset", b"dataset", "entry", b"entry", "ledger_head", b"ledger_head", "price", b"price", "remaining", b"remaining", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "allowance_remaining", b"allowance_remaining", "dataset", b"dataset", "entry", b"entry", "ledger_head", b"ledger_head", "price", b"price", "remaining", b"remaining", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
