@@ -3,30 +3,36 @@
 from ._budget import Budget, Remaining
 from ._canonical import Entry
 from ._conversion import epsilon_of, rho_of
-from ._events import Adjacency, Event, GaussianEvent, LaplaceEvent, PureEvent
+from ._events import Adjacency, ApproximateEvent, Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent
 from ._ledger import Ledger
 from ._pricing import COST_UNIT, DELTA_UNIT, Price, cost_units, laplace_rdp, price, pure_rdp, rdp
-from ._replay import DatasetTotals
+from ._replay import AccountTotals
 from ._values import (
+    EVERYONE,
     Credential,
     DatasetState,
     Debit,
     DebitRecord,
     DebitRequest,
     DebitStatus,
+    Limits,
     Registration,
     ReleaseRecord,
+    RestRequest,
     Role,
 )
 from ._verify import Verification, verify
 from .errors import (
+    AccountConflictError,
     BudgetExhaustedError,
     CredentialExistsError,
     DatasetExistsError,
+    DatasetRetiredError,
     LedgerCorruptError,
     LedgerError,
     LedgerExistsError,
     LedgerUnavailableError,
+    LedgerVersionError,
     ReleaseExistsError,
     RequestIdReusedError,
     UnknownCredentialError,
@@ -37,20 +43,25 @@ from .errors import (
 __all__ = [
     "COST_UNIT",
     "DELTA_UNIT",
+    "EVERYONE",
+    "AccountConflictError",
+    "AccountTotals",
     "Adjacency",
+    "ApproximateEvent",
     "Budget",
     "BudgetExhaustedError",
     "Credential",
     "CredentialExistsError",
     "DatasetExistsError",
+    "DatasetRetiredError",
     "DatasetState",
-    "DatasetTotals",
     "Debit",
     "DebitRecord",
     "DebitRequest",
     "DebitStatus",
     "Entry",
     "Event",
+    "ExactEvent",
     "GaussianEvent",
     "LaplaceEvent",
     "Ledger",
@@ -58,6 +69,8 @@ __all__ = [
     "LedgerError",
     "LedgerExistsError",
     "LedgerUnavailableError",
+    "LedgerVersionError",
+    "Limits",
     "Price",
     "PureEvent",
     "Registration",
@@ -65,6 +78,7 @@ __all__ = [
     "ReleaseRecord",
     "Remaining",
     "RequestIdReusedError",
+    "RestRequest",
     "Role",
     "UnknownCredentialError",
     "UnknownDatasetError",

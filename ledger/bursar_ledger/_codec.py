@@ -8,9 +8,14 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ._events import Event, GaussianEvent, LaplaceEvent, PureEvent
+from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent
 
-_EVENTS: dict[str, type[Any]] = {"gaussian": GaussianEvent, "laplace": LaplaceEvent, "pure": PureEvent}
+_EVENTS: dict[str, type[Any]] = {
+    "gaussian": GaussianEvent,
+    "laplace": LaplaceEvent,
+    "pure": PureEvent,
+    "approximate": ApproximateEvent,
+}
 _FRACTION = re.compile(r"-?[0-9]{1,1000}/[0-9]{1,1000}")
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
 
@@ -34,7 +39,7 @@ def decode_fraction(text: str) -> Fraction:
 
 
 def encode_event(event: Event) -> dict[str, object]:
-    """An event as a JSON object: "mechanism" and its fields, rational fields as "numerator/denominator"."""
+    """An event as a JSON object: "mechanism", and its fields with fractions as "numerator/denominator"."""
     fields = {f.name: _encode_field(f, getattr(event, f.name)) for f in dataclasses.fields(event)}
     return {"mechanism": _NAMES[type(event)], **fields}
 
@@ -59,9 +64,15 @@ def decode_event(value: Mapping[str, Any]) -> Event:
     return event
 
 
-def _encode_field(field: dataclasses.Field[Any], value: int | Fraction) -> int | str:
+def _encode_field(field: dataclasses.Field[Any], value: Any) -> object:
+    if field.name == "event":
+        return encode_event(value)
     return int(value) if field.type == "int" else encode_fraction(value)
 
 
-def _decode_field(field: dataclasses.Field[Any], value: Any) -> int | Fraction:
+def _decode_field(field: dataclasses.Field[Any], value: Any) -> object:
+    if field.name == "event":
+        if not isinstance(value, dict):
+            raise ValueError("the event of an approximate event must be an object")
+        return decode_event(value)
     return value if field.type == "int" else decode_fraction(value)

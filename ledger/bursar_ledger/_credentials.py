@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from ._canonical import Entry
 from ._store import Store
-from ._values import Credential, Role
+from ._values import Credential, Role, check_name
 from .errors import CredentialExistsError, UnknownCredentialError
 
 _NEWEST = "kind IN ('credential_issued', 'credential_revoked') AND credential = ? ORDER BY number DESC LIMIT 1"
 
 
-def issue(store: Store, name: str, role: Role, token_hash: bytes, *, actor: str, reason: str) -> Entry:
+def issue(
+    store: Store, name: str, role: Role, token_hash: bytes, *, actor: str, reason: str, dry_run: bool = False
+) -> Entry:
     """Appends the credential; CredentialExistsError if the name has one in force or the token was issued before."""
-    if not 1 <= len(name) <= 200 or not name.isprintable():
-        raise ValueError("name must have 1 to 200 printable characters")
+    check_name("name", name)
     if len(token_hash) != 32:
         raise ValueError("token_hash must have 32 bytes")
-    with store.decision():
+
+    def work() -> Entry:
         if _in_force(store, name):
             raise CredentialExistsError(f"{name!r} has a credential in force; revoke it first")
         if _issued(store, token_hash):
@@ -24,13 +26,18 @@ def issue(store: Store, name: str, role: Role, token_hash: bytes, *, actor: str,
         details = {"credential": name, "role": Role(role).value, "token_hash": token_hash.hex(), "reason": reason}
         return store.append("credential_issued", actor=actor, details=details)
 
+    return store.decide(work, keep=not dry_run)
 
-def revoke(store: Store, name: str, *, actor: str, reason: str) -> Entry:
+
+def revoke(store: Store, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
     """Appends the revocation; raises UnknownCredentialError if the name has no credential in force."""
-    with store.decision():
+
+    def work() -> Entry:
         if not _in_force(store, name):
             raise UnknownCredentialError(f"{name!r} has no credential in force")
         return store.append("credential_revoked", actor=actor, details={"credential": name, "reason": reason})
+
+    return store.decide(work, keep=not dry_run)
 
 
 def live(store: Store, token_hash: bytes) -> Credential | None:

@@ -1,85 +1,246 @@
-"""Datasets in the ledger: one registration entry each, and the running sum in the newest debit."""
+"""Datasets in the ledger: registered once under a name, given new snapshots, retired; each belongs to an account."""
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from ._accounts import read_account
 from ._budget import Budget
 from ._canonical import Entry
 from ._codec import decode_fraction, encode_fraction
 from ._events import Adjacency
 from ._store import Store
-from ._values import DatasetState, Registration
-from .errors import DatasetExistsError, UnknownDatasetError
+from ._values import DatasetState, Registration, check_json, check_tag
+from .errors import AccountConflictError, DatasetExistsError, DatasetRetiredError, UnknownDatasetError
 
 
-def register(store: Store, registration: Registration, *, actor: str, reason: str) -> Entry:
-    """Appends the registration; raises DatasetExistsError if the name or the content is registered already."""
-    tag = registration.content_tag.hex()
-    with store.decision():
-        earlier = store.find("kind = 'registration' AND (dataset = ? OR content_tag = ?)", registration.dataset, tag)
-        if earlier:
-            what = "a dataset of this name" if earlier[0].dataset == registration.dataset else "the same content"
+@dataclass(frozen=True)
+class Facts:
+    """What the chain says about a dataset beside sums: of its registration and its newest snapshot."""
+
+    name: str
+    account: str
+    adjacency: Adjacency
+    content_tag: bytes
+    manifest: Mapping[str, object]
+    retired: bool
+
+
+def register(store: Store, registration: Registration, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
+    """Appends the registration, to an account of its own or to the one that its people have."""
+
+    def work() -> Entry:
+        if _exists(store, registration.dataset):
             raise DatasetExistsError(
-                f"{what} is registered already, by entry {earlier[0].number}; its budget goes on there"
+                f"a dataset of the name {registration.dataset!r} is registered already; its budget goes on there"
             )
-        details = {**_details(registration), "reason": reason}
+        account = _known_account(store, registration)
+        promise = _founding(registration) if account is None else _joining(store, registration, account)
+        details = {
+            "account": account or registration.dataset,
+            "adjacency": registration.adjacency.value,
+            "content_tag": registration.content_tag.hex(),
+            "manifest": dict(registration.manifest),
+            "reason": reason,
+            **promise,
+        }
         return store.append("registration", dataset=registration.dataset, actor=actor, details=details)
+
+    return store.decide(work, keep=not dry_run)
+
+
+def new_snapshot(
+    store: Store,
+    dataset: str,
+    content_tag: bytes,
+    manifest: Mapping[str, object],
+    *,
+    actor: str,
+    reason: str,
+    dry_run: bool = False,
+) -> Entry:
+    """Appends new rows of the same people under the same name; the account goes on."""
+    check_tag(content_tag)
+    check_json("manifest", manifest)
+
+    def work() -> Entry:
+        facts = live_facts(store, dataset)
+        elsewhere = account_of_content(store, content_tag)
+        if elsewhere not in (None, facts.account):
+            raise AccountConflictError(
+                f"these rows are known as those of account {elsewhere!r}, and {dataset!r} belongs to "
+                f"{facts.account!r}; two accounts are never merged"
+            )
+        details = {
+            "account": facts.account,
+            "content_tag": content_tag.hex(),
+            "manifest": dict(manifest),
+            "reason": reason,
+        }
+        return store.append("snapshot", dataset=dataset, actor=actor, details=details)
+
+    return store.decide(work, keep=not dry_run)
+
+
+def retire(store: Store, dataset: str, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
+    """Appends the end of a name: no new debits; the account, its other names and stored releases stay."""
+
+    def work() -> Entry:
+        facts = live_facts(store, dataset)
+        return store.append(
+            "retirement", dataset=dataset, actor=actor, details={"account": facts.account, "reason": reason}
+        )
+
+    return store.decide(work, keep=not dry_run)
 
 
 def dataset_state(store: Store, name: str) -> DatasetState:
     """The state of one dataset; raises UnknownDatasetError."""
-    found = store.find("kind = 'registration' AND dataset = ?", name)
-    if not found:
-        raise UnknownDatasetError(
-            f"no dataset is registered under the name {name!r}; list the datasets to see the names"
-        )
-    return _state(store, found[0])
+    facts = read_facts(store, name)
+    account = read_account(store, facts.account)
+    return DatasetState(
+        name=name,
+        account=facts.account,
+        adjacency=facts.adjacency,
+        budget=budget_in_force(store, facts.account),
+        content_tag=facts.content_tag,
+        manifest=facts.manifest,
+        retired=facts.retired,
+        order=account.order,
+        cap_cost_units=account.caps[0],
+        cap_delta_units=account.caps[1],
+        spent_cost_units=account.spent[0],
+        spent_delta_units=account.spent[1],
+    )
 
 
 def all_states(store: Store) -> tuple[DatasetState, ...]:
     """The states of all datasets, in the order of their registration."""
-    return tuple(_state(store, entry) for entry in store.find("kind = 'registration' ORDER BY number"))
+    names = store.rows("SELECT dataset FROM entries WHERE kind = 'registration' ORDER BY number")
+    return tuple(dataset_state(store, row["dataset"]) for row in names)
 
 
-def _state(store: Store, entry: Entry) -> DatasetState:
-    details = entry.details
-    spent = store.rows(
-        "SELECT spent_cost_units, spent_delta_units FROM entries"
-        " WHERE kind = 'debit' AND dataset = ? ORDER BY number DESC LIMIT 1",
-        entry.dataset,
+def read_facts(store: Store, name: str) -> Facts:
+    """What the chain says about a dataset; raises UnknownDatasetError."""
+    rows = store.rows(
+        "SELECT kind, body FROM entries WHERE kind IN ('registration', 'snapshot', 'retirement') AND dataset = ?"
+        " ORDER BY number",
+        name,
     )
-    return DatasetState(
-        name=entry.dataset,
-        registration=read_registration(entry),
-        # As registered, not as this version of the program would compute them today.
-        order=decode_fraction(details["order"]),
-        cap_cost_units=details["cap_cost_units"],
-        cap_delta_units=details["cap_delta_units"],
-        **(spent[0] if spent else {"spent_cost_units": 0, "spent_delta_units": 0}),
-    )
+    if not rows:
+        raise UnknownDatasetError(
+            f"no dataset is registered under the name {name!r}; list the datasets to see the names"
+        )
+    bodies = tuple(row["body"] for row in rows if row["kind"] != "retirement")
+    return _facts(bodies[0], bodies[-1], any(row["kind"] == "retirement" for row in rows))
 
 
-def read_registration(entry: Entry) -> Registration:
-    """The registration that an entry holds."""
-    details = entry.details
-    return Registration(
-        dataset=entry.dataset,
-        adjacency=Adjacency(details["adjacency"]),
-        budget=Budget(details["epsilon"], details["delta"], decode_fraction(details["delta_fail_share"])),
-        content_tag=bytes.fromhex(details["content_tag"]),
-        manifest=details["manifest"],
-    )
+def live_facts(store: Store, name: str) -> Facts:
+    """Likewise, of a dataset that is not retired; raises DatasetRetiredError, too."""
+    facts = read_facts(store, name)
+    if facts.retired:
+        raise DatasetRetiredError(f"the dataset {name!r} is retired; what was released of it can still be had")
+    return facts
 
 
-def _details(registration: Registration) -> dict[str, object]:
-    budget = registration.budget
+def budget_in_force(store: Store, account: str) -> Budget:
+    """The total that was promised last."""
+    newest = store.one(
+        "SELECT body FROM entries WHERE kind = 'budget' AND account = ? ORDER BY number DESC LIMIT 1", account
+    ) or store.one("SELECT body FROM entries WHERE kind = 'registration' AND dataset = ?", account)
+    if newest is None:  # a registration names its account, so only a file that does not verify comes here
+        raise KeyError(f"account {account!r} has no registration")
+    return _budget(newest[0])
+
+
+def budget_details(budget: Budget) -> dict[str, object]:
+    """A total and its caps, as entries hold them."""
     return {
-        "adjacency": registration.adjacency.value,
         "epsilon": float(budget.epsilon),
         "delta": float(budget.delta),
         "delta_fail_share": encode_fraction(budget.delta_fail_share),
         "order": encode_fraction(budget.order),
         "cap_cost_units": budget.cap_cost_units,
         "cap_delta_units": budget.cap_delta_units,
-        "content_tag": registration.content_tag.hex(),
-        "manifest": dict(registration.manifest),
     }
+
+
+def account_of_content(store: Store, content_tag: bytes) -> str | None:
+    """The account that had these rows first, if they are known."""
+    row = store.one(
+        "SELECT account FROM entries WHERE content_tag = ? AND kind IN ('registration', 'snapshot')"
+        " ORDER BY number LIMIT 1",
+        content_tag.hex(),
+    )
+    return None if row is None else str(row[0])
+
+
+def _exists(store: Store, name: str) -> bool:
+    return store.one("SELECT 1 FROM entries WHERE kind = 'registration' AND dataset = ?", name) is not None
+
+
+def _known_account(store: Store, registration: Registration) -> str | None:
+    by_content = account_of_content(store, registration.content_tag)
+    if registration.same_people_as is None:
+        return by_content
+    named = read_facts(store, registration.same_people_as).account
+    if by_content not in (None, named):
+        raise AccountConflictError(
+            f"these rows are known as those of account {by_content!r}, and {registration.same_people_as!r} belongs to "
+            f"{named!r}; two accounts are never merged"
+        )
+    return named
+
+
+def _founding(registration: Registration) -> dict[str, object]:
+    if registration.budget is None:
+        raise ValueError("budget is missing: these rows are new, so their account needs a total")
+    return budget_details(registration.budget)
+
+
+def _joining(store: Store, registration: Registration, account: str) -> dict[str, object]:
+    """Nothing to add: caps and sums are the account's. Raises AccountConflictError if more was asked for."""
+    first = read_facts(store, account)
+    if first.adjacency is not registration.adjacency:
+        raise AccountConflictError(
+            f"adjacency must be {first.adjacency.value}, as in account {account!r}, to which these people belong"
+        )
+    total = budget_in_force(store, account)
+    if registration.budget not in (None, total):
+        raise AccountConflictError(
+            f"these people have the account {account!r} with a total of ({total.epsilon:g}, {total.delta:g}), and what "
+            "was spent of it stays spent. Leave the total out to share it, or set a new one for the account first"
+        )
+    return {}
+
+
+def _facts(first: str, newest: str, retired: bool) -> Facts:
+    name, account, adjacency, _, _ = _read(first)
+    _, _, _, content_tag, manifest = _read(newest)
+    return Facts(name, account, Adjacency(adjacency), content_tag, manifest, retired)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(body: str) -> tuple[str, str, str | None, bytes, Mapping[str, Any]]:
+    """Of a registration or a snapshot: dataset, account, adjacency, content tag, manifest. Bodies never change."""
+    fields = json.loads(body)
+    details = fields["details"]
+    return (
+        fields["dataset"],
+        details.get("account", fields["dataset"]),
+        details.get("adjacency"),
+        bytes.fromhex(details["content_tag"]),
+        details["manifest"],
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _budget(body: str) -> Budget:
+    details = json.loads(body)["details"]
+    share: Fraction = decode_fraction(details["delta_fail_share"])
+    return Budget(details["epsilon"], details["delta"], share)

@@ -3,45 +3,94 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
 
+from ._accounts import Account, Bounds, bounds, limits, read_account
 from ._budget import Remaining
 from ._canonical import Entry
 from ._codec import decode_event, decode_fraction, encode_event, encode_fraction
-from ._datasets import dataset_state
+from ._datasets import live_facts, read_facts
 from ._pricing import Price, price
 from ._store import Store
-from ._values import DatasetState, Debit, DebitRecord, DebitRequest, DebitStatus, ReleaseRecord
+from ._values import (
+    Debit,
+    DebitRecord,
+    DebitRequest,
+    DebitStatus,
+    Limits,
+    ReleaseRecord,
+    RestRequest,
+    remaining,
+)
 from .errors import BudgetExhaustedError, ReleaseExistsError, RequestIdReusedError
 
 
-def debit(store: Store, request: DebitRequest) -> Debit:
+def debit(store: Store, request: DebitRequest | RestRequest) -> Debit:
     """Debits a request, or finds the debit that the same request made before."""
-    with store.decision():
-        earlier = store.find("kind = 'debit' AND actor = ? AND request_id = ?", request.principal, request.request_id)
-        if earlier:
-            return _again(store, earlier[0], request)
-        state = dataset_state(store, request.dataset)
-        new = price(request.events, state.order)
-        if not _fits(new, state.remaining):
-            raise BudgetExhaustedError(new, state.remaining)
-        entry = store.append(
-            "debit", dataset=request.dataset, actor=request.principal, details=_details(request, new, state)
-        )
-    return _answer(entry, DebitStatus.NEW, None)
+    return store.decide(lambda: _decided(store, request))
+
+
+def find(store: Store, principal: str, request_id: str) -> DebitRecord | None:
+    """The debit of a request, if it was made."""
+    earlier = _earlier(store, principal, request_id)
+    return None if earlier is None else record(earlier)
+
+
+def _decided(store: Store, request: DebitRequest | RestRequest) -> Debit:
+    earlier = _earlier(store, request.principal, request.request_id)
+    if earlier is not None:
+        return _again(store, earlier, request)
+    facts = live_facts(store, request.dataset)
+    account = read_account(store, facts.account)
+    inside = bounds(store, account, request.principal)
+    left = limits(account, inside)
+    if isinstance(request, RestRequest):
+        if not left.available.cost_units >= 1:
+            _check(Price(1, 0, account.order), left)
+        request = request.planned(left.available)
+    new = price(request.events, account.order)
+    _check(new, left)
+    details = _details(request, new, account, inside)
+    entry = store.append("debit", dataset=request.dataset, actor=request.principal, details=details)
+    return Debit(
+        entry=entry.number,
+        price=new,
+        remaining=_left(details, "spent", "cap", new.order),
+        allowance=_allowance(details, new.order),
+        head=entry.hash,
+        status=DebitStatus.NEW,
+    )
+
+
+def limits_of(store: Store, dataset: str, principal: str) -> Limits:
+    """All that bounds one request of `principal` on `dataset` now; raises UnknownDatasetError."""
+    account = read_account(store, read_facts(store, dataset).account)
+    return limits(account, bounds(store, account, principal))
+
+
+def _earlier(store: Store, principal: str, request_id: str) -> Entry | None:
+    found = store.find("kind = 'debit' AND actor = ? AND request_id = ?", principal, request_id)
+    return found[0] if found else None
 
 
 def store_release(store: Store, number: int, content: bytes) -> None:
     """Stores the bytes released under a debit, and their digest as an entry of the chain."""
-    with store.decision():
+    digest = hashlib.sha256(content).hexdigest()
+
+    def work() -> None:
         paid = store.entry(number, "debit")
         stored = release(store, number)
         if stored == content:
             return
         if stored is not None:
             raise ReleaseExistsError(f"debit {number} has its release already; send that one")
-        details = {"debit": number, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+        details = {"debit": number, "sha256": digest, "size": len(content)}
         store.append("release", dataset=paid.dataset, actor=paid.actor, details=details)
         store.db.execute("INSERT INTO releases (debit, content) VALUES (?, ?)", [number, content])
+
+    store.decide(work)
 
 
 def release(store: Store, number: int) -> bytes | None:
@@ -64,14 +113,8 @@ def record(entry: Entry) -> DebitRecord:
     )
     order = decode_fraction(details["order"])
     paid = Price(details["cost_units"], details["delta_units"], order)
-    left = Remaining(
-        cost_units=details["cap_cost_units"] - details["spent_cost_units"],
-        delta_units=details["cap_delta_units"] - details["spent_delta_units"],
-        cap_cost_units=details["cap_cost_units"],
-        cap_delta_units=details["cap_delta_units"],
-        order=order,
-    )
-    return DebitRecord(entry.number, request, paid, left, entry.hash, entry.time)
+    left = _left(details, "spent", "cap", order)
+    return DebitRecord(entry.number, request, paid, left, _allowance(details, order), entry.hash, entry.time)
 
 
 def releases(store: Store, principal: str | None, dataset: str | None) -> tuple[ReleaseRecord, ...]:
@@ -103,22 +146,28 @@ def _fits(new: Price, left: Remaining) -> bool:
     return new.cost_units <= left.cost_units and new.delta_units <= left.delta_units
 
 
-def _again(store: Store, entry: Entry, request: DebitRequest) -> Debit:
+def _check(new: Price, left: Limits) -> None:
+    """Raises BudgetExhaustedError naming the first limit that `new` does not fit into."""
+    for name, limit in (("dataset", left.dataset), ("allowance", left.allowance), ("call", left.call)):
+        if limit is not None and not _fits(new, limit):
+            raise BudgetExhaustedError(new, limit, name)
+
+
+def _again(store: Store, entry: Entry, request: DebitRequest | RestRequest) -> Debit:
     if entry.details["request_hash"] != request.request_hash.hex():
         raise RequestIdReusedError(
             f"request_id {request.request_id!r} was used for another request (entry {entry.number}); choose a new one"
         )
     content = release(store, entry.number)
-    return _answer(entry, DebitStatus.INTERRUPTED if content is None else DebitStatus.RELEASED, content)
-
-
-def _answer(entry: Entry, status: DebitStatus, content: bytes | None) -> Debit:
+    status = DebitStatus.INTERRUPTED if content is None else DebitStatus.RELEASED
     paid = record(entry)
-    return Debit(paid.entry, paid.price, paid.remaining, paid.head, status, content)
+    return Debit(paid.entry, paid.price, paid.remaining, paid.allowance, paid.head, status, content)
 
 
-def _details(request: DebitRequest, new: Price, state: DatasetState) -> dict[str, object]:
+def _details(request: DebitRequest, new: Price, account: Account, inside: Bounds) -> dict[str, Any]:
+    allowance, call = inside.allowance or (None, None), inside.call or (None, None)
     return {
+        "account": account.name,
         "request_id": request.request_id,
         "request_hash": request.request_hash.hex(),
         "method": request.method,
@@ -127,8 +176,26 @@ def _details(request: DebitRequest, new: Price, state: DatasetState) -> dict[str
         "order": encode_fraction(new.order),
         "cost_units": new.cost_units,
         "delta_units": new.delta_units,
-        "spent_cost_units": state.spent_cost_units + new.cost_units,
-        "spent_delta_units": state.spent_delta_units + new.delta_units,
-        "cap_cost_units": state.cap_cost_units,
-        "cap_delta_units": state.cap_delta_units,
+        "spent_cost_units": account.spent[0] + new.cost_units,
+        "spent_delta_units": account.spent[1] + new.delta_units,
+        "cap_cost_units": account.caps[0],
+        "cap_delta_units": account.caps[1],
+        "analyst_spent_cost_units": inside.spent[0] + new.cost_units,
+        "analyst_spent_delta_units": inside.spent[1] + new.delta_units,
+        "allowance_cost_units": allowance[0],
+        "allowance_delta_units": allowance[1],
+        "call_cost_units": call[0],
+        "call_delta_units": call[1],
     }
+
+
+def _left(details: Mapping[str, Any], spent: str, cap: str, order: Fraction) -> Remaining:
+    caps = details[f"{cap}_cost_units"], details[f"{cap}_delta_units"]
+    return remaining(caps, (details[f"{spent}_cost_units"], details[f"{spent}_delta_units"]), order)
+
+
+def _allowance(details: Mapping[str, Any], order: Fraction) -> Remaining | None:
+    # Debits of the first version of the schema know no allowances.
+    if details.get("allowance_cost_units") is None:
+        return None
+    return _left(details, "analyst_spent", "allowance", order)

@@ -84,12 +84,43 @@ class PureEvent:
         _check(self)
 
 
-Event = GaussianEvent | LaplaceEvent | PureEvent
+ExactEvent = GaussianEvent | LaplaceEvent | PureEvent
+
+
+@dataclass(frozen=True)
+class ApproximateEvent:
+    """`count` releases that fail with probability at most `delta` each and are as private as `event` otherwise.
+
+    Delta-approximate Renyi privacy: for all neighbours P = (1-d) P' + d P'' and Q = (1-d) Q' + d Q'' with some
+    d <= delta (the same one for both), P' and Q' as close as `event` says. An (epsilon, delta)-DP black box is
+    `ApproximateEvent(PureEvent(epsilon), delta)` (Kairouz, Oh and Viswanath 2015).
+
+    Attributes:
+        event: what holds unless the release fails.
+        delta: largest probability of failure; positive, below 1.
+        count: how many such releases; positive.
+    """
+
+    event: ExactEvent
+    delta: Fraction
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.event, (GaussianEvent, LaplaceEvent, PureEvent)):
+            raise ValueError(f"ApproximateEvent.event must be an event without a failure, got {self.event!r}")
+        _check(self)
+        if not self.delta < 1:
+            raise ValueError(f"ApproximateEvent.delta must be below 1, got {self.delta!r}")
+
+
+Event = ExactEvent | ApproximateEvent
 
 
 def _check(event: Event) -> None:
-    """Raises ValueError unless every field is a positive exact number of its declared type."""
+    """Raises ValueError unless every number is positive, exact and of its declared type."""
     for field in dataclasses.fields(event):
+        if field.name == "event":
+            continue
         value = getattr(event, field.name)
         kind = int if field.type == "int" else (int, Fraction)  # annotations are strings here
         if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ._events import Event, GaussianEvent, LaplaceEvent, PureEvent
+from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent
 from ._rounding import float_up, precise, to_decimal, upper
 
 COST_UNIT = 2**40
@@ -31,8 +31,7 @@ class Price:
 
     Attributes:
         cost_units: Renyi divergence at `order` in units of 1 / COST_UNIT, rounded up once.
-        delta_units: failure probability in units of 1 / DELTA_UNIT, rounded up; 0 for the exact mechanisms, the only
-            ones so far.
+        delta_units: failure probability in units of 1 / DELTA_UNIT, rounded up once; 0 for the exact mechanisms.
         order: the Renyi order, a property of the dataset.
     """
 
@@ -48,12 +47,19 @@ class Price:
 
 def price(events: Iterable[Event], order: Fraction) -> Price:
     """The price of all `events` together at Renyi order `order` > 1; they add up (Mironov 2017, Prop. 1)."""
-    return Price(cost_units(events, order), 0, order)
+    held = tuple(events)
+    return Price(cost_units(held, order), delta_units(held), order)
 
 
 def cost_units(events: Iterable[Event], order: Fraction) -> int:
     """ceil(COST_UNIT * sum of `rdp`); exact until rounded up once, so that the exact remainder can be spent."""
     return math.ceil(COST_UNIT * sum((rdp(event, order) for event in events), Fraction(0)))
+
+
+def delta_units(events: Iterable[Event]) -> int:
+    """ceil(DELTA_UNIT * sum of the probabilities of failure), which add up."""
+    failures = (event.count * event.delta for event in events if isinstance(event, ApproximateEvent))
+    return math.ceil(DELTA_UNIT * sum(failures, Fraction(0)))
 
 
 @functools.singledispatch
@@ -69,7 +75,11 @@ def rdp(event: Event, order: Fraction) -> Fraction:
 @rdp.register
 def _gaussian(event: GaussianEvent, order: Fraction) -> Fraction:
     _check_order(order)
-    return event.count * order * event.l2_squared / (2 * Fraction(event.scale) ** 2)
+    # count * order * l2_squared / (2 scale^2) as one fraction: each operation on fractions takes a gcd.
+    return Fraction(
+        event.count * order.numerator * event.l2_squared * event.scale.denominator**2,
+        2 * order.denominator * event.scale.numerator**2,
+    )
 
 
 @rdp.register
@@ -82,6 +92,13 @@ def _pure(event: PureEvent, order: Fraction) -> Fraction:
     return event.count * pure_rdp(order, Fraction(event.epsilon))
 
 
+@rdp.register
+def _approximate(event: ApproximateEvent, order: Fraction) -> Fraction:
+    # Of the part that does not fail; the failure is counted by `delta_units`.
+    return event.count * rdp(event.event, order)
+
+
+@functools.lru_cache(maxsize=4096)
 def pure_rdp(order: Fraction, epsilon: Fraction) -> Fraction:
     """The largest Renyi divergence at `order` > 1 of any `epsilon`-DP mechanism, rounded up.
 
@@ -96,6 +113,7 @@ def pure_rdp(order: Fraction, epsilon: Fraction) -> Fraction:
         return upper(e + tail.ln() / (a - 1))
 
 
+@functools.lru_cache(maxsize=4096)
 def laplace_rdp(order: Fraction, l1: int, scale: Fraction) -> Fraction:
     """Renyi divergence at `order` > 1 of discrete Laplace noise at L1 sensitivity `l1`, rounded up.
 

@@ -1,69 +1,125 @@
 """A ledger's history walked once more, entry by entry, believing nothing that can be computed.
 
-Reads numbers, bodies, hashes and released bytes only; sums, caps and prices come out of the bodies.
+Each entry was examined by itself before (`_examine`); here are the links between them and the sums over them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ._canonical import NO_ENTRY, body_hash, canonical
-from ._codec import decode_event, decode_fraction
+from ._canonical import NO_ENTRY
+from ._codec import decode_fraction
 from ._events import Adjacency
-from ._reprice import cap_problems, price_range
-
-Fields = dict[str, Any]
+from ._examine import UNREADABLE, Examined, Fields, unreadable
+from ._reprice import cap_problems
+from ._values import EVERYONE
 
 
 @dataclass
-class DatasetTotals:
-    """A dataset's promise and what the debits add up to; `order`, caps and sums in the ledger's units."""
+class AccountTotals:
+    """What was promised to the people of an account, and what its debits add up to; in the ledger's units.
+
+    Attributes:
+        name: of the account: the dataset that was registered first.
+        datasets: all names that share it, in order.
+        adjacency: what one privacy unit may do to each of them.
+        epsilon: of the total in force.
+        delta: of the total in force.
+        delta_fail_share: part of delta that approximate releases may spend.
+        order: Renyi order of the total in force.
+        cap_cost_units: cap of the total in force.
+        cap_delta_units: likewise.
+        budgets: every total that was promised: (entry, epsilon, delta). If totals were changed because of what was
+            released, their deltas add up.
+        spent_cost_units: sum over all debits, at the order in force.
+        spent_delta_units: likewise.
+        debits: how many.
+        analysts: what each analyst spent: (cost units, delta units).
+    """
 
     name: str
+    datasets: tuple[str, ...]
+    adjacency: str
     epsilon: float
     delta: float
+    delta_fail_share: Fraction
     order: Fraction
     cap_cost_units: int
     cap_delta_units: int
+    budgets: tuple[tuple[int, float, float], ...]
     spent_cost_units: int = 0
     spent_delta_units: int = 0
     debits: int = 0
+    analysts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    allowances: dict[str, Fraction] = field(default_factory=dict)
+    call_share: Fraction | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether a total was set below what had been spent."""
+        return not (self.spent_cost_units <= self.cap_cost_units and self.spent_delta_units <= self.cap_delta_units)
+
+    def part(self, share: Fraction | None) -> tuple[int | None, int | None]:
+        """A share of the caps in force, rounded down."""
+        if share is None:
+            return None, None
+        return math.floor(share * self.cap_cost_units), math.floor(share * self.cap_delta_units)
+
+
+@dataclass(frozen=True)
+class Restatement:
+    """A new total's account of what was spent before it; compared with the events, which are read once more."""
+
+    number: int
+    account: str
+    order: Fraction
+    analysts: Mapping[str, tuple[int, int]]
 
 
 @dataclass
 class Replay:
     """State after the entries taken so far. `take` them in order, then every row of released bytes, then `finish`."""
 
-    reprice: bool
     number: int = 0
     head: bytes = NO_ENTRY
+    ledger_id: str = ""
     problems: list[str] = field(default_factory=list)
-    datasets: dict[str, DatasetTotals] = field(default_factory=dict)
-    _content_tags: set[str] = field(default_factory=set)
+    accounts: dict[str, AccountTotals] = field(default_factory=dict)
+    restatements: list[Restatement] = field(default_factory=list)
+    verifier_keys: list[tuple[int, str]] = field(default_factory=list)
+    _account_of: dict[str, str] = field(default_factory=dict)
+    _retired: set[str] = field(default_factory=set)
+    _content_accounts: dict[str, str] = field(default_factory=dict)
     _requests: set[tuple[str, str]] = field(default_factory=set)
     _unreleased: dict[int, str] = field(default_factory=dict)
     _digests: dict[int, tuple[int, str]] = field(default_factory=dict)
     _credentials: dict[str, bool] = field(default_factory=dict)
     _tokens: set[str] = field(default_factory=set)
 
-    def take(self, number: int, body: str, stored_hash: bytes) -> None:
-        """The next row of the table of entries."""
+    def take(self, entry: Examined) -> None:
+        """The next entry."""
         expected, previous = self.number + 1, self.head
-        self.number, self.head = number, stored_hash
+        self.number, self.head = entry.number, entry.hash
+        if self.number != expected:
+            self._problem(f"expected entry {expected} here; entries are missing or out of order")
+        for problem in entry.problems:
+            self._problem(problem)
+        fields = entry.fields
+        if fields is None:
+            return
         try:
-            self._check_link(expected, body)
-            fields = json.loads(body)
-            if canonical(fields).decode() != body:
-                self._problem("the body is not in canonical form")
-            self._check_head(fields, previous)
+            if fields["previous"] != previous.hex():
+                self._problem("it does not follow from the entry before it; one of the two was changed")
+            if (fields["kind"] == "genesis") != (self.number == 1):
+                self._problem("a ledger begins with one genesis entry")
             _KINDS.get(fields["kind"], Replay._unknown)(self, fields)
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-            self._problem(f"the body cannot be read ({type(error).__name__}: {error})")
+        except UNREADABLE as error:
+            self._problem(unreadable(error))
 
     def take_release(self, debit: int, content: bytes) -> None:
         """A row of the table of released bytes."""
@@ -80,79 +136,154 @@ class Replay:
         if self.number == 0:
             self.problems.append("the ledger is empty; it must begin with a genesis entry")
 
-    def _check_link(self, expected: int, body: str) -> None:
-        if self.number != expected:
-            self._problem(f"expected entry {expected} here; entries are missing or out of order")
-        if body_hash(body.encode()) != self.head:
-            self._problem("the body does not have the recorded hash; one of the two was changed")
-
-    def _check_head(self, fields: Fields, previous: bytes) -> None:
-        if fields["number"] != self.number:
-            self._problem(f"the body says that it is entry {fields['number']}")
-        if fields["previous"] != previous.hex():
-            self._problem("it does not follow from the entry before it; one of the two was changed")
-        if (fields["kind"] == "genesis") != (self.number == 1):
-            self._problem("a ledger begins with one genesis entry")
-
     def _genesis(self, fields: Fields) -> None:
         details = fields["details"]
         if (details["format"], details["cost_unit"], details["delta_unit"]) != (1, 1 << 40, 1 << 60):
             self._problem("the format or the units are not those of this version")
+        self.ledger_id = str(details["ledger_id"])
 
     def _registration(self, fields: Fields) -> None:
         name, details = fields["dataset"], fields["details"]
+        account = details.get("account", name)
         Adjacency(details["adjacency"])
-        if name in self.datasets or details["content_tag"] in self._content_tags:
-            self._problem(f"dataset {name!r} or its content is registered twice")
-        self._content_tags.add(details["content_tag"])
-        totals = DatasetTotals(
+        if name in self._account_of:
+            self._problem(f"dataset {name!r} is registered twice")
+        self._content(details["content_tag"], account)
+        self._account_of[name] = account
+        if account == name:
+            self._open_account(name, details)
+        elif account not in self.accounts:
+            self._problem(f"dataset {name!r} joins account {account!r}, which there is not")
+        else:
+            totals = self.accounts[account]
+            totals.datasets += (name,)
+            if details["adjacency"] != totals.adjacency:
+                self._problem(f"dataset {name!r} joins account {account!r} with another adjacency")
+
+    def _open_account(self, name: str, details: Fields) -> None:
+        self.accounts[name] = AccountTotals(
             name=name,
-            order=decode_fraction(details["order"]),
-            **{key: details[key] for key in ("epsilon", "delta", "cap_cost_units", "cap_delta_units")},
+            datasets=(name,),
+            adjacency=details["adjacency"],
+            budgets=((self.number, details["epsilon"], details["delta"]),),
+            **_promise(details),
         )
-        self.datasets[name] = totals
-        share = decode_fraction(details["delta_fail_share"])
+        self._check_caps(self.accounts[name])
+
+    def _check_caps(self, totals: AccountTotals) -> None:
         for problem in cap_problems(
-            totals.epsilon, totals.delta, share, totals.order, totals.cap_cost_units, totals.cap_delta_units
+            totals.epsilon,
+            totals.delta,
+            totals.delta_fail_share,
+            totals.order,
+            totals.cap_cost_units,
+            totals.cap_delta_units,
         ):
-            self._problem(f"dataset {name!r}: {problem}")
+            self._problem(f"account {totals.name!r}: {problem}")
+
+    def _content(self, tag: str, account: str) -> None:
+        if self._content_accounts.setdefault(tag, account) != account:
+            self._problem(f"these rows belong to account {self._content_accounts[tag]!r}, not to {account!r}")
+
+    def _totals(self, fields: Fields) -> AccountTotals | None:
+        """The account that an entry about a dataset names, if it is the dataset's."""
+        name = fields["dataset"]
+        account = fields["details"].get("account", name)
+        if self._account_of.get(name) != account or account not in self.accounts:
+            self._problem(f"dataset {name!r} was not registered before with account {account!r}")
+            return None
+        return self.accounts[account]
+
+    def _snapshot(self, fields: Fields) -> None:
+        totals = self._totals(fields)
+        if fields["dataset"] in self._retired:
+            self._problem("a snapshot of a retired dataset")
+        if totals is not None:
+            self._content(fields["details"]["content_tag"], totals.name)
+
+    def _retirement(self, fields: Fields) -> None:
+        self._totals(fields)
+        if fields["dataset"] in self._retired:
+            self._problem("a dataset was retired twice")
+        self._retired.add(fields["dataset"])
+
+    def _budget(self, fields: Fields) -> None:
+        totals, details = self._totals(fields), fields["details"]
+        if totals is None:
+            return
+        if details["previous"] != {"epsilon": totals.epsilon, "delta": totals.delta}:
+            self._problem("previous is not the total that was in force")
+        analysts = {name: (cost, delta) for name, (cost, delta) in details["analysts"].items()}
+        stated = {name: delta for name, (_, delta) in analysts.items()}
+        if stated != {name: delta for name, (_, delta) in totals.analysts.items()}:
+            self._problem("analysts are not those who were debited, or their units of delta changed")
+        for key, value in _promise(details).items():
+            setattr(totals, key, value)
+        totals.budgets += ((self.number, totals.epsilon, totals.delta),)
+        totals.analysts = analysts
+        totals.spent_cost_units = sum(cost for cost, _ in analysts.values())
+        totals.spent_delta_units = sum(delta for _, delta in analysts.values())
+        self._check_state(details, totals)
+        self._check_caps(totals)
+        self.restatements.append(Restatement(self.number, totals.name, totals.order, analysts))
+
+    def _allowance(self, fields: Fields) -> None:
+        totals, details = self._totals(fields), fields["details"]
+        if totals is None:
+            return
+        totals.allowances.pop(details["analyst"], None)
+        if details["share"] is not None:
+            totals.allowances[details["analyst"]] = _share(details["share"])
+
+    def _call_limit(self, fields: Fields) -> None:
+        totals, share = self._totals(fields), fields["details"]["share"]
+        if totals is not None:
+            totals.call_share = None if share is None else _share(share)
 
     def _debit(self, fields: Fields) -> None:
-        details = fields["details"]
-        request = (fields["actor"], details["request_id"])
+        details, analyst = fields["details"], fields["actor"]
+        request = (analyst, details["request_id"])
         if request in self._requests:
             self._problem("a request was debited twice")
         self._requests.add(request)
         self._unreleased[self.number] = fields["dataset"]
-        if fields["dataset"] not in self.datasets:
-            self._problem("a debit from a dataset that was not registered before")
+        if fields["dataset"] in self._retired:
+            self._problem("a debit from a retired dataset")
+        totals = self._totals(fields)
+        if totals is None:
             return
-        totals = self.datasets[fields["dataset"]]
-        self._check_price(details, totals)
-        self._add(details, totals)
-
-    def _check_price(self, details: Fields, totals: DatasetTotals) -> None:
         cost, failure = details["cost_units"], details["delta_units"]
-        if type(cost) is not int or type(failure) is not int or not (cost >= 1 and failure == 0):
-            self._problem("cost_units must be a positive integer and delta_units 0")
+        if type(cost) is not int or type(failure) is not int or not (cost >= 1 and failure >= 0):
+            self._problem("cost_units must be a positive integer, delta_units one that is not negative")
         if decode_fraction(details["order"]) != totals.order:
-            self._problem("priced at another order than the dataset's")
-        if self.reprice:
-            low, high = price_range(map(decode_event, details["events"]), totals.order)
-            if not low <= cost <= high:
-                self._problem(f"the debit is {cost} units, but its events cost {low}")
-
-    def _add(self, details: Fields, totals: DatasetTotals) -> None:
+            self._problem("priced at another order than the account's")
+        before = totals.analysts.get(analyst, (0, 0))
+        totals.analysts[analyst] = (before[0] + cost, before[1] + failure)
         totals.debits += 1
-        totals.spent_cost_units += details["cost_units"]
-        totals.spent_delta_units += details["delta_units"]
+        totals.spent_cost_units += cost
+        totals.spent_delta_units += failure
+        self._check_state(details, totals)
+        if totals.closed:
+            self._problem(f"account {totals.name!r} is overspent")
+        self._check_limits(details, totals, analyst)
+
+    def _check_state(self, details: Fields, totals: AccountTotals) -> None:
         for name in ("spent_cost_units", "spent_delta_units", "cap_cost_units", "cap_delta_units"):
             if details[name] != getattr(totals, name):
                 self._problem(f"{name} is {details[name]}, but the history gives {getattr(totals, name)}")
-        if not (
-            totals.spent_cost_units <= totals.cap_cost_units and totals.spent_delta_units <= totals.cap_delta_units
-        ):
-            self._problem(f"dataset {totals.name!r} is overspent")
+
+    def _check_limits(self, details: Fields, totals: AccountTotals, analyst: str) -> None:
+        allowance = totals.part(totals.allowances.get(analyst, totals.allowances.get(EVERYONE)))
+        call = totals.part(totals.call_share)
+        spent = totals.analysts[analyst]
+        if "analyst_spent_cost_units" not in details and (allowance, call) == (_NO_LIMIT, _NO_LIMIT):
+            return  # an entry of the first version, which had no limits
+        expected = dict(zip(_LIMIT_FIELDS, (*spent, *allowance, *call), strict=True))
+        for name, value in expected.items():
+            if details[name] != value:
+                self._problem(f"{name} is {details[name]}, but the history gives {value}")
+        if not (_within(spent, allowance) and _within((details["cost_units"], details["delta_units"]), call)):
+            self._problem(f"analyst {analyst!r} spent more than the limits of account {totals.name!r} allow")
 
     def _release(self, fields: Fields) -> None:
         details = fields["details"]
@@ -173,6 +304,13 @@ class Replay:
             self._problem("a credential was revoked that was not in force")
         self._credentials[name] = False
 
+    def _checkpoint_key(self, fields: Fields) -> None:
+        self.verifier_keys.append((self.number, str(fields["details"]["verifier_key"])))
+
+    def _upgrade(self, fields: Fields) -> None:
+        if not fields["details"]["from"] < fields["details"]["to"]:
+            self._problem("an upgrade goes from an older version to a newer one")
+
     def _unknown(self, fields: Fields) -> None:
         self._problem(f"entries of kind {fields['kind']!r} are unknown to this version")
 
@@ -180,11 +318,49 @@ class Replay:
         self.problems.append(f"entry {self.number if number is None else number}: {text}")
 
 
+_NO_LIMIT = (None, None)
+_LIMIT_FIELDS = (
+    "analyst_spent_cost_units",
+    "analyst_spent_delta_units",
+    "allowance_cost_units",
+    "allowance_delta_units",
+    "call_cost_units",
+    "call_delta_units",
+)
+
+
+def _promise(details: Fields) -> dict[str, Any]:
+    plain = {key: details[key] for key in ("epsilon", "delta", "cap_cost_units", "cap_delta_units")}
+    return {
+        **plain,
+        "order": decode_fraction(details["order"]),
+        "delta_fail_share": decode_fraction(details["delta_fail_share"]),
+    }
+
+
+def _share(text: str) -> Fraction:
+    share = decode_fraction(text)
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must lie from 0 to 1, got {share}")
+    return share
+
+
+def _within(amount: tuple[int, int], limit: tuple[int | None, int | None]) -> bool:
+    return all(cap is None or part <= cap for part, cap in zip(amount, limit, strict=True))
+
+
 _KINDS: dict[str, Callable[[Replay, Fields], None]] = {
     "genesis": Replay._genesis,
     "registration": Replay._registration,
+    "snapshot": Replay._snapshot,
+    "retirement": Replay._retirement,
+    "budget": Replay._budget,
+    "allowance": Replay._allowance,
+    "call_limit": Replay._call_limit,
     "debit": Replay._debit,
     "release": Replay._release,
     "credential_issued": Replay._credential_issued,
     "credential_revoked": Replay._credential_revoked,
+    "checkpoint_key": Replay._checkpoint_key,
+    "upgrade": Replay._upgrade,
 }

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 
-from ._events import Event, GaussianEvent, LaplaceEvent
+from ._events import ApproximateEvent, Event, ExactEvent, GaussianEvent, LaplaceEvent
 
 _CONTEXT = decimal.Context(
     prec=150,
@@ -31,11 +31,21 @@ def price_range(events: Iterable[Event], order: Fraction) -> tuple[int, int]:
     """The smallest and the largest right price of `events` at Renyi order `order`, in units of 2^-40."""
     total, slack = Fraction(0), Fraction(0)
     for event in events:
-        divergence = _divergence(event, order)
+        times, exact = (event.count, event.event) if isinstance(event, ApproximateEvent) else (1, event)
+        divergence = times * _divergence(exact, order)
         total += divergence
-        if not isinstance(event, GaussianEvent):  # Gaussian prices are rational, the server's as well
-            slack += divergence * _RELATIVE + event.count * getattr(event, "groups", 1) * _ABSOLUTE
+        if not isinstance(exact, GaussianEvent):  # Gaussian prices are rational, the server's as well
+            slack += divergence * _RELATIVE + times * exact.count * getattr(exact, "groups", 1) * _ABSOLUTE
     return math.ceil(_COST_UNIT * (total - slack)), math.ceil(_COST_UNIT * (total + slack))
+
+
+def failure_units(events: Iterable[Event]) -> int:
+    """The probability that any of `events` fails, at most their sum, in units of 2^-60, rounded up."""
+    total = Fraction(0)
+    for event in events:
+        if isinstance(event, ApproximateEvent):
+            total += event.delta * event.count
+    return -(-(total.numerator << 60) // total.denominator)
 
 
 def cap_problems(epsilon: float, delta: float, share: Fraction, order: Fraction, cost: int, failure: int) -> list[str]:
@@ -63,7 +73,7 @@ def _cap(epsilon: Fraction, delta: Fraction, order: Fraction) -> Fraction:
 
 
 @functools.lru_cache(maxsize=4096)
-def _divergence(event: Event, order: Fraction) -> Fraction:
+def _divergence(event: ExactEvent, order: Fraction) -> Fraction:
     if isinstance(event, GaussianEvent):
         return event.count * Fraction(event.l2_squared) * order / (2 * event.scale * event.scale)
     if isinstance(event, LaplaceEvent):

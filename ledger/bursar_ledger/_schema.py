@@ -9,6 +9,8 @@ import importlib.resources
 from sqlite_utils import Database, Migrations
 from sqlite_utils.db import Database as _Database
 
+from .errors import LedgerVersionError
+
 MIGRATIONS = Migrations("bursar_ledger")
 
 
@@ -23,6 +25,27 @@ for _file in sorted(importlib.resources.files(__package__).joinpath("migrations"
         _register(_file.name.removesuffix(".sql"), _file.read_text("utf-8"))
 
 
+def applied(db: Database) -> tuple[str, ...]:
+    """Names of the migrations that a file has had, in order; none for a file that is no ledger."""
+    return tuple(migration.name for migration in MIGRATIONS.applied(db))
+
+
+def known() -> tuple[str, ...]:
+    """Names of the migrations of this version, in order."""
+    with contextlib.closing(Database(memory=True, execute_plugins=False)) as db:
+        return tuple(migration.name for migration in MIGRATIONS.pending(db))
+
+
+def check_version(db: Database) -> None:
+    """Raises LedgerVersionError for a file that a newer version has changed."""
+    newer = [name for name in applied(db) if name not in known()]
+    if newer:
+        raise LedgerVersionError(
+            f"the ledger has the schema of a newer version ({', '.join(newer)}); this one knows {known()[-1]}. "
+            "Use the version that wrote it, or a later one"
+        )
+
+
 def schema_of(db: Database) -> dict[str, str]:
     """Name and text of every table, index and trigger of a file."""
     rows = db.execute("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_master")
@@ -30,16 +53,22 @@ def schema_of(db: Database) -> dict[str, str]:
 
 
 @functools.cache
-def expected_schema() -> dict[str, str]:
-    """What `schema_of` gives for a ledger file that this version made."""
+def expected_schema(version: str) -> dict[str, str]:
+    """What `schema_of` gives for a ledger file whose newest migration is `version`."""
     with contextlib.closing(Database(memory=True, execute_plugins=False)) as db:
-        MIGRATIONS.apply(db)
+        MIGRATIONS.apply(db, stop_before=known()[known().index(version) + 1 :])
         return schema_of(db)
 
 
 def schema_problems(db: Database) -> tuple[str, ...]:
-    """One line for every table, index or trigger that is missing, changed or not ours."""
-    found, expected = schema_of(db), expected_schema()
+    """One line for every table, index or trigger that is missing, changed or not of the version that the file has."""
+    had = applied(db)
+    if had != known()[: len(had)] or not had:
+        return (
+            f"schema: the record of migrations is {', '.join(had) or 'missing'}; "
+            f"expected {', '.join(known())} or its beginning",
+        )
+    found, expected = schema_of(db), expected_schema(had[-1])
     missing = [f"{name} is missing" for name in expected if name not in found]
     changed = [f"{name} was changed" for name in expected if found.get(name, expected[name]) != expected[name]]
     foreign = [f"{name} does not belong into a ledger of this version" for name in found if name not in expected]

@@ -1,7 +1,9 @@
-"""The file: one connection, one lock, one `BEGIN IMMEDIATE` transaction per decision, entries appended to the chain.
+"""The file: one connection, one lock, decisions in `BEGIN IMMEDIATE` transactions, entries appended to the chain.
 
 WAL with `synchronous=FULL`: a committed decision survives a power cut. Threads of one process take turns at the lock;
-processes take turns at SQLite's write lock, which BEGIN IMMEDIATE takes before anything is read.
+processes take turns at SQLite's write lock, which BEGIN IMMEDIATE takes before anything is read. Decisions that wait
+while a transaction goes to the disk share the next one (group commit), each behind a savepoint of its own: a flush of
+the disk costs more than everything else, and nobody is answered before the flush that holds his decision.
 """
 
 from __future__ import annotations
@@ -10,24 +12,61 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sqlite_utils import Database
 
 from ._canonical import NO_ENTRY, Entry, chain, read_entry
 from ._schema import MIGRATIONS
+from ._values import check_name
 from .errors import LedgerError, LedgerExistsError, LedgerUnavailableError, UnknownEntryError
 
-_BUSY_SECONDS = 30.0
+BUSY_SECONDS = 30.0
+"""How long a decision waits for another process that writes."""
+_LARGEST_BATCH = 64
+
+_T = TypeVar("_T")
+
+
+class _Decision(Generic[_T]):
+    """One unit of work on its way through a transaction that it may share with others."""
+
+    def __init__(self, work: Callable[[], _T], keep: bool) -> None:
+        self.work = work
+        self.keep = keep
+        self.settled = False
+        self._results: list[_T] = []
+        self._error: Exception | None = None
+
+    def carry_out(self) -> bool:
+        """Do the work; whether what it wrote stays."""
+        try:
+            with translated():
+                self._results.append(self.work())
+        except Exception as error:
+            self._error = error
+            return False
+        return self.keep
+
+    def fail(self, error: Exception) -> None:
+        """The transaction came to nothing: whatever the work said was never true."""
+        self._error = error
+
+    def answer(self) -> _T:
+        """What the work returned, or raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
 
 
 class Store:
-    """An open ledger file. Use `decision()` for whatever reads and then writes."""
+    """An open ledger file. Use `decide()` for whatever reads and then writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> None:
         """Opens an existing file.
 
         Raises:
@@ -35,9 +74,11 @@ class Store:
         """
         if not path.is_file():
             raise LedgerUnavailableError(f"there is no ledger at {path}; create one first")
+        self.path = path
         self._lock = threading.RLock()
+        self._waiting: deque[_Decision[Any]] = deque()
         with translated():
-            self.db = connect(path)
+            self.db = connect(path, busy_seconds=busy_seconds)
 
     @classmethod
     def create(cls, path: Path) -> Store:
@@ -67,21 +108,47 @@ class Store:
         with self._lock:
             self.db.close()
 
-    @contextlib.contextmanager
-    def decision(self) -> Iterator[None]:
-        """One transaction that holds the write lock from its first read on; durable when the block ends.
+    def decide(self, work: Callable[[], _T], *, keep: bool = True) -> _T:
+        """The result of `work`, done in a transaction that holds the write lock from its first read on.
+
+        Durable when this returns. What `work` raises leaves no trace, and neither does anything if `keep` is False.
+        `work` may run in another thread, and must not call this again.
 
         Raises:
             LedgerUnavailableError: the file is busy, full or unreadable; nothing was changed.
         """
-        with self._lock, translated():
-            self.db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
+        decision = _Decision(work, keep)
+        self._waiting.append(decision)
+        with self._lock:
+            while not decision.settled:
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
+                self._settle(batch)
+        return decision.answer()
+
+    def _settle(self, batch: list[_Decision[Any]]) -> None:
+        try:
+            with translated():
+                self.db.execute("BEGIN IMMEDIATE")
+                for decision in batch:
+                    self._carry_out(decision)
                 self.db.execute("COMMIT")
-            except BaseException:
+        except BaseException as error:
+            with contextlib.suppress(sqlite3.Error):
                 self.db.rollback()
+            for decision in batch:
+                # One exception each: it carries the traceback of the thread that raises it.
+                decision.fail(LedgerUnavailableError(f"{error}; nothing was changed"))
+            if not isinstance(error, Exception):
                 raise
+        finally:
+            for decision in batch:
+                decision.settled = True
+
+    def _carry_out(self, decision: _Decision[Any]) -> None:
+        self.db.execute("SAVEPOINT decision")
+        if not decision.carry_out():
+            self.db.execute("ROLLBACK TO decision")
+        self.db.execute("RELEASE decision")
 
     def rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
         """All rows of a query, as dictionaries."""
@@ -91,8 +158,8 @@ class Store:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def append(self, kind: str, *, actor: str, details: Mapping[str, object], dataset: str = "") -> Entry:
-        """The next entry of the chain; inside `decision()`."""
-        _check_actor(actor)
+        """The next entry of the chain; inside `decide()`."""
+        check_name("actor", actor)
         number, previous = self.newest()
         head = {
             "kind": kind,
@@ -108,8 +175,14 @@ class Store:
 
     def newest(self) -> tuple[int, bytes]:
         """Number and hash of the newest entry."""
-        rows = self.rows("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")
-        return (rows[0]["number"], rows[0]["hash"]) if rows else (0, NO_ENTRY)
+        row = self.one("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")
+        return (row[0], row[1]) if row else (0, NO_ENTRY)
+
+    def one(self, sql: str, *parameters: object) -> tuple[Any, ...] | None:
+        """The first row of a query, or None."""
+        with self._lock, translated():
+            row: tuple[Any, ...] | None = self.db.execute(sql, parameters).fetchone()
+            return row
 
     def find(self, condition: str, *parameters: object) -> list[Entry]:
         """The entries for which an SQL condition (our own text) holds, in order."""
@@ -138,12 +211,12 @@ class Store:
             first = found[-1].number + 1
 
 
-def connect(path: Path, *, read_only: bool = False) -> Database:
+def connect(path: Path, *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS) -> Database:
     """A connection with the settings that every use of a ledger file needs; transactions begin and end by hand."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
         uri=True,
-        timeout=_BUSY_SECONDS,
+        timeout=busy_seconds,
         isolation_level=None,  # else Python begins transactions by itself, with a lock that comes too late
         check_same_thread=False,
     )
@@ -161,8 +234,3 @@ def translated() -> Iterator[None]:
         raise LedgerError(f"the ledger's own rules refused the entry: {error}. Nothing was changed") from error
     except sqlite3.Error as error:
         raise LedgerUnavailableError(f"the ledger file cannot be used now: {error}; try again") from error
-
-
-def _check_actor(actor: str) -> None:
-    if not actor or len(actor) > 200 or not actor.isprintable():
-        raise ValueError("actor must have 1 to 200 printable characters")

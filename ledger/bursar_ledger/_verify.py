@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlite_utils import Database
 
 from ._canonical import NO_ENTRY
-from ._replay import DatasetTotals, Replay
+from ._codec import decode_event
+from ._examine import examine
+from ._replay import AccountTotals, Replay, Restatement
+from ._reprice import price_range
 from ._schema import schema_problems
 from ._store import connect
 
@@ -24,13 +29,17 @@ class Verification:
         problems: one line a finding, naming the entry; empty if all is well.
         entries: number of the newest entry.
         head: its hash; compare it with a copy kept elsewhere, since a file that was rolled back verifies, too.
-        datasets: promises and sums as computed from the entries.
+        accounts: promises and sums as computed from the entries.
+        ledger_id: the ledger's random name, "" if it cannot be read.
+        verifier_keys: of signed checkpoints: (entry, key), in force from that entry on.
     """
 
     problems: tuple[str, ...]
     entries: int
     head: bytes
-    datasets: tuple[DatasetTotals, ...]
+    accounts: tuple[AccountTotals, ...]
+    ledger_id: str
+    verifier_keys: tuple[tuple[int, str], ...]
 
     @property
     def ok(self) -> bool:
@@ -43,31 +52,61 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     try:
         db = connect(Path(path), read_only=True)
     except sqlite3.Error as error:
-        return Verification((f"the file cannot be opened: {error}",), 0, NO_ENTRY, ())
+        return Verification((f"the file cannot be opened: {error}",), 0, NO_ENTRY, (), "", ())
     with contextlib.closing(db):
         return check(db, reprice=True)
 
 
 def check(db: Database, *, reprice: bool) -> Verification:
     """`verify` on an open connection, as one consistent read; `reprice` also prices every debit again."""
-    replay = Replay(reprice)
+    replay = Replay()
     try:
         db.execute("BEGIN")
         try:
-            _read(db, replay)
+            _read(db, replay, reprice)
         finally:
             db.rollback()
     except (sqlite3.Error, UnicodeError) as error:
         replay.problems.append(f"after entry {replay.number}: the file cannot be read as a ledger: {error}")
-    return Verification(tuple(replay.problems), replay.number, replay.head, tuple(replay.datasets.values()))
+    return Verification(
+        problems=tuple(replay.problems),
+        entries=replay.number,
+        head=replay.head,
+        accounts=tuple(replay.accounts.values()),
+        ledger_id=replay.ledger_id,
+        verifier_keys=tuple(replay.verifier_keys),
+    )
 
 
-def _read(db: Database, replay: Replay) -> None:
+def _read(db: Database, replay: Replay, reprice: bool) -> None:
     replay.problems.extend(schema_problems(db))
     damage = [row[0] for row in db.execute("PRAGMA integrity_check(10)")]
     replay.problems.extend(f"file: {line}" for line in damage if line != "ok")
     for row in db.execute("SELECT number, body, hash FROM entries ORDER BY number"):
-        replay.take(*row)
+        replay.take(examine(*row, reprice=reprice))
     for row in db.execute("SELECT debit, content FROM releases ORDER BY debit"):
         replay.take_release(*row)
     replay.finish()
+    if reprice:
+        for restatement in replay.restatements:
+            replay.problems.extend(_restatement_problems(db, restatement))
+
+
+def _restatement_problems(db: Database, restatement: Restatement) -> list[str]:
+    """Whether every analyst's sum under a new total is what his debits before it cost at the new order."""
+    low, high = Counter[str](), Counter[str]()
+    # Read from the bodies: a column that is computed from them could disagree in a damaged file.
+    for (body,) in db.execute(
+        "SELECT body FROM entries WHERE kind = 'debit' AND number < ? ORDER BY number", [restatement.number]
+    ):
+        fields = json.loads(body)
+        if fields["details"].get("account", fields["dataset"]) == restatement.account:
+            events = [decode_event(event) for event in fields["details"]["events"]]
+            lowest, highest = price_range(events, restatement.order)
+            low[fields["actor"]] += lowest
+            high[fields["actor"]] += highest
+    return [
+        f"entry {restatement.number}: {name!r} spent {cost} units at the new order, but the debits cost {low[name]}"
+        for name, (cost, _) in restatement.analysts.items()
+        if not low[name] <= cost <= high[name]
+    ]

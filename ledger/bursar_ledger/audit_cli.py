@@ -11,7 +11,7 @@ import click
 from sqlite_utils import Database
 
 from ._canonical import Entry, read_entry
-from ._replay import DatasetTotals
+from ._replay import AccountTotals
 from ._store import connect, translated
 from ._verify import verify as verify_file
 from .errors import LedgerError
@@ -30,7 +30,7 @@ def main() -> None:
 def verify(path: Path) -> None:
     """Recompute chain, sums, caps and every price. Exit status 1 if anything does not agree."""
     found = verify_file(path)
-    click.echo(_table(_SPEND_COLUMNS, [_spend_row(totals) for totals in found.datasets]))
+    click.echo(_table(_SPEND_COLUMNS, [_spend_row(totals) for totals in found.accounts]))
     click.echo(f"\nentries  {found.entries}\nhead     {found.head.hex()}")
     for problem in found.problems:
         click.echo(f"PROBLEM  {problem}", err=True)
@@ -64,7 +64,7 @@ def show(path: Path, entry: int) -> None:
 _SPEND_COLUMNS = ("dataset", "epsilon", "delta", "order", "debits", "rho spent", "rho left", "spent")
 
 
-def _spend_row(totals: DatasetTotals) -> Sequence[str]:
+def _spend_row(totals: AccountTotals) -> Sequence[str]:
     unit = (1 << 40) * totals.order
     spent, cap = totals.spent_cost_units, totals.cap_cost_units
     return (

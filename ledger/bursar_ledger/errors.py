@@ -6,7 +6,10 @@ LedgerError
 ├── ReleaseExistsError        the debit has other released bytes already
 ├── UnknownDatasetError, UnknownEntryError, UnknownCredentialError
 ├── DatasetExistsError, CredentialExistsError, LedgerExistsError
+├── DatasetRetiredError       no new debits on this dataset
+├── AccountConflictError      people, rows or totals that do not go together
 ├── LedgerUnavailableError    the file cannot be read or written now (busy, full, missing)
+├── LedgerVersionError        the file was written by a newer version
 └── LedgerCorruptError        the file is not what this program wrote; names the entry
 """
 
@@ -28,18 +31,22 @@ class BudgetExhaustedError(LedgerError):
 
     Attributes:
         requested: the price of the refused request.
-        remaining: what is left, unchanged by the refusal.
+        remaining: what is left of the limit that refused, unchanged by the refusal.
+        limit: which one refused: "dataset" (the total), "allowance" (the analyst's part) or "call" (the most that one
+            request may cost).
     """
 
-    def __init__(self, requested: Price, remaining: Remaining) -> None:
+    def __init__(self, requested: Price, remaining: Remaining, limit: str = "dataset") -> None:
         delta = f" and {requested.delta_units} units of delta" if requested.delta_units else ""
         delta_left = f" and {remaining.delta_units} units of delta" if requested.delta_units else ""
+        left = {"allowance": "is left of your allowance", "call": "is the most that one request may cost"}
         super().__init__(
-            f"the request costs rho = {requested.rho:.6g}{delta}, and rho = {remaining.rho:.6g}{delta_left} is left; "
-            "ask for less. Nothing was debited"
+            f"the request costs rho = {requested.rho:.6g}{delta}, and rho = {remaining.rho:.6g}{delta_left} "
+            f"{left.get(limit, 'is left')}; ask for less. Nothing was debited"
         )
         self.requested = requested
         self.remaining = remaining
+        self.limit = limit
 
 
 class RequestIdReusedError(LedgerError):
@@ -63,7 +70,15 @@ class UnknownCredentialError(LedgerError):
 
 
 class DatasetExistsError(LedgerError):
-    """Raised when a name or the same content is registered already."""
+    """Raised when a name is registered already."""
+
+
+class DatasetRetiredError(LedgerError):
+    """Raised when a retired dataset is to be debited or changed."""
+
+
+class AccountConflictError(LedgerError):
+    """Raised when rows belong to another account, or an account is asked to be what it is not; says which."""
 
 
 class CredentialExistsError(LedgerError):
@@ -76,6 +91,10 @@ class LedgerExistsError(LedgerError):
 
 class LedgerUnavailableError(LedgerError):
     """Raised when the file cannot be read or written now. Asking again with the same request_id is safe."""
+
+
+class LedgerVersionError(LedgerError):
+    """Raised when a file was written by a newer version of this program, whose rules are not known here."""
 
 
 class LedgerCorruptError(LedgerError):

@@ -153,10 +153,10 @@ def datasets(directory: Path) -> None:
     """List datasets and what is left of their budgets."""
     with _explained(), Ledger.open(State.open(directory).ledger) as ledger:
         for state in ledger.datasets():
-            budget, left = state.registration.budget, state.remaining
+            budget, left = state.budget, state.remaining
             share = left.cost_units / left.cap_cost_units
             click.echo(
-                f"{state.name}  {state.registration.adjacency.value}  total ({budget.epsilon:g}, {budget.delta:g})  "
+                f"{state.name}  {state.adjacency.value}  total ({budget.epsilon:g}, {budget.delta:g})  "
                 f"left rho {left.rho:.6g} ({share:.1%})"
             )
 

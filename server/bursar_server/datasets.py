@@ -73,12 +73,12 @@ class Datasets:
 
     def describe(self, state: DatasetState) -> catalog_pb2.Dataset:
         """A dataset as analysts see it."""
-        manifest, budget = _registered(state).manifest, state.registration.budget
+        manifest, budget = _registered(state).manifest, state.budget
         return catalog_pb2.Dataset(
             name=state.name,
             description=manifest.description,
             columns=[_column(column) for column in manifest.columns],
-            adjacency=convert.ADJACENCIES[state.registration.adjacency],
+            adjacency=convert.ADJACENCIES[state.adjacency],
             privacy_unit=catalog_pb2.PrivacyUnit(
                 unit_column=manifest.unit.column or "", max_rows_per_unit=manifest.unit.max_rows
             ),
@@ -89,7 +89,7 @@ class Datasets:
 
 
 def _registered(state: DatasetState) -> Registered:
-    return Registered.of(state.registration.manifest)
+    return Registered.of(state.manifest)
 
 
 def _column(column: Any) -> catalog_pb2.Column:

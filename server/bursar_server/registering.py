@@ -52,7 +52,7 @@ def _registered(ledger: Ledger, directory: Path, keys: Keys, budget: Budget, act
 
 
 def _remove_unregistered(state: State, ledger: Ledger) -> None:
-    known = {Registered.of(dataset.registration.manifest).snapshot for dataset in ledger.datasets()}
+    known = {Registered.of(dataset.manifest).snapshot for dataset in ledger.datasets()}
     for leftover in state.datasets.iterdir():
         if leftover.name not in known:
             shutil.rmtree(leftover)

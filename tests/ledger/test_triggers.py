@@ -47,7 +47,13 @@ def debit(db: sqlite3.Connection, **changes: object) -> dict[str, Any]:
     rows = db.execute("SELECT body FROM entries WHERE kind = 'debit' ORDER BY number").fetchall()
     details: dict[str, Any] = json.loads(rows[-1][0])["details"]
     details.update(request_id="new", cost_units=1, spent_cost_units=details["spent_cost_units"] + 1)
-    return {**details, **changes}
+    details.update(changes)
+    # By another analyst, who has spent nothing before.
+    return {
+        "analyst_spent_delta_units": details["delta_units"],
+        **details,
+        "analyst_spent_cost_units": details["cost_units"],
+    }
 
 
 def test_the_rules_allow_an_honest_entry(db: sqlite3.Connection, insert: Insert) -> None:
@@ -109,14 +115,21 @@ def test_the_body_names_number_and_predecessor(insert: Insert) -> None:
         ({"cost_units": None}, "at least one unit"),
         ({"delta_units": -1}, "at least one unit"),
         ({"delta_units": None}, "at least one unit"),
-        ({"request_id": "a", "actor": "ann"}, "debited once"),
     ],
 )
 def test_debits_only_add(db: sqlite3.Connection, insert: Insert, changes: dict[str, Any], match: str) -> None:
     """A debit that lowers or keeps the sum, or repeats a request, is refused."""
-    actor = changes.pop("actor", "eve")
     with pytest.raises(sqlite3.IntegrityError, match=match):
-        insert("debit", debit(db, **changes), actor=actor, verb="INSERT OR REPLACE")
+        insert("debit", debit(db, **changes), verb="INSERT OR REPLACE")
+
+
+def test_a_request_is_debited_once(db: sqlite3.Connection, insert: Insert) -> None:
+    """The same analyst's request again is refused, even with sums that agree."""
+    details = debit(db)
+    details["analyst_spent_cost_units"] = details["spent_cost_units"]
+    with pytest.raises(sqlite3.IntegrityError, match="debited once"):
+        insert("debit", {**details, "request_id": "a"}, actor="ann", verb="INSERT OR REPLACE")
+    insert("debit", details, actor="ann")
 
 
 @pytest.mark.parametrize("unit", ["cost", "delta"])
@@ -127,6 +140,7 @@ def test_no_debit_passes_a_cap(db: sqlite3.Connection, insert: Insert, unit: str
     spent, cap = details[f"spent_{unit}_units"] - details[f"{unit}_units"], details[f"cap_{unit}_units"]
     details[f"{unit}_units"] = cap - spent + over
     details[f"spent_{unit}_units"] = cap + over
+    details[f"analyst_spent_{unit}_units"] = details[f"{unit}_units"]
     if not over:
         insert("debit", details)
         return
@@ -145,6 +159,7 @@ def test_a_forged_cap_in_the_debit_does_not_count(db: sqlite3.Connection, insert
                 **details,
                 "cost_units": more,
                 "spent_cost_units": details["spent_cost_units"] - 1 + more,
+                "analyst_spent_cost_units": more,
                 "cap_cost_units": 2**62,
             },
         )
@@ -152,7 +167,7 @@ def test_a_forged_cap_in_the_debit_does_not_count(db: sqlite3.Connection, insert
 
 def test_debits_need_a_dataset_and_releases_a_debit(db: sqlite3.Connection, insert: Insert) -> None:
     """What belongs to nothing is refused, and so is a second release."""
-    with pytest.raises(sqlite3.IntegrityError, match="within the cap"):
+    with pytest.raises(sqlite3.IntegrityError, match="name a dataset"):
         insert("debit", debit(db, spent_cost_units=1), dataset="nobody")
     with pytest.raises(sqlite3.IntegrityError, match="belong to a debit"):
         insert("release", {"debit": 2, "sha256": "", "size": 0})
@@ -170,8 +185,8 @@ def test_what_happens_once_happens_once(db: sqlite3.Connection, insert: Insert) 
             insert("genesis", {}, verb=verb)
         with pytest.raises(sqlite3.IntegrityError, match="registered once"):
             insert("registration", {**registered, "content_tag": "00"}, verb=verb)
-        with pytest.raises(sqlite3.IntegrityError, match="registered once"):
-            insert("registration", registered, dataset="again", verb=verb)
+        with pytest.raises(sqlite3.IntegrityError, match="one account"):
+            insert("registration", {**registered, "account": "again"}, dataset="again", verb=verb)
         with pytest.raises(sqlite3.IntegrityError, match="issued once"):
             insert("credential_issued", {"credential": "eve", "token_hash": bytes(32).hex()}, verb=verb)
 

@@ -64,7 +64,7 @@ def test_an_honest_ledger_verifies(history: Path) -> None:
     with Ledger.open(history) as opened:
         state = opened.dataset("people")
         assert (found.entries, found.head) == (8, opened.head())
-    (totals,) = found.datasets
+    (totals,) = found.accounts
     assert (totals.spent_cost_units, totals.cap_cost_units) == (state.spent_cost_units, state.cap_cost_units)
     assert (totals.order, totals.debits) == (state.order, 3)
 
@@ -172,8 +172,8 @@ def test_a_consistently_lowered_price_is_named(history: Path, forge: Any) -> Non
     """A forger who lowers a price and all later sums is found by pricing again."""
 
     def cheaper(fields: dict[str, Any]) -> None:
-        fields["details"]["spent_cost_units"] -= 1
-        fields["details"]["cost_units"] -= 1
+        for name in ("cost_units", "spent_cost_units", "analyst_spent_cost_units"):
+            fields["details"][name] -= 1
 
     forge(history, 8, cheaper)
     Ledger.open(history).close()

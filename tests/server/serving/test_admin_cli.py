@@ -93,7 +93,7 @@ def test_an_import_registers_and_reports(state: State, source: list[object]) -> 
     assert "1  rows with a bad cell" in output
     assert "1  values moved" in output
     with Ledger.open(state.ledger) as ledger:
-        assert ledger.dataset("heights").registration.budget.epsilon == 1.0
+        assert ledger.dataset("heights").budget.epsilon == 1.0
         entry = list(ledger.entries())[-1]
     assert b"clipped" not in entry.body
     assert verify(state.ledger).ok

@@ -1,0 +1,144 @@
+"""What an administrator changes about accounts and about the ledger itself; each act is an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ._accounts import read_account
+from ._budget import Budget
+from ._canonical import Entry
+from ._codec import decode_event, encode_fraction
+from ._datasets import budget_details, budget_in_force, read_facts
+from ._pricing import cost_units
+from ._store import Store
+from ._values import EVERYONE, check_name
+from .errors import AccountConflictError
+
+
+@dataclass
+class _Repricing:
+    """The debits of an account at another order, up to entry `last`."""
+
+    order: Fraction
+    last: int = 0
+    analysts: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, debits: Iterable[Entry]) -> None:
+        for entry in debits:
+            details, spent = entry.details, self.analysts.setdefault(entry.actor, [0, 0])
+            spent[0] += cost_units(map(decode_event, details["events"]), self.order)
+            spent[1] += details["delta_units"]
+            self.last = entry.number
+
+
+def set_budget(store: Store, dataset: str, budget: Budget, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
+    """Appends a new total for the dataset's account, with every past debit priced again at its order."""
+    account = read_facts(store, dataset).account
+    repriced = _Repricing(budget.order)
+    # A long history is priced while others go on; the decision itself prices only what came meanwhile.
+    repriced.add(_debits(store, account, repriced.last))
+
+    def work() -> Entry:
+        previous = budget_in_force(store, account)
+        if previous == budget:
+            raise AccountConflictError(
+                f"the total of account {account!r} is ({budget.epsilon:g}, {budget.delta:g}) already"
+            )
+        repriced.add(_debits(store, account, repriced.last))
+        details = {
+            **restated(account, budget, repriced.analysts),
+            "previous": {"epsilon": float(previous.epsilon), "delta": float(previous.delta)},
+            "reason": reason,
+        }
+        return store.append("budget", dataset=dataset, actor=actor, details=details)
+
+    return store.decide(work, keep=not dry_run)
+
+
+def restated(account: str, budget: Budget, analysts: dict[str, list[int]]) -> dict[str, object]:
+    """An account's whole state under a total: what every analyst spent at its order, and the sums."""
+    return {
+        "account": account,
+        **budget_details(budget),
+        "spent_cost_units": sum(cost for cost, _ in analysts.values()),
+        "spent_delta_units": sum(delta for _, delta in analysts.values()),
+        "analysts": analysts,
+    }
+
+
+def restate(store: Store, account: str, *, actor: str, reason: str) -> Entry:
+    """Appends the present total once more with what every analyst spent; inside `decide()`."""
+    budget = budget_in_force(store, account)
+    repriced = _Repricing(read_account(store, account).order)
+    repriced.add(_debits(store, account, 0))
+    details = {
+        **restated(account, budget, repriced.analysts),
+        "previous": {"epsilon": float(budget.epsilon), "delta": float(budget.delta)},
+        "reason": reason,
+    }
+    return store.append("budget", dataset=account, actor=actor, details=details)
+
+
+def set_allowance(
+    store: Store,
+    dataset: str,
+    analyst: str,
+    share: Fraction | None,
+    *,
+    actor: str,
+    reason: str,
+    dry_run: bool = False,
+) -> Entry:
+    """Appends an analyst's part of the dataset's account, or its end if `share` is None."""
+    if analyst != EVERYONE:
+        check_name("analyst", analyst)
+    return _set_share(store, dataset, "allowance", {"analyst": analyst}, share, actor, reason, dry_run)
+
+
+def set_call_limit(
+    store: Store, dataset: str, share: Fraction | None, *, actor: str, reason: str, dry_run: bool = False
+) -> Entry:
+    """Appends the most that one call may cost, or its end if `share` is None."""
+    return _set_share(store, dataset, "call_limit", {}, share, actor, reason, dry_run)
+
+
+def set_checkpoint_key(store: Store, verifier_key: str, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
+    """Appends the public key by which signed checkpoints of this ledger are known from here on."""
+    check_name("verifier_key", verifier_key)
+    details = {"verifier_key": verifier_key, "reason": reason}
+    return store.decide(lambda: store.append("checkpoint_key", actor=actor, details=details), keep=not dry_run)
+
+
+def _set_share(
+    store: Store,
+    dataset: str,
+    kind: str,
+    whose: dict[str, object],
+    share: Fraction | None,
+    actor: str,
+    reason: str,
+    dry_run: bool,
+) -> Entry:
+    if share is not None and (not isinstance(share, (int, Fraction)) or not 0 <= share <= 1):
+        raise ValueError(f"share must be a Fraction from 0 to 1, or None for no limit, got {share!r}")
+
+    def work() -> Entry:
+        details = {
+            "account": read_facts(store, dataset).account,
+            **whose,
+            "share": None if share is None else encode_fraction(share),
+            "reason": reason,
+        }
+        return store.append(kind, dataset=dataset, actor=actor, details=details)
+
+    return store.decide(work, keep=not dry_run)
+
+
+def _debits(store: Store, account: str, after: int, page: int = 1000) -> Iterable[Entry]:
+    while found := store.find(
+        "kind = 'debit' AND account = ? AND number > ? ORDER BY number LIMIT ?", account, after, page
+    ):
+        yield from found
+        after = found[-1].number

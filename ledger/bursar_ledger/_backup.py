@@ -1,0 +1,54 @@
+"""A consistent copy of an open ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+from ._store import Store, connect, translated
+from .errors import LedgerExistsError, LedgerUnavailableError
+
+
+def copy_to(store: Store, path: Path) -> None:
+    """Copies the newest committed state; the copy gets its name when it is whole and on the disk.
+
+    Raises:
+        LedgerExistsError: there is a file already.
+        LedgerUnavailableError: the copy cannot be written.
+    """
+    new = path.with_name(path.name + ".new")
+    try:
+        if path.exists():
+            raise FileExistsError
+        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError as error:
+        raise LedgerExistsError(f"there is a file at {path} or {new} already; a backup overwrites nothing") from error
+    except OSError as error:
+        raise LedgerUnavailableError(f"the backup at {path} cannot be written: {error.strerror}") from error
+    try:
+        # From a connection of its own: the store's may be within a decision, and would copy what is not yet true.
+        with (
+            translated(),
+            contextlib.closing(connect(store.path, read_only=True)) as source,
+            contextlib.closing(sqlite3.connect(new)) as copy,
+        ):
+            source.conn.backup(copy)
+            # One file alone: without this the copy would look for a log beside it.
+            copy.execute("PRAGMA journal_mode=DELETE")
+        _flush(new)
+        os.link(new, path)  # unlike a rename, this never replaces a file that came meanwhile
+        _flush(path.parent)
+    except OSError as error:
+        raise LedgerUnavailableError(f"the backup at {path} cannot be written: {error.strerror}") from error
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+-- Accounts: several names, snapshots and totals of the same people share one purse; limits inside it.
+-- Entries of the first version name no account; theirs is the dataset itself.
+
+ALTER TABLE entries ADD COLUMN account TEXT
+    GENERATED ALWAYS AS (coalesce(json_extract(body, '$.details.account'), json_extract(body, '$.dataset'))) VIRTUAL;
+ALTER TABLE entries ADD COLUMN renyi_order TEXT GENERATED ALWAYS AS (json_extract(body, '$.details.order')) VIRTUAL;
+ALTER TABLE entries ADD COLUMN analyst TEXT GENERATED ALWAYS AS (json_extract(body, '$.details.analyst')) VIRTUAL;
+ALTER TABLE entries ADD COLUMN share TEXT GENERATED ALWAYS AS (json_extract(body, '$.details.share')) VIRTUAL;
+ALTER TABLE entries ADD COLUMN analyst_spent_cost_units INTEGER
+    GENERATED ALWAYS AS (json_extract(body, '$.details.analyst_spent_cost_units')) VIRTUAL;
+ALTER TABLE entries ADD COLUMN analyst_spent_delta_units INTEGER
+    GENERATED ALWAYS AS (json_extract(body, '$.details.analyst_spent_delta_units')) VIRTUAL;
+
+DROP INDEX one_registration_a_content;
+CREATE INDEX contents ON entries (content_tag, number) WHERE content_tag IS NOT NULL;
+CREATE INDEX facts_of_a_dataset ON entries (dataset, number) WHERE kind IN ('registration', 'snapshot', 'retirement');
+CREATE INDEX newest_state_of_an_account ON entries (account, number) WHERE cap_cost_units IS NOT NULL;
+CREATE INDEX newest_budget_of_an_account ON entries (account, number) WHERE kind = 'budget';
+CREATE INDEX newest_debit_of_an_analyst ON entries (account, actor, number) WHERE kind = 'debit';
+CREATE INDEX newest_allowance ON entries (account, analyst, number) WHERE kind = 'allowance';
+CREATE INDEX newest_call_limit ON entries (account, number) WHERE kind = 'call_limit';
+
+DROP TRIGGER entries_happen_once;
+CREATE TRIGGER entries_happen_once BEFORE INSERT ON entries
+BEGIN
+    SELECT RAISE(ABORT, 'a ledger begins once')
+    WHERE NEW.kind = 'genesis' AND EXISTS (SELECT 1 FROM entries WHERE kind = 'genesis');
+    SELECT RAISE(ABORT, 'a dataset is registered once')
+    WHERE NEW.kind = 'registration' AND EXISTS (SELECT 1 FROM entries WHERE kind = 'registration' AND dataset = NEW.dataset);
+    SELECT RAISE(ABORT, 'a request is debited once')
+    WHERE NEW.kind = 'debit'
+        AND EXISTS (SELECT 1 FROM entries WHERE kind = 'debit' AND actor = NEW.actor AND request_id = NEW.request_id);
+    SELECT RAISE(ABORT, 'a debit has one release')
+    WHERE NEW.kind = 'release' AND EXISTS (SELECT 1 FROM entries WHERE kind = 'release' AND debit = NEW.debit);
+    SELECT RAISE(ABORT, 'a token is issued once')
+    WHERE NEW.kind = 'credential_issued'
+        AND EXISTS (SELECT 1 FROM entries WHERE kind = 'credential_issued' AND token_hash = NEW.token_hash);
+END;
+
+CREATE TRIGGER rows_have_one_account BEFORE INSERT ON entries WHEN NEW.kind IN ('registration', 'snapshot')
+BEGIN
+    SELECT RAISE(ABORT, 'the same rows belong to one account')
+    WHERE EXISTS (SELECT 1 FROM entries WHERE content_tag = NEW.content_tag AND account IS NOT NEW.account);
+    SELECT RAISE(ABORT, 'an account begins with a registration of its name and a total')
+    WHERE NEW.kind = 'registration' AND (NEW.cap_cost_units IS NOT NULL) IS NOT (NEW.account IS NEW.dataset);
+    SELECT RAISE(ABORT, 'a dataset joins an account that there is')
+    WHERE NEW.account IS NOT NEW.dataset
+        AND NOT EXISTS (SELECT 1 FROM entries WHERE kind = 'registration' AND dataset = NEW.account AND account = NEW.account);
+END;
+
+CREATE TRIGGER acts_concern_an_account BEFORE INSERT ON entries
+    WHEN NEW.kind IN ('budget', 'allowance', 'call_limit', 'retirement', 'snapshot')
+BEGIN
+    SELECT RAISE(ABORT, 'an act on a dataset must name its account')
+    WHERE NEW.account IS NOT (SELECT account FROM entries WHERE kind = 'registration' AND dataset = NEW.dataset);
+    SELECT RAISE(ABORT, 'a dataset is retired once, and for good')
+    WHERE NEW.kind IN ('retirement', 'snapshot')
+        AND EXISTS (SELECT 1 FROM entries WHERE kind IN ('registration', 'snapshot', 'retirement')
+            AND dataset = NEW.dataset AND kind = 'retirement');
+    -- What the debits cost at the new order is arithmetic, which verification does again; that something was spent is not forgotten.
+    SELECT RAISE(ABORT, 'a new total keeps what was spent')
+    WHERE NEW.kind = 'budget' AND NOT EXISTS (
+        SELECT 1 FROM entries AS state
+        WHERE state.number = (SELECT max(number) FROM entries WHERE account = NEW.account AND cap_cost_units IS NOT NULL)
+            AND NEW.spent_delta_units = coalesce(state.spent_delta_units, 0)
+            AND (NEW.spent_cost_units > 0) = (coalesce(state.spent_cost_units, 0) > 0)
+            AND NEW.spent_cost_units >= 0 AND NEW.cap_cost_units >= 1 AND NEW.cap_delta_units >= 0);
+END;
+
+DROP TRIGGER debits_stay_within_the_cap;
+CREATE TRIGGER debits_stay_within_the_cap BEFORE INSERT ON entries WHEN NEW.kind = 'debit'
+BEGIN
+    SELECT RAISE(ABORT, 'a debit must cost at least one unit')
+    WHERE json_type(NEW.body, '$.details.cost_units') IS NOT 'integer' OR NOT NEW.cost_units >= 1
+        OR json_type(NEW.body, '$.details.delta_units') IS NOT 'integer' OR NOT NEW.delta_units >= 0;
+    SELECT RAISE(ABORT, 'a debit must name a dataset and its account')
+    WHERE NEW.account IS NOT (SELECT account FROM entries WHERE kind = 'registration' AND dataset = NEW.dataset);
+    SELECT RAISE(ABORT, 'a retired dataset has no new debits')
+    WHERE EXISTS (SELECT 1 FROM entries WHERE kind IN ('registration', 'snapshot', 'retirement')
+        AND dataset = NEW.dataset AND kind = 'retirement');
+    SELECT RAISE(ABORT, 'a debit must add its cost to what was spent')
+    WHERE NOT EXISTS (
+        SELECT 1 FROM entries AS state
+        WHERE state.number = (SELECT max(number) FROM entries WHERE account = NEW.account AND cap_cost_units IS NOT NULL)
+            AND NEW.spent_cost_units = NEW.cost_units + coalesce(state.spent_cost_units, 0)
+            AND NEW.spent_delta_units = NEW.delta_units + coalesce(state.spent_delta_units, 0));
+    SELECT RAISE(ABORT, 'a debit must stay within the cap of its dataset, at the order in force')
+    WHERE NOT EXISTS (
+        SELECT 1 FROM entries AS state
+        WHERE state.number = (SELECT max(number) FROM entries WHERE account = NEW.account AND cap_cost_units IS NOT NULL)
+            AND NEW.spent_cost_units <= state.cap_cost_units AND NEW.spent_delta_units <= state.cap_delta_units
+            AND NEW.cap_cost_units = state.cap_cost_units AND NEW.cap_delta_units = state.cap_delta_units
+            AND NEW.renyi_order = state.renyi_order);
+    SELECT RAISE(ABORT, 'a debit must add its cost to what its analyst spent')
+    WHERE NOT NEW.analyst_spent_cost_units IS NEW.cost_units + coalesce(
+            (SELECT analyst_spent_cost_units FROM entries WHERE kind = 'debit' AND account = NEW.account AND actor = NEW.actor
+                AND number > coalesce((SELECT max(number) FROM entries WHERE kind = 'budget' AND account = NEW.account), 0)
+                ORDER BY number DESC LIMIT 1),
+            (SELECT json_extract(spent.value, '$[0]') FROM entries AS total, json_each(total.body, '$.details.analysts') AS spent
+                WHERE total.number = (SELECT max(number) FROM entries WHERE kind = 'budget' AND account = NEW.account)
+                    AND spent.key = NEW.actor),
+            0);
+    SELECT RAISE(ABORT, 'a debit must stay within its analyst''s allowance and the most that one call may cost')
+    WHERE NEW.analyst_spent_cost_units > json_extract(NEW.body, '$.details.allowance_cost_units')
+        OR NEW.analyst_spent_delta_units > json_extract(NEW.body, '$.details.allowance_delta_units')
+        OR NEW.cost_units > json_extract(NEW.body, '$.details.call_cost_units')
+        OR NEW.delta_units > json_extract(NEW.body, '$.details.call_delta_units');
+    SELECT RAISE(ABORT, 'a debit must hold the limits in force')
+    WHERE (json_extract(NEW.body, '$.details.call_cost_units') IS NULL) IS NOT coalesce(
+            (SELECT share IS NULL FROM entries WHERE kind = 'call_limit' AND account = NEW.account ORDER BY number DESC LIMIT 1), 1)
+        OR (json_extract(NEW.body, '$.details.allowance_cost_units') IS NULL) IS NOT (
+            coalesce((SELECT share IS NULL FROM entries
+                WHERE kind = 'allowance' AND account = NEW.account AND analyst = NEW.actor ORDER BY number DESC LIMIT 1), 1)
+            AND coalesce((SELECT share IS NULL FROM entries
+                WHERE kind = 'allowance' AND account = NEW.account AND analyst = '*' ORDER BY number DESC LIMIT 1), 1));
+END;
