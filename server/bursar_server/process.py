@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from bursar_ledger import Ledger, LedgerError, verify
@@ -58,12 +58,31 @@ def _serve(state: State, config: Config, ledger: Ledger, ready: Callable[[str], 
     # Kernels are compiled on made-up rows now, so that the time of the first request says nothing.
     for fit in FITS.values():
         getattr(fit, "warm_up", lambda: None)()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     datasets = Datasets(ledger, state.datasets)
-    with BursarServer(state=state, config=config, ledger=ledger, datasets=datasets, fits=FITS) as server:
+    server = BursarServer(state=state, config=config, ledger=ledger, datasets=datasets, fits=FITS)
+    with told_to_stop() as told, server:
         logs.event("serving", address=server.address, workers=config.fit_workers, queue=config.queue_length)
         ready(server.address)
-        stop.wait()
+        told()
         logs.event("stopping")
+
+
+@contextlib.contextmanager
+def told_to_stop() -> Iterator[Callable[[], object]]:
+    """A function that returns once SIGTERM or SIGINT has come, since this block began; more of them change nothing.
+
+    A pipe, not an event that a handler sets. Python runs handlers between two steps of the main thread. A signal that
+    comes while that thread is on its way to sleep on a lock, for instance as it hands the interpreter to another
+    thread, wakes nobody, and the server would serve on for ever. A byte in a pipe stays there until it is read.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        yield lambda: os.read(reader, 1)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)

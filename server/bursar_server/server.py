@@ -44,6 +44,10 @@ _SERVICES = tuple(
 )
 
 
+_LAST_SECONDS = 10.0
+"""For calls to notice that they were cut off after `shutdown_seconds`."""
+
+
 class AddressError(Exception):
     """The server cannot listen where it was told to."""
 
@@ -99,7 +103,8 @@ class BursarServer:
         self._say(health_pb2.HealthCheckResponse.NOT_SERVING)
         ended = self._server.stop(self._config.shutdown_seconds)
         self._pool.close()
-        ended.wait()
+        if not ended.wait(self._config.shutdown_seconds + _LAST_SECONDS):
+            logs.event("calls_left")  # they hold nothing that was paid for, and nobody waits for them
         logs.event("stopped")
 
     def __enter__(self) -> Self:

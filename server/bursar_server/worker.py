@@ -34,7 +34,8 @@ class WorkerPool:
 
     def __init__(self, *, workers: int, queue_length: int) -> None:
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="fit")
-        self._places = threading.BoundedSemaphore(workers + queue_length)
+        self._size = workers + queue_length
+        self._places = threading.BoundedSemaphore(self._size)
         self._closed = False
 
     def reserve(self) -> Place:
@@ -61,6 +62,9 @@ class WorkerPool:
         self._places.release()
 
     def close(self) -> None:
-        """Finish every task that was taken, then stop."""
+        """Finish every task that was taken, then stop; once."""
         self._closed = True
+        # A place that is held may be about to be paid for, so its task is waited for, too, or that it is given back.
+        for _ in range(self._size):
+            self._places.acquire()
         self._executor.shutdown(wait=True)

@@ -1,14 +1,19 @@
-"""The real server as a process of its own, with the real fit, on a made-up table."""
+"""The real server as a process of its own, with the real fit, on a made-up table.
+
+Whatever waits for another process gives up after `PATIENCE`: a server that hangs is a test that fails.
+"""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -16,6 +21,9 @@ from click.testing import CliRunner
 
 from bursar_server.admin_cli import main as admin
 from bursar_server.state import State
+
+PATIENCE = 240.0
+"""Seconds after which a process or call hangs. Far above what the slowest machine needs."""
 
 MANIFEST = """
 name = "{name}"
@@ -72,7 +80,15 @@ class Home:
                 [*command, "--address", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=log, text=True
             )
         self.processes.append(process)
-        if process.stdout is None or not (line := process.stdout.readline()):
+        # Its end closes the pipe, and so ends the wait for its first line.
+        guard = threading.Timer(PATIENCE, process.kill)
+        guard.start()
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+        finally:
+            guard.cancel()
+            guard.join()
+        if not line:
             raise RuntimeError(f"the server did not start: {self.log.read_text()}")
         return Server(self, process, line.rsplit(" ", 1)[1].strip())
 
@@ -80,6 +96,22 @@ class Home:
     def log(self) -> Path:
         """What the newest server wrote for its operator."""
         return self.state.path.parent / "server.log"
+
+
+class _Patience(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+    """Gives a deadline to every call that has none."""
+
+    def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+        """A call with one answer."""
+        return continuation(_with_deadline(details), request)
+
+    def intercept_unary_stream(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+        """A call with a stream of answers."""
+        return continuation(_with_deadline(details), request)
+
+
+def _with_deadline(details: Any) -> Any:
+    return details if details.timeout is not None else details._replace(timeout=PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -90,10 +122,10 @@ class Server:
     process: subprocess.Popen[str]
     address: str
 
-    def channel(self) -> grpc.Channel:
-        """A connection that trusts the state directory's authority."""
-        ca = (self.home.state.tls / "ca.pem").read_bytes()
-        return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(ca))
+    def channel(self, *options: tuple[str, int]) -> grpc.Channel:
+        """A connection that trusts the state directory's authority, with options of gRPC."""
+        credentials = grpc.ssl_channel_credentials((self.home.state.tls / "ca.pem").read_bytes())
+        return grpc.intercept_channel(grpc.secure_channel(self.address, credentials, options), _Patience())
 
     def bearer(self, role: str = "analyst") -> tuple[tuple[str, str], ...]:
         """Metadata of a caller in a role."""
@@ -102,7 +134,7 @@ class Server:
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """Send a signal and wait for the end; exit status and log."""
         self.process.send_signal(number)
-        return self.process.wait(), self.home.log.read_text()
+        return self.process.wait(PATIENCE), self.home.log.read_text()
 
 
 def _home(folder: Path, stack: ExitStack) -> Home:
@@ -118,7 +150,7 @@ def _home(folder: Path, stack: ExitStack) -> Home:
 def _end_all(home: Home) -> None:
     for process in home.processes:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE)
         if process.stdout is not None:
             process.stdout.close()
 

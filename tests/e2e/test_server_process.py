@@ -6,7 +6,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from bursar_ledger import Ledger, verify
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
@@ -14,21 +15,41 @@ from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, Server
 
+PATIENCE = 240.0
+"""Seconds after which a process hangs, as in the fixtures."""
+
+TOLD_TO_STOP = """
+import signal, threading, time
+from bursar_server.process import told_to_stop
+
+def elsewhere():
+    time.sleep(0.3)  # the main thread sleeps by then
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+with told_to_stop() as told:
+    threading.Thread(target=elsewhere).start()
+    told()
+with told_to_stop() as told:
+    signal.raise_signal(signal.SIGINT)  # before anybody waits
+    signal.raise_signal(signal.SIGINT)
+    told()
+"""
+
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bursar_server", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
-def _request(**fields: object) -> fit_pb2.FitDPEMRequest:
-    return fit_pb2.FitDPEMRequest(
-        request_id="r1",
-        dataset="people",
-        columns=["x", "y"],
-        spend=types_pb2.Spend(rho=0.01),
-        n_components=2,
-        **fields,  # type: ignore[arg-type]
-    )
+def _request(**fields: Any) -> fit_pb2.FitDPEMRequest:
+    defaults: dict[str, Any] = {
+        "request_id": "r1",
+        "dataset": "people",
+        "columns": ["x", "y"],
+        "spend": types_pb2.Spend(rho=0.01),
+        "n_components": 2,
+    }
+    return fit_pb2.FitDPEMRequest(**(defaults | fields))
 
 
 def test_health_says_whether_a_server_serves(home: Home) -> None:
@@ -128,3 +149,55 @@ def test_a_fit_that_was_paid_for_is_finished_on_sigterm(home: Home) -> None:
     assert "Traceback" not in log
     with Ledger.open(home.state.ledger) as ledger:
         assert ledger.release(receipt.entry)
+
+
+def test_a_signal_that_no_sleeping_thread_hears_still_stops_the_server() -> None:
+    """The kernel may hand it to any thread, and it may come before the main thread sleeps; either way it is read."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD_TO_STOP], capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_client_that_does_not_read_cannot_keep_the_server_from_ending(home: Home) -> None:
+    """Its stream is full and stays so; after `shutdown_seconds` it is cut off, and the release is stored anyway."""
+    home.state.config.write_text("shutdown_seconds = 1.0\n")
+    server = home.start()
+    # A window of one kilobyte that does not grow: the model does not fit in.
+    with server.channel(("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)) as channel:
+        fit = _request(n_components=256, iterations=1)
+        call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(fit, metadata=server.bearer())
+        receipt = next(iter(call)).receipt
+        until = time.monotonic() + PATIENCE
+        with Ledger.open(home.state.ledger) as ledger:
+            while not ledger.release(receipt.entry) and time.monotonic() < until:
+                time.sleep(0.05)
+        status, log = server.end(signal.SIGTERM)
+        call.cancel()
+    assert status == 0
+    assert "status=OK" not in log, "the stream was not full"
+    assert "stopped" in log
+    assert "calls_left" not in log
+    with Ledger.open(home.state.ledger) as ledger:
+        assert ledger.release(receipt.entry)
+
+
+def test_a_busy_server_that_is_told_to_stop_finishes_what_was_paid_for(home: Home) -> None:
+    """Calls that run, that wait and that come too late: every debit has its release when the process has ended."""
+    home.state.config.write_text("fit_workers = 1\nresponse_quantum_seconds = 0.1\n")
+    server = home.start()
+    with server.channel() as channel:
+        stub = fit_pb2_grpc.FitServiceStub(channel)
+        calls = [
+            stub.FitDPEM(_request(request_id=f"r{i}", spend=types_pb2.Spend(rho=0.001)), metadata=server.bearer())
+            for i in range(8)
+        ]
+        next(iter(calls[0]))
+        status, log = server.end(signal.SIGTERM)
+    assert status == 0
+    assert "Traceback" not in log
+    with Ledger.open(home.state.ledger) as ledger:
+        paid = ledger.releases()
+    assert paid
+    assert all(debit.released for debit in paid)
+    assert verify(home.state.ledger).ok

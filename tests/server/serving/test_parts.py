@@ -202,3 +202,16 @@ def test_a_closed_pool_takes_nothing_that_would_be_paid_for() -> None:
     assert done.is_set()
     with pytest.raises(QueueFullError):
         pool.reserve()
+
+
+def test_a_pool_that_closes_waits_for_places_that_are_held() -> None:
+    """Who has one may be debiting at this moment; a task that comes with it is run, not lost."""
+    pool, done = WorkerPool(workers=1, queue_length=1), threading.Event()
+    place = pool.reserve()
+    closer = threading.Thread(target=pool.close)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive()
+    place.run(done.set)
+    closer.join()
+    assert done.is_set()
