@@ -225,7 +225,7 @@ class Replay:
         totals.spent_delta_units = sum(delta for _, delta in analysts.values())
         self._check_state(details, totals)
         self._check_caps(totals)
-        self.restatements.append(Restatement(self.number, totals.name, totals.order, analysts))
+        self.restatements.append(Restatement(self.number, totals.name, totals.order, dict(analysts)))  # later debits change the original
 
     def _allowance(self, fields: Fields) -> None:
         totals, details = self._totals(fields), fields["details"]
