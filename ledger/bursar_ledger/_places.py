@@ -24,6 +24,8 @@ from .errors import LedgerError
 _CUT_OFF = "(what is above was cut off)"
 """Stands in a history file behind a note that a crash tore."""
 
+_SIGNATURE = "— "
+
 _GIT_SECONDS = 60.0
 _GIT_FILE = "checkpoint"
 # What a user's own settings could break is set here: no name, a signing key that asks for its password, a global hook.
@@ -90,8 +92,7 @@ class FilePlace:
             try:
                 # A second process (bursar-admin beside the server) waits here; the lock ends with its holder.
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                repair = "" if _ends_whole(descriptor) else f"\n\n{_CUT_OFF}\n\n"
-                _write_all(descriptor, f"{repair}{note}\n".encode())
+                _write_all(descriptor, _repair(descriptor) + f"{note}\n".encode())
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -145,8 +146,10 @@ class GitPlace:
     def _in_repository(self) -> bool:
         try:
             return self._git("rev-parse", "--is-inside-work-tree").strip() == b"true"
-        except PlaceError:
-            return False
+        except PlaceError as error:
+            if "not a git repository" in str(error):
+                return False
+            raise
 
     def _git(self, *arguments: str, given: bytes = b"") -> bytes:
         settings = [part for name, value in _GIT_SETTINGS.items() for part in ("-c", f"{name}={value}")]
@@ -198,8 +201,8 @@ def parse_place(text: str, base: Path) -> Place:
 def _notes_of(text: str) -> tuple[str, ...]:
     """The notes of a history file: a text, an empty line, signature lines, an empty line, and so on.
 
-    What a crash tore is left out: whatever follows the last signatures that were ended, and what stands before the
-    mark. Anything else that is no note is given as it is, so that verification complains about it.
+    What a crash tore is left out: the end of the file that is no whole note, and what is no whole note before a mark.
+    Anything else that is no note is given as it is, so that verification complains about it.
     """
     *blocks, _unended = text.split("\n\n")
     notes: list[str] = []
@@ -207,30 +210,38 @@ def _notes_of(text: str) -> tuple[str, ...]:
     for block in blocks:
         if block == _CUT_OFF:
             pending.clear()
-            while notes and not _is_note(notes[-1]):
-                notes.pop()
+            _drop_torn(notes)
             continue
         pending.append(block)
-        if block.startswith("— "):
+        if block.startswith(_SIGNATURE):
             notes.append("\n\n".join(pending) + "\n")
             pending.clear()
+    _drop_torn(notes)
     return tuple(notes)
 
 
-def _is_note(text: str) -> bool:
+def _drop_torn(notes: list[str]) -> None:
+    while notes and not _is_whole(notes[-1]):
+        notes.pop()
+
+
+def _is_whole(text: str) -> bool:
+    # A signature line that was cut may still be base64; one of 64 bytes was not cut.
     try:
-        Note.parse(text)
+        return any(len(signature.value) == 64 for signature in Note.parse(text).signatures)
     except NoteError:
         return False
-    return True
 
 
-def _ends_whole(descriptor: int) -> bool:
-    """Whether a history file is empty or ends with ended signatures."""
+def _repair(descriptor: int) -> bytes:
+    """What has to come before the next note: nothing, or the mark behind a note that is not whole."""
     size = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, 65_536, max(0, size - 65_536))
-    last = tail.removesuffix(b"\n\n").rpartition(b"\n\n")[2]
-    return not size or (tail.endswith(b"\n\n") and last.startswith("— ".encode()))
+    signatures = tail.removesuffix(b"\n\n").rpartition(b"\n\n")[2].decode("utf-8", "replace")
+    if not tail or (tail.endswith(b"\n\n") and _is_whole(f"text\n\n{signatures}\n")):
+        return b""
+    missing = b"" if tail.endswith(b"\n\n") else b"\n" if tail.endswith(b"\n") else b"\n\n"
+    return missing + f"{_CUT_OFF}\n\n".encode()
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
