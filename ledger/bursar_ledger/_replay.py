@@ -225,7 +225,8 @@ class Replay:
         totals.spent_delta_units = sum(delta for _, delta in analysts.values())
         self._check_state(details, totals)
         self._check_caps(totals)
-        self.restatements.append(Restatement(self.number, totals.name, totals.order, dict(analysts)))  # later debits change the original
+        # A copy: later debits go on from the same sums.
+        self.restatements.append(Restatement(self.number, totals.name, totals.order, dict(analysts)))
 
     def _allowance(self, fields: Fields) -> None:
         totals, details = self._totals(fields), fields["details"]
