@@ -11,13 +11,15 @@ namespace, in `bursar.models` and in `bursar.testing`.
 from bursar._admin import Admin, TokenSummary
 from bursar._audit import Audit, LedgerEntry, Verification
 from bursar._client import Client, connect
-from bursar._dataset import Dataset, ReleaseSummary
+from bursar._dataset import Dataset, ReleaseState, ReleaseSummary
 from bursar._dpem import GaussianPrior, GivenStart, Preview, RandomStart
 from bursar._errors import (
     AuthenticationError,
     BudgetExhaustedError,
+    DatasetRetiredError,
     DeadlineError,
     Error,
+    HistoryError,
     InvalidRequestError,
     MissingDependencyError,
     NotFoundError,
@@ -25,14 +27,17 @@ from bursar._errors import (
     OverloadedError,
     PermissionDeniedError,
     RefusedError,
+    ReleaseLostError,
     RequestIdReusedError,
     ServerError,
     TransportError,
     UnavailableError,
 )
+from bursar._history import HistoryHead
 from bursar._privacy import (
     Adjacency,
     EpsilonDelta,
+    Limits,
     Price,
     PrivacyUnit,
     Pure,
@@ -41,9 +46,11 @@ from bursar._privacy import (
     Remaining,
     Rho,
     Spend,
+    WhatIsLeft,
     epsilon_delta,
     pure,
     rho,
+    what_is_left,
 )
 from bursar._schema import CategoricalColumn, Column, NumericColumn
 from bursar.models import GaussianMixture, KMeans
@@ -58,15 +65,19 @@ __all__ = [
     "Client",
     "Column",
     "Dataset",
+    "DatasetRetiredError",
     "DeadlineError",
     "EpsilonDelta",
     "Error",
     "GaussianMixture",
     "GaussianPrior",
     "GivenStart",
+    "HistoryError",
+    "HistoryHead",
     "InvalidRequestError",
     "KMeans",
     "LedgerEntry",
+    "Limits",
     "MissingDependencyError",
     "NotFoundError",
     "NotImplementedByServerError",
@@ -80,7 +91,9 @@ __all__ = [
     "RandomStart",
     "Receipt",
     "RefusedError",
+    "ReleaseLostError",
     "ReleaseNoise",
+    "ReleaseState",
     "ReleaseSummary",
     "Remaining",
     "RequestIdReusedError",
@@ -91,8 +104,10 @@ __all__ = [
     "TransportError",
     "UnavailableError",
     "Verification",
+    "WhatIsLeft",
     "connect",
     "epsilon_delta",
     "pure",
     "rho",
+    "what_is_left",
 ]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import grpc
 
@@ -15,6 +15,7 @@ from bursar._audit import Audit
 from bursar._connection import Connection
 from bursar._dataset import Dataset, dataset_from, get_dataset
 from bursar._errors import AuthenticationError, InvalidRequestError
+from bursar._history import OFF, VARIABLE, History, default_file, in_file, in_memory, server_name
 from bursar._privacy import positive
 from bursar_proto.v1 import catalog_pb2
 
@@ -34,6 +35,8 @@ class Client:
         token: bearer token; None sends none.
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
         retry_delays: seconds to wait before each repetition of a fit whose stream broke.
+        history: file that keeps what was seen of the server's ledger; for this server alone, since a channel does not
+            say whom it reaches. None remembers as long as the client lives.
 
     Attributes:
         admin: the administrator's calls.
@@ -51,9 +54,12 @@ class Client:
         token: str | None = None,
         timeout: float | None = None,
         retry_delays: Sequence[float] = RETRY_DELAYS,
+        history: str | Path | History | None = None,
     ) -> None:
         seconds = None if timeout is None else positive("timeout", timeout)
-        self._connection = Connection(channel, _metadata(token), seconds, tuple(retry_delays))
+        if not isinstance(history, History):
+            history = in_memory() if history is None else in_file(history, "channel")
+        self._connection = Connection(channel, _metadata(token), seconds, tuple(retry_delays), history)
         self.admin = Admin(self._connection)
         self.audit = Audit(self._connection)
 
@@ -94,8 +100,12 @@ def connect(
     token: str | None = None,
     ca: str | Path | bytes | None = None,
     timeout: float | None = None,
+    history: str | Path | Literal[False] | None = None,
 ) -> Client:
     """A client over TLS. Nothing is sent before the first question.
+
+    It remembers how far the server's ledger had come, and raises `HistoryError` before it asks for a fit from a server
+    whose ledger is another one or has lost entries.
 
     Args:
         address: "host:port"; None takes the environment variable BURSAR_ADDRESS, else "localhost:8443".
@@ -103,19 +113,33 @@ def connect(
         ca: the certificate that the server's is checked against, as a path or as PEM bytes; None takes the path in
             BURSAR_CA, else the authorities that gRPC ships with.
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
+        history: file in which it is remembered, for any number of servers and programs; None takes the path in
+            BURSAR_HISTORY, else bursar/history.json in $XDG_STATE_HOME or ~/.local/state. False (or "off" in the
+            variable) remembers only as long as the client lives, which is what happens, with a warning, if the file
+            cannot be written.
 
     Raises:
         AuthenticationError: the token has characters that no token has.
         InvalidRequestError: the CA certificate is not PEM, or the timeout not a positive finite number.
         OSError: the file of the CA certificate cannot be read.
     """
-    credentials = grpc.ssl_channel_credentials(_certificate(ca or os.environ.get("BURSAR_CA")))
+    certificate = _certificate(ca or os.environ.get("BURSAR_CA"))
+    address = address or os.environ.get("BURSAR_ADDRESS") or DEFAULT_ADDRESS
     channel = grpc.secure_channel(
-        address or os.environ.get("BURSAR_ADDRESS") or DEFAULT_ADDRESS,
-        credentials,
+        address,
+        grpc.ssl_channel_credentials(certificate),
         options=[("grpc.max_receive_message_length", _MAX_ANSWER_BYTES)],
     )
-    return Client(channel, token=token or os.environ.get("BURSAR_TOKEN"), timeout=timeout)
+    seen = _history(history, certificate, address)
+    return Client(channel, token=token or os.environ.get("BURSAR_TOKEN"), timeout=timeout, history=seen)
+
+
+def _history(history: str | Path | Literal[False] | None, certificate: bytes | None, address: str) -> History:
+    if history is None:
+        history = os.environ.get(VARIABLE) or default_file()
+        if history == OFF:
+            history = False
+    return in_memory() if history is False else in_file(history, server_name(certificate, address), address)
 
 
 def _certificate(ca: str | Path | bytes | None) -> bytes | None:

@@ -1,14 +1,17 @@
-"""A channel with what every call on it carries."""
+"""A channel with what every call on it carries, and with what was seen of the ledger at its other end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import grpc
 
+from bursar._errors import NotImplementedByServerError
+from bursar._history import History
 from bursar._wire_errors import translated
-from bursar_proto.v1 import admin_pb2_grpc, audit_pb2_grpc, catalog_pb2_grpc, fit_pb2_grpc
+from bursar_proto.v1 import admin_pb2_grpc, audit_pb2_grpc, catalog_pb2, catalog_pb2_grpc, fit_pb2_grpc
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -23,6 +26,7 @@ class Connection:
         metadata: sent with every call; holds the token, so it is never shown.
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
         retry_delays: seconds to wait before each repetition of a fit whose stream broke.
+        history: of the server's ledger, as far as it was seen; checked before the first call.
         catalog: the methods of a service; likewise `fits`, `admins` and `audits`.
     """
 
@@ -30,6 +34,7 @@ class Connection:
     metadata: tuple[tuple[str, str], ...] = field(repr=False)
     timeout: float | None
     retry_delays: tuple[float, ...]
+    history: History = field(repr=False)
     catalog: catalog_pb2_grpc.CatalogServiceStub = field(init=False, repr=False)
     fits: fit_pb2_grpc.FitServiceStub = field(init=False, repr=False)
     admins: admin_pb2_grpc.AdminServiceStub = field(init=False, repr=False)
@@ -46,8 +51,10 @@ class Connection:
         """The answer to one question.
 
         Raises:
+            HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
             Error: the call failed.
         """
+        self.history.check_once(self._ask_history)
         with translated():
             return method(request, timeout=self.timeout, metadata=self.metadata)
 
@@ -55,7 +62,29 @@ class Connection:
         """The whole of a streamed answer.
 
         Raises:
+            HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
             Error: the call failed.
         """
+        self.history.check_once(self._ask_history)
         with translated():
             return list(method(request, timeout=self.timeout, metadata=self.metadata))
+
+    def check_history(self, timeout: float | None) -> None:
+        """Ask whether the server's ledger is still an extension of the one that was seen.
+
+        Args:
+            timeout: seconds that the answer may take; None for no limit.
+
+        Raises:
+            HistoryError: it is not; nothing may be sent any more.
+            Error: the call failed.
+        """
+        self.history.check(partial(self._ask_history, timeout=timeout))
+
+    def _ask_history(self, size: int, timeout: float | None = None) -> catalog_pb2.GetHistoryResponse | None:
+        request = catalog_pb2.GetHistoryRequest(size=size)
+        try:
+            with translated():
+                return self.catalog.GetHistory(request, timeout=timeout or self.timeout, metadata=self.metadata)
+        except NotImplementedByServerError:
+            return None

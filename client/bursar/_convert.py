@@ -10,10 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from bursar._errors import InvalidRequestError, ServerError
-from bursar._privacy import Adjacency, EpsilonDelta, Price, Pure, Receipt, ReleaseNoise, Remaining, Rho, Spend
+from bursar._privacy import (
+    Adjacency,
+    EpsilonDelta,
+    Limits,
+    Price,
+    Pure,
+    Receipt,
+    ReleaseNoise,
+    Remaining,
+    Rho,
+    Spend,
+    WhatIsLeft,
+)
 from bursar.models import GaussianMixture, KMeans
 from bursar.models._arrays import FloatArray
-from bursar_proto.v1 import admin_pb2, fit_pb2, types_pb2
+from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
 Value = TypeVar("Value")
 
@@ -89,8 +101,11 @@ def spend_to(spend: Spend) -> types_pb2.Spend:
             )
         case Pure():
             return types_pb2.Spend(epsilon=spend.epsilon)
+        case WhatIsLeft():
+            return types_pb2.Spend(remaining=types_pb2.WhatIsLeft())
     raise InvalidRequestError.of(
-        "spend", f"must be bursar.rho(...), bursar.epsilon_delta(...) or bursar.pure(...), got {spend!r}"
+        "spend",
+        f"must be bursar.rho(...), bursar.epsilon_delta(...), bursar.pure(...) or bursar.what_is_left(), got {spend!r}",
     )
 
 
@@ -112,6 +127,17 @@ def remaining_from(message: types_pb2.Remaining) -> Remaining:
     )
 
 
+def limits_from(message: catalog_pb2.Dataset) -> Limits:
+    """What one request of the caller has to fit into."""
+    return Limits(
+        dataset=remaining_from(message.remaining),
+        allowance=remaining_from(message.allowance_remaining) if message.HasField("allowance_remaining") else None,
+        call=remaining_from(message.call_limit) if message.HasField("call_limit") else None,
+        # A server from before allowances has the dataset's limit only.
+        available=remaining_from(message.available if message.HasField("available") else message.remaining),
+    )
+
+
 def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
     """What was debited.
 
@@ -126,6 +152,9 @@ def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
         remaining=remaining_from(message.remaining),
         ledger_head=message.ledger_head.hex(),
         adjacency=named(ADJACENCIES, message.adjacency),
+        allowance_remaining=(
+            remaining_from(message.allowance_remaining) if message.HasField("allowance_remaining") else None
+        ),
         replayed=replayed,
     )
 

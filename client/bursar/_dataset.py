@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from bursar._connection import Connection
 from bursar._dpem import DPEMSettings, GaussianPrior, Preview, Start, preview_from
 from bursar._errors import ServerError
 from bursar._fit import fit_dpem
-from bursar._privacy import Adjacency, EpsilonDelta, Price, PrivacyUnit, Remaining, Spend
+from bursar._privacy import Adjacency, EpsilonDelta, Limits, Price, PrivacyUnit, Remaining, Spend
 from bursar._progress import progress_bar
 from bursar._schema import CategoricalColumn, Column, NumericColumn
 from bursar._text import html_table, text_table
@@ -35,6 +36,24 @@ class DPEMArguments(TypedDict, total=False):
     progress: bool | None
 
 
+class ReleaseState(enum.Enum):
+    """What became of a debit."""
+
+    RUNNING_OR_INTERRUPTED = "running_or_interrupted"
+    """No release yet: the same request_id joins the fit, or runs it under the same debit if it was interrupted."""
+    RELEASED = "released"
+    """The same request_id gets the stored release."""
+    FAILED = "failed"
+    """The fit ended without a model and is never run again."""
+
+
+_STATES = {
+    ReleaseState.RUNNING_OR_INTERRUPTED: catalog_pb2.RELEASE_STATE_RUNNING_OR_INTERRUPTED,
+    ReleaseState.RELEASED: catalog_pb2.RELEASE_STATE_RELEASED,
+    ReleaseState.FAILED: catalog_pb2.RELEASE_STATE_FAILED,
+}
+
+
 @dataclass(frozen=True)
 class ReleaseSummary:
     """One of the caller's own debits.
@@ -46,7 +65,8 @@ class ReleaseSummary:
         method: what was fitted.
         price: what was debited.
         time: RFC 3339; informational.
-        released: False while the fit runs, or if it was interrupted: the same request_id runs it, already paid for.
+        released: whether there is a model to be had; the same as `state is ReleaseState.RELEASED`.
+        state: what became of it.
     """
 
     entry: int
@@ -56,6 +76,7 @@ class ReleaseSummary:
     price: Price
     time: str
     released: bool
+    state: ReleaseState
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,6 +91,7 @@ class Dataset:
         privacy_unit: whose presence is protected.
         public_rows: number of slots under REPLACE_ONE, or what the owner declared; None if that is not public.
         total: the owner's whole budget, as (epsilon, delta).
+        retired: nothing new is fitted to it; what was released is still given.
     """
 
     name: str
@@ -79,15 +101,35 @@ class Dataset:
     privacy_unit: PrivacyUnit
     public_rows: int | None
     total: EpsilonDelta
+    retired: bool
     _connection: Connection = field(compare=False)
 
     def remaining(self) -> Remaining:
-        """What is left of the budget now; asks the server.
+        """What is left now of the budget that everybody shares; asks the server.
 
         Raises:
             Error: the call failed.
         """
-        return _convert.remaining_from(get_dataset(self._connection, self.name).remaining)
+        return self.limits().dataset
+
+    def available(self) -> Remaining:
+        """What one request of yours may cost now: the smallest of `limits()`; asks the server.
+
+        `available().rho` is the largest rho that a fit may ask for now, and asking for exactly that is granted, if
+        nobody comes between; `bursar.what_is_left()` asks for it so that nobody can.
+
+        Raises:
+            Error: the call failed.
+        """
+        return self.limits().available
+
+    def limits(self) -> Limits:
+        """Everything that a request of yours has to fit into; asks the server.
+
+        Raises:
+            Error: the call failed.
+        """
+        return _convert.limits_from(get_dataset(self._connection, self.name))
 
     def releases(self) -> list[ReleaseSummary]:
         """The caller's own debits on this dataset, oldest first; asks the server.
@@ -95,10 +137,15 @@ class Dataset:
         Raises:
             Error: the call failed.
         """
-        answer = self._connection.ask(
-            self._connection.catalog.ListReleases, catalog_pb2.ListReleasesRequest(dataset=self.name)
-        )
-        return [_release_from(message) for message in answer.releases]
+        releases: list[ReleaseSummary] = []
+        token = 0
+        while True:
+            request = catalog_pb2.ListReleasesRequest(dataset=self.name, page_token=token)
+            answer = self._connection.ask(self._connection.catalog.ListReleases, request)
+            releases += map(_release_from, answer.releases)
+            if not answer.next_page_token > token:  # 0 for the last page; a smaller one would never end
+                return releases
+            token = answer.next_page_token
 
     @overload
     def fit_dpem(
@@ -139,7 +186,7 @@ class Dataset:
 
         Args:
             n_components: number of components.
-            spend: `bursar.rho(...)`, `bursar.epsilon_delta(...)` or `bursar.pure(...)`.
+            spend: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or `bursar.what_is_left()`.
             columns: numeric columns in the order that the model shall have; None for all.
             covariance_type: "full", "tied", "diag" or "spherical"; None is "full". Not for k-means.
             estimator: maximum likelihood "ml" or maximum a posteriori "map".
@@ -162,6 +209,7 @@ class Dataset:
             RefusedError: nothing was debited; `InvalidRequestError`, `BudgetExhaustedError` and others say why.
             TransportError: the stream broke too often; `error.request_id` resumes it.
             ServerError: the server failed, perhaps after the debit.
+            HistoryError: the server's ledger is not the one that was seen before; the fit was not sent.
         """
         settings = DPEMSettings(
             n_components=n_components,
@@ -243,7 +291,8 @@ class Dataset:
         of_unit = f"{unit.max_rows_per_unit} rows at most of one {unit.unit_column}" if unit.unit_column else "one row"
         rows = "number of rows private" if self.public_rows is None else f"{self.public_rows} rows"
         total = f"epsilon {self.total.epsilon:g}, delta {self.total.delta:g}"
-        return f"{rows}; privacy unit: {of_unit}; {self.adjacency.name}; total budget: {total}"
+        retired = "; retired: nothing new is fitted" if self.retired else ""
+        return f"{rows}; privacy unit: {of_unit}; {self.adjacency.name}; total budget: {total}{retired}"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         return ["column", "domain", "description"], [[c.name, c.domain, c.description] for c in self.columns]
@@ -280,6 +329,7 @@ def dataset_from(message: catalog_pb2.Dataset, connection: Connection) -> Datase
         privacy_unit=PrivacyUnit(unit.unit_column or None, unit.max_rows_per_unit or 1),
         public_rows=message.public_rows or None,
         total=EpsilonDelta(message.total.epsilon, message.total.delta),
+        retired=message.retired,
         _connection=connection,
     )
 
@@ -304,4 +354,5 @@ def _release_from(message: catalog_pb2.ReleaseSummary) -> ReleaseSummary:
         price=_convert.price_from(message.price),
         time=message.time,
         released=message.released,
+        state=_convert.named(_STATES, message.state),
     )

@@ -146,9 +146,10 @@ class Preview:
 
     Attributes:
         price: exactly what the fit would debit.
-        remaining: what is left now.
+        remaining: what is left of the dataset's budget now.
+        available: what one request of the caller may cost now, which an allowance or a maximum may make less.
         affordable: whether the fit would be admitted now.
-        fits_left: how many fits like this one the budget still holds.
+        fits_left: how many fits like this one the caller may still make.
         noise: the noise of every kind of release.
         iterations: noisy steps that would be run.
         expected_mean_error: by column, the rough standard error that the noise alone adds to a component's mean, in the
@@ -157,6 +158,7 @@ class Preview:
 
     price: Price
     remaining: Remaining
+    available: Remaining
     affordable: bool
     fits_left: int
     noise: tuple[ReleaseNoise, ...]
@@ -166,7 +168,7 @@ class Preview:
     def __repr__(self) -> str:
         verdict = f"affordable, {self.fits_left} like it are left" if self.affordable else "not affordable"
         lines = [
-            f"Preview: debits rho={self.price.rho:.6g} of rho={self.remaining.rho:.6g} left; {verdict}",
+            f"Preview: debits rho={self.price.rho:.6g} of rho={self.available.rho:.6g} left; {verdict}",
             f"  {self.iterations} noisy steps; standard deviations of the noise:",
             text_table(*_noise_table(self.noise)),
         ]
@@ -183,6 +185,7 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
     return Preview(
         price=_convert.price_from(message.price),
         remaining=_convert.remaining_from(message.remaining),
+        available=_convert.remaining_from(message.available if message.HasField("available") else message.remaining),
         affordable=message.affordable,
         fits_left=message.fits_left,
         noise=tuple(map(_convert.noise_from, message.noise)),

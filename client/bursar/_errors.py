@@ -6,6 +6,7 @@ Error                              base of all; `request_id` names the fit it be
  |   +- NotFoundError              there is no such dataset, token or release
  |   +- BudgetExhaustedError       the price is above what is left; `requested` and `remaining` say by how much
  |   +- RequestIdReusedError       this request_id has been used for another request; leave it out for a new fit
+ |   +- DatasetRetiredError        nothing new is fitted to this dataset; what was released can still be had
  |   +- AuthenticationError        the token is missing, wrong or revoked
  |   +- PermissionDeniedError      the token's role may not do this
  |   +- NotImplementedByServerError this server is older than the method
@@ -14,6 +15,8 @@ Error                              base of all; `request_id` names the fit it be
  |   +- UnavailableError           no connection, or it broke
  |   +- DeadlineError              no answer within the time that was allowed
  +- ServerError                    it failed, perhaps after a debit; the same request_id costs no second one
+ |   +- ReleaseLostError           it was debited and will never be released; a new fit is a new debit
+ +- HistoryError                   the ledger is not the one that was seen before; nothing more is sent
  +- MissingDependencyError         an optional library is missing; the message has the command that installs it
 
 Neither gRPC's exceptions nor its status codes leave this package; the original is the `__cause__`.
@@ -24,7 +27,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bursar._privacy import Price, Remaining
+    from bursar._history import HistoryHead
+    from bursar._privacy import LimitName, Price, Remaining
 
 
 class Error(Exception):
@@ -68,17 +72,31 @@ class BudgetExhaustedError(RefusedError):
 
     Attributes:
         requested: what the fit would have debited; None if the server did not say.
-        remaining: what is left; None if the server did not say.
+        remaining: what is left of `limit`; None if the server did not say.
+        limit: what the price is above: "dataset", the budget that everybody shares; "allowance", the caller's part of
+            it; "call", the most that one request may cost. None if the server did not say.
     """
 
-    def __init__(self, message: str, *, requested: Price | None = None, remaining: Remaining | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        requested: Price | None = None,
+        remaining: Remaining | None = None,
+        limit: LimitName | None = None,
+    ) -> None:
         super().__init__(message)
         self.requested = requested
         self.remaining = remaining
+        self.limit = limit
 
 
 class RequestIdReusedError(RefusedError):
     """This request_id has been used for another request."""
+
+
+class DatasetRetiredError(RefusedError):
+    """Nothing new is fitted to this dataset; earlier request_ids still get what was released."""
 
 
 class AuthenticationError(RefusedError):
@@ -119,6 +137,26 @@ class ServerError(Error):
     def __init__(self, message: str, *, incident: str | None = None) -> None:
         super().__init__(message)
         self.incident = incident
+
+
+class ReleaseLostError(ServerError):
+    """The fit was debited, but what it released is lost and is never drawn again. A new request_id is a new debit."""
+
+
+class HistoryError(Error):
+    """The server's ledger is not the one that was seen before, or has lost entries. This client sends nothing more.
+
+    Perhaps an old copy of the ledger was put back, so that budget that was spent would be spent again.
+
+    Attributes:
+        seen: how far the ledger had come when it was seen before.
+        found: what the server shows now; None if it shows nothing.
+    """
+
+    def __init__(self, message: str, *, seen: HistoryHead, found: HistoryHead | None) -> None:
+        super().__init__(message)
+        self.seen = seen
+        self.found = found
 
 
 class MissingDependencyError(Error, ImportError):

@@ -1,6 +1,8 @@
 """One fit over a stream that may break: ask again with the same request_id until the model is there.
 
 The server debits a request_id once and keeps what it released, so asking again costs nothing and gets the same bytes.
+Before it is asked, it shows that its ledger is still the one that was seen: on one that was rolled back, the same
+request would be a second debit and a second draw.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from collections.abc import Iterable
 
 from bursar import _convert
 from bursar._connection import Connection
-from bursar._errors import DeadlineError, Error, UnavailableError
+from bursar._errors import DeadlineError, Error, HistoryError, UnavailableError
+from bursar._history import History
 from bursar._progress import Report
 from bursar._wire_errors import translated
 from bursar.models import GaussianMixture, KMeans
@@ -46,28 +49,44 @@ def _persist(connection: Connection, request: fit_pb2.FitDPEMRequest, report: Re
 def _attempt(
     connection: Connection, request: fit_pb2.FitDPEMRequest, report: Report, deadline: float | None
 ) -> GaussianMixture | KMeans:
-    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    connection.check_history(_left(deadline))
     with translated():
-        call = connection.fits.FitDPEM(request, timeout=left, metadata=connection.metadata)
+        call = connection.fits.FitDPEM(request, timeout=_left(deadline), metadata=connection.metadata)
         try:
-            receipt, model = _read(call, report)
+            receipt, model = _read(call, report, connection.history)
             replayed = ("bursar-replayed", "true") in {tuple(pair) for pair in call.trailing_metadata()}
         finally:
             # Does nothing to a stream that has ended; tells the server at once about a caller who pressed Ctrl-C.
             call.cancel()
     if receipt is None or model is None:
         raise UnavailableError("the stream ended before the model")
+    _check_afterwards(connection, deadline)
     return _convert.mixture_from(model, _convert.receipt_from(receipt, replayed=replayed))
 
 
+def _check_afterwards(connection: Connection, deadline: float | None) -> None:
+    try:
+        connection.check_history(_left(deadline))
+    except HistoryError:
+        raise
+    except Error:
+        # The model is here and paid for, and its receipt is kept: the next call asks again.
+        return
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.001, deadline - time.monotonic())
+
+
 def _read(
-    responses: Iterable[fit_pb2.FitDPEMResponse], report: Report
+    responses: Iterable[fit_pb2.FitDPEMResponse], report: Report, history: History
 ) -> tuple[types_pb2.Receipt | None, fit_pb2.GaussianMixtureModel | None]:
     receipt, model = None, None
     for response in responses:
         match response.WhichOneof("event"):
             case "receipt":
                 receipt = response.receipt
+                history.add_receipt(receipt.entry, receipt.ledger_head)
             case "progress":
                 report(response.progress.step, response.progress.steps)
             case "model":

@@ -9,7 +9,7 @@ import enum
 import math
 import numbers
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from bursar._errors import InvalidRequestError
 
@@ -101,8 +101,19 @@ class Pure:
         return f"bursar.pure({self.epsilon!r})"
 
 
-Spend: TypeAlias = Rho | EpsilonDelta | Pure
+@dataclass(frozen=True, repr=False)
+class WhatIsLeft:
+    """A spend of all that one request may cost; the server decides how much that is when it debits it."""
+
+    def __repr__(self) -> str:
+        return "bursar.what_is_left()"
+
+
+Spend: TypeAlias = Rho | EpsilonDelta | Pure | WhatIsLeft
 """The price a caller is willing to pay for one fit; the fit divides it among its releases."""
+
+LimitName: TypeAlias = Literal["dataset", "allowance", "call"]
+"""What may refuse a request: the budget that all share, the caller's allowance in it, or the most for one request."""
 
 
 def rho(value: float) -> Rho:
@@ -132,6 +143,15 @@ def pure(epsilon: float) -> Pure:
     return Pure(epsilon)
 
 
+def what_is_left() -> WhatIsLeft:
+    """Spend all that one request may cost now, whatever others debit meanwhile; Gaussian noise.
+
+    That is the least of what is left of the dataset's budget and of the caller's allowance, and of the most that one
+    request may cost. There is no such spend with Laplace noise: ask for `bursar.pure(data.available().pure_epsilon)`.
+    """
+    return WhatIsLeft()
+
+
 @dataclass(frozen=True, repr=False)
 class Price:
     """A cost as the ledger counts it.
@@ -152,12 +172,12 @@ class Price:
 
 @dataclass(frozen=True, repr=False)
 class Remaining:
-    """What is left of a dataset's budget.
+    """What is left of a dataset's budget, of an allowance inside it, or of the most that one request may cost.
 
     Attributes:
         cost_units: of `Price.cost_units`; this and `delta_units` are what the server compares.
         delta_units: of `Price.delta_units`.
-        cap_cost_units: what there was at first.
+        cap_cost_units: what there is in all.
         cap_delta_units: likewise.
         rho: the largest rho that one request may still ask for, rounded down.
         pure_epsilon: the largest pure epsilon that one request may still ask for, rounded down.
@@ -182,6 +202,23 @@ class Remaining:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What one request of the caller has to fit into, all at once.
+
+    Attributes:
+        dataset: what is left of the budget that everybody shares.
+        allowance: what is left of the caller's part of it; None if there is none.
+        call: the most that one request may cost; None if nothing but the rest limits it.
+        available: the smallest of them, which is what one request may cost now.
+    """
+
+    dataset: Remaining
+    allowance: Remaining | None
+    call: Remaining | None
+    available: Remaining
+
+
+@dataclass(frozen=True)
 class Receipt:
     """What a fit was debited, sent as soon as the debit is durable.
 
@@ -195,6 +232,7 @@ class Receipt:
         remaining: what was left just after the debit.
         ledger_head: hash of the ledger's newest entry just after the debit (SHA-256), as hexadecimal digits.
         adjacency: the dataset's.
+        allowance_remaining: what was left of the caller's allowance just after the debit; None if there is none.
         replayed: the stored release was sent again under the same debit; no part of equality.
     """
 
@@ -205,6 +243,7 @@ class Receipt:
     remaining: Remaining
     ledger_head: str
     adjacency: Adjacency
+    allowance_remaining: Remaining | None = None
     replayed: bool = field(default=False, compare=False)
 
 

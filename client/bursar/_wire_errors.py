@@ -12,7 +12,7 @@ from grpc_status import rpc_status
 
 from bursar import _errors
 from bursar._errors import BudgetExhaustedError, Error, InvalidRequestError, ServerError
-from bursar._privacy import Price, Remaining
+from bursar._privacy import LimitName, Price, Remaining
 
 _Code = grpc.StatusCode
 
@@ -37,8 +37,12 @@ _BY_REASON: Mapping[str, type[Error]] = {
     "BUDGET_EXHAUSTED": _errors.BudgetExhaustedError,
     "QUEUE_FULL": _errors.OverloadedError,
     "REQUEST_ID_REUSED": _errors.RequestIdReusedError,
+    "DATASET_RETIRED": _errors.DatasetRetiredError,
+    "RELEASE_LOST": _errors.ReleaseLostError,
 }
 """Reasons of this server's `google.rpc.ErrorInfo`; they say more than the code."""
+
+_LIMITS: Mapping[str, LimitName] = {"dataset": "dataset", "allowance": "allowance", "call": "call"}
 
 _DOMAIN = "bursar"
 
@@ -77,7 +81,8 @@ def to_error(error: grpc.RpcError) -> Error:
         return InvalidRequestError(message, violations=details.violations)
     if kind is BudgetExhaustedError:
         requested, remaining = _amounts(details.metadata)
-        return BudgetExhaustedError(message, requested=requested, remaining=remaining)
+        limit = _LIMITS.get(details.metadata.get("limit", ""))
+        return BudgetExhaustedError(message, requested=requested, remaining=remaining, limit=limit)
     if kind is ServerError:
         incident = details.metadata.get("incident")
         return ServerError(f"{message} ({incident})" if incident else message, incident=incident)

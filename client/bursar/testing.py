@@ -3,12 +3,16 @@
     with bursar.testing.fake_server() as server:
         model = server.client().dataset("toy").fit_dpem(n_components=2, spend=bursar.rho(0.1))
 
-It answers on the loopback interface, without TLS, tokens, noise, budget or ledger. A released model depends on the
-request alone: equal weights, means spread evenly over the bounds. It is not differentially private: nothing is private.
+It answers on the loopback interface, without TLS, tokens, noise, budget or ledger; of the ledger it has the hashes, so
+that it can be rolled back. A released model depends on the request alone: equal weights, means spread evenly over the
+bounds. It is not differentially private: nothing is private.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +44,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
     Attributes:
         address: "host:port" on the loopback interface.
         requests: every fit that was asked for, in order; a repetition is one more.
-        metadata: what came with every call, in order.
+        metadata: what came with every call, in order; the client's questions about the ledger's history are left out.
     """
 
     # The fits that have no fake yet answer UNIMPLEMENTED, as the generated base does.
@@ -55,6 +59,9 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self.metadata: list[dict[str, str | bytes]] = []
         self._failures: deque[grpc.Status] = deque()
         self._released: dict[str, fit_pb2.FitDPEMRequest] = {}
+        self._ledger_id = secrets.token_hex(16)
+        self._heads = [_hash(b"genesis")]
+        self._lock = threading.Lock()
         self._breaks = 0
 
     def client(self, *, token: str | None = None, retry_delays: Sequence[float] = (0.0, 0.0)) -> Client:
@@ -72,6 +79,13 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
     def break_next(self, times: int = 1) -> None:
         """Break the streams of the next `times` fits after their receipt."""
         self._breaks = times
+
+    def roll_back(self, debits: int = 1) -> None:
+        """Forget the newest debits, as if an old copy of the ledger had been put back; clients complain then."""
+        with self._lock:
+            for _ in range(debits):
+                self._released.popitem()
+                self._heads.pop()
 
     def ListDatasets(  # noqa: D102, N802 - the contract's name
         self, request: catalog_pb2.ListDatasetsRequest, context: grpc.ServicerContext
@@ -93,24 +107,40 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self._enter(context)
         releases = [
             catalog_pb2.ReleaseSummary(
-                entry=entry,
+                entry=self._entry(fit),
                 dataset=fit.dataset,
                 request_id=fit.request_id,
                 method="FitDPEM",
                 released=True,
-                price=_price(),
+                state=catalog_pb2.RELEASE_STATE_RELEASED,
+                price=_price(fit),
             )
-            for entry, fit in enumerate(self._released.values(), start=1)
+            for fit in self._released.values()
+            if self._entry(fit) > request.page_token
         ]
-        return catalog_pb2.ListReleasesResponse(releases=releases)
+        page = releases[: request.page_size or len(releases)]
+        more = page[-1].entry if len(page) < len(releases) else 0
+        return catalog_pb2.ListReleasesResponse(releases=page, next_page_token=more)
+
+    def GetHistory(  # noqa: D102, N802 - the contract's name
+        self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetHistoryResponse:
+        known = 1 <= request.size <= len(self._heads)
+        return catalog_pb2.GetHistoryResponse(
+            ledger_id=self._ledger_id,
+            size=len(self._heads),
+            head=self._heads[-1],
+            head_at_size=self._heads[request.size - 1] if known else None,
+        )
 
     def Preview(  # noqa: D102, N802 - the contract's name
         self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext
     ) -> fit_pb2.PreviewResponse:
         self._enter(context)
         return fit_pb2.PreviewResponse(
-            price=_price(),
+            price=_price(request.dpem),
             remaining=_remaining(),
+            available=_remaining(),
             affordable=True,
             fits_left=9,
             noise=[_noise(request.dpem)],
@@ -123,8 +153,12 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
     ) -> Iterator[fit_pb2.FitDPEMResponse]:
         self._enter(context)
         self.requests.append(request)
-        first = self._released.setdefault(request.request_id, request)
-        if first is not request:
+        with self._lock:
+            replayed = request.request_id in self._released
+            if not replayed:
+                self._released[request.request_id] = request
+                self._heads.append(_hash(self._heads[-1] + secrets.token_bytes(32)))
+        if replayed:
             context.set_trailing_metadata((("bursar-replayed", "true"),))
         yield fit_pb2.FitDPEMResponse(receipt=self._receipt(request))
         if self._breaks > 0:
@@ -144,12 +178,16 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         return types_pb2.Receipt(
             dataset=request.dataset,
             request_id=request.request_id,
-            entry=1 + list(self._released).index(request.request_id),
-            price=_price(),
+            entry=self._entry(request),
+            price=_price(request),
             remaining=_remaining(),
-            ledger_head=bytes(32),
+            ledger_head=self._heads[self._entry(request) - 1],
             adjacency=types_pb2.ADJACENCY_REPLACE_ONE,
         )
+
+    def _entry(self, request: fit_pb2.FitDPEMRequest) -> int:
+        # Every debit is an entry, and the first entry of a ledger is no debit.
+        return 2 + list(self._released).index(request.request_id)
 
 
 @contextmanager
@@ -186,10 +224,17 @@ def _toy() -> catalog_pb2.Dataset:
         public_rows=1000,
         total=types_pb2.EpsilonDelta(epsilon=3.0, delta=1e-6),
         remaining=_remaining(),
+        available=_remaining(),
     )
 
 
-def _price() -> types_pb2.Price:
+def _hash(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _price(request: fit_pb2.FitDPEMRequest) -> types_pb2.Price:
+    if request.spend.WhichOneof("amount") == "remaining":
+        return types_pb2.Price(cost_units=_remaining().cost_units, rho=_remaining().rho)
     return types_pb2.Price(cost_units=2**40, rho=0.1)
 
 

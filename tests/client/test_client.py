@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import bursar
-from bursar.testing import FakeServer
-from bursar_proto.v1 import catalog_pb2_grpc
+from bursar.testing import FakeServer, fake_server
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, types_pb2
 
 
 def self_signed() -> tuple[bytes, bytes]:
@@ -179,12 +179,90 @@ def test_what_is_left_is_asked_afresh(server: FakeServer, toy: bursar.Dataset) -
     assert len(server.metadata) == calls + 2
 
 
+class Limited(FakeServer):
+    """Has an allowance, a maximum per call and a retired dataset."""
+
+    def GetDataset(
+        self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetDatasetResponse:
+        """The base's dataset with limits."""
+        answer = super().GetDataset(request, context)
+        answer.dataset.retired = True
+        answer.dataset.allowance_remaining.CopyFrom(types_pb2.Remaining(cost_units=3, cap_cost_units=4, rho=0.3))
+        answer.dataset.call_limit.CopyFrom(types_pb2.Remaining(cost_units=2, cap_cost_units=2, rho=0.2))
+        answer.dataset.available.CopyFrom(types_pb2.Remaining(cost_units=2, cap_cost_units=2, rho=0.2))
+        return answer
+
+
+def test_every_limit_of_a_request_can_be_asked_for() -> None:
+    """The dataset's rest, the caller's allowance, the maximum for one request, and the smallest of them."""
+    with fake_server(Limited) as server, server.client() as client:
+        toy = client.dataset("toy")
+        limits = toy.limits()
+        assert limits.allowance is not None
+        assert limits.call is not None
+        assert (limits.dataset.rho, limits.allowance.rho, limits.call.rho, limits.available.rho) == (0.9, 0.3, 0.2, 0.2)
+        assert (toy.remaining(), toy.available()) == (limits.dataset, limits.available)
+        assert toy.retired
+        assert "retired" in repr(toy)
+
+
+def test_without_allowance_and_maximum_the_datasets_rest_is_the_limit(toy: bursar.Dataset) -> None:
+    """What is not there is None."""
+    limits = toy.limits()
+    assert (limits.allowance, limits.call) == (None, None)
+    assert limits.available == limits.dataset
+    assert not toy.retired
+
+
 def test_past_releases_are_listed(toy: bursar.Dataset) -> None:
     """Each debit of the caller with its key, by which it can be had again."""
     assert toy.releases() == []
     toy.fit_dpem(n_components=1, spend=bursar.rho(0.1), request_id="mine")
     (release,) = toy.releases()
-    assert (release.entry, release.request_id, release.method, release.released) == (1, "mine", "FitDPEM", True)
+    assert (release.entry, release.request_id, release.method, release.released) == (2, "mine", "FitDPEM", True)
+    assert release.state is bursar.ReleaseState.RELEASED
+
+
+class Paging(FakeServer):
+    """Gives one release a page, and counts pages."""
+
+    pages = 0
+
+    def ListReleases(
+        self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.ListReleasesResponse:
+        """As the base does, but shorter."""
+        self.pages += 1
+        request.page_size = 1
+        return super().ListReleases(request, context)
+
+
+def test_releases_are_read_page_by_page() -> None:
+    """The caller sees one list in order, however short the server's pages are."""
+    with fake_server(Paging) as server, server.client() as client:
+        toy = client.dataset("toy")
+        for name in ("a", "b", "c"):
+            toy.fit_dpem(n_components=1, spend=bursar.rho(0.1), request_id=name)
+        assert [release.request_id for release in toy.releases()] == ["a", "b", "c"]
+        assert isinstance(server, Paging)
+        assert server.pages == 3
+
+
+class Stuck(FakeServer):
+    """Names a next page for ever, and never a later one."""
+
+    def ListReleases(
+        self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.ListReleasesResponse:
+        """See the class."""
+        return catalog_pb2.ListReleasesResponse(next_page_token=1)
+
+
+def test_a_server_that_turns_in_circles_is_left() -> None:
+    """A page that is not later than the one before is the last."""
+    with fake_server(Stuck) as server, server.client() as client:
+        assert client.dataset("toy").releases() == []
 
 
 def test_a_preview_shows_price_and_accuracy(server: FakeServer, toy: bursar.Dataset) -> None:

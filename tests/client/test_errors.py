@@ -94,7 +94,24 @@ def test_an_exhausted_budget_says_what_is_left(server: FakeServer, toy: bursar.D
     assert str(caught.value) == "too much"
     assert caught.value.requested == bursar.Price(500, 2, 0.5)
     assert caught.value.remaining == bursar.Remaining(100, 7, 1000, 8, 0.1, 0.25, 10.0)
+    assert caught.value.limit is None
     assert len(server.requests) == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "limit"),
+    [("dataset", "dataset"), ("allowance", "allowance"), ("call", "call"), ("", None), ("weather", None)],
+)
+def test_a_refusal_says_which_limit_it_was(
+    server: FakeServer, client: bursar.Client, told: str, limit: str | None
+) -> None:
+    """The dataset's budget, the caller's allowance or the maximum for one request; what is not known is None."""
+    details = [info("BUDGET_EXHAUSTED", **AMOUNTS, limit=told)]
+    server.fail_next(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much", details)
+    with pytest.raises(bursar.BudgetExhaustedError) as caught:
+        client.datasets()
+    assert caught.value.limit == limit
+    assert caught.value.remaining is not None
 
 
 @pytest.mark.parametrize("change", [{"order": "ten"}, {"remaining_cost_units": ""}])
@@ -114,6 +131,9 @@ def test_a_refusal_with_strange_amounts_is_still_a_refusal(
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", bursar.OverloadedError),
         (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", bursar.RequestIdReusedError),
         (grpc.StatusCode.ALREADY_EXISTS, "CREDENTIAL_EXISTS", bursar.InvalidRequestError),
+        (grpc.StatusCode.FAILED_PRECONDITION, "DATASET_RETIRED", bursar.DatasetRetiredError),
+        (grpc.StatusCode.DATA_LOSS, "RELEASE_LOST", bursar.ReleaseLostError),
+        (grpc.StatusCode.UNAVAILABLE, "RELEASE_NOT_STORED", bursar.UnavailableError),
     ],
 )
 def test_reasons_say_more_than_codes(

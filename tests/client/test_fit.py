@@ -28,12 +28,13 @@ def test_a_fit_returns_a_model_with_its_receipt(server: FakeServer, toy: bursar.
     assert (model.iterations, model.n_rows, model.noise[0].count_std) == (5, 1000.0, 10.0)
     receipt = model.receipt
     assert receipt is not None
-    assert (receipt.entry, receipt.dataset, receipt.ledger_head) == (1, "toy", "00" * 32)
+    assert (receipt.entry, receipt.dataset, len(bytes.fromhex(receipt.ledger_head))) == (2, "toy", 32)
+    assert receipt.allowance_remaining is None
     assert receipt.price == bursar.Price(2**40, 0, 0.1)
     assert receipt.adjacency is bursar.Adjacency.REPLACE_ONE
     assert not receipt.replayed
     assert uuid.UUID(receipt.request_id)
-    assert "entry 1 of 'toy'" in repr(model)
+    assert "entry 2 of 'toy'" in repr(model)
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -86,6 +87,41 @@ def test_every_argument_is_sent(server: FakeServer, toy: bursar.Dataset) -> None
     assert (sent.prior.kappa, sent.prior.nu, sent.iterations, sent.clip_radius) == (2.0, 0.0, 7, 1.5)
 
 
+def test_what_is_left_is_a_spend_of_its_own(server: FakeServer, toy: bursar.Dataset) -> None:
+    """The server is not told an amount; the receipt says what it was. A preview says so before."""
+    spend = bursar.what_is_left()
+    preview = toy.preview_dpem(n_components=2, spend=spend)
+    model = toy.fit_dpem(n_components=2, spend=spend)
+    assert server.requests[0].spend.WhichOneof("amount") == "remaining"
+    assert model.receipt is not None
+    assert model.receipt.price == preview.price
+    assert preview.price.rho == preview.available.rho == 0.9
+    assert repr(spend) == "bursar.what_is_left()"
+    assert spend == bursar.WhatIsLeft()
+
+
+class Allowing(FakeServer):
+    """Gives receipts that name an allowance."""
+
+    def FitDPEM(
+        self, request: fit_pb2.FitDPEMRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitDPEMResponse]:
+        """The base's, with one more field in the receipt."""
+        for response in super().FitDPEM(request, context):
+            if response.HasField("receipt"):
+                response.receipt.allowance_remaining.CopyFrom(types_pb2.Remaining(cost_units=1, cap_cost_units=2))
+            yield response
+
+
+def test_a_receipt_says_what_is_left_of_an_allowance() -> None:
+    """If there is one."""
+    with fake_server(Allowing) as server, server.client() as client:
+        receipt = client.dataset("toy").fit_dpem(**ASK).receipt
+    assert receipt is not None
+    assert receipt.allowance_remaining is not None
+    assert receipt.allowance_remaining.share == 0.5
+
+
 def test_a_fit_starts_where_it_is_told(server: FakeServer, toy: bursar.Dataset) -> None:
     """At random, at given parameters, or where an earlier model, its receipt or its entry says."""
     model = toy.fit_dpem(**ASK)
@@ -93,7 +129,7 @@ def test_a_fit_starts_where_it_is_told(server: FakeServer, toy: bursar.Dataset) 
     assert receipt is not None
     for start in (model, receipt, receipt.entry):
         toy.fit_dpem(**ASK, start=start)
-        assert server.requests[-1].released.entry == 1
+        assert server.requests[-1].released.entry == receipt.entry
     toy.fit_dpem(**ASK, start=bursar.RandomStart(public_seed=2**64 - 1))
     assert server.requests[-1].random.public_seed == 2**64 - 1
     toy.fit_dpem(
@@ -171,7 +207,7 @@ def test_a_stream_that_keeps_breaking_can_be_resumed(server: FakeServer, toy: bu
     assert len(server.requests) == 3
     model = toy.fit_dpem(**ASK, request_id=caught.value.request_id)
     assert model.receipt is not None
-    assert model.receipt.entry == 1
+    assert model.receipt.entry == 2
     assert server.requests[-1] == server.requests[0]
 
 

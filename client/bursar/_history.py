@@ -1,0 +1,327 @@
+"""What a client remembers of a server's ledger, and its complaint when the server's history is no extension of that.
+
+The ledger is a chain: what its newest entry hashed to when it had n entries, its n-th entry hashes to for ever. A
+server whose ledger was replaced by an old copy, or by another ledger, cannot answer with the hash that was seen before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bursar._errors import HistoryError, InvalidRequestError, ServerError
+from bursar_proto.v1 import catalog_pb2
+
+if sys.platform != "win32":
+    import fcntl
+
+VARIABLE = "BURSAR_HISTORY"
+OFF = "off"
+"""Value of the variable that stands for no file."""
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class HistoryHead:
+    """How far a ledger had come when it was looked at.
+
+    Attributes:
+        ledger_id: random, made with the ledger.
+        size: number of entries.
+        head: hash of the newest of them (SHA-256), as hexadecimal digits.
+        seen: when, by this machine's clock (RFC 3339); informational.
+    """
+
+    ledger_id: str
+    size: int
+    head: str
+    seen: str
+
+    @classmethod
+    def now(cls, ledger_id: str, size: int, head: bytes) -> HistoryHead:
+        """Seen at this moment."""
+        return cls(ledger_id, size, head.hex(), datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def contradicts(self, other: HistoryHead) -> bool:
+        """Whether one server cannot have shown both honestly, as far as the two alone can tell."""
+        return self.ledger_id != other.ledger_id or (self.size == other.size and self.head != other.head)
+
+    def __str__(self) -> str:
+        return f"ledger {self.ledger_id[:8]} with {self.size} entries and head {self.head[:16]}"
+
+
+class Shelf:
+    """Where the newest head of one server is kept between programs: a JSON file that many of them may share.
+
+    A file that cannot be read or written is no error: the head is kept in memory then, and one warning says so.
+
+    Args:
+        path: of the file; None keeps nothing.
+        server: names the server in the file.
+        address: of it, for people who read the file.
+    """
+
+    def __init__(self, path: Path | None, server: str, address: str = "") -> None:
+        self.path = path
+        self._server = server
+        self._address = address
+        self._warned = False
+
+    def load(self) -> HistoryHead | None:
+        """The newest head that any program saw; None if there is none.
+
+        Raises:
+            InvalidRequestError: the file is not one of these.
+        """
+        if self.path is None:
+            return None
+        try:
+            return _head(_read(self.path), self._server, self.path)
+        except OSError as error:
+            self._warn(error)
+            return None
+
+    def keep(self, head: HistoryHead) -> HistoryHead | None:
+        """Put a head into the place of an older one of the same ledger; one that contradicts it stays and is returned.
+
+        Raises:
+            InvalidRequestError: the file is not one of these.
+        """
+        if self.path is None:
+            return None
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(self.path):
+                content = _read(self.path)
+                kept = _head(content, self._server, self.path)
+                if kept is not None and kept.contradicts(head):
+                    return kept
+                if kept is None or kept.size < head.size:
+                    content["servers"][self._server] = {"address": self._address, **asdict(head)}
+                    _replace(self.path, json.dumps(content, indent=1, sort_keys=True))
+        except OSError as error:
+            self._warn(error)
+        return None
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"what is seen of the server's ledger cannot be kept in {self.path} ({error.strerror}), so a ledger "
+                f"that is rolled back after this program is not noticed: set {VARIABLE} to a file that can be written, "
+                f"or pass history=False",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+Ask = Callable[[int], catalog_pb2.GetHistoryResponse | None]
+"""Asks the server for its history, given the size that is known; None if the server has no such method."""
+
+
+class History:
+    """The newest head that was seen of one server. Safe for threads.
+
+    Args:
+        shelf: keeps it between programs.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._lock = threading.Lock()
+        self._newest: HistoryHead | None = None
+        self._checked = False
+        self._complaint: tuple[str, HistoryHead, HistoryHead | None] | None = None
+
+    def check_once(self, ask: Ask) -> None:
+        """As `check`, if nothing was checked yet.
+
+        Raises:
+            HistoryError: the server's history is no extension of what was seen, now or before.
+            Error: the question failed.
+        """
+        self._stop_if_broken()
+        if not self._checked:
+            self.check(ask)
+
+    def check(self, ask: Ask) -> None:
+        """Ask the server whether its history is an extension of what was seen.
+
+        Raises:
+            HistoryError: it is not, now or before; nothing may be sent any more.
+            Error: the question failed.
+        """
+        self._stop_if_broken()
+        known = self._known()
+        answer = ask(known.size if known else 0)
+        if answer is None:
+            if known is not None:
+                self._complain(known, None, "the server does not say any more how long its ledger is")
+            self._checked = True  # a server from before this question; receipts are all that there is
+            return
+        if not (answer.ledger_id and answer.size and len(answer.head) == 32):
+            raise ServerError("the server sent no valid history of its ledger: install a newer bursar")
+        found = HistoryHead.now(answer.ledger_id, answer.size, answer.head)
+        if known is not None:
+            self._compare(known, found, answer.head_at_size)
+        self._learn(found)
+        self._checked = True
+
+    def add_receipt(self, entry: int, head: bytes) -> None:
+        """Remember the head of a receipt, for which the server's history has to account from now on.
+
+        Raises:
+            HistoryError: it contradicts what was seen.
+        """
+        newest = self._newest
+        if newest is not None and entry >= newest.size:
+            self._learn(HistoryHead.now(newest.ledger_id, entry, head))
+
+    def _known(self) -> HistoryHead | None:
+        """The newest of what this program and others saw."""
+        kept, newest = self._shelf.load(), self._newest
+        if kept is None or newest is None:
+            return newest or kept
+        if kept.contradicts(newest):
+            self._complain(kept, newest, "another program of yours saw another ledger at this server")
+        return max(kept, newest, key=lambda head: head.size)
+
+    def _compare(self, known: HistoryHead, found: HistoryHead, head_at_size: bytes) -> None:
+        if found.ledger_id != known.ledger_id:
+            self._complain(known, found, "the server serves another ledger now")
+        if found.size < known.size:
+            self._complain(known, found, f"the server's ledger has lost {known.size - found.size} entries")
+        if head_at_size.hex() != known.head:
+            self._complain(known, found, f"entry {known.size} of the server's ledger is not the one that was seen")
+
+    def _learn(self, found: HistoryHead) -> None:
+        with self._lock:
+            newest = self._newest
+            if newest is None or found.size > newest.size:
+                self._newest = found
+        earlier = newest if newest is not None and newest.contradicts(found) else self._shelf.keep(found)
+        if earlier is not None:
+            self._complain(earlier, found, "the server shows two different histories of its ledger")
+
+    def _complain(self, seen: HistoryHead, found: HistoryHead | None, what: str) -> NoReturn:
+        now = f"; now it shows {found}" if found else ""
+        file = f", and keep the file {self._shelf.path}, which is evidence" if self._shelf.path else ""
+        text = (
+            f"{what}: at {seen.seen} it had {seen}{now}. Perhaps an old copy of the ledger was put back, and budget "
+            f"that was spent would be spent again. Nothing more is sent. Tell the auditor{file}; to go on knowingly, "
+            "connect with history=False or with another file"
+        )
+        self._complaint = (text, seen, found)
+        raise HistoryError(text, seen=seen, found=found)
+
+    def _stop_if_broken(self) -> None:
+        if self._complaint is not None:
+            text, seen, found = self._complaint
+            raise HistoryError(text, seen=seen, found=found)
+
+
+def in_memory() -> History:
+    """Remembers as long as the connection lasts."""
+    return History(Shelf(None, ""))
+
+
+def in_file(path: str | Path, server: str, address: str = "") -> History:
+    """Remembers in a file, under the name of a server."""
+    return History(Shelf(Path(path), server, address))
+
+
+def server_name(ca: bytes | None, address: str) -> str:
+    """What a server is called in the file: SHA-256 of the authority that vouches for it, and of its address.
+
+    A state directory that is made anew has an authority of its own, so it is another server.
+    """
+    parts = (ca or b"", address.encode())
+    # Lengths first, so that no two different pairs have one text.
+    return sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()
+
+
+def default_file() -> Path:
+    """The file of those who name none: below $XDG_STATE_HOME, or ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME")
+    # The specification of these folders says that one that is not absolute counts for nothing.
+    if state and Path(state).is_absolute():
+        return Path(state, "bursar", "history.json")
+    try:
+        return Path.home() / ".local" / "state" / "bursar" / "history.json"
+    except RuntimeError:  # a user without a home: below a file nothing can be written, and a warning says so
+        return Path(os.devnull, "bursar", "history.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {"format": _FORMAT, "servers": {}}
+    except UnicodeDecodeError:
+        raise _no_history(path) from None
+    try:
+        content = json.loads(text)
+    except ValueError:
+        raise _no_history(path) from None
+    if not (
+        isinstance(content, dict) and content.get("format") == _FORMAT and isinstance(content.get("servers"), dict)
+    ):
+        raise _no_history(path)
+    return content
+
+
+def _head(content: dict[str, Any], server: str, path: Path) -> HistoryHead | None:
+    kept = content["servers"].get(server)
+    if kept is None:
+        return None
+    try:
+        head = HistoryHead(kept["ledger_id"], kept["size"], kept["head"], kept["seen"])
+    except (TypeError, KeyError):
+        raise _no_history(path) from None
+    if not (isinstance(head.size, int) and all(isinstance(x, str) for x in (head.ledger_id, head.head, head.seen))):
+        raise _no_history(path)
+    return head
+
+
+def _no_history(path: Path) -> InvalidRequestError:
+    return InvalidRequestError.of(
+        "history", f"{path} is no file of heads that this version wrote; name another file, or move this one away"
+    )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One writer at a time. Without such locks (Windows) the last one wins: an older head is only a weaker witness."""
+    descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if sys.platform != "win32":
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file that only its owner may read (0600), whole or not at all."""
+    descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
