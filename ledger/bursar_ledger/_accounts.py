@@ -61,38 +61,45 @@ def read_account(store: Store, name: str) -> Account:
     )
     if row is None:  # a registration names its account, so only a file that does not verify comes here
         raise KeyError(f"account {name!r} has no registration")
-    return Account(name, _order(row[0]), (row[1], row[2]), (row[3], row[4]))
+    return Account(name, _fraction(row[0]), (row[1], row[2]), (row[3], row[4]))
+
+
+_INSIDE = """
+    SELECT
+        (SELECT share FROM entries WHERE kind = 'allowance' AND account = ?1 AND analyst = ?2
+            ORDER BY number DESC LIMIT 1),
+        (SELECT share FROM entries WHERE kind = 'allowance' AND account = ?1 AND analyst = ?3
+            ORDER BY number DESC LIMIT 1),
+        (SELECT share FROM entries WHERE kind = 'call_limit' AND account = ?1 ORDER BY number DESC LIMIT 1),
+        (SELECT max(number) FROM entries WHERE kind = 'budget' AND account = ?1),
+        (SELECT max(number) FROM entries WHERE kind = 'debit' AND account = ?1 AND actor = ?2)
+"""  # one statement instead of five: every decision asks, with the write lock in hand
 
 
 def bounds(store: Store, account: Account, analyst: str) -> Bounds:
     """The limits of one analyst inside an account, and what he spent of it."""
-    share = _share(store, _ALLOWANCE, account.name, analyst)
-    if share is None:
-        share = _share(store, _ALLOWANCE, account.name, EVERYONE)
-    call = _share(store, _CALL_LIMIT, account.name)
+    own, everyone, call, total, debit = store.only(_INSIDE, account.name, analyst, EVERYONE)
+    allowance = everyone if own is None else own
     return Bounds(
-        allowance=None if share is None else account.part(share),
-        call=None if call is None else account.part(call),
-        spent=spent_by(store, account.name, analyst),
+        allowance=None if allowance is None else account.part(_fraction(allowance)),
+        call=None if call is None else account.part(_fraction(call)),
+        spent=_spent_by(store, analyst, total or 0, debit or 0),
     )
 
 
-def spent_by(store: Store, account: str, analyst: str) -> Amount:
-    """What an analyst spent of an account, at the order in force."""
-    debit = store.one(
-        "SELECT number, analyst_spent_cost_units, analyst_spent_delta_units FROM entries"
-        " WHERE kind = 'debit' AND account = ? AND actor = ? ORDER BY number DESC LIMIT 1",
-        account,
-        analyst,
-    )
-    total = store.one(
-        "SELECT number, body FROM entries WHERE kind = 'budget' AND account = ? ORDER BY number DESC LIMIT 1", account
-    )
-    if total is not None and (debit is None or debit[0] < total[0]):
+def _spent_by(store: Store, analyst: str, total: int, debit: int) -> Amount:
+    """What an analyst spent: in his newest debit, or in the newest total if that is newer; 0 stands for none."""
+    if total > debit:
         # A new total says what everybody's debits cost at its order.
-        cost, delta = json.loads(total[1])["details"]["analysts"].get(analyst, NOTHING)
+        (body,) = store.only("SELECT body FROM entries WHERE number = ?", total)
+        cost, delta = json.loads(body)["details"]["analysts"].get(analyst, NOTHING)
         return cost, delta
-    return NOTHING if debit is None else (debit[1], debit[2])
+    if not debit:
+        return NOTHING
+    cost, delta = store.only(
+        "SELECT analyst_spent_cost_units, analyst_spent_delta_units FROM entries WHERE number = ?", debit
+    )
+    return cost, delta
 
 
 def limits(account: Account, inside: Bounds) -> Limits:
@@ -104,15 +111,6 @@ def limits(account: Account, inside: Bounds) -> Limits:
     )
 
 
-_ALLOWANCE = "SELECT share FROM entries WHERE kind = 'allowance' AND account = ? AND analyst = ?"
-_CALL_LIMIT = "SELECT share FROM entries WHERE kind = 'call_limit' AND account = ?"
-
-
-def _share(store: Store, sql: str, *whose: str) -> Fraction | None:
-    row = store.one(f"{sql} ORDER BY number DESC LIMIT 1", *whose)
-    return None if row is None or row[0] is None else decode_fraction(row[0])
-
-
 @functools.lru_cache(maxsize=1024)
-def _order(text: str) -> Fraction:
+def _fraction(text: str) -> Fraction:
     return decode_fraction(text)

@@ -54,19 +54,29 @@ def canonical(value: object) -> bytes:
         ValueError: the value holds a NaN, an infinity, a key that is not a string or anything that JSON has no form
             for.
     """
-    try:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    except (TypeError, RecursionError) as error:
-        raise ValueError(f"expected values that JSON can hold: {error}") from error
+    text = _encoded(value)
     # json.dumps turns keys such as 1, True and None into strings; then two different values could share one text.
     if not _string_keys(value):
         raise ValueError("expected mappings whose keys are strings")
-    return text.encode("ascii")
+    return text
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return _ENCODER.encode(value).encode("ascii")
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"expected values that JSON can hold: {error}") from error
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def chain(number: int, previous: bytes, head: Mapping[str, str], details: Mapping[str, object]) -> Entry:
-    """The entry after the one whose hash is `previous`; `head` has kind, dataset, actor and time."""
-    body = canonical({**head, "number": number, "previous": previous.hex(), "details": details})
+    """The entry after the one whose hash is `previous`; `head` has kind, dataset, actor and time.
+
+    Keys must be strings, all the way down: what comes from outside was checked when its value was made.
+    """
+    body = _encoded({**head, "number": number, "previous": previous.hex(), "details": details})
     return Entry(number=number, body=body, previous=previous, hash=body_hash(body), **head)
 
 

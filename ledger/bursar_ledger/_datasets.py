@@ -69,15 +69,15 @@ def new_snapshot(
     check_json("manifest", manifest)
 
     def work() -> Entry:
-        facts = live_facts(store, dataset)
+        account = live_account(store, dataset)
         elsewhere = account_of_content(store, content_tag)
-        if elsewhere not in (None, facts.account):
+        if elsewhere not in (None, account):
             raise AccountConflictError(
                 f"these rows are known as those of account {elsewhere!r}, and {dataset!r} belongs to "
-                f"{facts.account!r}; two accounts are never merged"
+                f"{account!r}; two accounts are never merged"
             )
         details = {
-            "account": facts.account,
+            "account": account,
             "content_tag": content_tag.hex(),
             "manifest": dict(manifest),
             "reason": reason,
@@ -91,10 +91,8 @@ def retire(store: Store, dataset: str, *, actor: str, reason: str, dry_run: bool
     """Appends the end of a name: no new debits; the account, its other names and stored releases stay."""
 
     def work() -> Entry:
-        facts = live_facts(store, dataset)
-        return store.append(
-            "retirement", dataset=dataset, actor=actor, details={"account": facts.account, "reason": reason}
-        )
+        details = {"account": live_account(store, dataset), "reason": reason}
+        return store.append("retirement", dataset=dataset, actor=actor, details=details)
 
     return store.decide(work, keep=not dry_run)
 
@@ -133,19 +131,23 @@ def read_facts(store: Store, name: str) -> Facts:
         name,
     )
     if not rows:
-        raise UnknownDatasetError(
-            f"no dataset is registered under the name {name!r}; list the datasets to see the names"
-        )
+        raise _unknown(name)
     bodies = tuple(row["body"] for row in rows if row["kind"] != "retirement")
     return _facts(bodies[0], bodies[-1], any(row["kind"] == "retirement" for row in rows))
 
 
-def live_facts(store: Store, name: str) -> Facts:
-    """Likewise, of a dataset that is not retired; raises DatasetRetiredError, too."""
-    facts = read_facts(store, name)
-    if facts.retired:
+def live_account(store: Store, name: str) -> str:
+    """The account of a dataset that takes debits; raises UnknownDatasetError, DatasetRetiredError."""
+    rows = store.rows(
+        "SELECT kind, account FROM entries WHERE kind IN ('registration', 'snapshot', 'retirement') AND dataset = ?"
+        " ORDER BY number",
+        name,
+    )
+    if not rows:
+        raise _unknown(name)
+    if any(row["kind"] == "retirement" for row in rows):
         raise DatasetRetiredError(f"the dataset {name!r} is retired; what was released of it can still be had")
-    return facts
+    return str(rows[0]["account"])
 
 
 def budget_in_force(store: Store, account: str) -> Budget:
@@ -178,6 +180,10 @@ def account_of_content(store: Store, content_tag: bytes) -> str | None:
         content_tag.hex(),
     )
     return None if row is None else str(row[0])
+
+
+def _unknown(name: str) -> UnknownDatasetError:
+    return UnknownDatasetError(f"no dataset is registered under the name {name!r}; list the datasets to see the names")
 
 
 def _exists(store: Store, name: str) -> bool:

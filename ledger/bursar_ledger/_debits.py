@@ -11,7 +11,7 @@ from ._accounts import Account, Bounds, bounds, limits, read_account
 from ._budget import Remaining
 from ._canonical import Entry
 from ._codec import decode_event, decode_fraction, encode_event, encode_fraction
-from ._datasets import live_facts, read_facts
+from ._datasets import live_account, read_facts
 from ._pricing import Price, price
 from ._store import Store
 from ._values import (
@@ -42,8 +42,7 @@ def _decided(store: Store, request: DebitRequest | RestRequest) -> Debit:
     earlier = _earlier(store, request.principal, request.request_id)
     if earlier is not None:
         return _again(store, earlier, request)
-    facts = live_facts(store, request.dataset)
-    account = read_account(store, facts.account)
+    account = read_account(store, live_account(store, request.dataset))
     inside = bounds(store, account, request.principal)
     left = limits(account, inside)
     if isinstance(request, RestRequest):

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from sqlite_utils import Database
@@ -38,9 +39,19 @@ class _Decision(Generic[_T]):
     def __init__(self, work: Callable[[], _T], keep: bool) -> None:
         self.work = work
         self.keep = keep
-        self.settled = False
+        self.leads = False
+        self._woken = threading.Lock()
+        self._woken.acquire()
         self._results: list[_T] = []
         self._error: Exception | None = None
+
+    def wait(self) -> None:
+        """Until `wake`."""
+        self._woken.acquire()
+
+    def wake(self) -> None:
+        """Let the thread that waits go on: its work is done, or it leads now."""
+        self._woken.release()
 
     def carry_out(self) -> bool:
         """Do the work; whether what it wrote stays."""
@@ -76,7 +87,9 @@ class Store:
             raise LedgerUnavailableError(f"there is no ledger at {path}; create one first")
         self.path = path
         self._lock = threading.RLock()
+        self._turns = threading.Lock()  # guards the next two
         self._waiting: deque[_Decision[Any]] = deque()
+        self._led = False
         with translated():
             self.db = connect(path, busy_seconds=busy_seconds)
 
@@ -118,12 +131,43 @@ class Store:
             LedgerUnavailableError: the file is busy, full or unreadable; nothing was changed.
         """
         decision = _Decision(work, keep)
-        self._waiting.append(decision)
-        with self._lock:
-            while not decision.settled:
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
-                self._settle(batch)
+        with self._turns:
+            self._waiting.append(decision)
+            self._led, decision.leads = True, not self._led
+        if not decision.leads:
+            self._follow(decision)
+        if decision.leads:
+            self._lead()
         return decision.answer()
+
+    def _follow(self, decision: _Decision[Any]) -> None:
+        """Waits until another thread has done the work, or has made this one lead."""
+        try:
+            decision.wait()
+        except BaseException:  # an interrupt from the keyboard: the others must not wait for this thread
+            with self._turns:
+                if not decision.leads and decision in self._waiting:
+                    self._waiting.remove(decision)
+            if decision.leads:
+                self._lead()
+            raise
+
+    def _lead(self) -> None:
+        """Settles the decisions that wait, this thread's among them; then the first of those that came since leads."""
+        with self._turns:
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
+        try:
+            with self._lock:
+                self._settle(batch)
+        finally:
+            with self._turns:
+                following = self._waiting[0] if self._waiting else None
+                if following is None:
+                    self._led = False
+                else:
+                    following.leads = True
+            for decision in [following, *batch] if following else batch:
+                decision.wake()
 
     def _settle(self, batch: list[_Decision[Any]]) -> None:
         try:
@@ -140,9 +184,6 @@ class Store:
                 decision.fail(LedgerUnavailableError(f"{error}; nothing was changed"))
             if not isinstance(error, Exception):
                 raise
-        finally:
-            for decision in batch:
-                decision.settled = True
 
     def _carry_out(self, decision: _Decision[Any]) -> None:
         self.db.execute("SAVEPOINT decision")
@@ -183,6 +224,13 @@ class Store:
         with self._lock, translated():
             row: tuple[Any, ...] | None = self.db.execute(sql, parameters).fetchone()
             return row
+
+    def only(self, sql: str, *parameters: object) -> tuple[Any, ...]:
+        """The row of a query that has one; raises LedgerError if it has none."""
+        row = self.one(sql, *parameters)
+        if row is None:
+            raise LedgerError(f"the ledger lacks what it must hold ({sql.strip()}); verify it")
+        return row
 
     def find(self, condition: str, *parameters: object) -> list[Entry]:
         """The entries for which an SQL condition (our own text) holds, in order."""
@@ -225,12 +273,16 @@ def connect(path: Path, *, read_only: bool = False, busy_seconds: float = BUSY_S
     return Database(connection, execute_plugins=False)
 
 
-@contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Errors of SQLite as errors of the ledger."""
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
-        raise LedgerError(f"the ledger's own rules refused the entry: {error}. Nothing was changed") from error
-    except sqlite3.Error as error:
-        raise LedgerUnavailableError(f"the ledger file cannot be used now: {error}; try again") from error
+class translated:  # noqa: N801  used like a function; a class, because it stands around every single query
+    """Within it, errors of SQLite come as errors of the ledger."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, sqlite3.IntegrityError):
+            raise LedgerError(f"the ledger's own rules refused the entry: {error}. Nothing was changed") from error
+        if isinstance(error, sqlite3.Error):
+            raise LedgerUnavailableError(f"the ledger file cannot be used now: {error}; try again") from error
