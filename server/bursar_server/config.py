@@ -10,7 +10,9 @@ import tomllib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from bursar_ledger.checkpoints import parse_place
 
 
 class ConfigError(Exception):
@@ -19,6 +21,25 @@ class ConfigError(Exception):
 
 _Count = Annotated[int, Field(ge=1, le=1024)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+def _place(text: str) -> str:
+    parse_place(text, Path())
+    return text
+
+
+class Checkpoints(BaseModel):
+    """When and where signed checkpoints of the ledger are written.
+
+    Attributes:
+        every: a checkpoint is due after this many entries; there is one more at the start and at the end.
+        places: "file:PATH", "git:FOLDER" or "stdout"; relative paths start from the state directory.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: Annotated[int, Field(ge=1, le=1_000_000)] = 16
+    places: tuple[Annotated[str, AfterValidator(_place)], ...] = ("file:checkpoints",)
 
 
 class Config(BaseModel):
@@ -39,6 +60,7 @@ class Config(BaseModel):
             less.
         shutdown_seconds: how long calls may go on after SIGTERM. Fits that were paid for are finished in any case.
         reflection: whether holders of a token may ask which services there are.
+        checkpoints: the table [checkpoints].
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,6 +78,7 @@ class Config(BaseModel):
     response_quantum_seconds: Annotated[float, Field(ge=0.01, le=86_400, allow_inf_nan=False)] = 0.25
     shutdown_seconds: _Seconds = 30.0
     reflection: bool = True
+    checkpoints: Checkpoints = Checkpoints()
 
     @classmethod
     def load(cls, path: Path, **overrides: object) -> Config:
@@ -81,16 +104,31 @@ def _problem(path: Path, problem: object) -> str:
 
 def template() -> str:
     """A settings file with every setting at its default, commented out."""
-    settings = Config().model_dump(exclude={"threads_per_fit"})
-    lines = [f"# {name} = {_toml(value)}" for name, value in settings.items()]
-    return (
-        "# Settings of bursar-server; remove the # to change one. They can lower no protection.\n"
-        + "\n".join(lines)
-        + "\n"
+    config = Config()
+    settings = config.model_dump(exclude={"threads_per_fit", "checkpoints"})
+    return "".join(
+        (
+            "# Settings of bursar-server; remove the # to change one. They can lower no protection.\n",
+            *(f"# {name} = {_toml(value)}\n" for name, value in settings.items()),
+            _CHECKPOINTS_COMMENT,
+            *(f"# {name} = {_toml(value)}\n" for name, value in config.checkpoints.model_dump().items()),
+        )
     )
+
+
+_CHECKPOINTS_COMMENT = """
+## Signed checkpoints of the ledger; this table stays at the end of the file. A history in the state directory goes back
+## in time with the ledger when an old copy of the directory is put back: a file on a second disk, or a git folder that
+## is pushed elsewhere, is what catches that. For instance:
+##   places = ["file:checkpoints", "file:/mnt/second/bursar-checkpoints", "git:/srv/witness"]
+## A new place is begun with: bursar-admin checkpoint write
+# [checkpoints]
+"""
 
 
 def _toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_toml, value))}]"
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -117,6 +117,9 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("shutdown_seconds = inf", "shutdown_seconds"),
         ('address = "localhost"', "address"),
         ("budget = 100", "budget"),
+        ("[checkpoints]\nevery = 0", "checkpoints.every"),
+        ('[checkpoints]\nplaces = ["stdout", "s3:bucket"]', r"checkpoints.places.1.*file:PATH"),
+        ("[checkpoints]\nnever = 1", "checkpoints.never"),
         ("fit_workers = ", "TOML"),
     ],
 )
