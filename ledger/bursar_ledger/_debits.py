@@ -116,18 +116,27 @@ def record(entry: Entry) -> DebitRecord:
     return DebitRecord(entry.number, request, paid, left, _allowance(details, order), entry.hash, entry.time)
 
 
-def releases(store: Store, principal: str | None, dataset: str | None) -> tuple[ReleaseRecord, ...]:
+def releases(
+    store: Store, principal: str | None, dataset: str | None, after: int, limit: int | None
+) -> tuple[ReleaseRecord, ...]:
     """Past debits in order; None stands for all."""
     found = store.find(
-        "kind = 'debit' AND actor = coalesce(?, actor) AND dataset = coalesce(?, dataset) ORDER BY number",
+        "kind = 'debit' AND actor = coalesce(?, actor) AND dataset = coalesce(?, dataset) AND number > ?"
+        " ORDER BY number LIMIT ?",
         principal,
         dataset,
+        after,
+        -1 if limit is None else limit,
     )
-    released = {row["debit"] for row in store.rows("SELECT debit FROM releases")}
-    return tuple(_line(record(entry), entry.number in released) for entry in found)
+    if not found:
+        return ()
+    first, last = found[0].number, found[-1].number
+    stored = store.rows("SELECT debit, length(content) FROM releases WHERE debit BETWEEN ? AND ?", first, last)
+    sizes = {row["debit"]: row["length(content)"] for row in stored}
+    return tuple(_line(record(entry), sizes.get(entry.number)) for entry in found)
 
 
-def _line(debit: DebitRecord, released: bool) -> ReleaseRecord:
+def _line(debit: DebitRecord, size: int | None) -> ReleaseRecord:
     request = debit.request
     return ReleaseRecord(
         entry=debit.entry,
@@ -137,7 +146,8 @@ def _line(debit: DebitRecord, released: bool) -> ReleaseRecord:
         method=request.method,
         price=debit.price,
         time=debit.time,
-        released=released,
+        released=size is not None,
+        size=size,
     )
 
 

@@ -241,9 +241,18 @@ class Ledger:
         """A debit, decoded; raises UnknownEntryError if `entry` is not one."""
         return _debits.record(self._store.entry(entry, "debit"))
 
-    def releases(self, principal: str | None = None, dataset: str | None = None) -> tuple[ReleaseRecord, ...]:
-        """Debits in order, of one principal or all (None), on one dataset or all (None)."""
-        return _debits.releases(self._store, principal, dataset)
+    def releases(
+        self, principal: str | None = None, dataset: str | None = None, *, after: int = 0, limit: int | None = None
+    ) -> tuple[ReleaseRecord, ...]:
+        """Debits in order, of one principal or all (None), on one dataset or all (None).
+
+        Args:
+            principal: who asked.
+            dataset: its name.
+            after: only debits of later entries.
+            limit: at most so many; None for all.
+        """
+        return _debits.releases(self._store, principal, dataset, after, limit)
 
     def issue_credential(
         self, name: str, role: Role, token_hash: bytes, *, actor: str, reason: str, dry_run: bool = False

@@ -238,7 +238,16 @@ class DebitRecord:
 
 @dataclass(frozen=True)
 class ReleaseRecord:
-    """One line of a list of past debits; `released` is False while the fit runs or if it was interrupted."""
+    """One line of a list of past debits.
+
+    Attributes:
+        entry: number of the debit's entry.
+        dataset: as in `DebitRequest`, and so are principal, request_id and method.
+        price: what was debited.
+        time: RFC 3339, informational.
+        released: False while the fit runs or if it was interrupted.
+        size: bytes of the release, None if there is none.
+    """
 
     entry: int
     dataset: str
@@ -248,6 +257,7 @@ class ReleaseRecord:
     price: Price
     time: str
     released: bool
+    size: int | None
 
 
 class Role(enum.Enum):

@@ -181,6 +181,21 @@ def test_past_debits_are_listed_by_principal_and_dataset(ledger: Ledger, ask: As
     assert ledger.releases("ann", "people")[0].price == first.price
 
 
+def test_releases_come_in_pages(ledger: Ledger, ask: Ask) -> None:
+    """A page begins after an entry and has so many lines; the pages together are the whole list."""
+    for i in range(5):
+        entry = ledger.debit(ask(f"p{i}")).entry
+        if i % 2:
+            ledger.store_release(entry, b"" if i == 1 else b"abc")
+    pages, after = [], 0
+    while page := ledger.releases(after=after, limit=2):
+        pages.append(page)
+        after = page[-1].entry
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert tuple(line for page in pages for line in page) == ledger.releases()
+    assert [line.size for line in ledger.releases()] == [None, 0, None, 3, None]
+
+
 def test_entries_are_read_in_pages(ledger: Ledger, ask: Ask) -> None:
     """First and limit choose a stretch of the chain; each entry names the one before it."""
     ledger.debit(ask("a"))
