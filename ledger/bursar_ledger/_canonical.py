@@ -54,14 +54,15 @@ def canonical(value: object) -> bytes:
         ValueError: the value holds a NaN, an infinity, a key that is not a string or anything that JSON has no form
             for.
     """
-    text = _encoded(value)
+    text = encoded(value)
     # json.dumps turns keys such as 1, True and None into strings; then two different values could share one text.
     if not _string_keys(value):
         raise ValueError("expected mappings whose keys are strings")
     return text
 
 
-def _encoded(value: object) -> bytes:
+def encoded(value: object) -> bytes:
+    """The same, for a value whose keys are known to be strings, as in what JSON was decoded to. Raises ValueError."""
     try:
         return _ENCODER.encode(value).encode("ascii")
     except (TypeError, RecursionError) as error:
@@ -76,7 +77,7 @@ def chain(number: int, previous: bytes, head: Mapping[str, str], details: Mappin
 
     Keys must be strings, all the way down: what comes from outside was checked when its value was made.
     """
-    body = _encoded({**head, "number": number, "previous": previous.hex(), "details": details})
+    body = encoded({**head, "number": number, "previous": previous.hex(), "details": details})
     return Entry(number=number, body=body, previous=previous, hash=body_hash(body), **head)
 
 

@@ -118,11 +118,16 @@ Event = ExactEvent | ApproximateEvent
 
 def _check(event: Event) -> None:
     """Raises ValueError unless every number is positive, exact and of its declared type."""
-    for field in dataclasses.fields(event):
-        if field.name == "event":
-            continue
-        value = getattr(event, field.name)
-        kind = int if field.type == "int" else (int, Fraction)  # annotations are strings here
+    for name, declared in _NUMBERS[type(event)]:
+        value = getattr(event, name)
+        kind = int if declared == "int" else (int, Fraction)
         if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:
             expected = "a positive int" if kind is int else "a positive Fraction"
-            raise ValueError(f"{type(event).__name__}.{field.name} must be {expected}, got {value!r}")
+            raise ValueError(f"{type(event).__name__}.{name} must be {expected}, got {value!r}")
+
+
+_NUMBERS = {
+    # Names and declared types of the fields that are numbers; annotations are strings here.
+    kind: [(field.name, field.type) for field in dataclasses.fields(kind) if field.type in ("int", "Fraction")]
+    for kind in (GaussianEvent, LaplaceEvent, PureEvent, ApproximateEvent)
+}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ._canonical import body_hash, canonical
+from ._canonical import body_hash, encoded
 from ._codec import decode_event, decode_fraction
 from ._reprice import failure_units, price_range
 
@@ -25,7 +25,7 @@ class Examined:
     Attributes:
         number: of the entry.
         hash: as stored.
-        fields: the body, decoded; None if it cannot be.
+        fields: the body, decoded, without what only a price or a manifest needs; None if it cannot be.
         problems: findings, without the number.
     """
 
@@ -39,15 +39,18 @@ def examine(number: int, body: str, stored_hash: bytes, *, reprice: bool) -> Exa
     """Looks at one row of the table of entries; `reprice` also prices a debit again."""
     problems, fields = [], None
     try:
-        if body_hash(body.encode()) != stored_hash:
+        text = body.encode()
+        if body_hash(text) != stored_hash:
             problems.append("the body does not have the recorded hash; one of the two was changed")
         decoded = json.loads(body)
-        if canonical(decoded).decode() != body:
+        if encoded(decoded) != text:
             problems.append("the body is not in canonical form")
         if decoded["number"] != number:
             problems.append(f"the body says that it is entry {decoded['number']}")
         if reprice and decoded["kind"] == "debit":
             problems.extend(_price_problems(decoded["details"]))
+        for heavy in ("events", "parameters", "manifest"):
+            decoded["details"].pop(heavy, None)
         fields = decoded
     except UNREADABLE as error:
         problems.append(unreadable(error))

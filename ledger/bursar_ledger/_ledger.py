@@ -63,7 +63,14 @@ class Ledger:
         return cls(store)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, reprice: bool = False, busy_seconds: float = BUSY_SECONDS) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        reprice: bool = False,
+        processes: int = 1,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> Self:
         """An existing ledger, after schema, chain, sums and caps have been computed anew.
 
         A file of an older version gets this version's schema, which its chain records.
@@ -71,6 +78,7 @@ class Ledger:
         Args:
             path: of the file.
             reprice: also price every debit again, as `verify` does.
+            processes: that look at entries at the same time, as in `verify`.
             busy_seconds: how long a decision waits for another process that writes.
 
         Raises:
@@ -82,9 +90,10 @@ class Ledger:
         try:
             with translated():
                 check_version(store.db)
-            found = check(store.db, reprice=reprice)
+            found = check(store.db, reprice=reprice, processes=processes)
             if not found.ok:
                 raise LedgerCorruptError(found.problems)
+            store.use_log()
             upgrade(store)
         except BaseException:
             store.close()

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 
-from ._events import ApproximateEvent, Event, ExactEvent, GaussianEvent, LaplaceEvent
+from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent
 
 _CONTEXT = decimal.Context(
     prec=150,
@@ -31,12 +31,19 @@ def price_range(events: Iterable[Event], order: Fraction) -> tuple[int, int]:
     """The smallest and the largest right price of `events` at Renyi order `order`, in units of 2^-40."""
     total, slack = Fraction(0), Fraction(0)
     for event in events:
-        times, exact = (event.count, event.event) if isinstance(event, ApproximateEvent) else (1, event)
-        divergence = times * _divergence(exact, order)
+        divergence = _divergence(event, order)
         total += divergence
+        exact = event.event if isinstance(event, ApproximateEvent) else event
         if not isinstance(exact, GaussianEvent):  # Gaussian prices are rational, the server's as well
-            slack += divergence * _RELATIVE + times * exact.count * getattr(exact, "groups", 1) * _ABSOLUTE
-    return math.ceil(_COST_UNIT * (total - slack)), math.ceil(_COST_UNIT * (total + slack))
+            times = event.count * exact.count * getattr(exact, "groups", 1)
+            slack += divergence * _RELATIVE + times * _ABSOLUTE
+    if not slack:
+        return (price := _units(total)), price
+    return _units(total - slack), _units(total + slack)
+
+
+def _units(divergence: Fraction) -> int:
+    return -((-divergence.numerator << 40) // divergence.denominator)
 
 
 def failure_units(events: Iterable[Event]) -> int:
@@ -45,7 +52,7 @@ def failure_units(events: Iterable[Event]) -> int:
     for event in events:
         if isinstance(event, ApproximateEvent):
             total += event.delta * event.count
-    return -(-(total.numerator << 60) // total.denominator)
+    return -((-total.numerator << 60) // total.denominator)
 
 
 def cap_problems(epsilon: float, delta: float, share: Fraction, order: Fraction, cost: int, failure: int) -> list[str]:
@@ -72,10 +79,18 @@ def _cap(epsilon: Fraction, delta: Fraction, order: Fraction) -> Fraction:
         return Fraction(e + ((d * (a - 1)).ln() - a * (1 - 1 / a).ln()) / (a - 1))
 
 
-@functools.lru_cache(maxsize=4096)
-def _divergence(event: ExactEvent, order: Fraction) -> Fraction:
+def _divergence(event: Event, order: Fraction) -> Fraction:
+    if isinstance(event, ApproximateEvent):
+        return event.count * _divergence(event.event, order)
     if isinstance(event, GaussianEvent):
-        return event.count * Fraction(event.l2_squared) * order / (2 * event.scale * event.scale)
+        variance = event.scale * event.scale
+        above = event.count * event.l2_squared * variance.denominator * order.numerator
+        return Fraction(above, 2 * variance.numerator * order.denominator)
+    return _rounded_divergence(event, order)
+
+
+@functools.lru_cache(maxsize=4096)
+def _rounded_divergence(event: LaplaceEvent | PureEvent, order: Fraction) -> Fraction:
     if isinstance(event, LaplaceEvent):
         each = _laplace(Fraction(event.l1), Fraction(event.scale), order)
         return event.count * event.groups * each
