@@ -92,6 +92,7 @@ class Replay:
     accounts: dict[str, AccountTotals] = field(default_factory=dict)
     restatements: list[Restatement] = field(default_factory=list)
     verifier_keys: list[tuple[int, str]] = field(default_factory=list)
+    _first_version: bool = True
     _account_of: dict[str, str] = field(default_factory=dict)
     _retired: set[str] = field(default_factory=set)
     _content_accounts: dict[str, str] = field(default_factory=dict)
@@ -117,6 +118,9 @@ class Replay:
                 self._problem("it does not follow from the entry before it; one of the two was changed")
             if (fields["kind"] == "genesis") != (self.number == 1):
                 self._problem("a ledger begins with one genesis entry")
+            # The newest entry with caps answers for the whole account, so none but these may hold any.
+            if fields["kind"] not in ("registration", "budget", "debit") and not _STATE.isdisjoint(fields["details"]):
+                self._problem("only registrations, totals and debits have caps and sums")
             _KINDS.get(fields["kind"], Replay._unknown)(self, fields)
         except UNREADABLE as error:
             self._problem(unreadable(error))
@@ -150,6 +154,9 @@ class Replay:
             self._problem(f"dataset {name!r} is registered twice")
         self._content(details["content_tag"], account)
         self._account_of[name] = account
+        self._first_version &= "account" not in details
+        if not (_SUMS if account == name else _STATE).isdisjoint(details):
+            self._problem("a registration has sums, or caps of an account that it only joins")
         if account == name:
             self._open_account(name, details)
         elif account not in self.accounts:
@@ -217,9 +224,11 @@ class Replay:
         stated = {name: delta for name, (_, delta) in analysts.items()}
         if stated != {name: delta for name, (_, delta) in totals.analysts.items()}:
             self._problem("analysts are not those who were debited, or their units of delta changed")
-        for key, value in _promise(details).items():
+        promise = _promise(details)
+        if promise != {key: getattr(totals, key) for key in promise}:  # said once more, it promises nothing new
+            totals.budgets += ((self.number, details["epsilon"], details["delta"]),)
+        for key, value in promise.items():
             setattr(totals, key, value)
-        totals.budgets += ((self.number, totals.epsilon, totals.delta),)
         totals.analysts = analysts
         totals.spent_cost_units = sum(cost for cost, _ in analysts.values())
         totals.spent_delta_units = sum(delta for _, delta in analysts.values())
@@ -277,8 +286,8 @@ class Replay:
         allowance = totals.part(totals.allowances.get(analyst, totals.allowances.get(EVERYONE)))
         call = totals.part(totals.call_share)
         spent = totals.analysts[analyst]
-        if "analyst_spent_cost_units" not in details and (allowance, call) == (_NO_LIMIT, _NO_LIMIT):
-            return  # an entry of the first version, which had no limits
+        if self._first_version and "analyst_spent_cost_units" not in details:
+            return  # there were no limits then
         expected = dict(zip(_LIMIT_FIELDS, (*spent, *allowance, *call), strict=True))
         for name, value in expected.items():
             if details[name] != value:
@@ -309,6 +318,7 @@ class Replay:
         self.verifier_keys.append((self.number, str(fields["details"]["verifier_key"])))
 
     def _upgrade(self, fields: Fields) -> None:
+        self._first_version = False
         if not fields["details"]["from"] < fields["details"]["to"]:
             self._problem("an upgrade goes from an older version to a newer one")
 
@@ -319,7 +329,8 @@ class Replay:
         self.problems.append(f"entry {self.number if number is None else number}: {text}")
 
 
-_NO_LIMIT = (None, None)
+_SUMS = frozenset({"spent_cost_units", "spent_delta_units"})
+_STATE = _SUMS | {"cap_cost_units", "cap_delta_units"}
 _LIMIT_FIELDS = (
     "analyst_spent_cost_units",
     "analyst_spent_delta_units",

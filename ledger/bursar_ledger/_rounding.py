@@ -60,4 +60,4 @@ def float_up(x: Fraction) -> float:
 
 def float_down(x: Fraction) -> float:
     """The largest float that is at most `x`, minus infinity beyond the smallest."""
-    return -float_up(-x)
+    return -float_up(-x) + 0.0  # 0.0 without a sign

@@ -108,13 +108,24 @@ class Store:
             raise LedgerUnavailableError(f"the ledger at {path} cannot be created: {error.strerror}") from error
         store = cls(path)
         try:
+            store.use_log()
             with translated():
-                store.db.execute("PRAGMA journal_mode=WAL")
                 MIGRATIONS.apply(store.db)
         except BaseException:
             store.close()
             raise
         return store
+
+    def use_log(self) -> None:
+        """Sees to it that the file has a write-ahead log; a backup that is put back into use has none.
+
+        Raises:
+            LedgerUnavailableError: the file's disk cannot have one, so that a power cut could undo a decision.
+        """
+        with translated():
+            mode = self.db.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        if mode != "wal":
+            raise LedgerUnavailableError("the ledger's folder cannot hold a write-ahead log; use a local disk")
 
     def close(self) -> None:
         """Closes the connection; the store is of no use afterwards."""

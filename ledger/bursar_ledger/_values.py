@@ -117,10 +117,15 @@ class Limits:
 
 
 def remaining(caps: tuple[int, int], spent: tuple[int, int], order: Fraction) -> Remaining:
-    """What is left of `caps`, both in (cost units, delta units); nothing if more was spent than there is."""
+    """What is left of `caps`, both in (cost units, delta units).
+
+    Nothing of either if more of one of the two was spent than there is now: that admits no more debits at all.
+    """
+    left = caps[0] - spent[0], caps[1] - spent[1]
+    cost_units, delta_units = left if min(left) >= 0 else (0, 0)
     return Remaining(
-        cost_units=max(caps[0] - spent[0], 0),
-        delta_units=max(caps[1] - spent[1], 0),
+        cost_units=cost_units,
+        delta_units=delta_units,
         cap_cost_units=caps[0],
         cap_delta_units=caps[1],
         order=order,

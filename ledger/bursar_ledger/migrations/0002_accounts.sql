@@ -38,6 +38,16 @@ BEGIN
         AND EXISTS (SELECT 1 FROM entries WHERE kind = 'credential_issued' AND token_hash = NEW.token_hash);
 END;
 
+-- The newest entry with caps answers for its whole account.
+CREATE TRIGGER few_kinds_state_an_account BEFORE INSERT ON entries
+    WHEN NEW.cap_cost_units IS NOT NULL OR NEW.spent_cost_units IS NOT NULL OR NEW.spent_delta_units IS NOT NULL
+BEGIN
+    SELECT RAISE(ABORT, 'only registrations, totals and debits have caps and sums')
+    WHERE NEW.kind NOT IN ('registration', 'budget', 'debit');
+    SELECT RAISE(ABORT, 'an account begins with nothing spent')
+    WHERE NEW.kind = 'registration' AND (NEW.spent_cost_units IS NOT NULL OR NEW.spent_delta_units IS NOT NULL);
+END;
+
 CREATE TRIGGER rows_have_one_account BEFORE INSERT ON entries WHEN NEW.kind IN ('registration', 'snapshot')
 BEGIN
     SELECT RAISE(ABORT, 'the same rows belong to one account')
@@ -93,11 +103,19 @@ BEGIN
             AND NEW.cap_cost_units = state.cap_cost_units AND NEW.cap_delta_units = state.cap_delta_units
             AND NEW.renyi_order = state.renyi_order);
     SELECT RAISE(ABORT, 'a debit must add its cost to what its analyst spent')
-    WHERE NOT NEW.analyst_spent_cost_units IS NEW.cost_units + coalesce(
+    WHERE NEW.analyst_spent_cost_units IS NOT NEW.cost_units + coalesce(
             (SELECT analyst_spent_cost_units FROM entries WHERE kind = 'debit' AND account = NEW.account AND actor = NEW.actor
                 AND number > coalesce((SELECT max(number) FROM entries WHERE kind = 'budget' AND account = NEW.account), 0)
                 ORDER BY number DESC LIMIT 1),
             (SELECT json_extract(spent.value, '$[0]') FROM entries AS total, json_each(total.body, '$.details.analysts') AS spent
+                WHERE total.number = (SELECT max(number) FROM entries WHERE kind = 'budget' AND account = NEW.account)
+                    AND spent.key = NEW.actor),
+            0)
+        OR NEW.analyst_spent_delta_units IS NOT NEW.delta_units + coalesce(
+            (SELECT analyst_spent_delta_units FROM entries WHERE kind = 'debit' AND account = NEW.account AND actor = NEW.actor
+                AND number > coalesce((SELECT max(number) FROM entries WHERE kind = 'budget' AND account = NEW.account), 0)
+                ORDER BY number DESC LIMIT 1),
+            (SELECT json_extract(spent.value, '$[1]') FROM entries AS total, json_each(total.body, '$.details.analysts') AS spent
                 WHERE total.number = (SELECT max(number) FROM entries WHERE kind = 'budget' AND account = NEW.account)
                     AND spent.key = NEW.actor),
             0);
@@ -113,5 +131,9 @@ BEGIN
             coalesce((SELECT share IS NULL FROM entries
                 WHERE kind = 'allowance' AND account = NEW.account AND analyst = NEW.actor ORDER BY number DESC LIMIT 1), 1)
             AND coalesce((SELECT share IS NULL FROM entries
-                WHERE kind = 'allowance' AND account = NEW.account AND analyst = '*' ORDER BY number DESC LIMIT 1), 1));
+                WHERE kind = 'allowance' AND account = NEW.account AND analyst = '*' ORDER BY number DESC LIMIT 1), 1))
+        OR (json_extract(NEW.body, '$.details.call_cost_units') IS NULL)
+            IS NOT (json_extract(NEW.body, '$.details.call_delta_units') IS NULL)
+        OR (json_extract(NEW.body, '$.details.allowance_cost_units') IS NULL)
+            IS NOT (json_extract(NEW.body, '$.details.allowance_delta_units') IS NULL);
 END;
