@@ -1,0 +1,125 @@
+"""Burn-down charts as SVG for a page. They hold no text of the ledger's: names and legends are the page's."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.dates
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from ._history import BurnDown
+
+# Okabe and Ito 2008: eight colours that people with any colour vision tell apart; black is the line's.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#B8A800")
+OTHERS = "#8A8A8A"
+"""For everybody beyond the first analysts."""
+
+_LINE = "#3C4650"
+_TOTAL = "#9B1C31"
+_POINTS = 1500
+_dates: Any = matplotlib.dates  # its functions have no types
+_STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text, in the page's font
+    "svg.hashsalt": "bursar",
+    "font.family": "sans-serif",
+    "font.size": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _LINE,
+    "xtick.color": _LINE,
+    "ytick.color": _LINE,
+    "axes.labelcolor": _LINE,
+    "path.simplify": True,
+}
+
+
+def colours_of(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each name, the first ones their own."""
+    return dict(itertools.zip_longest(names, COLOURS[: len(names)], fillvalue=OTHERS))
+
+
+def burn_down_svg(burn: BurnDown, colours: dict[str, str], prefix: str) -> str:
+    """What was left after each entry, by entry number and by time.
+
+    Args:
+        burn: at least one point.
+        colours: of the analysts.
+        prefix: unlike those of other charts on the page; the ids within the SVG begin with it.
+    """
+    buffer = io.StringIO()
+    figure = burn_down_figure(burn, colours)
+    with mpl.rc_context(_STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return _inline(buffer.getvalue(), prefix)
+
+
+def burn_down_figure(burn: BurnDown, colours: dict[str, str]) -> Figure:
+    """The figure of `burn_down_svg`."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(7.6, 4.6), layout="constrained")
+        above, below = figure.subplots(2, 1, sharey=True)
+        chosen = _thinned(burn)
+        _draw(above, [float(burn.entries[i]) for i in chosen], burn, chosen, colours)
+        above.set_xlabel("entry of the ledger")
+        above.xaxis.set_major_locator(MaxNLocator(integer=True))
+        timed = [i for i in chosen if _drawable(burn.times[i])]
+        days = [float(_dates.date2num(datetime.fromtimestamp(burn.times[i], UTC))) for i in timed]
+        _draw(below, days, burn, timed, colours)
+        below.set_xlabel("time, by the server's clock (UTC)")
+        locator = _dates.AutoDateLocator(minticks=3, maxticks=7)
+        below.xaxis.set_major_locator(locator)
+        below.xaxis.set_major_formatter(_dates.ConciseDateFormatter(locator))
+        return figure
+
+
+def _draw(axes: Axes, xs: Sequence[float], burn: BurnDown, chosen: Sequence[int], colours: dict[str, str]) -> None:
+    names = list(burn.analysts)
+    left = [burn.left[i] for i in chosen]
+    axes.plot(xs, left, color=_LINE, linewidth=1.1, drawstyle="steps-post", zorder=2)
+    for colour in dict.fromkeys(colours.values()):
+        own = [k for k, i in enumerate(chosen) if burn.who[i] >= 0 and colours[names[burn.who[i]]] == colour]
+        axes.plot([xs[k] for k in own], [left[k] for k in own], "o", color=colour, markersize=4.5, zorder=3)
+    for k, i in enumerate(chosen):
+        if burn.who[i] < 0 and i > 0:
+            axes.axvline(xs[k], color=_TOTAL, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1)
+            axes.plot([xs[k]], [left[k]], "D", markersize=5, color=_TOTAL, markerfacecolor="white", zorder=4)
+    axes.set_ylim(-0.02, 1.04)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylabel("left of the total")
+    axes.grid(axis="y", color="#E3E6E9", linewidth=0.8, zorder=0)
+    if len(set(xs)) == 1:  # one instant: matplotlib would make up years around it
+        axes.set_xlim(xs[0] - 0.5, xs[0] + 0.5)
+
+
+def _thinned(burn: BurnDown) -> list[int]:
+    """Indices of the points to draw: all of a short history, every so many of a long one, and every new total."""
+    count = len(burn.entries)
+    step = math.ceil(count / _POINTS)
+    return [i for i in range(count) if i % step == 0 or i == count - 1 or burn.who[i] < 0]
+
+
+def _drawable(time: float) -> bool:
+    """Whether a time (seconds since 1970) is one that calendars have; a forged ledger may say anything."""
+    return -2e9 < time < 2e11
+
+
+def _inline(svg: str, prefix: str) -> str:
+    """The element alone, scaled by the page, its ids unlike those of the page's other charts."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    element = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', element)
+    element = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", element)
+    element = re.sub(r'(xlink:href|href)="#([^"]+)"', rf'\1="#{prefix}-\2"', element)
+    # The element's own size in points would override the page's; the viewBox keeps its shape.
+    return re.sub(
+        r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1), count=1
+    )

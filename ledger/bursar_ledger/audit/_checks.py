@@ -1,0 +1,163 @@
+"""Everything that is checked about a ledger file, together: verification, the second opinion, signed checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .._verify import Verification, check
+from .._verify import verify as verify_file
+from ..errors import LedgerError
+from ._oracle import SecondOpinion, second_opinion
+from ._reading import UnreadableError, opened, rows, visible_name
+
+if TYPE_CHECKING:
+    from ..checkpoints import Comparison, Place, VerifierKey
+
+_NEEDS_CRYPTOGRAPHY = "signed checkpoints need cryptography: pip install 'bursar[audit]'"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found about a ledger.
+
+    Attributes:
+        verification: of the file by itself.
+        opinion: what dp-accounting says of its prices and totals; empty if it was not asked.
+        comparisons: with signed checkpoints, one for each place.
+        key: the pinned key; None if there is none.
+    """
+
+    verification: Verification
+    opinion: SecondOpinion
+    comparisons: tuple[Comparison, ...]
+    key: VerifierKey | None
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """One line for everything that is not right."""
+        return (
+            *self.verification.problems,
+            *self.opinion.problems,
+            *self._key_problems,
+            *(problem for comparison in self.comparisons for problem in comparison.problems),
+        )
+
+    @property
+    def witnessed(self) -> int:
+        """Number of the newest entry that a signed checkpoint vouches for; 0 if none does."""
+        return max((comparison.witnessed for comparison in self.comparisons), default=0)
+
+    @property
+    def _key_problems(self) -> tuple[str, ...]:
+        # With places, the comparison says so.
+        named = [text for _, text in self.verification.verifier_keys]
+        if self.key is None or self.comparisons or str(self.key) in named:
+            return ()
+        return (f"the ledger does not name the key {self.key}; it is another or an older ledger, or the wrong key",)
+
+
+def examine_file(path: Path, key: VerifierKey | None = None, places: Sequence[Place] = ()) -> Findings:
+    """Verifies a ledger file in every way there is.
+
+    Raises:
+        UnreadableError: it is no ledger that this version can read.
+    """
+    with opened(path):
+        pass  # what is no ledger is told apart from a ledger that is not right
+    found = verify_file(path)
+    with opened(path) as db:
+        opinion = second_opinion(rows(db, last=found.entries))
+    return Findings(found, opinion, compared(path, key, places), key)
+
+
+def chain_of(path: Path) -> Verification:
+    """Schema, chain, sums and caps of a ledger file; its prices are not computed again."""
+    with opened(path) as db:
+        return check(db, reprice=False)
+
+
+def compared(path: Path, key: VerifierKey | None, places: Sequence[Place]) -> tuple[Comparison, ...]:
+    """Each place's notes against the ledger."""
+    if not places:
+        return ()
+    from ..checkpoints import check_place
+
+    found = []
+    for place in places:
+        try:
+            found.append(check_place(path, place, key))
+        except LedgerError as error:
+            found.append(_failed(place.name, error))
+    return tuple(found)
+
+
+def compared_files(path: Path, key: VerifierKey | None, files: Sequence[Path]) -> tuple[Comparison, ...]:
+    """The notes of each file (one, or a whole history of them) against the ledger."""
+    from ..checkpoints import FilePlace, compare
+
+    found = []
+    for file in files:
+        try:
+            notes = FilePlace(str(file), file).read()
+            # A note that was saved by itself ends where a history has an empty line.
+            notes = notes or (file.read_text("utf-8", "replace"),)
+            found.append(compare(path, notes, key, place=str(file)))
+        except OSError as error:
+            raise UnreadableError(f"{visible_name(file)} cannot be read: {error.strerror}") from error
+        except LedgerError as error:
+            found.append(_failed(str(file), error))
+    return tuple(found)
+
+
+def read_key(text: str) -> VerifierKey:
+    """The verifier key that a text is, or that a file of this name holds.
+
+    Raises:
+        click.BadParameter: neither.
+    """
+    try:
+        from ..checkpoints import NoteError, VerifierKey
+    except ImportError as error:
+        raise click.UsageError(_NEEDS_CRYPTOGRAPHY) from error
+    try:
+        path = Path(text)
+        # A key has base64 in it and can be too long for a file's name.
+        is_file = len(text) < 1000 and path.is_file()
+        return VerifierKey.parse(path.read_text("utf-8") if is_file else text)
+    except (NoteError, OSError, ValueError) as error:
+        raise click.BadParameter(
+            f"expected a verifier key (name+key id+key) or a file that holds one: {error}"
+        ) from error
+
+
+def read_place(text: str) -> Place:
+    """The place that a text names; a plain path is that of a history file, or of a git folder.
+
+    Raises:
+        click.BadParameter: it names none that can be read.
+    """
+    try:
+        from ..checkpoints import parse_place
+    except ImportError as error:
+        raise click.UsageError(_NEEDS_CRYPTOGRAPHY) from error
+    path = Path(text)
+    if len(text) < 1000 and path.exists():
+        text = f"git:{text}" if path.is_dir() else f"file:{text}"
+    try:
+        place = parse_place(text, Path.cwd())
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; or the path of a history file or git folder that is there") from error
+    if not place.readable:
+        raise click.BadParameter(f"{place.name} cannot be read again; give a file of what was printed there")
+    return place
+
+
+def _failed(place: str, error: LedgerError) -> Comparison:
+    from ..checkpoints import Comparison
+
+    return Comparison(place, (f"{place}: {error}",), 0, 0, 0)

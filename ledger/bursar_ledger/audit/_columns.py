@@ -1,0 +1,269 @@
+"""Entries as lines of a table with columns of fixed names and types, for people's and other programs' tools.
+
+Stability: names, types and order of the columns do not change; new ones come at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any
+
+from .._codec import decode_fraction
+from .._pricing import COST_UNIT
+from ._reading import Fields, Row
+from ._text import percent
+
+_INT64 = 2**63
+
+
+@dataclass(frozen=True)
+class Line:
+    """One entry. None stands for what an entry of its kind does not have.
+
+    Attributes:
+        entry: number.
+        time: RFC 3339, as the server's clock said; informational, the order is that of the numbers.
+        kind: what happened.
+        dataset: name of the dataset concerned.
+        account: the budget that the dataset spends.
+        actor: who did it; the analyst of a debit.
+        method: RPC of a debit.
+        request_id: the analyst's key of a debited request.
+        cost_units: what was debited, in 2^-40 of Renyi divergence at the account's order.
+        rho: the same for people, the zCDP parameter of Gaussian noise of that cost.
+        share: the same as a part of the account's total at that time.
+        delta_units: failure probability debited, in 2^-60.
+        spent_cost_units: the account's sum just after the debit.
+        cap_cost_units: the account's total at that time.
+        released: whether a debit has its stored release.
+        reason: why, in the actor's words, for administrative acts.
+        head: hash of the entry, hexadecimal: the head of the chain just after it.
+    """
+
+    entry: int
+    time: str | None
+    kind: str | None
+    dataset: str | None
+    account: str | None
+    actor: str | None
+    method: str | None
+    request_id: str | None
+    cost_units: int | None
+    rho: float | None
+    share: float | None
+    delta_units: int | None
+    spent_cost_units: int | None
+    cap_cost_units: int | None
+    released: bool | None
+    reason: str | None
+    head: str
+
+
+COLUMNS: dict[str, type] = {
+    f.name: {"int": int, "float": float, "bool": bool, "str": str}[str(f.type).split(" ")[0]]
+    for f in dataclasses.fields(Line)
+}
+"""Name and type of every column."""
+
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("method", "request_id", "reason", "account"), str),
+    **dict.fromkeys(("cost_units", "delta_units", "spent_cost_units", "cap_cost_units"), int),
+}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which entries are wanted; None takes all.
+
+    Attributes:
+        dataset: entries about it, or about the account of this name.
+        analyst: debits of this analyst, and their releases.
+        method: debits by this RPC.
+        kinds: of these kinds; empty takes all.
+        since: not before; entries whose time cannot be read are kept.
+        until: before; likewise.
+    """
+
+    dataset: str | None = None
+    analyst: str | None = None
+    method: str | None = None
+    kinds: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def wants(self, line: Line) -> bool:
+        """Whether an entry is one of those asked for."""
+        return (
+            self.dataset in (None, line.dataset, line.account)
+            and (self.analyst is None or (line.actor == self.analyst and line.kind in ("debit", "release")))
+            and self.method in (None, line.method)
+            and (not self.kinds or line.kind in self.kinds)
+            and self._in_time(line.time)
+        )
+
+    def _in_time(self, text: str | None) -> bool:
+        time = read_time(text)
+        return time is None or (
+            (self.since is None or self.since <= time) and (self.until is None or time < self.until)
+        )
+
+
+def read_time(text: str | None) -> datetime | None:
+    """The instant of an entry's time; None if it cannot be read."""
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+class Accounts:
+    """Which account a dataset's entries belong to, learned while entries go by in order."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, str] = {}
+
+    def of(self, row: Row) -> str | None:
+        """The account of an entry, None if it concerns none."""
+        dataset, named = row.text("dataset"), row.details.get("account")
+        if not dataset:
+            return named if isinstance(named, str) else None
+        if isinstance(named, str):
+            return self._accounts.setdefault(dataset, named)
+        return self._accounts.get(dataset, dataset)
+
+
+def lines(rows: Iterable[Row]) -> Iterator[tuple[Row, Line, bool]]:
+    """Each row with its line, and whether every field was of its type; a field that is not becomes None."""
+    accounts = Accounts()
+    for row in rows:
+        details = row.details
+        taken = {name: _typed(details, name, kind) for name, kind in _TYPES.items()}
+        right = row.fields is not None and all(taken[n] is not None for n in _TYPES if details.get(n) is not None)
+        taken["account"] = accounts.of(row)
+        debit = row.text("kind") == "debit"
+        line = Line(
+            entry=row.number,
+            time=row.text("time"),
+            kind=row.text("kind"),
+            dataset=row.text("dataset") or None,
+            actor=row.text("actor"),
+            rho=rho(taken["cost_units"], details.get("order")) if debit else None,
+            share=_share(taken["cost_units"], taken["cap_cost_units"]),
+            released=row.released if debit else None,
+            head=row.hash.hex(),
+            **taken,
+        )
+        yield row, line, right
+
+
+def rho(units: int | None, order: object) -> float | None:
+    """Units of cost at an order (as written in entries) as zCDP's rho of Gaussian noise; None if either is missing."""
+    if units is None or not isinstance(order, str):
+        return None
+    try:
+        return float(Fraction(units) / (COST_UNIT * decode_fraction(order)))
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def summary(row: Row, line: Line) -> str:
+    """What an entry says, in a few words."""
+    try:
+        return _SUMMARIES.get(line.kind or "", _reason)(row.details, line)
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        return "(fields are missing or of another type; run verify)"
+
+
+def _typed(details: Fields, name: str, kind: type) -> Any:
+    value = details.get(name)
+    return value if type(value) is kind and (not isinstance(value, int) or abs(value) < _INT64) else None
+
+
+def _share(cost: int | None, cap: int | None) -> float | None:
+    return cost / cap if cost is not None and cap else None
+
+
+def _with_reason(text: str, details: Fields) -> str:
+    return f"{text}: {details['reason']}" if details.get("reason") else text
+
+
+def _reason(details: Fields, line: Line) -> str:
+    return str(details.get("reason") or "")
+
+
+def _promise(details: Fields) -> str:
+    return f"(epsilon, delta) = ({float(details['epsilon']):g}, {float(details['delta']):g})"
+
+
+def _registration(details: Fields, line: Line) -> str:
+    joined = f", joins account {details['account']}" if details.get("account") not in (None, line.dataset) else ""
+    promise = f"{_promise(details)}, " if "epsilon" in details else ""
+    return _with_reason(f"{promise}{details['adjacency']}{joined}", details)
+
+
+def _budget(details: Fields, line: Line) -> str:
+    before = f", before {_promise(details['previous'])}" if details.get("previous") else ""
+    return _with_reason(f"new total {_promise(details)}{before}", details)
+
+
+def _debit(details: Fields, line: Line) -> str:
+    waiting = "" if line.released else ", no release stored"
+    rho_text = "?" if line.rho is None else f"{line.rho:.6g}"
+    return f"{line.method}: rho {rho_text} ({percent(line.share)}), request {line.request_id}{waiting}"
+
+
+def _release(details: Fields, line: Line) -> str:
+    return f"{details['size']} bytes under debit {details['debit']}"
+
+
+def _credential(details: Fields, line: Line) -> str:
+    return _with_reason(f"{details['credential']} ({details.get('role', 'revoked')})", details)
+
+
+def _allowance(details: Fields, line: Line) -> str:
+    who = "everyone else" if details["analyst"] == "*" else str(details["analyst"])
+    what = f"at most {details['share']} of the total" if details["share"] is not None else "no allowance any more"
+    return _with_reason(f"{who}: {what}", details)
+
+
+def _call_limit(details: Fields, line: Line) -> str:
+    share = details["share"]
+    what = f"one call costs at most {share} of the total" if share is not None else "no limit for one call any more"
+    return _with_reason(what, details)
+
+
+def _retirement(details: Fields, line: Line) -> str:
+    return _with_reason("no new debits", details)
+
+
+def _snapshot(details: Fields, line: Line) -> str:
+    return _with_reason("new rows of the same people", details)
+
+
+def _checkpoint_key(details: Fields, line: Line) -> str:
+    return _with_reason(f"{details['verifier_key']}", details)
+
+
+def _upgrade(details: Fields, line: Line) -> str:
+    return _with_reason(f"schema {details['from']} to {details['to']}", details)
+
+
+_SUMMARIES = {
+    "registration": _registration,
+    "budget": _budget,
+    "debit": _debit,
+    "release": _release,
+    "credential_issued": _credential,
+    "credential_revoked": _credential,
+    "allowance": _allowance,
+    "call_limit": _call_limit,
+    "retirement": _retirement,
+    "snapshot": _snapshot,
+    "checkpoint_key": _checkpoint_key,
+    "upgrade": _upgrade,
+}

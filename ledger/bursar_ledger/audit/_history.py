@@ -1,0 +1,331 @@
+"""What happened to every account, collected in one walk over the entries: promises, spenders, the burn-down, acts.
+
+Sums and caps are taken as the entries state them; that they are right is what `verify` has found out before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from .._codec import decode_event, decode_fraction
+from .._events import ApproximateEvent, GaussianEvent
+from ._columns import Line, lines, read_time, summary
+from ._reading import Row
+
+_QUIET = frozenset({"debit", "release"})
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A total that was promised for an account.
+
+    Attributes:
+        entry: that promised it; time, actor and reason are the entry's.
+        restated: the same total as before, said again (after an update of the schema).
+        spent: part of this total that earlier debits had taken.
+    """
+
+    entry: int
+    time: str
+    actor: str
+    reason: str
+    epsilon: float
+    delta: float
+    spent: float
+    restated: bool
+
+
+@dataclass
+class Losses:
+    """Everything released to somebody, collected so that it can be composed in any way.
+
+    Attributes:
+        gaussian: sum over Gaussian releases of squared sensitivity / squared scale.
+        others: the other exact events, each with how often it happened.
+        failures: sum of failure probabilities.
+    """
+
+    gaussian: float = 0.0
+    others: Counter[Any] = field(default_factory=Counter)
+    failures: Fraction = Fraction(0)
+
+    def add(self, other: Losses) -> None:
+        """Adds what `other` holds."""
+        self.gaussian += other.gaussian
+        self.others.update(other.others)
+        self.failures += other.failures
+
+
+@dataclass
+class Spender:
+    """What one analyst spent of an account.
+
+    Attributes:
+        cost_units: sum of the debits at the account's order in force; delta_units likewise.
+        debits: how many.
+        unreleased: how many of them have no stored release.
+        losses: what was released.
+    """
+
+    cost_units: int = 0
+    delta_units: int = 0
+    debits: int = 0
+    unreleased: int = 0
+    losses: Losses = field(default_factory=Losses)
+
+
+@dataclass
+class BurnDown:
+    """The account after each debit and each new total: number of the entry, its time, what is left, and by whom.
+
+    Attributes:
+        entries: numbers.
+        times: seconds since 1970, NaN if the time cannot be read.
+        left: part of the total in force, 0 to 1.
+        who: index into the analysts' names, -1 for a new total.
+        analysts: names.
+    """
+
+    entries: array[int] = field(default_factory=lambda: array("q"))
+    times: array[float] = field(default_factory=lambda: array("d"))
+    left: array[float] = field(default_factory=lambda: array("d"))
+    who: array[int] = field(default_factory=lambda: array("l"))
+    analysts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, row: Row, left: float, analyst: str | None) -> None:
+        """The next point."""
+        time = read_time(row.text("time"))
+        self.entries.append(row.number)
+        self.times.append(time.timestamp() if time else float("nan"))
+        self.left.append(min(max(left, 0.0), 1.0))
+        self.who.append(-1 if analyst is None else self.analysts.setdefault(analyst, len(self.analysts)))
+
+
+@dataclass
+class AccountHistory:
+    """One account: the people whose rows its datasets hold."""
+
+    name: str
+    datasets: dict[str, str] = field(default_factory=dict)
+    """Names with what is said about them: adjacency, and whether they are retired."""
+    promises: list[Promise] = field(default_factory=list)
+    delta_fail_share: Fraction = Fraction(0)
+    order: Fraction = Fraction(2)
+    cap_cost_units: int = 0
+    cap_delta_units: int = 0
+    spent_cost_units: int = 0
+    spent_delta_units: int = 0
+    allowances: dict[str, Fraction] = field(default_factory=dict)
+    call_limit: Fraction | None = None
+    spenders: dict[str, Spender] = field(default_factory=dict)
+    burn_down: BurnDown = field(default_factory=BurnDown)
+
+    @property
+    def epsilon(self) -> float:
+        """Of the total in force."""
+        return self.promises[-1].epsilon
+
+    @property
+    def delta(self) -> float:
+        """Of the total in force."""
+        return self.promises[-1].delta
+
+    @property
+    def left_cost_units(self) -> int:
+        """What is left; nothing if more was spent than the total in force."""
+        return max(self.cap_cost_units - self.spent_cost_units, 0)
+
+    @property
+    def left_delta_units(self) -> int:
+        """What is left of the failure probability; likewise."""
+        return max(self.cap_delta_units - self.spent_delta_units, 0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the total was lowered below what had been spent."""
+        return self.spent_cost_units > self.cap_cost_units or self.spent_delta_units > self.cap_delta_units
+
+    def allowance(self, analyst: str) -> Fraction | None:
+        """The part of the total that an analyst may spend, None if he has no limit of his own."""
+        return self.allowances.get(analyst, self.allowances.get("*"))
+
+    @property
+    def debits(self) -> int:
+        """How many there were."""
+        return sum(spender.debits for spender in self.spenders.values())
+
+    @property
+    def unreleased(self) -> int:
+        """How many debits have no stored release."""
+        return sum(spender.unreleased for spender in self.spenders.values())
+
+    @property
+    def losses(self) -> Losses:
+        """Everything released from it."""
+        total = Losses()
+        for spender in self.spenders.values():
+            total.add(spender.losses)
+        return total
+
+
+@dataclass(frozen=True)
+class Act:
+    """An administrative entry, in words."""
+
+    entry: int
+    time: str
+    kind: str
+    dataset: str
+    actor: str
+    what: str
+
+
+@dataclass
+class History:
+    """The whole ledger.
+
+    Attributes:
+        ledger_id: of the genesis entry, "" if there is none.
+        accounts: by name, in the order in which they began.
+        acts: everything but debits and releases, in order.
+        unread: numbers of the entries that could not be understood.
+    """
+
+    ledger_id: str = ""
+    accounts: dict[str, AccountHistory] = field(default_factory=dict)
+    acts: list[Act] = field(default_factory=list)
+    unread: list[int] = field(default_factory=list)
+
+
+def history(rows: Iterable[Row]) -> History:
+    """Walks over entries in order. What cannot be understood is left out, and its number noted."""
+    found = History()
+    for row, line, right in lines(rows):
+        try:
+            _take(found, row, line)
+        except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
+            right = False
+        if not right:
+            found.unread.append(row.number)
+    # An account without a promise is one that a forger made up: there is nothing to say about it.
+    found.accounts = {name: account for name, account in found.accounts.items() if account.promises}
+    return found
+
+
+def _take(found: History, row: Row, line: Line) -> None:
+    if line.kind not in _QUIET:
+        found.acts.append(
+            Act(
+                entry=row.number,
+                time=line.time or "",
+                kind=line.kind or "unreadable",
+                dataset=line.dataset or "",
+                actor=line.actor or "",
+                what=summary(row, line),
+            )
+        )
+    if line.kind == "genesis":
+        found.ledger_id = str(row.details["ledger_id"])
+    elif line.account is not None and line.kind in _TAKERS:
+        account = found.accounts.setdefault(line.account, AccountHistory(line.account))
+        _TAKERS[line.kind](account, row, line)
+
+
+def _registration(account: AccountHistory, row: Row, line: Line) -> None:
+    account.datasets[str(line.dataset)] = str(row.details["adjacency"])
+    if "epsilon" in row.details:  # one that joins an account makes no promise of its own
+        _promise(account, row, line)
+
+
+def _promise(account: AccountHistory, row: Row, line: Line) -> None:
+    details = row.details
+    order, cap = decode_fraction(details["order"]), int(details["cap_cost_units"])
+    spent = int(details.get("spent_cost_units", 0))
+    epsilon, delta = float(details["epsilon"]), float(details["delta"])
+    same = bool(account.promises) and (account.epsilon, account.delta) == (epsilon, delta)
+    account.promises.append(
+        Promise(
+            entry=row.number,
+            time=line.time or "",
+            actor=line.actor or "",
+            reason=str(details.get("reason") or ""),
+            epsilon=epsilon,
+            delta=delta,
+            spent=spent / cap,
+            restated=same,
+        )
+    )
+    account.order, account.cap_cost_units, account.cap_delta_units = order, cap, int(details["cap_delta_units"])
+    account.spent_cost_units, account.spent_delta_units = spent, int(details.get("spent_delta_units", 0))
+    account.delta_fail_share = decode_fraction(details["delta_fail_share"])
+    for analyst, (cost, failure) in details.get("analysts", {}).items():
+        spender = account.spenders.setdefault(str(analyst), Spender())
+        spender.cost_units, spender.delta_units = int(cost), int(failure)
+    account.burn_down.add(row, 1 - spent / cap, None)
+
+
+def _debit(account: AccountHistory, row: Row, line: Line) -> None:
+    details, analyst = row.details, str(line.actor)
+    cost, failure = int(details["cost_units"]), int(details["delta_units"])
+    spent, cap = int(details["spent_cost_units"]), int(details["cap_cost_units"])
+    losses = _losses(json.dumps(details["events"]))
+    account.spent_cost_units, account.spent_delta_units = spent, int(details["spent_delta_units"])
+    spender = account.spenders.setdefault(analyst, Spender())
+    spender.cost_units += cost
+    spender.delta_units += failure
+    spender.debits += 1
+    spender.unreleased += not row.released
+    spender.losses.add(losses)
+    account.burn_down.add(row, 1 - spent / cap, analyst)
+
+
+def _allowance(account: AccountHistory, row: Row, line: Line) -> None:
+    analyst, share = str(row.details["analyst"]), row.details["share"]
+    if share is None:
+        account.allowances.pop(analyst, None)
+    else:
+        account.allowances[analyst] = decode_fraction(share)
+
+
+def _call_limit(account: AccountHistory, row: Row, line: Line) -> None:
+    share = row.details["share"]
+    account.call_limit = None if share is None else decode_fraction(share)
+
+
+def _retirement(account: AccountHistory, row: Row, line: Line) -> None:
+    account.datasets[str(line.dataset)] = f"{account.datasets.get(str(line.dataset), '')}, retired"
+
+
+_TAKERS = {
+    "registration": _registration,
+    "budget": _promise,
+    "debit": _debit,
+    "allowance": _allowance,
+    "call_limit": _call_limit,
+    "retirement": _retirement,
+}
+
+
+@functools.lru_cache(maxsize=16384)
+def _losses(events: str) -> Losses:
+    """What the events of one debit (as JSON) add; not to be changed by the caller."""
+    made = Losses()
+    for event in map(decode_event, json.loads(events)):
+        times = event.count
+        inner = event
+        if isinstance(event, ApproximateEvent):
+            made.failures += event.count * Fraction(event.delta)
+            inner, times = event.event, event.count * event.event.count
+        if isinstance(inner, GaussianEvent):
+            made.gaussian += float(times * inner.l2_squared / Fraction(inner.scale) ** 2)
+        else:
+            made.others[dataclasses.replace(inner, count=1)] += times
+    return made

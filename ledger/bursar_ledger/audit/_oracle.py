@@ -1,0 +1,222 @@
+"""A second opinion by dp-accounting (Google's library), where it is installed: it shares no code with this project.
+
+It knows the continuous mechanisms. What can be compared at one Renyi order is said by `bounds`; what a privacy loss
+distribution says of a whole history is information, never the guarantee: see `tighter_epsilon`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from .._codec import decode_event, decode_fraction
+from .._events import ApproximateEvent, Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent
+from .._pricing import COST_UNIT
+from ._history import Losses
+from ._reading import Row
+
+_TOLERANCE = 1e-9
+_LARGEST_DISCRETE_LAPLACE = 10_000
+"""Sensitivity beyond which discrete Laplace noise is taken as its limit, the continuous one."""
+
+
+@dataclass
+class SecondOpinion:
+    """What was compared, and what did not agree.
+
+    Attributes:
+        version: of dp-accounting; None if it is not installed, and nothing was compared.
+        debits: how many debits' prices were compared.
+        bounded: of these, how many hold Laplace noise and were compared with a lower and an upper bound.
+        promises: how many totals were converted back to (epsilon, delta).
+        left_out: debits and totals whose numbers it cannot represent.
+        problems: one line each, naming the entry.
+    """
+
+    version: str | None
+    debits: int = 0
+    bounded: int = 0
+    promises: int = 0
+    left_out: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def installed_version() -> str | None:
+    """The version of dp-accounting, None if it is not installed."""
+    try:
+        import dp_accounting  # noqa: F401
+
+        return importlib.metadata.version("dp-accounting")
+    except ImportError:
+        return None
+
+
+def second_opinion(rows: Iterable[Row]) -> SecondOpinion:
+    """Compares the stored price of every debit, and the caps of every promise, with dp-accounting's figures.
+
+    Entries that cannot be read are left to `verify`.
+    """
+    opinion = SecondOpinion(installed_version())
+    if opinion.version is None:
+        return opinion
+    for row in rows:
+        try:
+            if row.text("kind") == "debit":
+                _compare_debit(row, opinion)
+            elif row.text("kind") in ("registration", "budget"):
+                _compare_promise(row, opinion)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError):
+            opinion.left_out += 1
+    return opinion
+
+
+@functools.lru_cache(maxsize=65536)
+def bounds(event: Event, order: float) -> tuple[float, float]:
+    """A lower and an upper bound of the Renyi divergence of an event.
+
+    Gaussian: the continuous Gaussian's, exactly what is charged for the discrete one. Pure: that of randomised
+    response, the worst mechanism there is. Laplace: at least the continuous Laplace's (the discrete one at the same
+    scale is less private, and tends to it), at most that of randomised response. Approximate: that of the event inside.
+    """
+    if isinstance(event, ApproximateEvent):
+        low, high = bounds(event.event, order)
+        return event.count * low, event.count * high
+    if isinstance(event, GaussianEvent):
+        each = _gaussian(float(Fraction(event.scale) ** 2 / event.l2_squared) ** 0.5, order)
+        return event.count * each, event.count * each
+    if isinstance(event, LaplaceEvent):
+        ratio = float(Fraction(event.scale) / event.l1)
+        times = event.count * event.groups
+        return times * _laplace(ratio, order), times * _randomised_response(1 / ratio, order)
+    each = _randomised_response(float(event.epsilon), order)
+    return event.count * each, event.count * each
+
+
+def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
+    """An upper bound of epsilon at `delta` of everything in `losses`, by its privacy loss distribution.
+
+    Valid if the requests had been fixed beforehand; for requests that were chosen after seeing answers only a cap is
+    a guarantee. Discrete Gaussian noise is taken as continuous Gaussian noise; discrete Laplace noise as itself, beyond
+    a sensitivity of 10,000 lattice units as continuous. None without dp-accounting; infinity if failures use up delta.
+    """
+    if installed_version() is None:
+        return None
+    left = delta - losses.failures
+    if not left > 0:
+        return math.inf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    whole = pld.identity()
+    if losses.gaussian > 0:
+        # Gaussians compose exactly: squares of sensitivity over scale add up.
+        whole = whole.compose(pld.from_gaussian_mechanism(losses.gaussian**-0.5))
+    for event, times in losses.others.items():
+        whole = whole.compose(_loss_distribution(event).self_compose(times * getattr(event, "groups", 1)))
+    return max(float(whole.get_epsilon_for_delta(float(left))), 0.0)
+
+
+def _loss_distribution(event: LaplaceEvent | PureEvent) -> Any:
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if isinstance(event, PureEvent):
+        return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(float(event.epsilon), 0.0))
+    if event.l1 <= _LARGEST_DISCRETE_LAPLACE:
+        return pld.from_discrete_laplace_mechanism(float(1 / Fraction(event.scale)), sensitivity=event.l1)
+    return pld.from_laplace_mechanism(float(Fraction(event.scale) / event.l1))
+
+
+def _compare_debit(row: Row, opinion: SecondOpinion) -> None:
+    details = row.details
+    low, high, exact = _debit_bounds(json.dumps(details["events"]), details["order"])
+    if not math.isfinite(high):
+        opinion.left_out += 1
+        return
+    opinion.debits += 1
+    opinion.bounded += not exact
+    charged = details["cost_units"] / COST_UNIT
+    if not low <= charged <= high + 2 / COST_UNIT:
+        opinion.problems.append(
+            f"entry {row.number}: the debit is {charged:.9g} of divergence, but by dp-accounting its events cost "
+            + (f"{low:.9g}" if exact else f"{low:.9g} to {high:.9g}")
+        )
+
+
+@functools.lru_cache(maxsize=16384)
+def _debit_bounds(events: str, order: str) -> tuple[float, float, bool]:
+    """Bounds of a debit with the tolerance of floating point numbers, and whether both are the same figure."""
+    decoded, a = [decode_event(event) for event in json.loads(events)], float(decode_fraction(order))
+    each = [bounds(event, a) for event in decoded]
+    exact = not any(isinstance(_inner(event), LaplaceEvent) for event in decoded)
+    # What floating point numbers lose in the library: everywhere, and where logarithms of numbers near 1 are taken.
+    rough = 1e-14 * (a + 1 / (a - 1)) * sum(map(_rough_releases, decoded))
+    low, high = sum(low for low, _ in each), sum(high for _, high in each)
+    return low * (1 - _TOLERANCE) - rough, high * (1 + _TOLERANCE) + rough, exact
+
+
+def _inner(event: Event) -> ExactEvent:
+    return event.event if isinstance(event, ApproximateEvent) else event
+
+
+def _rough_releases(event: Event) -> int:
+    inner = _inner(event)
+    if isinstance(inner, GaussianEvent):
+        return 0
+    return event.count * (inner.count if inner is not event else 1) * getattr(inner, "groups", 1)
+
+
+def _compare_promise(row: Row, opinion: SecondOpinion) -> None:
+    from dp_accounting import rdp
+
+    details = row.details
+    if "cap_cost_units" not in details:  # a registration that joins an account promises nothing of its own
+        return
+    order, cap = float(decode_fraction(details["order"])), details["cap_cost_units"] / COST_UNIT
+    delta = float(Fraction(details["delta"]) * (1 - decode_fraction(details["delta_fail_share"])))
+    if not order > 1.01:  # closer to 1 the library gives up
+        opinion.left_out += 1
+        return
+    opinion.promises += 1
+    epsilon, _ = rdp.compute_epsilon([order], [cap], delta)
+    if not epsilon <= details["epsilon"] * (1 + _TOLERANCE):
+        opinion.problems.append(
+            f"entry {row.number}: epsilon = {details['epsilon']:g} is promised, but by dp-accounting the cap allows "
+            f"{float(epsilon):.9g}"
+        )
+
+
+def _gaussian(multiplier: float, order: float) -> float:
+    import dp_accounting
+
+    return _divergence(dp_accounting.GaussianDpEvent(multiplier), order)
+
+
+def _laplace(multiplier: float, order: float) -> float:
+    import dp_accounting
+
+    return _divergence(dp_accounting.LaplaceDpEvent(multiplier), order)
+
+
+def _randomised_response(epsilon: float, order: float) -> float:
+    """P(first bucket) = e^epsilon P(second bucket) at the library's parameter 2 / (1 + e^epsilon)."""
+    import dp_accounting
+
+    if epsilon > 700:  # beyond the range of exp; nothing is worse than this
+        return epsilon
+    return _divergence(dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2), order)
+
+
+def _divergence(event: Any, order: float) -> float:
+    from dp_accounting import NeighboringRelation, rdp
+
+    replaced = type(event).__name__ == "RandomizedResponseDpEvent"
+    relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = rdp.RdpAccountant([order], relation)
+    accountant.compose(event)
+    return float(accountant.rdp[0])

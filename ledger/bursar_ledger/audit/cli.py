@@ -1,0 +1,284 @@
+"""`bursar-audit`: the commands. What they compute is in the modules beside this one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ._checks import chain_of, compared_files, examine_file, read_key, read_place
+from ._columns import COLUMNS, Filter, Line, lines, summary
+from ._formats import csv_lines, json_lines, json_text, write_lines, write_parquet
+from ._history import History, history
+from ._reading import DIFFERENT, Row, opened, rows
+from ._sayings import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, witnessed
+from ._spend import spend_lines
+from ._text import counted, table_lines, visible
+from ._words import entry_in_words
+
+_STATUS = """\b
+Exit status:
+  0  all is well
+  1  the ledger was read, and something in it is not right (on standard error)
+  2  the command was not understood
+  3  there is nothing to judge: no file, not a ledger, or one of a newer version
+"""
+
+
+class _Moment(click.ParamType[datetime]):
+    """An instant (RFC 3339), or a date in UTC: its beginning, or with `end` the beginning of the next."""
+
+    name = "time"
+
+    def __init__(self, *, end: bool = False) -> None:
+        self._end = end
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            with contextlib.suppress(ValueError):
+                day = datetime.combine(date.fromisoformat(value), time(tzinfo=UTC))
+                return day + timedelta(days=1) if self._end else day
+            moment = datetime.fromisoformat(value)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"expected a date such as 2026-11-21 or a time such as 2026-11-21T13:00:00Z, got {value!r}")
+
+
+class _Key(click.ParamType[Any]):
+    name = "vkey|file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return read_key(value)
+
+
+class _Place(click.ParamType[Any]):
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return read_place(value)
+
+
+_LEDGER = click.argument("ledger", type=click.Path(path_type=Path))
+_KEY = click.option(
+    "--key",
+    type=_Key(),
+    help="The verifier key that you pinned, or a file that holds it. Else the ledger's own is used.",
+)
+_PLACES = click.option(
+    "--checkpoints",
+    "places",
+    type=_Place(),
+    multiple=True,
+    help="Compare with the signed checkpoints of this place (file:PATH, git:FOLDER or a path). May be repeated.",
+)
+_OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_STATUS)
+@click.version_option(package_name="bursar")
+def main() -> None:
+    """Read and verify a bursar ledger. Needs the file only: neither the server nor the data."""
+
+
+@main.command(epilog=_STATUS)
+@_LEDGER
+@_KEY
+@_PLACES
+@click.option("--quiet", is_flag=True, help="Print nothing if all is well; for cron.")
+@_JSON
+def verify(ledger: Path, key: Any, places: Sequence[Any], quiet: bool, as_json: bool) -> None:
+    """Check a ledger: schema, chain, sums, caps, limits, released bytes, and the price of every debit.
+
+    Prices are computed again from each debit's events by arithmetic of bursar-audit's own, and, where dp-accounting is
+    installed, compared with that library's figures. An older copy of the file verifies, too: only signed checkpoints
+    (--checkpoints), receipts, or a head that was kept elsewhere show that entries are missing at its end.
+    """
+    found = examine_file(ledger, key, places)
+    if as_json:
+        if not (quiet and not found.problems):
+            click.echo(json_text(findings_json(found), indent=2))
+    elif not quiet:
+        for line in findings_lines(found):
+            click.echo(line)
+    _finish(ledger, found.problems)
+
+
+@main.command(epilog=_STATUS)
+@_LEDGER
+@click.argument("entry", type=click.IntRange(min=1))
+@click.option("--json", "as_json", is_flag=True, help="Print the body alone, as it was hashed.")
+def show(ledger: Path, entry: int, as_json: bool) -> None:
+    """Show one entry in full, in words.
+
+    With --json its body comes as it was hashed: without the line break at its end, its SHA-256 is the entry's hash.
+    """
+    with opened(ledger) as db:
+        # Which account it belongs to may stand in an earlier entry only.
+        found = next((item for item in lines(rows(db, last=entry)) if item[0].number == entry), None)
+    if found is None:
+        raise click.BadParameter(f"there is no entry {entry}", param_hint="'ENTRY'")
+    row, line, _ = found
+    if as_json:
+        click.echo(visible(row.body))
+    else:
+        for text in entry_in_words(row, line):
+            click.echo(text)
+
+
+@main.command(epilog=_STATUS)
+@_LEDGER
+@click.option("--dataset", help="About this dataset, or the account of this name.")
+@click.option("--analyst", help="Debits of this analyst, and their releases.")
+@click.option("--method", help="Debits by this RPC, for instance FitDPEM.")
+@click.option("--kind", "kinds", multiple=True, help="Of this kind, for instance debit. May be repeated.")
+@click.option("--since", type=_Moment(), help="Not before this date or time, by the server's clock.")
+@click.option("--until", type=_Moment(end=True), help="Before this time, or up to the end of this date; likewise.")
+@click.option("--first", type=click.IntRange(min=1), default=1, help="From this number on.")
+@click.option("--last", type=click.IntRange(min=1), help="Up to this number.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), default="table")
+@_OUT
+def entries(
+    ledger: Path,
+    dataset: str | None,
+    analyst: str | None,
+    method: str | None,
+    kinds: tuple[str, ...],
+    since: datetime | None,
+    until: datetime | None,
+    first: int,
+    last: int | None,
+    form: str,
+    out: Path | None,
+) -> None:
+    """List entries, one a line: as a table, CSV, JSON lines or Parquet.
+
+    The filters add up. Times are what the server's clock said and are informational: the order of entries is that of
+    their numbers, and entries whose time cannot be read are kept. In CSV a text that a spreadsheet would run as a
+    formula begins with an apostrophe.
+    """
+    wanted = Filter(dataset, analyst, method, kinds, since, until)
+    odd: list[int] = []
+
+    def chosen(stored: Iterable[Row]) -> Iterator[tuple[Row, Line]]:
+        for row, line, right in lines(stored):
+            if row.number >= first and wanted.wants(line):
+                if not right:
+                    odd.append(row.number)
+                yield row, line
+
+    with opened(ledger) as db:
+        # Read from the first entry on, since early ones name the accounts.
+        _write_entries(chosen(rows(db, last=last)), form, out)
+    _finish(ledger, [f"entry {n}: fields are missing or of another type, and left empty here" for n in odd])
+
+
+@main.command(epilog=_STATUS)
+@_LEDGER
+@click.option("--dataset", help="Only the account of this dataset.")
+@click.option("--by", type=click.Choice(["account", "analyst"]), default="account", help="One line for each of these.")
+@click.option("--pld", is_flag=True, help="Add epsilon by privacy loss distribution. Needs dp-accounting.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
+@_OUT
+def spend(ledger: Path, dataset: str | None, by: str, pld: bool, form: str, out: Path | None) -> None:
+    """Say what was promised, spent and left, after verifying the ledger.
+
+    The promise is the total: only the cap is a guarantee. Everything nominal is for planning, since it presumes that
+    requests were not chosen after seeing answers; so does the figure of --pld, which composes all releases as
+    dp-accounting knows them (discrete Gaussian noise as continuous).
+    """
+    found = examine_file(ledger)
+    if pld and found.opinion.version is None:
+        raise click.UsageError("--pld needs dp-accounting: pip install dp-accounting")
+    told = _history(ledger, found.verification.entries)
+    accounts = [a for a in told.accounts.values() if dataset is None or dataset in {a.name, *a.datasets}]
+    if dataset is not None and not accounts:
+        raise click.BadParameter(f"the ledger has no dataset {visible(dataset)!r}", param_hint="'--dataset'")
+    spends = [line for account in accounts for line in spend_lines(account, by_analyst=by == "analyst", pld=pld)]
+    write_lines(SPEND_FORMATS[form](spends), out)
+    _finish(ledger, found.problems)
+
+
+@main.command(epilog=_STATUS)
+@_LEDGER
+@click.argument("notes", type=click.Path(path_type=Path), nargs=-1)
+@_KEY
+def checkpoint(ledger: Path, notes: Sequence[Path], key: Any) -> None:
+    """Compare a ledger with signed checkpoints that you kept, each file one note or a history of them.
+
+    Says up to which entry the history is witnessed: it is what it was when it was signed. Without notes it prints the
+    size and head of the ledger as it is now, unsigned; keep them by hand, with the date.
+    """
+    found = chain_of(ledger)
+    comparisons = compared_files(ledger, key, notes) if notes else ()
+    click.echo(f"ledger   {visible(found.ledger_id)}")
+    click.echo(f"size     {found.entries}")
+    click.echo(f"head     {found.head.hex()}")
+    for comparison in comparisons:
+        click.echo(f"{visible(comparison.place)}: {witnessed(comparison, found.entries)}")
+    if notes and key is None:
+        click.echo(UNPINNED)
+    if not notes:
+        click.echo("unsigned: keep these three lines elsewhere, with the date")
+    _finish(ledger, [*found.problems, *(problem for c in comparisons for problem in c.problems)])
+
+
+@main.command(epilog=_STATUS)
+@_LEDGER
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The page, for instance report.html."
+)
+@_KEY
+@_PLACES
+def report(ledger: Path, out: Path, key: Any, places: Sequence[Any]) -> None:
+    """Write one HTML page: promises, spending, burn-down charts, verification, acts, and what it all means.
+
+    The page needs nothing else: no scripts, no fonts, no network. A ledger that is not right gets its page, too, which
+    says so; the exit status is then 1.
+    """
+    try:
+        from ._report import page
+    except ImportError as error:
+        raise click.UsageError("the report's charts need matplotlib: pip install 'bursar[audit]'") from error
+    found = examine_file(ledger, key, places)
+    write_lines([page(ledger.name, found, _history(ledger, found.verification.entries), datetime.now(UTC))], out)
+    click.echo(f"wrote {visible(out)}")
+    _finish(ledger, found.problems)
+
+
+_TABLE = ("entry", "time", "kind", "actor", "dataset", "what")
+
+
+def _finish(ledger: Path, problems: Sequence[str]) -> None:
+    """Says what is not right on standard error and ends with status 1, or returns."""
+    for problem in problems:
+        click.echo(f"PROBLEM  {visible(problem)}", err=True)
+    if problems:
+        click.echo(f"Error: {visible(ledger.name)} does not verify: {counted(len(problems), 'problem')}", err=True)
+        raise click.exceptions.Exit(DIFFERENT)
+
+
+def _write_entries(chosen: Iterable[tuple[Row, Line]], form: str, out: Path | None) -> None:
+    if form == "table":
+        cells = (
+            (row.number, line.time, line.kind, line.actor, line.dataset or "", summary(row, line))
+            for row, line in chosen
+        )
+        write_lines(table_lines(_TABLE, cells), out)
+        return
+    records = ({name: getattr(line, name) for name in COLUMNS} for _, line in chosen)
+    if form == "parquet":
+        if out is None:
+            raise click.UsageError("Parquet is not text: say where to write it with --out")
+        write_parquet(out, COLUMNS, records)
+    else:
+        write_lines(csv_lines(tuple(COLUMNS), records) if form == "csv" else json_lines(records), out)
+
+
+def _history(ledger: Path, last: int) -> History:
+    with opened(ledger) as db:
+        return history(rows(db, last=last))
