@@ -11,7 +11,8 @@ import click
 
 from bursar_ledger import Budget, Ledger, LedgerError, Role
 from bursar_server.auth import hash_token, new_token
-from bursar_server.config import template
+from bursar_server.checkpointing import prepare_checkpoints, write_checkpoint
+from bursar_server.config import Config, ConfigError, template
 from bursar_server.fits import InvalidRequestError
 from bursar_server.registering import register
 from bursar_server.services.admin import check_name
@@ -41,7 +42,7 @@ def _explained() -> Iterator[None]:
     """Errors that this program raises on purpose, as one message without a traceback."""
     try:
         yield
-    except (StateError, LedgerError, InvalidRequestError, TableError, ValueError) as error:
+    except (StateError, ConfigError, LedgerError, InvalidRequestError, TableError, ValueError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -70,6 +71,10 @@ def init(directory: Path, names: tuple[str, ...], admin: str) -> None:
         if not state.config.exists():
             write_private(state.config, template().encode())
         token_file = _create_ledger(state, admin)
+        with Ledger.open(state.ledger) as ledger:
+            problems = write_checkpoint(state, ledger, Config.load(state.config), create=True)
+    for problem in problems:
+        click.echo(problem, err=True)
     click.echo(f"made {directory}")
     click.echo(f"administrator's token: {token_file} (move it away; only its hash is kept elsewhere)")
     click.echo(f"for clients:           {certificates.ca}")
@@ -89,6 +94,7 @@ def _create_ledger(state: State, admin: str) -> Path:
     token = new_token(Role.ADMIN)
     with Ledger.create(new, actor=_actor(), reason="init") as ledger:
         ledger.issue_credential(admin, Role.ADMIN, hash_token(token), actor=_actor(), reason="init")
+        prepare_checkpoints(state, ledger, actor=_actor())
     write_private(token_file, token.encode() + b"\n")
     new.replace(state.ledger)
     return token_file

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bursar_ledger import Ledger, LedgerError, verify
 from bursar_server import logs
+from bursar_server.checkpointing import Checkpointer, open_checkpoints, places_of
 from bursar_server.config import Config, ConfigError
 from bursar_server.datasets import Datasets
 from bursar_server.fits import dpem
@@ -34,14 +35,17 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
         overrides: settings that win over the file's; None is none.
 
     Raises:
-        StartError: no state directory, a bad setting, a ledger that does not verify, a taken port, or another server.
+        StartError: no state directory, a bad setting, a ledger that does not verify or does not agree with its
+            checkpoints, a taken port, or another server.
     """
     logs.set_up()
     try:
         state = State.open(directory)
         config = Config.load(state.config, **overrides)
         with state.serving(), _verified(state) as ledger:
-            _serve(state, config, ledger, ready)
+            key = open_checkpoints(state, ledger, config)
+            with Checkpointer(ledger, key, places_of(state, config), config.checkpoints.every):
+                _serve(state, config, ledger, ready)
     except (StateError, ConfigError, LedgerError, AddressError) as error:
         raise StartError(str(error)) from error
 

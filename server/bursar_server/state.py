@@ -32,7 +32,7 @@ class State:
 
     @property
     def keys(self) -> Path:
-        """Directory of the keys for unit caps and content tags."""
+        """Directory of the keys for unit caps and content tags, and of the one that signs checkpoints."""
         return self.path / "keys"
 
     @property
