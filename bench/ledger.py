@@ -163,11 +163,11 @@ def verified(path: Path) -> dict[str, Any]:
 def main() -> None:
     """Runs what was asked for, all by default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=["rate", "flat", "verify"], help="left out: all")
+    parser.add_argument("parts", nargs="*", default=["rate", "flat", "verify"], help="left out: all")
     parser.add_argument("--folder", type=Path, help="on the disk that is to be measured; left out: a temporary one")
     parser.add_argument("--largest", type=int, default=max(SIZES), help="entries of the longest ledger")
     options = parser.parse_args()
-    parts = options.parts or ["rate", "flat", "verify"]
+    parts = options.parts
     output = Path(__file__).with_suffix(".json")
     results: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {}
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
