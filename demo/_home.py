@@ -37,7 +37,7 @@ class Content:
     path: Path
 
 
-_MODULES = {"bursar-admin": "bursar_server.admin_cli", "bursar-audit": "bursar_ledger.audit"}
+_MODULES = {"bursar-admin": "bursar_server.admin", "bursar-audit": "bursar_ledger.audit"}
 _MARK = ".made-by-the-demo"
 
 

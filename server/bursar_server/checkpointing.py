@@ -81,7 +81,7 @@ def load_key(state: State) -> SigningKey:
             return key
     raise CheckpointError(
         f"the key of entry {chain[-1].entry} is not in {path}; restore it from a backup, "
-        "or put a new one in force: bursar-admin checkpoint key --rotate"
+        "or put a new one in force: bursar-admin checkpoint rotate"
         if chain
         else "the ledger names no checkpoint key yet; the server makes one when it starts"
     )

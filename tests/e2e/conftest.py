@@ -19,7 +19,7 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from bursar_server.admin_cli import main as admin
+from bursar_server.admin.cli import main as admin
 from bursar_server.state import State
 
 PATIENCE = 240.0
@@ -56,11 +56,11 @@ class Home:
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def admin(self, *arguments: object) -> str:
-        """Run `bursar-admin` and return what it prints."""
+        """Run `bursar-admin` and return its standard output."""
         result = CliRunner().invoke(admin, [*map(str, arguments), "--state", str(self.state.path)])
         if result.exit_code:
             raise RuntimeError(result.output)
-        return result.output
+        return result.stdout
 
     def add_table(self, name: str, rows: int = 400, shift: float = 0.0) -> None:
         """Import two clusters under a total of (epsilon, delta) = (1, 1e-6)."""

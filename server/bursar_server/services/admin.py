@@ -26,6 +26,13 @@ def check_name(name: str) -> None:
         )
 
 
+def check_reason(reason: str) -> str:
+    """The reason of an act, as it may go into the ledger. Raises InvalidRequestError."""
+    if not (len(reason) <= _LONGEST_REASON and reason.isprintable()):
+        raise InvalidRequestError(("reason", f"must have at most {_LONGEST_REASON} printable characters"))
+    return reason
+
+
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Issues, revokes and lists tokens.
 
@@ -46,7 +53,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             raise InvalidRequestError(("role", "is missing or unknown; expected admin, analyst or auditor"))
         token = new_token(role)
         entry = self._ledger.issue_credential(
-            request.name, role, hash_token(token), actor=caller().name, reason=_reason(request.reason)
+            request.name, role, hash_token(token), actor=caller().name, reason=check_reason(request.reason)
         )
         logs.event("token_issued", entry=entry.number, name=request.name, role=role.value, actor=caller().name)
         return admin_pb2.IssueTokenResponse(token=token, entry=entry.number)
@@ -56,7 +63,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.RevokeTokenResponse:
         """Revokes from the next call on; a fit that was paid for is finished."""
         check_name(request.name)
-        entry = self._ledger.revoke_credential(request.name, actor=caller().name, reason=_reason(request.reason))
+        entry = self._ledger.revoke_credential(request.name, actor=caller().name, reason=check_reason(request.reason))
         logs.event("token_revoked", entry=entry.number, name=request.name, actor=caller().name)
         return admin_pb2.RevokeTokenResponse(entry=entry.number)
 
@@ -70,9 +77,3 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
                 for held in self._ledger.credentials()
             ]
         )
-
-
-def _reason(reason: str) -> str:
-    if not (len(reason) <= _LONGEST_REASON and (reason.isprintable())):
-        raise InvalidRequestError(("reason", f"must have at most {_LONGEST_REASON} printable characters"))
-    return reason

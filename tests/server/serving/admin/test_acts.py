@@ -10,7 +10,7 @@ import click.testing
 import pytest
 
 from bursar_ledger import Ledger, Role, verify
-from bursar_server.admin_cli import main
+from bursar_server.admin.cli import main
 from bursar_server.auth import hash_token
 from bursar_server.state import State
 

@@ -1,0 +1,148 @@
+"""What all acts have in common: options, who acts, confirmation, errors as one line, the entry's number at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import getpass
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bursar_ledger import Entry, Ledger, LedgerError
+from bursar_server.checkpointing import write_checkpoint
+from bursar_server.config import Config, ConfigError
+from bursar_server.fits import InvalidRequestError
+from bursar_server.services.admin import check_reason
+from bursar_server.state import State, StateError
+from bursar_server.tables import TableError
+
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+STATE = click.option("--state", "directory", type=PATH, required=True, envvar="BURSAR_STATE", help="State directory.")
+_REASON = click.option("--reason", default="", help="Why; goes into the ledger's entry, for the auditor.")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Do and check everything, show the outcome, keep nothing.")
+_YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation; for scripts.")
+
+
+class InOrder(click.Group):
+    """A group that lists its commands in the order in which an owner comes to need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they were added."""
+        return list(self.commands)
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Errors that have a cause outside of this program, as one message without a traceback."""
+    try:
+        yield
+    except (StateError, ConfigError, LedgerError, InvalidRequestError, TableError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise click.ClickException(f"{where}{error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def opened(directory: Path) -> Iterator[tuple[State, Ledger]]:
+    """State and ledger of a state directory, for commands that only read; errors as one message."""
+    with explained():
+        state = State.open(directory)
+        with Ledger.open(state.ledger) as ledger:
+            yield state, ledger
+
+
+def actor() -> str:
+    """Who runs this program, as entries name him."""
+    try:
+        return f"local:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container may run under a number that no name was given to
+        return f"local:uid:{os.getuid()}"
+
+
+@dataclass(frozen=True)
+class Act:
+    """One command that changes the ledger.
+
+    Attributes:
+        state: the directory.
+        ledger: open.
+        config: the server's settings, which name the places of checkpoints.
+        actor: who.
+        reason: why.
+        dry_run: nothing is to be kept.
+        yes: do not ask.
+    """
+
+    state: State
+    ledger: Ledger
+    config: Config
+    actor: str
+    reason: str
+    dry_run: bool
+    yes: bool
+
+    def confirm(self, question: str) -> None:
+        """Ask before something that cannot be undone. Raises click.ClickException without a terminal and --yes."""
+        if self.yes or self.dry_run:
+            return
+        if not at_terminal():
+            raise click.ClickException(
+                f"{question} There is no terminal to ask at: give --yes to do it, or --dry-run to see what it would do"
+            )
+        click.confirm(question, abort=True)
+
+    def tell(self, entry: Entry, text: str, *, err: bool = False) -> None:
+        """Say what was done, and under which number it is in the ledger; and write a checkpoint of it.
+
+        Args:
+            entry: what was written, or would have been.
+            text: a sentence without its end.
+            err: say it on standard error, where standard output has a result.
+        """
+        number = f"it would be entry {entry.number}" if self.dry_run else f"entry {entry.number}"
+        click.echo(f"{text}: {number}", err=err)
+        if not self.dry_run:
+            # The act is done, whatever becomes of its checkpoint.
+            for problem in write_checkpoint(self.state, self.ledger, self.config):
+                click.echo(problem, err=True)
+
+
+def at_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def act(*, asks: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a function a command's callback: adds the options of every act, and gives it the `Act` first.
+
+    Args:
+        asks: the act is one that cannot be undone, so --yes is an option, too.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(directory: Path, reason: str, dry_run: bool, **kwargs: Any) -> None:
+            yes = kwargs.pop("yes", False)
+            with explained():
+                check_reason(reason)
+                if dry_run:
+                    click.echo("dry run: everything is checked, nothing is kept")
+                with opened(directory) as (state, ledger):
+                    config = Config.load(state.config)  # before anything is written
+                    function(Act(state, ledger, config, actor(), reason, dry_run, yes), **kwargs)
+
+        options: list[Callable[[Any], Any]] = [_DRY_RUN, _REASON, STATE]
+        for option in [_YES, *options] if asks else options:
+            command = option(command)
+        return command
+
+    return decorate

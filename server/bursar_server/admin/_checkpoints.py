@@ -1,0 +1,106 @@
+"""Signed checkpoints, which notice a ledger that was put back or rewritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bursar_ledger.checkpoints import ChainKey, check_place, verifier_keys
+from bursar_server.admin._acting import STATE, Act, InOrder, act, opened
+from bursar_server.checkpointing import places_of, rotate_key, write_checkpoint
+from bursar_server.config import Config
+
+
+@click.group(cls=InOrder)
+def checkpoint() -> None:
+    """Write, show and sign checkpoints of the ledger.
+
+    A checkpoint says which entry was the newest, under a signature. The server writes them to the places of
+    config.toml, and so does every act here. Give the auditor the line that `checkpoint key` prints, and choose a place
+    where the ledger's own backups do not lie: a checkpoint that is restored together with the ledger notices nothing.
+    """
+
+
+@checkpoint.command()
+@STATE
+def key(directory: Path) -> None:
+    """Print the public key that auditors pin.
+
+    One line; the auditor keeps it and gives it to `bursar-audit verify --key`. Hand it over by a way that the server's
+    operator cannot change.
+    """
+    with opened(directory) as (state, _):
+        click.echo(str(_newest_key(verifier_keys(state.ledger)).key))
+
+
+@checkpoint.command()
+@STATE
+def write(directory: Path) -> None:
+    """Write a checkpoint of now to every place of config.toml, and begin the places that are new.
+
+    If a place is missing that had checkpoints before, find out why first: is its disk mounted?
+    """
+    with opened(directory) as (state, ledger):
+        config = Config.load(state.config)
+        _newest_key(verifier_keys(state.ledger))
+        problems = write_checkpoint(state, ledger, config, create=True)
+        size, head = ledger.newest()
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        raise click.ClickException("not every place has a checkpoint of now")
+    click.echo(f"checkpoint of entry {size} written to {', '.join(config.checkpoints.places)}: head {head.hex()}")
+
+
+@checkpoint.command()
+@STATE
+def show(directory: Path) -> None:
+    """Compare the ledger with every place, and show the newest checkpoint of each. Exit status 1 if one disagrees."""
+    with opened(directory) as (state, _):
+        newest = _newest_key(verifier_keys(state.ledger)).key
+        bad = 0
+        for place in places_of(state, Config.load(state.config)):
+            if not place.readable:
+                click.echo(f"{place.name}: cannot be read again")
+                continue
+            found = check_place(state.ledger, place, newest)
+            bad += not found.ok
+            click.echo(f"{place.name}: {found.notes} checkpoints, of entry {found.witnessed} at most")
+            for problem in found.problems:
+                click.echo(f"PROBLEM  {problem}", err=True)
+            if found.notes:
+                click.echo(place.read()[-1])
+    if bad:
+        raise click.ClickException(f"{bad} places do not agree with the ledger; nothing should be served from it")
+
+
+@checkpoint.command()
+@act(asks=True)
+def rotate(acting: Act) -> None:
+    """Put a new signing key in force, with the server stopped.
+
+    For a key that was lost or may be known to others. The old key's last checkpoint vouches for the new one, so whoever
+    pinned the old key can follow; if the old key is lost, auditors have to pin the new one. Checkpoints that the old
+    key signs from then on do not count.
+    """
+    old = _newest_key(verifier_keys(acting.state.ledger))
+    with acting.state.serving():
+        if acting.dry_run:
+            entry = acting.ledger.set_checkpoint_key(
+                str(old.key), actor=acting.actor, reason=acting.reason, dry_run=True
+            )
+            acting.tell(entry, f"a new key in the place of {old.key}")
+            return
+        acting.confirm("Replace the signing key for good?")
+        for problem in rotate_key(acting.state, acting.ledger, acting.config, actor=acting.actor, reason=acting.reason):
+            click.echo(problem, err=True)
+    new = _newest_key(verifier_keys(acting.state.ledger))
+    click.echo(str(new.key))
+    click.echo(f"checkpoint key: entry {new.entry}", err=True)
+
+
+def _newest_key(keys: tuple[ChainKey, ...]) -> ChainKey:
+    if not keys:
+        raise ValueError("the ledger names no checkpoint key yet; the server makes one when it starts")
+    return keys[-1]

@@ -1,0 +1,90 @@
+"""What administrators did: the entries that are neither debits nor releases."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bursar_ledger import EVERYONE, Entry
+from bursar_server.admin._acting import STATE, opened
+from bursar_server.admin._shares import table, visible
+
+Details = Mapping[str, Any]
+
+
+@click.command()
+@STATE
+@click.option("--dataset", help="Only acts on this dataset, under this name.")
+@click.option("--last", type=click.IntRange(min=1), help="Only the newest N.")
+def acts(directory: Path, dataset: str | None, last: int | None) -> None:
+    """List every act of an administrator, with its reason.
+
+    The auditor sees the same and more with: bursar-audit entries state/ledger.sqlite
+    """
+    with opened(directory) as (_, ledger):
+        wanted = (entry for entry in ledger.entries() if _is_act(entry) and dataset in (None, entry.dataset))
+        rows = [_row(entry) for entry in deque(wanted, maxlen=last)]
+    click.echo(table([("entry", "time", "who", "what", "why"), *rows]))
+
+
+def _is_act(entry: Entry) -> bool:
+    return entry.kind not in ("debit", "release")
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    details = entry.details
+    return (str(entry.number), entry.time, entry.actor, in_words(entry), visible(details.get("reason", "")))
+
+
+def in_words(entry: Entry) -> str:
+    """An act in one line; of a kind that this version does not know, its name."""
+    words = _WORDS.get(entry.kind)
+    return entry.kind if words is None else words(entry.dataset, entry.details)
+
+
+def _registration(name: str, details: Details) -> str:
+    if "epsilon" in details:
+        return f"registered {name} with {_total(details)}"
+    return f"registered {name} in the account {details['account']}"
+
+
+def _budget(name: str, details: Details) -> str:
+    before, after = _total(details["previous"]), _total(details)
+    account = details["account"]
+    return f"total of {account}: {after}, before {before}" if before != after else f"total of {account}: {after} again"
+
+
+def _allowance(name: str, details: Details) -> str:
+    who = "everyone else" if details["analyst"] == EVERYONE else details["analyst"]
+    if details["share"] is None:
+        return f"ended the allowance of {who} on {details['account']}"
+    return f"{who} may spend {details['share']} of {details['account']}"
+
+
+def _call_limit(name: str, details: Details) -> str:
+    if details["share"] is None:
+        return f"ended the call limit of {details['account']}"
+    return f"one request may cost {details['share']} of {details['account']}"
+
+
+def _total(details: Details) -> str:
+    return f"({details['epsilon']:g}, {details['delta']:g})"
+
+
+_WORDS: Mapping[str, Callable[[str, Details], str]] = {
+    "genesis": lambda name, details: "made the ledger",
+    "registration": _registration,
+    "budget": _budget,
+    "allowance": _allowance,
+    "call_limit": _call_limit,
+    "snapshot": lambda name, details: f"new rows of {name}",
+    "retirement": lambda name, details: f"retired {name}",
+    "credential_issued": lambda name, details: f"token of {details['credential']} ({details['role']})",
+    "credential_revoked": lambda name, details: f"revoked the token of {details['credential']}",
+    "checkpoint_key": lambda name, details: f"checkpoint key {details['verifier_key']}",
+    "upgrade": lambda name, details: f"ledger of schema {details['from']} became {details['to']}",
+}

@@ -1,0 +1,88 @@
+"""The state directory itself: made once, copied often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bursar_ledger import Ledger, Role, verify
+from bursar_server.admin._acting import PATH, STATE, actor, explained, opened
+from bursar_server.auth import hash_token, new_token
+from bursar_server.checkpointing import prepare_checkpoints, write_checkpoint
+from bursar_server.config import Config, template
+from bursar_server.services.admin import check_name
+from bursar_server.state import State, write_private
+from bursar_server.tables import Keys
+from bursar_server.tls import Certificates
+
+
+@click.command()
+@STATE
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Further DNS names or addresses of the server.")
+@click.option("--admin", default="admin", show_default=True, help="Name of the first administrator.")
+def init(directory: Path, names: tuple[str, ...], admin: str) -> None:
+    """Make a state directory: ledger, keys, certificates and the first administrator's token.
+
+    On a local disk, readable by you only. A ledger is made once and never reset: it is the memory of what was promised.
+    """
+    with explained():
+        check_name(admin)
+        state = State.prepare(directory)
+        certificates = Certificates(state.tls)
+        certificates.create(names)
+        Keys.create(state.keys)
+        if not state.config.exists():
+            write_private(state.config, template().encode())
+        token_file = _create_ledger(state, admin)
+        with Ledger.open(state.ledger) as ledger:
+            problems = write_checkpoint(state, ledger, Config.load(state.config), create=True)
+    for problem in problems:
+        click.echo(problem, err=True)
+    click.echo(f"made {directory}")
+    click.echo(f"administrator's token: {token_file} (move it away; only its hash is kept elsewhere)")
+    click.echo(f"for clients:           {certificates.ca}")
+    click.echo("next:")
+    click.echo(
+        f"  bursar-admin import --state {directory} --manifest TABLE.toml --csv TABLE.csv --epsilon 3 --delta 1e-6"
+    )
+    click.echo(f"  bursar-admin token issue --state {directory} --name alice --role analyst")
+    click.echo(f"  bursar-server run --state {directory}")
+
+
+def _create_ledger(state: State, admin: str) -> Path:
+    """The ledger and the administrator's token; the ledger gets its name last, so that half a state is no state."""
+    new, token_file = state.ledger.with_name("ledger.new"), state.path / "admin.token"
+    for leftover in state.path.glob("ledger.new*"):
+        leftover.unlink()
+    token = new_token(Role.ADMIN)
+    with Ledger.create(new, actor=actor(), reason="init") as ledger:
+        ledger.issue_credential(admin, Role.ADMIN, hash_token(token), actor=actor(), reason="init")
+        prepare_checkpoints(state, ledger, actor=actor())
+    write_private(token_file, token.encode() + b"\n")
+    new.replace(state.ledger)
+    return token_file
+
+
+@click.command()
+@STATE
+@click.argument("path", type=PATH)
+def backup(directory: Path, path: Path) -> None:
+    """Copy the ledger to PATH, consistently while the server runs, and verify the copy.
+
+    Copy keys/ (without it, tables that come again are not recognised), tls/, config.toml and datasets/ too; they change
+    only with init, import and snapshot. Never copy ledger.sqlite itself with cp: it may be half-way through a change.
+
+    A ledger that is restored from a backup has forgotten what was spent since, so putting it back breaks the promise.
+    Signed checkpoints on another disk, and the clients, which remember the newest entry they saw, notice it. Restore
+    only when the ledger is lost, and then lower the total by what may have been spent since.
+
+    \b
+      bursar-admin backup /mnt/backup/ledger-2026-11-21.sqlite
+    """  # noqa: D301  click reads the backslash
+    with opened(directory) as (_, ledger):
+        ledger.backup(path)
+        found = verify(path)
+        if not found.ok:
+            raise click.ClickException(f"the copy does not verify: {found.problems[0]}; do not rely on it")
+    click.echo(f"copied {found.entries} entries to {path} and verified them: head {found.head.hex()}")

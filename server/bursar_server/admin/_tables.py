@@ -1,0 +1,278 @@
+"""Tables: import, new rows, retirement."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bursar_ledger import Budget, DatasetState, Ledger
+from bursar_server.admin._acting import FILE, STATE, Act, act, opened
+from bursar_server.admin._shares import Share, percent, rho
+from bursar_server.registering import register, remove_replaced, remove_rows, replace, rows_folder
+from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource
+
+APPROXIMATE_SHARE_HELP = (
+    "Part of delta kept for releases that may fail with a small probability; 0 gives all of it to exact ones. "
+    "Of a total of (1, 1e-6), exact releases get rho 0.02436 with 0, 0.02413 with 1/10, 0.02294 with 1/2."
+)
+
+
+def source_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where rows come from; the function gets a `Manifest` and a `Source`."""
+
+    @functools.wraps(function)
+    def with_source(
+        acting: Act,
+        *,
+        manifest_path: Path,
+        csv: Path | None,
+        parquet: Path | None,
+        sql: str | None,
+        database: Path | None,
+        **options: Any,
+    ) -> None:
+        source = _source(csv, parquet, sql, database)
+        function(acting, Manifest.load(manifest_path), source, **options)
+
+    options: list[Callable[[Any], Any]] = [
+        click.option("--database", type=FILE, help="DuckDB file for --sql; left out: the query names its files."),
+        click.option("--sql", help="Rows from a DuckDB query."),
+        click.option("--parquet", type=FILE, help="Rows from a Parquet file."),
+        click.option("--csv", type=FILE, help="Rows from a CSV file with a header."),
+        click.option("--manifest", "manifest_path", type=FILE, required=True, help="The table's public schema, TOML."),
+    ]
+    decorated: Callable[..., None] = with_source
+    for option in options:
+        decorated = option(decorated)
+    return decorated
+
+
+@click.command("import")
+@act()
+@source_options
+@click.option("--epsilon", type=float, help="Total of these people's account, for its whole life and all analysts.")
+@click.option("--delta", type=float, help="Total, the probability that the promise fails.")
+@click.option("--approximate-share", type=Share(), help=f"{APPROXIMATE_SHARE_HELP} [default: 1/10]")
+@click.option("--same-people-as", metavar="NAME", help="A dataset with rows of the same people: share its total.")
+def import_(
+    acting: Act,
+    manifest: Manifest,
+    source: Source,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    approximate_share: Fraction | None,
+    same_people_as: str | None,
+) -> None:
+    """Import a table and register it with its total.
+
+    The total is what all analysts together may ever learn of these people. It belongs to the people, not to the file:
+    rows that were imported before are recognised, in any order and under any name, and join the account that they have,
+    with all that was spent of it. Another table of the same people (other columns, another year) is NOT recognised by
+    itself: name one with --same-people-as, or you spend on the same people twice. A table that joins needs no total.
+
+    The report is computed from the rows, and for you alone. A registration cannot be taken back; a dataset can be
+    retired.
+
+    \b
+      bursar-admin import --manifest people.toml --csv people.csv --epsilon 3 --delta 1e-6
+      bursar-admin import --manifest visits.toml --csv visits.csv --same-people-as people
+    """  # noqa: D301  click reads the backslash
+    budget = _total(epsilon, delta, approximate_share)
+    if budget is None and same_people_as is None:
+        click.echo("no --epsilon and --delta: the rows have to be known from an earlier import", err=True)
+    report, entry = register(
+        acting.state,
+        acting.ledger,
+        manifest,
+        source,
+        budget,
+        same_people_as=same_people_as,
+        actor=acting.actor,
+        reason=acting.reason,
+        dry_run=acting.dry_run,
+    )
+    for line in _report_lines(report):
+        click.echo(line)
+    account = str(entry.details["account"])
+    if account == manifest.name:
+        total = entry.details
+        text = f"registered {manifest.name} with (epsilon, delta) = ({total['epsilon']:g}, {total['delta']:g})"
+    else:
+        for line in _joined_lines(acting.ledger.dataset(account), by_content=same_people_as is None):
+            click.echo(line)
+        text = f"registered {manifest.name} in the account {account}"
+    acting.tell(entry, text)
+
+
+@click.command()
+@act(asks=True)
+@source_options
+@click.option("--delete-old-rows", is_flag=True, help="Remove the replaced rows at once, not with the next import.")
+def snapshot(acting: Act, manifest: Manifest, source: Source, *, delete_old_rows: bool) -> None:
+    """Give a dataset new rows of the same people.
+
+    For corrections, additions and withdrawals: the dataset keeps name, schema, total and everything that was spent of
+    it; fits from now on read the new rows. The manifest must be that of the dataset but for descriptions and
+    public_rows, since adjacency and privacy unit are part of the promise. People who are new are covered by the same
+    total from now on, as everybody in it is.
+
+    Use it for the SAME people only. Rows of other people would be charged for what they were never part of; import
+    them under a name of their own. It cannot be undone, only followed by another snapshot.
+
+    The rows that are replaced stay on the disk until the next import or snapshot, for fits that wait for their turn.
+    With --delete-old-rows they go at once; such a fit then fails before it reads anything, and runs on the new rows,
+    under the same debit, when it is asked for again.
+
+    \b
+      bursar-admin snapshot --manifest people.toml --csv people-corrected.csv --reason "coding error in region"
+    """  # noqa: D301  click reads the backslash
+    acting.confirm(f"Are these rows of the same people as those of {manifest.name}? They replace them for good.")
+    report, entry = replace(
+        acting.state,
+        acting.ledger,
+        manifest,
+        source,
+        actor=acting.actor,
+        reason=acting.reason,
+        dry_run=acting.dry_run,
+    )
+    for line in _report_lines(report):
+        click.echo(line)
+    click.echo(left_line(acting.ledger.dataset(manifest.name)))
+    acting.tell(entry, f"new rows of {manifest.name}")
+    if delete_old_rows and not acting.dry_run:
+        remove_replaced(acting.state, acting.ledger)
+        click.echo("the replaced rows are removed from the disk")
+
+
+@click.command()
+@STATE
+def datasets(directory: Path) -> None:
+    """List datasets and what is left of their totals."""
+    with opened(directory) as (_, ledger):
+        for state in ledger.datasets():
+            click.echo(_line(state))
+
+
+@click.command()
+@click.argument("name")
+@act(asks=True)
+@click.option("--delete-rows", is_flag=True, help="Then remove the rows from this machine's disk.")
+def retire(acting: Act, name: str, *, delete_rows: bool) -> None:
+    """End a dataset: no new fits, for good.
+
+    What was released of it can still be had, and is still counted: other names of the same people's account go on with
+    what is left. There is no way back. The same rows may be imported again under another name; they are recognised and
+    join the account that they had.
+
+    With --delete-rows the rows are removed from this disk after the entry is written; if that is cut off, give the
+    command again. Fits that were paid for and interrupted cannot run again then: what they cost stays spent. Copies in
+    backups and in your own files are yours to remove.
+
+    \b
+      bursar-admin retire people --reason "end of the study" --delete-rows
+    """  # noqa: D301  click reads the backslash
+    dataset = acting.ledger.dataset(name)
+    unfinished = sum(not paid.released for paid in acting.ledger.releases(dataset=name))
+    if unfinished:
+        lost = "they cannot run again without rows" if delete_rows else "they may still be asked for again"
+        click.echo(f"{unfinished} paid fits of {name} have no stored release; {lost}")
+    if dataset.retired and delete_rows:
+        acting.confirm(f"{name} is retired. Remove its rows from this disk for good?")
+    else:
+        retired = functools.partial(acting.ledger.retire_dataset, name, actor=acting.actor, reason=acting.reason)
+        retired(dry_run=True)  # so that nobody is asked about what would be refused
+        acting.confirm(f"Retire {name} for good{' and remove its rows from this disk' if delete_rows else ''}?")
+        acting.tell(retired(dry_run=acting.dry_run), f"retired {name}")
+    if delete_rows:
+        _delete_rows(acting, dataset)
+
+
+def _delete_rows(acting: Act, dataset: DatasetState) -> None:
+    folder = rows_folder(acting.state, dataset)
+    if acting.dry_run:
+        click.echo(f"would remove {folder}")
+        return
+    remove_rows(acting.state, acting.ledger, dataset.name)
+    click.echo(f"removed {folder}")
+
+
+def left_line(state: DatasetState) -> str:
+    """What is left of a dataset's account."""
+    left = state.remaining
+    spent = (
+        f"spent {rho(state.spent_cost_units, state.order)} ({percent(state.spent_cost_units, state.cap_cost_units)})"
+    )
+    return (
+        f"account {state.account}: total ({state.budget.epsilon:g}, {state.budget.delta:g}), {spent}, "
+        f"left {rho(left.cost_units, state.order)}"
+    )
+
+
+def accounts_names(ledger: Ledger, account: str) -> tuple[str, ...]:
+    """The datasets that share an account, in the order of their registration."""
+    return tuple(state.name for state in ledger.datasets() if state.account == account)
+
+
+def _total(epsilon: float | None, delta: float | None, approximate_share: Fraction | None) -> Budget | None:
+    if (epsilon is None) != (delta is None):
+        raise ValueError("give --epsilon and --delta together, or neither for a table that joins an account")
+    if epsilon is None or delta is None:
+        if approximate_share is not None:
+            raise ValueError("--approximate-share goes with --epsilon and --delta")
+        return None
+    return Budget(epsilon, delta) if approximate_share is None else Budget(epsilon, delta, approximate_share)
+
+
+def _source(csv: Path | None, parquet: Path | None, sql: str | None, database: Path | None) -> Source:
+    given = [option for option in (csv, parquet, sql) if option is not None]
+    if len(given) != 1 or (database and not sql):
+        raise ValueError("give exactly one of --csv, --parquet and --sql; --database goes with --sql")
+    if sql is not None:
+        return SqlSource(sql, database)
+    return CsvSource(csv) if csv else ParquetSource(Path(str(parquet)))
+
+
+def _report_lines(report: ImportReport) -> Iterator[str]:
+    yield "import report (computed from the data: for you alone)"
+    for field, text in (
+        ("rows_read", "rows read"),
+        ("null_rows", "rows with a bad cell, kept as null rows"),
+        ("values_clipped", "values moved to a bound"),
+        ("rows_over_cap", "rows over their unit's cap, kept as null rows"),
+    ):
+        yield f"  {getattr(report, field):>12,}  {text}"
+
+
+def _joined_lines(account: DatasetState, *, by_content: bool) -> Iterator[str]:
+    if by_content:
+        yield f"these rows are known: they were imported before, and belong to the account {account.account}"
+    yield "its total is shared from now on, and what was spent of it is spent for this name, too"
+    yield left_line(account)
+
+
+def _line(state: DatasetState) -> str:
+    budget, left = state.budget, state.remaining
+    notes = [f"account {state.account}"] if state.account != state.name else []
+    notes += ["retired"] if state.retired else []
+    notes += ["closed: more was spent than the total in force allows"] if is_closed(state) else []
+    return "  ".join(
+        [
+            state.name,
+            state.adjacency.value,
+            f"total ({budget.epsilon:g}, {budget.delta:g})",
+            f"left {rho(left.cost_units, state.order)} ({percent(left.cost_units, state.cap_cost_units)})",
+            *notes,
+        ]
+    )
+
+
+def is_closed(state: DatasetState) -> bool:
+    """Whether a total was set below what had been spent."""
+    return state.spent_cost_units > state.cap_cost_units or state.spent_delta_units > state.cap_delta_units

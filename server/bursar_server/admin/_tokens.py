@@ -1,0 +1,78 @@
+"""Tokens: who may come in as what."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import click
+
+from bursar_ledger import Role
+from bursar_server.admin._acting import PATH, STATE, Act, InOrder, act, opened
+from bursar_server.auth import hash_token, new_token
+from bursar_server.services.admin import check_name
+from bursar_server.state import write_private
+
+
+@click.group(cls=InOrder)
+def token() -> None:
+    """Issue, revoke and list tokens.
+
+    A token is what somebody shows to the server; the ledger keeps its hash, so it is shown once. Its name is the one
+    that debits and allowances have. An analyst lists, previews and fits; an auditor reads and verifies the ledger;
+    an administrator issues tokens from afar, and fits nothing.
+    """
+
+
+@token.command()
+@act()
+@click.option("--name", required=True, help="Who will hold it.")
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True)
+@click.option("--out", type=PATH, help="Write the token to this file (0600) instead of printing it.")
+def issue(acting: Act, *, name: str, role: str, out: Path | None) -> None:
+    """Issue a token; it is shown once and kept as a hash.
+
+    A name that had a token before keeps its debits and allowances.
+
+    \b
+      bursar-admin token issue --name alice --role analyst --out alice.token
+    """  # noqa: D301  click reads the backslash
+    check_name(name)
+    secret = new_token(Role(role))
+    issued = functools.partial(
+        acting.ledger.issue_credential,
+        name,
+        Role(role),
+        hash_token(secret),
+        actor=acting.actor,
+        reason=acting.reason,
+    )
+    entry = issued(dry_run=True)
+    if acting.dry_run:
+        acting.tell(entry, f"token of {name}")
+    elif out is None:
+        entry = issued()
+        click.echo(secret)
+        acting.tell(entry, f"token of {name}, shown this once", err=True)
+    else:
+        # The file first: a token in force that nobody has would be in the way.
+        write_private(out, secret.encode() + b"\n")
+        acting.tell(issued(), f"token of {name} written to {out}", err=True)
+
+
+@token.command()
+@act()
+@click.option("--name", required=True, help="Whose token.")
+def revoke(acting: Act, *, name: str) -> None:
+    """Revoke a token from the next call on; fits that were paid for are finished and can be had with a new token."""
+    entry = acting.ledger.revoke_credential(name, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run)
+    acting.tell(entry, f"revoked the token of {name}")
+
+
+@token.command("list")
+@STATE
+def list_(directory: Path) -> None:
+    """List who holds what."""
+    with opened(directory) as (_, ledger):
+        for held in ledger.credentials():
+            click.echo(f"{held.name}  {held.role.value}  {'revoked' if held.revoked else 'live'}")

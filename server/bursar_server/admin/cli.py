@@ -1,0 +1,43 @@
+"""The command line: one group, in the order of an owner's work."""
+
+from __future__ import annotations
+
+import click
+
+from bursar_server.admin._acting import InOrder
+from bursar_server.admin._budgets import allowance, budget, call_limit
+from bursar_server.admin._checkpoints import checkpoint
+from bursar_server.admin._history import acts
+from bursar_server.admin._setup import backup, init
+from bursar_server.admin._tables import datasets, import_, retire, snapshot
+from bursar_server.admin._tokens import token
+
+
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="bursar")
+def main() -> None:
+    """Administer a state directory, on the server's own machine, while the server runs or not.
+
+    The commands are in the order in which an owner comes to need them: make the directory once, import tables with
+    their totals, share the totals out, hand out tokens; then look after what there is.
+
+    Every change is one entry of the ledger, for good, with your name, the time and --reason. Try it with --dry-run
+    first. Set BURSAR_STATE to save typing --state.
+    """
+
+
+for _command in (
+    init,
+    import_,
+    datasets,
+    budget,
+    allowance,
+    call_limit,
+    token,
+    snapshot,
+    retire,
+    checkpoint,
+    backup,
+    acts,
+):
+    main.add_command(_command)
