@@ -88,11 +88,11 @@ def test_nothing_is_served_from_a_ledger_that_does_not_verify(home: Home) -> Non
         triggers = [row[0] for row in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
         for trigger in triggers:
             file.execute(f'DROP TRIGGER "{trigger}"')
-        file.execute("UPDATE entries SET body = replace(body, 'the-analyst', 'the-anarchist') WHERE number = 3")
+        file.execute("UPDATE entries SET body = replace(body, 'the-analyst', 'the-anarchist') WHERE number = 4")
     file.close()
     answer = _run("run", "--state", home.state.path, "--address", "127.0.0.1:0")
     assert answer.returncode == 1
-    assert "entry 3" in answer.stderr
+    assert "entry 4" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
