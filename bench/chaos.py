@@ -1,0 +1,665 @@
+"""The chaos run: `python bench/chaos.py [--kills 300] [--seed 1]`; a table, and bench/chaos.json.
+
+Real servers, each on a state directory of its own, are killed with SIGKILL again and again while clients with the SDK
+ask for fits over TLS. A client that is cut off asks again with the same request_id until it has its model; now and then
+it asks again for a model that it has. Every message that reaches a client is kept as bytes.
+
+What a server is killed in:
+
+instant         at a random instant, starting up included
+cold start      the same for `bursar-server run` as a fresh process (the others are forked from one that has imported)
+named point     by itself, at a passage of one of the points of `_chaos_server.py`
+disk full       after a while in which the kernel refuses what would make its files larger (RLIMIT_FSIZE), sometimes
+                lifted before the kill
+busy            after a while in which another process held the ledger's write lock for longer than a decision waits
+second server   after another server was started on its state directory, which must refuse
+
+What the kernel holds survives a SIGKILL; that a commit also survives a power cut is SQLite's promise
+(`synchronous=FULL`), and is not shown here.
+
+At the end everything that was ever asked is asked once more, and the ledgers are read. The run fails if a request that
+was debited cannot be answered, if two answers to one request differ in a byte, among themselves or from what is stored,
+if a request was debited twice, if a release has no debit, or if a ledger does not verify. Servers verify theirs at
+every start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import random
+import resource
+import select
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import grpc
+
+import bursar
+from bursar_ledger import Ledger, verify
+from bursar_proto.v1 import fit_pb2
+from bursar_server.admin.cli import main as admin
+
+PATIENCE = 120.0
+"""Seconds after which a server or a client hangs, which is a failure of the run."""
+RHO = 1e-6
+BUSY_SECONDS = 0.2
+QUANTUM_SECONDS = 0.02
+CLIENTS = 4
+REPLAYS = 0.25
+"""Share of a client's questions that it has the answer to."""
+
+POINTS = (
+    "before the debit",
+    "inside the debit's transaction",
+    "after the debit",
+    "before noise is drawn",
+    "after noise is drawn",
+    "before the release is stored",
+    "inside the release's transaction",
+    "after the release is stored",
+)
+"""Where a server may kill itself, set by `_chaos_server.py`, in the order of a request's way."""
+
+MANIFEST = """
+name = "people"
+adjacency = "replace_one"
+[[columns]]
+name = "x"
+kind = "numeric"
+lower = -1.0
+upper = 1.0
+[[columns]]
+name = "y"
+kind = "numeric"
+lower = 0.0
+upper = 10.0
+"""
+
+
+class ChaosError(Exception):
+    """Something happened that must not, whatever is killed."""
+
+
+# --- what clients saw ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Witness:
+    """Every message of a fit that reached a client, as bytes.
+
+    Attributes:
+        receipts: by request_id, how often each came.
+        answers: likewise, the messages with a model.
+        cut_off: calls that failed, by what the server was going through and by error.
+        failures: what no client may ever see.
+    """
+
+    receipts: dict[str, Counter[bytes]] = field(default_factory=lambda: defaultdict(Counter))
+    answers: dict[str, Counter[bytes]] = field(default_factory=lambda: defaultdict(Counter))
+    cut_off: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def saw(self, request_id: str, message: bytes) -> None:
+        """A message of a fit."""
+        kind = fit_pb2.FitDPEMResponse.FromString(message).WhichOneof("event")
+        with self._lock:
+            if kind == "receipt":
+                self.receipts[request_id][message] += 1
+            elif kind == "model":
+                self.answers[request_id][message] += 1
+
+    def was_cut_off(self, phase: str, error: Exception) -> None:
+        """A call failed, after the SDK's own repetitions, in a way that a client may ask again after."""
+        unavailable = "the ledger cannot be used" in str(error)
+        with self._lock:
+            self.cut_off[phase, "the ledger cannot be used" if unavailable else type(error).__name__] += 1
+
+
+class _Tap:
+    """A channel that shows the witness what comes in, before anything decodes it.
+
+    Attributes:
+        request_id: of the call under way; a channel has one at a time.
+    """
+
+    def __init__(self, channel: grpc.Channel, witness: Witness) -> None:
+        self._channel = channel
+        self._witness = witness
+        self.request_id = ""
+
+    def unary_stream(
+        self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **more: Any
+    ) -> Any:
+        """The channel's own, with a decoder that shows the bytes first."""
+
+        def shown(message: bytes) -> Any:
+            if method.endswith("/FitDPEM"):
+                self._witness.saw(self.request_id, message)
+            return response_deserializer(message)
+
+        return self._channel.unary_stream(method, request_serializer, shown, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+
+# --- one server after the other, on one state directory -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Blow:
+    """How a server ends.
+
+    Attributes:
+        kind: as in the table above.
+        seconds: from the start to the kill, for the kinds that are killed from outside.
+        point: for "named point".
+        passage: at which passage of the point.
+        lifted: for "disk full" and "busy": whether the trouble ends before the kill.
+        room: for "disk full": bytes that the ledger's log may still grow by.
+    """
+
+    kind: str
+    seconds: float
+    point: str | None = None
+    passage: int = 1
+    lifted: bool = False
+    room: int = 0
+
+
+def blows(kills: int, chance: random.Random) -> list[Blow]:
+    """That many ends, in random order; of every kind at least one if there are ten or more."""
+    some = {
+        "cold start": max(1, kills // 30),
+        "named point": max(1, kills * 3 // 10),
+        "disk full": max(2, kills // 10),
+        "busy": max(1, kills // 20),
+        "second server": max(1, kills // 100),
+    }
+    found = [_blow(kind, i, chance) for kind, times in some.items() for i in range(times)][:kills]
+    found += [_blow("instant", i, chance) for i in range(kills - len(found))]
+    chance.shuffle(found)
+    return found
+
+
+def _blow(kind: str, i: int, chance: random.Random) -> Blow:
+    point = POINTS[i % len(POINTS)] if kind == "named point" else None
+    seconds = chance.uniform(0.0, 6.0 if kind == "cold start" else 1.0)
+    room = 4096 * chance.randrange(16)
+    return Blow(kind, seconds, point, chance.randint(1, 6), bool(i % 2), room)
+
+
+class Home:
+    """A state directory with one table, an analyst's token, and a port that stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.ledger = self.state / "ledger.sqlite"
+        self.log = folder / "server.log"
+        self.ready = folder / "ready"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        folder.mkdir()
+        rows = [f"{0.5 - i % 2 + 1e-3 * (i % 97)},{2.5 + 5 * (i % 2)}" for i in range(400)]
+        (folder / "rows.csv").write_text("\n".join(["x,y", *rows]))
+        (folder / "people.toml").write_text(MANIFEST)
+        state = ("--state", str(self.state))
+        _admin("init", *state)
+        files = ("--manifest", str(folder / "people.toml"), "--csv", str(folder / "rows.csv"))
+        _admin("import", *state, *files, "--epsilon", "3", "--delta", "1e-6")
+        _admin("token", "issue", *state, "--name", "ann", "--role", "analyst", "--out", str(folder / "token"))
+        self.token = (folder / "token").read_text()
+        (self.state / "config.toml").write_text(f"response_quantum_seconds = {QUANTUM_SECONDS}\n")
+
+    def channel(self) -> grpc.Channel:
+        """A connection that comes back soon after the server does."""
+        options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 50)]
+        options.append(("grpc.max_reconnect_backoff_ms", 200))
+        ca = (self.state / "tls" / "ca.pem").read_bytes()
+        return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(ca), options)
+
+    def done_for(self, request_ids: Sequence[str]) -> Counter[str]:
+        """How far requests came, read from the file of a server that is dead."""
+        with closing(sqlite3.connect(f"{self.ledger.as_uri()}?mode=ro", uri=True)) as file:
+            return Counter(_done_for(file, request_id) for request_id in request_ids)
+
+
+def _done_for(file: sqlite3.Connection, request_id: str) -> str:
+    found = file.execute(
+        "SELECT r.debit FROM entries e LEFT JOIN releases r ON r.debit = e.number"
+        " WHERE e.kind = 'debit' AND e.request_id = ?",
+        [request_id],
+    ).fetchone()
+    if found is None:
+        return "before the debit was durable"
+    return "between debit and release" if found[0] is None else "between release and answer"
+
+
+def _admin(*arguments: str) -> None:
+    with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
+        try:
+            admin(arguments, standalone_mode=False)
+        except click.ClickException as error:
+            raise ChaosError(f"bursar-admin {arguments[0]}: {error.format_message()}") from None
+
+
+class Lane:
+    """A home, the servers that live and die on it one after the other, and its clients.
+
+    Attributes:
+        home: the state directory.
+        witness: of its clients.
+        kills: by kind of blow, the points each a kind.
+        unfinished: requests under way at a kill, by how far they had come.
+        refused: second servers that refused to start.
+    """
+
+    def __init__(self, home: Home, name: str, seed: int) -> None:
+        self.home = home
+        self.witness = Witness()
+        self.kills: Counter[str] = Counter()
+        self.unfinished: Counter[str] = Counter()
+        self.refused = 0
+        self._name = name
+        self._phase = "instant"
+        self._asking: dict[int, str] = {}
+        self._answered: list[str] = []
+        self._finish = threading.Event()
+        self._give_up = threading.Event()
+        self._chance = random.Random(seed)
+        self._forker = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("_chaos_server.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._told()
+
+    def run(self, ends: Sequence[Blow], tell: Callable[[], object]) -> None:
+        """Start and kill a server for every blow under the load of the clients, then ask for everything once more."""
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [pool.submit(self._client, i, self._chance.randrange(2**32)) for i in range(CLIENTS)]
+            try:
+                for blow in ends:
+                    self._strike(blow)
+                    tell()
+                self._phase = "at the end"
+                last = self._start(None, 1)
+                self._wait_ready(last)
+                self._finish.set()
+                for client in clients:
+                    client.result(PATIENCE)
+                for again in [pool.submit(self._replay_all, i) for i in range(CLIENTS)]:
+                    again.result(PATIENCE)
+            finally:
+                self._finish.set()
+                self._give_up.set()
+        os.kill(last, signal.SIGTERM)
+        if (status := self._ended(last)) != 0:
+            raise ChaosError(f"the last server ended with {status}: {self._log()}")
+
+    def close(self) -> None:
+        """End the process that forks servers."""
+        if self._forker.stdin:
+            self._forker.stdin.close()
+        self._forker.wait(PATIENCE)
+        if self._forker.stdout:
+            self._forker.stdout.close()
+
+    # -- servers
+
+    def _told(self, order: Mapping[str, object] | None = None) -> str:
+        if self._forker.stdin is None or self._forker.stdout is None:
+            raise ChaosError("the process that forks servers has no pipes")
+        if order is not None:
+            self._forker.stdin.write(json.dumps(order) + "\n")
+            self._forker.stdin.flush()
+        return self._forker.stdout.readline().strip()
+
+    def _start(self, point: str | None, passage: int) -> int:
+        self.home.ready.unlink(missing_ok=True)
+        order = {"folder": str(self.home.folder), "address": self.home.address, "busy_seconds": BUSY_SECONDS}
+        return int(self._told({"start": {**order, "point": point, "passage": passage}}))
+
+    def _ended(self, server: int, seconds: float = PATIENCE) -> int | None:
+        """Exit status of a server that ends within that time, else None."""
+        return int(self._told({"wait": server})) if _ends(server, seconds) else None
+
+    def _wait_ready(self, server: int) -> None:
+        until = time.monotonic() + PATIENCE
+        while not (self.home.ready.exists() and self.home.ready.read_text()):
+            if _ends(server, 0.005) or not time.monotonic() < until:
+                raise ChaosError(f"a server did not start: {self._log()}")
+
+    def _log(self) -> str:
+        return self.home.log.read_text()[-2000:] if self.home.log.exists() else ""
+
+    def _strike(self, blow: Blow) -> None:
+        self._phase = blow.kind
+        if blow.kind == "cold start":
+            self._strike_cold(blow)
+            return
+        server = self._start(blow.point, blow.passage)
+        kind = blow.kind
+        if kind == "instant":
+            _ends(server, blow.seconds)
+        else:
+            self._wait_ready(server)
+        if blow.point is not None:
+            # It needs clients that ask for something new; if none comes by, it is killed from outside.
+            kind = f"at a named point: {blow.point}" if _ends(server, 5.0) else "instant"
+        elif kind == "disk full":
+            self._fill_disk(server, blow)
+        elif kind == "busy":
+            self._hold_lock(server, blow)
+        elif kind == "second server":
+            self._start_second()
+        if kind == "instant" and not (self.home.ready.exists() and self.home.ready.read_text()):
+            kind = "while starting"
+        os.kill(server, signal.SIGKILL)
+        self._count(kind, self._ended(server))
+
+    def _strike_cold(self, blow: Blow) -> None:
+        command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.home.state)]
+        with (
+            self.home.log.open("w") as log,
+            subprocess.Popen(
+                [*command, "--address", self.home.address], stdout=subprocess.PIPE, stderr=log, text=True
+            ) as server,
+        ):
+            time.sleep(blow.seconds)
+            server.kill()
+            said = server.stdout.read() if server.stdout else ""
+            self._count("cold start, serving" if said else "cold start, before it served", server.wait(PATIENCE))
+
+    def _fill_disk(self, server: int, blow: Blow) -> None:
+        wal = self.home.ledger.with_name(self.home.ledger.name + "-wal")
+        time.sleep(blow.seconds / 4)
+        _, hard = resource.prlimit(server, resource.RLIMIT_FSIZE)
+        # Never below the 32 kB of SQLite's shared index, whose lack would be another trouble.
+        limit = max(2**15, wal.stat().st_size if wal.exists() else 0) + blow.room
+        resource.prlimit(server, resource.RLIMIT_FSIZE, (limit if blow.room % 8192 else 2**15 + blow.room, hard))
+        time.sleep(0.2 + blow.seconds / 2)
+        if blow.lifted:
+            resource.prlimit(server, resource.RLIMIT_FSIZE, (hard, hard))
+            time.sleep(blow.seconds / 4)
+
+    def _hold_lock(self, server: int, blow: Blow) -> None:
+        with closing(sqlite3.connect(self.home.ledger, isolation_level=None, timeout=PATIENCE)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            time.sleep(2 * BUSY_SECONDS + blow.seconds / 2)
+            if not blow.lifted:
+                os.kill(server, signal.SIGKILL)
+                _ends(server, PATIENCE)
+            other.execute("ROLLBACK")
+        time.sleep(blow.seconds / 4)
+
+    def _start_second(self) -> None:
+        command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.home.state)]
+        second = subprocess.run(
+            [*command, "--address", "127.0.0.1:0"], capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
+        if second.returncode != 1 or "another bursar-server" not in second.stderr:
+            raise ChaosError(f"a second server was not refused: {second.returncode} {second.stdout}{second.stderr}")
+        self.refused += 1
+
+    def _count(self, kind: str, status: int | None) -> None:
+        if status != -signal.SIGKILL:
+            raise ChaosError(f"a server ended by itself with {status}: {self._log()}")
+        self.kills[kind] += 1
+        self.unfinished.update(self.home.done_for(list(self._asking.values())))
+
+    # -- clients
+
+    @contextlib.contextmanager
+    def _sdk(self) -> Iterator[tuple[_Tap, bursar.Client]]:
+        with self.home.channel() as channel:
+            tap = _Tap(channel, self.witness)
+            delays = [0.05] * 10
+            yield (
+                tap,
+                bursar.Client(
+                    cast(grpc.Channel, tap), token=self.home.token, timeout=PATIENCE / 4, retry_delays=delays
+                ),
+            )
+
+    def _client(self, number: int, seed: int) -> None:
+        chance = random.Random(seed)
+        with self._sdk() as (tap, client):
+            people = self._persist(client.datasets)[0]
+            serial = 0
+            while not self._finish.is_set():
+                if again := self._answered and chance.random() < REPLAYS:
+                    request_id = chance.choice(self._answered)
+                else:
+                    serial += 1
+                    request_id = self._asking[number] = f"{self._name}-{number}-{serial}"
+                tap.request_id = request_id
+                self._ask(people, request_id)
+                if not again:
+                    del self._asking[number]
+                    self._answered.append(request_id)
+                time.sleep(chance.uniform(0.0, 0.05))
+
+    def _ask(self, people: bursar.Dataset, request_id: str) -> None:
+        self._persist(
+            lambda: people.fit_dpem(
+                n_components=2,
+                columns=["x", "y"],
+                iterations=2,
+                spend=bursar.rho(RHO),
+                request_id=request_id,
+                progress=False,
+            )
+        )
+
+    def _replay_all(self, part: int) -> None:
+        with self._sdk() as (tap, client):
+            people = self._persist(client.datasets)[0]
+            for request_id in self._answered[part::CLIENTS]:
+                tap.request_id = request_id
+                self._ask(people, request_id)
+
+    def _persist(self, ask: Callable[[], Any]) -> Any:
+        """The answer, however often the server dies meanwhile."""
+        while True:
+            try:
+                return ask()
+            except (bursar.TransportError, bursar.ServerError, bursar.OverloadedError) as error:
+                self.witness.was_cut_off(self._phase, error)
+                if self._give_up.is_set():
+                    raise
+            except bursar.Error as error:
+                self.witness.failures.append(f"{type(error).__name__}: {error}")
+                raise
+            time.sleep(0.02)
+
+
+def _ends(process: int, seconds: float) -> bool:
+    """Whether a process ends within that time; it is not reaped."""
+    descriptor = os.pidfd_open(process)
+    try:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+    finally:
+        os.close(descriptor)
+
+
+# --- what is true at the end --------------------------------------------------------------------------------
+
+
+@dataclass
+class Findings:
+    """Counts over all lanes; the last group must be zero.
+
+    Attributes:
+        kills: by kind.
+        unfinished: requests under way at a kill, by how far they had come.
+        cut_off: calls that failed, by what the server was going through and by error.
+        requests: different ones that were answered.
+        debits: entries.
+        releases: stored.
+        runs: of the fit, as far as forked servers counted them.
+        replays: answers beyond the first to a request.
+        second_servers_refused: of those that were started beside a server.
+        losses: debited or receipted requests without an answer, or with an answer that is not the stored bytes.
+        double_spends: debits beyond one a request, or a sum that is not that of the debits.
+        two_answers: requests of which clients saw two different answers or receipts.
+        problems: what else must not be: ledgers that do not verify, releases without a debit, broken promises.
+    """
+
+    kills: Counter[str] = field(default_factory=Counter)
+    unfinished: Counter[str] = field(default_factory=Counter)
+    cut_off: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
+    debits: int = 0
+    releases: int = 0
+    runs: int = 0
+    replays: int = 0
+    second_servers_refused: int = 0
+    losses: int = 0
+    double_spends: int = 0
+    two_answers: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise was kept."""
+        return not (self.losses or self.double_spends or self.two_answers or self.problems)
+
+    def add(self, lane: Lane) -> None:
+        """Compare what a lane's clients saw with its ledger, whose server has ended."""
+        witness = lane.witness
+        self.kills += lane.kills
+        self.unfinished += lane.unfinished
+        self.second_servers_refused += lane.refused
+        for (phase, error), times in witness.cut_off.items():
+            self.cut_off[f"{phase}: {error}"] += times
+        self.requests += len(witness.answers)
+        self.replays += sum(answers.total() - 1 for answers in witness.answers.values())
+        for seen in (witness.receipts, witness.answers):
+            self.two_answers += sum(len(messages) != 1 for messages in seen.values())
+        self.problems += witness.failures
+        self.runs += (lane.home.folder / "runs").stat().st_size
+        found = verify(lane.home.ledger)
+        if not found.ok:
+            self.problems += found.problems
+            return
+        with Ledger.open(lane.home.ledger) as ledger:
+            debits = ledger.releases()
+            stored = {debit.request_id: ledger.release(debit.entry) for debit in debits}
+            self.releases += sum(entry.kind == "release" for entry in ledger.entries())
+            state = ledger.dataset("people")
+        self.debits += len(debits)
+        self.double_spends += len(debits) - len(stored)
+        self.double_spends += state.spent_cost_units != sum(debit.price.cost_units for debit in debits)
+        paid = {*stored, *witness.receipts}
+        self.losses += sum(_lost(stored.get(request_id), witness.answers.get(request_id)) for request_id in paid)
+
+    def public(self) -> dict[str, object]:
+        """As JSON holds it."""
+        return {
+            "kills": {"all": self.kills.total(), **dict(sorted(self.kills.items()))},
+            "requests_under_way_at_a_kill": dict(sorted(self.unfinished.items())),
+            "calls_cut_off": dict(sorted(self.cut_off.items())),
+            "second_servers_refused": self.second_servers_refused,
+            "requests": self.requests,
+            "debits": self.debits,
+            "releases": self.releases,
+            "runs_of_the_fit": self.runs,
+            "replays": self.replays,
+            "losses": self.losses,
+            "double_spends": self.double_spends,
+            "requests_with_two_answers": self.two_answers,
+            "problems": self.problems,
+        }
+
+
+def _lost(stored: bytes | None, answers: Counter[bytes] | None) -> bool:
+    return not stored or answers is None or set(answers) != {stored}
+
+
+def chaos(kills: int, seed: int, lanes: int, tell: Callable[[], object] = lambda: None) -> Findings:
+    """Run it in a temporary folder.
+
+    Args:
+        kills: SIGKILLs in all.
+        seed: of the instants; the order of events is the machine's.
+        lanes: servers side by side.
+        tell: called after every kill.
+
+    Raises:
+        ChaosError: a server ended by itself or did not start, or a second one did.
+    """
+    chance = random.Random(seed)
+    ends = blows(kills, chance)
+    findings = Findings()
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, contextlib.ExitStack() as stack:
+        made = [Lane(Home(Path(folder) / f"lane-{i}"), f"lane{i}", chance.randrange(2**32)) for i in range(lanes)]
+        for lane in made:
+            stack.callback(lane.close)
+        with ThreadPoolExecutor(lanes) as pool:
+            for done in [pool.submit(lane.run, ends[i::lanes], tell) for i, lane in enumerate(made)]:
+                done.result()
+        for lane in made:
+            findings.add(lane)
+    return findings
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="kill servers under load and look for what was lost or paid twice")
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lanes", type=int, default=2, help="servers side by side")
+    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("chaos.json"))
+    arguments = parser.parse_args()
+    began, strikes = time.monotonic(), Counter[str]()
+
+    def tell() -> None:
+        strikes["all"] += 1
+        print(f"\r{strikes['all']} kills of {arguments.kills}", end="", file=sys.stderr, flush=True)
+
+    findings = chaos(arguments.kills, arguments.seed, arguments.lanes, tell)
+    public = findings.public()
+    print(file=sys.stderr)
+    _show(public)
+    machine = {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.platform()}
+    setting = {"seed": arguments.seed, "lanes": arguments.lanes, "clients": CLIENTS * arguments.lanes, **machine}
+    seconds = round(time.monotonic() - began)
+    arguments.json.write_text(json.dumps({"setting": setting, "seconds": seconds, **public}, indent=2) + "\n")
+    sys.exit(0 if findings.ok else 1)
+
+
+def _show(public: Mapping[str, object]) -> None:
+    for name, value in public.items():
+        if isinstance(value, dict):
+            print(name.replace("_", " "))
+            for inner, times in value.items():
+                print(f"  {inner:60} {times:8}")
+        else:
+            print(f"{name.replace('_', ' '):62} {value!s:>8}")
+
+
+if __name__ == "__main__":
+    main()
