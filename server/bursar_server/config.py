@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -59,6 +59,9 @@ class Config(BaseModel):
         response_quantum_seconds: what follows a receipt leaves at multiples of this after the debit, so that time says
             less.
         shutdown_seconds: how long calls may go on after SIGTERM. Fits that were paid for are finished in any case.
+        recovery: what becomes of a fit that was debited and then cut off, by a crash or by a full disk. "rerun": asking
+            again runs it again under the same debit; nothing of the first time was ever sent. "lost": it is never run
+            again, whoever asked pays anew; for owners who want one draw of noise at most of every debit.
         reflection: whether holders of a token may ask which services there are.
         checkpoints: the table [checkpoints].
     """
@@ -77,6 +80,7 @@ class Config(BaseModel):
     fits_per_principal: _Count = 8
     response_quantum_seconds: Annotated[float, Field(ge=0.01, le=86_400, allow_inf_nan=False)] = 0.25
     shutdown_seconds: _Seconds = 30.0
+    recovery: Literal["rerun", "lost"] = "rerun"
     reflection: bool = True
     checkpoints: Checkpoints = Checkpoints()
 

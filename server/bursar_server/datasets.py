@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bursar_ledger import DatasetState, Ledger
+from bursar_ledger import DatasetRetiredError, DatasetState, Ledger, Limits
 from bursar_proto.v1 import catalog_pb2, types_pb2
 from bursar_server import convert
 from bursar_server.fits import PublicTable
@@ -60,7 +60,14 @@ class Datasets:
         return manifest.table(manifest.public_rows or 0)
 
     def check(self, state: DatasetState) -> None:
-        """Raises SnapshotError if the snapshot is not in its place, so that nobody pays to learn it. Opens nothing."""
+        """Whether a new fit may be paid for. Opens nothing.
+
+        Raises:
+            DatasetRetiredError: nothing new is fitted to it.
+            SnapshotError: the snapshot is not in its place; nobody pays to learn that.
+        """
+        if state.retired:
+            raise DatasetRetiredError(f"{state.name} is retired")
         registered = _registered(state)
         if not (self._directory / registered.snapshot).is_dir():
             raise SnapshotError(
@@ -71,8 +78,8 @@ class Datasets:
         """The rows, for a worker that runs under a debit; nobody else calls this."""
         return Snapshot.open(self._directory / _registered(state).snapshot).rows(columns)
 
-    def describe(self, state: DatasetState) -> catalog_pb2.Dataset:
-        """A dataset as analysts see it."""
+    def describe(self, state: DatasetState, limits: Limits) -> catalog_pb2.Dataset:
+        """A dataset as an analyst with these limits sees it."""
         manifest, budget = _registered(state).manifest, state.budget
         return catalog_pb2.Dataset(
             name=state.name,
@@ -84,7 +91,11 @@ class Datasets:
             ),
             public_rows=manifest.public_rows or 0,
             total=types_pb2.EpsilonDelta(epsilon=budget.epsilon, delta=budget.delta),
-            remaining=convert.remaining(state.remaining),
+            remaining=convert.remaining(limits.dataset),
+            available=convert.remaining(limits.available),
+            allowance_remaining=None if limits.allowance is None else convert.remaining(limits.allowance),
+            call_limit=None if limits.call is None else convert.remaining(limits.call),
+            retired=state.retired,
         )
 
 

@@ -6,11 +6,14 @@ ForbiddenError           PERMISSION_DENIED
 UnknownDatasetError, UnknownCredentialError   NOT_FOUND
 CredentialExistsError    ALREADY_EXISTS       ErrorInfo CREDENTIAL_EXISTS
 RequestIdReusedError     ALREADY_EXISTS       ErrorInfo REQUEST_ID_REUSED
-BudgetExhaustedError     RESOURCE_EXHAUSTED   google.rpc.QuotaFailure, ErrorInfo BUDGET_EXHAUSTED
+BudgetExhaustedError     RESOURCE_EXHAUSTED   google.rpc.QuotaFailure, ErrorInfo BUDGET_EXHAUSTED with the limit
+DatasetRetiredError      FAILED_PRECONDITION  ErrorInfo DATASET_RETIRED
 QueueFullError           RESOURCE_EXHAUSTED   ErrorInfo QUEUE_FULL
 NotAvailableError, UnknownMethodError         UNIMPLEMENTED
 CallTooLongError         DEADLINE_EXCEEDED
-LedgerUnavailableError   UNAVAILABLE
+LedgerUnavailableError   UNAVAILABLE          ErrorInfo LEDGER_UNAVAILABLE
+ReleaseNotStoredError    UNAVAILABLE          ErrorInfo RELEASE_NOT_STORED
+ReleaseLostError         DATA_LOSS            ErrorInfo RELEASE_LOST
 everything else          INTERNAL             a constant text, ErrorInfo INTERNAL with an incident id
 """
 
@@ -27,6 +30,7 @@ from google.rpc import error_details_pb2, status_pb2
 from bursar_ledger import (
     BudgetExhaustedError,
     CredentialExistsError,
+    DatasetRetiredError,
     LedgerUnavailableError,
     RequestIdReusedError,
     UnknownCredentialError,
@@ -64,6 +68,14 @@ class FitFailedError(Exception):
         self.incident = incident
 
 
+class ReleaseNotStoredError(Exception):
+    """The ledger could not store what a fit made, so nothing was sent. Asking again runs it under the same debit."""
+
+
+class ReleaseLostError(Exception):
+    """A debit will never have a release: it was cut off, and is not run again."""
+
+
 _MOST_VIOLATIONS, _VIOLATION_BYTES, _TEXT_BYTES = 8, 300, 600
 """What is beyond is cut: gRPC sends a status in trailers, takes no more than 8 kB of them, and triples some bytes."""
 
@@ -94,6 +106,10 @@ def _cut(text: str, size: int) -> str:
     return text if len(encoded) <= size else encoded[:size].decode(errors="ignore") + "..."
 
 
+_SUBJECTS = {"dataset": "dataset budget", "allowance": "allowance of the analyst", "call": "maximum per request"}
+"""What a price may be above, by the ledger's name of it."""
+
+
 def _exhausted(error: BudgetExhaustedError) -> Status:
     left, asked = error.remaining, error.requested
     amounts = {
@@ -108,9 +124,10 @@ def _exhausted(error: BudgetExhaustedError) -> Status:
         "remaining_pure_epsilon": left.pure_epsilon,
         "order": float(left.order),
     }
-    violation = error_details_pb2.QuotaFailure.Violation(subject="dataset budget", description=str(error))
+    violation = error_details_pb2.QuotaFailure.Violation(subject=_SUBJECTS[error.limit], description=str(error))
     quota = error_details_pb2.QuotaFailure(violations=[violation])
-    info = _info("BUDGET_EXHAUSTED", {name: repr(amount) for name, amount in amounts.items()})
+    told = {name: repr(amount) for name, amount in amounts.items()}
+    info = _info("BUDGET_EXHAUSTED", told | {"limit": error.limit})
     return grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), (quota, info)
 
 
@@ -140,6 +157,12 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
         "REQUEST_ID_REUSED",
     ),
     BudgetExhaustedError: _exhausted,
+    DatasetRetiredError: _fixed(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "this dataset is retired: nothing new is fitted to it, and nothing was debited. What was released can still be "
+        "had with its request_id",
+        "DATASET_RETIRED",
+    ),
     QueueFullError: lambda error: (grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), (_info("QUEUE_FULL"),)),
     CallTooLongError: _fixed(
         grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -151,6 +174,16 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
         grpc.StatusCode.UNAVAILABLE,
         "the ledger cannot be used now; ask again with the same request_id, nothing is paid twice",
         "LEDGER_UNAVAILABLE",
+    ),
+    ReleaseNotStoredError: _fixed(
+        grpc.StatusCode.UNAVAILABLE,
+        "the release could not be stored and was not sent; ask again with the same request_id, nothing is paid twice",
+        "RELEASE_NOT_STORED",
+    ),
+    ReleaseLostError: _fixed(
+        grpc.StatusCode.DATA_LOSS,
+        "the fit was cut off after its debit and is not run again; the debit stays. A new request_id is a new fit",
+        "RELEASE_LOST",
     ),
 }
 

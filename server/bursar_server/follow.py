@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bursar_server.errors import CallTooLongError, FitFailedError
-from bursar_server.runs import Run
+from bursar_server.errors import CallTooLongError, FitFailedError, ReleaseLostError, ReleaseNotStoredError
+from bursar_server.runs import Outcome, Run
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,11 @@ class Follower:
     def follow(self, run: Run, active: Callable[[], bool]) -> Iterator[Step | bytes]:
         """Newest steps, then the release as stored. Ends early when the caller is no longer active.
 
-        Raises FitFailedError if there is no release, CallTooLongError if there is none yet.
+        Raises:
+            FitFailedError: the fit ended without a model.
+            ReleaseNotStoredError: asking again runs it again.
+            ReleaseLostError: there will never be a release.
+            CallTooLongError: there is none yet.
         """
         until = time.monotonic() + self.longest
         shown = 0
@@ -47,6 +51,10 @@ class Follower:
                 yield Step(shown, run.steps)
         if run.step > shown:
             yield Step(run.step, run.steps)
+        if run.outcome is Outcome.NOT_STORED:
+            raise ReleaseNotStoredError
+        if run.outcome is Outcome.LOST:
+            raise ReleaseLostError
         if run.release is None:
             raise FitFailedError(run.incident)
         yield run.release

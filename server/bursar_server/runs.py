@@ -3,20 +3,23 @@
 The order is what makes it sound. A place in the pool is reserved first, so that nobody pays to be turned away. The
 debit is durable before a row is read. A run is never cancelled: its release is stored whether or not anybody still
 listens. Nothing is sent before it is stored, so that asking again gets the same bytes. A run that was cut off by a
-crash of the process has sent nothing and is run again under its debit; crashes do not depend on the rows. A run that
-*raised* may depend on them, or on the noise: its debit gets the empty release, so that no second draw is ever made of
-it.
+crash of the process, or whose release could not be stored, has sent nothing and is run again under its debit; neither
+crashes nor disks depend on the rows. An owner who wants one draw at most of every debit lets such releases be lost. A
+run that *raised* may depend on the rows, or on the noise: its debit gets the empty release, so that no second draw is
+ever made of it.
 """
 
 from __future__ import annotations
 
+import enum
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bursar_ledger import Debit, DebitRequest, DebitStatus, Ledger, RequestIdReusedError
+from bursar_ledger import Debit, DebitRequest, DebitStatus, Ledger, RequestIdReusedError, RestRequest
 from bursar_server import logs
+from bursar_server.errors import ReleaseLostError
 from bursar_server.worker import Place, QueueFullError, WorkerPool
 
 NO_RESULT = b""
@@ -27,6 +30,19 @@ class NothingReadError(Exception):
     """Raised by work, from its cause, if no row could be opened: there was no draw, so asking again runs it again."""
 
 
+class Outcome(enum.Enum):
+    """How a run ended, for those who listen."""
+
+    RELEASED = "released"
+    """Its release is stored."""
+    FAILED = "failed"
+    """The fit ended without a model, or could not begin."""
+    NOT_STORED = "not_stored"
+    """The ledger could not store what came of it; nothing was sent, and asking again runs it again."""
+    LOST = "lost"
+    """It will never have a release."""
+
+
 @dataclass
 class Run:
     """One debit on its way to its release; shared by the worker and by everyone who asked with its request_id.
@@ -35,7 +51,8 @@ class Run:
         debit: what was paid.
         request_hash: of the request that paid.
         step: of `steps`, as the fit last said.
-        release: the bytes as stored; None until then, and for ever if the fit or storing its release went wrong.
+        release: the bytes as stored; None until then, and for ever if it ends in another way.
+        outcome: how it ended, once it is settled.
         settled: nothing more will come of it.
         started: of `time.monotonic`, just after the debit.
     """
@@ -45,6 +62,7 @@ class Run:
     step: int = 0
     steps: int = 0
     release: bytes | None = None
+    outcome: Outcome = Outcome.FAILED
     settled: threading.Event = field(default_factory=threading.Event)
     started: float = field(default_factory=time.monotonic)
 
@@ -62,13 +80,22 @@ class Run:
         return quantum - (time.monotonic() - self.started) % quantum
 
     def settle(self, release: bytes) -> None:
-        """Say how it ended, `NO_RESULT` for badly."""
-        self.release = None if release == NO_RESULT else release
+        """Say what is stored, `NO_RESULT` for a fit that raised."""
+        if release != NO_RESULT:
+            self.release, self.outcome = release, Outcome.RELEASED
+        self.settled.set()
+
+    def end(self, outcome: Outcome) -> None:
+        """Say that nothing is stored, and what that means."""
+        self.outcome = outcome
         self.settled.set()
 
 
 Work = Callable[[Run], bytes]
-"""Runs a fit under a debit and returns the release as it will be stored. Called in a worker; opens the data."""
+"""Runs a fit under a debit and returns the release as it will be stored. Called in a worker; opens the data.
+
+Raises NothingReadError, or ReleaseLostError if the debit is not for what the fit would do now; then nothing was read.
+"""
 
 
 @dataclass(frozen=True)
@@ -87,38 +114,44 @@ class Runs:
         pool: runs the work.
         quantum: seconds; releases are stored, places freed and callers answered at multiples of it after the debit.
         fits_per_principal: that may run or wait.
+        rerun: whether a debit without a release is run again; False lets it be lost.
     """
 
-    def __init__(self, *, ledger: Ledger, pool: WorkerPool, quantum: float, fits_per_principal: int) -> None:
+    def __init__(
+        self, *, ledger: Ledger, pool: WorkerPool, quantum: float, fits_per_principal: int, rerun: bool
+    ) -> None:
         self._ledger = ledger
+        self._rerun = rerun
         self._pool = pool
         self._quantum = quantum
         self._fits_per_principal = fits_per_principal
         self._lock = threading.Lock()
         self._running: dict[tuple[str, str], Run] = {}
 
-    def admit(self, request: DebitRequest, work: Work) -> Admission:
+    def admit(self, request: DebitRequest | RestRequest, work: Work) -> Admission:
         """Debit a request and set its fit to work; or join the run, or find the release, of the same request.
 
-        Raises QueueFullError, and what `Ledger.debit` raises; then nothing was debited.
+        Raises:
+            QueueFullError: there is no place; nothing was debited.
+            ReleaseLostError: it was debited before, and is not run again.
+            LedgerError: whatever `Ledger.debit` raises; nothing was debited.
         """
         key = (request.principal, request.request_id)
         # Held over the debit, so that of two calls with one request_id the second finds the run of the first.
         with self._lock:
             if running := self._running.get(key):
                 return Admission(_same(running, request), paid_now=False)
+            if stored := self._stored(request):
+                return Admission(stored, paid_now=False)
             place = self._place_for(request.principal)
             try:
                 debit = self._ledger.debit(request)
+                if debit.status is DebitStatus.INTERRUPTED and not self._rerun:
+                    raise ReleaseLostError
             except BaseException:
                 place.give_back()
                 raise
-            run = Run(debit, request.request_hash)
-            if debit.status is DebitStatus.RELEASED:
-                place.give_back()
-                run.settle(debit.release or NO_RESULT)
-                return Admission(run, paid_now=False)
-            self._running[key] = run
+            run = self._running[key] = Run(debit, request.request_hash)
         logs.event(
             "debit",
             entry=debit.entry,
@@ -131,6 +164,16 @@ class Runs:
         place.run(lambda: self._finish(key, run, work))
         return Admission(run, paid_now=debit.status is DebitStatus.NEW)
 
+    def _stored(self, request: DebitRequest | RestRequest) -> Run | None:
+        """What a request got before. Found before a place is taken: whoever has paid is never turned away."""
+        earlier = self._ledger.find(request.principal, request.request_id)
+        if earlier is None or self._ledger.release(earlier.entry) is None:
+            return None
+        debit = self._ledger.debit(request)
+        run = Run(debit, request.request_hash)
+        run.settle(debit.release or NO_RESULT)
+        return run
+
     def _place_for(self, principal: str) -> Place:
         if sum(name == principal for name, _ in self._running) >= self._fits_per_principal:
             raise QueueFullError(
@@ -139,34 +182,37 @@ class Runs:
         return self._pool.reserve()
 
     def _finish(self, key: tuple[str, str], run: Run, work: Work) -> None:
-        release = self._computed(run, work)
+        made = self._computed(run, work)
         # Before the store: else a repeated request, a list of releases or a free place would tell how long it took.
         time.sleep(run.to_next_tick(self._quantum))
-        try:
-            if release is not None:
-                self._ledger.store_release(run.debit.entry, release)
-        except BaseException as error:
-            # Nothing was sent, and a disk does not fail because of what a row says: asking again runs it again.
-            logs.failure(error, run.incident, entry=run.debit.entry)
-            release = None
+        if isinstance(made, bytes):
+            try:
+                self._ledger.store_release(run.debit.entry, made)
+            except BaseException as error:
+                # Nothing was sent, and a disk does not fail because of what a row says.
+                logs.failure(error, run.incident, entry=run.debit.entry)
+                made = Outcome.NOT_STORED if self._rerun else Outcome.LOST
         with self._lock:
             del self._running[key]
-        logs.event("released", entry=run.debit.entry, model="stored" if release else "none")
-        run.settle(release or NO_RESULT)
+        logs.event("released", entry=run.debit.entry, model="stored" if isinstance(made, bytes) and made else "none")
+        if isinstance(made, bytes):
+            run.settle(made)
+        else:
+            run.end(made)
 
-    def _computed(self, run: Run, work: Work) -> bytes | None:
-        """The release; NO_RESULT if the fit raised, so that nothing is drawn again; None if nothing was read."""
+    def _computed(self, run: Run, work: Work) -> bytes | Outcome:
+        """The release, or NO_RESULT if the fit raised, so that nothing is drawn again; or why nothing was read."""
         try:
             return work(run)
-        except NothingReadError as error:
+        except (NothingReadError, ReleaseLostError) as error:
             logs.failure(error.__cause__ or error, run.incident, entry=run.debit.entry)
-            return None
+            return Outcome.LOST if isinstance(error, ReleaseLostError) else Outcome.FAILED
         except BaseException as error:  # a panic in a native library is no Exception
             logs.failure(error, run.incident, entry=run.debit.entry)
             return NO_RESULT
 
 
-def _same(run: Run, request: DebitRequest) -> Run:
+def _same(run: Run, request: DebitRequest | RestRequest) -> Run:
     if run.request_hash != request.request_hash:
         raise RequestIdReusedError("the request_id belongs to another request that is being run")
     return run

@@ -80,6 +80,7 @@ class BursarServer:
                 pool=self._pool,
                 quantum=config.response_quantum_seconds,
                 fits_per_principal=config.fits_per_principal,
+                rerun=config.recovery == "rerun",
             ),
             follower=Follower(config.response_quantum_seconds, config.call_seconds),
             threads=config.threads_per_fit,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import grpc
 
-from bursar_ledger import Ledger
+from bursar_ledger import DatasetState, Ledger, ReleaseRecord
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc
 from bursar_server import convert
 from bursar_server.auth import caller
 from bursar_server.datasets import Datasets
+
+_LARGEST_PAGE = 1000
+_LAST_ENTRY = 2**62
+"""Beyond every ledger, and within SQLite's integers."""
 
 
 class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
@@ -28,31 +32,61 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
     ) -> catalog_pb2.ListDatasetsResponse:
         """All datasets."""
         return catalog_pb2.ListDatasetsResponse(
-            datasets=[self._datasets.describe(state) for state in self._ledger.datasets()]
+            datasets=[self._described(state, caller().name) for state in self._ledger.datasets()]
         )
 
     def GetDataset(  # noqa: N802  the contract's name
         self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.GetDatasetResponse:
         """One dataset."""
-        return catalog_pb2.GetDatasetResponse(dataset=self._datasets.describe(self._datasets.state(request.dataset)))
+        state = self._datasets.state(request.dataset)
+        return catalog_pb2.GetDatasetResponse(dataset=self._described(state, caller().name))
 
     def ListReleases(  # noqa: N802  the contract's name
         self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.ListReleasesResponse:
-        """The caller's own debits, of one dataset or of all."""
+        """A page of the caller's own debits, of one dataset or of all."""
         dataset = self._datasets.state(request.dataset).name if request.dataset else None
+        size = min(request.page_size or _LARGEST_PAGE, _LARGEST_PAGE)
+        after = min(request.page_token, _LAST_ENTRY)
+        # One more than the page holds says whether there is another one.
+        found = self._ledger.releases(principal=caller().name, dataset=dataset, after=after, limit=size + 1)
         return catalog_pb2.ListReleasesResponse(
-            releases=[
-                catalog_pb2.ReleaseSummary(
-                    entry=record.entry,
-                    dataset=record.dataset,
-                    request_id=record.request_id,
-                    method=record.method,
-                    price=convert.price(record.price),
-                    time=record.time,
-                    released=record.released,
-                )
-                for record in self._ledger.releases(principal=caller().name, dataset=dataset)
-            ]
+            releases=[_summary(record) for record in found[:size]],
+            next_page_token=found[size - 1].entry if len(found) > size else 0,
         )
+
+    def GetHistory(  # noqa: N802  the contract's name
+        self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetHistoryResponse:
+        """Size and head of the ledger, and what its head was at the size that the caller knows."""
+        size, head = self._ledger.newest()
+        return catalog_pb2.GetHistoryResponse(
+            ledger_id=self._ledger.ledger_id,
+            size=size,
+            head=head,
+            head_at_size=self._ledger.hash_at(min(request.size, _LAST_ENTRY)),
+        )
+
+    def _described(self, state: DatasetState, principal: str) -> catalog_pb2.Dataset:
+        return self._datasets.describe(state, self._ledger.limits(state.name, principal))
+
+
+def _summary(record: ReleaseRecord) -> catalog_pb2.ReleaseSummary:
+    return catalog_pb2.ReleaseSummary(
+        entry=record.entry,
+        dataset=record.dataset,
+        request_id=record.request_id,
+        method=record.method,
+        price=convert.price(record.price),
+        time=record.time,
+        released=bool(record.size),
+        state=_state(record),
+    )
+
+
+def _state(record: ReleaseRecord) -> catalog_pb2.ReleaseState.ValueType:
+    if record.size is None:
+        return catalog_pb2.RELEASE_STATE_RUNNING_OR_INTERRUPTED
+    # The empty release stands for a fit that raised.
+    return catalog_pb2.RELEASE_STATE_RELEASED if record.size else catalog_pb2.RELEASE_STATE_FAILED

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,24 @@ import grpc
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from bursar_ledger import DatasetState, DebitRequest, Ledger, UnknownEntryError, price
+from bursar_ledger import (
+    BudgetExhaustedError,
+    DatasetState,
+    DebitRequest,
+    Ledger,
+    Limits,
+    Price,
+    Remaining,
+    RequestIdReusedError,
+    RestRequest,
+    UnknownEntryError,
+    price,
+)
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server import convert
 from bursar_server.auth import caller
 from bursar_server.datasets import Datasets
-from bursar_server.errors import NotAvailableError
+from bursar_server.errors import NotAvailableError, ReleaseLostError
 from bursar_server.fits import InvalidRequestError, Plan
 from bursar_server.fits._seam import Fit, Released
 from bursar_server.follow import Follower, Step
@@ -43,14 +56,66 @@ FitRequest = (
 """The requests of all fits; they have request_id, dataset, columns and spend in common."""
 
 
+_LEFT = "what_is_left"
+"""In a debit's parameters under "spend": the rho that was left, so that the request can be planned again."""
+
+
 @dataclass(frozen=True)
 class _Order:
-    """A valid request and what it will release."""
+    """What somebody asked for, and what that is worth.
+
+    Attributes:
+        method: name of the RPC.
+        principal: who asks.
+        request: as it was sent.
+        hash: what makes two requests the same.
+        state: of the dataset.
+        plan: what the request releases; given the rho to be spent, where that is what is left, else None.
+    """
 
     method: str
+    principal: str
+    request: FitRequest
+    hash: bytes
     state: DatasetState
-    plan: Plan
-    debit: DebitRequest
+    plan: Callable[[float | None], Plan]
+
+    @property
+    def rest(self) -> bool:
+        """Whether it spends what is left."""
+        return _spends_the_rest(self.request)
+
+    def debit(self, rho: float | None = None) -> DebitRequest:
+        """What the ledger is asked for. Raises InvalidRequestError."""
+        plan = self.plan(rho)
+        resolved = {} if rho is None else {"spend": {_LEFT: rho}}
+        return DebitRequest(**self._names, events=plan.events, parameters={**plan.parameters, **resolved})
+
+    def debit_of_the_rest(self) -> RestRequest:
+        """Likewise, for what turns out to be left when it is debited."""
+        return RestRequest(**self._names, plan=lambda available: self.debit(available.rho))
+
+    def plan_again(self, paid: DebitRequest) -> Plan:
+        """The plan that was paid for. Raises ReleaseLostError if it would be another one now."""
+        spend = paid.parameters.get("spend")
+        rho = spend[_LEFT] if self.rest and isinstance(spend, dict) else None
+        try:
+            plan = self.plan(rho)
+        except InvalidRequestError as error:  # columns of a newer snapshot, or the rules of a newer version
+            raise ReleaseLostError from error
+        if plan.events != paid.events:
+            raise ReleaseLostError
+        return plan
+
+    @property
+    def _names(self) -> dict[str, Any]:
+        return {
+            "dataset": self.state.name,
+            "principal": self.principal,
+            "request_id": self.request.request_id,
+            "request_hash": self.hash,
+            "method": self.method,
+        }
 
 
 class FitService(fit_pb2_grpc.FitServiceServicer):
@@ -118,14 +183,16 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         """The same plan and the same price as the fit's, and no debit."""
         if request.WhichOneof("fit") != "dpem":
             raise InvalidRequestError(("fit", "is missing; expected the request of a fit that is to be previewed"))
-        state, plan = self._planned("FitDPEM", request.dpem)
-        cost, left = price(plan.events, state.order), state.remaining
-        fits_left = left.cost_units // max(cost.cost_units, 1)
-        if cost.delta_units:
-            fits_left = min(fits_left, left.delta_units // cost.delta_units)
+        order = self._order("FitDPEM", request.dpem)
+        self._datasets.check(order.state)
+        limits = self._ledger.limits(order.state.name, order.principal)
+        plan = order.plan(_rest(limits) if order.rest else None)
+        cost = price(plan.events, order.state.order)
+        fits_left = _fits_left(cost, limits)
         return fit_pb2.PreviewResponse(
             price=convert.price(cost),
-            remaining=convert.remaining(left),
+            remaining=convert.remaining(limits.dataset),
+            available=convert.remaining(limits.available),
             affordable=fits_left >= 1,
             fits_left=min(fits_left, _MOST_FITS_LEFT),
             noise=plan.noise,
@@ -136,14 +203,18 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
     def _fit(
         self, method: str, request: FitRequest, context: grpc.ServicerContext, response: type[Any]
     ) -> Iterator[Any]:
-        order = self._ordered(method, request)
+        order = self._order(method, request)
+        if not _REQUEST_ID.fullmatch(request.request_id):
+            text = "must have 1 to 64 characters of [A-Za-z0-9_.:-]; a fresh UUID for every new request will do"
+            raise InvalidRequestError(("request_id", text))
+        asked = self._asked(order)
         if not context.is_active():
             return  # the caller left before the debit
-        admission = self._runs.admit(order.debit, lambda run: self._release(order, run, response))
+        admission = self._runs.admit(asked, lambda run: self._release(order, run, response))
         if not admission.paid_now:
             context.set_trailing_metadata((("bursar-replayed", "true"),))
         run = admission.run
-        yield response(receipt=convert.receipt(run.debit, order.debit, order.state.registration.adjacency))
+        yield response(receipt=convert.receipt(run.debit, asked.dataset, asked.request_id, order.state.adjacency))
         for event in self._follower.follow(run, context.is_active):
             yield (
                 response(progress=types_pb2.Progress(step=event.step, steps=event.steps))
@@ -151,39 +222,41 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
                 else event
             )
 
-    def _ordered(self, method: str, request: FitRequest) -> _Order:
-        state, plan = self._planned(method, request)
-        if not _REQUEST_ID.fullmatch(request.request_id):
-            raise InvalidRequestError(
-                (
-                    "request_id",
-                    "must have 1 to 64 characters of [A-Za-z0-9_.:-]; a fresh UUID for every new request will do",
-                )
-            )
-        principal = caller().name
-        debit = DebitRequest(
-            dataset=state.name,
-            principal=principal,
-            request_id=request.request_id,
-            request_hash=_request_hash(method, principal, request),
-            method=method,
-            events=plan.events,
-            parameters=plan.parameters,
-        )
-        return _Order(method, state, plan, debit)
-
-    def _planned(self, method: str, request: FitRequest) -> tuple[DatasetState, Plan]:
+    def _order(self, method: str, request: FitRequest) -> _Order:
         fit = self._fits.get(method)
         if fit is None:
             raise NotAvailableError(f"{method} is not available in this version of the server")
         if unknown := _unknown_fields(request):
             raise InvalidRequestError(("request", f"has fields that this version does not know: {', '.join(unknown)}"))
+        principal = caller().name
         state = self._datasets.state(request.dataset)
-        self._datasets.check(state)
-        plan: Plan = fit.plan(request, self._datasets.table(state), self._released(state.name, caller().name))
-        return state, plan
+        released = self._released(state.name, principal)
+
+        # Kept, so that what was planned before the debit is not planned again after it, nor, as long as nobody came
+        # between, while others wait for the decision.
+        @functools.cache
+        def plan(rho: float | None) -> Plan:
+            made: Plan = fit.plan(_resolved(request, rho), self._datasets.table(state), released)
+            return made
+
+        return _Order(method, principal, request, _request_hash(method, principal, request), state, plan)
+
+    def _asked(self, order: _Order) -> DebitRequest | RestRequest:
+        """What to ask the ledger for: what was debited before, whatever became of the dataset, or something new."""
+        earlier = self._ledger.find(order.principal, order.request.request_id)
+        if earlier is not None:
+            if earlier.request.request_hash != order.hash:
+                raise RequestIdReusedError("the request_id belongs to another request")
+            return earlier.request
+        self._datasets.check(order.state)
+        if not order.rest:
+            return order.debit()
+        limits = self._ledger.limits(order.state.name, order.principal)
+        order.plan(_rest(limits))
+        return order.debit_of_the_rest()
 
     def _released(self, dataset: str, principal: str) -> Released:
+        @functools.cache
         def released(entry: int) -> fit_pb2.GaussianMixtureModel | None:
             # The caller's own only: what others asked is their secret, though their models hold no one's data.
             try:
@@ -199,25 +272,59 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
 
     def _release(self, order: _Order, run: Run, response: type[Any]) -> bytes:
         """What a worker does under a debit: the first moment at which rows are opened."""
+        plan = order.plan_again(self._ledger.debit_entry(run.debit.entry).request)
         table = self._datasets.table(order.state)
         try:
-            rows = self._datasets.rows(order.state, order.plan.columns)
+            rows = self._datasets.rows(order.state, plan.columns)
         except Exception as error:
             raise NothingReadError from error
         session = Session(
             rows=rows,
-            columns=len(order.plan.columns),
+            columns=len(plan.columns),
             adjacency=table.adjacency,
             unit_cap=table.unit_cap,
-            # What was debited, not what the plan would cost now: a new version may have started between the two.
+            # What was debited, not what the plan would cost now: the order may have changed between the two.
             meter=Meter(run.debit.price.order, run.debit.price.cost_units),
             source=OpenDPNoise(),
             threads=self._threads,
             progress=run.advance,
         )
-        model = self._fits[order.method].run(order.plan, session)
+        model = self._fits[order.method].run(plan, session)
         release: bytes = response(model=model).SerializeToString(deterministic=True)
         return release
+
+
+def _spends_the_rest(request: FitRequest) -> bool:
+    return request.spend.WhichOneof("amount") == "remaining"
+
+
+def _resolved(request: FitRequest, rho: float | None) -> FitRequest:
+    """The request with an amount where it asks for what is left."""
+    if rho is None:
+        return request
+    resolved = type(request).FromString(request.SerializeToString())
+    resolved.spend.rho = rho
+    return resolved
+
+
+def _rest(limits: Limits) -> float:
+    """The largest rho that one request may cost now. Raises BudgetExhaustedError if that is nothing."""
+    for name, limit in (("dataset", limits.dataset), ("allowance", limits.allowance), ("call", limits.call)):
+        if limit is not None and limit.cost_units < 1:
+            raise BudgetExhaustedError(Price(1, 0, limit.order), limit, name)
+    return limits.available.rho
+
+
+def _fits_left(cost: Price, limits: Limits) -> int:
+    """How many requests of this price fit into the limits, one after the other."""
+    if limits.call is not None and not _times(cost, limits.call):
+        return 0
+    return min(_times(cost, limit) for limit in (limits.dataset, limits.allowance) if limit is not None)
+
+
+def _times(cost: Price, limit: Remaining) -> int:
+    times = limit.cost_units // max(cost.cost_units, 1)
+    return min(times, limit.delta_units // cost.delta_units) if cost.delta_units else times
 
 
 def _unknown_fields(message: Message, path: str = "") -> list[str]:

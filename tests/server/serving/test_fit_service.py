@@ -22,6 +22,7 @@ from bursar_ledger import (
     GaussianEvent,
     Ledger,
     LedgerUnavailableError,
+    RestRequest,
     Role,
     verify,
 )
@@ -362,7 +363,7 @@ def test_the_debit_is_durable_before_rows_are_opened(serve: Serve, fit_request: 
 class _FailingLedger(Ledger):
     """Cannot debit."""
 
-    def debit(self, request: DebitRequest) -> Debit:
+    def debit(self, request: DebitRequest | RestRequest) -> Debit:
         raise LedgerUnavailableError("SECRET: disk full at /var/x")
 
 
@@ -392,7 +393,8 @@ def test_a_release_that_cannot_be_stored_is_not_sent_and_runs_again_under_its_de
 ) -> None:
     """Nothing left the server, so the same request_id may run again; one debit covers both."""
     served = serve(wrap_ledger=_ForgetfulLedger.open)
-    assert refused(lambda: list(_call(served, fit_request()))).text == INTERNAL_TEXT
+    refusal = refused(lambda: list(_call(served, fit_request())))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "RELEASE_NOT_STORED")
     again = _call(served, fit_request())
     assert list(again)[-1].HasField("model")
     assert _replayed(again)

@@ -35,6 +35,7 @@ ROLES: dict[str, set[Role]] = {
     "CatalogService/ListDatasets": ALL,
     "CatalogService/GetDataset": ALL,
     "CatalogService/ListReleases": {Role.ANALYST},
+    "CatalogService/GetHistory": ALL,
     "AdminService/IssueToken": {Role.ADMIN},
     "AdminService/RevokeToken": {Role.ADMIN},
     "AdminService/ListTokens": {Role.ADMIN},
@@ -197,7 +198,7 @@ def test_an_unexpected_exception_is_told_in_one_constant_text(
     def burst(*_: object) -> None:
         raise RuntimeError("SECRET-23")
 
-    monkeypatch.setattr(FitService, "_planned", burst)
+    monkeypatch.setattr(FitService, "_order", burst)
     refusal = refused(
         partial(_drain, served.channel.unary_stream("/bursar.v1.FitService/FitDPEM"), b"", served.bearer())
     )
@@ -222,7 +223,7 @@ def test_a_refusal_stays_small_enough_for_the_wire(
     def complain(*_: object) -> None:
         raise InvalidRequestError(*((f"columns[{i}]", "\U0001f512" * 2000) for i in range(1000)))
 
-    monkeypatch.setattr(FitService, "_planned", complain)
+    monkeypatch.setattr(FitService, "_order", complain)
     call: Any = served.channel.unary_stream("/bursar.v1.FitService/FitDPEM")
     refusal = refused(partial(_drain, call, b"", served.bearer()))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
