@@ -51,7 +51,8 @@ class _Decision(Generic[_T]):
 
     def wake(self) -> None:
         """Let the thread that waits go on: its work is done, or it leads now."""
-        self._woken.release()
+        with contextlib.suppress(RuntimeError):  # woken before: an interrupted thread never took that one
+            self._woken.release()
 
     def carry_out(self) -> bool:
         """Do the work; whether what it wrote stays."""
@@ -90,6 +91,7 @@ class Store:
         self._turns = threading.Lock()  # guards the next two
         self._waiting: deque[_Decision[Any]] = deque()
         self._led = False
+        self._leader: int | None = None
         with translated():
             self.db = connect(path, busy_seconds=busy_seconds)
 
@@ -140,7 +142,10 @@ class Store:
 
         Raises:
             LedgerUnavailableError: the file is busy, full or unreadable; nothing was changed.
+            RuntimeError: called from `work`, which would wait for itself.
         """
+        if self._leader == threading.get_ident():
+            raise RuntimeError("a decision cannot be made within another one")
         decision = _Decision(work, keep)
         with self._turns:
             self._waiting.append(decision)
@@ -181,20 +186,27 @@ class Store:
                 decision.wake()
 
     def _settle(self, batch: list[_Decision[Any]]) -> None:
+        begun = False
+        self._leader = threading.get_ident()
         try:
             with translated():
                 self.db.execute("BEGIN IMMEDIATE")
+                begun = True
                 for decision in batch:
                     self._carry_out(decision)
                 self.db.execute("COMMIT")
         except BaseException as error:
+            # An interrupt from the keyboard comes most likely while the disk works, and is raised after the commit.
+            committed = not isinstance(error, Exception) and begun and not self.db.conn.in_transaction
             with contextlib.suppress(sqlite3.Error):
                 self.db.rollback()
-            for decision in batch:
+            for decision in [] if committed else batch:
                 # One exception each: it carries the traceback of the thread that raises it.
                 decision.fail(LedgerUnavailableError(f"{error}; nothing was changed"))
             if not isinstance(error, Exception):
                 raise
+        finally:
+            self._leader = None
 
     def _carry_out(self, decision: _Decision[Any]) -> None:
         self.db.execute("SAVEPOINT decision")
