@@ -40,6 +40,7 @@ _PRIVATE = "PRIVATE+KEY+"
 _DASH = "— "
 _LARGEST = 1_000_000  # characters of a note; as in Go's package
 _SIZE = re.compile(r"[1-9][0-9]{0,18}")
+_NO_TEXT = re.compile("[\x00-\x09\x0b-\x1f\ud800-\udfff]")
 
 
 class NoteError(LedgerError):
@@ -209,7 +210,7 @@ class Note:
         """A note taken apart; raises NoteError if it is not one."""
         if len(note) > _LARGEST:
             raise NoteError(f"a note has at most {_LARGEST} characters, got {len(note)}")
-        if any((character < " " and character != "\n") or "\ud800" <= character <= "\udfff" for character in note):
+        if _NO_TEXT.search(note):
             raise NoteError("a note is UTF-8 without control characters but line breaks")
         text, blank, lines = note.rpartition("\n\n")
         if not blank or not text or not lines.endswith("\n"):

@@ -14,6 +14,7 @@ from typing import Self
 
 from bursar_ledger import Ledger, LedgerError
 from bursar_ledger.checkpoints import (
+    ChainKey,
     NoteError,
     Place,
     PlaceError,
@@ -33,6 +34,7 @@ _POLL_SECONDS = 1.0
 _END_SECONDS = 20.0
 _ACTOR = "bursar-server"
 _REASON = "signs checkpoints from here on"
+_NO_KEY = "the ledger names no checkpoint key yet; the server makes one when it starts"
 
 
 class CheckpointError(StateError):
@@ -73,18 +75,7 @@ def load_key(state: State) -> SigningKey:
         CheckpointError: no key in the state directory is that one.
         NoteError: a key file cannot be used.
     """
-    chain, path = verifier_keys(state.ledger), key_file(state)
-    for file in (path, _new(path)):
-        if chain and file.exists() and (key := SigningKey.load(file)).verifier == chain[-1].key:
-            if file != path:
-                file.replace(path)
-            return key
-    raise CheckpointError(
-        f"the key of entry {chain[-1].entry} is not in {path}; restore it from a backup, "
-        "or put a new one in force: bursar-admin checkpoint rotate"
-        if chain
-        else "the ledger names no checkpoint key yet; the server makes one when it starts"
-    )
+    return _newest_key(state, verifier_keys(state.ledger))
 
 
 def open_checkpoints(state: State, ledger: Ledger, config: Config) -> SigningKey:
@@ -102,7 +93,7 @@ def open_checkpoints(state: State, ledger: Ledger, config: Config) -> SigningKey
             place.create()
     if not chain:
         return prepare_checkpoints(state, ledger)
-    key = load_key(state)
+    key = _newest_key(state, chain)
     readable = (place for place in places if place.readable)
     _refuse(line for place in readable for line in check_place(state.ledger, place, key.verifier).problems)
     return key
@@ -123,9 +114,10 @@ def write_checkpoint(state: State, ledger: Ledger, config: Config, *, create: bo
         an older version made and no server has opened since.
     """
     try:
-        if not verifier_keys(state.ledger):
+        chain = verifier_keys(state.ledger)
+        if not chain:
             return ()
-        note = sign(checkpoint_of(ledger), load_key(state))
+        note = sign(checkpoint_of(ledger), _newest_key(state, chain))
     except (LedgerError, CheckpointError) as error:
         return (f"no checkpoint was written: {error}",)
     return _write(places_of(state, config), note, create)
@@ -144,10 +136,11 @@ def rotate_key(state: State, ledger: Ledger, config: Config, *, actor: str, reas
         CheckpointError: the ledger has no key yet.
         NoteError: the new key cannot be written; the old one stays in force.
     """
-    if not verifier_keys(state.ledger):
-        raise CheckpointError("the ledger names no checkpoint key yet; the server makes one when it starts")
+    chain = verifier_keys(state.ledger)
+    if not chain:
+        raise CheckpointError(_NO_KEY)
     try:
-        old = load_key(state)
+        old = _newest_key(state, chain)
     except (CheckpointError, NoteError):
         old = None
     path = key_file(state)
@@ -270,6 +263,21 @@ class _Writer(threading.Thread):
             if self._failing:
                 logs.event("checkpoint_written_again", place=self.place.name, entry=size)
             self._failing = False
+
+
+def _newest_key(state: State, chain: Sequence[ChainKey]) -> SigningKey:
+    if not chain:
+        raise CheckpointError(_NO_KEY)
+    path = key_file(state)
+    for file in (path, _new(path)):
+        if file.exists() and (key := SigningKey.load(file)).verifier == chain[-1].key:
+            if file != path:
+                file.replace(path)
+            return key
+    raise CheckpointError(
+        f"the key of entry {chain[-1].entry} is not in {path}; restore it from a backup, "
+        "or put a new one in force: bursar-admin checkpoint rotate"
+    )
 
 
 def _refuse(problems: Iterable[str]) -> None:
