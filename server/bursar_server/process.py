@@ -44,8 +44,8 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
         config = Config.load(state.config, **overrides)
         with state.serving(), _verified(state) as ledger:
             key = open_checkpoints(state, ledger, config)
-            with Checkpointer(ledger, key, places_of(state, config), config.checkpoints.every):
-                _serve(state, config, ledger, ready)
+            with Checkpointer(ledger, key, places_of(state, config), config.checkpoints.every) as checkpointer:
+                _serve(state, config, ledger, checkpointer.newest_note, ready)
     except (StateError, ConfigError, LedgerError, AddressError) as error:
         raise StartError(str(error)) from error
 
@@ -58,12 +58,14 @@ def _verified(state: State) -> contextlib.AbstractContextManager[Ledger]:
     return Ledger.open(state.ledger)
 
 
-def _serve(state: State, config: Config, ledger: Ledger, ready: Callable[[str], object]) -> None:
+def _serve(
+    state: State, config: Config, ledger: Ledger, note: Callable[[], str], ready: Callable[[str], object]
+) -> None:
     # Kernels are compiled on made-up rows now, so that the time of the first request says nothing.
     for fit in FITS.values():
         getattr(fit, "warm_up", lambda: None)()
     datasets = Datasets(ledger, state.datasets)
-    server = BursarServer(state=state, config=config, ledger=ledger, datasets=datasets, fits=FITS)
+    server = BursarServer(state=state, config=config, ledger=ledger, datasets=datasets, fits=FITS, note=note)
     with told_to_stop() as told, server:
         logs.event("serving", address=server.address, workers=config.fit_workers, queue=config.queue_length)
         ready(server.address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
@@ -61,10 +61,18 @@ class BursarServer:
         ledger: open; closed by the caller.
         datasets: public facts and rows.
         fits: by name of their RPC.
+        note: gives a signed checkpoint of now, as text; "" for none.
     """
 
     def __init__(
-        self, *, state: State, config: Config, ledger: Ledger, datasets: Datasets, fits: Mapping[str, AnyFit]
+        self,
+        *,
+        state: State,
+        config: Config,
+        ledger: Ledger,
+        datasets: Datasets,
+        fits: Mapping[str, AnyFit],
+        note: Callable[[], str] = str,
     ) -> None:
         self._config = config
         self._health = health.HealthServicer()
@@ -86,7 +94,7 @@ class BursarServer:
             threads=config.threads_per_fit,
         )
         fit_pb2_grpc.add_FitServiceServicer_to_server(fit_service, self._server)
-        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogService(ledger, datasets), self._server)
+        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogService(ledger, datasets, note), self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(ledger), self._server)
         audit_pb2_grpc.add_AuditServiceServicer_to_server(AuditService(ledger, state.ledger), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -71,14 +71,12 @@ class Home:
         budget = ("--epsilon", "1", "--delta", "1e-6")
         self.admin("import", "--manifest", folder / "table.toml", "--csv", folder / "rows.csv", *budget)
 
-    def start(self) -> Server:
-        """Start a server on a free port and wait until it serves."""
+    def start(self, address: str = "127.0.0.1:0") -> Server:
+        """Start a server, on a free port unless told otherwise, and wait until it serves."""
         command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.state.path)]
         # To a file: a pipe that nobody reads would fill up and stop the server.
         with self.log.open("w") as log:
-            process = subprocess.Popen(
-                [*command, "--address", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            process = subprocess.Popen([*command, "--address", address], stdout=subprocess.PIPE, stderr=log, text=True)
         self.processes.append(process)
         # Its end closes the pipe, and so ends the wait for its first line.
         guard = threading.Timer(PATIENCE, process.kill)

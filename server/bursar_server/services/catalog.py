@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import grpc
 
 from bursar_ledger import DatasetState, Ledger, ReleaseRecord
@@ -21,9 +23,11 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
     Args:
         ledger: knows budgets and debits.
         datasets: know public schemas.
+        note: gives a signed checkpoint of now, as text; "" for none.
     """
 
-    def __init__(self, ledger: Ledger, datasets: Datasets) -> None:
+    def __init__(self, ledger: Ledger, datasets: Datasets, note: Callable[[], str]) -> None:
+        self._note = note
         self._ledger = ledger
         self._datasets = datasets
 
@@ -60,12 +64,14 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
         self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.GetHistoryResponse:
         """Size and head of the ledger, and what its head was at the size that the caller knows."""
+        note = self._note()  # first, so that it is never ahead of size and head
         size, head = self._ledger.newest()
         return catalog_pb2.GetHistoryResponse(
             ledger_id=self._ledger.ledger_id,
             size=size,
             head=head,
             head_at_size=self._ledger.hash_at(min(request.size, _LAST_ENTRY)),
+            checkpoint=note,
         )
 
     def _described(self, state: DatasetState, principal: str) -> catalog_pb2.Dataset:

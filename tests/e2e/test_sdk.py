@@ -1,0 +1,153 @@
+"""The SDK against the real server process: what is left as a spend, limits, and a ledger that is rolled back."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import bursar
+from bursar_ledger import Ledger, verify
+from bursar_ledger.checkpoints import open_note, origin_of, verifier_keys
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home, Server
+
+PATIENCE = 300.0
+ASK: dict[str, Any] = {"n_components": 2, "spend": bursar.rho(0.002), "iterations": 2, "progress": False}
+Connect = Callable[["Server"], bursar.Client]
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Connect]:
+    """Connects as an analyst whose programs share a file of what they saw."""
+    clients: list[bursar.Client] = []
+
+    def make(server: Server) -> bursar.Client:
+        ca, token = server.home.state.tls / "ca.pem", server.home.tokens["analyst"]
+        history = tmp_path / "history.json"
+        clients.append(bursar.connect(server.address, token=token, ca=ca, timeout=PATIENCE, history=history))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+def _debits(home: Home) -> int:
+    with Ledger.open(home.state.ledger) as ledger:
+        return len(ledger.releases())
+
+
+def test_an_old_copy_of_the_state_is_noticed_before_a_fit_is_sent(home: Home, connect: Connect) -> None:
+    """Everything is put back, checkpoints included, so the server cannot know; new and old clients refuse to go on."""
+    server = home.start()
+    old = connect(server)
+    people = old.dataset("people")
+    people.fit_dpem(**ASK, request_id="monday")
+    server.end(signal.SIGTERM)
+    yesterday = home.state.path.with_name("yesterday")
+    shutil.copytree(home.state.path, yesterday)
+
+    server = home.start(server.address)
+    receipt = people.fit_dpem(**ASK, request_id="tuesday").receipt
+    assert receipt is not None
+    server.end(signal.SIGKILL)
+    shutil.rmtree(home.state.path)
+    yesterday.rename(home.state.path)
+
+    server = home.start(server.address)
+    new = connect(server)
+    for ask in (
+        lambda: people.fit_dpem(**ASK, request_id="wednesday"),
+        lambda: people.fit_dpem(**ASK, request_id="tuesday"),
+        new.datasets,
+    ):
+        with pytest.raises(bursar.HistoryError, match="has lost") as caught:
+            ask()
+        assert caught.value.seen.size >= receipt.entry
+        assert caught.value.found is not None
+        assert caught.value.found.size < caught.value.seen.size
+    server.end(signal.SIGTERM)
+    assert _debits(home) == 1
+    assert verify(home.state.ledger).ok
+
+
+def test_crashes_and_restarts_are_no_reason_to_complain(home: Home, connect: Connect) -> None:
+    """A ledger that is only added to is the same one, whatever happens to the processes around it."""
+    server = home.start()
+    people = connect(server).dataset("people")
+    models = []
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+        models.append(people.fit_dpem(**ASK, request_id="once"))
+        people.fit_dpem(**ASK, request_id=f"after-{len(models)}")
+        server.end(number)
+        server = home.start(server.address)
+    assert connect(server).dataset("people").releases()[0].state is bursar.ReleaseState.RELEASED
+    assert all(np.array_equal(model.means_, models[0].means_) for model in models)
+    assert [model.receipt.replayed for model in models if model.receipt] == [False, True, True]
+    server.end(signal.SIGTERM)
+    assert _debits(home) == 1 + 3
+
+
+def test_a_state_directory_made_anew_is_another_server(home: Home, connect: Connect) -> None:
+    """It has an authority of its own, so that whoever trusts it starts afresh, at the same address and path, too."""
+    server = home.start()
+    connect(server).dataset("people").fit_dpem(**ASK)
+    server.end(signal.SIGTERM)
+    shutil.rmtree(home.state.path)
+    home.admin("init")
+    home.tokens["analyst"] = home.admin("token", "issue", "--name", "the-analyst", "--role", "analyst").strip()
+    home.add_table("people")
+    server = home.start(server.address)
+    assert connect(server).dataset("people").available().share == 1.0
+
+
+def test_what_is_left_is_all_that_one_may_spend(home: Home, connect: Connect) -> None:
+    """With an allowance, then a maximum per request: each time the preview's price, and then it is gone."""
+    with Ledger.open(home.state.ledger) as ledger:
+        ledger.set_allowance("people", "the-analyst", Fraction(1, 2), actor="test", reason="")
+        ledger.set_call_limit("people", Fraction(1, 3), actor="test", reason="")
+    server = home.start()
+    people = connect(server).dataset("people")
+    ask = {**ASK, "spend": bursar.what_is_left(), "iterations": None}
+    spent = []
+    for name in ("a third", "the rest"):
+        request_id = name.replace(" ", "-")
+        preview = people.preview_dpem(**{key: ask[key] for key in ("n_components", "spend")})
+        first = people.fit_dpem(**ask, request_id=request_id)
+        again = people.fit_dpem(**ask, request_id=request_id)
+        assert first.receipt is not None
+        assert first.receipt == again.receipt
+        assert np.array_equal(first.means_, again.means_)
+        assert first.receipt.price == preview.price
+        spent.append(first.receipt.price.cost_units)
+    cap = people.remaining().cap_cost_units
+    assert spent[0] == pytest.approx(cap / 3, rel=1e-6)
+    assert spent[1] == pytest.approx(cap / 6, rel=1e-6)
+    assert sum(spent) <= cap // 2
+    with pytest.raises(bursar.BudgetExhaustedError) as caught:
+        people.fit_dpem(**ASK)
+    assert caught.value.limit == "allowance"
+    assert people.limits().dataset.share == pytest.approx(0.5, rel=1e-6)
+    server.end(signal.SIGTERM)
+    assert verify(home.state.ledger).ok
+
+
+def test_the_history_comes_with_a_signed_note(shared: Server) -> None:
+    """By the key that the chain names; of this ledger, and not ahead of it."""
+    with shared.channel() as channel:
+        stub = catalog_pb2_grpc.CatalogServiceStub(channel)
+        answer = stub.GetHistory(catalog_pb2.GetHistoryRequest(), metadata=shared.bearer("auditor"))
+    checkpoint = open_note(answer.checkpoint, verifier_keys(shared.home.state.ledger)[-1].key)
+    assert checkpoint.origin == origin_of(answer.ledger_id)
+    assert checkpoint.size <= answer.size
+    with Ledger.open(shared.home.state.ledger) as ledger:
+        assert ledger.hash_at(checkpoint.size) == checkpoint.head
