@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from ._reading import UnreadableError, opened, rows, visible_name
 
 if TYPE_CHECKING:
     from ..checkpoints import Comparison, Place, VerifierKey
-
-_NEEDS_CRYPTOGRAPHY = "signed checkpoints need cryptography: pip install 'bursar[audit]'"
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,8 @@ def compared(path: Path, key: VerifierKey | None, places: Sequence[Place]) -> tu
     """Each place's notes against the ledger."""
     if not places:
         return ()
-    from ..checkpoints import check_place
-
+    with _cryptography():
+        from ..checkpoints import check_place
     found = []
     for place in places:
         try:
@@ -98,14 +97,14 @@ def compared(path: Path, key: VerifierKey | None, places: Sequence[Place]) -> tu
 
 def compared_files(path: Path, key: VerifierKey | None, files: Sequence[Path]) -> tuple[Comparison, ...]:
     """The notes of each file (one, or a whole history of them) against the ledger."""
-    from ..checkpoints import FilePlace, compare
-
+    with _cryptography():
+        from ..checkpoints import FilePlace, compare
     found = []
     for file in files:
         try:
-            notes = FilePlace(str(file), file).read()
+            alone = file.read_text("utf-8", "replace")
             # A note that was saved by itself ends where a history has an empty line.
-            notes = notes or (file.read_text("utf-8", "replace"),)
+            notes = FilePlace(str(file), file).read() or (alone,)
             found.append(compare(path, notes, key, place=str(file)))
         except OSError as error:
             raise UnreadableError(f"{visible_name(file)} cannot be read: {error.strerror}") from error
@@ -120,16 +119,14 @@ def read_key(text: str) -> VerifierKey:
     Raises:
         click.BadParameter: neither.
     """
-    try:
-        from ..checkpoints import NoteError, VerifierKey
-    except ImportError as error:
-        raise click.UsageError(_NEEDS_CRYPTOGRAPHY) from error
+    with _cryptography():
+        from ..checkpoints import VerifierKey
     try:
         path = Path(text)
         # A key has base64 in it and can be too long for a file's name.
         is_file = len(text) < 1000 and path.is_file()
         return VerifierKey.parse(path.read_text("utf-8") if is_file else text)
-    except (NoteError, OSError, ValueError) as error:
+    except (LedgerError, OSError, ValueError) as error:
         raise click.BadParameter(
             f"expected a verifier key (name+key id+key) or a file that holds one: {error}"
         ) from error
@@ -141,10 +138,8 @@ def read_place(text: str) -> Place:
     Raises:
         click.BadParameter: it names none that can be read.
     """
-    try:
+    with _cryptography():
         from ..checkpoints import parse_place
-    except ImportError as error:
-        raise click.UsageError(_NEEDS_CRYPTOGRAPHY) from error
     path = Path(text)
     if len(text) < 1000 and path.exists():
         text = f"git:{text}" if path.is_dir() else f"file:{text}"
@@ -161,3 +156,12 @@ def _failed(place: str, error: LedgerError) -> Comparison:
     from ..checkpoints import Comparison
 
     return Comparison(place, (f"{place}: {error}",), 0, 0, 0)
+
+
+@contextlib.contextmanager
+def _cryptography() -> Iterator[None]:
+    """Around imports of what needs a library that the other commands do without."""
+    try:
+        yield
+    except ImportError as error:
+        raise click.UsageError("keys and checkpoints need cryptography: pip install 'bursar[audit]'") from error

@@ -22,6 +22,7 @@ from ._history import Losses
 from ._reading import Row
 
 _TOLERANCE = 1e-9
+_STEPS = 300_000
 _LARGEST_DISCRETE_LAPLACE = 10_000
 """Sensitivity beyond which discrete Laplace noise is taken as its limit, the continuous one."""
 
@@ -112,24 +113,41 @@ def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
         return math.inf
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    whole = pld.identity()
+    grid = _grid(losses)
+    whole = pld.identity(value_discretization_interval=grid)
     if losses.gaussian > 0:
         # Gaussians compose exactly: squares of sensitivity over scale add up.
-        whole = whole.compose(pld.from_gaussian_mechanism(losses.gaussian**-0.5))
+        whole = whole.compose(pld.from_gaussian_mechanism(losses.gaussian**-0.5, value_discretization_interval=grid))
     for event, times in losses.others.items():
-        whole = whole.compose(_loss_distribution(event).self_compose(times * getattr(event, "groups", 1)))
+        whole = whole.compose(_loss_distribution(event, grid).self_compose(times * getattr(event, "groups", 1)))
     return max(float(whole.get_epsilon_for_delta(float(left))), 0.0)
 
 
-def _loss_distribution(event: LaplaceEvent | PureEvent) -> Any:
+def _grid(losses: Losses) -> float:
+    """The step to which losses are rounded up: fine beside the smallest one, but with a bounded number of steps."""
+    sizes = {event: _pure_epsilon(event) for event in losses.others}
+    reach = 12 * math.sqrt(losses.gaussian) + losses.gaussian
+    for event, times in losses.others.items():
+        count = times * getattr(event, "groups", 1)
+        reach += min(count * sizes[event], 12 * math.sqrt(count) * sizes[event] + count * sizes[event] ** 2)
+    return max(min([1e-4, *(size / 20 for size in sizes.values())]), reach / _STEPS)
+
+
+def _pure_epsilon(event: LaplaceEvent | PureEvent) -> float:
+    return float(event.epsilon if isinstance(event, PureEvent) else event.l1 / Fraction(event.scale))
+
+
+def _loss_distribution(event: LaplaceEvent | PureEvent, grid: float) -> Any:
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if isinstance(event, PureEvent):
-        return pld.from_privacy_parameters(common.DifferentialPrivacyParameters(float(event.epsilon), 0.0))
+        parameters = common.DifferentialPrivacyParameters(_pure_epsilon(event), 0.0)
+        return pld.from_privacy_parameters(parameters, value_discretization_interval=grid)
     if event.l1 <= _LARGEST_DISCRETE_LAPLACE:
-        return pld.from_discrete_laplace_mechanism(float(1 / Fraction(event.scale)), sensitivity=event.l1)
-    return pld.from_laplace_mechanism(float(Fraction(event.scale) / event.l1))
+        each = float(1 / Fraction(event.scale))
+        return pld.from_discrete_laplace_mechanism(each, event.l1, value_discretization_interval=grid)
+    return pld.from_laplace_mechanism(1 / _pure_epsilon(event), value_discretization_interval=grid)
 
 
 def _compare_debit(row: Row, opinion: SecondOpinion) -> None:

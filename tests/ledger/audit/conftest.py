@@ -41,7 +41,7 @@ def study(ledger: Ledger, ask: Ask, path: Path) -> Path:
     Entries: 1 genesis, 2 people, 3 homes, 4 people-2 (joins people), 5 allowance, 6 credential, 7 debit a, 8 its
     release, 9 debit b, 10 budget, 11 debit c, 12 its release, 13 call limit, 14 retirement of people-2.
     """
-    owner = {"actor": "owner", "reason": "test"}
+    owner: Any = {"actor": "owner", "reason": "test"}
     homes = Registration("homes", Adjacency.ADD_REMOVE_ONE, Budget(1, 1e-6), b"h" * 32, {})
     joined = Registration("people-2", Adjacency.REPLACE_ONE, None, b"2" * 32, {}, same_people_as="people")
     ledger.register_dataset(homes, **owner)
