@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from bursar_ledger import Ledger, LedgerError, verify
+from bursar_ledger import Ledger, LedgerCorruptError, LedgerError
 from bursar_server import logs
 from bursar_server.checkpointing import Checkpointer, open_checkpoints, places_of
 from bursar_server.config import Config, ConfigError
@@ -50,12 +50,13 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
         raise StartError(str(error)) from error
 
 
-def _verified(state: State) -> contextlib.AbstractContextManager[Ledger]:
+def _verified(state: State) -> Ledger:
     """The ledger, after every debit was priced again. Raises LedgerError naming the entries that are wrong."""
-    found = verify(state.ledger)
-    if not found.ok:
-        raise LedgerError("the ledger does not verify, nothing is served from it:\n" + "\n".join(found.problems))
-    return Ledger.open(state.ledger)
+    try:
+        return Ledger.open(state.ledger, reprice=True, processes=os.cpu_count() or 1)
+    except LedgerCorruptError as error:
+        lines = "\n".join(error.problems)
+        raise LedgerError(f"the ledger does not verify, nothing is served from it:\n{lines}") from error
 
 
 def _serve(
