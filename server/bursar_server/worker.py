@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+from bursar_server import logs
 
 
 class QueueFullError(Exception):
@@ -33,10 +35,14 @@ class WorkerPool:
     """
 
     def __init__(self, *, workers: int, queue_length: int) -> None:
-        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="fit")
         self._size = workers + queue_length
         self._places = threading.BoundedSemaphore(self._size)
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._closed = False
+        # Started now, not when a task comes: that a thread cannot be had must not be found out after a debit.
+        self._threads = [threading.Thread(target=self._work, name=f"fit-{i}", daemon=True) for i in range(workers)]
+        for thread in self._threads:
+            thread.start()
 
     def reserve(self) -> Place:
         """Take a place. Raises QueueFullError if there is none, or if the pool takes no more tasks."""
@@ -48,14 +54,7 @@ class WorkerPool:
 
     def submit(self, task: Callable[[], None]) -> None:
         """Run a task that holds a place."""
-
-        def run() -> None:
-            try:
-                task()
-            finally:
-                self.free()
-
-        self._executor.submit(run)
+        self._tasks.put(task)
 
     def free(self) -> None:
         """Free one place."""
@@ -67,4 +66,16 @@ class WorkerPool:
         # A place that is held may be about to be paid for, so its task is waited for, too, or that it is given back.
         for _ in range(self._size):
             self._places.acquire()
-        self._executor.shutdown(wait=True)
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except BaseException as error:
+                logs.failure(error)  # a bug; the thread goes on for those who have paid
+            finally:
+                self.free()

@@ -218,3 +218,33 @@ def test_a_pool_that_closes_waits_for_places_that_are_held() -> None:
     place.run(done.set)
     closer.join()
     assert done.is_set()
+
+
+def test_a_task_that_raises_takes_no_worker_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    """That is a bug; it is logged, its place is free again, and the next one is run."""
+    pool, done = WorkerPool(workers=1, queue_length=1), threading.Event()
+
+    def fail() -> None:
+        raise SystemExit("SECRET")
+
+    pool.reserve().run(fail)
+    pool.reserve().run(done.set)
+    pool.close()
+    assert done.is_set()
+    assert "SystemExit" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
+def test_a_pool_needs_no_new_thread_when_somebody_has_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are there from the start, so that a machine without any left refuses to start instead."""
+    pool, done = WorkerPool(workers=2, queue_length=1), threading.Event()
+
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", none_left)
+        for _ in range(3):
+            pool.reserve().run(done.set)
+        pool.close()
+    assert done.is_set()
