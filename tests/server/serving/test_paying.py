@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -263,6 +265,15 @@ def test_what_is_stored_is_sent_though_the_queue_is_full(serve: Serve, fit_reque
     assert refused(lambda: _fit(served, fit_request(request_id="third"))).reason == "QUEUE_FULL"
     served.fit.hold.set()
     list(running)
+
+
+def test_what_is_stored_is_sent_though_nothing_can_be_written(served: Harness, fit_request: Make) -> None:
+    """Another process holds the ledger's write lock; a repetition does not wait for it."""
+    first = _bytes(served, fit_request())
+    with closing(sqlite3.connect(served.state.ledger, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert _bytes(served, fit_request()) == first
+        other.execute("ROLLBACK")
 
 
 def test_a_retired_dataset_takes_no_new_fits_and_gives_its_releases(
