@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import getpass
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -108,12 +109,14 @@ class Act:
             text: a sentence without its end.
             err: say it on standard error, where standard output has a result.
         """
-        number = f"it would be entry {entry.number}" if self.dry_run else f"entry {entry.number}"
-        click.echo(f"{text}: {number}", err=err)
-        if not self.dry_run:
-            # The act is done, whatever becomes of its checkpoint.
-            for problem in write_checkpoint(self.state, self.ledger, self.config):
-                click.echo(problem, err=True)
+        if self.dry_run:
+            click.echo(f"{text}: it would be entry {entry.number}, a {entry.kind} by {entry.actor} with")
+            click.echo(json.dumps(entry.details, indent=2, sort_keys=True))
+            return
+        click.echo(f"{text}: entry {entry.number}", err=err)
+        # The act is done, whatever becomes of its checkpoint.
+        for problem in write_checkpoint(self.state, self.ledger, self.config):
+            click.echo(problem, err=True)
 
 
 def at_terminal() -> bool:

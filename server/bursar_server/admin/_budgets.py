@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def set_(
     )
     done = functools.partial(acting.ledger.set_budget, name, new, actor=acting.actor, reason=acting.reason)
     after = _Standing.entered(new, done(dry_run=True).details)
-    totals = (*promises(acting.ledger, before.account), Promise(None, new.epsilon, new.delta))
+    totals = (*promises(acting.ledger, before.account), Promise(None, new.epsilon, new.delta, new.delta_fail_share))
     click.echo(f"account {before.account}, shared by: {', '.join(accounts_names(acting.ledger, before.account))}")
     click.echo(_compared(_Standing.of(before), after))
     for line in _promise_lines(totals, closed=after.closed):
@@ -197,6 +198,11 @@ class Promise:
     entry: int | None
     epsilon: float
     delta: float
+    delta_fail_share: Fraction
+
+    def same(self, other: Promise) -> bool:
+        """Whether the filter is the same: another share of delta is another order, and so another promise."""
+        return dataclasses.replace(self, entry=other.entry) == other
 
 
 def promises(ledger: Ledger, account: str) -> tuple[Promise, ...]:
@@ -209,9 +215,10 @@ def promises(ledger: Ledger, account: str) -> tuple[Promise, ...]:
         # Of a dataset that joined an account, the registration has no total.
         if details.get("account", entry.dataset) != account or "epsilon" not in details:
             continue
-        new = Promise(entry.number, details["epsilon"], details["delta"])
-        # The same total may be entered again, with another approximate share or for the analysts' sums.
-        if not found or (found[-1].epsilon, found[-1].delta) != (new.epsilon, new.delta):
+        share = Fraction(details["delta_fail_share"])
+        new = Promise(entry.number, details["epsilon"], details["delta"], share)
+        # An upgrade of the ledger enters the same total again, with what every analyst spent.
+        if not found or not found[-1].same(new):
             found.append(new)
     return tuple(found)
 
@@ -245,7 +252,7 @@ class _Standing:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        cap, left = self.caps[0], max(self.caps[0] - self.spent[0], 0)
+        cap, left = self.caps[0], 0 if self.closed else self.caps[0] - self.spent[0]
         return [
             ("total", f"({self.budget.epsilon:g}, {self.budget.delta:g})"),
             ("approximate share", str(self.budget.delta_fail_share)),
@@ -265,7 +272,7 @@ def _compared(before: _Standing, after: _Standing) -> str:
 
 def _promise_lines(totals: tuple[Promise, ...], *, closed: bool) -> Iterator[str]:
     """What several totals promise together: `_pricing.md`, "A new total"."""
-    if len({(total.epsilon, total.delta) for total in totals}) < 2:
+    if len(totals) < 2:
         return
     shown = ", ".join(
         f"({total.epsilon:g}, {total.delta:g})" + (" now" if total.entry is None else f" in entry {total.entry}")

@@ -90,7 +90,7 @@ def rotate(acting: Act) -> None:
             entry = acting.ledger.set_checkpoint_key(
                 str(old.key), actor=acting.actor, reason=acting.reason, dry_run=True
             )
-            acting.tell(entry, f"a new key in the place of {old.key}")
+            click.echo(f"a new key in the place of {old.key}: it would be entry {entry.number}")
             return
         acting.confirm("Replace the signing key for good?")
         for problem in rotate_key(acting.state, acting.ledger, acting.config, actor=acting.actor, reason=acting.reason):

@@ -11,7 +11,7 @@ import click
 
 from bursar_ledger import EVERYONE, Entry
 from bursar_server.admin._acting import STATE, opened
-from bursar_server.admin._shares import table, visible
+from bursar_server.admin._shares import table
 
 Details = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ def _is_act(entry: Entry) -> bool:
 
 def _row(entry: Entry) -> tuple[str, ...]:
     details = entry.details
-    return (str(entry.number), entry.time, entry.actor, in_words(entry), visible(details.get("reason", "")))
+    return (str(entry.number), entry.time, entry.actor, in_words(entry), str(details.get("reason", "")))
 
 
 def in_words(entry: Entry) -> str:
@@ -75,6 +75,11 @@ def _total(details: Details) -> str:
     return f"({details['epsilon']:g}, {details['delta']:g})"
 
 
+def _key_id(verifier_key: str) -> str:
+    """The middle of "name+key id+key", by which people tell keys apart."""
+    return verifier_key.partition("+")[2].partition("+")[0]
+
+
 _WORDS: Mapping[str, Callable[[str, Details], str]] = {
     "genesis": lambda name, details: "made the ledger",
     "registration": _registration,
@@ -85,6 +90,6 @@ _WORDS: Mapping[str, Callable[[str, Details], str]] = {
     "retirement": lambda name, details: f"retired {name}",
     "credential_issued": lambda name, details: f"token of {details['credential']} ({details['role']})",
     "credential_revoked": lambda name, details: f"revoked the token of {details['credential']}",
-    "checkpoint_key": lambda name, details: f"checkpoint key {details['verifier_key']}",
+    "checkpoint_key": lambda name, details: f"checkpoint key {_key_id(details['verifier_key'])}",
     "upgrade": lambda name, details: f"ledger of schema {details['from']} became {details['to']}",
 }

@@ -34,9 +34,10 @@ def init(directory: Path, names: tuple[str, ...], admin: str) -> None:
         Keys.create(state.keys)
         if not state.config.exists():
             write_private(state.config, template().encode())
+        config = Config.load(state.config)  # before there is a ledger, if it is wrong
         token_file = _create_ledger(state, admin)
         with Ledger.open(state.ledger) as ledger:
-            problems = write_checkpoint(state, ledger, Config.load(state.config), create=True)
+            problems = write_checkpoint(state, ledger, config, create=True)
     for problem in problems:
         click.echo(problem, err=True)
     click.echo(f"made {directory}")

@@ -10,8 +10,8 @@ import click
 
 from bursar_ledger import COST_UNIT, DELTA_UNIT
 
-_DECIMAL = re.compile(r"(?=\.?\d)\d{0,9}\.?\d{0,12}")
-_RATIO = re.compile(r"\d{1,9}/\d{1,9}")
+_DECIMAL = re.compile(r"(?=\.?\d)\d{0,9}\.?\d{0,12}", re.ASCII)
+_RATIO = re.compile(r"\d{1,9}/\d{1,9}", re.ASCII)
 
 
 class Share(click.ParamType[Fraction]):

@@ -197,10 +197,10 @@ def retire(acting: Act, name: str, *, delete_rows: bool) -> None:
 def _delete_rows(acting: Act, dataset: DatasetState) -> None:
     folder = rows_folder(acting.state, dataset)
     if acting.dry_run:
-        click.echo(f"would remove {folder}")
+        click.echo(f"the rows in {folder} would be removed")
         return
     remove_rows(acting.state, acting.ledger, dataset.name)
-    click.echo(f"removed {folder}")
+    click.echo(f"the rows of {dataset.name} are not on this disk any more: {folder}")
 
 
 def left_line(state: DatasetState) -> str:

@@ -72,7 +72,7 @@ def revoke(acting: Act, *, name: str) -> None:
 @token.command("list")
 @STATE
 def list_(directory: Path) -> None:
-    """List who holds what."""
+    """List who holds a token and in what role, revoked ones included."""
     with opened(directory) as (_, ledger):
         for held in ledger.credentials():
             click.echo(f"{held.name}  {held.role.value}  {'revoked' if held.revoked else 'live'}")

@@ -1,0 +1,167 @@
+"""Tokens, checkpoints, and the list of acts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bursar_ledger import Ledger
+from bursar_ledger.checkpoints import VerifierKey, compare, parse_place
+from bursar_server.auth import hash_token
+
+if TYPE_CHECKING:
+    from tests.server.serving.admin.conftest import Admin
+
+
+def _places(admin: Admin, *places: str) -> None:
+    admin.state.config.write_text(f"[checkpoints]\nplaces = {list(places)}\n")
+
+
+def test_tokens_are_issued_listed_and_revoked(admin: Admin) -> None:
+    """The token is shown once, alone on standard output, or written to a file for its owner only."""
+    result = admin.run("token", "issue", "--name", "alice", "--role", "analyst")
+    token = result.stdout.removesuffix("\n")
+    assert result.stderr == f"token of alice, shown this once: entry {admin.verified.entries}\n"
+    eve = admin.files / "eve"
+    admin.ok("token", "issue", "--name", "eve", "--role", "auditor", "--out", eve)
+    assert eve.stat().st_mode & 0o777 == 0o600
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.credential(hash_token(token)) is not None
+        assert ledger.credential(hash_token(eve.read_text().strip())) is not None
+    admin.ok("token", "revoke", "--name", "alice", "--reason", "left")
+    listed = admin.ok("token", "list")
+    assert "alice  analyst  revoked" in listed
+    assert "eve  auditor  live" in listed
+    assert admin.refused("token", "revoke", "--name", "alice")
+    assert "name" in admin.refused("token", "issue", "--name", "a b", "--role", "analyst")
+
+
+def test_a_token_that_is_refused_overwrites_no_file(admin: Admin) -> None:
+    """The file of the one in force stays."""
+    file = admin.files / "alice"
+    words = ("token", "issue", "--name", "alice", "--role", "analyst", "--out", file)
+    admin.ok(*words)
+    before = file.read_text()
+    assert "in force" in admin.refused(*words)
+    assert file.read_text() == before
+
+
+def test_a_dry_run_shows_no_token(admin: Admin) -> None:
+    """There is none to show, and none is written."""
+    before = admin.verified.head
+    output = admin.ok(
+        "token", "issue", "--name", "alice", "--role", "analyst", "--out", admin.files / "alice", "--dry-run"
+    )
+    assert "it would be entry" in output
+    assert "bursar_analyst_" not in output
+    assert not (admin.files / "alice").exists()
+    admin.ok("token", "revoke", "--name", "admin", "--dry-run")
+    assert admin.verified.head == before
+
+
+def test_every_act_is_witnessed_by_a_checkpoint(admin: Admin) -> None:
+    """At the place of the settings, of the entry just written, under the key that auditors pin."""
+    admin.add()
+    admin.ok("budget", "set", "heights", "--epsilon", 0.9)
+    admin.ok("allowance", "set", "heights", "--everyone", "--share", "1/4")
+    key = VerifierKey.parse(admin.ok("checkpoint", "key"))
+    notes = parse_place("file:checkpoints", admin.state.path).read()
+    found = compare(admin.state.ledger, notes, key)
+    assert found.ok
+    assert found.witnessed == admin.verified.entries
+    admin.ok("budget", "set", "heights", "--epsilon", 0.8, "--dry-run")
+    assert parse_place("file:checkpoints", admin.state.path).read() == notes
+
+
+def test_an_act_counts_even_if_its_checkpoint_cannot_be_written(admin: Admin) -> None:
+    """The place is named, and the act stands: only asking for the checkpoint itself fails."""
+    _places(admin, "file:checkpoints", f"file:{admin.files / 'no' / 'disk'}")
+    result = admin.run("token", "revoke", "--name", "admin")
+    assert result.exit_code == 0
+    assert "no checkpoint was written" in result.stderr
+    assert admin.entries()[-1].kind == "credential_revoked"
+    assert "not every place" in admin.refused("checkpoint", "write")
+
+
+def test_a_new_place_is_begun_by_asking(admin: Admin) -> None:
+    """Acts never begin one: it may be a disk that is not mounted."""
+    _places(admin, "file:checkpoints", "file:second")
+    admin.run("token", "revoke", "--name", "admin")
+    assert not (admin.state.path / "second").exists()
+    assert "second" in admin.refused("checkpoint", "show")
+    output = admin.ok("checkpoint", "write")
+    assert admin.verified.head.hex() in output
+    assert "file:second: 1 checkpoints, of entry 4 at most" in admin.ok("checkpoint", "show")
+
+
+def test_places_that_cannot_be_read_are_said_to_be_so(admin: Admin) -> None:
+    """Standard output remembers nothing."""
+    _places(admin, "stdout")
+    assert "stdout: cannot be read again" in admin.ok("checkpoint", "show")
+
+
+def test_a_ledger_that_was_put_back_is_shown(admin: Admin) -> None:
+    """The copy verifies, and the checkpoint does not agree with it."""
+    admin.ok("backup", admin.files / "copy")
+    admin.add()
+    for file in admin.state.path.glob("ledger.sqlite*"):
+        file.unlink()
+    (admin.files / "copy").rename(admin.state.ledger)
+    assert admin.verified.ok
+    assert "do not agree" in admin.refused("checkpoint", "show")
+
+
+def test_a_new_key_is_an_entry_that_the_old_one_vouches_for(admin: Admin) -> None:
+    """Whoever pinned the old key can follow; a dry run changes nothing, and a running server forbids it."""
+    old = VerifierKey.parse(admin.ok("checkpoint", "key"))
+    assert "--yes" in admin.refused("checkpoint", "rotate")
+    assert str(old) in admin.ok("checkpoint", "rotate", "--dry-run")
+    assert VerifierKey.parse(admin.ok("checkpoint", "key")) == old
+    with admin.state.serving():
+        assert "stop it first" in admin.refused("checkpoint", "rotate", "--yes")
+    result = admin.run("checkpoint", "rotate", "--yes", "--reason", "a laptop was stolen")
+    new = VerifierKey.parse(result.stdout)
+    entry = admin.entries()[-1]
+    assert (entry.kind, entry.details["reason"]) == ("checkpoint_key", "a laptop was stolen")
+    assert entry.details["verifier_key"] == str(new) != str(old)
+    notes = parse_place("file:checkpoints", admin.state.path).read()
+    for key in (old, new):
+        assert compare(admin.state.ledger, notes, key).ok
+
+
+def test_all_acts_are_listed_in_words(admin: Admin) -> None:
+    """Every kind but debits and releases, with who did it and why."""
+    admin.add()
+    admin.spend("r1")
+    admin.ok("import", *admin.table("again"), "--reason", "other name")
+    admin.ok("budget", "set", "heights", "--epsilon", 2, "--yes", "--reason", "planned")
+    admin.ok("allowance", "set", "heights", "--analyst", "alice", "--share", "1/4")
+    admin.ok("allowance", "end", "heights", "--analyst", "alice")
+    admin.ok("call-limit", "set", "heights", "--share", "1/4")
+    admin.ok("call-limit", "end", "heights")
+    admin.ok("snapshot", *admin.table("heights", "height\n1\n"), "--yes")
+    admin.ok("retire", "again", "--yes", "--reason", "over")
+    admin.ok("token", "revoke", "--name", "admin")
+    output = admin.ok("acts")
+    for words in (
+        "made the ledger",
+        "token of admin (admin)",
+        "checkpoint key ",
+        "registered heights with (1, 1e-06)",
+        "registered again in the account heights",
+        "total of heights: (2, 1e-06), before (1, 1e-06)",
+        "alice may spend 1/4 of heights",
+        "ended the allowance of alice on heights",
+        "one request may cost 1/4 of heights",
+        "ended the call limit of heights",
+        "new rows of heights",
+        "retired again",
+        "revoked the token of admin",
+    ):
+        assert words in output
+    assert "FitDPEM" not in output
+    assert len(output.splitlines()) == len(admin.entries()) - 1 + 1  # without the debit, with the header
+    assert output.splitlines()[0].split() == ["entry", "time", "who", "what", "why"]
+    of_again = admin.ok("acts", "--dataset", "again", "--last", "1").splitlines()
+    assert len(of_again) == 2
+    assert of_again[1].endswith("retired again  over")
+    assert "local:" in of_again[1]

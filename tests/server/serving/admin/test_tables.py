@@ -1,0 +1,358 @@
+"""Tables: imported, joined, given new rows, retired; and what is left behind by crashes."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bursar_ledger import Ledger
+from bursar_server import registering
+from bursar_server.datasets import Registered
+from bursar_server.state import State, StateError
+from bursar_server.tables import Snapshot
+
+if TYPE_CHECKING:
+    from tests.server.serving.admin.conftest import Admin
+
+OTHER_ROWS = "height\n1.1\n1.2\n"
+TOTAL = ("--epsilon", 1, "--delta", 1e-6)
+
+
+def _slots(admin: Admin, name: str) -> int:
+    with Ledger.open(admin.state.ledger) as ledger:
+        return Snapshot.open(registering.rows_folder(admin.state, ledger.dataset(name))).slots
+
+
+def _snapshot_of(admin: Admin, name: str) -> str:
+    with Ledger.open(admin.state.ledger) as ledger:
+        return Registered.of(ledger.dataset(name).manifest).snapshot
+
+
+def test_an_import_registers_and_reports(admin: Admin) -> None:
+    """The report counts what was done to the rows; the ledger's entry holds none of it."""
+    output = admin.ok("import", *admin.table("heights"), *TOTAL, "--reason", "first")
+    assert "4  rows read" in output
+    assert "1  rows with a bad cell" in output
+    assert "1  values moved" in output
+    entry = admin.entries()[-1]
+    assert f"entry {entry.number}" in output
+    assert (entry.kind, entry.details["reason"]) == ("registration", "first")
+    assert b"clipped" not in entry.body
+    assert admin.verified.accounts[0].epsilon == 1.0
+    assert "heights  replace_one  total (1, 1e-06)" in admin.ok("datasets")
+
+
+def test_a_name_is_registered_once(admin: Admin) -> None:
+    """The message says which command does what was probably meant, and nothing is left behind."""
+    admin.add()
+    output = admin.refused("import", *admin.table("heights", OTHER_ROWS), *TOTAL)
+    assert "registered already" in output
+    assert "snapshot" in output
+    assert len(admin.snapshots) == 1
+
+
+def test_rows_that_are_known_join_their_account(admin: Admin) -> None:
+    """Under another name, in another order, from another kind of source; what was spent is spent for them, too."""
+    admin.add()
+    admin.spend("r1")
+    manifest = admin.table("again")[:2]
+    query = f"FROM read_csv('{admin.files / 'heights.csv'}') ORDER BY height DESC"
+    output = admin.ok("import", *manifest, "--sql", query)
+    assert "these rows are known" in output
+    assert "spent rho 0.005 (20.7%)" in output
+    assert "registered again in the account heights" in output
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.dataset("again").remaining == ledger.dataset("heights").remaining
+    assert "again  replace_one  total (1, 1e-06)  left rho 0.0191296 (79.3%)  account heights" in admin.ok("datasets")
+    assert admin.verified.accounts[0].datasets == ("heights", "again")
+
+
+def test_known_rows_never_get_a_total_of_their_own(admin: Admin) -> None:
+    """Another total is refused, and so is another adjacency; no snapshot is left behind."""
+    admin.add()
+    assert "stays spent" in admin.refused("import", *admin.table("again"), "--epsilon", 9, "--delta", 1e-6)
+    other = admin.table("again", replace_one="add_remove_one")
+    assert "adjacency" in admin.refused("import", *other)
+    assert len(admin.snapshots) == 1
+    admin.ok("import", *admin.table("again"), *TOTAL)  # the same total says nothing new
+
+
+def test_another_table_of_the_same_people_joins_by_name(admin: Admin) -> None:
+    """Without a total, and through a name that itself joined; the account is the first one's."""
+    admin.add()
+    admin.ok("import", *admin.table("second", OTHER_ROWS), "--same-people-as", "heights")
+    output = admin.ok("import", *admin.table("third", "height\n2.5\n"), "--same-people-as", "second")
+    assert "registered third in the account heights" in output
+    assert "known" not in output
+    assert admin.verified.accounts[0].datasets == ("heights", "second", "third")
+    assert "no dataset" in admin.refused("import", *admin.table("fourth"), "--same-people-as", "nobody")
+
+
+def test_new_rows_need_a_total(admin: Admin) -> None:
+    """Whole or not at all."""
+    assert "needs a total" in admin.refused("import", *admin.table("heights"))
+    assert "together" in admin.refused("import", *admin.table("heights"), "--epsilon", 1)
+    assert "goes with" in admin.refused("import", *admin.table("heights"), "--approximate-share", "1/2")
+    assert not admin.snapshots
+
+
+def test_the_share_of_approximate_releases_is_exact(admin: Admin) -> None:
+    """0 gives all of delta to exact releases, and a decimal is what it says."""
+    admin.ok("import", *admin.table("none"), *TOTAL, "--approximate-share", "0")
+    admin.ok("import", *admin.table("third", OTHER_ROWS), *TOTAL, "--approximate-share", "0.3")
+    shares = [entry.details["delta_fail_share"] for entry in admin.entries() if entry.kind == "registration"]
+    assert shares == ["0/1", "3/10"]
+    assert "approximate-share" in admin.refused("import", *admin.table("x"), *TOTAL, "--approximate-share", "2")
+    assert "delta_fail_share" in admin.refused("import", *admin.table("x"), *TOTAL, "--approximate-share", "1")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--sql", "SELECT 1"], "exactly one"),
+        (["--database", "FILE"], "exactly one"),
+        (["--epsilon", "nan"], "epsilon"),
+        (["--epsilon", "-1"], "epsilon"),
+        (["--delta", "0"], "delta"),
+        (["--manifest", "FILE"], "columns"),
+    ],
+)
+def test_a_bad_import_is_explained_without_a_traceback(admin: Admin, extra: list[str], message: str) -> None:
+    """One message that names what is wrong, and no entry."""
+    bad = admin.files / "bad.toml"
+    bad.write_text('name = "x"\nadjacency = "replace_one"\n')
+    before = admin.verified.head
+    options = [str(bad) if option == "FILE" else option for option in extra]
+    assert message in admin.refused("import", *admin.table("heights"), *TOTAL, *options)
+    assert admin.verified.head == before
+    assert not admin.snapshots
+
+
+def test_a_dry_run_of_an_import_keeps_nothing(admin: Admin) -> None:
+    """Rows are read, cleaned and recognised, and then neither they nor an entry are there."""
+    before = admin.verified.head
+    output = admin.ok("import", *admin.table("heights"), *TOTAL, "--dry-run")
+    assert output.startswith("dry run:")
+    assert "4  rows read" in output
+    assert '"epsilon": 1.0' in output
+    assert not admin.snapshots
+    admin.add()
+    assert "these rows are known" in admin.ok("import", *admin.table("again"), "--dry-run")
+    assert len(admin.snapshots) == 1
+    assert before != admin.verified.head
+    assert len(admin.verified.accounts[0].datasets) == 1
+
+
+def test_a_crash_before_the_registration_leaves_no_dataset(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot of an import that was killed is served by nobody, and the next import removes it."""
+
+    def crash(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "register_dataset", crash)
+        patch.setattr(shutil, "rmtree", lambda path, **_: None)  # as if killed at once
+        assert admin.run("import", *admin.table("heights"), *TOTAL).exit_code != 0
+    left = admin.snapshots
+    assert len(left) == 1
+    assert not admin.ok("datasets")
+    admin.add()
+    assert len(admin.snapshots) == 1
+    assert not admin.snapshots & left
+
+
+def test_an_interruption_just_after_the_registration_keeps_the_rows(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an entry names is never removed, whatever the command was told afterwards."""
+    register = Ledger.register_dataset
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        register(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "register_dataset", interrupted)
+        assert admin.run("import", *admin.table("heights"), *TOTAL).exit_code != 0
+    assert admin.snapshots == {_snapshot_of(admin, "heights")}
+
+
+def test_the_half_of_an_import_that_was_killed_is_removed_by_the_next(admin: Admin) -> None:
+    """And nothing that an import did not make."""
+    admin.state.datasets.joinpath(f".{'0' * 32}.partial").mkdir(0o700)
+    admin.state.datasets.joinpath(f".{'0' * 32}.partial", "rows.arrow").touch(0o400)
+    admin.state.datasets.joinpath("lost+found").mkdir()
+    admin.state.datasets.joinpath("notes.txt").write_text("mine")
+    admin.add()
+    assert admin.snapshots == {_snapshot_of(admin, "heights"), "lost+found", "notes.txt"}
+
+
+def test_new_rows_of_the_same_people(admin: Admin) -> None:
+    """Name, account and what was spent stay; the replaced rows go with the next import."""
+    admin.add()
+    admin.spend("r1")
+    first = _snapshot_of(admin, "heights")
+    output = admin.ok("snapshot", *admin.table("heights", OTHER_ROWS), "--yes", "--reason", "withdrawals")
+    entry = admin.entries()[-1]
+    assert (entry.kind, entry.details["reason"]) == ("snapshot", "withdrawals")
+    assert f"entry {entry.number}" in output
+    assert "spent rho 0.005" in output
+    second = _snapshot_of(admin, "heights")
+    assert admin.snapshots == {first, second}  # a fit that waits for its turn may still open the first
+    assert _slots(admin, "heights") == 2
+    admin.add("other", "height\n0.5\n")
+    assert admin.snapshots == {second, _snapshot_of(admin, "other")}
+    assert admin.verified.accounts[0].debits == 1
+
+
+def test_a_fit_that_has_the_replaced_rows_open_reads_on(admin: Admin) -> None:
+    """A file that is removed goes away with its last reader."""
+    admin.add()
+    with Ledger.open(admin.state.ledger) as ledger:
+        opened = Snapshot.open(registering.rows_folder(admin.state, ledger.dataset("heights")))
+    admin.ok("snapshot", *admin.table("heights", OTHER_ROWS), "--yes", "--delete-old-rows")
+    assert admin.snapshots == {_snapshot_of(admin, "heights")}
+    assert sum(int(block.present.sum()) for block in opened.blocks()) == 3
+
+
+def test_rows_that_come_back_are_still_known(admin: Admin) -> None:
+    """Those of a replaced snapshot, too; and those of another account are refused."""
+    admin.add()
+    admin.ok("snapshot", *admin.table("heights", OTHER_ROWS), "--yes")
+    assert "these rows are known" in admin.ok("import", *admin.table("again"))
+    admin.add("strangers", "height\n0.1\n")
+    output = admin.refused("snapshot", *admin.table("strangers", OTHER_ROWS), "--yes")
+    assert "known as those of account 'heights'" in output
+    assert len(admin.snapshots) == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("adjacency", {"replace_one": "add_remove_one"}),
+        ("unit", {"[[columns]]": 'public_rows = 9\n[unit]\ncolumn = "who"\n[[columns]]'}),
+        ("columns", {"upper = 3.0": "upper = 4.0"}),
+        ("columns", {'"height"': '"width"'}),
+    ],
+)
+def test_a_snapshot_keeps_the_promise_and_its_meaning(admin: Admin, field: str, changes: dict[str, str]) -> None:
+    """Adjacency and privacy unit are part of the promise, the columns are what analysts know the dataset by."""
+    admin.add()
+    before = admin.verified.head
+    output = admin.refused("snapshot", *admin.table("heights", OTHER_ROWS, **changes), "--yes")
+    assert field in output
+    assert "--same-people-as heights" in output
+    assert admin.verified.head == before
+
+
+def test_a_snapshot_may_change_descriptions(admin: Admin) -> None:
+    """They promise nothing."""
+    admin.add()
+    described = {
+        "adjacency": 'description = "new"\nadjacency',
+        'kind = "numeric"': 'kind = "numeric"\ndescription = "cm"',
+    }
+    admin.ok("snapshot", *admin.table("heights", OTHER_ROWS, **described), "--yes")
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert Registered.of(ledger.dataset("heights").manifest).manifest.description == "new"
+
+
+def test_a_dry_run_of_a_snapshot_keeps_nothing(admin: Admin) -> None:
+    """Not even the question."""
+    admin.add()
+    before = admin.snapshots, admin.verified.head
+    output = admin.ok("snapshot", *admin.table("heights", OTHER_ROWS), "--dry-run", "--delete-old-rows")
+    assert "it would be entry" in output
+    assert (admin.snapshots, admin.verified.head) == before
+
+
+def test_the_last_look_before_an_act_that_cannot_be_undone(admin: Admin, at_a_terminal: None) -> None:
+    """A no is a no, and the question names the dataset."""
+    admin.add()
+    before = admin.verified.head
+    for words in (("snapshot", *admin.table("heights", OTHER_ROWS)), ("retire", "heights")):
+        output = admin.refused(*words, answer="n\n")
+        assert "heights" in output
+        assert "Aborted" in output
+        assert admin.verified.head == before
+    admin.ok("retire", "heights", answer="y\n")
+    assert admin.verified.head != before
+
+
+def test_nobody_to_ask_means_no(admin: Admin) -> None:
+    """A script has to say --yes."""
+    admin.add()
+    before = admin.verified.head
+    assert "--yes" in admin.refused("retire", "heights")
+    assert "--yes" in admin.refused("snapshot", *admin.table("heights", OTHER_ROWS))
+    assert admin.verified.head == before
+
+
+def test_retirement_is_for_good(admin: Admin) -> None:
+    """The rows stay unless told otherwise, the account goes on under its other names, and no new rows come."""
+    admin.add()
+    admin.ok("import", *admin.table("again"))
+    output = admin.ok("retire", "heights", "--yes", "--reason", "over")
+    entry = admin.entries()[-1]
+    assert (entry.kind, entry.details["reason"]) == ("retirement", "over")
+    assert f"retired heights: entry {entry.number}" in output
+    assert len(admin.snapshots) == 2
+    assert "retired" in admin.ok("datasets").splitlines()[0]
+    admin.spend("r1", dataset="again")
+    assert "is retired" in admin.refused("retire", "heights", "--yes")
+    assert "is retired" in admin.refused("snapshot", *admin.table("heights", OTHER_ROWS), "--yes")
+    assert admin.verified.ok
+
+
+def test_rows_are_deleted_after_their_dataset_is_retired(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry first: if the deletion is cut off, the same command ends it. Other datasets' rows stay."""
+    admin.add()
+    admin.add("other", OTHER_ROWS)
+    admin.spend("r1")
+    rows = _snapshot_of(admin, "heights")
+
+    def crash(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bursar_server.admin._tables.remove_rows", crash)
+        result = admin.run("retire", "heights", "--yes", "--delete-rows")
+    assert result.exit_code != 0
+    assert "1 paid fits of heights have no stored release" in result.output
+    assert admin.entries()[-1].kind == "retirement"
+    assert rows in admin.snapshots
+    before = admin.verified.head
+    admin.ok("retire", "heights", "--yes", "--delete-rows")
+    admin.ok("retire", "heights", "--yes", "--delete-rows")
+    assert admin.verified.head == before
+    assert admin.snapshots == {_snapshot_of(admin, "other")}
+
+
+def test_a_dry_run_of_a_retirement_keeps_everything(admin: Admin) -> None:
+    """It says what would go."""
+    admin.add()
+    before = admin.snapshots, admin.verified.head
+    output = admin.ok("retire", "heights", "--delete-rows", "--dry-run")
+    assert str(admin.state.datasets / _snapshot_of(admin, "heights")) in output
+    assert (admin.snapshots, admin.verified.head) == before
+
+
+def test_rows_that_are_needed_are_not_deleted(admin: Admin) -> None:
+    """The function behind it insists on the entry."""
+    admin.add()
+    with Ledger.open(admin.state.ledger) as ledger, pytest.raises(StateError, match="not retired"):
+        registering.remove_rows(admin.state, ledger, "heights")
+
+
+def test_imports_wait_for_nobody_and_mix_with_nobody(admin: Admin) -> None:
+    """While one is under way, another and every removal are refused."""
+    admin.add()
+    state = State.open(admin.state.path)
+    with state.importing():
+        for words in (
+            ("import", *admin.table("other", OTHER_ROWS), *TOTAL),
+            ("snapshot", *admin.table("heights", OTHER_ROWS), "--yes"),
+        ):
+            assert "under way" in admin.refused(*words)
