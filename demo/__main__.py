@@ -78,7 +78,8 @@ def _ask(home: Home, analyst: bursar.Client, auditor: bursar.Client) -> None:
 
 
 def _connect(home: Home, address: str, name: str) -> bursar.Client:
-    return bursar.connect(address, token=home.token(name), ca=home.ca)
+    # What it sees of the ledger goes with the demo's folder, not into the user's home.
+    return bursar.connect(address, token=home.token(name), ca=home.ca, history=home.path / "history.json")
 
 
 def _wait(home: Home, address: str) -> None:
