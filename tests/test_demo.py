@@ -75,13 +75,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         r"serving on 127\.0\.0\.1:\d+",
         r"20190 rows; privacy unit: one row; REPLACE_ONE; total budget: epsilon 3, delta 1e-06",
         r"Preview: debits rho=0\.024356 of rho=0\.183592 left; affordable, 7 like it are left",
-        r"receipt: entry 6, debited rho 0\.02436, left rho 0\.15924 \(86\.7%\)",
-        r"receipt: entry 8, debited rho 0\.02436, left rho 0\.13488 \(73\.5%\)",
+        r"receipt: entry 7, debited rho 0\.02436, left rho 0\.15924 \(86\.7%\)",
+        r"receipt: entry 9, debited rho 0\.02436, left rho 0\.13488 \(73\.5%\)",
         r"the stored release came again.*Debited: nothing",
         r"BudgetExhaustedError:(.|\n)*0\.13488(.|\n)*Nothing\s+was\s+debited",
         r"left, unchanged: Remaining\(rho=0\.13488,",
         r"verified: chain, sums, caps",
-        r"receipts \(entries 6 and 8\) have the hashes",
+        r"receipts \(entries 7 and 9\) have the hashes",
     ],
 )
 def test_the_tour_says_what_happened(demo: Demo, line: str) -> None:
