@@ -76,7 +76,7 @@ def backup(directory: Path, path: Path) -> None:
 
     A ledger that is restored from a backup has forgotten what was spent since, so putting it back breaks the promise.
     Signed checkpoints on another disk, and the clients, which remember the newest entry they saw, notice it. Restore
-    only when the ledger is lost, and then lower the total by what may have been spent since.
+    only when the ledger is lost, and then lower the totals so that no more is left than there was.
 
     \b
       bursar-admin backup /mnt/backup/ledger-2026-11-21.sqlite
