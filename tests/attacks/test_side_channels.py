@@ -1,0 +1,257 @@
+"""Attacks on what goes out beside the answer: extra fields, seeds, types that execute, statistics, public metadata."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from numpy.typing import NDArray
+
+import bursar
+import bursar_proto
+import bursar_server
+from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_server.fits import dpem
+from bursar_server.vault import GaussianNoise, Noise, Session
+from tests.attacks.asking import PATIENCE, Make, raw
+from tests.audit.wire import Miswired
+from tests.server.serving.conftest import COUNT
+
+if TYPE_CHECKING:
+    from bursar_server.services.fit import AnyFit
+    from tests.attacks.conftest import Pair
+    from tests.server.serving.conftest import Harness
+
+PairWith = Callable[["AnyFit"], "Pair"]
+MODULES = (fit_pb2, catalog_pb2, admin_pb2, audit_pb2)
+
+
+class Deaf:
+    """Noise so loud that nothing of the rows is heard: every release is the same whatever was summed."""
+
+    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        """A fixed pattern of the size of the noise."""
+        loud = int(4 * noise.scale) if isinstance(noise, GaussianNoise) else 1
+        return np.resize(np.array([9, 5, 7, 2, 8], dtype=np.int64) * loud, sums.shape)
+
+
+def chatty(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
+    """A fit that adds the number of rows to its model (Lomas returns scores on the training rows; others n_iter, n)."""
+    model = dpem.run(plan, session)
+    model.n_rows += session._rows.slots
+    return model
+
+
+def early(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
+    """A fit whose number of steps depends on rows, as that of all EM that runs to convergence."""
+    model = dpem.run(plan, session)
+    model.iterations -= session._rows.slots % 2 + session._rows.slots // 100
+    return model
+
+
+def differs(pair: Pair, **fields: Any) -> bool:
+    """Whether anything but the noisy sums tells "here" from "there": in model, preview, catalogue or list."""
+    fits = fit_pb2_grpc.FitServiceStub(pair.channel)
+    catalog = catalog_pb2_grpc.CatalogServiceStub(pair.channel)
+    heard: list[list[object]] = []
+    for name in ("here", "there"):
+        message = pair.request(name, **fields)
+        *_, last = fits.FitDPEM(message, metadata=pair.bearer, timeout=PATIENCE)
+        preview = fits.Preview(fit_pb2.PreviewRequest(dpem=message), metadata=pair.bearer, timeout=PATIENCE)
+        asked = catalog_pb2.GetDatasetRequest(dataset=name)
+        shown = catalog.GetDataset(asked, metadata=pair.bearer, timeout=PATIENCE).dataset
+        shown.name = ""
+        listed = catalog.ListReleases(catalog_pb2.ListReleasesRequest(dataset=name), metadata=pair.bearer).releases[-1]
+        heard.append([last.model, preview, shown, listed.price, listed.released])
+    return heard[0] != heard[1]
+
+
+REQUESTS: list[dict[str, Any]] = [
+    {},
+    {"mode": fit_pb2.MODE_KMEANS, "n_components": 3},
+    {"covariance_type": fit_pb2.COVARIANCE_TYPE_DIAG, "moments": fit_pb2.MOMENTS_FIXED_ORIGIN},
+    {"estimator": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI, "random": fit_pb2.StartAtRandom(public_seed=3)},
+]
+
+
+@pytest.mark.parametrize("fields", REQUESTS)
+def test_under_equal_noise_all_tables_look_alike(pair_with: PairWith, fields: dict[str, Any]) -> None:
+    """Compare everything that two utterly different tables give when each noisy sum is the same for both.
+
+    What differs then came past the noise: Lomas' scores, imputers and row counts, n_iter of fits that converge.
+    """
+    assert not differs(pair_with(Miswired(Deaf())), **fields)
+
+
+@pytest.mark.parametrize("run", [chatty, early])
+def test_a_rival_that_says_more_is_heard(pair_with: PairWith, run: Any) -> None:
+    """The same comparison finds a row count in the model, and a number of steps that depends on rows."""
+    assert differs(pair_with(Miswired(Deaf(), run)))
+
+
+def test_without_that_deafness_tables_differ(pair: Pair) -> None:
+    """With the real noise the comparison sees two tables, so that its silence above means something."""
+    assert differs(pair)
+
+
+def fields_of(message: Descriptor, path: str = "") -> Iterator[tuple[str, FieldDescriptor]]:
+    """Every field that a message can hold, by path; recursive ones once."""
+    for field in message.fields:
+        where = f"{path}{field.name}"
+        yield where, field
+        if field.message_type is not None and field.message_type.full_name not in path:
+            yield from fields_of(field.message_type, f"{where}.")
+
+
+def requests() -> list[Descriptor]:
+    """All messages that a client sends."""
+    services = [service for module in MODULES for service in module.DESCRIPTOR.services_by_name.values()]
+    return [method.input_type for service in services for method in service.methods]
+
+
+def answers() -> list[Descriptor]:
+    """All messages that the server sends."""
+    services = [service for module in MODULES for service in module.DESCRIPTOR.services_by_name.values()]
+    return [method.output_type for service in services for method in service.methods]
+
+
+WORDS_OF_CONTROL = ("seed", "random_state", "noise", "scale", "sigma", "sensitivity", "debug", "disable", "kwargs")
+ALLOWED = {
+    # Where to start is public and free; noise does not know it.
+    "random.public_seed",
+    "dpem.random.public_seed",
+    # Of the prior of MAP estimation, not of noise.
+    "prior.scale",
+    "dpem.prior.scale",
+}
+
+
+def controls(messages: list[Descriptor]) -> set[str]:
+    """Fields of requests whose names speak of noise or randomness."""
+    return {
+        path
+        for message in messages
+        for path, field in fields_of(message)
+        if any(word in field.name for word in WORDS_OF_CONTROL)
+    }
+
+
+def test_no_request_speaks_of_noise() -> None:
+    """Send a seed, a scale or a switch: there is no field for it, and unknown fields are refused.
+
+    Lomas passes `random_state` and all other keyword arguments of a client's pipeline on to diffprivlib.
+    """
+    assert controls(requests()) == ALLOWED
+    assert "count_std" in {field.name for _, field in fields_of(types_pb2.ReleaseNoise.DESCRIPTOR)}
+    assert controls([fit_pb2.PreviewResponse.DESCRIPTOR])  # where noise is spoken of, the search finds it
+
+
+def test_the_public_seed_does_not_reach_the_noise(pair: Pair) -> None:
+    """Fix every seed that a client has, twice, and hope for the same noise (Lomas' random_state on diffprivlib)."""
+    fixed = {"random": fit_pb2.StartAtRandom(public_seed=7), "iterations": 1}
+    first, second = (pair.fit("here", **fixed)[-1].model for _ in range(2))
+    assert first.means != second.means
+
+
+class Seeded:
+    """Noise from a generator that always starts at the same place."""
+
+    def __init__(self) -> None:
+        self._inner = Deaf()
+
+    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        """The same noise for the same request."""
+        return sums + self._inner.add(sums, noise)
+
+
+def test_the_rivals_seed_does(pair_with: PairWith) -> None:
+    """The same attack on seeded noise: two requests, one draw."""
+    pair = pair_with(Miswired(Seeded()))
+    fixed = {"random": fit_pb2.StartAtRandom(public_seed=7), "iterations": 1}
+    first, second = (pair.fit("here", **fixed)[-1].model for _ in range(2))
+    assert first.means == second.means
+
+
+HASHES = {"ledger_head", "hash", "head", "head_at_size", "body"}
+"""Fields of bytes: hashes, and the canonical JSON that they are of."""
+
+
+def opaque(messages: list[Descriptor]) -> set[str]:
+    """Fields that may hold bytes of any kind: a place for a pickle."""
+    return {
+        path
+        for message in messages
+        for path, field in fields_of(message)
+        if field.type == FieldDescriptor.TYPE_BYTES or (field.message_type and field.message_type.name == "Any")
+    }
+
+
+def test_nothing_on_the_wire_can_be_executed() -> None:
+    """Send or get something that runs when it is read (Lomas sends pickled models): all bytes are hashes or JSON."""
+    found = opaque(requests() + answers())
+    assert {path.rpartition(".")[2] for path in found} <= HASHES, found
+    assert "ledger_head" in {path.rpartition(".")[2] for path in opaque([fit_pb2.FitDPEMResponse.DESCRIPTOR])}
+
+
+DANGEROUS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "yaml"}
+
+
+def unpicklers(folder: Path) -> list[str]:
+    """Files that import what executes what it reads, or call eval and exec."""
+    found = []
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else [node.func.id]
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
+                else []
+            )
+            if {name.partition(".")[0] for name in names} & (DANGEROUS | {"eval", "exec"}):
+                found.append(f"{file.name}:{getattr(node, 'lineno', 0)}")
+    return found
+
+
+def test_no_code_reads_pickles(tmp_path: Path) -> None:
+    """The same from inside: no package imports a module that executes what it reads."""
+    for package in (bursar, bursar_server, bursar_proto):
+        assert not unpicklers(Path(inspect.getfile(package)).parent)
+    (tmp_path / "rival.py").write_text("import pickle\npickle.loads(b'')\neval('1')\n")
+    assert len(unpicklers(tmp_path)) == 2
+
+
+def test_an_answer_that_was_stored_is_parsed_as_a_model_or_not_at_all(served: Harness, fit_request: Make) -> None:
+    """Every message of a fit's stream is one of the contract's; none is passed through from the fit as it came."""
+    for message in raw(served, fit_request()):
+        parsed = fit_pb2.FitDPEMResponse.FromString(message)
+        assert parsed.WhichOneof("event") in {"receipt", "progress", "model"}
+        assert parsed.SerializeToString(deterministic=True) == message
+
+
+def grid_of(models: list[fit_pb2.GaussianMixtureModel]) -> bool:
+    """Whether all counts of released models are whole multiples of the lattice of the count."""
+    return all(float(model.n_rows / COUNT.lattice).is_integer() for model in models)
+
+
+def test_noise_leaves_no_pattern_of_floats(served: Harness, fit_request: Make) -> None:
+    """Tell 0 + noise from 1 + noise by which doubles can occur (Mironov 2012; diffprivlib #94, #19; Google's k-means).
+
+    Sums and noise are integers on one lattice before they are floats, so the same doubles occur for all tables.
+    """
+    spend = types_pb2.Spend(rho=0.0005)
+    models = [
+        fit_pb2.FitDPEMResponse.FromString(raw(served, fit_request(request_id=f"r{i}", spend=spend))[-1]).model
+        for i in range(20)
+    ]
+    assert grid_of(models)
+    rival = np.random.default_rng(0).laplace(size=20)  # noqa: TID251  noise of a rival, to be found out
+    assert not grid_of([fit_pb2.GaussianMixtureModel(n_rows=40.0 + x) for x in rival])
