@@ -308,9 +308,10 @@ def _dropped(history: _History, counted: Sequence[_Signed]) -> list[str]:
     far = max(counted, key=lambda s: s.size, default=None)
     if far is None or far.size <= history.size:
         return []
+    gone = _range(history.size + 1, far.size, "entry {} was", "entries {} to {} were")
     return [
-        f"the ledger ends at entry {history.size}, but {far.label} reaches further: entries {history.size + 1} to "
-        f"{far.size} were dropped, or an older copy of the ledger was put back"
+        f"the ledger ends at entry {history.size}, but {far.label} reaches further: {gone} dropped, "
+        "or an older copy of the ledger was put back"
     ]
 
 
@@ -320,11 +321,13 @@ def _differing(history: _History, counted: Sequence[_Signed], witnessed: int) ->
         return []
     first = min(other, key=lambda s: s.size)
     # A chain that agrees at an entry agrees before it, so what agrees lies below what does not.
-    entries = (
-        f"entry {first.size}" if witnessed + 1 == first.size else f"one of entries {witnessed + 1} to {first.size}"
-    )
+    entries = _range(witnessed + 1, first.size, "entry {}", "one of entries {} to {}")
     agreed = f"up to entry {witnessed} it agrees" if witnessed else "no checkpoint before agrees"
     return [f"history differs from what was signed: {entries} is not what it was for {first.label}; {agreed}"]
+
+
+def _range(first: int, last: int, one: str, several: str) -> str:
+    return one.format(first) if first == last else several.format(first, last)
 
 
 def _shortened(lines: Sequence[str]) -> list[str]:

@@ -94,20 +94,19 @@ def open_checkpoints(state: State, ledger: Ledger, config: Config) -> SigningKey
     if not chain:
         return prepare_checkpoints(state, ledger)
     key = _newest_key(state, chain)
-    readable = (place for place in places if place.readable)
-    _refuse(line for place in readable for line in check_place(state.ledger, place, key.verifier).problems)
+    _refuse(line for place in _readable(places) for line in check_place(state.ledger, place, key.verifier).problems)
     return key
 
 
 def write_checkpoint(state: State, ledger: Ledger, config: Config, *, create: bool = False) -> tuple[str, ...]:
-    """A checkpoint of now into every place; for acts of the command line, which count whether or not this works.
+    """A checkpoint of now into the places; for acts of the command line, which count whether or not this works.
 
     Args:
         state: the state directory.
         ledger: open on it.
         config: names the places.
-        create: also begin places that are not there. Only where an owner asks for it: else a disk that is not mounted
-            would get a new and empty history.
+        create: an owner asked for checkpoints: begin places that are not there, and print to standard output if it is
+            one. Otherwise a disk that is not mounted gets no new and empty history, and an act no foreign output.
 
     Returns:
         One line for each place that has no new checkpoint now, with the reason. Empty for a ledger without a key, which
@@ -120,7 +119,8 @@ def write_checkpoint(state: State, ledger: Ledger, config: Config, *, create: bo
         note = sign(checkpoint_of(ledger), _newest_key(state, chain))
     except (LedgerError, CheckpointError) as error:
         return (f"no checkpoint was written: {error}",)
-    return _write(places_of(state, config), note, create)
+    places = places_of(state, config)
+    return _write(places if create else _readable(places), note, create)
 
 
 def rotate_key(state: State, ledger: Ledger, config: Config, *, actor: str, reason: str) -> tuple[str, ...]:
@@ -148,7 +148,8 @@ def rotate_key(state: State, ledger: Ledger, config: Config, *, actor: str, reas
     new = SigningKey.create(origin_of(ledger.ledger_id))
     new.save(_new(path))
     ledger.set_checkpoint_key(str(new.verifier), actor=actor, reason=reason)
-    problems = _write(places_of(state, config), sign(checkpoint_of(ledger), old), create=False) if old else ()
+    places = _readable(places_of(state, config))
+    problems = _write(places, sign(checkpoint_of(ledger), old), create=False) if old else ()
     _new(path).replace(path)
     return (*problems, *write_checkpoint(state, ledger, config))
 
@@ -286,6 +287,10 @@ def _refuse(problems: Iterable[str]) -> None:
         raise CheckpointError(
             "the ledger does not agree with its signed checkpoints, nothing is served from it:\n" + "\n".join(lines)
         )
+
+
+def _readable(places: Iterable[Place]) -> tuple[Place, ...]:
+    return tuple(place for place in places if place.readable)
 
 
 def _write(places: Sequence[Place], note: str, create: bool) -> tuple[str, ...]:

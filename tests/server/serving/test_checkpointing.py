@@ -240,6 +240,17 @@ def test_a_place_without_checkpoints_is_refused_until_it_is_begun(home: Home) ->
     assert home.sizes("file:new") == [home.ledger.newest()[0]]
 
 
+def test_an_act_prints_no_checkpoint_unless_asked(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard output of an act has its result; that of the server, and of `checkpoint write`, may be collected."""
+    home.places("stdout")
+    key = home.open()
+    home.write()
+    rotate_key(home.state, home.ledger, home.config, actor="test", reason="")
+    assert capsys.readouterr().out == ""
+    home.write(create=True)
+    assert capsys.readouterr().out.startswith(key.name)
+
+
 def test_a_lost_key_is_told_with_its_remedy(home: Home) -> None:
     """Nothing is signed by a key that the chain does not name."""
     home.open()
