@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from ._store import Store, connect, translated
-from .errors import LedgerExistsError, LedgerUnavailableError
+from .errors import LedgerError, LedgerExistsError, LedgerUnavailableError
 
 
 def copy_to(store: Store, path: Path) -> None:
@@ -23,10 +23,8 @@ def copy_to(store: Store, path: Path) -> None:
         if path.exists():
             raise FileExistsError
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError as error:
-        raise LedgerExistsError(f"there is a file at {path} or {new} already; a backup overwrites nothing") from error
     except OSError as error:
-        raise LedgerUnavailableError(f"the backup at {path} cannot be written: {error.strerror}") from error
+        raise _failure(path, new, error) from error
     try:
         # From a connection of its own: the store's may be within a decision, and would copy what is not yet true.
         with (
@@ -41,9 +39,15 @@ def copy_to(store: Store, path: Path) -> None:
         os.link(new, path)  # unlike a rename, this never replaces a file that came meanwhile
         _flush(path.parent)
     except OSError as error:
-        raise LedgerUnavailableError(f"the backup at {path} cannot be written: {error.strerror}") from error
+        raise _failure(path, new, error) from error
     finally:
         new.unlink(missing_ok=True)
+
+
+def _failure(path: Path, new: Path, error: OSError) -> LedgerError:
+    if isinstance(error, FileExistsError):
+        return LedgerExistsError(f"there is a file at {path} or {new} already; a backup overwrites nothing")
+    return LedgerUnavailableError(f"the backup at {path} cannot be written: {error.strerror}")
 
 
 def _flush(path: Path) -> None:
