@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import grpc
 
-from bursar._errors import NotImplementedByServerError
-from bursar._history import History
+from bursar._errors import NotImplementedByServerError, ServerError
+from bursar._history import History, HistoryHead, Shown
 from bursar._wire_errors import translated
 from bursar_proto.v1 import admin_pb2_grpc, audit_pb2_grpc, catalog_pb2, catalog_pb2_grpc, fit_pb2_grpc
 
@@ -81,10 +81,13 @@ class Connection:
         """
         self.history.check(partial(self._ask_history, timeout=timeout))
 
-    def _ask_history(self, size: int, timeout: float | None = None) -> catalog_pb2.GetHistoryResponse | None:
+    def _ask_history(self, size: int, timeout: float | None = None) -> Shown | None:
         request = catalog_pb2.GetHistoryRequest(size=size)
         try:
             with translated():
-                return self.catalog.GetHistory(request, timeout=timeout or self.timeout, metadata=self.metadata)
+                answer = self.catalog.GetHistory(request, timeout=timeout or self.timeout, metadata=self.metadata)
         except NotImplementedByServerError:
             return None
+        if not (answer.ledger_id and answer.size and len(answer.head) == 32):
+            raise ServerError("the server sent no valid history of its ledger: install a newer bursar")
+        return Shown(HistoryHead.now(answer.ledger_id, answer.size, answer.head), answer.head_at_size.hex())

@@ -20,8 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bursar._errors import HistoryError, InvalidRequestError, ServerError
-from bursar_proto.v1 import catalog_pb2
+from bursar._errors import HistoryError, InvalidRequestError
 
 if sys.platform != "win32":
     import fcntl
@@ -127,7 +126,20 @@ class Shelf:
             )
 
 
-Ask = Callable[[int], catalog_pb2.GetHistoryResponse | None]
+@dataclass(frozen=True)
+class Shown:
+    """What a server shows of its history.
+
+    Attributes:
+        newest: how far its ledger is now.
+        head_at_size: what it was at the size that was asked for, as hexadecimal digits; empty if it is shorter.
+    """
+
+    newest: HistoryHead
+    head_at_size: str
+
+
+Ask = Callable[[int], Shown | None]
 """Asks the server for its history, given the size that is known; None if the server has no such method."""
 
 
@@ -165,18 +177,15 @@ class History:
         """
         self._stop_if_broken()
         known = self._known()
-        answer = ask(known.size if known else 0)
-        if answer is None:
+        shown = ask(known.size if known else 0)
+        if shown is None:
             if known is not None:
                 self._complain(known, None, "the server does not say any more how long its ledger is")
             self._checked = True  # a server from before this question; receipts are all that there is
             return
-        if not (answer.ledger_id and answer.size and len(answer.head) == 32):
-            raise ServerError("the server sent no valid history of its ledger: install a newer bursar")
-        found = HistoryHead.now(answer.ledger_id, answer.size, answer.head)
         if known is not None:
-            self._compare(known, found, answer.head_at_size)
-        self._learn(found)
+            self._compare(known, shown)
+        self._learn(shown.newest)
         self._checked = True
 
     def add_receipt(self, entry: int, head: bytes) -> None:
@@ -198,12 +207,13 @@ class History:
             self._complain(kept, newest, "another program of yours saw another ledger at this server")
         return max(kept, newest, key=lambda head: head.size)
 
-    def _compare(self, known: HistoryHead, found: HistoryHead, head_at_size: bytes) -> None:
+    def _compare(self, known: HistoryHead, shown: Shown) -> None:
+        found = shown.newest
         if found.ledger_id != known.ledger_id:
             self._complain(known, found, "the server serves another ledger now")
         if found.size < known.size:
             self._complain(known, found, f"the server's ledger has lost {known.size - found.size} entries")
-        if head_at_size.hex() != known.head:
+        if shown.head_at_size != known.head:
             self._complain(known, found, f"entry {known.size} of the server's ledger is not the one that was seen")
 
     def _learn(self, found: HistoryHead) -> None:
