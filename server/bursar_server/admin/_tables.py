@@ -13,8 +13,9 @@ import click
 from bursar_ledger import Budget, DatasetState, Ledger
 from bursar_server.admin._acting import FILE, STATE, Act, act, opened
 from bursar_server.admin._shares import Share, percent, rho
+from bursar_server.datasets import Registered
 from bursar_server.registering import register, remove_replaced, remove_rows, replace, rows_folder
-from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource
+from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
 
 APPROXIMATE_SHARE_HELP = (
     "Part of delta kept for releases that may fail with a small probability; 0 gives all of it to exact ones. "
@@ -104,7 +105,7 @@ def import_(
         total = entry.details
         text = f"registered {manifest.name} with (epsilon, delta) = ({total['epsilon']:g}, {total['delta']:g})"
     else:
-        for line in _joined_lines(acting.ledger.dataset(account), by_content=same_people_as is None):
+        for line in _joined_lines(acting.ledger.dataset(account), manifest, by_content=same_people_as is None):
             click.echo(line)
         text = f"registered {manifest.name} in the account {account}"
     acting.tell(entry, text)
@@ -250,11 +251,22 @@ def _report_lines(report: ImportReport) -> Iterator[str]:
         yield f"  {getattr(report, field):>12,}  {text}"
 
 
-def _joined_lines(account: DatasetState, *, by_content: bool) -> Iterator[str]:
+def _joined_lines(account: DatasetState, manifest: Manifest, *, by_content: bool) -> Iterator[str]:
     if by_content:
         yield f"these rows are known: they were imported before, and belong to the account {account.account}"
     yield "its total is shared from now on, and what was spent of it is spent for this name, too"
     yield left_line(account)
+    first = Registered.of(account.manifest).manifest.unit
+    if (first.column is None) != (manifest.unit.column is None):
+        # Only the owner knows whose rows they are, so this cannot be checked.
+        yield (
+            f"note: the privacy unit is {_unit(manifest.unit)} here, and {_unit(first)} in {account.account}; one "
+            "total for both protects a person only if nobody has more rows than the unit allows"
+        )
+
+
+def _unit(unit: Unit) -> str:
+    return "a row" if unit.column is None else f"all rows with one {unit.column}, {unit.max_rows} at most"
 
 
 def _line(state: DatasetState) -> str:

@@ -90,6 +90,16 @@ def test_another_table_of_the_same_people_joins_by_name(admin: Admin) -> None:
     assert "no dataset" in admin.refused("import", *admin.table("fourth"), "--same-people-as", "nobody")
 
 
+def test_a_table_that_joins_with_another_unit_is_pointed_out(admin: Admin) -> None:
+    """Only the owner can know whether one row is all that a person has in it."""
+    admin.add()
+    unit = 'public_rows = 9\n[unit]\ncolumn = "who"\nmax_rows = 2\n[[columns]]'
+    table = admin.table("second", "who,height\na,1\na,2\n", **{"[[columns]]": unit})
+    output = admin.ok("import", *table, "--same-people-as", "heights")
+    assert "all rows with one who, 2 at most here, and a row in heights" in output
+    assert "note" not in admin.ok("import", *admin.table("third", OTHER_ROWS), "--same-people-as", "heights")
+
+
 def test_new_rows_need_a_total(admin: Admin) -> None:
     """Whole or not at all."""
     assert "needs a total" in admin.refused("import", *admin.table("heights"))
