@@ -55,8 +55,8 @@ FitRequest = (
 """The requests of all fits; they have request_id, dataset, columns and spend in common."""
 
 
-_LEFT = "what_is_left"
-"""In a debit's parameters under "spend": the rho that was left, so that the request can be planned again."""
+_SPEND, _LEFT, _ROWS = "spend", "what_is_left", "public_rows"
+"""In a debit's parameters: the rho that was left, and the public number of rows; so that it can be planned again."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class _Order:
         request: as it was sent.
         hash: what makes two requests the same.
         state: of the dataset.
-        plan: what the request releases; given the rho to be spent, where that is what is left, else None.
+        rows: the public number of rows, None if there is none.
+        plan: what the request releases; given the rho to be spent, where that is what is left, else None, and `rows`.
     """
 
     method: str
@@ -77,7 +78,8 @@ class _Order:
     request: FitRequest
     hash: bytes
     state: DatasetState
-    plan: Callable[[float | None], Plan]
+    rows: int | None
+    plan: Callable[[float | None, int | None], Plan]
 
     @property
     def rest(self) -> bool:
@@ -86,8 +88,8 @@ class _Order:
 
     def debit(self, rho: float | None = None) -> DebitRequest:
         """What the ledger is asked for. Raises InvalidRequestError."""
-        plan = self.plan(rho)
-        resolved = {} if rho is None else {"spend": {_LEFT: rho}}
+        plan = self.plan(rho, self.rows)
+        resolved = {_ROWS: self.rows, **({} if rho is None else {_SPEND: {_LEFT: rho}})}
         return DebitRequest(**self._names, events=plan.events, parameters={**plan.parameters, **resolved})
 
     def debit_of_the_rest(self) -> RestRequest:
@@ -96,11 +98,12 @@ class _Order:
 
     def plan_again(self, paid: DebitRequest) -> Plan:
         """The plan that was paid for. Raises ReleaseLostError if it would be another one now."""
-        spend = paid.parameters.get("spend")
-        rho = spend[_LEFT] if self.rest and isinstance(spend, dict) else None
+        recorded: Mapping[str, Any] = paid.parameters
+        rho = recorded[_SPEND][_LEFT] if self.rest else None
         try:
-            plan = self.plan(rho)
-        except InvalidRequestError as error:  # columns of a newer snapshot, or the rules of a newer version
+            # A newer snapshot may have another number of rows, which would make it another plan.
+            plan = self.plan(rho, recorded.get(_ROWS, self.rows))
+        except InvalidRequestError as error:  # the rules of a newer version
             raise ReleaseLostError from error
         if plan.events != paid.events:
             raise ReleaseLostError
@@ -185,7 +188,7 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         order = self._order("FitDPEM", request.dpem)
         self._datasets.check(order.state)
         limits = self._ledger.limits(order.state.name, order.principal)
-        plan = order.plan(_rest(limits) if order.rest else None)
+        plan = order.plan(_rest(limits) if order.rest else None, order.rows)
         cost = price(plan.events, order.state.order)
         fits_left = _fits_left(cost, limits)
         return fit_pb2.PreviewResponse(
@@ -229,16 +232,17 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
             raise InvalidRequestError(("request", f"has fields that this version does not know: {', '.join(unknown)}"))
         principal = caller().name
         state = self._datasets.state(request.dataset)
+        table = self._datasets.table(state)
         released = self._released(state.name, principal)
 
         # Kept, so that what was planned before the debit is not planned again after it, nor, as long as nobody came
         # between, while others wait for the decision.
         @functools.cache
-        def plan(rho: float | None) -> Plan:
-            made: Plan = fit.plan(_resolved(request, rho), self._datasets.table(state), released)
+        def plan(rho: float | None, rows: int | None) -> Plan:
+            made: Plan = fit.plan(_resolved(request, rho), replace(table, rows=rows), released)
             return made
 
-        return _Order(method, principal, request, _request_hash(method, principal, request), state, plan)
+        return _Order(method, principal, request, _request_hash(method, principal, request), state, table.rows, plan)
 
     def _asked(self, order: _Order) -> DebitRequest | RestRequest:
         """What to ask the ledger for: what was debited before, whatever became of the dataset, or something new."""
@@ -250,7 +254,7 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         if not order.rest:
             return order.debit()
         limits = self._ledger.limits(order.state.name, order.principal)
-        order.plan(_rest(limits))
+        order.plan(_rest(limits), order.rows)
         return order.debit_of_the_rest()
 
     def _released(self, dataset: str, principal: str) -> Released:

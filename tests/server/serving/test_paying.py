@@ -357,6 +357,31 @@ def test_a_run_that_would_not_be_what_was_paid_for_is_lost(
     assert _fit(served, fit_request())[-1].HasField("model")
 
 
+def test_a_run_is_planned_with_the_rows_that_were_public_when_it_was_paid_for(
+    serve: Serve, fit_request: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new snapshot has another number of rows, on which plans depend; the paid one is made again as it was."""
+    served = serve()
+    seen: list[int | None] = []
+    plan = served.fit.plan
+
+    def by_rows(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> Plan:
+        seen.append(table.rows)
+        request = fit_pb2.FitDPEMRequest.FromString(request.SerializeToString())
+        request.spend.rho *= (table.rows or 0) / 1000
+        return plan(request, table, released)
+
+    monkeypatch.setattr(served.fit, "plan", by_rows)
+    _abandoned(served, fit_request())
+    registered = Registered.of(served.ledger.dataset("people").manifest)
+    newer = Registered(registered.manifest.model_copy(update={"public_rows": 41}), registered.snapshot)
+    served.ledger.new_snapshot("people", b"another tag", newer.fields, **WHO)
+    assert _fit(served, fit_request())[-1].HasField("model")
+    assert _fit(served, fit_request(request_id="new"))[-1].HasField("model")
+    assert set(seen[:-1]) == {40}
+    assert seen[-1] == 41
+
+
 def test_a_lost_release_is_never_drawn_again(serve: Serve, fit_request: Make, refused: Refused) -> None:
     """With recovery = "lost" a debit without a release gets one constant error; it stays, and new fits are made."""
     served = serve(recovery="lost")
