@@ -1,13 +1,16 @@
 """The chaos run: `python bench/chaos.py [--kills 300] [--seed 1]`; a table, and bench/chaos.json.
 
-Real servers, each on a state directory of its own, are killed with SIGKILL again and again while clients with the SDK
-ask for fits over TLS. A client that is cut off asks again with the same request_id until it has its model; now and then
-it asks again for a model that it has. Every message that reaches a client is kept as bytes.
+A real server on one state directory is killed with SIGKILL and started again, that many times at random instants, while
+clients with the SDK ask it for fits over TLS. A client that is cut off asks again with the same request_id until it has
+its model; now and then it asks again for a model that it has. Every message that reaches a client is kept as bytes.
 
-What a server is killed in:
+Kills at random instants:
 
-instant         at a random instant, starting up included
+instant         a third of them counted from the start of the server, two thirds from when it serves
 cold start      the same for `bursar-server run` as a fresh process (the others are forked from one that has imported)
+
+and between them, in addition:
+
 named point     by itself, at a passage of one of the points of `_chaos_server.py`
 disk full       after a while in which the kernel refuses what would make its files larger (RLIMIT_FSIZE), sometimes
                 lifted before the kill
@@ -98,6 +101,10 @@ class ChaosError(Exception):
     """Something happened that must not, whatever is killed."""
 
 
+_TOLD = ("the ledger cannot be used", "the release could not be stored")
+"""What servers say that live and cannot write; other failures are of the connection."""
+
+
 # --- what clients saw ---------------------------------------------------------------------------------------
 
 
@@ -129,9 +136,9 @@ class Witness:
 
     def was_cut_off(self, phase: str, error: Exception) -> None:
         """A call failed, after the SDK's own repetitions, in a way that a client may ask again after."""
-        unavailable = "the ledger cannot be used" in str(error)
+        told = next((text for text in _TOLD if text in str(error)), type(error).__name__)
         with self._lock:
-            self.cut_off[phase, "the ledger cannot be used" if unavailable else type(error).__name__] += 1
+            self.cut_off[phase, told] += 1
 
 
 class _Tap:
@@ -171,7 +178,8 @@ class Blow:
 
     Attributes:
         kind: as in the table above.
-        seconds: from the start to the kill, for the kinds that are killed from outside.
+        seconds: to the kill, for the kinds that are killed from outside.
+        served: for "instant": whether they count from when it serves, not from its start.
         point: for "named point".
         passage: at which passage of the point.
         lifted: for "disk full" and "busy": whether the trouble ends before the kill.
@@ -180,6 +188,7 @@ class Blow:
 
     kind: str
     seconds: float
+    served: bool = False
     point: str | None = None
     passage: int = 1
     lifted: bool = False
@@ -187,16 +196,17 @@ class Blow:
 
 
 def blows(kills: int, chance: random.Random) -> list[Blow]:
-    """That many ends, in random order; of every kind at least one if there are ten or more."""
-    some = {
-        "cold start": max(1, kills // 30),
-        "named point": max(1, kills * 3 // 10),
+    """That many ends at random instants and some of every other kind between them, in random order."""
+    cold = max(1, kills // 30)
+    times = {
+        "cold start": cold,
+        "instant": kills - cold,
+        "named point": max(4, kills * 3 // 10),
         "disk full": max(2, kills // 10),
-        "busy": max(1, kills // 20),
+        "busy": max(2, kills // 20),
         "second server": max(1, kills // 100),
     }
-    found = [_blow(kind, i, chance) for kind, times in some.items() for i in range(times)][:kills]
-    found += [_blow("instant", i, chance) for i in range(kills - len(found))]
+    found = [_blow(kind, i, chance) for kind, some in times.items() for i in range(some)]
     chance.shuffle(found)
     return found
 
@@ -205,7 +215,7 @@ def _blow(kind: str, i: int, chance: random.Random) -> Blow:
     point = POINTS[i % len(POINTS)] if kind == "named point" else None
     seconds = chance.uniform(0.0, 6.0 if kind == "cold start" else 1.0)
     room = 4096 * chance.randrange(16)
-    return Blow(kind, seconds, point, chance.randint(1, 6), bool(i % 2), room)
+    return Blow(kind, seconds, bool(i % 3), point, chance.randint(1, 6), bool(i % 2), room)
 
 
 class Home:
@@ -288,6 +298,7 @@ class Lane:
         self._finish = threading.Event()
         self._give_up = threading.Event()
         self._chance = random.Random(seed)
+        self._server: int | None = None
         self._forker = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("_chaos_server.py"))],
             stdin=subprocess.PIPE,
@@ -320,7 +331,9 @@ class Lane:
             raise ChaosError(f"the last server ended with {status}: {self._log()}")
 
     def close(self) -> None:
-        """End the process that forks servers."""
+        """End the server, if a failure of the run has left it, and the process that forks servers."""
+        if self._server is not None:
+            os.kill(self._server, signal.SIGKILL)
         if self._forker.stdin:
             self._forker.stdin.close()
         self._forker.wait(PATIENCE)
@@ -335,16 +348,22 @@ class Lane:
         if order is not None:
             self._forker.stdin.write(json.dumps(order) + "\n")
             self._forker.stdin.flush()
-        return self._forker.stdout.readline().strip()
+        if not (answer := self._forker.stdout.readline().strip()):
+            raise ChaosError("the process that forks servers has ended")
+        return answer
 
     def _start(self, point: str | None, passage: int) -> int:
         self.home.ready.unlink(missing_ok=True)
         order = {"folder": str(self.home.folder), "address": self.home.address, "busy_seconds": BUSY_SECONDS}
-        return int(self._told({"start": {**order, "point": point, "passage": passage}}))
+        self._server = int(self._told({"start": {**order, "point": point, "passage": passage}}))
+        return self._server
 
     def _ended(self, server: int, seconds: float = PATIENCE) -> int | None:
         """Exit status of a server that ends within that time, else None."""
-        return int(self._told({"wait": server})) if _ends(server, seconds) else None
+        if not _ends(server, seconds):
+            return None
+        self._server = None
+        return int(self._told({"wait": server}))
 
     def _wait_ready(self, server: int) -> None:
         until = time.monotonic() + PATIENCE
@@ -362,10 +381,10 @@ class Lane:
             return
         server = self._start(blow.point, blow.passage)
         kind = blow.kind
-        if kind == "instant":
-            _ends(server, blow.seconds)
-        else:
+        if kind != "instant" or blow.served:
             self._wait_ready(server)
+        if kind == "instant":
+            time.sleep(blow.seconds)
         if blow.point is not None:
             # It needs clients that ask for something new; if none comes by, it is killed from outside.
             kind = f"at a named point: {blow.point}" if _ends(server, 5.0) else "instant"
@@ -586,7 +605,7 @@ class Findings:
             "requests": self.requests,
             "debits": self.debits,
             "releases": self.releases,
-            "runs_of_the_fit": self.runs,
+            "runs_of_the_fit_in_forked_servers": self.runs,
             "replays": self.replays,
             "losses": self.losses,
             "double_spends": self.double_spends,
@@ -603,7 +622,7 @@ def chaos(kills: int, seed: int, lanes: int, tell: Callable[[], object] = lambda
     """Run it in a temporary folder.
 
     Args:
-        kills: SIGKILLs in all.
+        kills: SIGKILLs at random instants, over all lanes.
         seed: of the instants; the order of events is the machine's.
         lanes: servers side by side.
         tell: called after every kill.
@@ -629,16 +648,16 @@ def chaos(kills: int, seed: int, lanes: int, tell: Callable[[], object] = lambda
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="kill servers under load and look for what was lost or paid twice")
-    parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--lanes", type=int, default=2, help="servers side by side")
+    parser.add_argument("--kills", type=int, default=300, help="at random instants; there are others in addition")
+    parser.add_argument("--seed", type=int, default=1, help="of the instants")
+    parser.add_argument("--lanes", type=int, default=1, help="servers side by side, which share the kills")
     parser.add_argument("--json", type=Path, default=Path(__file__).with_name("chaos.json"))
     arguments = parser.parse_args()
     began, strikes = time.monotonic(), Counter[str]()
 
     def tell() -> None:
         strikes["all"] += 1
-        print(f"\r{strikes['all']} kills of {arguments.kills}", end="", file=sys.stderr, flush=True)
+        print(f"\r{strikes['all']} kills", end="", file=sys.stderr, flush=True)
 
     findings = chaos(arguments.kills, arguments.seed, arguments.lanes, tell)
     public = findings.public()

@@ -20,23 +20,22 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 
 @pytest.mark.slow
 def test_nothing_is_lost_and_nothing_is_paid_twice_whenever_the_server_is_killed() -> None:
-    """Twenty kills of every kind under load."""
+    """Under load, at twenty random instants, and in all other ways."""
     findings = chaos(kills=20, seed=20, lanes=1)
     assert findings.ok, findings.public()
-    assert findings.kills.total() == 20
+    assert findings.kills.total() == len(blows(20, random.Random(20))) > 20
     assert findings.requests == findings.debits == findings.releases > 20
     assert findings.replays >= findings.requests
-    assert findings.runs > findings.releases, "no fit was cut off between its noise and its release"
+    assert findings.unfinished["between debit and release"], "no fit was cut off; all that was asked for was easy"
     assert findings.second_servers_refused == 1
 
 
 def test_the_kills_are_of_every_kind_and_as_many_as_asked_for() -> None:
-    """Most at random instants; every named point has its turn."""
+    """Those at random instants are as many; every named point has its turn."""
     found = blows(300, random.Random(1))
     kinds = Counter(blow.kind for blow in found)
-    assert len(found) == 300
     assert set(kinds) == {"instant", "cold start", "named point", "disk full", "busy", "second server"}
-    assert kinds.most_common(1)[0][0] == "instant"
+    assert kinds["instant"] + kinds["cold start"] == 300
     assert {blow.point for blow in found if blow.kind == "named point"} == set(POINTS)
     assert all(blow.point is None for blow in found if blow.kind != "named point")
 
