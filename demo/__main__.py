@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -13,7 +14,7 @@ import click
 
 import bursar
 from demo._home import MANIFEST, Home, command
-from demo._tour import DATASET, TOTAL, Tour, audit
+from demo._tour import ALLOWANCE, DATASET, TOTAL, Tour, audit, spend_the_rest
 
 _FOLDER = Path(__file__).resolve().parent.parent / "demo-state"
 _numbers = itertools.count(1)
@@ -34,8 +35,8 @@ def main(folder: Path, serve: bool) -> None:
     _step("The server: a process of its own, TLS on loopback (kernels are compiled at the first start)")
     with home.serving() as address:
         click.echo(f"  serving on {address}")
-        with _connect(home, address, "alice") as analyst, _connect(home, address, "carol") as auditor:
-            _ask(home, analyst, auditor)
+        with contextlib.ExitStack() as stack:
+            _ask(home, *(stack.enter_context(_connect(home, address, name)) for name in ("alice", "bob", "carol")))
         click.echo(f"\nDone in {time.monotonic() - started:.0f} s.")
         if serve:
             _wait(home, address)
@@ -50,14 +51,16 @@ def _prepare(home: Home) -> None:
     _step("The owner imports a table under a public schema and gives it a total for its whole life")
     budget = ("--epsilon", f"{TOTAL[0]:g}", "--delta", "1e-6")
     command(admin, "import", "--state", home.state, "--manifest", MANIFEST, "--sql", home.query(), *budget)
-    _step("The owner issues tokens to an analyst and to an auditor")
-    for name, role in (("alice", "analyst"), ("carol", "auditor")):
+    _step("The owner issues tokens to two analysts and to an auditor")
+    for name, role in (("alice", "analyst"), ("bob", "analyst"), ("carol", "auditor")):
         out = ("--name", name, "--role", role, "--out", home.token_file(name))
         command(admin, "token", "issue", "--state", home.state, *out)
+    _step("The owner lets one of the analysts have a tenth of the total; the total stays the guarantee")
+    command(admin, "allowance", "set", "--state", home.state, DATASET, "--analyst", "bob", "--share", ALLOWANCE)
 
 
-def _ask(home: Home, analyst: bursar.Client, auditor: bursar.Client) -> None:
-    """The analyst's and the auditor's part, over the wire."""
+def _ask(home: Home, analyst: bursar.Client, colleague: bursar.Client, auditor: bursar.Client) -> None:
+    """The analysts' and the auditor's part, over the wire."""
     _step("The analyst sees what is public, and what is left")
     tour = Tour(next(data for data in analyst.datasets() if data.name == DATASET), home)
     tour.look()
@@ -73,8 +76,10 @@ def _ask(home: Home, analyst: bursar.Client, auditor: bursar.Client) -> None:
     tour.repeat(people)
     _step("She asks for more than is left")
     tour.ask_too_much()
-    _step("The auditor verifies the ledger from its file alone, and looks up the receipts")
-    audit(home, auditor, [model.receipt for model in (plans, people) if model.receipt])
+    _step("Her colleague spends what is left to him, whatever that is by then")
+    rest = spend_the_rest(colleague)
+    _step("The auditor verifies the ledger from its file alone, looks up the receipts, and writes a report")
+    audit(home, auditor, [model.receipt for model in (plans, people, rest) if model.receipt])
 
 
 def _connect(home: Home, address: str, name: str) -> bursar.Client:

@@ -74,6 +74,16 @@ class Home:
         return self.state / "tls" / "ca.pem"
 
     @property
+    def checkpoints(self) -> Path:
+        """Signed checkpoints of the ledger. In earnest they would lie on another disk."""
+        return self.state / "checkpoints"
+
+    @property
+    def report(self) -> Path:
+        """The auditor's page."""
+        return self.path / "report.html"
+
+    @property
     def ledger(self) -> Path:
         """The SQLite file that holds every debit."""
         return self.state / "ledger.sqlite"

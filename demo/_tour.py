@@ -15,6 +15,8 @@ from demo._picture import draw
 
 DATASET = "rand-hie"
 TOTAL = (3.0, 1e-6)
+ALLOWANCE = "10%"
+"""Of the total, for the second analyst."""
 SPEND = bursar.epsilon_delta(1.0, 1e-6)
 """Of each fit. Added up by hand, three would be all; the ledger composes them and has room for seven."""
 
@@ -87,17 +89,28 @@ class Tour:
         draw(plans, people, self.home.picture)
 
 
+def spend_the_rest(analyst: bursar.Client) -> bursar.GaussianMixture:
+    """As much as the analyst may spend, which is decided in the transaction that debits it."""
+    data = analyst.dataset(DATASET)
+    click.echo(f"  left to him: {data.available()}")
+    model = data.fit_dpem(n_components=4, columns=PLANS, spend=bursar.what_is_left(), request_id="demo-rest")
+    _show(model, by="coinsurance")
+    click.echo(f"  left to him: {data.available()}")
+    return model
+
+
 def audit(home: Home, auditor: bursar.Client, receipts: Sequence[bursar.Receipt]) -> None:
     """Verify the ledger without the server, then look the analyst's receipts up in it."""
-    command("bursar-audit", "verify", home.ledger)
+    command("bursar-audit", "verify", home.ledger, "--checkpoints", home.checkpoints)
     for receipt in receipts:
         entry = auditor.audit.entries(first=receipt.entry, limit=1)[0]
         if entry.hash != receipt.ledger_head:
             raise click.ClickException(f"entry {receipt.entry} is not the one that its receipt was written for")
-    numbers = " and ".join(str(receipt.entry) for receipt in receipts)
+    numbers = ", ".join(str(receipt.entry) for receipt in receipts)
     click.echo(
         f"  the analyst's receipts (entries {numbers}) have the hashes that the ledger has: it was not rolled back"
     )
+    command("bursar-audit", "report", home.ledger, "--checkpoints", home.checkpoints, "--out", home.report)
 
 
 def _show(model: bursar.GaussianMixture, *, by: str) -> None:
