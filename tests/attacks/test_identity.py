@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 
+from bursar_ledger import (
+    AccountConflictError,
+    Adjacency,
+    Budget,
+    DatasetExistsError,
+    Ledger,
+    Registration,
+    Role,
+    cost_units,
+)
 from bursar_proto.v1 import types_pb2
+from bursar_server.registering import register as import_table
+from bursar_server.tables import CsvSource, Manifest
 from tests.attacks.asking import Make, analyst, call
-from tests.attacks.purses import Bursar, PerAnalyst, Purse, Refreshed, Suicidal
+from tests.attacks.conftest import BUDGET, register
+from tests.attacks.purses import Ask, Bursar, PerAnalyst, PerName, Purse, Refreshed, Rival, Suicidal
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal
@@ -138,3 +155,157 @@ def test_no_password_is_known_beforehand(served: Harness, fit_request: Make, tok
         list(call(served, fit_request(), (("authorization", f"Bearer {token}"),)))
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert served.entries("debit") == 0
+
+
+def learnt_under_new_names(purse: Purse, rename: Callable[[str], object]) -> Fraction:
+    """What four names of the same rows give together, for whoever asks each for nine tenths."""
+    purse.ask(MOST)
+    for name in ("people-2", "new people", "people (final)"):
+        rename(name)
+        purse.ask(MOST, dataset=name)
+    return purse.loss
+
+
+def test_the_same_rows_under_another_name_are_the_same_people(purse: Bursar) -> None:
+    """Register the table again under other names: the rows are recognised, and the sum goes on.
+
+    Seen in BigQuery (a new view), Lomas (`add_users_via_yaml` writes what was spent) and Jeddak-DPSQL (by table name).
+    """
+    assert learnt_under_new_names(purse, lambda name: register(purse.ledger, name)) <= 1
+    assert {state.account for state in purse.ledger.datasets()} == {"people"}
+
+
+def test_the_rivals_names_have_budgets_of_their_own() -> None:
+    """The same attack where the name is the budget: almost four times the promise."""
+    assert learnt_under_new_names(PerName(), lambda name: None) > 3
+
+
+def test_a_joining_table_brings_no_promise_of_its_own(purse: Bursar) -> None:
+    """Register the same rows with a larger total: refused, the account has its total."""
+    larger = Registration("again", Adjacency.REPLACE_ONE, Budget(50.0, 1e-6), b"rows of people")
+    with pytest.raises(AccountConflictError):
+        purse.ledger.register_dataset(larger, actor="owner", reason="")
+
+
+IMPORTED = """
+name = "{name}"
+adjacency = "replace_one"
+[[columns]]
+name = "height"
+kind = "numeric"
+lower = 0.0
+upper = 3.0
+[[columns]]
+name = "town"
+kind = "categorical"
+categories = ["here", "there"]
+"""
+
+
+def test_shuffled_rows_in_another_file_are_recognised(served: Harness, tmp_path: Path) -> None:
+    """The same attack on the import: rows in another order, with other padding, under another name."""
+    rows = [f"{1 + i / 40},here\n" for i in range(40)]  # the table of the fixture
+    (tmp_path / "t.csv").write_text("height,town\n" + "".join(reversed(rows)))
+    (tmp_path / "t.toml").write_text(IMPORTED.format(name="others"))
+    manifest, source = Manifest.load(tmp_path / "t.toml"), CsvSource(tmp_path / "t.csv")
+    import_table(served.state, served.ledger, manifest, source, Budget(1.0, 1e-6), actor="owner", reason="")
+    assert served.ledger.dataset("others").account == "people"
+
+
+def test_retiring_and_registering_again_resets_nothing(purse: Bursar) -> None:
+    """Retire the dataset and bring it back under a new name: what was spent is still spent (delete and recreate)."""
+    purse.ask(MOST)
+    purse.ledger.retire_dataset("people", actor="owner", reason="")
+    register(purse.ledger, "people-2")
+    assert purse.ask(MOST, dataset="people-2") is None
+    with pytest.raises(DatasetExistsError):
+        register(purse.ledger, "people")
+
+
+def test_raising_and_lowering_a_total_forgets_nothing(purse: Bursar) -> None:
+    """Turn the total up and down: what was spent is priced again, never dropped; below it, the account is closed."""
+    paid = purse.ledger.debit(purse.request(Ask(MOST)))
+    events = purse.ledger.debit_entry(paid.entry).request.events
+    for epsilon in (4.0, 0.25, 1.0):
+        purse.ledger.set_budget("people", Budget(epsilon, 1e-6), actor="owner", reason="")
+        state = purse.ledger.dataset("people")
+        assert state.spent_cost_units == cost_units(events, state.order)
+    purse.ledger.set_budget("people", Budget(0.5, 1e-6), actor="owner", reason="")
+    assert purse.ledger.dataset("people").remaining.cost_units == 0
+    assert purse.ask(Fraction(1, 10**9)) is None
+
+
+def starved(purse: Purse) -> bool:
+    """Whether one analyst can leave nothing for another: in one call, and in many."""
+    for share in (MOST, *[Fraction(1, 10)] * 10):
+        purse.ask(share, who="mallory")
+    return purse.ask(Fraction(1, 10), who="honest") is None
+
+
+def test_nobody_drains_what_others_need(purse: Bursar) -> None:
+    """Spend everything at once, or little by little (the aggregation service's threads on draining a budget).
+
+    Within an allowance and a maximum per call an analyst gets his part and no more; without them the dataset's total is
+    for whoever comes first, which is what the rival has.
+    """
+    purse.ledger.set_allowance("people", "*", Fraction(1, 3), actor="owner", reason="")
+    purse.ledger.set_call_limit("people", Fraction(1, 5), actor="owner", reason="")
+    assert not starved(purse)
+    assert max(record.price.cost_units for record in purse.ledger.releases("mallory")) <= (
+        purse.ledger.dataset("people").cap_cost_units // 5
+    )
+
+
+def test_the_rival_is_drained_by_the_first() -> None:
+    """The same attack on a total without parts."""
+    assert starved(Rival())
+
+
+def test_an_allowance_is_no_budget_of_its_own(purse: Bursar) -> None:
+    """Give everybody the whole total as an allowance: together they get the total once, not five times."""
+    purse.ledger.set_allowance("people", "*", Fraction(1), actor="owner", reason="")
+    assert collusion(purse) <= 1
+
+
+def test_every_act_of_an_administrator_is_an_entry(purse: Bursar) -> None:
+    """Change budgets where nobody looks (Lomas' dashboard and command line): every act has an actor and a reason.
+
+    The acts are found by looking at what the ledger offers, so that a new one cannot be forgotten here.
+    """
+    ledger = purse.ledger
+    arguments: dict[str, tuple[object, ...]] = {
+        "register_dataset": (Registration("cars", Adjacency.REPLACE_ONE, BUDGET, b"cars"),),
+        "new_snapshot": ("people", b"new rows", {}),
+        "set_budget": ("people", Budget(2.0, 1e-6)),
+        "set_allowance": ("people", "bob", Fraction(1, 2)),
+        "set_call_limit": ("people", Fraction(1, 2)),
+        "set_checkpoint_key": ("a key",),
+        "issue_credential": ("bob", Role.ANALYST, bytes(32)),
+        "revoke_credential": ("bob",),
+        "retire_dataset": ("people",),
+    }
+    methods = inspect.getmembers(Ledger, inspect.isfunction)
+    acts = {name for name, method in methods if "actor" in inspect.signature(method).parameters}
+    assert acts == set(arguments)
+    for name, given in arguments.items():
+        number = ledger.newest()[0]
+        getattr(ledger, name)(*given, actor="owner", reason=f"because of {name}")
+        (entry,) = ledger.entries(first=number + 1)
+        assert (entry.actor, entry.details["reason"]) == ("owner", f"because of {name}")
+        with pytest.raises(TypeError):
+            getattr(ledger, name)(*given)
+
+
+def test_rows_of_the_ledger_cannot_be_edited_under_it(purse: Bursar, ledger_path: Path) -> None:
+    """Update what was spent with a few words of SQL, as PySyft's and Lomas' tables allow: triggers refuse."""
+    purse.ask(MOST)
+    with closing(sqlite3.connect(ledger_path)) as db:
+        for statement in (
+            "UPDATE entries SET body = '{}'",
+            "DELETE FROM entries",
+            "DELETE FROM entries WHERE number = (SELECT max(number) FROM entries)",
+            "INSERT OR REPLACE INTO entries (number, body, hash) SELECT number, body, hash FROM entries LIMIT 1",
+            "DELETE FROM releases",
+        ):
+            with pytest.raises(sqlite3.IntegrityError):
+                db.execute(statement)

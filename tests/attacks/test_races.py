@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
+import pytest
 
-from bursar_ledger import Ledger, LedgerError, verify
+from bursar_ledger import ApproximateEvent, DebitRequest, Ledger, LedgerError, PureEvent, price, verify
 from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.state import State, StateError
 from tests.attacks.asking import Make, raw
 from tests.attacks.conftest import register
 from tests.attacks.purses import Bursar, Purse, ReadThenWrite
@@ -57,6 +63,72 @@ def test_at_the_rival_all_win() -> None:
     rival = ReadThenWrite(everybody_has_read.wait)
     assert answers_at_once([rival] * CALLERS) == CALLERS
     assert rival.loss > 1 > rival.spent
+
+
+class SeparateSums:
+    """Epsilon and delta in two rows of a database, changed by two statements (Lomas on MongoDB)."""
+
+    def __init__(self) -> None:
+        self.db = sqlite3.connect(":memory:", isolation_level=None)
+        self.db.execute("CREATE TABLE sums (name, amount)")
+        self.db.execute("INSERT INTO sums VALUES ('epsilon', 0), ('delta', 0)")
+
+    def pay(self) -> None:
+        """One request."""
+        for name in ("epsilon", "delta"):
+            self.db.execute("UPDATE sums SET amount = amount + 1 WHERE name = ?", (name,))
+
+    def sums(self) -> tuple[int, int]:
+        """Both."""
+        epsilon, delta = (row[0] for row in self.db.execute("SELECT amount FROM sums"))
+        return epsilon, delta
+
+
+def states_after_interruptions(
+    db: sqlite3.Connection, pay: Callable[[], object], sums: Callable[[], tuple[int, int]], step: int
+) -> set[tuple[int, int]]:
+    """Everything that sums can be when a payment is broken off after any number of SQLite's own instructions."""
+    seen = set()
+    for count in itertools.count(step, step):
+        passed = itertools.count()
+        db.set_progress_handler(lambda p=passed, c=count: next(p) == c, 1)  # type: ignore[misc]
+        try:
+            pay()
+        except (LedgerError, sqlite3.Error):
+            db.set_progress_handler(None, 1)
+            seen.add(sums())
+        else:
+            db.set_progress_handler(None, 1)
+            return seen
+    raise AssertionError("it never gets through")
+
+
+def test_a_payment_is_whole_or_not_at_all(purse: Bursar) -> None:
+    """Break a payment off at every instant, and look for one that has epsilon and not delta (Lomas on MongoDB).
+
+    One row holds everything that a request costs; after every interruption the sums are what they were.
+    """
+    order = purse.ledger.dataset("people").order
+    event = ApproximateEvent(PureEvent(Fraction(1, 10)), Fraction(1, 10**9))
+    request = DebitRequest("people", "ann", "r", bytes(32), "FitDPEM", (event,))
+
+    def sums() -> tuple[int, int]:
+        state = purse.ledger.dataset("people")
+        return state.spent_cost_units, state.spent_delta_units
+
+    db = purse.ledger._store.db.conn
+    assert states_after_interruptions(db, lambda: purse.ledger.debit(request), sums, 40) == {(0, 0)}
+    cost = price((event,), order)
+    assert sums() == (cost.cost_units, cost.delta_units)
+    assert cost.delta_units > 0
+
+
+def test_the_rivals_payment_can_be_half() -> None:
+    """The same attack on two statements: epsilon is paid, delta is not."""
+    rival = SeparateSums()
+    with closing(rival.db):
+        states = states_after_interruptions(rival.db, rival.pay, rival.sums, 1)
+    assert any(epsilon != delta for epsilon, delta in states)
 
 
 class _Torn(Ledger):
@@ -117,3 +189,11 @@ def test_two_forked_rivals_give_two(serve: Serve, fit_request: Make) -> None:
         if len(models_of_two_servers(first, second, message)) == 2:
             return
     raise AssertionError("two servers never gave two draws")
+
+
+def test_a_second_server_does_not_start(state: State) -> None:
+    """Start another server on the state directory that one serves: the lock goes with the process, however it ends."""
+    with state.serving(), pytest.raises(StateError, match="another bursar-server"), state.serving():
+        pass
+    with state.serving():
+        pass
