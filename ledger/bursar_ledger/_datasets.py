@@ -125,29 +125,30 @@ def all_states(store: Store) -> tuple[DatasetState, ...]:
 
 def read_facts(store: Store, name: str) -> Facts:
     """What the chain says about a dataset; raises UnknownDatasetError."""
-    rows = store.rows(
-        "SELECT kind, body FROM entries WHERE kind IN ('registration', 'snapshot', 'retirement') AND dataset = ?"
-        " ORDER BY number",
+    registered, newest, retired = store.only(
+        "SELECT (SELECT body FROM entries WHERE kind = 'registration' AND dataset = ?1),"
+        " (SELECT body FROM entries WHERE kind = 'snapshot' AND dataset = ?1 ORDER BY number DESC LIMIT 1),"
+        " EXISTS (SELECT 1 FROM entries WHERE kind = 'retirement' AND dataset = ?1)",
         name,
     )
-    if not rows:
+    if registered is None:
         raise _unknown(name)
-    bodies = tuple(row["body"] for row in rows if row["kind"] != "retirement")
-    return _facts(bodies[0], bodies[-1], any(row["kind"] == "retirement" for row in rows))
+    return _facts(registered, newest or registered, bool(retired))
 
 
 def live_account(store: Store, name: str) -> str:
     """The account of a dataset that takes debits; raises UnknownDatasetError, DatasetRetiredError."""
-    rows = store.rows(
-        "SELECT kind, account FROM entries WHERE kind IN ('registration', 'snapshot', 'retirement') AND dataset = ?"
-        " ORDER BY number",
+    account, retired = store.only(
+        "SELECT (SELECT account FROM entries INDEXED BY account_of_a_dataset"
+        " WHERE kind = 'registration' AND dataset = ?1),"
+        " EXISTS (SELECT 1 FROM entries WHERE kind = 'retirement' AND dataset = ?1)",
         name,
     )
-    if not rows:
+    if account is None:
         raise _unknown(name)
-    if any(row["kind"] == "retirement" for row in rows):
+    if retired:
         raise DatasetRetiredError(f"the dataset {name!r} is retired; what was released of it can still be had")
-    return str(rows[0]["account"])
+    return str(account)
 
 
 def budget_in_force(store: Store, account: str) -> Budget:

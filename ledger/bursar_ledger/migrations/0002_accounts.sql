@@ -14,12 +14,15 @@ ALTER TABLE entries ADD COLUMN analyst_spent_delta_units INTEGER
 DROP INDEX one_registration_a_content;
 CREATE INDEX contents ON entries (content_tag, number) WHERE content_tag IS NOT NULL;
 -- With what a debit asks of it, so that no long manifest is read for every debit.
-CREATE INDEX facts_of_a_dataset ON entries (dataset, number, kind, account) WHERE kind IN ('registration', 'snapshot', 'retirement');
+CREATE INDEX account_of_a_dataset ON entries (dataset, account) WHERE kind = 'registration';
+CREATE INDEX newest_snapshot_of_a_dataset ON entries (dataset, number) WHERE kind = 'snapshot';
+CREATE UNIQUE INDEX one_retirement_a_name ON entries (dataset) WHERE kind = 'retirement';
 CREATE INDEX newest_state_of_an_account ON entries (account, number) WHERE cap_cost_units IS NOT NULL;
 CREATE INDEX newest_budget_of_an_account ON entries (account, number) WHERE kind = 'budget';
 CREATE INDEX newest_debit_of_an_analyst ON entries (account, actor, number) WHERE kind = 'debit';
 CREATE INDEX newest_allowance ON entries (account, analyst, number) WHERE kind = 'allowance';
 CREATE INDEX newest_call_limit ON entries (account, number) WHERE kind = 'call_limit';
+CREATE INDEX checkpoint_keys ON entries (number) WHERE kind = 'checkpoint_key';
 
 DROP TRIGGER entries_happen_once;
 CREATE TRIGGER entries_happen_once BEFORE INSERT ON entries
@@ -66,8 +69,7 @@ BEGIN
     WHERE NEW.account IS NOT (SELECT account FROM entries WHERE kind = 'registration' AND dataset = NEW.dataset);
     SELECT RAISE(ABORT, 'a dataset is retired once, and for good')
     WHERE NEW.kind IN ('retirement', 'snapshot')
-        AND EXISTS (SELECT 1 FROM entries WHERE kind IN ('registration', 'snapshot', 'retirement')
-            AND dataset = NEW.dataset AND kind = 'retirement');
+        AND EXISTS (SELECT 1 FROM entries WHERE kind = 'retirement' AND dataset = NEW.dataset);
     -- What the debits cost at the new order is arithmetic, which verification does again; that something was spent is not forgotten.
     SELECT RAISE(ABORT, 'a new total keeps what was spent')
     WHERE NEW.kind = 'budget' AND NOT EXISTS (
@@ -87,8 +89,7 @@ BEGIN
     SELECT RAISE(ABORT, 'a debit must name a dataset and its account')
     WHERE NEW.account IS NOT (SELECT account FROM entries WHERE kind = 'registration' AND dataset = NEW.dataset);
     SELECT RAISE(ABORT, 'a retired dataset has no new debits')
-    WHERE EXISTS (SELECT 1 FROM entries WHERE kind IN ('registration', 'snapshot', 'retirement')
-        AND dataset = NEW.dataset AND kind = 'retirement');
+    WHERE EXISTS (SELECT 1 FROM entries WHERE kind = 'retirement' AND dataset = NEW.dataset);
     SELECT RAISE(ABORT, 'a debit must add its cost to what was spent')
     WHERE NOT EXISTS (
         SELECT 1 FROM entries AS state
