@@ -98,6 +98,7 @@ def forge(contents: Contents, tamper: Tamper) -> Forge:
     def run(path: Path, number: int, edit: Callable[[dict[str, Any]], None]) -> None:
         entries, _ = contents(path)
         previous = entries[number - 2][2]
+        changes: list[tuple[str, tuple[object, ...]]] = []
         for n, body, _ in entries[number - 1 :]:
             fields = json.loads(body)
             if n == number:
@@ -105,6 +106,7 @@ def forge(contents: Contents, tamper: Tamper) -> Forge:
             fields["previous"] = previous.hex()
             text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
             previous = hashlib.sha256(text.encode()).digest()
-            tamper(path, ("UPDATE entries SET body = ?, hash = ? WHERE number = ?", (text, previous, n)))
+            changes.append(("UPDATE entries SET body = ?, hash = ? WHERE number = ?", (text, previous, n)))
+        tamper(path, *changes)
 
     return run

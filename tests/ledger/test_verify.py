@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bursar_ledger import (
+    Adjacency,
+    Budget,
     DebitRequest,
     Event,
     GaussianEvent,
@@ -23,6 +25,7 @@ from bursar_ledger import (
     LedgerCorruptError,
     LedgerUnavailableError,
     PureEvent,
+    Registration,
     Role,
     cost_units,
     verify,
@@ -305,3 +308,167 @@ def test_the_auditor_prices_as_the_server(events: list[Event], order: Fraction) 
     """Two derivations of each price agree in the last unit."""
     low, high = price_range(events, order)
     assert low <= cost_units(events, order) <= high <= low + 1
+
+
+@pytest.fixture
+def acts(ledger: Ledger, ask: Callable[..., DebitRequest], path: Path) -> Path:
+    """A closed file with one of every act.
+
+    3 cars, 4 again (of people), 5 ann's debit, 6 bob's, 7 a new total, 8 an allowance, 9 a call limit, 10 ann's debit,
+    11 a snapshot, 12 bob's debit from again, 13 again retired, 14 a spare entry, 15 ann's debit, 16 a spare entry.
+    """
+    who: dict[str, Any] = {"actor": "owner", "reason": ""}
+    ledger.register_dataset(Registration("cars", Adjacency.REPLACE_ONE, Budget(1, 1e-9), b"c"), **who)
+    ledger.register_dataset(Registration("again", Adjacency.REPLACE_ONE, None, b"t" * 32), **who)
+    ledger.debit(ask("a", scale=9))
+    ledger.debit(ask("b", scale=9, principal="bob", events=(PureEvent(Fraction(1, 9)),)))
+    ledger.set_budget("people", Budget(4, 1e-6), **who)
+    ledger.set_allowance("people", "ann", Fraction(1, 2), **who)
+    ledger.set_call_limit("people", Fraction(1, 3), **who)
+    ledger.debit(ask("c", scale=9))
+    ledger.new_snapshot("people", b"new", {}, **who)
+    ledger.debit(ask("d", scale=9, principal="bob", dataset="again"))
+    ledger.retire_dataset("again", **who)
+    ledger.set_checkpoint_key("spare", **who)
+    ledger.debit(ask("e", scale=9))
+    ledger.set_checkpoint_key("spare", **who)
+    ledger.close()
+    assert verify(path).ok
+    assert verify(path).entries == 16
+    return path
+
+
+def becomes(kind: str, dataset: str = "people", **details: object) -> Edit:
+    """An edit that makes another entry of a spare one."""
+    return lambda fields: fields.update(kind=kind, dataset=dataset, details={"reason": "", **details})
+
+
+def spent_by_ann(by: int) -> Edit:
+    """An edit of what ann spent under a new total, the sum included."""
+
+    def edit(fields: dict[str, Any]) -> None:
+        fields["details"]["analysts"]["ann"][0] += by
+        fields["details"]["spent_cost_units"] += by
+
+    return edit
+
+
+def renamed(fields: dict[str, Any]) -> None:
+    """An edit that says of what ann spent that eve did."""
+    fields["details"]["analysts"]["eve"] = fields["details"]["analysts"].pop("ann")
+
+
+CAPS: dict[str, Any] = {
+    "cap_cost_units": 2**62,
+    "cap_delta_units": 2**62,
+    "spent_cost_units": 0,
+    "spent_delta_units": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "edit", "match"),
+    [
+        # A new total.
+        (7, set_details(spent_cost_units=5), "entry 7: spent_cost_units is 5, but the history gives"),
+        (7, set_details(spent_delta_units=5), "entry 7: spent_delta_units is 5, but the history gives"),
+        (7, spent_by_ann(-1), "entry 10: spent_cost_units is"),
+        (7, spent_by_ann(-1), "entry 10: analyst_spent_cost_units is"),
+        (7, renamed, "entry 7: analysts are not those who were debited"),
+        (7, lambda f: f["details"]["analysts"].pop("bob"), "entry 7: analysts are not those who were debited"),
+        (7, lambda f: f["details"]["analysts"].update(eve=[0, 0]), "entry 7: analysts are not those"),
+        (7, lambda f: f["details"]["analysts"].update(bob=[1, 1]), "entry 7: analysts are not those"),
+        (7, set_details(analysts={"ann": 5, "bob": 5}), "entry 7: the body cannot be read"),
+        (7, set_details(epsilon=30.0), "entry 7: account 'people': cap_cost_units is"),
+        (7, set_details(cap_cost_units=2**60), "entry 7: account 'people': cap_cost_units is"),
+        (7, set_details(cap_delta_units=2**60), "entry 7: account 'people': cap_delta_units is not"),
+        (7, set_details(order="50/1"), "entry 7: account 'people': order is not the best one"),
+        (7, set_details(delta_fail_share="1/2"), "entry 7: account 'people': cap_"),
+        (7, set_details(previous={"epsilon": 9.0, "delta": 1e-6}), "entry 7: previous is not the total"),
+        (7, set_details(account="cars"), "entry 7: dataset 'people' was not registered before with account 'cars'"),
+        (
+            7,
+            lambda f: f.update(dataset="cars"),
+            "entry 7: dataset 'cars' was not registered before with account 'people'",
+        ),
+        # Limits.
+        (8, set_details(share="1/1"), "entry 10: allowance_cost_units is"),
+        (8, set_details(share=None), "entry 10: allowance_cost_units is"),
+        (8, set_details(share="1/1000"), "entry 10: analyst 'ann' spent more than the limits"),
+        (8, set_details(share="3/2"), "entry 8: the body cannot be read (ValueError: share must lie from 0 to 1"),
+        (8, set_details(analyst="bob"), "entry 10: allowance_cost_units is"),
+        (8, set_details(account="cars"), "entry 8: dataset 'people' was not registered before with account 'cars'"),
+        (9, set_details(share="1/1"), "entry 10: call_cost_units is"),
+        (9, set_details(share="1/1000"), "entry 10: analyst 'ann' spent more than the limits"),
+        (9, set_details(share="-1/3"), "entry 9: the body cannot be read"),
+        (14, becomes("allowance", account="people", analyst="ann", share="1/9"), "entry 15: allowance_cost_units is"),
+        (10, set_details(allowance_cost_units=2**60), "entry 10: allowance_cost_units is"),
+        (10, set_details(allowance_delta_units=None), "entry 10: allowance_delta_units is None"),
+        (10, set_details(call_cost_units=None), "entry 10: call_cost_units is None"),
+        (10, set_details(analyst_spent_cost_units=0), "entry 10: analyst_spent_cost_units is 0"),
+        (10, lambda f: f["details"].pop("analyst_spent_cost_units"), "entry 10: the body cannot be read"),
+        (10, lambda f: f.update(actor="bob"), "entry 10: analyst_spent_cost_units is"),
+        # Names and rows.
+        (4, set_details(adjacency="add_remove_one"), "entry 4: dataset 'again' joins account 'people' with another"),
+        (4, set_details(account="nobody"), "entry 4: dataset 'again' joins account 'nobody', which there is not"),
+        (4, set_details(account="cars"), "entry 4: these rows belong to account 'people', not to 'cars'"),
+        (4, set_details(**CAPS), "entry 4: a registration has sums, or caps of an account that it only joins"),
+        (2, set_details(spent_cost_units=-5), "entry 2: a registration has sums"),
+        (11, set_details(content_tag="63"), "entry 11: these rows belong to account 'cars', not to 'people'"),
+        (11, set_details(account="cars"), "entry 11: dataset 'people' was not registered before with account 'cars'"),
+        (11, lambda f: f.update(dataset="nobody"), "entry 11: dataset 'nobody' was not registered before"),
+        (14, becomes("snapshot", "again", account="people", content_tag="ee"), "entry 14: a snapshot of a retired"),
+        (
+            14,
+            becomes("snapshot", "cars", account="cars", content_tag="6e6577"),
+            "entry 14: these rows belong to account",
+        ),
+        (15, lambda f: f.update(dataset="again"), "entry 15: a debit from a retired dataset"),
+        (15, lambda f: f.update(dataset="cars"), "entry 15: dataset 'cars' was not registered before with account"),
+        (15, set_details(account="cars"), "entry 15: dataset 'people' was not registered before with account 'cars'"),
+        (14, becomes("retirement", account="people"), "entry 15: a debit from a retired dataset"),
+        # A state where none belongs: the newest one would answer for the whole account.
+        (16, becomes("note", **CAPS), "entry 16: only registrations, totals and debits have caps and sums"),
+        (16, becomes("allowance", account="people", analyst="eve", share=None, **CAPS), "entry 16: only registrations"),
+        (16, becomes("retirement", account="people", cap_cost_units=1), "entry 16: only registrations"),
+        (16, becomes("checkpoint_key", verifier_key="k", spent_delta_units=0), "entry 16: only registrations"),
+        (16, becomes("upgrade", **{"from": "2", "to": "1"}), "entry 16: an upgrade goes from an older version"),
+    ],
+)
+def test_a_forged_act_in_a_forged_chain_is_named(acts: Path, forge: Any, number: int, edit: Edit, match: str) -> None:
+    """Totals, limits, names and rows are followed through the history like debits, and the entry is named."""
+    forge(acts, number, edit)
+    refused(acts, match)
+
+
+def test_a_dataset_that_is_retired_twice_is_found_without_the_index(acts: Path, forge: Any) -> None:
+    """What the file's own index would have refused."""
+    with closing(sqlite3.connect(acts)) as db:
+        db.execute("DROP INDEX one_retirement_a_name")
+    forge(acts, 14, becomes("retirement", "again", account="people"))
+    refused(acts, "entry 14: a dataset was retired twice")
+
+
+def test_a_body_that_cannot_be_read_does_not_stop_verification(acts: Path, forge: Any) -> None:
+    """An event of an unknown kind before a new total, whose sums are computed from all events: a finding, no error."""
+    forge(acts, 5, set_details(events=[{"mechanism": "magic"}]))
+    problems = verify(acts).problems
+    assert problems[0].startswith("entry 5: the body cannot be read (ValueError: mechanism must be one of")
+    assert any(problem.startswith("entry 7: 'ann' spent") for problem in problems)
+
+
+def test_a_new_total_is_compared_with_every_event_before_it(acts: Path, forge: Any) -> None:
+    """A forger who corrects all sums after the new total, too, is found by pricing the past again."""
+    for number in (7, 10, 12, 15):
+        names = ["spent_cost_units", *["analyst_spent_cost_units"] * (number in (10, 15))]
+
+        def cheaper(fields: dict[str, Any], names: list[str] = names) -> None:
+            for name in names:
+                fields["details"][name] -= 1
+            if "analysts" in fields["details"]:
+                fields["details"]["analysts"]["ann"][0] -= 1
+
+        forge(acts, number, cheaper)
+    Ledger.open(acts).close()
+    (problem,) = verify(acts).problems
+    assert problem.startswith("entry 7: 'ann' spent")
