@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .._verify import Verification, check
-from .._verify import verify as verify_file
+from .._verify import Verification, check, verify
 from ..errors import LedgerError
 from ._oracle import SecondOpinion, second_opinion
 from ._reading import UnreadableError, opened, rows, visible_name
@@ -26,7 +26,7 @@ class Findings:
 
     Attributes:
         verification: of the file by itself.
-        opinion: what dp-accounting says of its prices and totals; empty if it was not asked.
+        opinion: what dp-accounting says of its prices and totals.
         comparisons: with signed checkpoints, one for each place.
         key: the pinned key; None if there is none.
     """
@@ -60,15 +60,20 @@ class Findings:
         return (f"the ledger does not name the key {self.key}; it is another or an older ledger, or the wrong key",)
 
 
-def examine_file(path: Path, key: VerifierKey | None = None, places: Sequence[Place] = ()) -> Findings:
-    """Verifies a ledger file in every way there is.
+def verified(path: Path) -> Verification:
+    """Verifies a ledger file, by as many processes as there are processors.
 
     Raises:
         UnreadableError: it is no ledger that this version can read.
     """
     with opened(path):
         pass  # what is no ledger is told apart from a ledger that is not right
-    found = verify_file(path)
+    return verify(path, processes=os.cpu_count() or 1)
+
+
+def examine_file(path: Path, key: VerifierKey | None, places: Sequence[Place]) -> Findings:
+    """Verifies a ledger file in every way there is; raises as `verified` does."""
+    found = verified(path)
     with opened(path) as db:
         opinion = second_opinion(rows(db, last=found.entries))
     return Findings(found, opinion, compared(path, key, places), key)
@@ -77,7 +82,7 @@ def examine_file(path: Path, key: VerifierKey | None = None, places: Sequence[Pl
 def chain_of(path: Path) -> Verification:
     """Schema, chain, sums and caps of a ledger file; its prices are not computed again."""
     with opened(path) as db:
-        return check(db, reprice=False)
+        return check(db, reprice=False, processes=os.cpu_count() or 1)
 
 
 def compared(path: Path, key: VerifierKey | None, places: Sequence[Place]) -> tuple[Comparison, ...]:

@@ -10,7 +10,7 @@ import functools
 import importlib.metadata
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -22,6 +22,7 @@ from ._history import Losses
 from ._reading import Row
 
 _TOLERANCE = 1e-9
+_LARGEST_EXPONENT = 700.0
 _STEPS = 300_000
 _LARGEST_DISCRETE_LAPLACE = 10_000
 """Sensitivity beyond which discrete Laplace noise is taken as its limit, the continuous one."""
@@ -77,26 +78,38 @@ def second_opinion(rows: Iterable[Row]) -> SecondOpinion:
     return opinion
 
 
-@functools.lru_cache(maxsize=65536)
-def bounds(event: Event, order: float) -> tuple[float, float]:
-    """A lower and an upper bound of the Renyi divergence of an event.
+def bounds(events: Sequence[Event], order: float) -> tuple[float, float]:
+    """A lower and an upper bound of the Renyi divergence of events together.
 
     Gaussian: the continuous Gaussian's, exactly what is charged for the discrete one. Pure: that of randomised
     response, the worst mechanism there is. Laplace: at least the continuous Laplace's (the discrete one at the same
     scale is less private, and tends to it), at most that of randomised response. Approximate: that of the event inside.
     """
-    if isinstance(event, ApproximateEvent):
-        low, high = bounds(event.event, order)
-        return event.count * low, event.count * high
-    if isinstance(event, GaussianEvent):
-        each = _gaussian(float(Fraction(event.scale) ** 2 / event.l2_squared) ** 0.5, order)
-        return event.count * each, event.count * each
-    if isinstance(event, LaplaceEvent):
-        ratio = float(Fraction(event.scale) / event.l1)
-        times = event.count * event.groups
-        return times * _laplace(ratio, order), times * _randomised_response(1 / ratio, order)
-    each = _randomised_response(float(event.epsilon), order)
-    return event.count * each, event.count * each
+    from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NeighboringRelation, RandomizedResponseDpEvent, rdp
+
+    # The relation that randomised response needs. The other two do not look at it: sensitivities are in their events.
+    low, high = (rdp.RdpAccountant([order], NeighboringRelation.REPLACE_ONE) for _ in range(2))
+    beyond = [0.0, 0.0]
+    for event in events:
+        inner, count = _inner(event)
+        if isinstance(inner, GaussianEvent):
+            gaussian = GaussianDpEvent(float(Fraction(inner.scale) ** 2 / inner.l2_squared) ** 0.5)
+            low.compose(gaussian, count)
+            high.compose(gaussian, count)
+            continue
+        epsilon = _pure_epsilon(inner)
+        laplace = isinstance(inner, LaplaceEvent)
+        if laplace:
+            low.compose(LaplaceDpEvent(1 / epsilon), count)
+        if epsilon <= _LARGEST_EXPONENT:
+            worst = RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2)  # one answer is e^epsilon times the other
+            high.compose(worst, count)
+            if not laplace:
+                low.compose(worst, count)
+        else:  # there the worst divergence is epsilon itself
+            beyond[1] += count * epsilon
+            beyond[0] += 0.0 if laplace else count * epsilon
+    return float(low.rdp[0]) + beyond[0], float(high.rdp[0]) + beyond[1]
 
 
 def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
@@ -170,23 +183,12 @@ def _compare_debit(row: Row, opinion: SecondOpinion) -> None:
 def _debit_bounds(events: str, order: str) -> tuple[float, float, bool]:
     """Bounds of a debit with the tolerance of floating point numbers, and whether both are the same figure."""
     decoded, a = [decode_event(event) for event in json.loads(events)], float(decode_fraction(order))
-    each = [bounds(event, a) for event in decoded]
-    exact = not any(isinstance(_inner(event), LaplaceEvent) for event in decoded)
+    low, high = bounds(decoded, a)
+    inner = [_inner(event) for event in decoded]
+    exact = not any(isinstance(event, LaplaceEvent) for event, _ in inner)
     # What floating point numbers lose in the library: everywhere, and where logarithms of numbers near 1 are taken.
-    rough = 1e-14 * (a + 1 / (a - 1)) * sum(map(_rough_releases, decoded))
-    low, high = sum(low for low, _ in each), sum(high for _, high in each)
+    rough = 1e-14 * (a + 1 / (a - 1)) * sum(n for event, n in inner if not isinstance(event, GaussianEvent))
     return low * (1 - _TOLERANCE) - rough, high * (1 + _TOLERANCE) + rough, exact
-
-
-def _inner(event: Event) -> ExactEvent:
-    return event.event if isinstance(event, ApproximateEvent) else event
-
-
-def _rough_releases(event: Event) -> int:
-    inner = _inner(event)
-    if isinstance(inner, GaussianEvent):
-        return 0
-    return event.count * (inner.count if inner is not event else 1) * getattr(inner, "groups", 1)
 
 
 def _compare_promise(row: Row, opinion: SecondOpinion) -> None:
@@ -209,32 +211,10 @@ def _compare_promise(row: Row, opinion: SecondOpinion) -> None:
         )
 
 
-def _gaussian(multiplier: float, order: float) -> float:
-    import dp_accounting
-
-    return _divergence(dp_accounting.GaussianDpEvent(multiplier), order)
-
-
-def _laplace(multiplier: float, order: float) -> float:
-    import dp_accounting
-
-    return _divergence(dp_accounting.LaplaceDpEvent(multiplier), order)
-
-
-def _randomised_response(epsilon: float, order: float) -> float:
-    """P(first bucket) = e^epsilon P(second bucket) at the library's parameter 2 / (1 + e^epsilon)."""
-    import dp_accounting
-
-    if epsilon > 700:  # beyond the range of exp; nothing is worse than this
-        return epsilon
-    return _divergence(dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2), order)
-
-
-def _divergence(event: Any, order: float) -> float:
-    from dp_accounting import NeighboringRelation, rdp
-
-    replaced = type(event).__name__ == "RandomizedResponseDpEvent"
-    relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = rdp.RdpAccountant([order], relation)
-    accountant.compose(event)
-    return float(accountant.rdp[0])
+def _inner(event: Event) -> tuple[ExactEvent, int]:
+    """The exact event in an event, and how often it happens."""
+    times = event.count
+    if isinstance(event, ApproximateEvent):
+        event = event.event
+        times *= event.count
+    return event, times * (event.groups if isinstance(event, LaplaceEvent) else 1)

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from ._checks import chain_of, compared_files, examine_file, read_key, read_place
+from ._checks import chain_of, compared_files, examine_file, read_key, read_place, verified
 from ._columns import COLUMNS, Filter, Line, lines, summary
 from ._formats import csv_lines, json_lines, json_text, write_lines, write_parquet
 from ._history import History, history
+from ._oracle import installed_version
 from ._reading import DIFFERENT, Row, opened, rows
 from ._sayings import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, witnessed
 from ._spend import spend_lines
@@ -191,10 +192,10 @@ def spend(ledger: Path, dataset: str | None, by: str, pld: bool, form: str, out:
     requests were not chosen after seeing answers; so does the figure of --pld, which composes all releases as
     dp-accounting knows them (discrete Gaussian noise as continuous).
     """
-    found = examine_file(ledger)
-    if pld and found.opinion.version is None:
+    if pld and installed_version() is None:
         raise click.UsageError("--pld needs dp-accounting: pip install dp-accounting")
-    told = _history(ledger, found.verification.entries)
+    found = verified(ledger)
+    told = _history(ledger, found.entries)
     accounts = [a for a in told.accounts.values() if dataset is None or dataset in {a.name, *a.datasets}]
     if dataset is not None and not accounts:
         raise click.BadParameter(f"the ledger has no dataset {visible(dataset)!r}", param_hint="'--dataset'")

@@ -57,6 +57,11 @@ def test_right_prices_agree(events: list[Event], order: Fraction) -> None:
     assert opinion.debits + opinion.left_out == 1
 
 
+def test_a_pure_epsilon_beyond_all_exponents_is_its_own_divergence() -> None:
+    """Where exp would overflow."""
+    assert bounds([PureEvent(Fraction(5000), 2)], 9.0) == (10_000, 10_000)
+
+
 @given(
     st.lists(
         st.builds(GaussianEvent, st.integers(1, 2**50), SCALES)
@@ -78,7 +83,7 @@ def test_wrong_prices_do_not(events: list[Event], order: Fraction, factor: Fract
 @given(st.builds(LaplaceEvent, st.integers(1, 1000), st.fractions(1, 1000, max_denominator=100)), ORDERS)
 def test_laplace_prices_lie_between_the_bounds(event: LaplaceEvent, order: Fraction) -> None:
     """The continuous curve bounds the discrete one from below, randomised response from above; and not far off."""
-    low, high = bounds(event, float(order))
+    low, high = bounds([event], float(order))
     price = cost_units([event], order) / COST_UNIT
     assert low * (1 - 1e-9) - 1e-11 <= price <= high * (1 + 1e-9) + 1e-11
     assert len(second_opinion([_debit([event], order, math.floor(low * 0.99 * COST_UNIT) - 20)]).problems) == 1
@@ -86,7 +91,7 @@ def test_laplace_prices_lie_between_the_bounds(event: LaplaceEvent, order: Fract
 
 def test_a_discrete_laplace_price_is_above_the_continuous_one() -> None:
     """So an auditor who took the continuous curve for the truth would raise a false alarm."""
-    low, high = bounds(LaplaceEvent(1, Fraction(1)), 9.0)
+    low, high = bounds([LaplaceEvent(1, Fraction(1))], 9.0)
     assert low < cost_units([LaplaceEvent(1, Fraction(1))], Fraction(9)) / COST_UNIT <= high * (1 + 1e-9)
     assert low == pytest.approx(0.92050140875993, rel=1e-12)  # Mironov 2017, Prop. 6
     assert high == pytest.approx(0.96084229423514, rel=1e-12)  # one step of a unit scale is randomised response
