@@ -71,11 +71,11 @@ def verified(path: Path) -> Verification:
     return verify(path, processes=os.cpu_count() or 1)
 
 
-def examine_file(path: Path, key: VerifierKey | None, places: Sequence[Place]) -> Findings:
-    """Verifies a ledger file in every way there is; raises as `verified` does."""
+def examine_file(path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True) -> Findings:
+    """Verifies a ledger file in every way there is, without a second opinion if not to `ask`; raises as `verified`."""
     found = verified(path)
     with opened(path) as db:
-        opinion = second_opinion(rows(db, last=found.entries))
+        opinion = second_opinion(rows(db, last=found.entries)) if ask else SecondOpinion(None)
     return Findings(found, opinion, compared(path, key, places), key)
 
 

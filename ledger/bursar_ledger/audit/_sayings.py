@@ -45,7 +45,7 @@ def assurances(found: Findings) -> Iterator[str]:
 def reservations(found: Findings) -> Iterator[str]:
     """What was not checked, one line each."""
     if found.opinion.version is None:
-        yield "second opinion: not used, dp-accounting is not installed"
+        yield "second opinion: none, dp-accounting is not installed or was not asked"
     if found.opinion.left_out:
         yield f"second opinion: {counted(found.opinion.left_out, 'price')} beyond the numbers of dp-accounting"
     if found.comparisons and found.key is None:

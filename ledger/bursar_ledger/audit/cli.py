@@ -91,15 +91,20 @@ def main() -> None:
 @_KEY
 @_PLACES
 @click.option("--quiet", is_flag=True, help="Print nothing if all is well; for cron.")
+@click.option(
+    "--second-opinion/--no-second-opinion",
+    default=True,
+    help="Also ask dp-accounting, where it is installed; of a million debits that takes minutes. [default: ask]",
+)
 @_JSON
-def verify(ledger: Path, key: Any, places: Sequence[Any], quiet: bool, as_json: bool) -> None:
+def verify(ledger: Path, key: Any, places: Sequence[Any], quiet: bool, second_opinion: bool, as_json: bool) -> None:
     """Check a ledger: schema, chain, sums, caps, limits, released bytes, and the price of every debit.
 
     Prices are computed again from each debit's events by arithmetic of bursar-audit's own, and, where dp-accounting is
     installed, compared with that library's figures. An older copy of the file verifies, too: only signed checkpoints
     (--checkpoints), receipts, or a head that was kept elsewhere show that entries are missing at its end.
     """
-    found = examine_file(ledger, key, places)
+    found = examine_file(ledger, key, places, ask=second_opinion)
     if as_json:
         if not (quiet and not found.problems):
             click.echo(json_text(findings_json(found), indent=2))

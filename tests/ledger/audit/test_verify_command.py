@@ -43,7 +43,12 @@ def test_without_dp_accounting_verify_says_so(run: Run, study: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     result = run("verify", study)
     assert result.exit_code == 0
-    assert "second opinion: not used, dp-accounting is not installed" in result.stdout
+    assert "second opinion: none, dp-accounting is not installed or was not asked" in result.stdout
+
+
+def test_nobody_has_to_ask_for_a_second_opinion(run: Run, study: Path) -> None:
+    """A long ledger is verified without it in a minute."""
+    assert "or was not asked" in run("verify", study, "--no-second-opinion").stdout
 
 
 def test_quiet_prints_nothing_if_all_is_well(run: Run, study: Path) -> None:
