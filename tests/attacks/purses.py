@@ -159,7 +159,7 @@ class NegatedComparison(Rival):
 
 
 class FloatSum(Rival):
-    """Adds floats, as all of them do: what is small against the sum is free, and tenths do not add up to one."""
+    """Adds floats, as most do: what is small against the sum is free, and tenths do not add up to one."""
 
 
 class PerAnalyst(Rival):

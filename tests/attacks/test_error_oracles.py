@@ -100,7 +100,7 @@ def test_the_rival_answers_at_once(
 def test_what_a_log_holds_is_not_what_a_row_holds(
     serve: Serve, fit_request: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Read the operator's log: neither exceptions' texts nor numbers of rows are in it (the same peers log all)."""
+    """Read the operator's log: neither exceptions' texts nor numbers of rows are in it."""
     stories(serve, fit_request)
     written = "".join(capfd.readouterr())
     assert SECRET not in written

@@ -91,10 +91,7 @@ def test_the_rival_gives_answers_to_whoever_knows_the_id() -> None:
 
 
 def test_an_id_cannot_buy_something_dearer(purse: Bursar) -> None:
-    """Pay for a little under an id, then ask for much under the same one: another body, another request, refused.
-
-    WFA's filter of references, for one, takes the reference for the request.
-    """
+    """Pay for a little under an id, then ask for much under the same one: another body, another request, refused."""
     purse.ask(TENTH, request_id="mine")
     spent = purse.spent
     with pytest.raises(RequestIdReusedError):

@@ -57,7 +57,7 @@ def test_the_rivals_analysts_learn_five_times_as_much() -> None:
 
 
 def test_new_tokens_and_new_names_have_no_new_budget(served: Harness, fit_request: Make, refused: Refused) -> None:
-    """Revoke, issue again, under the same name and others: one sum (Lomas: users deleted and added are new ones)."""
+    """Revoke, issue again, under the same name and others: one sum (Lomas: a file says what its users have spent)."""
     spend = types_pb2.Spend(rho=0.02)
     list(call(served, fit_request(spend=spend)))
     served.ledger.revoke_credential("the-analyst", actor="test", reason="")
@@ -297,7 +297,7 @@ def test_every_act_of_an_administrator_is_an_entry(purse: Bursar) -> None:
 
 
 def test_rows_of_the_ledger_cannot_be_edited_under_it(purse: Bursar, ledger_path: Path) -> None:
-    """Update what was spent with a few words of SQL, as PySyft's and Lomas' tables allow: triggers refuse."""
+    """Update what was spent with a few words of SQL (sums are plain columns elsewhere): triggers refuse."""
     purse.ask(MOST)
     with closing(sqlite3.connect(ledger_path)) as db:
         for statement in (

@@ -67,7 +67,7 @@ def slivers(purse: Purse) -> Fraction:
 def test_small_prices_are_not_swallowed_by_large_sums(purse: Bursar) -> None:
     """Ask for so little that adding it changes no float; here the smallest price is one whole unit.
 
-    Float sums are in all peers but OpenDP, which rounds up, and Tumult, which has rationals.
+    Most libraries add floats; OpenDP rounds them up, Tumult has rationals.
     """
     assert slivers(purse) < 0
 
@@ -187,8 +187,8 @@ def delta_of_the_tree() -> float:
 def test_the_order_is_not_chosen_afterwards() -> None:
     """Let what was released decide at which order the rest is counted: at one fixed order no branch is let through.
 
-    A check that some order of a grid has room is in PrivateKube and in every accountant used as a filter; such filters
-    are not free (Regehr et al. 2026), while one fixed order is (Feldman and Zrnic 2021, Lecuyer 2021).
+    PrivateKube's code goes on while some order has room. Such filters are not free (Regehr et al. 2026); one fixed
+    order is (Feldman and Zrnic 2021, Lecuyer 2021).
     """
     order = Budget(EPSILON, DELTA, Fraction(0)).order
     assert not fits(AFTER_RARE, [order])

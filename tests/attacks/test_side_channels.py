@@ -14,12 +14,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from numpy.typing import NDArray
 
 import bursar
+import bursar.testing
 import bursar_proto
-import bursar_server
+import bursar_server.runs
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.fits import dpem
 from bursar_server.vault import GaussianNoise, Noise, Session
-from tests.attacks.asking import PATIENCE, Make, raw
+from tests.attacks.asking import PATIENCE, Make, analyst, raw, told
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import COUNT
 
@@ -255,3 +256,31 @@ def test_noise_leaves_no_pattern_of_floats(served: Harness, fit_request: Make) -
     assert grid_of(models)
     rival = np.random.default_rng(0).laplace(size=20)  # noqa: TID251  noise of a rival, to be found out
     assert not grid_of([fit_pb2.GaussianMixtureModel(n_rows=40.0 + x) for x in rival])
+
+
+def imports_of(module: object) -> set[str]:
+    """Top-level packages that a module's text imports."""
+    nodes = list(ast.walk(ast.parse(inspect.getsource(module))))  # type: ignore[arg-type]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {name.partition(".")[0] for name in plain | {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}}
+
+
+def test_practice_shares_no_code_with_the_ledger() -> None:
+    """Rehearse on made-up data and be charged, or fit for real and not be (Lomas runs both kinds through one queue).
+
+    Practice is a server of its own in the client's package; it knows neither ledger nor rows.
+    """
+    assert not imports_of(bursar.testing) & {"bursar_ledger", "bursar_server"}
+    assert "bursar_ledger" in imports_of(bursar_server.runs)
+
+
+def test_a_start_from_anothers_release_is_a_start_from_nothing(served: Harness, fit_request: Make) -> None:
+    """Start from entries by number: another's model and an entry that never was are refused in the same words."""
+    hers = fit_pb2.FitDPEMResponse.FromString(raw(served, fit_request())[0]).receipt.entry
+    mallory = analyst(served, "mallory")
+    answers = {
+        told(served, fit_request(released=fit_pb2.StartReleased(entry=entry)), mallory)
+        for entry in (hers, 1, hers + 5000)
+    }
+    assert len(answers) == 1
+    assert "not a release of yours" in answers.pop()
