@@ -31,7 +31,7 @@ CALLERS = 8
 
 def answers_at_once(purses: list[Purse]) -> int:
     """Everybody asks for nine tenths at the same instant: how many were answered."""
-    start = threading.Barrier(len(purses))
+    start = threading.Barrier(len(purses), timeout=60)
 
     def ask(i: int) -> bool:
         start.wait()
@@ -59,7 +59,7 @@ def test_of_many_at_once_one_wins(tmp_path: Path) -> None:
 
 def test_at_the_rival_all_win() -> None:
     """The same attack on a purse that reads, waits for the others to have read, and writes."""
-    everybody_has_read = threading.Barrier(CALLERS)
+    everybody_has_read = threading.Barrier(CALLERS, timeout=60)
     rival = ReadThenWrite(everybody_has_read.wait)
     assert answers_at_once([rival] * CALLERS) == CALLERS
     assert rival.loss > 1 > rival.spent
