@@ -16,6 +16,8 @@ from ._store import Store
 from ._values import EVERYONE, check_name
 from .errors import AccountConflictError
 
+_LARGEST_SUM = 2**62  # of what SQLite can add to and compare
+
 
 @dataclass
 class _Repricing:
@@ -47,6 +49,11 @@ def set_budget(store: Store, dataset: str, budget: Budget, *, actor: str, reason
                 f"the total of account {account!r} is ({budget.epsilon:g}, {budget.delta:g}) already"
             )
         repriced.add(_debits(store, account, repriced.last))
+        if not sum(cost for cost, _ in repriced.analysts.values()) <= _LARGEST_SUM:
+            raise AccountConflictError(
+                f"at the order of a total of ({budget.epsilon:g}, {budget.delta:g}), what account {account!r} has spent "
+                "is beyond all counting; choose a larger epsilon, or retire its datasets"
+            )
         details = {
             **restated(account, budget, repriced.analysts),
             "previous": {"epsilon": float(previous.epsilon), "delta": float(previous.delta)},

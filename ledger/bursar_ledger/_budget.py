@@ -38,6 +38,9 @@ class Budget:
     delta_fail_share: Fraction = Fraction(1, 10)
 
     def __post_init__(self) -> None:
+        # Entries hold floats: any other number would be another one when it is read again.
+        if not isinstance(self.epsilon, (int, float)) or not isinstance(self.delta, (int, float)):
+            raise ValueError("epsilon and delta must be floats")
         if not 0 < self.epsilon <= _LARGEST_EPSILON:
             raise ValueError(f"epsilon must be positive and at most 2^20, got {self.epsilon}")
         if not 0 < self.delta < 1:

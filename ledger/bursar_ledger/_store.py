@@ -198,8 +198,7 @@ class Store:
         except BaseException as error:
             # An interrupt from the keyboard comes most likely while the disk works, and is raised after the commit.
             committed = not isinstance(error, Exception) and begun and not self.db.conn.in_transaction
-            with contextlib.suppress(sqlite3.Error):
-                self.db.rollback()
+            self._roll_back()
             for decision in [] if committed else batch:
                 # One exception each: it carries the traceback of the thread that raises it.
                 decision.fail(LedgerUnavailableError(f"{error}; nothing was changed"))
@@ -207,6 +206,13 @@ class Store:
                 raise
         finally:
             self._leader = None
+
+    def _roll_back(self) -> None:
+        try:
+            self.db.rollback()
+        except sqlite3.Error:
+            # Else the open transaction would show decisions that are not durable. Everything after this is refused.
+            self.db.close()
 
     def _carry_out(self, decision: _Decision[Any]) -> None:
         self.db.execute("SAVEPOINT decision")

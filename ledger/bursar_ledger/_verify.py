@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from sqlite_utils import Database
@@ -114,9 +116,20 @@ def _examined(db: Database, reprice: bool, processes: int) -> Iterator[Examined]
     # connection reads up to `newest` is what this one would.
     firsts = [-_ENDLESS, *range(1 + _RANGE, newest + 1, _RANGE)]
     lasts = [*(first - 1 for first in firsts[1:]), newest]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         for entries in pool.map(_examine_range, repeat(file), firsts, lasts, repeat(reprice)):
             yield from entries
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that asked for it does, even if that was killed and could not say so."""
+    if (parent := parent_process()) is not None:
+        threading.Thread(target=_exit_after, args=[parent], daemon=True).start()
+
+
+def _exit_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _examine_range(file: Path, first: int, last: int, reprice: bool) -> list[Examined]:

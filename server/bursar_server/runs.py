@@ -127,6 +127,7 @@ class Runs:
         self._fits_per_principal = fits_per_principal
         self._lock = threading.Lock()
         self._running: dict[tuple[str, str], Run] = {}
+        self._admitting: dict[tuple[str, str], threading.Event] = {}
 
     def admit(self, request: DebitRequest | RestRequest, work: Work) -> Admission:
         """Debit a request and set its fit to work; or join the run, or find the release, of the same request.
@@ -137,23 +138,35 @@ class Runs:
             LedgerError: whatever `Ledger.debit` raises; nothing was debited.
         """
         key = (request.principal, request.request_id)
-        if stored := self._stored(request):
-            return Admission(stored, paid_now=False)
-        # Held over the debit, so that of two calls with one request_id the second finds the run of the first.
-        with self._lock:
-            if running := self._running.get(key):
-                return Admission(_same(running, request), paid_now=False)
-            if stored := self._stored(request):  # since the first look
+        while True:
+            if stored := self._stored(request):
                 return Admission(stored, paid_now=False)
-            place = self._place_for(request.principal)
-            try:
-                debit = self._ledger.debit(request)
-                if debit.status is DebitStatus.INTERRUPTED and not self._rerun:
-                    raise ReleaseLostError
-            except BaseException:
-                place.give_back()
-                raise
-            run = self._running[key] = Run(debit, request.request_hash)
+            with self._lock:
+                if running := self._running.get(key):
+                    return Admission(_same(running, request), paid_now=False)
+                if (other := self._admitting.get(key)) is None:
+                    if stored := self._stored(request):  # since the first look
+                        return Admission(stored, paid_now=False)
+                    place = self._place_for(request.principal)
+                    decided = self._admitting[key] = threading.Event()
+                    break
+            # Of two calls with one request_id the second waits for the first, and finds its run.
+            other.wait()
+        try:
+            # Without the lock: requests that come together share a flush of the disk.
+            debit = self._ledger.debit(request)
+            if debit.status is DebitStatus.INTERRUPTED and not self._rerun:
+                raise ReleaseLostError
+            run = Run(debit, request.request_hash)
+            with self._lock:
+                self._running[key] = run
+        except BaseException:
+            place.give_back()
+            raise
+        finally:
+            with self._lock:
+                del self._admitting[key]
+            decided.set()
         logs.event(
             "debit",
             entry=debit.entry,
@@ -177,7 +190,7 @@ class Runs:
         return run
 
     def _place_for(self, principal: str) -> Place:
-        if sum(name == principal for name, _ in self._running) >= self._fits_per_principal:
+        if sum(name == principal for name, _ in (*self._running, *self._admitting)) >= self._fits_per_principal:
             raise QueueFullError(
                 f"{self._fits_per_principal} fits of yours run or wait already; nothing was debited, wait for one"
             )

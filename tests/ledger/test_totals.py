@@ -328,3 +328,34 @@ def test_any_order_of_totals_and_debits_verifies(tmp_path_factory: pytest.TempPa
 def _failure(events: tuple[Event, ...]) -> int:
     total = sum((e.count * e.delta for e in events if isinstance(e, ApproximateEvent)), Fraction(0))
     return -(-total.numerator * 2**60 // total.denominator)
+
+
+@given(st.floats(1e-3, 50), st.floats(1.001, 100), st.floats(1e-12, 0.1))
+def test_a_raise_at_the_same_delta_has_a_smaller_order_and_a_larger_cap(
+    epsilon: float, factor: float, delta: float
+) -> None:
+    """So what fitted before fits after it, on every path: prices fall with the order."""
+    try:
+        before = Budget(epsilon, delta)
+    except ValueError:
+        return  # too small to hold anything
+    after = Budget(epsilon * factor, delta)
+    assert after.order <= before.order
+    assert after.cap_cost_units >= before.cap_cost_units
+
+
+def test_a_total_at_whose_order_nothing_can_be_counted_is_refused(ledger: Ledger, ask: Ask) -> None:
+    """SQLite's integers end at 2^63; the entry that would pass them is not written."""
+    ledger.set_budget("people", Budget(30, 1e-6), actor="owner", reason="")
+    ledger.debit(ask("a", events=(GaussianEvent(12, Fraction(1)),)))
+    before = ledger.head()
+    with pytest.raises(AccountConflictError, match="beyond all counting"):
+        ledger.set_budget("people", Budget(1e-8, 1e-6), actor="owner", reason="")
+    assert ledger.head() == before
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 3), "3", None])
+def test_totals_are_floats(epsilon: Any) -> None:
+    """An entry would hold another number than was meant."""
+    with pytest.raises(ValueError, match="floats"):
+        Budget(epsilon, 1e-6)
