@@ -51,8 +51,8 @@ def set_budget(store: Store, dataset: str, budget: Budget, *, actor: str, reason
         repriced.add(_debits(store, account, repriced.last))
         if not sum(cost for cost, _ in repriced.analysts.values()) <= _LARGEST_SUM:
             raise AccountConflictError(
-                f"at the order of a total of ({budget.epsilon:g}, {budget.delta:g}), what account {account!r} has spent "
-                "is beyond all counting; choose a larger epsilon, or retire its datasets"
+                f"at the order of a total of ({budget.epsilon:g}, {budget.delta:g}), what account {account!r} has "
+                "spent is beyond all counting; choose a larger epsilon, or retire its datasets"
             )
         details = {
             **restated(account, budget, repriced.analysts),

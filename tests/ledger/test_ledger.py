@@ -121,13 +121,14 @@ def test_the_figures_for_people_can_be_spent(ledger: Ledger, ask: Ask) -> None:
 
 def test_datasets_have_budgets_of_their_own(ledger: Ledger, ask: Ask) -> None:
     """A debit from one dataset leaves the other's sum alone; both are listed in order."""
-    other = Registration("cars", Adjacency.ADD_REMOVE_ONE, Budget(1, 1e-9), b"u" * 32)
+    total = Budget(1, 1e-9)
+    other = Registration("cars", Adjacency.ADD_REMOVE_ONE, total, b"u" * 32)
     ledger.register_dataset(other, actor="owner", reason="second")
     ledger.debit(ask("a"))
     people, cars = ledger.datasets()
-    assert (people.name, cars.name, cars.spent_cost_units, cars.budget) == ("people", "cars", 0, other.budget)
+    assert (people.name, cars.name, cars.spent_cost_units, cars.budget) == ("people", "cars", 0, total)
     assert people.spent_cost_units > 0
-    assert ledger.debit(ask("b", dataset="cars", scale=40)).price.order == other.budget.order
+    assert ledger.debit(ask("b", dataset="cars", scale=40)).price.order == total.order
 
 
 def test_a_name_is_registered_once(ledger: Ledger) -> None:

@@ -350,7 +350,7 @@ def test_a_total_at_whose_order_nothing_can_be_counted_is_refused(ledger: Ledger
     ledger.debit(ask("a", events=(GaussianEvent(12, Fraction(1)),)))
     before = ledger.head()
     with pytest.raises(AccountConflictError, match="beyond all counting"):
-        ledger.set_budget("people", Budget(1e-8, 1e-6), actor="owner", reason="")
+        ledger.set_budget("people", Budget(1e-6, 1e-12), actor="owner", reason="")
     assert ledger.head() == before
 
 
