@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.resources
+import sqlite3
 
 from sqlite_utils import Database, Migrations
 from sqlite_utils.db import Database as _Database
@@ -17,7 +18,22 @@ MIGRATIONS = Migrations("bursar_ledger")
 def _register(name: str, sql: str) -> None:
     @MIGRATIONS(name=name)
     def apply(db: _Database) -> None:
-        db.executescript(sql)
+        for statement in _statements(sql):
+            db.execute(statement)
+
+
+def _statements(sql: str) -> tuple[str, ...]:
+    """The statements of a file; each ends at the end of a line."""
+    found, lines = [], ""
+    for line in sql.splitlines(keepends=True):
+        lines += line
+        # Asked at the ends of lines only: each time it reads everything again.
+        if line.rstrip().endswith(";") and sqlite3.complete_statement(lines):
+            found.append(lines)
+            lines = ""
+    if lines.strip():
+        raise ValueError(f"the last statement of a migration does not end: {lines!r}")
+    return tuple(found)
 
 
 for _file in sorted(importlib.resources.files(__package__).joinpath("migrations").iterdir(), key=lambda f: f.name):
