@@ -17,7 +17,7 @@ demo: env
 	$(BIN)/python -m demo
 
 test: env
-	$(BIN)/python -Im pytest -m 'not slow'
+	$(BIN)/python -Im pytest -m 'not slow' -n 2 --dist loadfile
 
 slow: env
 	$(BIN)/python -Im pytest -m slow
@@ -37,6 +37,8 @@ proto: env
 
 bench: env
 	$(BIN)/python bench/dpem.py
+	$(BIN)/python bench/ledger.py
+	$(BIN)/python bench/chaos.py
 
 clean:
 	rm -rf $(VENV)

@@ -119,7 +119,9 @@ def long_ledger(folder: Path, entries: int) -> Path:
     path = folder / f"ledger-{entries}.sqlite"
     with new_ledger(path) as ledger:
         ledger._store.db.execute("PRAGMA synchronous=OFF")
-        for i in tqdm(range((entries - 2) // 2), desc=f"a ledger of {entries:,} entries", unit="fits", leave=False):
+        for i in tqdm(
+            range((entries - 2) // 2), desc=f"a ledger of {entries:,} entries", unit="fits", leave=False, disable=None
+        ):
             ledger.store_release(ledger.debit(request(i, i % CLIENTS)).entry, b"release %d" % i)
     return path
 

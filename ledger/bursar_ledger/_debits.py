@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -29,7 +30,10 @@ from .errors import BudgetExhaustedError, ReleaseExistsError, RequestIdReusedErr
 
 def debit(store: Store, request: DebitRequest | RestRequest) -> Debit:
     """Debits a request, or finds the debit that the same request made before."""
-    return store.decide(lambda: _decided(store, request))
+    guess = store.orders.get(request.dataset)
+    # Before the decision, by the caller's own thread, while another one has the lock and waits for the disk.
+    bill = None if guess is None or isinstance(request, RestRequest) else _bill(request, guess)
+    return store.decide(lambda: _decided(store, request, bill))
 
 
 def find(store: Store, principal: str, request_id: str) -> DebitRecord | None:
@@ -38,7 +42,19 @@ def find(store: Store, principal: str, request_id: str) -> DebitRecord | None:
     return None if earlier is None else record(earlier)
 
 
-def _decided(store: Store, request: DebitRequest | RestRequest) -> Debit:
+@dataclass(frozen=True)
+class _Bill:
+    """What a request's events come to at an order, and how an entry holds them."""
+
+    price: Price
+    events: list[dict[str, object]]
+
+
+def _bill(request: DebitRequest, order: Fraction) -> _Bill:
+    return _Bill(price(request.events, order), [encode_event(event) for event in request.events])
+
+
+def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | None) -> Debit:
     earlier = _earlier(store, request.principal, request.request_id)
     if earlier is not None:
         return _again(store, earlier, request)
@@ -49,9 +65,12 @@ def _decided(store: Store, request: DebitRequest | RestRequest) -> Debit:
         if not left.available.cost_units >= 1:
             _check(Price(1, 0, account.order), left)
         request = request.planned(left.available)
-    new = price(request.events, account.order)
+    if bill is None or bill.price.order != account.order:
+        bill = _bill(request, account.order)
+        store.orders[request.dataset] = account.order
+    new = bill.price
     _check(new, left)
-    details = _details(request, new, account, inside)
+    details = _details(request, bill, account, inside)
     entry = store.append("debit", dataset=request.dataset, actor=request.principal, details=details)
     return Debit(
         entry=entry.number,
@@ -173,14 +192,15 @@ def _again(store: Store, entry: Entry, request: DebitRequest | RestRequest) -> D
     return Debit(paid.entry, paid.price, paid.remaining, paid.allowance, paid.head, status, content)
 
 
-def _details(request: DebitRequest, new: Price, account: Account, inside: Bounds) -> dict[str, Any]:
+def _details(request: DebitRequest, bill: _Bill, account: Account, inside: Bounds) -> dict[str, Any]:
+    new = bill.price
     allowance, call = inside.allowance or (None, None), inside.call or (None, None)
     return {
         "account": account.name,
         "request_id": request.request_id,
         "request_hash": request.request_hash.hex(),
         "method": request.method,
-        "events": [encode_event(event) for event in request.events],
+        "events": bill.events,
         "parameters": dict(request.parameters),
         "order": encode_fraction(new.order),
         "cost_units": new.cost_units,

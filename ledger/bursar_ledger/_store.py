@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -92,6 +93,9 @@ class Store:
         self._waiting: deque[_Decision[Any]] = deque()
         self._led = False
         self._leader: int | None = None
+        self._tip: tuple[int, bytes] | None = None  # newest entry of the transaction under way, once it is known
+        self.orders: dict[str, Fraction] = {}
+        """Renyi order at which each dataset was debited last; a guess, for work that is done before a decision."""
         with translated():
             self.db = connect(path, busy_seconds=busy_seconds)
 
@@ -206,6 +210,7 @@ class Store:
                 raise
         finally:
             self._leader = None
+            self._tip = None
 
     def _roll_back(self) -> None:
         try:
@@ -217,6 +222,7 @@ class Store:
     def _carry_out(self, decision: _Decision[Any]) -> None:
         self.db.execute("SAVEPOINT decision")
         if not decision.carry_out():
+            self._tip = None
             self.db.execute("ROLLBACK TO decision")
         self.db.execute("RELEASE decision")
 
@@ -230,7 +236,7 @@ class Store:
     def append(self, kind: str, *, actor: str, details: Mapping[str, object], dataset: str = "") -> Entry:
         """The next entry of the chain; inside `decide()`."""
         check_name("actor", actor)
-        number, previous = self.newest()
+        number, previous = self._tip or self.newest()
         head = {
             "kind": kind,
             "dataset": dataset,
@@ -241,6 +247,7 @@ class Store:
         self.db.execute(
             "INSERT INTO entries (number, body, hash) VALUES (?, ?, ?)", [entry.number, entry.body.decode(), entry.hash]
         )
+        self._tip = entry.number, entry.hash
         return entry
 
     def newest(self) -> tuple[int, bytes]:
