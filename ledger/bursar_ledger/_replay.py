@@ -5,7 +5,6 @@ Each entry was examined by itself before (`_examine`); here are the links betwee
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from ._canonical import NO_ENTRY
-from ._codec import decode_fraction
+from ._codec import decode_fraction, encode_fraction
 from ._events import Adjacency
 from ._examine import UNREADABLE, Examined, Fields, unreadable
 from ._reprice import cap_problems
@@ -125,12 +124,12 @@ class Replay:
         except UNREADABLE as error:
             self._problem(unreadable(error))
 
-    def take_release(self, debit: int, content: bytes) -> None:
-        """A row of the table of released bytes."""
-        number, digest = self._digests.pop(debit, (debit, ""))
-        if not digest:
+    def take_release(self, debit: int, digest: str) -> None:
+        """A row of the table of released bytes, and their SHA-256 in hexadecimal digits."""
+        number, recorded = self._digests.pop(debit, (debit, ""))
+        if not recorded:
             self._problem("released bytes are stored, but no release entry names them", number)
-        elif hashlib.sha256(content).hexdigest() != digest:
+        elif digest != recorded:
             self._problem(f"the bytes released under debit {debit} are not those whose digest was recorded", number)
 
     def finish(self) -> None:
@@ -265,7 +264,7 @@ class Replay:
         cost, failure = details["cost_units"], details["delta_units"]
         if type(cost) is not int or type(failure) is not int or not (cost >= 1 and failure >= 0):
             self._problem("cost_units must be a positive integer, delta_units one that is not negative")
-        if decode_fraction(details["order"]) != totals.order:
+        if details["order"] != encode_fraction(totals.order):
             self._problem("priced at another order than the account's")
         before = totals.analysts.get(analyst, (0, 0))
         totals.analysts[analyst] = (before[0] + cost, before[1] + failure)
@@ -331,6 +330,7 @@ class Replay:
 
 _SUMS = frozenset({"spent_cost_units", "spent_delta_units"})
 _STATE = _SUMS | {"cap_cost_units", "cap_delta_units"}
+_NO_LIMIT = (None, None)
 _LIMIT_FIELDS = (
     "analyst_spent_cost_units",
     "analyst_spent_delta_units",
@@ -358,7 +358,7 @@ def _share(text: str) -> Fraction:
 
 
 def _within(amount: tuple[int, int], limit: tuple[int | None, int | None]) -> bool:
-    return all(cap is None or part <= cap for part, cap in zip(amount, limit, strict=True))
+    return limit == _NO_LIMIT or all(cap is None or part <= cap for part, cap in zip(amount, limit, strict=True))
 
 
 _KINDS: dict[str, Callable[[Replay, Fields], None]] = {

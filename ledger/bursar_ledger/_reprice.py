@@ -23,23 +23,43 @@ _CONTEXT = decimal.Context(
 )
 _COST_UNIT = 1 << 40
 _DELTA_UNIT = 1 << 60
+_LONG = 1 << 4096
 _RELATIVE = Fraction(1, 10**30)
 _ABSOLUTE = Fraction(1, 10**35)
 
 
 def price_range(events: Iterable[Event], order: Fraction) -> tuple[int, int]:
     """The smallest and the largest right price of `events` at Renyi order `order`, in units of 2^-40."""
+    above, below = 0, 1  # of the Gaussian prices, which are rational, the server's as well; seldom reduced, for speed
     total, slack = Fraction(0), Fraction(0)
     for event in events:
-        divergence = _divergence(event, order)
-        total += divergence
-        exact = event.event if isinstance(event, ApproximateEvent) else event
-        if not isinstance(exact, GaussianEvent):  # Gaussian prices are rational, the server's as well
-            times = event.count * exact.count * getattr(exact, "groups", 1)
-            slack += divergence * _RELATIVE + times * _ABSOLUTE
-    if not slack:
-        return (price := _units(total)), price
+        if isinstance(event, GaussianEvent):
+            more, parts = _gaussian(event, order)
+            above, below = above * parts + more * below, below * parts
+            if below > _LONG:
+                above, below = Fraction(above, below).as_integer_ratio()
+        else:
+            divergence = _divergence(event, order)
+            total += divergence
+            slack += _slack(event, divergence)
+    if not total:
+        return (price := -((-above << 40) // below)), price
+    total += Fraction(above, below)
     return _units(total - slack), _units(total + slack)
+
+
+def _slack(event: Event, divergence: Fraction) -> Fraction:
+    exact = event.event if isinstance(event, ApproximateEvent) else event
+    if isinstance(exact, GaussianEvent):
+        return Fraction(0)
+    times = exact.count * getattr(exact, "groups", 1) * (event.count if exact is not event else 1)
+    return divergence * _RELATIVE + times * _ABSOLUTE
+
+
+def _gaussian(event: GaussianEvent, order: Fraction) -> tuple[int, int]:
+    """Numerator and denominator of count * order * l2_squared / (2 scale^2), not in lowest terms."""
+    above = event.count * event.l2_squared * order.numerator * event.scale.denominator**2
+    return above, 2 * order.denominator * event.scale.numerator**2
 
 
 def _units(divergence: Fraction) -> int:
@@ -83,9 +103,7 @@ def _divergence(event: Event, order: Fraction) -> Fraction:
     if isinstance(event, ApproximateEvent):
         return event.count * _divergence(event.event, order)
     if isinstance(event, GaussianEvent):
-        variance = event.scale * event.scale
-        above = event.count * event.l2_squared * variance.denominator * order.numerator
-        return Fraction(above, 2 * variance.numerator * order.denominator)
+        return Fraction(*_gaussian(event, order))
     return _rounded_divergence(event, order)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -92,33 +93,50 @@ def check(db: Database, *, reprice: bool, processes: int = 1) -> Verification:
 
 def _read(db: Database, replay: Replay, reprice: bool, processes: int) -> None:
     replay.problems.extend(schema_problems(db))
-    damage = [row[0] for row in db.execute("PRAGMA integrity_check(10)")]
-    replay.problems.extend(f"file: {line}" for line in damage if line != "ok")
-    for entry in _examined(db, reprice, processes):
-        replay.take(entry)
-    for row in db.execute("SELECT debit, content FROM releases ORDER BY debit"):
-        replay.take_release(*row)
-    replay.finish()
+    newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
+    if processes == 1 or not isinstance(newest, int) or newest <= 2 * _RANGE:
+        replay.problems.extend(_damage(db))
+        entries = (examine(*row, reprice=reprice) for row in db.execute(_ENTRIES, [-_ENDLESS, _ENDLESS]))
+        _replay(replay, entries, _digests(db))
+    else:
+        _read_together(db, replay, reprice, processes, newest)
     if reprice:
         for restatement in replay.restatements:
             replay.problems.extend(_restatement_problems(db, restatement))
 
 
-def _examined(db: Database, reprice: bool, processes: int) -> Iterator[Examined]:
-    """Every entry in order, looked at by itself, here or in other processes."""
-    newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
-    if processes == 1 or not isinstance(newest, int) or newest <= 2 * _RANGE:
-        for row in db.execute(_ROWS, [-_ENDLESS, _ENDLESS]):
-            yield examine(*row, reprice=reprice)
-        return
+def _read_together(db: Database, replay: Replay, reprice: bool, processes: int, newest: int) -> None:
+    """Likewise, with everything that needs no history done by other processes, a range of entries each."""
     file = Path(db.execute("PRAGMA database_list").fetchone()[2])
     # The first range is open, so that no row is outside all of them. Entries are only ever added: what another
     # connection reads up to `newest` is what this one would.
     firsts = [-_ENDLESS, *range(1 + _RANGE, newest + 1, _RANGE)]
     lasts = [*(first - 1 for first in firsts[1:]), newest]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
-        for entries in pool.map(_examine_range, repeat(file), firsts, lasts, repeat(reprice)):
-            yield from entries
+        damage = pool.submit(_damage_of, file)
+        entries = chain.from_iterable(pool.map(_examine_range, repeat(file), firsts, lasts, repeat(reprice)))
+        known = len(replay.problems)
+        # Released bytes are read here: other connections would see those that come meanwhile, without their entries.
+        _replay(replay, entries, _digests(db))
+        replay.problems[known:known] = damage.result()
+
+
+def _replay(replay: Replay, entries: Iterable[Examined], digests: Iterable[tuple[int, str]]) -> None:
+    for entry in entries:
+        replay.take(entry)
+    for debit, digest in digests:
+        replay.take_release(debit, digest)
+    replay.finish()
+
+
+def _damage(db: Database) -> list[str]:
+    found = (row[0] for row in db.execute("PRAGMA integrity_check(10)"))
+    return [f"file: {line}" for line in found if line != "ok"]
+
+
+def _digests(db: Database) -> Iterator[tuple[int, str]]:
+    for debit, content in db.execute("SELECT debit, content FROM releases ORDER BY debit"):
+        yield debit, hashlib.sha256(content).hexdigest()
 
 
 def _end_with_parent() -> None:
@@ -132,12 +150,17 @@ def _exit_after(parent: BaseProcess) -> None:
     os._exit(1)
 
 
+def _damage_of(file: Path) -> list[str]:
+    with contextlib.closing(connect(file, read_only=True)) as db:
+        return _damage(db)
+
+
 def _examine_range(file: Path, first: int, last: int, reprice: bool) -> list[Examined]:
     with contextlib.closing(connect(file, read_only=True)) as db:
-        return [examine(*row, reprice=reprice) for row in db.execute(_ROWS, [first, last])]
+        return [examine(*row, reprice=reprice) for row in db.execute(_ENTRIES, [first, last])]
 
 
-_ROWS = "SELECT number, body, hash FROM entries WHERE number BETWEEN ? AND ? ORDER BY number"
+_ENTRIES = "SELECT number, body, hash FROM entries WHERE number BETWEEN ? AND ? ORDER BY number"
 _RANGE = 10_000
 _ENDLESS = 2**62
 
