@@ -3,6 +3,7 @@
 isort:skip_file
 CatalogService: what there is to ask about, and what is left to ask with. Public facts only."""
 
+from bursar_proto.v1 import fit_pb2 as _fit_pb2
 from bursar_proto.v1 import types_pb2 as _types_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -383,6 +384,97 @@ class ListReleasesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListReleasesResponse: _TypeAlias = ListReleasesResponse  # noqa: Y015
+
+@_typing.final
+class SketchSummary(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PRICE_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    SKETCH_FIELD_NUMBER: _builtins.int
+    entry: _builtins.int
+    dataset: _builtins.str
+    request_id: _builtins.str
+    time: _builtins.str
+    """RFC 3339; informational."""
+    @_builtins.property
+    def price(self) -> _types_pb2.Price: ...
+    @_builtins.property
+    def sketch(self) -> _fit_pb2.Sketch:
+        """The sketch without its sums, frequencies and noise included."""
+
+    def __init__(
+        self,
+        *,
+        entry: _builtins.int = ...,
+        dataset: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        price: _types_pb2.Price | None = ...,
+        time: _builtins.str = ...,
+        sketch: _fit_pb2.Sketch | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["price", b"price", "sketch", b"sketch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "entry", b"entry", "price", b"price", "request_id", b"request_id", "sketch", b"sketch", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SketchSummary: _TypeAlias = SketchSummary  # noqa: Y015
+
+@_typing.final
+class ListSketchesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    dataset: _builtins.str
+    """Empty: of all datasets."""
+    page_size: _builtins.int
+    """At most so many debits are looked through; the server has a limit of its own, which 0 stands for."""
+    page_token: _builtins.int
+    """As in ListReleasesRequest."""
+    def __init__(
+        self,
+        *,
+        dataset: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSketchesRequest: _TypeAlias = ListSketchesRequest  # noqa: Y015
+
+@_typing.final
+class ListSketchesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SKETCHES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.int
+    """0 if there are no more; a page may be empty and not the last."""
+    @_builtins.property
+    def sketches(self) -> _containers.RepeatedCompositeFieldContainer[Global___SketchSummary]: ...
+    def __init__(
+        self,
+        *,
+        sketches: _abc.Iterable[Global___SketchSummary] | None = ...,
+        next_page_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sketches", b"sketches"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSketchesResponse: _TypeAlias = ListSketchesResponse  # noqa: Y015
 
 @_typing.final
 class GetHistoryRequest(_message.Message):

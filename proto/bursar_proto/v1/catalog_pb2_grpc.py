@@ -49,6 +49,11 @@ class CatalogServiceStub:
                 request_serializer=bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesRequest.SerializeToString,
                 response_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesResponse.FromString,
                 _registered_method=True)
+        self.ListSketches = channel.unary_unary(
+                '/bursar.v1.CatalogService/ListSketches',
+                request_serializer=bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesRequest.SerializeToString,
+                response_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesResponse.FromString,
+                _registered_method=True)
         self.GetHistory = channel.unary_unary(
                 '/bursar.v1.CatalogService/GetHistory',
                 request_serializer=bursar__proto_dot_v1_dot_catalog__pb2.GetHistoryRequest.SerializeToString,
@@ -78,6 +83,13 @@ class CatalogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSketches(self, request, context):
+        """The caller's own sketches, page by page: each can be decoded again for nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetHistory(self, request, context):
         """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows.
         """
@@ -102,6 +114,11 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.ListReleases,
                     request_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesRequest.FromString,
                     response_serializer=bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesResponse.SerializeToString,
+            ),
+            'ListSketches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSketches,
+                    request_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesRequest.FromString,
+                    response_serializer=bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesResponse.SerializeToString,
             ),
             'GetHistory': grpc.unary_unary_rpc_method_handler(
                     servicer.GetHistory,
@@ -190,6 +207,33 @@ class CatalogService:
             '/bursar.v1.CatalogService/ListReleases',
             bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesRequest.SerializeToString,
             bursar__proto_dot_v1_dot_catalog__pb2.ListReleasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSketches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bursar.v1.CatalogService/ListSketches',
+            bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesRequest.SerializeToString,
+            bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesResponse.FromString,
             options,
             channel_credentials,
             insecure,

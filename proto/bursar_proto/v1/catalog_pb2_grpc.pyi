@@ -35,6 +35,8 @@ class CatalogServiceStub:
     GetDataset: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetDatasetRequest, _catalog_pb2.GetDatasetResponse]
     ListReleases: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListReleasesRequest, _catalog_pb2.ListReleasesResponse]
     """The caller's own debits and releases, page by page."""
+    ListSketches: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListSketchesRequest, _catalog_pb2.ListSketchesResponse]
+    """The caller's own sketches, page by page: each can be decoded again for nothing."""
     GetHistory: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetHistoryRequest, _catalog_pb2.GetHistoryResponse]
     """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows."""
 
@@ -45,6 +47,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     GetDataset: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetDatasetRequest, _catalog_pb2.GetDatasetResponse]  # type: ignore[assignment]
     ListReleases: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListReleasesRequest, _catalog_pb2.ListReleasesResponse]  # type: ignore[assignment]
     """The caller's own debits and releases, page by page."""
+    ListSketches: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListSketchesRequest, _catalog_pb2.ListSketchesResponse]  # type: ignore[assignment]
+    """The caller's own sketches, page by page: each can be decoded again for nothing."""
     GetHistory: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetHistoryRequest, _catalog_pb2.GetHistoryResponse]  # type: ignore[assignment]
     """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows."""
 
@@ -70,6 +74,14 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.ListReleasesResponse, _abc.Awaitable[_catalog_pb2.ListReleasesResponse]]:
         """The caller's own debits and releases, page by page."""
+
+    @_abc_1.abstractmethod
+    def ListSketches(
+        self,
+        request: _catalog_pb2.ListSketchesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_catalog_pb2.ListSketchesResponse, _abc.Awaitable[_catalog_pb2.ListSketchesResponse]]:
+        """The caller's own sketches, page by page: each can be decoded again for nothing."""
 
     @_abc_1.abstractmethod
     def GetHistory(

@@ -106,6 +106,121 @@ MOMENTS_FIXED_ORIGIN: Moments.ValueType  # 2
 """The paper's: moments about the centre of the public ball, in units of its radius."""
 Global___Moments: _TypeAlias = Moments  # noqa: Y015
 
+class _FrequencyLaw:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FrequencyLawEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FrequencyLaw.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FREQUENCY_LAW_UNSPECIFIED: _FrequencyLaw.ValueType  # 0
+    """adapted radius"""
+    FREQUENCY_LAW_ADAPTED_RADIUS: _FrequencyLaw.ValueType  # 1
+    """Keriven et al. 2017: directions uniform, radius R / sigma with density proportional to sqrt(R^2 + R^4 / 4) exp(-R^2 / 2)."""
+    FREQUENCY_LAW_GAUSSIAN: _FrequencyLaw.ValueType  # 2
+    """Normal with standard deviation 1 / sigma in every coordinate."""
+    FREQUENCY_LAW_MULTISCALE: _FrequencyLaw.ValueType  # 3
+    """Adapted radius at scales sigma spread evenly in the logarithm between sigma and 1: for when the scale is not known."""
+
+class FrequencyLaw(_FrequencyLaw, metaclass=_FrequencyLawEnumTypeWrapper): ...
+
+FREQUENCY_LAW_UNSPECIFIED: FrequencyLaw.ValueType  # 0
+"""adapted radius"""
+FREQUENCY_LAW_ADAPTED_RADIUS: FrequencyLaw.ValueType  # 1
+"""Keriven et al. 2017: directions uniform, radius R / sigma with density proportional to sqrt(R^2 + R^4 / 4) exp(-R^2 / 2)."""
+FREQUENCY_LAW_GAUSSIAN: FrequencyLaw.ValueType  # 2
+"""Normal with standard deviation 1 / sigma in every coordinate."""
+FREQUENCY_LAW_MULTISCALE: FrequencyLaw.ValueType  # 3
+"""Adapted radius at scales sigma spread evenly in the logarithm between sigma and 1: for when the scale is not known."""
+Global___FrequencyLaw: _TypeAlias = FrequencyLaw  # noqa: Y015
+
+class _FrequencyStructure:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FrequencyStructureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FrequencyStructure.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FREQUENCY_STRUCTURE_UNSPECIFIED: _FrequencyStructure.ValueType  # 0
+    """dense"""
+    FREQUENCY_STRUCTURE_DENSE: _FrequencyStructure.ValueType  # 1
+    FREQUENCY_STRUCTURE_HADAMARD: _FrequencyStructure.ValueType  # 2
+    """Blocks of Hadamard and random sign matrices (Chatalic et al. 2018): the time of a row grows with log d instead of d."""
+
+class FrequencyStructure(_FrequencyStructure, metaclass=_FrequencyStructureEnumTypeWrapper): ...
+
+FREQUENCY_STRUCTURE_UNSPECIFIED: FrequencyStructure.ValueType  # 0
+"""dense"""
+FREQUENCY_STRUCTURE_DENSE: FrequencyStructure.ValueType  # 1
+FREQUENCY_STRUCTURE_HADAMARD: FrequencyStructure.ValueType  # 2
+"""Blocks of Hadamard and random sign matrices (Chatalic et al. 2018): the time of a row grows with log d instead of d."""
+Global___FrequencyStructure: _TypeAlias = FrequencyStructure  # noqa: Y015
+
+class _Signature:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SignatureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Signature.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SIGNATURE_UNSPECIFIED: _Signature.ValueType  # 0
+    """exponential"""
+    SIGNATURE_EXPONENTIAL: _Signature.ValueType  # 1
+    """exp(i w x)."""
+    SIGNATURE_ONE_BIT: _Signature.ValueType  # 2
+    """sign cos(w x + dither) + i sign sin(w x + dither): one bit a number (Schellekens and Jacques 2018)."""
+
+class Signature(_Signature, metaclass=_SignatureEnumTypeWrapper): ...
+
+SIGNATURE_UNSPECIFIED: Signature.ValueType  # 0
+"""exponential"""
+SIGNATURE_EXPONENTIAL: Signature.ValueType  # 1
+"""exp(i w x)."""
+SIGNATURE_ONE_BIT: Signature.ValueType  # 2
+"""sign cos(w x + dither) + i sign sin(w x + dither): one bit a number (Schellekens and Jacques 2018)."""
+Global___Signature: _TypeAlias = Signature  # noqa: Y015
+
+class _ColumnUnits:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ColumnUnitsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ColumnUnits.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COLUMN_UNITS_UNSPECIFIED: _ColumnUnits.ValueType  # 0
+    """common"""
+    COLUMN_UNITS_COMMON: _ColumnUnits.ValueType  # 1
+    """One unit for all columns, the largest half-width of their bounds: distances are those of the data."""
+    COLUMN_UNITS_BOUNDS: _ColumnUnits.ValueType  # 2
+    """Every column's half-width is its unit."""
+
+class ColumnUnits(_ColumnUnits, metaclass=_ColumnUnitsEnumTypeWrapper): ...
+
+COLUMN_UNITS_UNSPECIFIED: ColumnUnits.ValueType  # 0
+"""common"""
+COLUMN_UNITS_COMMON: ColumnUnits.ValueType  # 1
+"""One unit for all columns, the largest half-width of their bounds: distances are those of the data."""
+COLUMN_UNITS_BOUNDS: ColumnUnits.ValueType  # 2
+"""Every column's half-width is its unit."""
+Global___ColumnUnits: _TypeAlias = ColumnUnits  # noqa: Y015
+
+class _Decoding:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DecodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decoding.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DECODING_UNSPECIFIED: _Decoding.ValueType  # 0
+    """k-means"""
+    DECODING_KMEANS: _Decoding.ValueType  # 1
+    DECODING_MIXTURE: _Decoding.ValueType  # 2
+    """A mixture of Gaussians with diagonal covariances."""
+
+class Decoding(_Decoding, metaclass=_DecodingEnumTypeWrapper): ...
+
+DECODING_UNSPECIFIED: Decoding.ValueType  # 0
+"""k-means"""
+DECODING_KMEANS: Decoding.ValueType  # 1
+DECODING_MIXTURE: Decoding.ValueType  # 2
+"""A mixture of Gaussians with diagonal covariances."""
+Global___Decoding: _TypeAlias = Decoding  # noqa: Y015
+
 @_typing.final
 class GaussianPrior(_message.Message):
     """Dirichlet and normal-inverse-Wishart hyperparameters; zeros mean the paper's: concentration 2, kappa_0 = 1, nu_0 = d + 2,
@@ -517,6 +632,230 @@ class FitGradientEMResponse(_message.Message):
 Global___FitGradientEMResponse: _TypeAlias = FitGradientEMResponse  # noqa: Y015
 
 @_typing.final
+class PilotSketch(_message.Message):
+    """Estimate the frequency scale from a small sketch of multiscale frequencies that a share of the spend pays for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: _builtins.int
+    N_FREQUENCIES_FIELD_NUMBER: _builtins.int
+    share: _builtins.float
+    """Of the spend, 0.05 to 0.5; 0: 0.15."""
+    n_frequencies: _builtins.int
+    """Its frequencies, 16 to 512; 0: 64."""
+    def __init__(
+        self,
+        *,
+        share: _builtins.float = ...,
+        n_frequencies: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["n_frequencies", b"n_frequencies", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PilotSketch: _TypeAlias = PilotSketch  # noqa: Y015
+
+@_typing.final
+class ScaleFromSchema(_message.Message):
+    """Take the frequency scale from the bounds of the columns and n_clusters; costs nothing and knows nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleFromSchema: _TypeAlias = ScaleFromSchema  # noqa: Y015
+
+@_typing.final
+class Frequencies(_message.Message):
+    """What determines a frequency matrix; whoever has this has the matrix."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    M_FIELD_NUMBER: _builtins.int
+    D_FIELD_NUMBER: _builtins.int
+    PUBLIC_SEED_FIELD_NUMBER: _builtins.int
+    LAW_FIELD_NUMBER: _builtins.int
+    STRUCTURE_FIELD_NUMBER: _builtins.int
+    SIGMA_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    m: _builtins.int
+    d: _builtins.int
+    """Number of columns."""
+    public_seed: _builtins.int
+    law: Global___FrequencyLaw.ValueType
+    structure: Global___FrequencyStructure.ValueType
+    sigma: _builtins.float
+    """Standard deviation, in the sketch's units, of the clusters that the frequencies are tuned to."""
+    digest: _builtins.bytes
+    """SHA-256 of the matrix as 32-bit floats, little-endian and row by row; shows that both sides drew the same."""
+    def __init__(
+        self,
+        *,
+        m: _builtins.int = ...,
+        d: _builtins.int = ...,
+        public_seed: _builtins.int = ...,
+        law: Global___FrequencyLaw.ValueType = ...,
+        structure: Global___FrequencyStructure.ValueType = ...,
+        sigma: _builtins.float = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["d", b"d", "digest", b"digest", "law", b"law", "m", b"m", "public_seed", b"public_seed", "sigma", b"sigma", "structure", b"structure"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Frequencies: _TypeAlias = Frequencies  # noqa: Y015
+
+@_typing.final
+class NewSketch(_message.Message):
+    """What a new sketch is to be. Everything but the spend is public and free to choose."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    N_FREQUENCIES_FIELD_NUMBER: _builtins.int
+    FREQUENCIES_PER_ROW_FIELD_NUMBER: _builtins.int
+    LAW_FIELD_NUMBER: _builtins.int
+    STRUCTURE_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    PUBLIC_SEED_FIELD_NUMBER: _builtins.int
+    PILOT_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    SIGMA_FIELD_NUMBER: _builtins.int
+    n_frequencies: _builtins.int
+    """m; 0 lets the server choose from public numbers."""
+    frequencies_per_row: _builtins.int
+    """r: how many of the m frequencies each row is asked for; 0: all of them. Fewer save time and cost accuracy."""
+    law: Global___FrequencyLaw.ValueType
+    structure: Global___FrequencyStructure.ValueType
+    signature: Global___Signature.ValueType
+    units: Global___ColumnUnits.ValueType
+    public_seed: _builtins.int
+    sigma: _builtins.float
+    """Standard deviation of a cluster that the analyst has in mind, in the sketch's units (see `units`)."""
+    @_builtins.property
+    def pilot(self) -> Global___PilotSketch:
+        """The default."""
+
+    @_builtins.property
+    def schema(self) -> Global___ScaleFromSchema: ...
+    def __init__(
+        self,
+        *,
+        n_frequencies: _builtins.int = ...,
+        frequencies_per_row: _builtins.int = ...,
+        law: Global___FrequencyLaw.ValueType = ...,
+        structure: Global___FrequencyStructure.ValueType = ...,
+        signature: Global___Signature.ValueType = ...,
+        units: Global___ColumnUnits.ValueType = ...,
+        public_seed: _builtins.int = ...,
+        pilot: Global___PilotSketch | None = ...,
+        schema: Global___ScaleFromSchema | None = ...,
+        sigma: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pilot", b"pilot", "scale", b"scale", "schema", b"schema", "sigma", b"sigma"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frequencies_per_row", b"frequencies_per_row", "law", b"law", "n_frequencies", b"n_frequencies", "pilot", b"pilot", "public_seed", b"public_seed", "scale", b"scale", "schema", b"schema", "sigma", b"sigma", "signature", b"signature", "structure", b"structure", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_scale: _TypeAlias = _typing.Literal["pilot", "schema", "sigma"]  # noqa: Y015
+    _WhichOneofArgType_scale: _TypeAlias = _typing.Literal["scale", b"scale"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_scale) -> _WhichOneofReturnType_scale | None: ...
+
+Global___NewSketch: _TypeAlias = NewSketch  # noqa: Y015
+
+@_typing.final
+class Sketch(_message.Message):
+    """A noisy sketch: sums over rows of a signature at m public frequencies. Every number is noise-protected or public."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    CENTRE_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    LOWER_FIELD_NUMBER: _builtins.int
+    UPPER_FIELD_NUMBER: _builtins.int
+    FREQUENCIES_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    FREQUENCIES_PER_ROW_FIELD_NUMBER: _builtins.int
+    SUMS_FIELD_NUMBER: _builtins.int
+    NOISE_STD_FIELD_NUMBER: _builtins.int
+    N_ROWS_FIELD_NUMBER: _builtins.int
+    N_ROWS_STD_FIELD_NUMBER: _builtins.int
+    SITES_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    PILOT_SIGMA_FIELD_NUMBER: _builtins.int
+    signature: Global___Signature.ValueType
+    frequencies_per_row: _builtins.int
+    """r."""
+    noise_std: _builtins.float
+    """Standard deviation of the noise on each of them."""
+    n_rows: _builtins.float
+    """Number of rows: public under REPLACE_ONE, noisy under ADD_REMOVE_ONE, with the standard deviation of its noise."""
+    n_rows_std: _builtins.float
+    sites: _builtins.int
+    """How many sketches were merged into this one."""
+    entry: _builtins.int
+    """Entry of the ledger that paid for it; 0 for a sketch that is merged or comes from elsewhere."""
+    pilot_sigma: _builtins.float
+    """What the pilot sketch paid for said about the scale; 0 if there was none."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def centre(self) -> _types_pb2.Tensor:
+        """(d,) each: frequencies act on (x - centre) / unit. All in the data's own units."""
+
+    @_builtins.property
+    def unit(self) -> _types_pb2.Tensor: ...
+    @_builtins.property
+    def lower(self) -> _types_pb2.Tensor:
+        """(d,) each: the public bounds."""
+
+    @_builtins.property
+    def upper(self) -> _types_pb2.Tensor: ...
+    @_builtins.property
+    def frequencies(self) -> Global___Frequencies: ...
+    @_builtins.property
+    def sums(self) -> _types_pb2.Tensor:
+        """(2, m): noisy sums of real and imaginary parts, as they were released. Nothing is divided out."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        centre: _types_pb2.Tensor | None = ...,
+        unit: _types_pb2.Tensor | None = ...,
+        lower: _types_pb2.Tensor | None = ...,
+        upper: _types_pb2.Tensor | None = ...,
+        frequencies: Global___Frequencies | None = ...,
+        signature: Global___Signature.ValueType = ...,
+        frequencies_per_row: _builtins.int = ...,
+        sums: _types_pb2.Tensor | None = ...,
+        noise_std: _builtins.float = ...,
+        n_rows: _builtins.float = ...,
+        n_rows_std: _builtins.float = ...,
+        sites: _builtins.int = ...,
+        entry: _builtins.int = ...,
+        pilot_sigma: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "frequencies", b"frequencies", "lower", b"lower", "sums", b"sums", "unit", b"unit", "upper", b"upper"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "columns", b"columns", "entry", b"entry", "frequencies", b"frequencies", "frequencies_per_row", b"frequencies_per_row", "lower", b"lower", "n_rows", b"n_rows", "n_rows_std", b"n_rows_std", "noise_std", b"noise_std", "pilot_sigma", b"pilot_sigma", "signature", b"signature", "sites", b"sites", "sums", b"sums", "unit", b"unit", "upper", b"upper"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sketch: _TypeAlias = Sketch  # noqa: Y015
+
+@_typing.final
 class FitSketchKMeansRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -524,12 +863,37 @@ class FitSketchKMeansRequest(_message.Message):
     DATASET_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     SPEND_FIELD_NUMBER: _builtins.int
+    N_CLUSTERS_FIELD_NUMBER: _builtins.int
+    DECODING_FIELD_NUMBER: _builtins.int
+    N_INIT_FIELD_NUMBER: _builtins.int
+    PUBLIC_SEED_FIELD_NUMBER: _builtins.int
+    NEW_SKETCH_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    FOREIGN_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """As in FitDPEMRequest. A request that only decodes is not kept, and may do without."""
     dataset: _builtins.str
+    n_clusters: _builtins.int
+    """k; 0 asks for the sketch alone."""
+    decoding: Global___Decoding.ValueType
+    n_init: _builtins.int
+    """Restarts of the decoder, of which the one that explains the noisy sketch best is kept; they are free. 0: 20."""
+    public_seed: _builtins.int
+    """Of the decoder's random starts; part of the request, protects nothing."""
+    entry: _builtins.int
+    """An earlier sketch of the caller's on the same dataset, by the entry that its receipt names. Costs nothing."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def spend(self) -> _types_pb2.Spend: ...
+    def spend(self) -> _types_pb2.Spend:
+        """Pays for a new sketch; must be left out if there is none."""
+
+    @_builtins.property
+    def new_sketch(self) -> Global___NewSketch: ...
+    @_builtins.property
+    def foreign(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sketch]:
+        """Sketches of other sites at the same frequencies, merged with the source before decoding."""
+
     def __init__(
         self,
         *,
@@ -537,14 +901,57 @@ class FitSketchKMeansRequest(_message.Message):
         dataset: _builtins.str = ...,
         columns: _abc.Iterable[_builtins.str] | None = ...,
         spend: _types_pb2.Spend | None = ...,
+        n_clusters: _builtins.int = ...,
+        decoding: Global___Decoding.ValueType = ...,
+        n_init: _builtins.int = ...,
+        public_seed: _builtins.int = ...,
+        new_sketch: Global___NewSketch | None = ...,
+        entry: _builtins.int = ...,
+        foreign: _abc.Iterable[Global___Sketch] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spend", b"spend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "new_sketch", b"new_sketch", "source", b"source", "spend", b"spend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "request_id", b"request_id", "spend", b"spend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "decoding", b"decoding", "entry", b"entry", "foreign", b"foreign", "n_clusters", b"n_clusters", "n_init", b"n_init", "new_sketch", b"new_sketch", "public_seed", b"public_seed", "request_id", b"request_id", "source", b"source", "spend", b"spend"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["new_sketch", "entry"]  # noqa: Y015
+    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
+
+Global___FitSketchKMeansRequest: _TypeAlias = FitSketchKMeansRequest  # noqa: Y015
+
+@_typing.final
+class SketchModel(_message.Message):
+    """A sketch, and what was decoded from it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SKETCH_FIELD_NUMBER: _builtins.int
+    DECODED_FIELD_NUMBER: _builtins.int
+    RESIDUAL_FIELD_NUMBER: _builtins.int
+    residual: _builtins.float
+    """Norm of the part of the (merged) sketch that the decoded model does not explain, over that expected of noise alone."""
+    @_builtins.property
+    def sketch(self) -> Global___Sketch:
+        """As released, before foreign ones were merged into it; absent if all are foreign."""
+
+    @_builtins.property
+    def decoded(self) -> Global___GaussianMixtureModel:
+        """What was decoded: k-means with a common mean squared radius, or a mixture with diagonal covariances; absent for k = 0."""
+
+    def __init__(
+        self,
+        *,
+        sketch: Global___Sketch | None = ...,
+        decoded: Global___GaussianMixtureModel | None = ...,
+        residual: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decoded", b"decoded", "sketch", b"sketch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoded", b"decoded", "residual", b"residual", "sketch", b"sketch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FitSketchKMeansRequest: _TypeAlias = FitSketchKMeansRequest  # noqa: Y015
+Global___SketchModel: _TypeAlias = SketchModel  # noqa: Y015
 
 @_typing.final
 class FitSketchKMeansResponse(_message.Message):
@@ -552,21 +959,25 @@ class FitSketchKMeansResponse(_message.Message):
 
     RECEIPT_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _types_pb2.Receipt: ...
     @_builtins.property
     def progress(self) -> _types_pb2.Progress: ...
+    @_builtins.property
+    def model(self) -> Global___SketchModel: ...
     def __init__(
         self,
         *,
         receipt: _types_pb2.Receipt | None = ...,
         progress: _types_pb2.Progress | None = ...,
+        model: Global___SketchModel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model", b"model", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model", b"model", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["receipt", "progress"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["receipt", "progress", "model"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -633,18 +1044,22 @@ class PreviewRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DPEM_FIELD_NUMBER: _builtins.int
+    SKETCH_KMEANS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def dpem(self) -> Global___FitDPEMRequest: ...
+    @_builtins.property
+    def sketch_kmeans(self) -> Global___FitSketchKMeansRequest: ...
     def __init__(
         self,
         *,
         dpem: Global___FitDPEMRequest | None = ...,
+        sketch_kmeans: Global___FitSketchKMeansRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_fit: _TypeAlias = _typing.Literal["dpem"]  # noqa: Y015
+    _WhichOneofReturnType_fit: _TypeAlias = _typing.Literal["dpem", "sketch_kmeans"]  # noqa: Y015
     _WhichOneofArgType_fit: _TypeAlias = _typing.Literal["fit", b"fit"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_fit) -> _WhichOneofReturnType_fit | None: ...
 
@@ -662,12 +1077,20 @@ class PreviewResponse(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     EXPECTED_MEAN_ERROR_FIELD_NUMBER: _builtins.int
     AVAILABLE_FIELD_NUMBER: _builtins.int
+    PREDICTED_SNR_FIELD_NUMBER: _builtins.int
+    PREDICTED_RELATIVE_SSE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     affordable: _builtins.bool
     """Whether the fit would be admitted now; false for a retired dataset."""
     fits_left: _builtins.int
     """How many fits like this one the caller may still make."""
     iterations: _builtins.int
     """Steps that will be run."""
+    predicted_snr: _builtins.float
+    """Of a sketch: predicted signal-to-noise ratio (Schellekens et al. 2019, equation 6), and sum of squares over that of
+    Lloyd's algorithm. Absent if the number of rows is neither public nor declared.
+    """
+    predicted_relative_sse: _builtins.float
     @_builtins.property
     def price(self) -> _types_pb2.Price:
         """Exactly what the fit would debit."""
@@ -688,6 +1111,10 @@ class PreviewResponse(_message.Message):
     def available(self) -> _types_pb2.Remaining:
         """What one request of the caller may cost now: see Dataset.available."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What an analyst should know before paying."""
+
     def __init__(
         self,
         *,
@@ -699,11 +1126,21 @@ class PreviewResponse(_message.Message):
         iterations: _builtins.int = ...,
         expected_mean_error: _abc.Iterable[_builtins.float] | None = ...,
         available: _types_pb2.Remaining | None = ...,
+        predicted_snr: _builtins.float | None = ...,
+        predicted_relative_sse: _builtins.float | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "available", b"available", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affordable", b"affordable", "available", b"available", "expected_mean_error", b"expected_mean_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "affordable", b"affordable", "available", b"available", "expected_mean_error", b"expected_mean_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "price", b"price", "remaining", b"remaining", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__predicted_relative_sse: _TypeAlias = _typing.Literal["predicted_relative_sse"]  # noqa: Y015
+    _WhichOneofArgType__predicted_relative_sse: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse"]  # noqa: Y015
+    _WhichOneofReturnType__predicted_snr: _TypeAlias = _typing.Literal["predicted_snr"]  # noqa: Y015
+    _WhichOneofArgType__predicted_snr: _TypeAlias = _typing.Literal["_predicted_snr", b"_predicted_snr"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_relative_sse) -> _WhichOneofReturnType__predicted_relative_sse | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_snr) -> _WhichOneofReturnType__predicted_snr | None: ...
 
 Global___PreviewResponse: _TypeAlias = PreviewResponse  # noqa: Y015

@@ -91,7 +91,8 @@ class FitServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FitSketchKMeans(self, request, context):
-        """Declared; answers UNIMPLEMENTED until it lands.
+        """A noisy sketch of random Fourier moments, paid for once, and k-means or a mixture decoded from it, as often as one
+        likes, for nothing (Schellekens et al. 2019, corrected).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,9 @@ class FitServiceStub:
     FitGradientEM: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitGradientEMRequest, _fit_pb2.FitGradientEMResponse]
     """Declared; answers UNIMPLEMENTED until it lands."""
     FitSketchKMeans: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitSketchKMeansRequest, _fit_pb2.FitSketchKMeansResponse]
-    """Declared; answers UNIMPLEMENTED until it lands."""
+    """A noisy sketch of random Fourier moments, paid for once, and k-means or a mixture decoded from it, as often as one
+    likes, for nothing (Schellekens et al. 2019, corrected).
+    """
     FitMRF: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitMRFRequest, _fit_pb2.FitMRFResponse]
     """Declared; answers UNIMPLEMENTED until it lands."""
     Preview: _grpc.UnaryUnaryMultiCallable[_fit_pb2.PreviewRequest, _fit_pb2.PreviewResponse]
@@ -56,7 +58,9 @@ class FitServiceAsyncStub(FitServiceStub):
     FitGradientEM: _aio.UnaryStreamMultiCallable[_fit_pb2.FitGradientEMRequest, _fit_pb2.FitGradientEMResponse]  # type: ignore[assignment]
     """Declared; answers UNIMPLEMENTED until it lands."""
     FitSketchKMeans: _aio.UnaryStreamMultiCallable[_fit_pb2.FitSketchKMeansRequest, _fit_pb2.FitSketchKMeansResponse]  # type: ignore[assignment]
-    """Declared; answers UNIMPLEMENTED until it lands."""
+    """A noisy sketch of random Fourier moments, paid for once, and k-means or a mixture decoded from it, as often as one
+    likes, for nothing (Schellekens et al. 2019, corrected).
+    """
     FitMRF: _aio.UnaryStreamMultiCallable[_fit_pb2.FitMRFRequest, _fit_pb2.FitMRFResponse]  # type: ignore[assignment]
     """Declared; answers UNIMPLEMENTED until it lands."""
     Preview: _aio.UnaryUnaryMultiCallable[_fit_pb2.PreviewRequest, _fit_pb2.PreviewResponse]  # type: ignore[assignment]
@@ -95,7 +99,9 @@ class FitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fit_pb2.FitSketchKMeansRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fit_pb2.FitSketchKMeansResponse], _abc.AsyncIterator[_fit_pb2.FitSketchKMeansResponse]]:
-        """Declared; answers UNIMPLEMENTED until it lands."""
+        """A noisy sketch of random Fourier moments, paid for once, and k-means or a mixture decoded from it, as often as one
+        likes, for nothing (Schellekens et al. 2019, corrected).
+        """
 
     @_abc_1.abstractmethod
     def FitMRF(

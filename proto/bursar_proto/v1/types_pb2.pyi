@@ -213,6 +213,7 @@ class Receipt(_message.Message):
     LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     ADJACENCY_FIELD_NUMBER: _builtins.int
     ALLOWANCE_REMAINING_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     request_id: _builtins.str
     entry: _builtins.int
@@ -222,6 +223,10 @@ class Receipt(_message.Message):
     Keep it: the ledger had `entry` entries then, and GetHistory has to give this hash for that size for ever.
     """
     adjacency: Global___Adjacency.ValueType
+    free: _builtins.bool
+    """Nothing was debited: what follows is computed from the release of `entry` (0: from sketches of elsewhere alone, and
+    there is no ledger_head), which is paid for.
+    """
     @_builtins.property
     def price(self) -> Global___Price: ...
     @_builtins.property
@@ -243,10 +248,11 @@ class Receipt(_message.Message):
         ledger_head: _builtins.bytes = ...,
         adjacency: Global___Adjacency.ValueType = ...,
         allowance_remaining: Global___Remaining | None = ...,
+        free: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allowance_remaining", b"allowance_remaining", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "allowance_remaining", b"allowance_remaining", "dataset", b"dataset", "entry", b"entry", "ledger_head", b"ledger_head", "price", b"price", "remaining", b"remaining", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "allowance_remaining", b"allowance_remaining", "dataset", b"dataset", "entry", b"entry", "free", b"free", "ledger_head", b"ledger_head", "price", b"price", "remaining", b"remaining", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
