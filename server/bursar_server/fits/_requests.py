@@ -41,10 +41,10 @@ class Amount:
 class Enumeration(Protocol):
     """A generated enumeration."""
 
-    def keys(self) -> list[str]:
+    def keys(self) -> Sequence[str]:
         """Its names."""
 
-    def values(self) -> list[int]:
+    def values(self) -> Sequence[int]:
         """Its numbers."""
 
 
