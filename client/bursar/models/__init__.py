@@ -14,6 +14,7 @@ from bursar.models._density import (
     log_mixture_density,
     n_parameters,
 )
+from bursar.models._frequencies import Frequencies, FrequencyLaw, FrequencyStructure, Stream, public_uniforms
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._kmeans import KMeans, squared_distances
 from bursar.models._starts import uniform_in_ball
@@ -21,12 +22,17 @@ from bursar.models._starts import uniform_in_ball
 __all__ = [
     "COVARIANCE_TYPES",
     "CovarianceType",
+    "Frequencies",
+    "FrequencyLaw",
+    "FrequencyStructure",
     "GaussianMixture",
     "KMeans",
+    "Stream",
     "cholesky_factors",
     "log_gaussian_density",
     "log_mixture_density",
     "n_parameters",
+    "public_uniforms",
     "squared_distances",
     "uniform_in_ball",
 ]

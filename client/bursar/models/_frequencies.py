@@ -1,0 +1,267 @@
+"""Frequencies at which a sketch looks at rows: public, and the same wherever they are drawn from the same few numbers.
+
+A sketch is worth nothing without its frequencies, and only their seed is sent and stored. So nothing here depends on
+the version of numpy: the bits are those of PCG64, which numpy promises not to change, and become numbers by transforms
+of our own. Numbers that come from a library's logarithm or exponential, which may differ in the last bit from one
+machine to the next, are rounded to 16 bits; what follows is exact arithmetic or correctly rounded in a fixed order.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+from scipy import special
+
+from bursar.models._arrays import FloatArray
+
+FrequencyLaw = Literal["adapted_radius", "gaussian", "multiscale"]
+FrequencyStructure = Literal["dense", "hadamard"]
+
+FREQUENCY_LAWS: tuple[FrequencyLaw, ...] = get_args(FrequencyLaw)
+FREQUENCY_STRUCTURES: tuple[FrequencyStructure, ...] = get_args(FrequencyStructure)
+
+MAX_FREQUENCIES = 2**14
+"""Largest m. More moments than that hold nothing that a mixture of a few hundred components needs."""
+
+MIN_SIGMA = 1e-4
+"""Smallest scale, in frame coordinates: at 1 / sigma rows that differ by 1e-4 of the bounds are told apart."""
+
+MAX_SIGMA = 1e4
+"""Largest scale, in frame coordinates: beyond it every moment of rows in [-1, 1] is 1."""
+
+_LARGEST_RADIUS = 7.0
+_RADIUS_STEPS = 2**14
+_SPARE_BLOCKS = 64
+
+
+class Stream(enum.IntEnum):
+    """What public numbers are drawn for. Each has bits of its own, so that a change of one leaves the others alone."""
+
+    DIRECTIONS = 0
+    RADII = 1
+    SCALES = 2
+    DITHERS = 3
+    SIGNS = 4
+    MASKS = 5
+
+
+def public_uniforms(public_seed: int, stream: Stream, *shape: int) -> FloatArray:
+    """Public random numbers in the open interval (0, 1), of the given shape, the same with every version of numpy.
+
+    Multiples of 2^-53, from the upper 52 bits of PCG64's raw output; a longer draw begins with a shorter one.
+    They are for frequencies, masks and the like, which everybody may know. They are never noise.
+
+    Args:
+        public_seed: at least 0.
+        stream: which of the seed's streams.
+        shape: of the result.
+    """
+    sequence = np.random.SeedSequence(public_seed, spawn_key=(int(stream),))  # noqa: TID251 - public, never noise
+    bits = np.random.PCG64(sequence).random_raw(int(np.prod(shape)))  # noqa: TID251 - public, never noise
+    # The half keeps 0 out, where inverse transforms are infinite; 52 bits and a half are exact in a float64.
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5).reshape(shape) * 2.0**-52
+
+
+@dataclass(frozen=True, eq=False)
+class HadamardFactors:
+    """Fast frequencies: w_(b p + j) = scales[b, j] (H D3 H D2 H D1)[j, :d], with D1 to D3 diagonal matrices of signs.
+
+    H is the Hadamard matrix of +1 and -1 in Sylvester's order, H[i, j] = (-1)^popcount(i & j), not normalised.
+
+    Attributes:
+        signs: (B, 3, p) of +1.0 and -1.0: the diagonals of D1, D2 and D3 of each block.
+        scales: (B, p), positive: length of a frequency over that of its row of the product. For rows of which the
+            sketch has no frequency, the last ones of the last block, it is 0.
+    """
+
+    signs: FloatArray
+    scales: FloatArray
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """m frequencies w_j for rows of d columns in frame coordinates: w_j = radius_j direction_j / sigma_j.
+
+    Two objects with equal fields have equal frequencies, on every machine. Another sigma alone keeps directions and
+    radii and changes their unit; a larger m begins with the frequencies of a smaller one.
+
+    Attributes:
+        m: number of frequencies, 1 to `MAX_FREQUENCIES`.
+        d: number of columns, at least 1.
+        public_seed: 0 to 2^64 - 1. Everybody may know it.
+        sigma: standard deviation of a cluster, in frame coordinates, that the frequencies are tuned to, `MIN_SIGMA`
+            to `MAX_SIGMA`.
+        law: of the radii. "adapted_radius": density proportional to sqrt(R^2 + R^4 / 4) exp(-R^2 / 2), which leaves out
+            the frequencies near 0 that tell little (Keriven, Bourrier, Gribonval, Perez 2017, section 3.3).
+            "gaussian": every coordinate is normal. "multiscale": adapted radius, with the logarithm of each
+            sigma_j uniform between those of sigma and 1.
+        structure: "dense": directions independent and uniform on the sphere. "hadamard": blocks of p frequencies
+            from products of Hadamard and sign matrices (Chatalic, Gribonval, Keriven 2018), p the smallest power
+            of two that is at least d. Meant for large d; for d below 16 or so the directions are few.
+
+    Raises:
+        ValueError: a field outside its range; the message names it.
+    """
+
+    m: int
+    d: int
+    public_seed: int
+    sigma: float
+    law: FrequencyLaw = "adapted_radius"
+    structure: FrequencyStructure = "dense"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.m <= MAX_FREQUENCIES:
+            raise ValueError(f"m: expected 1 to {MAX_FREQUENCIES} frequencies, got {self.m!r}")
+        if not self.d >= 1:
+            raise ValueError(f"d: expected at least 1 column, got {self.d!r}")
+        if not 0 <= self.public_seed < 2**64:
+            raise ValueError(f"public_seed: expected 0 to 2^64 - 1, got {self.public_seed!r}")
+        if not MIN_SIGMA <= self.sigma <= MAX_SIGMA:
+            raise ValueError(f"sigma: expected {MIN_SIGMA:g} to {MAX_SIGMA:g}, got {self.sigma!r}")
+        if self.law not in FREQUENCY_LAWS:
+            raise ValueError(f"law: expected one of {FREQUENCY_LAWS}, got {self.law!r}")
+        if self.structure not in FREQUENCY_STRUCTURES:
+            raise ValueError(f"structure: expected one of {FREQUENCY_STRUCTURES}, got {self.structure!r}")
+
+    def matrix(self) -> FloatArray:
+        """The frequencies as rows, shape (m, d), read-only: float32 numbers in float64, in inverse frame units."""
+        return self._matrix
+
+    def radii(self) -> FloatArray:
+        """Length of each frequency, shape (m,), in inverse frame units, before the matrix is rounded to float32."""
+        uniforms = public_uniforms(self.public_seed, Stream.RADII, self.m)
+        radii = _chi_quantile(uniforms, self.d) if self.law == "gaussian" else adapted_radius_quantile(uniforms)
+        return _coarse(radii) / self._scales()
+
+    def dithers(self) -> FloatArray:
+        """Phase of each frequency in a one-bit sketch, shape (m,), uniform in (0, 2 pi)."""
+        return 2 * np.pi * public_uniforms(self.public_seed, Stream.DITHERS, self.m)
+
+    def factors(self) -> HadamardFactors:
+        """What a fast transform needs instead of the matrix; only for the structure "hadamard".
+
+        Raises:
+            ValueError: the structure is another.
+        """
+        if self.structure != "hadamard":
+            raise ValueError(f"structure: expected 'hadamard' for factors, got {self.structure!r}; use matrix()")
+        return self._factors
+
+    def digest(self) -> bytes:
+        """SHA-256 of the matrix as little-endian float32, row by row: shows that two sides drew the same."""
+        return hashlib.sha256(self._matrix.astype("<f4").tobytes()).digest()
+
+    @cached_property
+    def _matrix(self) -> FloatArray:
+        if self.structure == "dense":
+            exact = self.radii()[:, None] * _uniform_directions(self.public_seed, self.m, self.d)
+        else:
+            factors = self._factors
+            blocks = [
+                scales[:, None] * _sign_product(signs, self.d)
+                for signs, scales in zip(factors.signs, factors.scales, strict=True)
+            ]
+            exact = np.concatenate(blocks)[: self.m]
+        matrix = exact.astype(np.float32).astype(np.float64)
+        matrix.flags.writeable = False
+        return matrix
+
+    @cached_property
+    def _factors(self) -> HadamardFactors:
+        p = 1 << (self.d - 1).bit_length()
+        n_blocks = -(-self.m // p)
+        signs = _block_signs(self.public_seed, n_blocks, p, self.d)
+        norms = np.concatenate([_row_norms(_sign_product(block, self.d)) for block in signs])
+        scales = np.zeros(n_blocks * p)
+        scales[: self.m] = self.radii() / norms[: self.m]
+        factors = HadamardFactors(signs, scales.reshape(n_blocks, p))
+        for array in (factors.signs, factors.scales):
+            array.flags.writeable = False
+        return factors
+
+    def _scales(self) -> FloatArray:
+        if self.law != "multiscale":
+            return np.full(self.m, self.sigma)
+        return _coarse(self.sigma ** public_uniforms(self.public_seed, Stream.SCALES, self.m))
+
+
+def adapted_radius_density(radii: FloatArray) -> FloatArray:
+    """Density of the adapted radius up to a factor, sqrt(R^2 + R^4 / 4) exp(-R^2 / 2), of R >= 0, in any shape."""
+    squares = np.square(radii)
+    return np.sqrt(squares + np.square(squares) / 4) * np.exp(-squares / 2)
+
+
+def adapted_radius_quantile(uniforms: FloatArray) -> FloatArray:
+    """Adapted radii with the given probabilities of a smaller one, in any shape.
+
+    By linear interpolation of the distribution function on a fixed grid, from which it is off by less than 1e-6; radii
+    above 7, which one in 10^10 would have, become 7.
+    """
+    grid = np.linspace(0.0, _LARGEST_RADIUS, _RADIUS_STEPS + 1)
+    density = adapted_radius_density(grid)
+    cumulated = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return np.interp(uniforms, cumulated / cumulated[-1], grid)
+
+
+def _chi_quantile(uniforms: FloatArray, d: int) -> FloatArray:
+    """Length of a d-dimensional standard normal vector with the given probability of a shorter one."""
+    return np.asarray(np.sqrt(2 * special.gammaincinv(d / 2, uniforms)))
+
+
+def _coarse(values: FloatArray) -> FloatArray:
+    """Values rounded to 16 significant bits: far finer than any law needs, far coarser than what machines differ by."""
+    mantissas, exponents = np.frexp(values)
+    return np.asarray(np.ldexp(np.rint(mantissas * 2.0**16), exponents - 16))
+
+
+def _uniform_directions(public_seed: int, m: int, d: int) -> FloatArray:
+    """Unit vectors (m, d), uniform on the sphere: normal vectors over their lengths."""
+    normals = _coarse(special.ndtri(public_uniforms(public_seed, Stream.DIRECTIONS, m, d)))
+    return np.asarray(normals / _row_norms(normals)[:, None])
+
+
+def _row_norms(rows: FloatArray) -> FloatArray:
+    """Euclidean lengths of rows (m, d), shape (m,), added up column by column: numpy's own order depends on the CPU."""
+    squares = np.zeros(len(rows))
+    for column in rows.T:
+        squares += np.square(column)
+    return np.sqrt(squares)
+
+
+def _block_signs(public_seed: int, n_blocks: int, p: int, d: int) -> FloatArray:
+    """Diagonals of D1, D2, D3 of each block, shape (n_blocks, 3, p), whose products have no row of zeros.
+
+    A row that vanishes on the first d inputs, as one in 20 does at d = 3, would be a frequency 0, which tells nothing.
+    Blocks with such a row are left out; at the worst d, again 3, they are a quarter of all.
+    """
+    draws = public_uniforms(public_seed, Stream.SIGNS, 2 * n_blocks + _SPARE_BLOCKS, 3, p)
+    candidates = (np.where(draw < 0.5, -1.0, 1.0) for draw in draws)
+    useful = (signs for signs in candidates if _sign_product(signs, d).any(axis=1).all())
+    return np.stack(list(itertools.islice(useful, n_blocks)))
+
+
+def _sign_product(signs: FloatArray, d: int) -> FloatArray:
+    """First d columns of H D3 H D2 H D1, shape (p, d), for signs (3, p). Whole numbers, exact."""
+    p = signs.shape[1]
+    columns = np.eye(p, d)
+    for diagonal in signs:
+        columns = hadamard_transform(diagonal[:, None] * columns)
+    return columns
+
+
+def hadamard_transform(columns: FloatArray) -> FloatArray:
+    """H times columns (p, ...), p a power of two, H of +1 and -1 in Sylvester's order, by p log2(p) additions each."""
+    p, rest = columns.shape[0], columns.shape[1:]
+    half = 1
+    while half < p:
+        pairs = columns.reshape(p // (2 * half), 2, half, *rest)
+        columns = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).reshape(p, *rest)
+        half *= 2
+    return columns
