@@ -112,7 +112,13 @@ METHOD_ROLES: Mapping[str, frozenset[Role]] = {
     **_methods(
         catalog_pb2.DESCRIPTOR,
         # Whoever has a receipt may ask whether the ledger still holds it; hashes say nothing else.
-        {"ListDatasets": _ALL, "GetDataset": _ALL, "ListReleases": _ANALYST, "GetHistory": _ALL},
+        {
+            "ListDatasets": _ALL,
+            "GetDataset": _ALL,
+            "ListReleases": _ANALYST,
+            "ListSketches": _ANALYST,
+            "GetHistory": _ALL,
+        },
     ),
     **_methods(admin_pb2.DESCRIPTOR, dict.fromkeys(("IssueToken", "RevokeToken", "ListTokens"), _ADMIN)),
     **_methods(audit_pb2.DESCRIPTOR, dict.fromkeys(("ListEntries", "Verify"), _AUDIT)),

@@ -12,6 +12,7 @@ ever made of it.
 from __future__ import annotations
 
 import enum
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -43,22 +44,20 @@ class Outcome(enum.Enum):
     """It will never have a release."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Run:
-    """One debit on its way to its release; shared by the worker and by everyone who asked with its request_id.
+    """Work on its way to an answer; shared by the worker and by everyone who listens.
 
     Attributes:
-        debit: what was paid.
-        request_hash: of the request that paid.
-        step: of `steps`, as the fit last said.
-        release: the bytes as stored; None until then, and for ever if it ends in another way.
+        incident: under which the operator's log has its failure.
+        step: of `steps`, as the work last said.
+        release: the answer's bytes; None until then, and for ever if it ends in another way.
         outcome: how it ended, once it is settled.
         settled: nothing more will come of it.
-        started: of `time.monotonic`, just after the debit.
+        started: of `time.monotonic`.
     """
 
-    debit: Debit
-    request_hash: bytes
+    incident: str
     step: int = 0
     steps: int = 0
     release: bytes | None = None
@@ -66,13 +65,8 @@ class Run:
     settled: threading.Event = field(default_factory=threading.Event)
     started: float = field(default_factory=time.monotonic)
 
-    @property
-    def incident(self) -> str:
-        """Under which the operator's log has the failure of this run."""
-        return f"entry-{self.debit.entry}"
-
     def advance(self, step: int, steps: int) -> None:
-        """The fit's progress; depends on the request only."""
+        """Progress; depends on the request only."""
         self.step, self.steps = step, steps
 
     def to_next_tick(self, quantum: float) -> float:
@@ -80,29 +74,50 @@ class Run:
         return quantum - (time.monotonic() - self.started) % quantum
 
     def settle(self, release: bytes) -> None:
-        """Say what is stored, `NO_RESULT` for a fit that raised."""
+        """Say what is released, `NO_RESULT` for a fit that raised."""
         if release != NO_RESULT:
             self.release, self.outcome = release, Outcome.RELEASED
         self.settled.set()
 
     def end(self, outcome: Outcome) -> None:
-        """Say that nothing is stored, and what that means."""
+        """Say that nothing is released, and what that means."""
         self.outcome = outcome
         self.settled.set()
 
 
-Work = Callable[[Run], bytes]
+@dataclass(kw_only=True)
+class PaidRun(Run):
+    """One debit on its way to its release, which is settled once it is stored.
+
+    Attributes:
+        debit: what was paid; it was durable when the run started.
+        request_hash: of the request that paid.
+    """
+
+    debit: Debit
+    request_hash: bytes
+
+    @classmethod
+    def of(cls, debit: Debit, request_hash: bytes) -> PaidRun:
+        """The run of a debit."""
+        return cls(incident=f"entry-{debit.entry}", debit=debit, request_hash=request_hash)
+
+
+Work = Callable[[PaidRun], bytes]
 """Runs a fit under a debit and returns the release as it will be stored. Called in a worker; opens the data.
 
 Raises NothingReadError, or ReleaseLostError if the debit is not for what the fit would do now; then nothing was read.
 """
+
+FreeWork = Callable[[Run], bytes]
+"""Computes an answer from what was released before. Called in a worker; has no data to open."""
 
 
 @dataclass(frozen=True)
 class Admission:
     """A run, and whether this very call paid for it."""
 
-    run: Run
+    run: PaidRun
     paid_now: bool
 
 
@@ -126,8 +141,9 @@ class Runs:
         self._quantum = quantum
         self._fits_per_principal = fits_per_principal
         self._lock = threading.Lock()
-        self._running: dict[tuple[str, str], Run] = {}
+        self._running: dict[tuple[str, str], PaidRun] = {}
         self._admitting: dict[tuple[str, str], threading.Event] = {}
+        self._free: list[str] = []
 
     def admit(self, request: DebitRequest | RestRequest, work: Work) -> Admission:
         """Debit a request and set its fit to work; or join the run, or find the release, of the same request.
@@ -157,7 +173,7 @@ class Runs:
             debit = self._ledger.debit(request)
             if debit.status is DebitStatus.INTERRUPTED and not self._rerun:
                 raise ReleaseLostError
-            run = Run(debit, request.request_hash)
+            run = PaidRun.of(debit, request.request_hash)
             with self._lock:
                 self._running[key] = run
         except BaseException:
@@ -179,24 +195,47 @@ class Runs:
         place.run(lambda: self._finish(key, run, work))
         return Admission(run, paid_now=debit.status is DebitStatus.NEW)
 
-    def _stored(self, request: DebitRequest | RestRequest) -> Run | None:
+    def compute(self, principal: str, work: FreeWork) -> Run:
+        """Set work that nobody pays for to a place in the pool, as a fit of `principal`. Nothing of it is kept.
+
+        Raises QueueFullError: there is no place.
+        """
+        with self._lock:
+            place = self._place_for(principal)
+            self._free.append(principal)
+        run = Run(incident=f"free-{secrets.token_hex(4)}")
+        place.run(lambda: self._compute(principal, run, work))
+        return run
+
+    def _compute(self, principal: str, run: Run, work: FreeWork) -> None:
+        try:
+            made = work(run)
+        except BaseException as error:
+            logs.failure(error, run.incident)
+            made = NO_RESULT
+        with self._lock:
+            self._free.remove(principal)
+        run.settle(made)
+
+    def _stored(self, request: DebitRequest | RestRequest) -> PaidRun | None:
         """What a request got before. Takes no place and writes nothing, so that whoever has paid is always served."""
         paid = self._ledger.find(request.principal, request.request_id)
         if paid is None or (release := self._ledger.release(paid.entry)) is None:
             return None
         debit = Debit(paid.entry, paid.price, paid.remaining, paid.allowance, paid.head, DebitStatus.RELEASED, release)
-        run = _same(Run(debit, paid.request.request_hash), request)
+        run = _same(PaidRun.of(debit, paid.request.request_hash), request)
         run.settle(release)
         return run
 
     def _place_for(self, principal: str) -> Place:
-        if sum(name == principal for name, _ in (*self._running, *self._admitting)) >= self._fits_per_principal:
+        taken = [name for name, _ in (*self._running, *self._admitting)] + self._free
+        if taken.count(principal) >= self._fits_per_principal:
             raise QueueFullError(
                 f"{self._fits_per_principal} fits of yours run or wait already; nothing was debited, wait for one"
             )
         return self._pool.reserve()
 
-    def _finish(self, key: tuple[str, str], run: Run, work: Work) -> None:
+    def _finish(self, key: tuple[str, str], run: PaidRun, work: Work) -> None:
         made = self._computed(run, work)
         # Before the store: else a repeated request, a list of releases or a free place would tell how long it took.
         time.sleep(run.to_next_tick(self._quantum))
@@ -215,7 +254,7 @@ class Runs:
         else:
             run.end(made)
 
-    def _computed(self, run: Run, work: Work) -> bytes | Outcome:
+    def _computed(self, run: PaidRun, work: Work) -> bytes | Outcome:
         """The release, or NO_RESULT if the fit raised, so that nothing is drawn again; or why nothing was read."""
         try:
             return work(run)
@@ -227,7 +266,7 @@ class Runs:
             return NO_RESULT
 
 
-def _same(run: Run, request: DebitRequest | RestRequest) -> Run:
+def _same(run: PaidRun, request: DebitRequest | RestRequest) -> PaidRun:
     if run.request_hash != request.request_hash:
         raise RequestIdReusedError("the request_id belongs to another request")
     return run

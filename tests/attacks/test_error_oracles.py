@@ -11,7 +11,7 @@ from bursar_ledger import DebitRequest, RestRequest
 from bursar_proto.v1 import types_pb2
 from bursar_server import runs, server
 from bursar_server.fits import InvalidRequestError
-from bursar_server.runs import Admission, Run, Runs, Work
+from bursar_server.runs import Admission, PaidRun, Runs, Work
 from tests.attacks.asking import Make, told
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class InTheCall(Runs):
 
     def admit(self, request: DebitRequest | RestRequest, work: Work) -> Admission:
         """No worker and no stored failure between the fit and its caller."""
-        run = Run(self._ledger.debit(request), request.request_hash)
+        run = PaidRun.of(self._ledger.debit(request), request.request_hash)
         run.settle(work(run))
         return Admission(run, paid_now=True)
 

@@ -123,13 +123,28 @@ def answers() -> list[Descriptor]:
 
 
 WORDS_OF_CONTROL = ("seed", "random_state", "noise", "scale", "sigma", "sensitivity", "debug", "disable", "kwargs")
-ALLOWED = {
+ALLOWED_OF_DPEM = {
     # Where to start is public and free; noise does not know it.
     "random.public_seed",
-    "dpem.random.public_seed",
     # Of the prior of MAP estimation, not of noise.
     "prior.scale",
-    "dpem.prior.scale",
+}
+ALLOWED_OF_SKETCHES = {
+    # Which frequencies, and where the decoder starts.
+    "new_sketch.public_seed",
+    "new_sketch.sigma",
+    "public_seed",
+    # What sketches of elsewhere say of themselves; they are decoded, never noised.
+    "foreign.frequencies.public_seed",
+    "foreign.frequencies.sigma",
+    "foreign.noise_std",
+    "foreign.pilot_sigma",
+}
+ALLOWED = {
+    *ALLOWED_OF_DPEM,
+    *(f"dpem.{path}" for path in ALLOWED_OF_DPEM),
+    *ALLOWED_OF_SKETCHES,
+    *(f"sketch_kmeans.{path}" for path in ALLOWED_OF_SKETCHES),
 }
 
 
@@ -179,7 +194,7 @@ def test_the_rivals_seed_does(pair_with: PairWith) -> None:
     assert first.means == second.means
 
 
-HASHES = {"ledger_head", "hash", "head", "head_at_size", "body"}
+HASHES = {"ledger_head", "hash", "head", "head_at_size", "body", "digest"}
 """Fields of bytes: hashes, and the canonical JSON that they are of."""
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from google.protobuf.message import Message
+
 from bursar_ledger import Adjacency, Event
-from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_proto.v1 import types_pb2
 from bursar_server.vault import Session
 
 JSON = str | int | float | bool | None | list["JSON"] | dict[str, "JSON"]
@@ -57,33 +59,44 @@ class InvalidRequestError(Exception):
         self.violations = violations
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a fit will release, decided before any row is read. Fits extend it with their own parameters.
+
+    A plan without events is for nothing: it computes from what was released before. It is run without a debit, with a
+    session that has no rows and can release nothing.
 
     Attributes:
         columns: names of the columns that the session's rows must have, in order.
         events: every release, priced by the ledger.
         iterations: number of steps that progress will report.
         noise: the releases as people read them.
-        expected_mean_error: see `PreviewResponse.expected_mean_error`.
         parameters: for the ledger's entry; public values only.
+        expected_mean_error: see `PreviewResponse.expected_mean_error`.
+        predicted_snr: see `PreviewResponse.predicted_snr`.
+        predicted_relative_sse: see `PreviewResponse.predicted_relative_sse`.
+        warnings: see `PreviewResponse.warnings`.
+        of_entry: of a plan without events: the debit whose release it computes from; 0 if there is none.
     """
 
     columns: tuple[str, ...]
     events: tuple[Event, ...]
     iterations: int
     noise: tuple[types_pb2.ReleaseNoise, ...]
-    expected_mean_error: tuple[float, ...]
     parameters: Mapping[str, JSON]
+    expected_mean_error: tuple[float, ...] = ()
+    predicted_snr: float | None = None
+    predicted_relative_sse: float | None = None
+    warnings: tuple[str, ...] = ()
+    of_entry: int = 0
 
 
 RequestT = TypeVar("RequestT", contravariant=True)
 PlanT = TypeVar("PlanT", bound=Plan)
 ModelT = TypeVar("ModelT", covariant=True)
 
-Released = Callable[[int], fit_pb2.GaussianMixtureModel | None]
-"""Earlier releases of the same dataset by entry; None if there is none."""
+Released = Callable[[int], Message | None]
+"""Models that the same method released to the same analyst from the same dataset, by entry; None if there is none."""
 
 
 class Fit(Protocol[RequestT, PlanT, ModelT]):

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import grpc
 
 from bursar_ledger import DatasetState, Ledger, ReleaseRecord
-from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2
 from bursar_server import convert
 from bursar_server.auth import caller
 from bursar_server.datasets import Datasets
 
 _LARGEST_PAGE = 1000
+_LARGEST_PAGE_OF_SKETCHES = 100
+"""Every release of a page is opened for it."""
 _LAST_ENTRY = 2**62
 """Beyond every ledger, and within SQLite's integers."""
 
@@ -50,15 +52,27 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
         self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.ListReleasesResponse:
         """A page of the caller's own debits, of one dataset or of all."""
+        records, more = self._page(request, _LARGEST_PAGE)
+        return catalog_pb2.ListReleasesResponse(releases=[_summary(record) for record in records], next_page_token=more)
+
+    def ListSketches(  # noqa: N802  the contract's name
+        self, request: catalog_pb2.ListSketchesRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.ListSketchesResponse:
+        """The sketches among a page of the caller's own debits."""
+        records, more = self._page(request, _LARGEST_PAGE_OF_SKETCHES)
+        sketches = [_sketch(record, self._ledger.release(record.entry)) for record in records if _has_sketch(record)]
+        return catalog_pb2.ListSketchesResponse(sketches=[one for one in sketches if one], next_page_token=more)
+
+    def _page(
+        self, request: catalog_pb2.ListReleasesRequest | catalog_pb2.ListSketchesRequest, largest: int
+    ) -> tuple[tuple[ReleaseRecord, ...], int]:
+        """The caller's own debits, of one dataset or of all, and the token of the next page."""
         dataset = self._datasets.state(request.dataset).name if request.dataset else None
-        size = min(request.page_size or _LARGEST_PAGE, _LARGEST_PAGE)
+        size = min(request.page_size or largest, largest)
         after = min(request.page_token, _LAST_ENTRY)
         # One more than the page holds says whether there is another one.
         found = self._ledger.releases(principal=caller().name, dataset=dataset, after=after, limit=size + 1)
-        return catalog_pb2.ListReleasesResponse(
-            releases=[_summary(record) for record in found[:size]],
-            next_page_token=found[size - 1].entry if len(found) > size else 0,
-        )
+        return found[:size], found[size - 1].entry if len(found) > size else 0
 
     def GetHistory(  # noqa: N802  the contract's name
         self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
@@ -88,6 +102,28 @@ def _summary(record: ReleaseRecord) -> catalog_pb2.ReleaseSummary:
         time=record.time,
         released=bool(record.size),
         state=_state(record),
+    )
+
+
+def _has_sketch(record: ReleaseRecord) -> bool:
+    return record.method == "FitSketchKMeans" and bool(record.size)
+
+
+def _sketch(record: ReleaseRecord, release: bytes | None) -> catalog_pb2.SketchSummary | None:
+    """What a sketch is, without its sums; None for a release without one."""
+    message = fit_pb2.FitSketchKMeansResponse.FromString(release or b"")
+    if not message.model.HasField("sketch"):
+        return None
+    sketch = message.model.sketch
+    sketch.ClearField("sums")
+    sketch.entry = record.entry
+    return catalog_pb2.SketchSummary(
+        entry=record.entry,
+        dataset=record.dataset,
+        request_id=record.request_id,
+        price=convert.price(record.price),
+        time=record.time,
+        sketch=sketch,
     )
 
 

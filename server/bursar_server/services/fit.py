@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
+import numpy as np
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -33,13 +34,14 @@ from bursar_server.errors import NotAvailableError, ReleaseLostError
 from bursar_server.fits import InvalidRequestError, Plan
 from bursar_server.fits._seam import Fit, Released
 from bursar_server.follow import Follower, Step
-from bursar_server.runs import NothingReadError, Run, Runs
-from bursar_server.vault import Meter, OpenDPNoise, Session
+from bursar_server.runs import NothingReadError, PaidRun, Run, Runs
+from bursar_server.vault import ArrayRows, Meter, OpenDPNoise, Rows, Session
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _MOST_FITS_LEFT = 2**32 - 1
 _LAST_ENTRY = 2**62
 """Beyond every ledger, and within SQLite's integers."""
+_NO_ROWS = ArrayRows(np.empty((0, 0)))
 
 AnyFit = Fit[Any, Any, Any]
 """A fitting method, whatever its request, plan and model are."""
@@ -54,6 +56,17 @@ FitRequest = (
 )
 """The requests of all fits; they have request_id, dataset, columns and spend in common."""
 
+_RESPONSES: Mapping[str, type[Any]] = {
+    "FitDPEM": fit_pb2.FitDPEMResponse,
+    "FitSeparatedGMM": fit_pb2.FitSeparatedGMMResponse,
+    "FitGradientEM": fit_pb2.FitGradientEMResponse,
+    "FitSketchKMeans": fit_pb2.FitSketchKMeansResponse,
+    "FitMRF": fit_pb2.FitMRFResponse,
+}
+"""What each method answers with: a receipt, progress or a model."""
+
+_PREVIEWED: Mapping[str, str] = {"dpem": "FitDPEM", "sketch_kmeans": "FitSketchKMeans"}
+"""Methods by the field of `PreviewRequest` that has their request."""
 
 _SPEND, _LEFT, _ROWS = "spend", "what_is_left", "public_rows"
 """In a debit's parameters: the rho that was left, and the public number of rows; so that it can be planned again."""
@@ -95,6 +108,16 @@ class _Order:
     def debit_of_the_rest(self) -> RestRequest:
         """Likewise, for what turns out to be left when it is debited."""
         return RestRequest(**self._names, plan=lambda available: self.debit(available.rho))
+
+    def free_plan(self) -> Plan | None:
+        """The plan of a request that releases nothing new; None for one that has to pay. Raises InvalidRequestError.
+
+        A request without a spend is free or wrong.
+        """
+        if self.request.HasField("spend"):
+            return None
+        plan = self.plan(None, self.rows)
+        return None if plan.events else plan
 
     def plan_again(self, paid: DebitRequest) -> Plan:
         """The plan that was paid for. Raises ReleaseLostError if it would be another one now."""
@@ -153,42 +176,45 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         self, request: fit_pb2.FitDPEMRequest, context: grpc.ServicerContext
     ) -> Iterator[fit_pb2.FitDPEMResponse]:
         """See the contract."""
-        return self._fit("FitDPEM", request, context, fit_pb2.FitDPEMResponse)
+        return self._fit("FitDPEM", request, context)
 
     def FitSeparatedGMM(  # noqa: N802  the contract's name
         self, request: fit_pb2.FitSeparatedGMMRequest, context: grpc.ServicerContext
     ) -> Iterator[fit_pb2.FitSeparatedGMMResponse]:
         """See the contract."""
-        return self._fit("FitSeparatedGMM", request, context, fit_pb2.FitSeparatedGMMResponse)
+        return self._fit("FitSeparatedGMM", request, context)
 
     def FitGradientEM(  # noqa: N802  the contract's name
         self, request: fit_pb2.FitGradientEMRequest, context: grpc.ServicerContext
     ) -> Iterator[fit_pb2.FitGradientEMResponse]:
         """See the contract."""
-        return self._fit("FitGradientEM", request, context, fit_pb2.FitGradientEMResponse)
+        return self._fit("FitGradientEM", request, context)
 
     def FitSketchKMeans(  # noqa: N802  the contract's name
         self, request: fit_pb2.FitSketchKMeansRequest, context: grpc.ServicerContext
     ) -> Iterator[fit_pb2.FitSketchKMeansResponse]:
         """See the contract."""
-        return self._fit("FitSketchKMeans", request, context, fit_pb2.FitSketchKMeansResponse)
+        return self._fit("FitSketchKMeans", request, context)
 
     def FitMRF(  # noqa: N802  the contract's name
         self, request: fit_pb2.FitMRFRequest, context: grpc.ServicerContext
     ) -> Iterator[fit_pb2.FitMRFResponse]:
         """See the contract."""
-        return self._fit("FitMRF", request, context, fit_pb2.FitMRFResponse)
+        return self._fit("FitMRF", request, context)
 
     def Preview(  # noqa: N802  the contract's name
         self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext
     ) -> fit_pb2.PreviewResponse:
         """The same plan and the same price as the fit's, and no debit."""
-        if request.WhichOneof("fit") != "dpem":
+        field = request.WhichOneof("fit")
+        if field is None:
             raise InvalidRequestError(("fit", "is missing; expected the request of a fit that is to be previewed"))
-        order = self._order("FitDPEM", request.dpem)
-        self._datasets.check(order.state)
+        order = self._order(_PREVIEWED[field], getattr(request, field))
         limits = self._ledger.limits(order.state.name, order.principal)
-        plan = order.plan(_rest(limits) if order.rest else None, order.rows)
+        plan = order.free_plan()
+        if plan is None:
+            self._datasets.check(order.state)
+            plan = order.plan(_rest(limits) if order.rest else None, order.rows)
         cost = price(plan.events, order.state.order)
         fits_left = _fits_left(cost, limits)
         return fit_pb2.PreviewResponse(
@@ -200,29 +226,59 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
             noise=plan.noise,
             iterations=plan.iterations,
             expected_mean_error=plan.expected_mean_error,
+            predicted_snr=plan.predicted_snr,
+            predicted_relative_sse=plan.predicted_relative_sse,
+            warnings=plan.warnings,
         )
 
-    def _fit(
-        self, method: str, request: FitRequest, context: grpc.ServicerContext, response: type[Any]
-    ) -> Iterator[Any]:
+    def _fit(self, method: str, request: FitRequest, context: grpc.ServicerContext) -> Iterator[Any]:
         order = self._order(method, request)
-        if not _REQUEST_ID.fullmatch(request.request_id):
-            text = "must have 1 to 64 characters of [A-Za-z0-9_.:-]; a fresh UUID for every new request will do"
-            raise InvalidRequestError(("request_id", text))
-        asked = self._asked(order)
-        if not context.is_active():
+        response = _RESPONSES[method]
+        plan = order.free_plan()
+        if plan is None:
+            receipt, run = self._paid(order, context)
+        else:
+            receipt, run = self._free(order, plan)
+        if run is None:
             return  # the caller left before the debit
-        admission = self._runs.admit(asked, lambda run: self._release(order, run, response))
-        if not admission.paid_now:
-            context.set_trailing_metadata((("bursar-replayed", "true"),))
-        run = admission.run
-        yield response(receipt=convert.receipt(run.debit, asked.dataset, asked.request_id, order.state.adjacency))
+        yield response(receipt=receipt)
         for event in self._follower.follow(run, context.is_active):
             yield (
                 response(progress=types_pb2.Progress(step=event.step, steps=event.steps))
                 if isinstance(event, Step)
                 else event
             )
+
+    def _paid(self, order: _Order, context: grpc.ServicerContext) -> tuple[types_pb2.Receipt | None, Run | None]:
+        """The receipt of a debit and its run; the debit of now, or an earlier one of the same request."""
+        if not _REQUEST_ID.fullmatch(order.request.request_id):
+            text = "must have 1 to 64 characters of [A-Za-z0-9_.:-]; a fresh UUID for every new request will do"
+            raise InvalidRequestError(("request_id", text))
+        asked = self._asked(order)
+        if not context.is_active():
+            return None, None
+        admission = self._runs.admit(asked, lambda run: self._release(order, run))
+        if not admission.paid_now:
+            context.set_trailing_metadata((("bursar-replayed", "true"),))
+        run = admission.run
+        return convert.receipt(run.debit, asked.dataset, asked.request_id, order.state.adjacency), run
+
+    def _free(self, order: _Order, plan: Plan) -> tuple[types_pb2.Receipt, Run]:
+        """The receipt of what costs nothing, and its run. Neither the ledger nor the data have a part in it."""
+        paid = self._ledger.debit_entry(plan.of_entry) if plan.of_entry else None
+        limits = self._ledger.limits(order.state.name, order.principal)
+        receipt = types_pb2.Receipt(
+            dataset=order.state.name,
+            request_id=order.request.request_id,
+            entry=plan.of_entry,
+            price=convert.price(price((), order.state.order)),
+            remaining=convert.remaining(limits.dataset),
+            allowance_remaining=None if limits.allowance is None else convert.remaining(limits.allowance),
+            ledger_head=b"" if paid is None else paid.head,
+            adjacency=convert.ADJACENCIES[order.state.adjacency],
+            free=True,
+        )
+        return receipt, self._runs.compute(order.principal, lambda run: self._computed(order, plan, run))
 
     def _order(self, method: str, request: FitRequest) -> _Order:
         fit = self._fits.get(method)
@@ -233,7 +289,7 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         principal = caller().name
         state = self._datasets.state(request.dataset)
         table = self._datasets.table(state)
-        released = self._released(state.name, principal)
+        released = self._released(method, state.name, principal)
 
         # Kept, so that what was planned before the debit is not planned again after it, nor, as long as nobody came
         # between, while others wait for the decision.
@@ -257,43 +313,51 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         order.plan(_rest(limits), order.rows)
         return order.debit_of_the_rest()
 
-    def _released(self, dataset: str, principal: str) -> Released:
+    def _released(self, method: str, dataset: str, principal: str) -> Released:
         @functools.cache
-        def released(entry: int) -> fit_pb2.GaussianMixtureModel | None:
+        def released(entry: int) -> Message | None:
             # The caller's own only: what others asked is their secret, though their models hold no one's data.
             try:
                 paid = self._ledger.debit_entry(min(entry, _LAST_ENTRY)).request
             except UnknownEntryError:
                 return None
             asked = (paid.method, paid.dataset, paid.principal)
-            release = self._ledger.release(entry) if asked == ("FitDPEM", dataset, principal) else None
-            message = fit_pb2.FitDPEMResponse.FromString(release or b"")
-            return message.model if message.HasField("model") else None
+            release = self._ledger.release(entry) if asked == (method, dataset, principal) else None
+            message = _RESPONSES[method].FromString(release or b"")
+            model: Message | None = message.model if message.HasField("model") else None
+            return model
 
         return released
 
-    def _release(self, order: _Order, run: Run, response: type[Any]) -> bytes:
+    def _release(self, order: _Order, run: PaidRun) -> bytes:
         """What a worker does under a debit: the first moment at which rows are opened."""
         plan = order.plan_again(self._ledger.debit_entry(run.debit.entry).request)
-        table = self._datasets.table(order.state)
         try:
             rows = self._datasets.rows(order.state, plan.columns)
         except Exception as error:
             raise NothingReadError from error
+        # What was debited, not what the plan would cost now: the order may have changed between the two.
+        return self._model(order, plan, rows, Meter(run.debit.price.order, run.debit.price.cost_units), run)
+
+    def _computed(self, order: _Order, plan: Plan, run: Run) -> bytes:
+        """What a worker does for nothing: there are no rows, and the meter lets no release pass."""
+        return self._model(order, plan, _NO_ROWS, Meter(order.state.order, 0), run)
+
+    def _model(self, order: _Order, plan: Plan, rows: Rows, meter: Meter, run: Run) -> bytes:
+        table = self._datasets.table(order.state)
         session = Session(
             rows=rows,
             columns=len(plan.columns),
             adjacency=table.adjacency,
             unit_cap=table.unit_cap,
-            # What was debited, not what the plan would cost now: the order may have changed between the two.
-            meter=Meter(run.debit.price.order, run.debit.price.cost_units),
+            meter=meter,
             source=OpenDPNoise(),
             threads=self._threads,
             progress=run.advance,
         )
         model = self._fits[order.method].run(plan, session)
-        release: bytes = response(model=model).SerializeToString(deterministic=True)
-        return release
+        answer: bytes = _RESPONSES[order.method](model=model).SerializeToString(deterministic=True)
+        return answer
 
 
 def _spends_the_rest(request: FitRequest) -> bool:

@@ -84,7 +84,14 @@ class FakeFit:
             raise InvalidRequestError(("start.released.entry", "is not a release of yours on this dataset"))
         event: Event = event_of(SENSITIVITY, gaussian_for(SENSITIVITY, Fraction(request.spend.rho)))
         noise = types_pb2.ReleaseNoise(name="count", size=1, times=1)
-        return Plan((table.numeric[0].name,), (event,), 2, (noise,), (0.5,), {"n_components": request.n_components})
+        return Plan(
+            columns=(table.numeric[0].name,),
+            events=(event,),
+            iterations=2,
+            noise=(noise,),
+            expected_mean_error=(0.5,),
+            parameters={"n_components": request.n_components},
+        )
 
     def run(self, plan: Plan, session: Session) -> fit_pb2.GaussianMixtureModel:
         """Release the count."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+from google.protobuf.message import Message
 
 from bursar.models import uniform_in_ball
 from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._requests import Violations, array_of, checked_array
 from bursar_server.fits._seam import Released
 from bursar_server.fits.dpem._cells import inside_ball
 from bursar_server.fits.dpem._em import Mixture, shaped
 from bursar_server.fits.dpem._statistics import FloatArray, Frame, Moments
-
-Violations = list[tuple[str, str]]
 
 _FAR = 1e100
 """Farthest a start may lie from the public ball, in its radii: squares and sums of squares stay doubles."""
@@ -55,8 +53,10 @@ def _mixture(weights: FloatArray, means: FloatArray, covariances: FloatArray, mo
 
 def _given(given: fit_pb2.StartGiven, k: int, frame: Frame, moments: Moments, violations: Violations) -> Mixture | None:
     d = len(frame.scale)
-    means = _tensor("start.given.means", given.means, (k, d), violations)
-    weights = _tensor("start.given.weights", given.weights, (k,), violations) if given.weights.values else np.ones(k)
+    means = checked_array("start.given.means", given.means, (k, d), violations)
+    weights = (
+        checked_array("start.given.weights", given.weights, (k,), violations) if given.weights.values else np.ones(k)
+    )
     if weights is not None and not (np.all(weights >= 0) and weights.sum() > 0):
         violations.append(("start.given.weights", "expected non-negative numbers, not all of them 0"))
     covariances: FloatArray | None = _spheres(k, d)
@@ -86,7 +86,7 @@ def _covariances(
     """(k, d, d) in the unit ball, from the shape that the covariance type has in the data's units."""
     d, field = len(frame.scale), "start.given.covariances"
     shape = {Moments.SPHERICAL: (k,), Moments.DIAG: (k, d), Moments.TIED: (d, d)}.get(moments, (k, d, d))
-    values = _tensor(field, tensor, shape, violations)
+    values = checked_array(field, tensor, shape, violations)
     if values is None:
         return None
     full = _full(values, k, d, moments) / np.outer(frame.scale, frame.scale)
@@ -106,7 +106,7 @@ def _full(values: FloatArray, k: int, d: int, moments: Moments) -> FloatArray:
 
 
 def _released(
-    model: fit_pb2.GaussianMixtureModel | None,
+    model: Message | None,
     entry: int,
     columns: tuple[str, ...],
     k: int,
@@ -115,40 +115,23 @@ def _released(
     violations: Violations,
 ) -> Mixture | None:
     field = "start.released.entry"
-    if model is None:
+    if not isinstance(model, fit_pb2.GaussianMixtureModel):
         violations.append((field, f"no release of this dataset is stored under entry {entry}"))
         return None
     if list(model.means.shape) != [k, len(frame.scale)] or tuple(model.columns) != columns:
         violations.append((field, "the earlier release has other columns or another number of components"))
         return None
-    means = _into_frame(_array(model.means), frame)
+    means = _into_frame(array_of(model.means), frame)
     form = (
         Moments.SPHERICAL
         if model.mode == fit_pb2.MODE_KMEANS
         else Moments[fit_pb2.CovarianceType.Name(model.covariance_type)[16:]]
     )
     with np.errstate(over="ignore"):
-        covariances = _full(_array(model.covariances), k, len(frame.scale), form) / np.outer(frame.scale, frame.scale)
+        covariances = _full(array_of(model.covariances), k, len(frame.scale), form) / np.outer(frame.scale, frame.scale)
     if not (_is_near(means) and np.all(np.isfinite(covariances))):
         violations.append((field, "the earlier release had a ball too large for this one; choose another clip_radius"))
         return None
-    start = _mixture(_array(model.weights), means, covariances, moments)
+    start = _mixture(array_of(model.weights), means, covariances, moments)
     counts = np.maximum(model.n_rows, 1.0) * start.weights
     return Mixture(counts, start.means, start.covariances)
-
-
-def _array(tensor: types_pb2.Tensor) -> FloatArray:
-    return np.array(tensor.values, dtype=np.float64).reshape(tuple(tensor.shape))
-
-
-def _tensor(field: str, tensor: types_pb2.Tensor, shape: tuple[int, ...], violations: Violations) -> FloatArray | None:
-    if tuple(tensor.shape) != shape or len(tensor.values) != math.prod(shape):
-        violations.append(
-            (field, f"expected shape {shape} with as many values, got {tuple(tensor.shape)} with {len(tensor.values)}")
-        )
-        return None
-    array = _array(tensor)
-    if not np.all(np.abs(array) < 1e290):  # NaN fails
-        violations.append((field, "expected finite numbers"))
-        return None
-    return array
