@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_proto.v1 import fit_pb2
+from bursar_server.fits._requests import tensor_of
 from bursar_server.fits.dpem._em import Mixture
 from bursar_server.fits.dpem._fit import run as run_steps
 from bursar_server.fits.dpem._plan import DPEMPlan
@@ -29,9 +30,9 @@ def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
         columns=plan.columns,
         covariance_type=_TYPES[settings.moments],
         mode=fit_pb2.MODE_KMEANS if settings.kmeans else fit_pb2.MODE_MIXTURE,
-        weights=_tensor(mixture.weights),
-        means=_tensor(settings.frame.centre + scale * mixture.means),
-        covariances=_tensor(_as_typed(covariances, settings.moments)),
+        weights=tensor_of(mixture.weights),
+        means=tensor_of(settings.frame.centre + scale * mixture.means),
+        covariances=tensor_of(_as_typed(covariances, settings.moments)),
         iterations=plan.iterations,
         noise=plan.noise,
         n_rows=float(plan.public_rows if plan.public_rows is not None else _rows(mixture)),
@@ -49,7 +50,3 @@ def _as_typed(covariances: FloatArray, moments: Moments) -> FloatArray:
     if moments is Moments.DIAG:
         return np.diagonal(covariances, axis1=1, axis2=2)
     return covariances[0] if moments is Moments.TIED else covariances
-
-
-def _tensor(array: FloatArray) -> types_pb2.Tensor:
-    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())

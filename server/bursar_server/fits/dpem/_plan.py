@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import groupby
 
 import numpy as np
 
-from bursar_ledger import Adjacency, rho_of
+from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
 from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
 from bursar_server.fits.dpem._em import Prior
 from bursar_server.fits.dpem._fit import Settings, Step
@@ -18,7 +18,7 @@ from bursar_server.fits.dpem._start import start_mixture
 from bursar_server.fits.dpem._statistics import Frame, Moments
 from bursar_server.vault import event_of
 
-MAX_COMPONENTS, MAX_COLUMNS, MAX_ITERATIONS, MAX_RELEASED = 256, 64, 200, 2**20
+MAX_COMPONENTS, MAX_ITERATIONS, MAX_RELEASED = 256, 200, 2**20
 """Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
 
 _MOMENTS = {
@@ -29,10 +29,8 @@ _MOMENTS = {
     fit_pb2.COVARIANCE_TYPE_SPHERICAL: Moments.SPHERICAL,
 }
 
-Violations = list[tuple[str, str]]
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DPEMPlan(Plan):
     """A plan with what its run needs.
 
@@ -47,29 +45,23 @@ class DPEMPlan(Plan):
     public_rows: int | None
 
 
-@dataclass(frozen=True)
-class _Amount:
-    pure: bool
-    value: Fraction
-
-
 def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> DPEMPlan:
     """Check a request against the public schema and decide every release.
 
     Raises InvalidRequestError naming every field that is wrong.
     """
     violations: Violations = []
-    amount = _amount(request.spend, violations)
-    columns = _columns(request, table, violations)
+    amount = amount_of(request.spend, violations)
+    columns = columns_of(request.columns, table, violations)
     k, T = _sizes(request, violations)
     kmeans, moments, recentred = _model(request, violations)
     prior = _prior(request, len(columns), kmeans, violations)
-    _stop_if(violations)
+    stop_if(violations)
     frame = _frame(columns, request.clip_radius, common=moments is Moments.SPHERICAL, violations=violations)
-    _stop_if(violations)
+    stop_if(violations)
     names = tuple(column.name for column in columns)
     start = start_mixture(request, names, k, frame, moments, released, violations)
-    _stop_if(violations)
+    stop_if(violations)
     d, splitting = len(columns), start is None
     try:
         T = T or _iterations(request, k, d, moments, amount, table, splitting=splitting)
@@ -99,7 +91,7 @@ def _iterations(
     k: int,
     d: int,
     moments: Moments,
-    amount: _Amount,
+    amount: Amount,
     table: PublicTable,
     *,
     splitting: bool,
@@ -113,61 +105,6 @@ def _iterations(
     (single,) = price(em, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     quiet = quiet_iterations(base, single, k, table.rows, pure=amount.pure)
     return min(quiet, max(base, MAX_RELEASED // _numbers(k, d, Moments.FULL)))
-
-
-def _stop_if(violations: Violations) -> None:
-    if violations:
-        raise InvalidRequestError(*violations)
-
-
-def _amount(spend: types_pb2.Spend, violations: Violations) -> _Amount:
-    kind = spend.WhichOneof("amount")
-    if kind == "rho":
-        return _Amount(False, _positive("spend.rho", spend.rho, violations))
-    if kind == "epsilon":
-        return _Amount(True, _positive("spend.epsilon", spend.epsilon, violations))
-    if kind == "epsilon_delta":
-        epsilon, delta = spend.epsilon_delta.epsilon, spend.epsilon_delta.delta
-        _positive("spend.epsilon_delta.epsilon", epsilon, violations)
-        if not 0 < delta < 1:
-            violations.append(("spend.epsilon_delta.delta", f"expected a number between 0 and 1, got {delta}"))
-        return _Amount(False, Fraction(1) if violations else _rho_of(epsilon, delta, violations))
-    violations.append(("spend", "expected one of rho, epsilon_delta, epsilon"))
-    return _Amount(False, Fraction(1))
-
-
-def _rho_of(epsilon: float, delta: float, violations: Violations) -> Fraction:
-    try:
-        return Fraction(rho_of(epsilon, delta))
-    except ValueError:
-        violations.append(("spend.epsilon_delta", f"no positive rho implies ({epsilon}, {delta}); spend more"))
-        return Fraction(1)
-
-
-def _positive(field: str, value: float, violations: Violations) -> Fraction:
-    if not 0 < value <= 1e6:
-        violations.append((field, f"expected a positive number up to 1e6, got {value}"))
-        return Fraction(1)
-    return Fraction(value)
-
-
-def _columns(request: fit_pb2.FitDPEMRequest, table: PublicTable, violations: Violations) -> tuple[NumericColumn, ...]:
-    known = {column.name: column for column in table.numeric}
-    names = list(request.columns) or list(known)
-    if not 1 <= len(names) <= MAX_COLUMNS:
-        violations.append(("columns", f"expected 1 to {MAX_COLUMNS} numeric columns, got {len(names)}"))
-        return ()
-    if len(set(names)) != len(names):
-        violations.append(("columns", "expected each column once"))
-    for index, name in enumerate(names):
-        if name not in known:
-            violations.append(
-                (
-                    f"columns[{index}]",
-                    f"no numeric column of dataset {table.name!r} has this name; it has {', '.join(known)}",
-                )
-            )
-    return tuple(known[name] for name in names if name in known)
 
 
 def _sizes(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[int, int]:
@@ -188,8 +125,7 @@ def _model(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[boo
         ("estimator", fit_pb2.Estimator),
         ("moments", fit_pb2.Moments),
     ):
-        if getattr(request, field) not in enum.values():
-            violations.append((field, f"expected one of {', '.join(enum.keys())}, got {getattr(request, field)}"))
+        check_enum(field, enum, getattr(request, field), violations)
     kmeans = request.mode == fit_pb2.MODE_KMEANS
     if kmeans and request.covariance_type != fit_pb2.COVARIANCE_TYPE_UNSPECIFIED:
         violations.append(("covariance_type", "k-means has none; leave it out"))
