@@ -66,12 +66,14 @@ class FakeFit:
         started: set whenever a run begins.
         hold: a run waits for it; set unless a test clears it.
         error: raised by a run, after its release.
+        peeks: whether a run that is for nothing asks for a release.
     """
 
     runs: int = 0
     started: threading.Event = field(default_factory=threading.Event)
     hold: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
+    peeks: bool = False
 
     def __post_init__(self) -> None:
         self.hold.set()
@@ -82,6 +84,13 @@ class FakeFit:
             raise InvalidRequestError(("n_components", "must lie in 1 to 100"))
         if request.WhichOneof("start") == "released" and released(request.released.entry) is None:
             raise InvalidRequestError(("start.released.entry", "is not a release of yours on this dataset"))
+        if not request.HasField("spend"):
+            if request.WhichOneof("start") != "released":
+                raise InvalidRequestError(("spend", "is missing"))
+            parameters = {"n_components": request.n_components}
+            names = (table.numeric[0].name,)
+            entry = request.released.entry
+            return Plan(columns=names, events=(), iterations=2, noise=(), parameters=parameters, of_entry=entry)
         event: Event = event_of(SENSITIVITY, gaussian_for(SENSITIVITY, Fraction(request.spend.rho)))
         noise = types_pb2.ReleaseNoise(name="count", size=1, times=1)
         return Plan(
@@ -94,11 +103,17 @@ class FakeFit:
         )
 
     def run(self, plan: Plan, session: Session) -> fit_pb2.GaussianMixtureModel:
-        """Release the count."""
+        """Release the count; for nothing, say the number of components."""
         self.runs += 1
         self.started.set()
         session.progress(1, 2)
         self.hold.wait()
+        if not plan.events:
+            if self.peeks:
+                session.noisy_sum(COUNT, gaussian_for(SENSITIVITY, Fraction(1, 10**6)))
+            if self.error:
+                raise self.error
+            return fit_pb2.GaussianMixtureModel(columns=plan.columns, iterations=2)
         rho = Fraction(1) / (2 * plan.events[0].scale ** 2)  # type: ignore[union-attr]  # of a Gaussian event
         noisy = session.noisy_sum(COUNT, gaussian_for(SENSITIVITY, rho))
         if self.error:

@@ -1,0 +1,169 @@
+"""What computes from earlier releases costs nothing, and touches neither the ledger nor the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from bursar_ledger import Ledger, verify
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_server.datasets import Datasets
+from bursar_server.errors import INTERNAL_TEXT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bursar_ledger import DatasetState
+    from bursar_server.vault import Rows
+    from tests.server.serving.conftest import Harness, Refusal, Serve
+
+Make = Callable[..., fit_pb2.FitDPEMRequest]
+Refused = Callable[[Callable[[], object]], "Refusal"]
+
+
+def drain(served: Harness, message: fit_pb2.FitDPEMRequest) -> list[fit_pb2.FitDPEMResponse]:
+    """All messages of a fit."""
+    stub = fit_pb2_grpc.FitServiceStub(served.channel)
+    return list(stub.FitDPEM(message, metadata=served.bearer()))
+
+
+def again(entry: int, **fields: Any) -> fit_pb2.FitDPEMRequest:
+    """A request that the fake fit answers from an earlier release."""
+    request = fit_pb2.FitDPEMRequest(dataset="people", n_components=2, **fields)
+    request.released.entry = entry
+    return request
+
+
+@pytest.fixture
+def served(serve: Serve) -> Harness:
+    """A running server."""
+    return serve()
+
+
+@pytest.fixture
+def paid(served: Harness, fit_request: Make) -> types_pb2.Receipt:
+    """The receipt of a release that was paid for."""
+    return drain(served, fit_request())[0].receipt
+
+
+def test_a_free_answer_says_so_and_names_the_release(served: Harness, paid: types_pb2.Receipt) -> None:
+    """The receipt: free, a price of nothing, and entry and head of the debit that paid."""
+    receipt, *_, last = drain(served, again(paid.entry, request_id="r2"))
+    assert receipt.receipt.free
+    assert receipt.receipt.price == types_pb2.Price()
+    assert (receipt.receipt.entry, receipt.receipt.ledger_head) == (paid.entry, paid.ledger_head)
+    assert receipt.receipt.remaining.cost_units == paid.remaining.cost_units
+    assert last.HasField("model")
+    assert not paid.free
+
+
+def test_a_free_answer_leaves_the_ledger_as_it_was(served: Harness, paid: types_pb2.Receipt) -> None:
+    """No entry, and no request_id is needed."""
+    before = served.ledger.newest()
+    for _ in range(3):
+        drain(served, again(paid.entry))
+    assert served.ledger.newest() == before
+    assert verify(served.state.ledger).problems == ()
+
+
+class Closed(Datasets):
+    """Rows that nobody may open a second time."""
+
+    opened = 0
+
+    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
+        """Open once."""
+        Closed.opened += 1
+        if Closed.opened > 1:
+            raise PermissionError("rows were opened for nothing")
+        return super().rows(state, columns)
+
+
+def test_no_row_is_opened_for_nothing(serve: Serve, fit_request: Make) -> None:
+    """A second opening of the table would fail."""
+
+    def make(ledger: Ledger, directory: Path) -> Datasets:
+        return Closed(ledger, directory)
+
+    Closed.opened = 0
+    served = serve(make_datasets=make)
+    receipt = drain(served, fit_request())[0].receipt
+    assert drain(served, again(receipt.entry))[-1].HasField("model")
+    assert Closed.opened == 1
+
+
+def test_a_free_run_can_release_nothing(served: Harness, paid: types_pb2.Receipt, refused: Refused) -> None:
+    """A fit that asks its session for a sum without a debit is stopped by the meter."""
+    served.fit.peeks = True
+    refusal = refused(lambda: drain(served, again(paid.entry)))
+    assert refusal.code is grpc.StatusCode.INTERNAL
+    assert INTERNAL_TEXT in refusal.text
+
+
+def test_a_free_run_that_raises_tells_nothing(served: Harness, paid: types_pb2.Receipt, refused: Refused) -> None:
+    """The constant text; and the place is free again."""
+    served.fit.error = ValueError("secret words")
+    refusal = refused(lambda: drain(served, again(paid.entry)))
+    assert refusal.code is grpc.StatusCode.INTERNAL
+    assert "secret" not in refusal.everything
+    served.fit.error = None
+    assert drain(served, again(paid.entry))[-1].HasField("model")
+
+
+def test_others_releases_are_not_found(serve: Serve, paid: types_pb2.Receipt, refused: Refused) -> None:
+    """An entry that is no release of the caller's is an error of its field."""
+    refusal = refused(lambda: drain(serve(), again(paid.entry + 1)))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal.fields == ("start.released.entry",)
+
+
+def test_without_a_spend_a_new_release_is_refused(served: Harness, fit_request: Make, refused: Refused) -> None:
+    """Leaving the spend out makes nothing free that is not."""
+    message = fit_request()
+    message.ClearField("spend")
+    refusal = refused(lambda: drain(served, message))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal.fields == ("spend",)
+
+
+def test_free_answers_take_places_like_fits(serve: Serve, fit_request: Make, refused: Refused) -> None:
+    """One analyst cannot fill the server with free work either."""
+    served = serve(fit_workers=1, queue_length=4, fits_per_principal=1)
+    entry = drain(served, fit_request())[0].receipt.entry
+    served.fit.hold.clear()
+    stub = fit_pb2_grpc.FitServiceStub(served.channel)
+    first = stub.FitDPEM(again(entry), metadata=served.bearer())
+    try:
+        assert next(iter(first)).receipt.free
+        assert refused(lambda: drain(served, again(entry))).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert refused(lambda: drain(served, fit_request(request_id="r9"))).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    finally:
+        served.fit.hold.set()
+    assert list(first)[-1].HasField("model")
+    assert drain(served, again(entry))[-1].HasField("model")
+
+
+def test_a_free_request_is_previewed_at_nothing(served: Harness, paid: types_pb2.Receipt) -> None:
+    """Price zero, affordable, and as many as one likes."""
+    stub = fit_pb2_grpc.FitServiceStub(served.channel)
+    preview = stub.Preview(fit_pb2.PreviewRequest(dpem=again(paid.entry)), metadata=served.bearer())
+    assert preview.price == types_pb2.Price()
+    assert preview.affordable
+    assert preview.fits_left > 10**6
+
+
+def test_a_retired_dataset_still_answers_for_nothing(served: Harness, paid: types_pb2.Receipt) -> None:
+    """What was released stays released."""
+    served.ledger.retire_dataset("people", actor="test", reason="")
+    assert drain(served, again(paid.entry))[-1].HasField("model")
+
+
+def test_a_list_of_sketches_leaves_other_releases_out(served: Harness, paid: types_pb2.Receipt) -> None:
+    """Pages count debits, whatever they are."""
+    stub = catalog_pb2_grpc.CatalogServiceStub(served.channel)
+    listed = stub.ListSketches(catalog_pb2.ListSketchesRequest(page_size=1), metadata=served.bearer())
+    assert not listed.sketches
+    assert listed.next_page_token == 0
