@@ -12,7 +12,7 @@ from bursar._admin import Admin, TokenSummary
 from bursar._audit import Audit, LedgerEntry, Verification
 from bursar._client import Client, connect
 from bursar._dataset import Dataset, ReleaseState, ReleaseSummary
-from bursar._dpem import GaussianPrior, GivenStart, Preview, RandomStart
+from bursar._dpem import GaussianPrior, GivenStart, RandomStart
 from bursar._errors import (
     AuthenticationError,
     BudgetExhaustedError,
@@ -34,6 +34,7 @@ from bursar._errors import (
     UnavailableError,
 )
 from bursar._history import HistoryHead
+from bursar._preview import Preview
 from bursar._privacy import (
     Adjacency,
     EpsilonDelta,

@@ -156,6 +156,7 @@ def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
             remaining_from(message.allowance_remaining) if message.HasField("allowance_remaining") else None
         ),
         replayed=replayed,
+        free=message.free,
     )
 
 

@@ -10,9 +10,10 @@ from typing import Literal, TypedDict, Unpack, overload
 
 from bursar import _convert
 from bursar._connection import Connection
-from bursar._dpem import DPEMSettings, GaussianPrior, Preview, Start, preview_from
+from bursar._dpem import DPEMSettings, GaussianPrior, Start
 from bursar._errors import ServerError
 from bursar._fit import fit_dpem
+from bursar._preview import Preview, preview_from
 from bursar._privacy import Adjacency, EpsilonDelta, Limits, Price, PrivacyUnit, Remaining, Spend
 from bursar._progress import progress_bar
 from bursar._schema import CategoricalColumn, Column, NumericColumn

@@ -8,60 +8,92 @@ request would be a second debit and a second draw.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import grpc
 
 from bursar import _convert
 from bursar._connection import Connection
 from bursar._errors import DeadlineError, Error, HistoryError, UnavailableError
 from bursar._history import History
+from bursar._privacy import Receipt
 from bursar._progress import Report
 from bursar._wire_errors import translated
 from bursar.models import GaussianMixture, KMeans
 from bursar_proto.v1 import fit_pb2, types_pb2
 
+Result = TypeVar("Result")
+
 
 def fit_dpem(connection: Connection, request: fit_pb2.FitDPEMRequest, report: Report) -> GaussianMixture | KMeans:
-    """The released model of a request, repeated at most `len(connection.retry_delays)` times.
+    """The released model of a request; see `_Fit.persist`.
 
     Raises:
-        Error: a refusal at once; a broken stream after the last repetition, or when no time is left for the next one.
-            Whatever it is, it carries the request_id.
+        Error: likewise.
     """
-    try:
-        return _persist(connection, request, report)
-    except Error as error:
-        error.request_id = request.request_id
-        raise
+    return _Fit(connection, connection.fits.FitDPEM, request, _convert.mixture_from, report).persist()
 
 
-def _persist(connection: Connection, request: fit_pb2.FitDPEMRequest, report: Report) -> GaussianMixture | KMeans:
-    deadline = None if connection.timeout is None else time.monotonic() + connection.timeout
-    for delay in connection.retry_delays:
+@dataclass(frozen=True)
+class _Fit(Generic[Result]):
+    """One request and what its answer means.
+
+    Attributes:
+        connection: to the server.
+        method: of the service; its responses are a receipt, progress and a model.
+        request: has a request_id, which may be empty for what is free.
+        convert: makes the result of the wire's model and the receipt.
+        report: told of progress.
+    """
+
+    connection: Connection
+    method: grpc.UnaryStreamMultiCallable[Any, Any]
+    request: fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest
+    convert: Callable[[Any, Receipt], Result]
+    report: Report
+
+    def persist(self) -> Result:
+        """The result, asked for again at most `len(connection.retry_delays)` times.
+
+        Raises:
+            Error: a refusal at once; a broken stream after the last repetition, or when no time is left for the next
+                one. Whatever it is, it carries the request_id.
+        """
         try:
-            return _attempt(connection, request, report, deadline)
-        except (UnavailableError, DeadlineError):
-            if deadline is not None and time.monotonic() + delay >= deadline:
-                raise
-        time.sleep(delay)
-    return _attempt(connection, request, report, deadline)
+            return self._persist()
+        except Error as error:
+            error.request_id = self.request.request_id or None
+            raise
 
+    def _persist(self) -> Result:
+        timeout = self.connection.timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for delay in self.connection.retry_delays:
+            try:
+                return self._attempt(deadline)
+            except (UnavailableError, DeadlineError):
+                if deadline is not None and time.monotonic() + delay >= deadline:
+                    raise
+            time.sleep(delay)
+        return self._attempt(deadline)
 
-def _attempt(
-    connection: Connection, request: fit_pb2.FitDPEMRequest, report: Report, deadline: float | None
-) -> GaussianMixture | KMeans:
-    connection.check_history(_left(deadline))
-    with translated():
-        call = connection.fits.FitDPEM(request, timeout=_left(deadline), metadata=connection.metadata)
-        try:
-            receipt, model = _read(call, report, connection.history)
-            replayed = ("bursar-replayed", "true") in {tuple(pair) for pair in call.trailing_metadata()}
-        finally:
-            # Does nothing to a stream that has ended; tells the server at once about a caller who pressed Ctrl-C.
-            call.cancel()
-    if receipt is None or model is None:
-        raise UnavailableError("the stream ended before the model")
-    _check_afterwards(connection, deadline)
-    return _convert.mixture_from(model, _convert.receipt_from(receipt, replayed=replayed))
+    def _attempt(self, deadline: float | None) -> Result:
+        connection = self.connection
+        connection.check_history(_left(deadline))
+        with translated():
+            call = self.method(self.request, timeout=_left(deadline), metadata=connection.metadata)
+            try:
+                receipt, model = _read(call, self.report, connection.history)
+                replayed = ("bursar-replayed", "true") in {tuple(pair) for pair in call.trailing_metadata()}
+            finally:
+                # Does nothing to a stream that has ended; tells the server at once about a caller who pressed Ctrl-C.
+                call.cancel()
+        if receipt is None or model is None:
+            raise UnavailableError("the stream ended before the model")
+        _check_afterwards(connection, deadline)
+        return self.convert(model, _convert.receipt_from(receipt, replayed=replayed))
 
 
 def _check_afterwards(connection: Connection, deadline: float | None) -> None:
@@ -78,17 +110,21 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.001, deadline - time.monotonic())
 
 
-def _read(
-    responses: Iterable[fit_pb2.FitDPEMResponse], report: Report, history: History
-) -> tuple[types_pb2.Receipt | None, fit_pb2.GaussianMixtureModel | None]:
+def _read(responses: Iterable[Any], report: Report, history: History) -> tuple[types_pb2.Receipt | None, Any]:
     receipt, model = None, None
     for response in responses:
         match response.WhichOneof("event"):
             case "receipt":
                 receipt = response.receipt
-                history.add_receipt(receipt.entry, receipt.ledger_head)
+                _remember(receipt, history)
             case "progress":
                 report(response.progress.step, response.progress.steps)
             case "model":
                 model = response.model
     return receipt, model
+
+
+def _remember(receipt: types_pb2.Receipt, history: History) -> None:
+    # What is free and computed from no release of this server has no entry, and no head that could be compared.
+    if receipt.entry > 0 or not receipt.free:
+        history.add_receipt(receipt.entry, receipt.ledger_head)

@@ -220,20 +220,23 @@ class Limits:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a fit was debited, sent as soon as the debit is durable.
+    """What a fit was debited, sent as soon as the debit is durable; or that it was free.
 
     Keep it: with the ledger's head an auditor can see whether the ledger was rolled back.
 
     Attributes:
         dataset: its name.
-        request_id: the fit's idempotency key.
-        entry: position of the debit in the ledger.
+        request_id: the fit's idempotency key; of a free one what the caller named it, which may be nothing.
+        entry: position of the debit in the ledger; of what was free, the debit that had paid for what it was computed
+            from, or 0 if that was no release of this server.
         price: what was debited.
-        remaining: what was left just after the debit.
-        ledger_head: hash of the ledger's newest entry just after the debit (SHA-256), as hexadecimal digits.
+        remaining: what was left just after the debit; of what was free, what is left now.
+        ledger_head: hash of the ledger's newest entry just after the debit (SHA-256), as hexadecimal digits; empty for
+            entry 0.
         adjacency: the dataset's.
-        allowance_remaining: what was left of the caller's allowance just after the debit; None if there is none.
+        allowance_remaining: as `remaining`, of the caller's allowance; None if there is none.
         replayed: the stored release was sent again under the same debit; no part of equality.
+        free: nothing was debited: it was computed from what had been released before.
     """
 
     dataset: str
@@ -245,6 +248,7 @@ class Receipt:
     adjacency: Adjacency
     allowance_remaining: Remaining | None = None
     replayed: bool = field(default=False, compare=False)
+    free: bool = False
 
 
 @dataclass(frozen=True)

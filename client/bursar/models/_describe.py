@@ -10,7 +10,11 @@ from bursar.models._arrays import FloatArray
 
 def origin(receipt: Receipt | None) -> str:
     """Where a model comes from, to follow its title; empty for a model that does not come from a server."""
-    return "" if receipt is None else f", entry {receipt.entry} of {receipt.dataset!r}"
+    if receipt is None:
+        return ""
+    if receipt.free and receipt.entry == 0:
+        return ", from releases of other servers"
+    return f", entry {receipt.entry} of {receipt.dataset!r}{', decoded for nothing' if receipt.free else ''}"
 
 
 def component_table(

@@ -1,0 +1,89 @@
+"""What a fit would cost and how exact it would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bursar import _convert
+from bursar._privacy import Price, ReleaseNoise, Remaining
+from bursar._text import text_table
+from bursar_proto.v1 import fit_pb2
+
+
+@dataclass(frozen=True, repr=False)
+class Preview:
+    """What a fit would cost and how exact it would be; computed without data, changes nothing.
+
+    Attributes:
+        price: exactly what the fit would debit.
+        remaining: what is left of the dataset's budget now.
+        available: what one request of the caller may cost now, which an allowance or a maximum may make less.
+        affordable: whether the fit would be admitted now.
+        fits_left: how many fits like this one the caller may still make.
+        noise: the noise of every kind of release.
+        iterations: noisy steps that would be run.
+        expected_mean_error: by column, the rough standard error that the noise alone adds to a component's mean, in the
+            column's own units, for components of equal weight; empty if the number of rows is not public.
+        predicted_snr: of a sketch, its signal-to-noise ratio (Schellekens et al. 2019, equation 6); None for other
+            fits, and if the number of rows is neither public nor declared.
+        predicted_relative_sse: of a sketch, the sum of squares of the k-means to be decoded, over that of Lloyd's
+            algorithm on the rows; a rough guess. None as above, and if no number of clusters was given.
+        warnings: what to know before paying.
+    """
+
+    price: Price
+    remaining: Remaining
+    available: Remaining
+    affordable: bool
+    fits_left: int
+    noise: tuple[ReleaseNoise, ...]
+    iterations: int
+    expected_mean_error: Mapping[str, float]
+    predicted_snr: float | None = None
+    predicted_relative_sse: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        verdict = f"affordable, {self.fits_left} like it are left" if self.affordable else "not affordable"
+        lines = [
+            f"Preview: debits rho={self.price.rho:.6g} of rho={self.available.rho:.6g} left; {verdict}",
+            f"  {self.iterations} noisy steps; standard deviations of the noise:",
+            text_table(*_noise_table(self.noise)),
+        ]
+        if self.expected_mean_error:
+            errors = ", ".join(f"{name} {error:.3g}" for name, error in self.expected_mean_error.items())
+            lines.append(f"  expected error of a component's mean: {errors}")
+        if self.predicted_snr is not None:
+            lines.append(f"  predicted signal-to-noise ratio: {self.predicted_snr:.3g}")
+        if self.predicted_relative_sse is not None:
+            lines.append(f"  predicted sum of squares over Lloyd's: {self.predicted_relative_sse:.3g}")
+        lines += [f"  warning: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+
+def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Preview:
+    """The preview of a fit to `columns`."""
+    # Without a public number of rows the server sends no errors, and zip gives none.
+    errors = dict(zip(columns, message.expected_mean_error, strict=False))
+    return Preview(
+        price=_convert.price_from(message.price),
+        remaining=_convert.remaining_from(message.remaining),
+        available=_convert.remaining_from(message.available if message.HasField("available") else message.remaining),
+        affordable=message.affordable,
+        fits_left=message.fits_left,
+        noise=tuple(map(_convert.noise_from, message.noise)),
+        iterations=message.iterations,
+        expected_mean_error=errors,
+        predicted_snr=message.predicted_snr if message.HasField("predicted_snr") else None,
+        predicted_relative_sse=(message.predicted_relative_sse if message.HasField("predicted_relative_sse") else None),
+        warnings=tuple(message.warnings),
+    )
+
+
+def _noise_table(noise: Sequence[ReleaseNoise]) -> tuple[list[str], list[list[str]]]:
+    cells = [
+        [n.name, str(n.times), str(n.size), *(f"{std:.3g}" for std in (n.count_std, n.sum_std, n.moment_std))]
+        for n in noise
+    ]
+    return ["release", "times", "numbers", "counts", "sums", "moments"], cells
