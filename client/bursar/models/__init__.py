@@ -6,6 +6,7 @@ knows rows of a protected table, the wire or the ledger.
 Stability: the fields of the result types have the names and shapes of scikit-learn's fitted estimators and keep them.
 """
 
+from bursar.models._decoding import Decoded, decode_kmeans, decode_mixture
 from bursar.models._density import (
     COVARIANCE_TYPES,
     CovarianceType,
@@ -17,22 +18,37 @@ from bursar.models._density import (
 from bursar.models._frequencies import Frequencies, FrequencyLaw, FrequencyStructure, Stream, public_uniforms
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._kmeans import KMeans, squared_distances
+from bursar.models._sketch import (
+    Signature,
+    Sketch,
+    predicted_relative_sse,
+    predicted_snr,
+    trustworthy_clusters,
+)
 from bursar.models._starts import uniform_in_ball
 
 __all__ = [
     "COVARIANCE_TYPES",
     "CovarianceType",
+    "Decoded",
     "Frequencies",
     "FrequencyLaw",
     "FrequencyStructure",
     "GaussianMixture",
     "KMeans",
+    "Signature",
+    "Sketch",
     "Stream",
     "cholesky_factors",
+    "decode_kmeans",
+    "decode_mixture",
     "log_gaussian_density",
     "log_mixture_density",
     "n_parameters",
+    "predicted_relative_sse",
+    "predicted_snr",
     "public_uniforms",
     "squared_distances",
+    "trustworthy_clusters",
     "uniform_in_ball",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from bursar.models._density import (
 )
 from bursar.models._describe import component_table, origin
 from bursar.models._sklearn import require_sklearn
+
+if TYPE_CHECKING:
+    from bursar.models._sketch import Sketch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +40,7 @@ class GaussianMixture:
         noise: the noise of every kind of release that went into the model.
         iterations: noisy steps that were run.
         n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
+        sketch: what it was decoded from, for other decodings; None for a model that comes from no sketch.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
@@ -52,6 +56,7 @@ class GaussianMixture:
     noise: tuple[ReleaseNoise, ...] = ()
     iterations: int | None = None
     n_rows: float | None = None
+    sketch: Sketch | None = None
 
     def __post_init__(self) -> None:
         if self.covariance_type not in COVARIANCE_TYPES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from bursar._text import html_table, text_table
 from bursar.models._arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
 from bursar.models._describe import component_table, origin
 from bursar.models._sklearn import require_sklearn
+
+if TYPE_CHECKING:
+    from bursar.models._sketch import Sketch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,6 +33,7 @@ class KMeans:
         noise: the noise of every kind of release that went into the model.
         iterations: noisy steps that were run.
         n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
+        sketch: what it was decoded from, for other decodings; None for a model that comes from no sketch.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, or weights that do not sum to 1.
@@ -43,6 +47,7 @@ class KMeans:
     noise: tuple[ReleaseNoise, ...] = ()
     iterations: int | None = None
     n_rows: float | None = None
+    sketch: Sketch | None = None
 
     def __post_init__(self) -> None:
         centres = frozen("cluster_centers_", self.cluster_centers_)

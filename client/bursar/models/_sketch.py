@@ -1,0 +1,403 @@
+"""A released sketch: noisy random Fourier moments of a table, from which many models can be decoded.
+
+Source: Schellekens, Chatalic, Houssiau, de Montjoye, Jacques, Gribonval (2019), "Differentially private compressive
+k-means". Its SNR is used with the sensitivities and noise of the release itself, not with its proposition 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from bursar._privacy import Receipt
+from bursar._text import html_table
+from bursar.models._arrays import FloatArray, checked_columns, frozen
+from bursar.models._decoding import Decoded, decode_kmeans, decode_mixture
+from bursar.models._describe import origin
+from bursar.models._frequencies import Frequencies
+from bursar.models._gaussian_mixture import GaussianMixture
+from bursar.models._kmeans import KMeans
+
+ComplexArray = npt.NDArray[np.complex128]
+
+Signature = Literal["exponential", "one_bit"]
+SIGNATURES: tuple[Signature, ...] = get_args(Signature)
+
+TYPICAL_ENERGY = 0.35
+"""Mean squared modulus of a moment without noise: "about 0.35" for mixtures of Gaussians and frequencies of adapted
+radius, whatever the mixture (Schellekens et al. 2019, section 5, delta)."""
+
+TRUSTWORTHY_QUALITY = 100.0
+"""SNR m / (k d) from which a decoding can be trusted, given m >= 10 k d (Schellekens et al. 2019, section 5)."""
+
+SSE_CONSTANT = 1.3
+"""See `predicted_relative_sse`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sketch:
+    """Noisy sums over rows of a signature at m public frequencies. Everything in it is released or public.
+
+    One sketch serves any number of decodings, of k-means and mixtures with any k, at no further cost to privacy.
+    The arrays are read-only copies. Frequencies act on frame coordinates x' = (x - centre) / unit.
+
+    Attributes:
+        columns: names of the d features in their order; empty if they have none.
+        centre: origin of the frame, shape (d,), in the data's own units, as are the next three.
+        unit: units of the frame, shape (d,), positive.
+        lower: public lower bounds, shape (d,).
+        upper: public upper bounds, shape (d,), above the lower ones.
+        frequencies: the m frequencies.
+        signature: what is summed at frequency w: "exponential" exp(i w x'); "one_bit" sign cos(w x' + dither) +
+            i sign sin(w x' + dither) (Schellekens and Jacques 2018).
+        frequencies_per_row: r, 1 to m: every row is asked for r of the m frequencies (paper, definition 3).
+        sums: real and imaginary parts as they were released, shape (2, m); nothing is divided out.
+        noise_std: standard deviation of the noise on each of them, at least 0.
+        n_rows: number of rows: public under REPLACE_ONE, a noisy number, of any sign, under ADD_REMOVE_ONE.
+        n_rows_std: standard deviation of the noise on it, at least 0.
+        sites: how many sketches were merged into this one.
+        receipt: what the release cost; None for a sketch that is merged or comes from elsewhere.
+        pilot_sigma: the scale that a paid pilot sketch gave; None if there was none.
+
+    Raises:
+        ValueError: a field with a wrong shape, or an entry outside its range; the message names the field.
+    """
+
+    columns: tuple[str, ...]
+    centre: FloatArray
+    unit: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    frequencies: Frequencies
+    signature: Signature
+    frequencies_per_row: int
+    sums: FloatArray
+    noise_std: float
+    n_rows: float
+    n_rows_std: float
+    sites: int = 1
+    receipt: Receipt | None = None
+    pilot_sigma: float | None = None
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "columns", checked_columns(self.columns, self.d))
+        for name in ("centre", "unit", "lower", "upper"):
+            object.__setattr__(self, name, frozen(name, getattr(self, name), (self.d,)))
+        object.__setattr__(self, "sums", frozen("sums", self.sums, (2, self.m)))
+        if not (self.unit > 0).all():
+            raise ValueError("unit: every unit must be above 0")
+        if not (self.lower < self.upper).all():
+            raise ValueError("upper: every upper bound must be above the lower one")
+        if self.signature not in SIGNATURES:
+            raise ValueError(f"signature: expected one of {SIGNATURES}, got {self.signature!r}")
+        if not 1 <= self.frequencies_per_row <= self.m:
+            raise ValueError(f"frequencies_per_row: expected 1 to m = {self.m}, got {self.frequencies_per_row!r}")
+        for name in ("noise_std", "n_rows_std"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: expected a finite number of at least 0, got {getattr(self, name)!r}")
+        if not math.isfinite(self.n_rows):
+            raise ValueError(f"n_rows: expected a finite number, got {self.n_rows!r}")
+        if not self.sites >= 1:
+            raise ValueError(f"sites: expected at least 1, got {self.sites!r}")
+        if self.pilot_sigma is not None and not 0 < self.pilot_sigma < math.inf:
+            raise ValueError(f"pilot_sigma: expected a positive finite number or None, got {self.pilot_sigma!r}")
+
+    @property
+    def m(self) -> int:
+        """Number of frequencies."""
+        return self.frequencies.m
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.frequencies.d
+
+    @property
+    def alpha_r(self) -> float:
+        """Share of the frequencies that each row is asked for, r / m (paper, section 4)."""
+        return self.frequencies_per_row / self.m
+
+    def moments(self) -> ComplexArray:
+        """Estimates of E exp(i w_j x') over the rows, shape (m,): sums / (alpha_r n), unbiased but for the noise in n.
+
+        A one-bit signature is periodic, and its first harmonic is 4 / pi exp(i (w x' + dither)). So the sums are also
+        multiplied by pi / 4 exp(-i dither). What is left of the third and higher harmonics, at most a third of the
+        moment at -3 w and so on, is small for a density that is smooth at the scale of 1 / |w|. Fewer than one row
+        count as one, so that noise in the number of rows cannot turn or blow up a sketch.
+        """
+        moments = (self.sums[0] + 1j * self.sums[1]) * self._moment_scale()
+        if self.signature == "one_bit":
+            moments = moments * np.exp(-1j * self.frequencies.dithers())
+        return np.asarray(moments)
+
+    def moment_std(self) -> float:
+        """Standard deviation of the noise on the real and on the imaginary part of each moment; the noise alone."""
+        return self.noise_std * self._moment_scale()
+
+    def energy(self) -> float:
+        """Mean |z_j|^2 of the moments z_j without their noise, estimated from this sketch, 0 to 1.
+
+        Near 1 the frequencies are too low to tell clusters apart, near 0 too high to see them: sigma is off.
+        """
+        energy = float(np.square(np.abs(self.moments())).mean()) - 2 * self.moment_std() ** 2
+        return min(max(energy, 0.0), 1.0)
+
+    def snr(self) -> float:
+        """Signal-to-noise ratio of the moments (paper, equation 6), with noise and sampling of rows.
+
+        As in the paper and as a preview has it, the signal is taken as `TYPICAL_ENERGY`, so that the ratio says how
+        much noise there is, and nothing else. `predicted_snr` with `energy()` has this sketch's own signal in it.
+        """
+        return predicted_snr(
+            n_rows=self.n_rows,
+            m=self.m,
+            frequencies_per_row=self.frequencies_per_row,
+            noise_std=self.noise_std,
+            signature=self.signature,
+        )
+
+    def merge(self, *others: Sketch) -> Sketch:
+        """One sketch of all rows of several (paper, definition 4), for sites that sketch their rows on their own.
+
+        Sums over alpha_r, rows and variances of noise add. Sites may differ in noise and in frequencies_per_row r; the
+        sketch gets the r with which one site would have the same sampling error, rounded. It has no receipt. Nothing
+        tells whether the sites' rows are disjoint, which they have to be.
+
+        Raises:
+            ValueError: another's columns, centre, unit, lower, upper, frequencies or signature are not this one's.
+        """
+        sites = (self, *others)
+        for other in others:
+            self._check_same_measurement(other)
+        alphas = np.array([site.alpha_r for site in sites])
+        rows = np.array([site._rows() for site in sites])
+        r = min(max(round(self.m * float(rows.sum() / (rows / alphas).sum())), 1), self.m)
+        # With equal r everywhere the factors are 1, and the sums are exactly those of one sketch of all rows.
+        factors = (r / self.m) / alphas
+        return Sketch(
+            columns=self.columns,
+            centre=self.centre,
+            unit=self.unit,
+            lower=self.lower,
+            upper=self.upper,
+            frequencies=self.frequencies,
+            signature=self.signature,
+            frequencies_per_row=r,
+            sums=sum((factor * site.sums for factor, site in zip(factors, sites, strict=True)), np.zeros((2, self.m))),
+            noise_std=math.hypot(*(factors * [site.noise_std for site in sites])),
+            n_rows=math.fsum(site.n_rows for site in sites),
+            n_rows_std=math.hypot(*(site.n_rows_std for site in sites)),
+            sites=sum(site.sites for site in sites),
+            pilot_sigma=self.pilot_sigma if all(site.pilot_sigma == self.pilot_sigma for site in others) else None,
+        )
+
+    def kmeans(self, n_clusters: int, *, n_init: int = 20, public_seed: int = 0) -> KMeans:
+        """Decode `n_clusters` centres, on this machine and at no cost to privacy.
+
+        Args:
+            n_clusters: k, at least 1.
+            n_init: restarts, of which the one that explains the sketch best is kept.
+            public_seed: of the restarts; the same seed gives the same model.
+
+        Returns:
+            The model in the data's own units, with this sketch's columns, receipt and number of rows. Its variances_
+            are the decoder's mean squared radius per column.
+
+        Raises:
+            ValueError: `n_clusters` or `n_init` below 1.
+        """
+        lower, upper = self._box()
+        decoded = decode_kmeans(
+            self.frequencies.matrix(),
+            self.moments(),
+            self.moment_std(),
+            _at_least_one("n_clusters", n_clusters),
+            lower,
+            upper,
+            n_init=_at_least_one("n_init", n_init),
+            public_seed=public_seed,
+        )
+        return KMeans(
+            self._to_data(decoded.centres),
+            decoded.weights,
+            self._variances(decoded).mean(axis=1),
+            columns=self.columns,
+            receipt=self.receipt,
+            n_rows=self.n_rows,
+            sketch=self,
+        )
+
+    def gaussian_mixture(self, n_components: int, *, n_init: int = 20, public_seed: int = 0) -> GaussianMixture:
+        """Decode a mixture of `n_components` Gaussians with diagonal covariances; arguments as in `kmeans`.
+
+        Returns:
+            The model in the data's own units, with this sketch's columns, receipt and number of rows.
+
+        Raises:
+            ValueError: `n_components` or `n_init` below 1.
+        """
+        lower, upper = self._box()
+        decoded = decode_mixture(
+            self.frequencies.matrix(),
+            self.moments(),
+            self.moment_std(),
+            _at_least_one("n_components", n_components),
+            lower,
+            upper,
+            n_init=_at_least_one("n_init", n_init),
+            public_seed=public_seed,
+        )
+        return GaussianMixture(
+            decoded.weights,
+            self._to_data(decoded.centres),
+            self._variances(decoded),
+            "diag",
+            columns=self.columns,
+            receipt=self.receipt,
+            n_rows=self.n_rows,
+            sketch=self,
+        )
+
+    def _rows(self) -> float:
+        return max(self.n_rows, 1.0)
+
+    def _moment_scale(self) -> float:
+        return _first_harmonic(self.signature) / (self.alpha_r * self._rows())
+
+    def _check_same_measurement(self, other: Sketch) -> None:
+        if other.columns != self.columns:
+            raise ValueError(f"columns: expected {list(self.columns)} to merge, got {list(other.columns)}")
+        for name in ("centre", "unit", "lower", "upper"):
+            if not np.array_equal(getattr(self, name), getattr(other, name)):
+                raise ValueError(f"{name}: sketches to merge must have the same; give all sites the same public bounds")
+        if other.frequencies != self.frequencies and other.frequencies.digest() != self.frequencies.digest():
+            raise ValueError(
+                "frequencies: sketches to merge must have the same; give all sites the same seed and scale"
+            )
+        if other.signature != self.signature:
+            raise ValueError(f"signature: expected {self.signature!r} to merge, got {other.signature!r}")
+
+    def _box(self) -> tuple[FloatArray, FloatArray]:
+        """The public bounds in frame coordinates, (d,) each."""
+        return (self.lower - self.centre) / self.unit, (self.upper - self.centre) / self.unit
+
+    def _to_data(self, centres: FloatArray) -> FloatArray:
+        """Centres (k, d) in the data's own units; rounding does not take them out of the bounds."""
+        return np.clip(centres * self.unit + self.centre, self.lower, self.upper)
+
+    def _variances(self, decoded: Decoded) -> FloatArray:
+        """Variances per column (k, d) in the data's own units, of a model with (k,) or (k, d) in frame units."""
+        per_column = decoded.variances if decoded.variances.ndim == 2 else decoded.variances[:, None]
+        return np.asarray(per_column * np.square(self.unit))
+
+    def _title(self) -> str:
+        return f"Sketch: {self.m} frequencies of {self.d} columns{origin(self.receipt)}"
+
+    def _facts(self) -> list[list[str]]:
+        """What an analyst wants to know at a glance: names and values."""
+        snr = self.snr()
+        r, n, std = self.frequencies_per_row, f"{self.n_rows:.6g}", self.n_rows_std
+        scale = f"sigma {self.frequencies.sigma:.4g}{'' if self.pilot_sigma is None else ', from a pilot sketch'}"
+        return [
+            ["columns", ", ".join(self.columns) or "without names"],
+            ["frequencies", f"{self.frequencies.law}, {self.frequencies.structure}, {scale}"],
+            ["signature", f"{self.signature}, {'all' if r == self.m else r} frequencies a row"],
+            [
+                "rows",
+                (n if std == 0 else f"{n}, noise {std:.3g}") + (f", {self.sites} sites" if self.sites > 1 else ""),
+            ],
+            ["noise", f"{self.noise_std:.4g} on a sum, {self.moment_std():.3g} on a moment"],
+            ["SNR", f"{snr:.4g}, good for k up to {trustworthy_clusters(self.d, self.m, snr)}"],
+        ]
+
+    def __repr__(self) -> str:
+        width = max(len(name) for name, _ in self._facts())
+        return "\n".join([self._title(), *(f"  {name.ljust(width)}  {value}" for name, value in self._facts())])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), ["", ""], self._facts())
+
+
+def predicted_snr(
+    *,
+    n_rows: float,
+    m: int,
+    frequencies_per_row: int,
+    noise_std: float,
+    signature: Signature = "exponential",
+    energy: float = TYPICAL_ENERGY,
+) -> float:
+    """Signal-to-noise ratio that a sketch will have, from public numbers (Schellekens et al. 2019, equation 6).
+
+    With alpha_r = r / m and noise of standard deviation s on the real and the imaginary part of each sum, a moment has
+    the variance (1 / alpha_r - energy) / n from which rows there are and which are asked, and 2 s^2 / (alpha_r n)^2
+    from the noise; the ratio is energy over their sum. This is equation 6 without its scaling of the noise, so that
+    it holds for every mechanism. A one-bit signature has the square 2 in place of the 1, and its sums, and so both
+    squares and s^2, count (pi / 4)^2 fold (see `Sketch.moments`).
+
+    Args:
+        n_rows: n; below 1 counts as 1.
+        m: number of frequencies.
+        frequencies_per_row: r, 1 to m.
+        noise_std: s, per number of the undivided sums; at least 0.
+        signature: what is summed.
+        energy: mean squared modulus of a moment without noise, 0 to 1.
+
+    Returns:
+        The ratio, at least 0; a power ratio, not decibels.
+    """
+    n, alpha_r = max(n_rows, 1.0), frequencies_per_row / m
+    scale = _first_harmonic(signature)
+    one_row = scale**2 * (1.0 if signature == "exponential" else 2.0)
+    # No less than rounding: a table of one distinct row would have no variance at all.
+    sampling = max(one_row / alpha_r - energy, 2.0**-52) / n
+    return energy / (sampling + 2 * (scale * noise_std / (alpha_r * n)) ** 2)
+
+
+def predicted_relative_sse(k: int, d: int, m: int, snr: float) -> float:
+    """Sum of squared distances of k-means from a sketch over that of Lloyd's algorithm, as far as noise explains it.
+
+    1 + c k (k d) / (m SNR). Where it comes from: near the truth, decoding is least squares from 2 m real numbers with
+    noise of variance v = TYPICAL_ENERGY / (2 SNR) each. A centre of weight 1 / k has the derivative i w / k
+    exp(i w centre) g(w), g the characteristic function of its cluster, and the derivatives of clusters that are far
+    apart are uncorrelated over random w. So a coordinate of a centre has the variance v k^2 / (m E[w_1^2 g(w)^2]).
+    The d
+    of them, weighted by 1 / k and added over k centres, come on top of the d s^2 per row of clusters of standard
+    deviation s. For frequencies of adapted radius that are tuned to s this is the formula, with c = 0.8; and c = 1.3 if
+    weights and the radius are fitted, too, as simulated at k = d = 5 and 10 with the clusters of the paper.
+
+    Assumed: spherical clusters of one size and weight, apart from one another; sigma between 0.7 and 1.5 times their s;
+    a decoder that finds the right optimum; m well above k d. If one of them fails, the ratio will be larger, and so it
+    will be, up to twofold in what exceeds 1, for ratios above 1.1, where the errors are no longer small.
+
+    Args:
+        k: number of clusters.
+        d: number of columns.
+        m: number of frequencies.
+        snr: of `predicted_snr`, with the typical energy.
+
+    Returns:
+        The ratio, at least 1; infinite if `snr` is 0.
+    """
+    return 1.0 + SSE_CONSTANT * k * (k * d) / (m * snr) if snr > 0 else math.inf
+
+
+def trustworthy_clusters(d: int, m: int, snr: float) -> int:
+    """Largest k for which the paper trusts a sketch: SNR m / (k d) >= 100, and m >= 10 k d (section 5)."""
+    return math.floor(min(snr / TRUSTWORTHY_QUALITY, 0.1) * m / d)
+
+
+def _first_harmonic(signature: Signature) -> float:
+    """What sums are multiplied by so that the first harmonic of the signature is exp(i t) in size."""
+    return 1.0 if signature == "exponential" else math.pi / 4
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if not value >= 1:
+        raise ValueError(f"{name}: expected at least 1, got {value!r}")
+    return value
