@@ -15,10 +15,22 @@ from bursar.models._density import (
     log_mixture_density,
     n_parameters,
 )
-from bursar.models._frequencies import Frequencies, FrequencyLaw, FrequencyStructure, Stream, public_uniforms
+from bursar.models._frequencies import (
+    MAX_FREQUENCIES,
+    MAX_SIGMA,
+    MIN_SIGMA,
+    Frequencies,
+    FrequencyLaw,
+    FrequencyStructure,
+    HadamardFactors,
+    Stream,
+    hadamard_transform,
+    public_uniforms,
+)
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._kmeans import KMeans, squared_distances
 from bursar.models._sketch import (
+    TRUSTWORTHY_QUALITY,
     Signature,
     Sketch,
     predicted_relative_sse,
@@ -29,12 +41,17 @@ from bursar.models._starts import uniform_in_ball
 
 __all__ = [
     "COVARIANCE_TYPES",
+    "MAX_FREQUENCIES",
+    "MAX_SIGMA",
+    "MIN_SIGMA",
+    "TRUSTWORTHY_QUALITY",
     "CovarianceType",
     "Decoded",
     "Frequencies",
     "FrequencyLaw",
     "FrequencyStructure",
     "GaussianMixture",
+    "HadamardFactors",
     "KMeans",
     "Signature",
     "Sketch",
@@ -42,6 +59,7 @@ __all__ = [
     "cholesky_factors",
     "decode_kmeans",
     "decode_mixture",
+    "hadamard_transform",
     "log_gaussian_density",
     "log_mixture_density",
     "n_parameters",

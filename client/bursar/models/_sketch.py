@@ -364,16 +364,15 @@ def predicted_relative_sse(k: int, d: int, m: int, snr: float) -> float:
 
     1 + c k (k d) / (m SNR). Where it comes from: near the truth, decoding is least squares from 2 m real numbers with
     noise of variance v = TYPICAL_ENERGY / (2 SNR) each. A centre of weight 1 / k has the derivative i w / k
-    exp(i w centre) g(w), g the characteristic function of its cluster, and the derivatives of clusters that are far
-    apart are uncorrelated over random w. So a coordinate of a centre has the variance v k^2 / (m E[w_1^2 g(w)^2]).
-    The d
-    of them, weighted by 1 / k and added over k centres, come on top of the d s^2 per row of clusters of standard
-    deviation s. For frequencies of adapted radius that are tuned to s this is the formula, with c = 0.8; and c = 1.3 if
-    weights and the radius are fitted, too, as simulated at k = d = 5 and 10 with the clusters of the paper.
+    exp(i w centre) g(w), g the characteristic function of its cluster; the derivatives of clusters that are far apart
+    are uncorrelated over random w. So a coordinate of a centre has the variance v k^2 / (m E[w_1^2 g(w)^2]), and d such
+    variances, averaged over the centres, come on top of the d s^2 per row of clusters of standard deviation s. For
+    frequencies of adapted radius tuned to s that is the formula, with c = 0.83. Fitting weights and a radius, too, from
+    the true start takes c = 1.1 to 1.5 where errors are small, simulated at k = d = 5 and 10 with the paper's clusters.
 
-    Assumed: spherical clusters of one size and weight, apart from one another; sigma between 0.7 and 1.5 times their s;
-    a decoder that finds the right optimum; m well above k d. If one of them fails, the ratio will be larger, and so it
-    will be, up to twofold in what exceeds 1, for ratios above 1.1, where the errors are no longer small.
+    Assumed: spherical clusters of one size and weight, apart from one another; sigma 0.7 to 1.5 times their s; a
+    decoder that finds the right optimum; m well above k d. Where one of them fails the ratio is larger. So it is above
+    1.1 or so, where errors are no longer small and what exceeds 1 was up to twice as large in the simulation.
 
     Args:
         k: number of clusters.
