@@ -11,7 +11,7 @@ namespace, in `bursar.models` and in `bursar.testing`.
 from bursar._admin import Admin, TokenSummary
 from bursar._audit import Audit, LedgerEntry, Verification
 from bursar._client import Client, connect
-from bursar._dataset import Dataset, ReleaseState, ReleaseSummary
+from bursar._dataset import Dataset
 from bursar._dpem import GaussianPrior, GivenStart, RandomStart
 from bursar._errors import (
     AuthenticationError,
@@ -53,8 +53,11 @@ from bursar._privacy import (
     rho,
     what_is_left,
 )
+from bursar._releases import ReleaseState, ReleaseSummary, SketchSummary
 from bursar._schema import CategoricalColumn, Column, NumericColumn
-from bursar.models import GaussianMixture, KMeans
+from bursar._sketch_file import load_sketch, save_sketch
+from bursar._sketch_kmeans import Pilot
+from bursar.models import GaussianMixture, KMeans, Sketch
 
 __all__ = [
     "Adjacency",
@@ -85,6 +88,7 @@ __all__ = [
     "NumericColumn",
     "OverloadedError",
     "PermissionDeniedError",
+    "Pilot",
     "Preview",
     "Price",
     "PrivacyUnit",
@@ -100,6 +104,8 @@ __all__ = [
     "RequestIdReusedError",
     "Rho",
     "ServerError",
+    "Sketch",
+    "SketchSummary",
     "Spend",
     "TokenSummary",
     "TransportError",
@@ -108,7 +114,9 @@ __all__ = [
     "WhatIsLeft",
     "connect",
     "epsilon_delta",
+    "load_sketch",
     "pure",
     "rho",
+    "save_sketch",
     "what_is_left",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from bursar._privacy import (
     Spend,
     WhatIsLeft,
 )
-from bursar.models import GaussianMixture, KMeans
+from bursar.models import Frequencies, GaussianMixture, KMeans, Sketch
 from bursar.models._arrays import FloatArray
 from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
@@ -38,6 +39,18 @@ COVARIANCE_TYPES = {
 ESTIMATORS = {"ml": fit_pb2.ESTIMATOR_MAXIMUM_LIKELIHOOD, "map": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI}
 MODES = {"mixture": fit_pb2.MODE_MIXTURE, "kmeans": fit_pb2.MODE_KMEANS}
 MOMENTS = {"recentred": fit_pb2.MOMENTS_RECENTRED, "fixed_origin": fit_pb2.MOMENTS_FIXED_ORIGIN}
+FREQUENCY_LAWS = {
+    "adapted_radius": fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS,
+    "gaussian": fit_pb2.FREQUENCY_LAW_GAUSSIAN,
+    "multiscale": fit_pb2.FREQUENCY_LAW_MULTISCALE,
+}
+FREQUENCY_STRUCTURES = {
+    "dense": fit_pb2.FREQUENCY_STRUCTURE_DENSE,
+    "hadamard": fit_pb2.FREQUENCY_STRUCTURE_HADAMARD,
+}
+SIGNATURES = {"exponential": fit_pb2.SIGNATURE_EXPONENTIAL, "one_bit": fit_pb2.SIGNATURE_ONE_BIT}
+COLUMN_UNITS = {"common": fit_pb2.COLUMN_UNITS_COMMON, "bounds": fit_pb2.COLUMN_UNITS_BOUNDS}
+DECODINGS = {"kmeans": fit_pb2.DECODING_KMEANS, "mixture": fit_pb2.DECODING_MIXTURE}
 ROLES = {"admin": admin_pb2.ROLE_ADMIN, "analyst": admin_pb2.ROLE_ANALYST, "auditor": admin_pb2.ROLE_AUDITOR}
 ADJACENCIES = {
     Adjacency.REPLACE_ONE: types_pb2.ADJACENCY_REPLACE_ONE,
@@ -195,3 +208,108 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt) -> Gau
         return GaussianMixture(means_=means, covariances_=covariances, covariance_type=covariance_type, **shared)
     except ValueError as error:
         raise ServerError(f"the server sent no valid model: {error}") from error
+
+
+@dataclass(frozen=True)
+class SketchModel:
+    """What a request for a sketch is answered with.
+
+    Attributes:
+        sketch: that was paid for; None if all sketches came with the request.
+        decoded: from it; None if only the sketch was asked for.
+    """
+
+    sketch: Sketch | None
+    decoded: GaussianMixture | KMeans | None
+
+
+def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt) -> SketchModel:
+    """A released sketch and what was decoded from it, which knows it.
+
+    Raises:
+        ServerError: the parameters are not those of a sketch or a model, or its frequencies are others here.
+    """
+    sketch = sketch_from(message.sketch, receipt) if message.HasField("sketch") else None
+    decoded = mixture_from(message.decoded, receipt) if message.HasField("decoded") else None
+    return SketchModel(sketch, None if decoded is None else replace(decoded, sketch=sketch))
+
+
+def sketch_to(sketch: Sketch, *, entry: int) -> fit_pb2.Sketch:
+    """A sketch as it is sent and stored.
+
+    Args:
+        sketch: any.
+        entry: of the ledger that paid for it; 0 for one that is merged or comes from elsewhere.
+    """
+    frequencies = sketch.frequencies
+    return fit_pb2.Sketch(
+        columns=sketch.columns,
+        centre=tensor_to(sketch.centre),
+        unit=tensor_to(sketch.unit),
+        lower=tensor_to(sketch.lower),
+        upper=tensor_to(sketch.upper),
+        frequencies=fit_pb2.Frequencies(
+            m=frequencies.m,
+            d=frequencies.d,
+            public_seed=frequencies.public_seed,
+            law=FREQUENCY_LAWS[frequencies.law],
+            structure=FREQUENCY_STRUCTURES[frequencies.structure],
+            sigma=frequencies.sigma,
+            digest=frequencies.digest(),
+        ),
+        signature=SIGNATURES[sketch.signature],
+        frequencies_per_row=sketch.frequencies_per_row,
+        sums=tensor_to(sketch.sums),
+        noise_std=sketch.noise_std,
+        n_rows=sketch.n_rows,
+        n_rows_std=sketch.n_rows_std,
+        sites=sketch.sites,
+        entry=entry,
+        pilot_sigma=sketch.pilot_sigma or 0.0,
+    )
+
+
+def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
+    """A sketch from the wire or a file.
+
+    Raises:
+        ServerError: the parameters are not those of a sketch, or this version draws other frequencies from its seed.
+    """
+    signature: Any = named(SIGNATURES, message.signature)
+    try:
+        frequencies = _frequencies_from(message.frequencies, len(message.columns))
+        return Sketch(
+            columns=tuple(message.columns),
+            centre=tensor_from(message.centre),
+            unit=tensor_from(message.unit),
+            lower=tensor_from(message.lower),
+            upper=tensor_from(message.upper),
+            frequencies=frequencies,
+            signature=signature,
+            frequencies_per_row=message.frequencies_per_row,
+            sums=tensor_from(message.sums),
+            noise_std=message.noise_std,
+            n_rows=message.n_rows,
+            n_rows_std=message.n_rows_std,
+            sites=message.sites,
+            receipt=receipt,
+            pilot_sigma=message.pilot_sigma or None,
+        )
+    except ValueError as error:
+        raise ServerError(f"this is no valid sketch: {error}") from error
+
+
+def _frequencies_from(message: fit_pb2.Frequencies, d: int) -> Frequencies:
+    """The frequencies of a sketch of `d` columns. Raises ServerError, or ValueError for a number out of its range."""
+    # Before the matrix is drawn, which would be as large as a wrong message says.
+    if message.d != d:
+        raise ValueError(f"frequencies.d: expected {d}, one for each column, got {message.d}")
+    law: Any = named(FREQUENCY_LAWS, message.law)
+    structure: Any = named(FREQUENCY_STRUCTURES, message.structure)
+    frequencies = Frequencies(message.m, d, message.public_seed, message.sigma, law, structure)
+    if frequencies.digest() != message.digest:
+        raise ServerError(
+            f"this version of bursar draws other frequencies for the public seed {message.public_seed} than those of "
+            "the sketch, which is worth nothing without its own: use the version that the sketch was made with"
+        )
+    return frequencies

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,31 @@ from bursar import _convert
 from bursar._connection import Connection
 from bursar._dpem import DPEMSettings, GaussianPrior, Start
 from bursar._errors import ServerError
-from bursar._fit import fit_dpem
+from bursar._fit import fit_dpem, fit_sketch
 from bursar._preview import Preview, preview_from
-from bursar._privacy import Adjacency, EpsilonDelta, Limits, Price, PrivacyUnit, Remaining, Spend
+from bursar._privacy import Adjacency, EpsilonDelta, Limits, PrivacyUnit, Receipt, Remaining, Spend
 from bursar._progress import progress_bar
+from bursar._releases import ReleaseSummary, SketchSummary, list_releases, list_sketches
 from bursar._schema import CategoricalColumn, Column, NumericColumn
+from bursar._sketch_kmeans import (
+    ColumnUnits,
+    Decoding,
+    NewSketch,
+    NewSketchArguments,
+    PaidSketch,
+    Scale,
+    SketchSettings,
+)
 from bursar._text import html_table, text_table
-from bursar.models import CovarianceType, GaussianMixture, KMeans
+from bursar.models import (
+    CovarianceType,
+    FrequencyLaw,
+    FrequencyStructure,
+    GaussianMixture,
+    KMeans,
+    Signature,
+    Sketch,
+)
 from bursar_proto.v1 import catalog_pb2, fit_pb2
 
 
@@ -37,47 +54,16 @@ class DPEMArguments(TypedDict, total=False):
     progress: bool | None
 
 
-class ReleaseState(enum.Enum):
-    """What became of a debit."""
+class SketchArguments(NewSketchArguments, total=False):
+    """The keyword arguments that both overloads of `Dataset.fit_sketch_kmeans` share; documented there."""
 
-    RUNNING_OR_INTERRUPTED = "running_or_interrupted"
-    """No release yet: the same request_id joins the fit, or runs it under the same debit if it was interrupted."""
-    RELEASED = "released"
-    """The same request_id gets the stored release."""
-    FAILED = "failed"
-    """The fit ended without a model and is never run again."""
-
-
-_STATES = {
-    ReleaseState.RUNNING_OR_INTERRUPTED: catalog_pb2.RELEASE_STATE_RUNNING_OR_INTERRUPTED,
-    ReleaseState.RELEASED: catalog_pb2.RELEASE_STATE_RELEASED,
-    ReleaseState.FAILED: catalog_pb2.RELEASE_STATE_FAILED,
-}
-
-
-@dataclass(frozen=True)
-class ReleaseSummary:
-    """One of the caller's own debits.
-
-    Attributes:
-        entry: position of the debit in the ledger.
-        dataset: its name.
-        request_id: the fit's idempotency key.
-        method: what was fitted.
-        price: what was debited.
-        time: RFC 3339; informational.
-        released: whether there is a model to be had; the same as `state is ReleaseState.RELEASED`.
-        state: what became of it.
-    """
-
-    entry: int
-    dataset: str
-    request_id: str
-    method: str
-    price: Price
-    time: str
-    released: bool
-    state: ReleaseState
+    spend: Spend | None
+    sketch: PaidSketch | None
+    foreign: Sequence[Sketch]
+    n_init: int
+    decoder_seed: int
+    request_id: str | None
+    progress: bool | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,15 +124,17 @@ class Dataset:
         Raises:
             Error: the call failed.
         """
-        releases: list[ReleaseSummary] = []
-        token = 0
-        while True:
-            request = catalog_pb2.ListReleasesRequest(dataset=self.name, page_token=token)
-            answer = self._connection.ask(self._connection.catalog.ListReleases, request)
-            releases += map(_release_from, answer.releases)
-            if not answer.next_page_token > token:  # 0 for the last page; a smaller one would never end
-                return releases
-            token = answer.next_page_token
+        return list_releases(self._connection, self.name)
+
+    def sketches(self) -> list[SketchSummary]:
+        """The caller's own sketches of this dataset, oldest first; asks the server.
+
+        Each can be had again, and decoded again, for nothing: `sketch(entry=...)`, `fit_sketch_kmeans(sketch=...)`.
+
+        Raises:
+            Error: the call failed.
+        """
+        return list_sketches(self._connection, self.name)
 
     @overload
     def fit_dpem(
@@ -281,6 +269,261 @@ class Dataset:
         answer = self._connection.ask(self._connection.fits.Preview, request)
         return preview_from(answer, request.dpem.columns)
 
+    @overload
+    def fit_sketch_kmeans(
+        self, *, n_clusters: int, decoding: Literal["kmeans"] = "kmeans", **arguments: Unpack[SketchArguments]
+    ) -> KMeans: ...
+
+    @overload
+    def fit_sketch_kmeans(
+        self, *, n_clusters: int, decoding: Literal["mixture"], **arguments: Unpack[SketchArguments]
+    ) -> GaussianMixture: ...
+
+    def fit_sketch_kmeans(
+        self,
+        *,
+        n_clusters: int,
+        spend: Spend | None = None,
+        sketch: PaidSketch | None = None,
+        foreign: Sequence[Sketch] = (),
+        decoding: Decoding = "kmeans",
+        columns: Sequence[str] | None = None,
+        n_frequencies: int | None = None,
+        frequencies_per_row: int | None = None,
+        law: FrequencyLaw = "adapted_radius",
+        structure: FrequencyStructure = "dense",
+        signature: Signature = "exponential",
+        units: ColumnUnits = "common",
+        scale: Scale = "pilot",
+        public_seed: int | None = None,
+        n_init: int = 20,
+        decoder_seed: int = 0,
+        request_id: str | None = None,
+        progress: bool | None = None,
+    ) -> KMeans | GaussianMixture:
+        """Find cluster centres, or a mixture of Gaussians, in a noisy sketch of the rows; debits `spend`, if any.
+
+        The sketch is what is paid for: noisy sums over the rows of random Fourier moments. The server decodes the model
+        from it, which costs nothing; so does decoding it again, here with `model.sketch.kmeans(k)`, or there with
+        `sketch=`. Give `spend` for a new sketch, or `sketch` for an earlier one, or `foreign` alone.
+
+        A stream that breaks is asked for again with the same request_id, which costs nothing.
+
+        Args:
+            n_clusters: number of clusters, or of components.
+            spend: pays for a new sketch: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or
+                `bursar.what_is_left()`. Not with `sketch`.
+            sketch: an earlier sketch of yours of this dataset, its receipt or its entry. Costs nothing.
+            foreign: sketches of other sites with the same frequencies, merged with that one before decoding.
+            decoding: "kmeans", or "mixture" for Gaussians with diagonal covariances.
+            columns: numeric columns in the order that the model shall have; None for all. This and the arguments down
+                to `public_seed` are for a new sketch only.
+            n_frequencies: m, the number of moments, 1 to 16384; None lets the server choose from public numbers.
+            frequencies_per_row: r, how many of the m moments each row takes part in; None for all. Fewer save the
+                server's time; they save no privacy and cost accuracy.
+            law: of the frequencies: "adapted_radius", "gaussian", or "multiscale" if the scale is not known.
+            structure: "dense", or "hadamard", which is faster for many columns.
+            signature: "exponential", or "one_bit" for the signs of cosine and sine.
+            units: "common" measures distances as the data do; "bounds" takes every column's half-width as its unit.
+            scale: standard deviation of a cluster that the frequencies are tuned to: found by a "pilot" sketch, which a
+                part of the spend pays for (`bursar.Pilot(share=..., n_frequencies=...)` says which part); from the
+                public "schema", which costs nothing and knows nothing; or a number in the sketch's units, in which the
+                widest column (for units="bounds" every column) reaches from -1 to 1.
+            public_seed: of the frequencies, 0 to 2^64 - 1; None derives it from the request_id, so that it differs
+                between requests. It is part of the request and the answer and protects nothing. Sketches that shall be
+                merged need the same one.
+            n_init: restarts of the decoder, of which the one that explains the sketch best is kept; they are free.
+            decoder_seed: of the decoder's random starts; the same sketch and seed have the same model on both sides.
+            request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for a new sketch. The
+                same key with the same arguments gets the same release without a second debit. What is free is computed
+                anew each time, to the same result, and needs none.
+            progress: show a bar; None shows it in terminals and notebooks.
+
+        Returns:
+            A `KMeans`, or a `GaussianMixture` for that decoding, with its receipt, which says whether it was `free`.
+            Its `sketch` is the one that was paid for, before foreign ones were merged with it.
+
+        Raises:
+            RefusedError: nothing was debited; `InvalidRequestError`, `BudgetExhaustedError` and others say why.
+            TransportError: the stream broke too often; `error.request_id` resumes it.
+            ServerError: the server failed, perhaps after the debit; or this version of bursar draws other frequencies
+                than the server's.
+            HistoryError: the server's ledger is not the one that was seen before; the request was not sent.
+        """
+        settings = SketchSettings(
+            new=NewSketch(
+                columns=columns,
+                n_frequencies=n_frequencies,
+                frequencies_per_row=frequencies_per_row,
+                law=law,
+                structure=structure,
+                signature=signature,
+                units=units,
+                scale=scale,
+                public_seed=public_seed,
+            ),
+            spend=spend,
+            sketch=sketch,
+            foreign=foreign,
+            n_clusters=n_clusters,
+            decoding=decoding,
+            n_init=n_init,
+            decoder_seed=decoder_seed,
+        )
+        model = self._fit_sketch(settings, request_id, progress).decoded
+        if model is None:
+            raise ServerError("the server sent a sketch, but not what was to be decoded from it")
+        return model
+
+    @overload
+    def sketch(
+        self,
+        *,
+        spend: Spend,
+        n_clusters: int | None = None,
+        request_id: str | None = None,
+        progress: bool | None = None,
+        **arguments: Unpack[NewSketchArguments],
+    ) -> Sketch: ...
+
+    @overload
+    def sketch(self, *, entry: Receipt | int, progress: bool | None = None) -> Sketch: ...
+
+    def sketch(
+        self,
+        *,
+        spend: Spend | None = None,
+        entry: Receipt | int | None = None,
+        n_clusters: int | None = None,
+        columns: Sequence[str] | None = None,
+        n_frequencies: int | None = None,
+        frequencies_per_row: int | None = None,
+        law: FrequencyLaw = "adapted_radius",
+        structure: FrequencyStructure = "dense",
+        signature: Signature = "exponential",
+        units: ColumnUnits = "common",
+        scale: Scale = "pilot",
+        public_seed: int | None = None,
+        request_id: str | None = None,
+        progress: bool | None = None,
+    ) -> Sketch:
+        """A noisy sketch of the rows, to be decoded here as often as one likes; debits `spend`, if any.
+
+        `sketch.kmeans(k)` and `sketch.gaussian_mixture(k)` ask nobody and cost nothing; `bursar.save_sketch` keeps it.
+
+        Args:
+            spend: as in `fit_sketch_kmeans`.
+            entry: of an earlier sketch of yours of this dataset, or its receipt; costs nothing. Not with `spend`.
+            n_clusters: of a new sketch, about how many clusters you will look for: the server chooses the number of
+                frequencies, and the scale by the schema, for that many. None leaves it open.
+            columns: this and the other arguments as in `fit_sketch_kmeans`.
+            n_frequencies: likewise.
+            frequencies_per_row: likewise.
+            law: likewise.
+            structure: likewise.
+            signature: likewise.
+            units: likewise.
+            scale: likewise.
+            public_seed: likewise.
+            request_id: likewise.
+            progress: likewise.
+
+        Returns:
+            The sketch with its receipt.
+
+        Raises:
+            RefusedError: nothing was debited; `InvalidRequestError`, `BudgetExhaustedError` and others say why.
+            TransportError: the stream broke too often; `error.request_id` resumes it.
+            ServerError: the server failed, perhaps after the debit; or this version of bursar draws other frequencies
+                than the server's.
+            HistoryError: the server's ledger is not the one that was seen before; the request was not sent.
+        """
+        settings = SketchSettings(
+            new=NewSketch(
+                columns=columns,
+                n_frequencies=n_frequencies,
+                frequencies_per_row=frequencies_per_row,
+                law=law,
+                structure=structure,
+                signature=signature,
+                units=units,
+                scale=scale,
+                public_seed=public_seed,
+            ),
+            spend=spend,
+            sketch=entry,
+            n_clusters=n_clusters,
+            # What the server decodes is not used here: a single restart keeps it from taking long.
+            n_init=1,
+        )
+        sketch = self._fit_sketch(settings, request_id, progress).sketch
+        if sketch is None:
+            raise ServerError("the server sent no sketch")
+        return sketch
+
+    def preview_sketch(
+        self,
+        *,
+        spend: Spend,
+        n_clusters: int | None = None,
+        columns: Sequence[str] | None = None,
+        n_frequencies: int | None = None,
+        frequencies_per_row: int | None = None,
+        law: FrequencyLaw = "adapted_radius",
+        structure: FrequencyStructure = "dense",
+        signature: Signature = "exponential",
+        units: ColumnUnits = "common",
+        scale: Scale = "pilot",
+        public_seed: int | None = None,
+    ) -> Preview:
+        """What `fit_sketch_kmeans` or `sketch` with these arguments would debit, and what to expect. Reads no row.
+
+        Args:
+            spend: all arguments as in `fit_sketch_kmeans`.
+            n_clusters: None for a sketch alone.
+            columns: likewise.
+            n_frequencies: likewise.
+            frequencies_per_row: likewise.
+            law: likewise.
+            structure: likewise.
+            signature: likewise.
+            units: likewise.
+            scale: likewise.
+            public_seed: likewise.
+
+        Returns:
+            A preview with `predicted_snr`, `predicted_relative_sse` and `warnings`.
+
+        Raises:
+            RefusedError: the fit would be refused for its arguments; a price above what is left is no error here.
+            TransportError: no answer.
+        """
+        settings = SketchSettings(
+            new=NewSketch(
+                columns=columns,
+                n_frequencies=n_frequencies,
+                frequencies_per_row=frequencies_per_row,
+                law=law,
+                structure=structure,
+                signature=signature,
+                units=units,
+                scale=scale,
+                public_seed=public_seed,
+            ),
+            spend=spend,
+            n_clusters=n_clusters,
+        )
+        request = fit_pb2.PreviewRequest(sketch_kmeans=settings.message(self.name, None, self._numeric_columns()))
+        answer = self._connection.ask(self._connection.fits.Preview, request)
+        return preview_from(answer, request.sketch_kmeans.columns)
+
+    def _fit_sketch(
+        self, settings: SketchSettings, request_id: str | None, progress: bool | None
+    ) -> _convert.SketchModel:
+        request = settings.message(self.name, request_id, self._numeric_columns())
+        with progress_bar(progress, f"fit_sketch_kmeans on {self.name}") as report:
+            return fit_sketch(self._connection, request, report)
+
     def _numeric_columns(self) -> list[str]:
         return [column.name for column in self.columns if isinstance(column, NumericColumn)]
 
@@ -343,17 +586,4 @@ def _column_from(message: catalog_pb2.Column) -> Column:
             return CategoricalColumn(message.name, message.description, tuple(message.categorical.categories))
     raise ServerError(
         f"the server sent a kind of column {message.name!r} that this client does not know: upgrade bursar"
-    )
-
-
-def _release_from(message: catalog_pb2.ReleaseSummary) -> ReleaseSummary:
-    return ReleaseSummary(
-        entry=message.entry,
-        dataset=message.dataset,
-        request_id=message.request_id,
-        method=message.method,
-        price=_convert.price_from(message.price),
-        time=message.time,
-        released=message.released,
-        state=_convert.named(_STATES, message.state),
     )

@@ -36,6 +36,15 @@ def fit_dpem(connection: Connection, request: fit_pb2.FitDPEMRequest, report: Re
     return _Fit(connection, connection.fits.FitDPEM, request, _convert.mixture_from, report).persist()
 
 
+def fit_sketch(connection: Connection, request: fit_pb2.FitSketchKMeansRequest, report: Report) -> _convert.SketchModel:
+    """The sketch of a request and what was decoded from it; see `_Fit.persist`.
+
+    Raises:
+        Error: likewise.
+    """
+    return _Fit(connection, connection.fits.FitSketchKMeans, request, _convert.sketch_model_from, report).persist()
+
+
 @dataclass(frozen=True)
 class _Fit(Generic[Result]):
     """One request and what its answer means.

@@ -5,7 +5,7 @@
 
 It answers on the loopback interface, without TLS, tokens, noise, budget or ledger; of the ledger it has the hashes, so
 that it can be rolled back. A released model depends on the request alone: equal weights, means spread evenly over the
-bounds. It is not differentially private: nothing is private.
+bounds. A sketch is that of rows that are uniform in the bounds. Nothing is differentially private: nothing is private.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from grpc_status import rpc_status
 
 from bursar._client import Client
 from bursar._convert import tensor_to
+from bursar._fake_sketch import N_FREQUENCIES, fake_decoding, fake_sketch
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
 
 __all__ = ["FakeServer", "fake_server"]
 
 STEPS = 3
 """Steps of a fake fit that leaves them to the server."""
+
+_Request = fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest
 
 _BOUNDS = {"height": (100.0, 220.0), "weight": (30.0, 150.0)}
 
@@ -43,22 +46,23 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
 
     Attributes:
         address: "host:port" on the loopback interface.
-        requests: every fit that was asked for, in order; a repetition is one more.
+        requests: every `FitDPEM` that was asked for, in order; a repetition is one more.
+        sketch_requests: likewise every `FitSketchKMeans`, free ones included.
         metadata: what came with every call, in order; the client's questions about the ledger's history are left out.
     """
 
     # The fits that have no fake yet answer UNIMPLEMENTED, as the generated base does.
     FitSeparatedGMM: Any = fit_pb2_grpc.FitServiceServicer.FitSeparatedGMM
     FitGradientEM: Any = fit_pb2_grpc.FitServiceServicer.FitGradientEM
-    FitSketchKMeans: Any = fit_pb2_grpc.FitServiceServicer.FitSketchKMeans
     FitMRF: Any = fit_pb2_grpc.FitServiceServicer.FitMRF
 
     def __init__(self) -> None:
         self.address = ""
         self.requests: list[fit_pb2.FitDPEMRequest] = []
+        self.sketch_requests: list[fit_pb2.FitSketchKMeansRequest] = []
         self.metadata: list[dict[str, str | bytes]] = []
         self._failures: deque[grpc.Status] = deque()
-        self._released: dict[str, fit_pb2.FitDPEMRequest] = {}
+        self._released: dict[str, _Request] = {}
         self._ledger_id = secrets.token_hex(16)
         self._heads = [_hash(b"genesis")]
         self._lock = threading.Lock()
@@ -105,22 +109,38 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.ListReleasesResponse:
         self._enter(context)
+        debits, more = self._page(request)
         releases = [
             catalog_pb2.ReleaseSummary(
                 entry=self._entry(fit),
                 dataset=fit.dataset,
                 request_id=fit.request_id,
-                method="FitDPEM",
+                method="FitDPEM" if isinstance(fit, fit_pb2.FitDPEMRequest) else "FitSketchKMeans",
                 released=True,
                 state=catalog_pb2.RELEASE_STATE_RELEASED,
                 price=_price(fit),
             )
-            for fit in self._released.values()
-            if self._entry(fit) > request.page_token
+            for fit in debits
         ]
-        page = releases[: request.page_size or len(releases)]
-        more = page[-1].entry if len(page) < len(releases) else 0
-        return catalog_pb2.ListReleasesResponse(releases=page, next_page_token=more)
+        return catalog_pb2.ListReleasesResponse(releases=releases, next_page_token=more)
+
+    def ListSketches(  # noqa: D102, N802 - the contract's name
+        self, request: catalog_pb2.ListSketchesRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.ListSketchesResponse:
+        self._enter(context)
+        debits, more = self._page(request)
+        sketches = [
+            catalog_pb2.SketchSummary(
+                entry=self._entry(fit),
+                dataset=fit.dataset,
+                request_id=fit.request_id,
+                price=_price(fit),
+                sketch=self._sketch(fit, sums=False),
+            )
+            for fit in debits
+            if isinstance(fit, fit_pb2.FitSketchKMeansRequest)
+        ]
+        return catalog_pb2.ListSketchesResponse(sketches=sketches, next_page_token=more)
 
     def GetHistory(  # noqa: D102, N802 - the contract's name
         self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
@@ -137,22 +157,63 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext
     ) -> fit_pb2.PreviewResponse:
         self._enter(context)
-        return fit_pb2.PreviewResponse(
-            price=_price(request.dpem),
+        fit = request.sketch_kmeans if request.WhichOneof("fit") == "sketch_kmeans" else request.dpem
+        preview = fit_pb2.PreviewResponse(
+            price=_price(fit),
             remaining=_remaining(),
             available=_remaining(),
             affordable=True,
             fits_left=9,
-            noise=[_noise(request.dpem)],
-            iterations=request.dpem.iterations or STEPS,
-            expected_mean_error=[0.5] * len(request.dpem.columns),
+            noise=[_noise(fit)],
+            iterations=_steps(fit),
         )
+        if isinstance(fit, fit_pb2.FitDPEMRequest):
+            preview.expected_mean_error.extend([0.5] * len(fit.columns))
+        else:
+            preview.predicted_snr = 1000.0
+            preview.warnings.append("this server has no rows")
+            if fit.n_clusters:
+                preview.predicted_relative_sse = 1.1
+        return preview
 
     def FitDPEM(  # noqa: D102, N802 - the contract's name
         self, request: fit_pb2.FitDPEMRequest, context: grpc.ServicerContext
     ) -> Iterator[fit_pb2.FitDPEMResponse]:
         self._enter(context)
         self.requests.append(request)
+        self._debit(request, context)
+        yield fit_pb2.FitDPEMResponse(receipt=self._receipt(request, request))
+        self._break(context)
+        for progress in _progress(request):
+            yield fit_pb2.FitDPEMResponse(progress=progress)
+        yield fit_pb2.FitDPEMResponse(model=_model(request))
+
+    def FitSketchKMeans(  # noqa: D102, N802 - the contract's name
+        self, request: fit_pb2.FitSketchKMeansRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitSketchKMeansResponse]:
+        self._enter(context)
+        self.sketch_requests.append(request)
+        source = request.WhichOneof("source")
+        paid: _Request | None = request
+        if source == "new_sketch":
+            self._debit(request, context)
+        else:
+            paid = self._paid(request.entry, context) if source == "entry" else None
+        yield fit_pb2.FitSketchKMeansResponse(receipt=self._receipt(request, paid))
+        self._break(context)
+        for progress in _progress(request):
+            yield fit_pb2.FitSketchKMeansResponse(progress=progress)
+        sketch = self._sketch(paid) if isinstance(paid, fit_pb2.FitSketchKMeansRequest) else None
+        sketches = [*([] if sketch is None else [sketch]), *request.foreign]
+        decoded = fake_decoding(request, sketches) if request.n_clusters else None
+        yield fit_pb2.FitSketchKMeansResponse(model=fit_pb2.SketchModel(sketch=sketch, decoded=decoded, residual=1.0))
+
+    def _enter(self, context: grpc.ServicerContext) -> None:
+        self.metadata.append(dict(context.invocation_metadata()))
+        if self._failures:
+            context.abort_with_status(self._failures.popleft())
+
+    def _debit(self, request: _Request, context: grpc.ServicerContext) -> None:
         with self._lock:
             replayed = request.request_id in self._released
             if not replayed:
@@ -160,34 +221,50 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
                 self._heads.append(_hash(self._heads[-1] + secrets.token_bytes(32)))
         if replayed:
             context.set_trailing_metadata((("bursar-replayed", "true"),))
-        yield fit_pb2.FitDPEMResponse(receipt=self._receipt(request))
+
+    def _break(self, context: grpc.ServicerContext) -> None:
         if self._breaks > 0:
             self._breaks -= 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "broken on purpose")
-        steps = request.iterations or STEPS
-        for step in range(1, steps + 1):
-            yield fit_pb2.FitDPEMResponse(progress=types_pb2.Progress(step=step, steps=steps))
-        yield fit_pb2.FitDPEMResponse(model=_model(request))
 
-    def _enter(self, context: grpc.ServicerContext) -> None:
-        self.metadata.append(dict(context.invocation_metadata()))
-        if self._failures:
-            context.abort_with_status(self._failures.popleft())
+    def _paid(self, entry: int, context: grpc.ServicerContext) -> fit_pb2.FitSketchKMeansRequest:
+        paid = next((fit for fit in self._released.values() if self._entry(fit) == entry), None)
+        if not isinstance(paid, fit_pb2.FitSketchKMeansRequest):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "entry: expected the entry of an earlier sketch of yours")
+        return paid
 
-    def _receipt(self, request: fit_pb2.FitDPEMRequest) -> types_pb2.Receipt:
+    def _sketch(self, paid: fit_pb2.FitSketchKMeansRequest, *, sums: bool = True) -> fit_pb2.Sketch:
+        sketch = fake_sketch(paid, _BOUNDS)
+        sketch.entry = self._entry(paid)
+        if not sums:
+            sketch.ClearField("sums")
+        return sketch
+
+    def _receipt(self, request: _Request, paid: _Request | None) -> types_pb2.Receipt:
+        """For what was asked, of what is paid for: the same, an earlier sketch, or nothing of this server's."""
+        entry = self._entry(paid) if paid else 0
         return types_pb2.Receipt(
             dataset=request.dataset,
             request_id=request.request_id,
-            entry=self._entry(request),
-            price=_price(request),
+            entry=entry,
+            price=_price(request) if paid is request else types_pb2.Price(),
             remaining=_remaining(),
-            ledger_head=self._heads[self._entry(request) - 1],
+            ledger_head=self._heads[entry - 1] if entry else b"",
             adjacency=types_pb2.ADJACENCY_REPLACE_ONE,
+            free=paid is not request,
         )
 
-    def _entry(self, request: fit_pb2.FitDPEMRequest) -> int:
+    def _entry(self, request: _Request) -> int:
         # Every debit is an entry, and the first entry of a ledger is no debit.
         return 2 + list(self._released).index(request.request_id)
+
+    def _page(
+        self, request: catalog_pb2.ListReleasesRequest | catalog_pb2.ListSketchesRequest
+    ) -> tuple[list[_Request], int]:
+        """Debits of one page, and the token of the next."""
+        later = [fit for fit in self._released.values() if self._entry(fit) > request.page_token]
+        page = later[: request.page_size or len(later)]
+        return page, self._entry(page[-1]) if len(page) < len(later) else 0
 
 
 @contextmanager
@@ -232,7 +309,7 @@ def _hash(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def _price(request: fit_pb2.FitDPEMRequest) -> types_pb2.Price:
+def _price(request: _Request) -> types_pb2.Price:
     if request.spend.WhichOneof("amount") == "remaining":
         return types_pb2.Price(cost_units=_remaining().cost_units, rho=_remaining().rho)
     return types_pb2.Price(cost_units=2**40, rho=0.1)
@@ -244,10 +321,24 @@ def _remaining() -> types_pb2.Remaining:
     )
 
 
-def _noise(request: fit_pb2.FitDPEMRequest) -> types_pb2.ReleaseNoise:
+def _noise(request: _Request) -> types_pb2.ReleaseNoise:
+    if isinstance(request, fit_pb2.FitSketchKMeansRequest):
+        m = request.new_sketch.n_frequencies or N_FREQUENCIES
+        return types_pb2.ReleaseNoise(name="sketch", size=2 * m, times=1)
     return types_pb2.ReleaseNoise(
-        name="moments", size=request.n_components, count_std=10.0, sum_std=5.0, times=request.iterations or STEPS
+        name="moments", size=request.n_components, count_std=10.0, sum_std=5.0, times=_steps(request)
     )
+
+
+def _steps(request: _Request) -> int:
+    if isinstance(request, fit_pb2.FitDPEMRequest):
+        return request.iterations or STEPS
+    return 2 if request.new_sketch.WhichOneof("scale") == "pilot" else 1
+
+
+def _progress(request: _Request) -> Iterator[types_pb2.Progress]:
+    steps = _steps(request)
+    return (types_pb2.Progress(step=step, steps=steps) for step in range(1, steps + 1))
 
 
 def _model(request: fit_pb2.FitDPEMRequest) -> fit_pb2.GaussianMixtureModel:
@@ -262,7 +353,7 @@ def _model(request: fit_pb2.FitDPEMRequest) -> fit_pb2.GaussianMixtureModel:
         weights=tensor_to(np.full(k, 1 / k)),
         means=tensor_to(lower + places * (upper - lower)),
         covariances=tensor_to(_covariances(request, variances, k, d)),
-        iterations=request.iterations or STEPS,
+        iterations=_steps(request),
         noise=[_noise(request)],
         n_rows=1000.0,
     )

@@ -1,0 +1,176 @@
+"""What the caller has paid for, as the catalogue lists it, page by page."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from bursar import _convert
+from bursar._connection import Connection
+from bursar._privacy import Price
+from bursar.models import FrequencyLaw, FrequencyStructure, Signature
+from bursar_proto.v1 import catalog_pb2
+
+
+class _Page(Protocol):
+    @property
+    def next_page_token(self) -> int: ...
+
+
+PageT = TypeVar("PageT", bound=_Page)
+
+
+class ReleaseState(enum.Enum):
+    """What became of a debit."""
+
+    RUNNING_OR_INTERRUPTED = "running_or_interrupted"
+    """No release yet: the same request_id joins the fit, or runs it under the same debit if it was interrupted."""
+    RELEASED = "released"
+    """The same request_id gets the stored release."""
+    FAILED = "failed"
+    """The fit ended without a model and is never run again."""
+
+
+_STATES = {
+    ReleaseState.RUNNING_OR_INTERRUPTED: catalog_pb2.RELEASE_STATE_RUNNING_OR_INTERRUPTED,
+    ReleaseState.RELEASED: catalog_pb2.RELEASE_STATE_RELEASED,
+    ReleaseState.FAILED: catalog_pb2.RELEASE_STATE_FAILED,
+}
+
+
+@dataclass(frozen=True)
+class ReleaseSummary:
+    """One of the caller's own debits.
+
+    Attributes:
+        entry: position of the debit in the ledger.
+        dataset: its name.
+        request_id: the fit's idempotency key.
+        method: what was fitted.
+        price: what was debited.
+        time: RFC 3339; informational.
+        released: whether there is a model to be had; the same as `state is ReleaseState.RELEASED`.
+        state: what became of it.
+    """
+
+    entry: int
+    dataset: str
+    request_id: str
+    method: str
+    price: Price
+    time: str
+    released: bool
+    state: ReleaseState
+
+
+@dataclass(frozen=True)
+class SketchSummary:
+    """One of the caller's own sketches, without its numbers; `Dataset.sketch(entry=...)` gets them for nothing.
+
+    Attributes:
+        entry: position of its debit in the ledger.
+        dataset: its name.
+        request_id: the idempotency key that it was asked for with.
+        price: what was debited.
+        time: RFC 3339; informational.
+        columns: that it is of.
+        m: number of frequencies.
+        r: of them, how many each row was asked for.
+        law: of the frequencies' lengths.
+        structure: of the frequency matrix.
+        signature: what was summed.
+        sigma: the scale that the frequencies are tuned to, in the sketch's units.
+        noise_std: standard deviation of the noise on each sum.
+        n_rows: number of rows: public under REPLACE_ONE, noisy under ADD_REMOVE_ONE.
+    """
+
+    entry: int
+    dataset: str
+    request_id: str
+    price: Price
+    time: str
+    columns: tuple[str, ...]
+    m: int
+    r: int
+    law: FrequencyLaw
+    structure: FrequencyStructure
+    signature: Signature
+    sigma: float
+    noise_std: float
+    n_rows: float
+
+
+def list_releases(connection: Connection, dataset: str) -> list[ReleaseSummary]:
+    """The caller's own debits on a dataset, oldest first.
+
+    Raises:
+        Error: the call failed.
+    """
+
+    def page(token: int) -> catalog_pb2.ListReleasesResponse:
+        request = catalog_pb2.ListReleasesRequest(dataset=dataset, page_token=token)
+        return connection.ask(connection.catalog.ListReleases, request)
+
+    return [_release_from(release) for answer in _pages(page) for release in answer.releases]
+
+
+def list_sketches(connection: Connection, dataset: str) -> list[SketchSummary]:
+    """The caller's own sketches of a dataset, oldest first.
+
+    Raises:
+        Error: the call failed.
+    """
+
+    def page(token: int) -> catalog_pb2.ListSketchesResponse:
+        request = catalog_pb2.ListSketchesRequest(dataset=dataset, page_token=token)
+        return connection.ask(connection.catalog.ListSketches, request)
+
+    return [_sketch_from(sketch) for answer in _pages(page) for sketch in answer.sketches]
+
+
+def _pages(page: Callable[[int], PageT]) -> list[PageT]:
+    """All pages, from that of token 0 on; each has the token of the next, or 0 if it is the last."""
+    pages = [page(0)]
+    token = 0
+    while pages[-1].next_page_token > token:  # a smaller one would never end
+        token = pages[-1].next_page_token
+        pages.append(page(token))
+    return pages
+
+
+def _release_from(message: catalog_pb2.ReleaseSummary) -> ReleaseSummary:
+    return ReleaseSummary(
+        entry=message.entry,
+        dataset=message.dataset,
+        request_id=message.request_id,
+        method=message.method,
+        price=_convert.price_from(message.price),
+        time=message.time,
+        released=message.released,
+        state=_convert.named(_STATES, message.state),
+    )
+
+
+def _sketch_from(message: catalog_pb2.SketchSummary) -> SketchSummary:
+    sketch, frequencies = message.sketch, message.sketch.frequencies
+    law: Any = _convert.named(_convert.FREQUENCY_LAWS, frequencies.law)
+    structure: Any = _convert.named(_convert.FREQUENCY_STRUCTURES, frequencies.structure)
+    signature: Any = _convert.named(_convert.SIGNATURES, sketch.signature)
+    return SketchSummary(
+        entry=message.entry,
+        dataset=message.dataset,
+        request_id=message.request_id,
+        price=_convert.price_from(message.price),
+        time=message.time,
+        columns=tuple(sketch.columns),
+        m=frequencies.m,
+        r=sketch.frequencies_per_row,
+        law=law,
+        structure=structure,
+        signature=signature,
+        sigma=frequencies.sigma,
+        noise_std=sketch.noise_std,
+        n_rows=sketch.n_rows,
+    )
