@@ -1,0 +1,91 @@
+"""What is chosen and foretold from public numbers: how many frequencies, at which scale, and what to expect of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar.models import TRUSTWORTHY_QUALITY, Frequencies, predicted_relative_sse
+
+FEWEST, MOST = 64, 4096
+"""Frequencies that are chosen when a request leaves them open."""
+
+_PER_PARAMETER, _PER_PARAMETER_PURE = 10, 4
+"""Frequencies per parameter, m / (k d). Under zCDP SNR m hardly depends on m, so there are many; under pure epsilon it
+falls as 1 / m, so there are few unless noise is small anyway."""
+
+_AMPLE = 10 * TRUSTWORTHY_QUALITY
+_UNKNOWN_CLUSTERS = 10
+
+
+def default_frequencies(k: int, d: int, *, pure: bool, snr: Callable[[int], float | None]) -> int:
+    """The number of frequencies where the request leaves it open.
+
+    Args:
+        k: clusters; 0 if that is not known.
+        d: columns.
+        pure: Laplace noise.
+        snr: the predicted signal-to-noise ratio of m frequencies; None if the number of rows is not known.
+    """
+    parameters = (k or _UNKNOWN_CLUSTERS) * d
+    many, few = (int(np.clip(c * parameters, FEWEST, MOST)) for c in (_PER_PARAMETER, _PER_PARAMETER_PURE))
+    if not pure:
+        return many
+    expected = snr(many)
+    return many if expected is not None and expected * many >= _AMPLE * parameters else few
+
+
+def schema_sigma(k: int, d: int) -> float:
+    """Standard deviation of a cluster, in frame coordinates, when only the box is known.
+
+    k cells of equal volume in a box of side 2 have sides 2 k^(-1/d); clusters are taken to be a third as wide as what
+    would fill their cells evenly.
+    """
+    return float((k or _UNKNOWN_CLUSTERS) ** (-1.0 / d) * 2.0 / np.sqrt(12.0) / 3.0)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What to expect of a decoding, before or without looking at the rows.
+
+    Attributes:
+        snr: predicted signal-to-noise ratio; None if the number of rows is not known.
+        relative_sse: predicted sum of squares over that of Lloyd's algorithm; None for no clusters, too.
+        warnings: what an analyst should know before paying.
+    """
+
+    snr: float | None
+    relative_sse: float | None
+    warnings: tuple[str, ...]
+
+
+def outlook(snr: float | None, k: int, frequencies: Frequencies, *, per_row: int, pure: bool) -> Outlook:
+    """What k clusters decoded from a sketch of this signal-to-noise ratio will be like.
+
+    Args:
+        snr: of one moment; None if it cannot be known.
+        k: clusters; 0 if nothing is decoded yet, then there is no prediction of the sum of squares.
+        frequencies: of the sketch.
+        per_row: how many of them each row is asked for.
+        pure: whether the noise is Laplace's.
+    """
+    m, d = frequencies.m, frequencies.d
+    warnings = []
+    if k and m < k * d:
+        warnings.append(f"{m} frequencies are fewer than the {k * d} coordinates of {k} centres; ask for {10 * k * d}")
+    if snr is None:
+        return Outlook(None, None, tuple(warnings))
+    quality = snr * m / (max(k, 1) * d)
+    if not quality >= TRUSTWORTHY_QUALITY:
+        remedies = ["a larger spend", "more rows"]
+        remedies += ["fewer clusters"] if k > 1 else []
+        remedies += ["all frequencies for every row"] if per_row < m else []
+        remedies += ["fewer frequencies"] if pure and m > _PER_PARAMETER_PURE * max(k, 1) * d else []
+        about = f"{k} clusters" if k else "even one cluster"
+        warnings.append(
+            f"the sketch is too noisy for {about}: SNR m / (k d) is {quality:.3g}, expected at least "
+            f"{TRUSTWORTHY_QUALITY:g}. What would help: {', '.join(remedies)}"
+        )
+    return Outlook(snr, predicted_relative_sse(k, d, m, snr) if k else None, tuple(warnings))

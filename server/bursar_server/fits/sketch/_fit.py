@@ -1,0 +1,197 @@
+"""FitSketchKMeans's run: at most two releases, decided in advance; merging and decoding of released numbers after them.
+
+Schellekens et al. 2019, definitions 3 and 4, with the noise of the corrected proposition 1. What a run releases depends
+on the plan alone; the frequencies of the second release may depend on the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bursar.models import Decoded, Frequencies, Signature, Sketch, decode_kmeans, decode_mixture
+from bursar_ledger import Adjacency, Event
+from bursar_server.fits.sketch._pilot import estimate_scale
+from bursar_server.fits.sketch._statistics import LATTICE, Frame, sketch_bounds, sketch_statistic
+from bursar_server.vault import Noise, Sensitivity, Session, event_of, noise_std, sensitivity
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A sketch before its noise is known.
+
+    Attributes:
+        frequencies: at which rows are looked at; their sigma is the pilot's to say if there is one.
+        signature: of a row at a frequency.
+        per_row: r, frequencies that each row is asked for.
+        count_weight: of the number of rows beside the moments; 0 if that is public.
+    """
+
+    frequencies: Frequencies
+    signature: Signature
+    per_row: int
+    count_weight: int
+
+    def sensitivity(self, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
+        """Of the release."""
+        bounds = sketch_bounds(self.frequencies.m, self.per_row, self.signature, self.count_weight)
+        return sensitivity(bounds, adjacency, unit_cap)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A release, decided before any row is read."""
+
+    shape: Shape
+    noise: Noise
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the noise on every number of the release."""
+        return noise_std(self.noise, LATTICE)
+
+    @property
+    def count_std(self) -> float:
+        """Standard deviation of the noise on the number of rows; 0 if that is public."""
+        return self.std / self.shape.count_weight if self.shape.count_weight else 0.0
+
+    def event(self, adjacency: Adjacency, unit_cap: int) -> Event:
+        """What it is for the ledger."""
+        return event_of(self.shape.sensitivity(adjacency, unit_cap), self.noise)
+
+
+@dataclass(frozen=True)
+class New:
+    """A new sketch.
+
+    Attributes:
+        columns: names, in the order of the frame.
+        frame: of rows.
+        pilot: says the scale of the main frequencies; None if that is decided.
+        main: the sketch itself.
+        public_rows: number of rows if it is public, else None.
+        n_clusters: for the pilot's guess; 0 if it is not known.
+    """
+
+    columns: tuple[str, ...]
+    frame: Frame
+    pilot: Measurement | None
+    main: Measurement
+    public_rows: int | None
+    n_clusters: int
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """All releases, in order."""
+        return (self.main,) if self.pilot is None else (self.pilot, self.main)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What to decode.
+
+    Attributes:
+        mixture: of diagonal Gaussians; else k-means.
+        n_clusters: k; 0 for nothing.
+        n_init: restarts of the decoder.
+        public_seed: of its random starts.
+    """
+
+    mixture: bool
+    n_clusters: int
+    n_init: int
+    public_seed: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where sketches come from and what becomes of them; at most one of `new` and `earlier`, or `foreign` alone."""
+
+    new: New | None
+    earlier: Sketch | None
+    foreign: tuple[Sketch, ...]
+    decoding: Decoding
+
+    def merged(self, source: Sketch | None) -> Sketch:
+        """The source, new or earlier, and the foreign sketches as one."""
+        first, *rest = self.foreign if source is None else (source, *self.foreign)
+        return first.merge(*rest) if rest else first
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run ends with.
+
+    Attributes:
+        source: the new or earlier sketch; None if all are foreign.
+        merged: what was decoded: the source and foreign sketches.
+        decoded: None for k = 0.
+    """
+
+    source: Sketch | None
+    merged: Sketch
+    decoded: Decoded | None
+
+
+def run(settings: Settings, iterations: int, session: Session) -> Result:
+    """Release what is new, merge, decode. A total function of rows and noise."""
+    source = settings.earlier if settings.new is None else _release(settings.new, iterations, session)
+    merged = settings.merged(source)
+    decoded = decode(merged, settings.decoding) if settings.decoding.n_clusters else None
+    session.progress(iterations, iterations)
+    return Result(source, merged, decoded)
+
+
+def decode(sketch: Sketch, decoding: Decoding) -> Decoded:
+    """Centres, weights and variances in frame coordinates."""
+    decoder = decode_mixture if decoding.mixture else decode_kmeans
+    return decoder(
+        sketch.frequencies.matrix(),
+        sketch.moments(),
+        sketch.moment_std(),
+        decoding.n_clusters,
+        (sketch.lower - sketch.centre) / sketch.unit,
+        (sketch.upper - sketch.centre) / sketch.unit,
+        n_init=decoding.n_init,
+        public_seed=decoding.public_seed,
+    )
+
+
+def _release(new: New, iterations: int, session: Session) -> Sketch:
+    """The new sketch, after its pilot."""
+    frequencies, pilot_sigma = new.main.shape.frequencies, None
+    if new.pilot is not None:
+        pilot = _measure(new, new.pilot, new.pilot.shape.frequencies, None, session)
+        session.progress(1, iterations)
+        pilot_sigma = estimate_scale(pilot, new.n_clusters)
+        frequencies = replace(frequencies, sigma=pilot_sigma)
+    main = _measure(new, new.main, frequencies, pilot_sigma, session)
+    done = len(new.measurements)
+    if done < iterations:  # the last step is reported at the end of the run
+        session.progress(done, iterations)
+    return main
+
+
+def _measure(
+    new: New, measurement: Measurement, frequencies: Frequencies, pilot_sigma: float | None, session: Session
+) -> Sketch:
+    shape, frame = measurement.shape, new.frame
+    statistic = sketch_statistic(frame, frequencies, shape.signature, shape.per_row, shape.count_weight)
+    flat = session.noisy_sum(statistic, measurement.noise)
+    counted = float(flat[-1]) / shape.count_weight if shape.count_weight else 0.0
+    return Sketch(
+        columns=new.columns,
+        centre=frame.centre,
+        unit=frame.unit,
+        lower=frame.lower,
+        upper=frame.upper,
+        frequencies=frequencies,
+        signature=shape.signature,
+        frequencies_per_row=shape.per_row,
+        sums=np.reshape(flat[: 2 * frequencies.m], (2, frequencies.m)),
+        noise_std=measurement.std,
+        n_rows=counted if new.public_rows is None else float(new.public_rows),
+        n_rows_std=measurement.count_std,
+        pilot_sigma=pilot_sigma,
+    )

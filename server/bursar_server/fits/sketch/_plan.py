@@ -1,0 +1,298 @@
+"""From a request and the public schema to a plan: every check, the price, the noise. Reads no row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from bursar.models import MAX_FREQUENCIES, MAX_SIGMA, MIN_SIGMA, Frequencies, Sketch, predicted_snr
+from bursar_ledger import Adjacency
+from bursar_proto.v1 import fit_pb2
+from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
+from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
+from bursar_server.fits.sketch._choices import default_frequencies, outlook, schema_sigma
+from bursar_server.fits.sketch._fit import Decoding, Measurement, New, Settings, Shape
+from bursar_server.fits.sketch._pilot import PILOT_SIGMA
+from bursar_server.fits.sketch._sources import Kind, check_kinds, earlier_sketch, foreign_sketches, kind_of
+from bursar_server.fits.sketch._statistics import Frame, default_count_weight
+from bursar_server.fits.sketch._wire import LAWS, SIGNATURES, STRUCTURES, noise_of, release_noise
+from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for
+
+MAX_CLUSTERS, MAX_INIT, DEFAULT_INIT = 256, 100, 20
+"""Limits on public numbers: the time of a fit stays bounded."""
+
+MAX_WORK = 2.0e9
+"""Most of k^2 m d n_init for which a server decodes, about a minute. Any sketch can be decoded elsewhere."""
+
+LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.5, Fraction(15, 100)
+LEAST_PILOT, MOST_PILOT, DEFAULT_PILOT = 16, 512, 64
+"""Of a pilot sketch: its share of the spend, and its frequencies."""
+
+WIDEST = 1e140
+"""Squares of units stay doubles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SketchPlan(Plan):
+    """A plan with what its run needs."""
+
+    settings: Settings
+
+
+def plan(request: fit_pb2.FitSketchKMeansRequest, table: PublicTable, released: Released) -> SketchPlan:
+    """Check a request against the public schema and decide every release.
+
+    Raises InvalidRequestError naming every field that is wrong.
+    """
+    violations: Violations = []
+    decoding = _decoding(request, violations)
+    foreign = foreign_sketches(request, table, violations)
+    source = request.WhichOneof("source")
+    if source is None and not request.foreign:
+        violations.append(("source", "expected new_sketch, the entry of an earlier sketch, or foreign sketches"))
+    if request.foreign and not decoding.n_clusters:
+        violations.append(("n_clusters", "foreign sketches are merged only to be decoded; expected at least 1"))
+    if source == "new_sketch":
+        return _paid(request, table, decoding, foreign, violations)
+    if request.HasField("spend"):
+        violations.append(("spend", "a sketch that is there already costs nothing; leave spend out"))
+    earlier = earlier_sketch(request, released, violations) if source == "entry" else None
+    stop_if(violations)
+    return _free(request, decoding, earlier, foreign)
+
+
+def _free(
+    request: fit_pb2.FitSketchKMeansRequest, decoding: Decoding, earlier: Sketch | None, foreign: tuple[Sketch, ...]
+) -> SketchPlan:
+    violations: Violations = []
+    first = foreign[0] if earlier is None else earlier
+    check_kinds(kind_of(first), request, foreign, violations)
+    if request.columns and tuple(request.columns) != first.columns:
+        text = f"the sketch is of {', '.join(first.columns)}; leave the columns out, or ask for a new sketch"
+        violations.append(("columns", text))
+    _check_sizes(decoding, first.frequencies, violations)
+    stop_if(violations)
+    settings = Settings(None, earlier, foreign, decoding)
+    merged = settings.merged(earlier)
+    expected = outlook(
+        merged.snr(), decoding.n_clusters, merged.frequencies, per_row=merged.frequencies_per_row, pure=False
+    )
+    return SketchPlan(
+        columns=first.columns,
+        events=(),
+        iterations=1,
+        noise=(noise_of(merged),),
+        parameters={},
+        predicted_snr=expected.snr,
+        predicted_relative_sse=expected.relative_sse,
+        warnings=expected.warnings,
+        of_entry=request.entry,
+        settings=settings,
+    )
+
+
+def _paid(
+    request: fit_pb2.FitSketchKMeansRequest,
+    table: PublicTable,
+    decoding: Decoding,
+    foreign: tuple[Sketch, ...],
+    violations: Violations,
+) -> SketchPlan:
+    asked = request.new_sketch
+    amount = amount_of(request.spend, violations)
+    columns = columns_of(request.columns, table, violations)
+    _check_new(asked, violations)
+    if request.foreign and asked.WhichOneof("scale") in (None, "pilot"):
+        text = "foreign sketches have their scale, which a pilot would not find again; give their sigma"
+        violations.append(("new_sketch.scale", text))
+    frame = _frame(columns, asked.units, violations) if columns else None
+    stop_if(violations)
+    if frame is None:  # there are no columns, which was refused above
+        raise InvalidRequestError(("columns", "expected at least one"))
+    names = tuple(column.name for column in columns)
+    new = _new(asked, _Payment(amount, table), frame, names, decoding.n_clusters)
+    frequencies = new.main.shape.frequencies
+    if not new.main.shape.per_row <= frequencies.m:
+        text = f"expected at most the {frequencies.m} frequencies, got {new.main.shape.per_row}"
+        violations.append(("new_sketch.frequencies_per_row", text))
+    check_kinds(Kind(new.columns, frame, frequencies, new.main.shape.signature), request, foreign, violations)
+    _check_sizes(decoding, frequencies, violations)
+    stop_if(violations)
+    snr = None
+    if table.rows is not None:
+        own = (float(table.rows), _snr(new.main, table.rows))
+        snr = _merged_snr([own, *((sketch.n_rows, sketch.snr()) for sketch in foreign)])
+    expected = outlook(snr, decoding.n_clusters, frequencies, per_row=new.main.shape.per_row, pure=amount.pure)
+    return SketchPlan(
+        columns=new.columns,
+        events=tuple(one.event(table.adjacency, table.unit_cap) for one in new.measurements),
+        iterations=len(new.measurements) + (1 if decoding.n_clusters else 0),
+        noise=tuple(
+            release_noise(name, one.shape.frequencies.m, one.std, one.count_std)
+            for name, one in zip(("pilot sketch", "sketch")[-len(new.measurements) :], new.measurements, strict=True)
+        ),
+        parameters=_parameters(request, new, decoding),
+        predicted_snr=expected.snr,
+        predicted_relative_sse=expected.relative_sse,
+        warnings=expected.warnings,
+        settings=Settings(new, None, foreign, decoding),
+    )
+
+
+def _decoding(request: fit_pb2.FitSketchKMeansRequest, violations: Violations) -> Decoding:
+    if not 0 <= request.n_clusters <= MAX_CLUSTERS:
+        violations.append(("n_clusters", f"expected 0 to {MAX_CLUSTERS}, got {request.n_clusters}"))
+    if not 0 <= request.n_init <= MAX_INIT:
+        violations.append(("n_init", f"expected 1 to {MAX_INIT}, or 0 for {DEFAULT_INIT}, got {request.n_init}"))
+    check_enum("decoding", fit_pb2.Decoding, request.decoding, violations)
+    mixture = request.decoding == fit_pb2.DECODING_MIXTURE
+    return Decoding(mixture, request.n_clusters, request.n_init or DEFAULT_INIT, request.public_seed)
+
+
+def _check_sizes(decoding: Decoding, frequencies: Frequencies, violations: Violations) -> None:
+    """That k centres can be decoded, and in bounded time."""
+    k, m, d = decoding.n_clusters, frequencies.m, frequencies.d
+    if not k <= m:
+        violations.append(("n_clusters", f"expected at most the {m} frequencies of the sketch, got {k}"))
+    most = int(MAX_WORK / (max(k, 1) ** 2 * m * d))
+    if k and not decoding.n_init <= most:
+        text = f"{k} clusters in {d} columns at {m} frequencies take long to decode; expected at most {most} restarts"
+        if not most:
+            text = f"{k} clusters in {d} columns at {m} frequencies take too long to decode here; decode it elsewhere"
+        violations.append(("n_init" if most else "n_clusters", text))
+
+
+def _check_new(asked: fit_pb2.NewSketch, violations: Violations) -> None:
+    for field, enum in (
+        ("law", fit_pb2.FrequencyLaw),
+        ("structure", fit_pb2.FrequencyStructure),
+        ("signature", fit_pb2.Signature),
+        ("units", fit_pb2.ColumnUnits),
+    ):
+        check_enum(f"new_sketch.{field}", enum, getattr(asked, field), violations)
+    if not 0 <= asked.n_frequencies <= MAX_FREQUENCIES:
+        text = f"expected 1 to {MAX_FREQUENCIES}, or 0 to let the server choose, got {asked.n_frequencies}"
+        violations.append(("new_sketch.n_frequencies", text))
+    if asked.WhichOneof("scale") == "sigma" and not MIN_SIGMA <= asked.sigma <= MAX_SIGMA:
+        violations.append(("new_sketch.sigma", f"expected {MIN_SIGMA:g} to {MAX_SIGMA:g}, got {asked.sigma}"))
+    pilot = asked.pilot
+    if not (pilot.share == 0 or LEAST_SHARE <= pilot.share <= MOST_SHARE):
+        text = f"expected {LEAST_SHARE} to {MOST_SHARE}, or 0 for {float(DEFAULT_SHARE)}, got {pilot.share}"
+        violations.append(("new_sketch.pilot.share", text))
+    if not (pilot.n_frequencies == 0 or LEAST_PILOT <= pilot.n_frequencies <= MOST_PILOT):
+        text = f"expected {LEAST_PILOT} to {MOST_PILOT}, or 0 for {DEFAULT_PILOT}, got {pilot.n_frequencies}"
+        violations.append(("new_sketch.pilot.n_frequencies", text))
+
+
+def _frame(columns: tuple[NumericColumn, ...], units: int, violations: Violations) -> Frame:
+    """The bounds, with their largest half-width as the unit of all columns, or each its own."""
+    lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
+    half = upper / 2.0 - lower / 2.0
+    unit = half if units == fit_pb2.COLUMN_UNITS_BOUNDS else np.full_like(half, half.max())
+    if not np.all((unit > 1 / WIDEST) & (unit < WIDEST)):
+        text = f"bounds must be between {1 / WIDEST:g} and {WIDEST:g} wide; leave columns out or narrow their bounds"
+        violations.append(("columns", text))
+    return Frame(lower / 2.0 + upper / 2.0, unit, lower, upper)
+
+
+@dataclass(frozen=True)
+class _Payment:
+    """An amount of privacy in a dataset's terms."""
+
+    amount: Amount
+    table: PublicTable
+
+    def of(self, share: Fraction) -> _Payment:
+        """A share of it."""
+        return replace(self, amount=replace(self.amount, value=share * self.amount.value))
+
+    def measure(self, shape: Shape) -> Measurement:
+        """The least noise that it pays for. Raises ValueError for less than any noise costs."""
+        calibrate: Callable[[Sensitivity, Fraction], Noise] = laplace_for if self.amount.pure else gaussian_for
+        return Measurement(
+            shape, calibrate(shape.sensitivity(self.table.adjacency, self.table.unit_cap), self.amount.value)
+        )
+
+
+def _new(asked: fit_pb2.NewSketch, payment: _Payment, frame: Frame, columns: tuple[str, ...], k: int) -> New:
+    """The releases of a new sketch. Raises InvalidRequestError if the spend is too small."""
+    d, table = len(columns), payment.table
+    share = Fraction(asked.pilot.share) or DEFAULT_SHARE
+    scale = asked.WhichOneof("scale") or "pilot"
+    main_payment = payment.of(1 - share) if scale == "pilot" else payment
+    sigma = asked.sigma if scale == "sigma" else schema_sigma(k, d)
+    counted = table.adjacency is Adjacency.ADD_REMOVE_ONE
+
+    def shape(m: int) -> Shape:
+        r = min(asked.frequencies_per_row or m, m)
+        frequencies = Frequencies(m, d, asked.public_seed, sigma, LAWS[asked.law], STRUCTURES[asked.structure])
+        return Shape(frequencies, SIGNATURES[asked.signature], r, default_count_weight(r) if counted else 0)
+
+    def snr(m: int) -> float | None:
+        return None if table.rows is None else _snr(main_payment.measure(shape(m)), table.rows)
+
+    try:
+        m = asked.n_frequencies or default_frequencies(k, d, pure=payment.amount.pure, snr=snr)
+        main = main_payment.measure(shape(m))
+        pilot = payment.of(share).measure(_pilot_shape(asked, d, counted)) if scale == "pilot" else None
+    except ValueError as error:
+        raise InvalidRequestError(("spend", str(error))) from None
+    return New(columns, frame, pilot, main, None if counted else table.rows, k)
+
+
+def _pilot_shape(asked: fit_pb2.NewSketch, d: int, counted: bool) -> Shape:
+    m = asked.pilot.n_frequencies or DEFAULT_PILOT
+    # A seed of its own, as public as the one it comes from, so that the pilot's directions are not the sketch's.
+    seed = int.from_bytes(hashlib.sha256(b"pilot" + asked.public_seed.to_bytes(8, "big")).digest()[:8], "big")
+    frequencies = Frequencies(m, d, seed, PILOT_SIGMA, "multiscale")
+    return Shape(frequencies, "exponential", m, default_count_weight(m) if counted else 0)
+
+
+def _snr(measurement: Measurement, rows: int) -> float:
+    shape = measurement.shape
+    return predicted_snr(
+        n_rows=rows,
+        m=shape.frequencies.m,
+        frequencies_per_row=shape.per_row,
+        noise_std=measurement.std,
+        signature=shape.signature,
+    )
+
+
+def _merged_snr(sites: Sequence[tuple[float, float]]) -> float:
+    """Of sketches of n rows each: variances add as n^2 times their inverse ratios do (paper, definition 4)."""
+    total = sum(n for n, _ in sites)
+    return total**2 / sum(n**2 / snr for n, snr in sites)
+
+
+def _parameters(request: fit_pb2.FitSketchKMeansRequest, new: New, decoding: Decoding) -> dict[str, JSON]:
+    """What an auditor reads beside the events."""
+    asked, main = request.new_sketch, new.main.shape
+    frequencies = main.frequencies
+    pilot: dict[str, JSON] | None = None
+    if new.pilot is not None:
+        one = new.pilot.shape.frequencies
+        pilot = {"n_frequencies": one.m, "public_seed": str(one.public_seed), "sigma": one.sigma, "law": one.law}
+    return {
+        "columns": list(new.columns),
+        "n_frequencies": frequencies.m,
+        "frequencies_per_row": main.per_row,
+        "count_weight": main.count_weight,
+        "law": frequencies.law,
+        "structure": frequencies.structure,
+        "signature": main.signature,
+        "units": "bounds" if asked.units == fit_pb2.COLUMN_UNITS_BOUNDS else "common",
+        "public_seed": str(frequencies.public_seed),
+        "scale": asked.WhichOneof("scale") or "pilot",
+        "sigma": None if pilot else frequencies.sigma,
+        "pilot": pilot,
+        "n_clusters": decoding.n_clusters,
+        "decoding": "mixture" if decoding.mixture else "kmeans",
+        "n_init": decoding.n_init,
+        "decoding_seed": str(decoding.public_seed),
+        "foreign_sketches": len(request.foreign),
+    }

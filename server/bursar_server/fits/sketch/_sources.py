@@ -1,0 +1,100 @@
+"""Sketches that a request does not pay for: an earlier one of the caller's, and those of other sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar.models import Frequencies, Signature, Sketch
+from bursar_proto.v1 import fit_pb2
+from bursar_server.fits._requests import Violations
+from bursar_server.fits._seam import PublicTable, Released
+from bursar_server.fits.sketch._statistics import Frame
+from bursar_server.fits.sketch._wire import sketch_from
+
+MAX_FOREIGN = 64
+"""Most sketches of other sites in a request."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What two sketches must have in common to be merged."""
+
+    columns: tuple[str, ...]
+    frame: Frame
+    frequencies: Frequencies
+    signature: Signature
+
+
+def kind_of(sketch: Sketch) -> Kind:
+    """What a sketch can be merged with."""
+    frame = Frame(sketch.centre, sketch.unit, sketch.lower, sketch.upper)
+    return Kind(sketch.columns, frame, sketch.frequencies, sketch.signature)
+
+
+def earlier_sketch(
+    request: fit_pb2.FitSketchKMeansRequest, released: Released, violations: Violations
+) -> Sketch | None:
+    """The sketch that the request's entry names; None where that is wrong."""
+    model = released(request.entry)
+    if not (isinstance(model, fit_pb2.SketchModel) and model.HasField("sketch")):
+        text = f"no sketch of yours of this dataset is stored under entry {request.entry}; see your list of sketches"
+        violations.append(("entry", text))
+        return None
+    sketch = sketch_from(model.sketch, "entry", violations)
+    if sketch is not None and sketch.frequencies.digest() != model.sketch.frequencies.digest:
+        text = "this version of the server draws other frequencies than the sketch was made with; ask for a new one"
+        violations.append(("entry", text))
+    return sketch
+
+
+def foreign_sketches(
+    request: fit_pb2.FitSketchKMeansRequest, table: PublicTable, violations: Violations
+) -> tuple[Sketch, ...]:
+    """The sketches of other sites; fewer where some are wrong. That they are of one kind is not checked here."""
+    if not len(request.foreign) <= MAX_FOREIGN:
+        violations.append(("foreign", f"expected at most {MAX_FOREIGN} sketches, got {len(request.foreign)}"))
+        return ()
+    sketches = []
+    known = {column.name for column in table.numeric}
+    for index, message in enumerate(request.foreign):
+        field = f"foreign[{index}]"
+        sketch = sketch_from(message, field, violations)
+        if not message.n_rows > 0:
+            violations.append((f"{field}.n_rows", f"expected a positive number of rows, got {message.n_rows}"))
+        if not known.issuperset(message.columns):
+            text = f"dataset {table.name!r} has other numeric columns: {', '.join(sorted(known))}"
+            violations.append((f"{field}.columns", text))
+        if sketch is not None:
+            sketches.append(sketch)
+    return tuple(sketches)
+
+
+def check_kinds(
+    expected: Kind, request: fit_pb2.FitSketchKMeansRequest, foreign: tuple[Sketch, ...], violations: Violations
+) -> None:
+    """That all sketches of other sites can be merged with one of the expected kind.
+
+    Args:
+        expected: of the source; of the first foreign sketch if there is no source.
+        request: as it was sent.
+        foreign: its sketches, all of them.
+        violations: get one more for every field that is wrong.
+    """
+    digest = expected.frequencies.digest() if foreign else b""
+    for index, (message, sketch) in enumerate(zip(request.foreign, foreign, strict=True)):
+        field, kind = f"foreign[{index}]", kind_of(sketch)
+        if kind.columns != expected.columns:
+            violations.append((f"{field}.columns", f"expected {', '.join(expected.columns)}, in this order"))
+            continue
+        for name in ("centre", "unit", "lower", "upper"):
+            if not np.array_equal(getattr(kind.frame, name), getattr(expected.frame, name)):
+                violations.append((f"{field}.{name}", "expected that of the other sketches, to the last bit"))
+        if kind.signature != expected.signature:
+            violations.append((f"{field}.signature", f"expected {expected.signature}"))
+        if kind.frequencies != expected.frequencies:
+            violations.append((f"{field}.frequencies", f"expected {expected.frequencies}"))
+        elif message.frequencies.digest != digest:
+            text = "is not that of the frequencies that the other fields say; they were drawn by another version"
+            violations.append((f"{field}.frequencies.digest", text))

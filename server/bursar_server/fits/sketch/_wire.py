@@ -1,0 +1,178 @@
+"""Sketches and what was decoded from them, on the wire and off it. What comes off it is checked field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from bursar.models import Frequencies, FrequencyLaw, FrequencyStructure, Signature, Sketch
+from bursar.models._arrays import FloatArray
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._requests import MAX_COLUMNS, Violations, check_enum, checked_array, tensor_of
+
+LAWS: Mapping[fit_pb2.FrequencyLaw.ValueType, FrequencyLaw] = {
+    fit_pb2.FREQUENCY_LAW_UNSPECIFIED: "adapted_radius",
+    fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS: "adapted_radius",
+    fit_pb2.FREQUENCY_LAW_GAUSSIAN: "gaussian",
+    fit_pb2.FREQUENCY_LAW_MULTISCALE: "multiscale",
+}
+STRUCTURES: Mapping[fit_pb2.FrequencyStructure.ValueType, FrequencyStructure] = {
+    fit_pb2.FREQUENCY_STRUCTURE_UNSPECIFIED: "dense",
+    fit_pb2.FREQUENCY_STRUCTURE_DENSE: "dense",
+    fit_pb2.FREQUENCY_STRUCTURE_HADAMARD: "hadamard",
+}
+SIGNATURES: Mapping[fit_pb2.Signature.ValueType, Signature] = {
+    fit_pb2.SIGNATURE_UNSPECIFIED: "exponential",
+    fit_pb2.SIGNATURE_EXPONENTIAL: "exponential",
+    fit_pb2.SIGNATURE_ONE_BIT: "one_bit",
+}
+"""What the contract's values mean, in the words of the models; the last of several is the one that is sent."""
+
+Number = TypeVar("Number", bound=int)
+
+_FAR = 1e100
+"""Largest number of a sketch from elsewhere: squares, and sums of products with them, stay doubles."""
+
+
+def sketch_to(sketch: Sketch, entry: int = 0) -> fit_pb2.Sketch:
+    """A sketch on the wire. The service fills in the entry of a new one, which a fit does not know."""
+    return fit_pb2.Sketch(
+        columns=sketch.columns,
+        centre=tensor_of(sketch.centre),
+        unit=tensor_of(sketch.unit),
+        lower=tensor_of(sketch.lower),
+        upper=tensor_of(sketch.upper),
+        frequencies=_frequencies_to(sketch.frequencies),
+        signature=_number(SIGNATURES, sketch.signature),
+        frequencies_per_row=sketch.frequencies_per_row,
+        sums=tensor_of(sketch.sums),
+        noise_std=sketch.noise_std,
+        n_rows=sketch.n_rows,
+        n_rows_std=sketch.n_rows_std,
+        sites=sketch.sites,
+        entry=entry,
+        pilot_sigma=sketch.pilot_sigma or 0.0,
+    )
+
+
+def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> Sketch | None:
+    """A sketch off the wire, without the digest of its frequencies being compared; None where something is wrong.
+
+    Args:
+        message: as it was sent.
+        field: its name in the request.
+        violations: get one more for every field that is wrong.
+    """
+    before = len(violations)
+    d = len(message.columns)
+    if not (1 <= d <= MAX_COLUMNS and len(set(message.columns)) == d):
+        violations.append((f"{field}.columns", f"expected 1 to {MAX_COLUMNS} columns, each once, got {d}"))
+        return None
+    frequencies = _frequencies_from(message.frequencies, d, f"{field}.frequencies", violations)
+    check_enum(f"{field}.signature", fit_pb2.Signature, message.signature, violations)
+    frame = _frame_from(message, d, field, violations)
+    _check_numbers(message, field, violations)
+    if frequencies is None or frame is None or len(violations) > before:
+        return None
+    m = frequencies.m
+    sums = checked_array(f"{field}.sums", message.sums, (2, m), violations)
+    if not 1 <= message.frequencies_per_row <= m:
+        text = f"expected 1 to the sketch's {m} frequencies, got {message.frequencies_per_row}"
+        violations.append((f"{field}.frequencies_per_row", text))
+    if sums is not None and not np.all(np.abs(sums) <= _FAR):
+        violations.append((f"{field}.sums", f"expected numbers up to {_FAR:g}"))
+    if sums is None or len(violations) > before:
+        return None
+    centre, unit, lower, upper = frame
+    return Sketch(
+        columns=tuple(message.columns),
+        centre=centre,
+        unit=unit,
+        lower=lower,
+        upper=upper,
+        frequencies=frequencies,
+        signature=SIGNATURES[message.signature],
+        frequencies_per_row=message.frequencies_per_row,
+        sums=sums,
+        noise_std=message.noise_std,
+        n_rows=message.n_rows,
+        n_rows_std=message.n_rows_std,
+        sites=message.sites,
+        pilot_sigma=message.pilot_sigma or None,
+    )
+
+
+def noise_of(sketch: Sketch, name: str = "sketch") -> types_pb2.ReleaseNoise:
+    """The noise in a sketch as people read it; sums of signatures have no unit."""
+    return release_noise(name, sketch.m, sketch.noise_std, sketch.n_rows_std)
+
+
+def release_noise(name: str, m: int, std: float, count_std: float) -> types_pb2.ReleaseNoise:
+    """The noise of one release of m moments and, if its noise is not 0, a number of rows."""
+    size = 2 * m + (count_std > 0)
+    return types_pb2.ReleaseNoise(name=name, size=size, count_std=count_std, sum_std=std, times=1)
+
+
+def _frequencies_to(frequencies: Frequencies) -> fit_pb2.Frequencies:
+    return fit_pb2.Frequencies(
+        m=frequencies.m,
+        d=frequencies.d,
+        public_seed=frequencies.public_seed,
+        law=_number(LAWS, frequencies.law),
+        structure=_number(STRUCTURES, frequencies.structure),
+        sigma=frequencies.sigma,
+        digest=frequencies.digest(),
+    )
+
+
+def _frequencies_from(message: fit_pb2.Frequencies, d: int, field: str, violations: Violations) -> Frequencies | None:
+    before = len(violations)
+    check_enum(f"{field}.law", fit_pb2.FrequencyLaw, message.law, violations)
+    check_enum(f"{field}.structure", fit_pb2.FrequencyStructure, message.structure, violations)
+    if message.d != d:
+        violations.append((f"{field}.d", f"expected {d}, the number of columns, got {message.d}"))
+    if len(violations) > before:
+        return None
+    law, structure = LAWS[message.law], STRUCTURES[message.structure]
+    try:
+        return Frequencies(message.m, d, message.public_seed, message.sigma, law, structure)
+    except ValueError as error:
+        name, _, text = str(error).partition(": ")
+        violations.append((f"{field}.{name}", text))
+        return None
+
+
+def _frame_from(
+    message: fit_pb2.Sketch, d: int, field: str, violations: Violations
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray] | None:
+    arrays = [
+        checked_array(f"{field}.{name}", getattr(message, name), (d,), violations)
+        for name in ("centre", "unit", "lower", "upper")
+    ]
+    if any(array is None for array in arrays):
+        return None
+    centre, unit, lower, upper = (array for array in arrays if array is not None)
+    if not np.all((unit > 1 / _FAR) & (unit < _FAR)):
+        violations.append((f"{field}.unit", f"expected positive numbers between {1 / _FAR:g} and {_FAR:g}"))
+    if not np.all(lower < upper):
+        violations.append((f"{field}.lower", "expected every lower bound to be below the upper one"))
+    return centre, unit, lower, upper
+
+
+def _check_numbers(message: fit_pb2.Sketch, field: str, violations: Violations) -> None:
+    if not 0 < message.noise_std <= _FAR:
+        violations.append((f"{field}.noise_std", f"expected a positive number, got {message.noise_std}"))
+    if not abs(message.n_rows) <= _FAR:
+        violations.append((f"{field}.n_rows", f"expected a finite number, got {message.n_rows}"))
+    for name in ("n_rows_std", "pilot_sigma"):
+        value = getattr(message, name)
+        if not 0 <= value <= _FAR:
+            violations.append((f"{field}.{name}", f"expected a number of at least 0, got {value}"))
+    if not message.sites >= 1:
+        violations.append((f"{field}.sites", "expected at least 1"))
+
+
+def _number(table: Mapping[Number, str], name: str) -> Number:
+    return max(number for number, word in table.items() if word == name)
