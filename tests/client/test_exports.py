@@ -14,7 +14,7 @@ import bursar.testing
 
 @pytest.mark.parametrize("module", [bursar, bursar.models, bursar.testing])
 def test_all_is_sorted_complete_and_documented(module: types.ModuleType) -> None:
-    """Every listed name exists, is listed once in the linter's order (constants, classes, rest), and says what it is."""
+    """Every listed name exists, is listed once in the order of the linter, and says what it is."""
     names = set(module.__all__)
     assert list(module.__all__) == sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
     for name in module.__all__:
