@@ -14,8 +14,8 @@ from bursar_server.checkpointing import Checkpointer, open_checkpoints, places_o
 from bursar_server.config import Config, ConfigError
 from bursar_server.datasets import Datasets
 from bursar_server.fits import dpem
+from bursar_server.orders import AnyFit
 from bursar_server.server import AddressError, BursarServer
-from bursar_server.services.fit import AnyFit
 from bursar_server.state import State, StateError
 
 FITS: Mapping[str, AnyFit] = {"FitDPEM": dpem}

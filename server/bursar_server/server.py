@@ -28,11 +28,12 @@ from bursar_server.config import Config
 from bursar_server.datasets import Datasets
 from bursar_server.follow import Follower
 from bursar_server.interceptor import Gate
+from bursar_server.orders import AnyFit
 from bursar_server.runs import Runs
 from bursar_server.services.admin import AdminService
 from bursar_server.services.audit import AuditService
 from bursar_server.services.catalog import CatalogService
-from bursar_server.services.fit import AnyFit, FitService
+from bursar_server.services.fit import FitService
 from bursar_server.state import State
 from bursar_server.tls import Certificates
 from bursar_server.worker import WorkerPool

@@ -17,10 +17,10 @@ from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.auth import hash_token, new_token
 from bursar_server.config import Config
 from bursar_server.datasets import Datasets
+from bursar_server.orders import AnyFit
 from bursar_server.process import FITS
 from bursar_server.registering import register as import_table
 from bursar_server.server import BursarServer
-from bursar_server.services.fit import AnyFit
 from bursar_server.state import State
 from bursar_server.tables import CsvSource, Keys, Manifest
 from bursar_server.tls import Certificates

@@ -25,7 +25,7 @@ from tests.audit.wire import Miswired
 from tests.server.serving.conftest import COUNT
 
 if TYPE_CHECKING:
-    from bursar_server.services.fit import AnyFit
+    from bursar_server.orders import AnyFit
     from tests.attacks.conftest import Pair
     from tests.server.serving.conftest import Harness
 

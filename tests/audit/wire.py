@@ -24,10 +24,10 @@ from bursar_server.config import Config
 from bursar_server.datasets import Datasets
 from bursar_server.fits import PublicTable, dpem
 from bursar_server.fits._seam import Released
+from bursar_server.orders import AnyFit
 from bursar_server.process import FITS
 from bursar_server.registering import register
 from bursar_server.server import BursarServer
-from bursar_server.services.fit import AnyFit
 from bursar_server.state import State
 from bursar_server.tables import CsvSource, Keys, Manifest
 from bursar_server.tls import Certificates

@@ -2,145 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import grpc
-import numpy as np
-from google.protobuf.message import Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 
-from bursar_ledger import (
-    BudgetExhaustedError,
-    DatasetState,
-    DebitRequest,
-    Ledger,
-    Limits,
-    Price,
-    Remaining,
-    RestRequest,
-    UnknownEntryError,
-    price,
-)
+from bursar_ledger import Ledger, price
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server import convert
 from bursar_server.auth import caller
 from bursar_server.datasets import Datasets
-from bursar_server.errors import NotAvailableError, ReleaseLostError
 from bursar_server.fits import InvalidRequestError, Plan
-from bursar_server.fits._seam import Fit, Released
 from bursar_server.follow import Follower, Step
-from bursar_server.runs import NothingReadError, PaidRun, Run, Runs
-from bursar_server.vault import ArrayRows, Meter, OpenDPNoise, Rows, Session
+from bursar_server.orders import RESPONSES, AnyFit, FitRequest, Order, Orders
+from bursar_server.runs import Run, Runs
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _MOST_FITS_LEFT = 2**32 - 1
-_LAST_ENTRY = 2**62
-"""Beyond every ledger, and within SQLite's integers."""
-_NO_ROWS = ArrayRows(np.empty((0, 0)))
-
-AnyFit = Fit[Any, Any, Any]
-"""A fitting method, whatever its request, plan and model are."""
-
-
-FitRequest = (
-    fit_pb2.FitDPEMRequest
-    | fit_pb2.FitSeparatedGMMRequest
-    | fit_pb2.FitGradientEMRequest
-    | fit_pb2.FitSketchKMeansRequest
-    | fit_pb2.FitMRFRequest
-)
-"""The requests of all fits; they have request_id, dataset, columns and spend in common."""
-
-_RESPONSES: Mapping[str, type[Any]] = {
-    "FitDPEM": fit_pb2.FitDPEMResponse,
-    "FitSeparatedGMM": fit_pb2.FitSeparatedGMMResponse,
-    "FitGradientEM": fit_pb2.FitGradientEMResponse,
-    "FitSketchKMeans": fit_pb2.FitSketchKMeansResponse,
-    "FitMRF": fit_pb2.FitMRFResponse,
-}
-"""What each method answers with: a receipt, progress or a model."""
 
 _PREVIEWED: Mapping[str, str] = {"dpem": "FitDPEM", "sketch_kmeans": "FitSketchKMeans"}
 """Methods by the field of `PreviewRequest` that has their request."""
-
-_SPEND, _LEFT, _ROWS = "spend", "what_is_left", "public_rows"
-"""In a debit's parameters: the rho that was left, and the public number of rows; so that it can be planned again."""
-
-
-@dataclass(frozen=True)
-class _Order:
-    """What somebody asked for, and what that is worth.
-
-    Attributes:
-        method: name of the RPC.
-        principal: who asks.
-        request: as it was sent.
-        hash: what makes two requests the same.
-        state: of the dataset.
-        rows: the public number of rows, None if there is none.
-        plan: what the request releases; given the rho to be spent, where that is what is left, else None, and `rows`.
-    """
-
-    method: str
-    principal: str
-    request: FitRequest
-    hash: bytes
-    state: DatasetState
-    rows: int | None
-    plan: Callable[[float | None, int | None], Plan]
-
-    @property
-    def rest(self) -> bool:
-        """Whether it spends what is left."""
-        return _spends_the_rest(self.request)
-
-    def debit(self, rho: float | None = None) -> DebitRequest:
-        """What the ledger is asked for. Raises InvalidRequestError."""
-        plan = self.plan(rho, self.rows)
-        resolved = {_ROWS: self.rows, **({} if rho is None else {_SPEND: {_LEFT: rho}})}
-        return DebitRequest(**self._names, events=plan.events, parameters={**plan.parameters, **resolved})
-
-    def debit_of_the_rest(self) -> RestRequest:
-        """Likewise, for what turns out to be left when it is debited."""
-        return RestRequest(**self._names, plan=lambda available: self.debit(available.rho))
-
-    def free_plan(self) -> Plan | None:
-        """The plan of a request that releases nothing new; None for one that has to pay. Raises InvalidRequestError.
-
-        A request without a spend is free or wrong.
-        """
-        if self.request.HasField("spend"):
-            return None
-        plan = self.plan(None, self.rows)
-        return None if plan.events else plan
-
-    def plan_again(self, paid: DebitRequest) -> Plan:
-        """The plan that was paid for. Raises ReleaseLostError if it would be another one now."""
-        recorded: Mapping[str, Any] = paid.parameters
-        rho = recorded[_SPEND][_LEFT] if self.rest else None
-        try:
-            # A newer snapshot may have another number of rows, which would make it another plan.
-            plan = self.plan(rho, recorded.get(_ROWS, self.rows))
-        except InvalidRequestError as error:  # the rules of a newer version
-            raise ReleaseLostError from error
-        if plan.events != paid.events:
-            raise ReleaseLostError
-        return plan
-
-    @property
-    def _names(self) -> dict[str, Any]:
-        return {
-            "dataset": self.state.name,
-            "principal": self.principal,
-            "request_id": self.request.request_id,
-            "request_hash": self.hash,
-            "method": self.method,
-        }
 
 
 class FitService(fit_pb2_grpc.FitServiceServicer):
@@ -165,12 +45,10 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         follower: Follower,
         threads: int = 1,
     ) -> None:
-        self._fits = fits
-        self._datasets = datasets
+        self._orders = Orders(fits=fits, datasets=datasets, ledger=ledger, threads=threads)
         self._ledger = ledger
         self._runs = runs
         self._follower = follower
-        self._threads = threads
 
     def FitDPEM(  # noqa: N802  the contract's name
         self, request: fit_pb2.FitDPEMRequest, context: grpc.ServicerContext
@@ -209,20 +87,14 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         field = request.WhichOneof("fit")
         if field is None:
             raise InvalidRequestError(("fit", "is missing; expected the request of a fit that is to be previewed"))
-        order = self._order(_PREVIEWED[field], getattr(request, field))
-        limits = self._ledger.limits(order.state.name, order.principal)
-        plan = order.free_plan()
-        if plan is None:
-            self._datasets.check(order.state)
-            plan = order.plan(_rest(limits) if order.rest else None, order.rows)
-        cost = price(plan.events, order.state.order)
-        fits_left = _fits_left(cost, limits)
+        quote = self._orders.quote(self._orders.order(_PREVIEWED[field], caller().name, getattr(request, field)))
+        plan, limits = quote.plan, quote.limits
         return fit_pb2.PreviewResponse(
-            price=convert.price(cost),
+            price=convert.price(quote.price),
             remaining=convert.remaining(limits.dataset),
             available=convert.remaining(limits.available),
-            affordable=fits_left >= 1,
-            fits_left=min(fits_left, _MOST_FITS_LEFT),
+            affordable=quote.times >= 1,
+            fits_left=min(quote.times, _MOST_FITS_LEFT),
             noise=plan.noise,
             iterations=plan.iterations,
             expected_mean_error=plan.expected_mean_error,
@@ -232,8 +104,8 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         )
 
     def _fit(self, method: str, request: FitRequest, context: grpc.ServicerContext) -> Iterator[Any]:
-        order = self._order(method, request)
-        response = _RESPONSES[method]
+        order = self._orders.order(method, caller().name, request)
+        response = RESPONSES[method]
         plan = order.free_plan()
         if plan is None:
             receipt, run = self._paid(order, context)
@@ -249,21 +121,18 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
                 else event
             )
 
-    def _paid(self, order: _Order, context: grpc.ServicerContext) -> tuple[types_pb2.Receipt | None, Run | None]:
+    def _paid(self, order: Order, context: grpc.ServicerContext) -> tuple[types_pb2.Receipt | None, Run | None]:
         """The receipt of a debit and its run; the debit of now, or an earlier one of the same request."""
-        if not _REQUEST_ID.fullmatch(order.request.request_id):
-            text = "must have 1 to 64 characters of [A-Za-z0-9_.:-]; a fresh UUID for every new request will do"
-            raise InvalidRequestError(("request_id", text))
-        asked = self._asked(order)
+        asked = self._orders.asked(order)
         if not context.is_active():
             return None, None
-        admission = self._runs.admit(asked, lambda run: self._release(order, run))
+        admission = self._runs.admit(asked, lambda run: self._orders.release(order, run))
         if not admission.paid_now:
             context.set_trailing_metadata((("bursar-replayed", "true"),))
         run = admission.run
         return convert.receipt(run.debit, asked.dataset, asked.request_id, order.state.adjacency), run
 
-    def _free(self, order: _Order, plan: Plan) -> tuple[types_pb2.Receipt, Run]:
+    def _free(self, order: Order, plan: Plan) -> tuple[types_pb2.Receipt, Run]:
         """The receipt of what costs nothing, and its run. Neither the ledger nor the data have a part in it."""
         paid = self._ledger.debit_entry(plan.of_entry) if plan.of_entry else None
         limits = self._ledger.limits(order.state.name, order.principal)
@@ -278,135 +147,4 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
             adjacency=convert.ADJACENCIES[order.state.adjacency],
             free=True,
         )
-        return receipt, self._runs.compute(order.principal, lambda run: self._computed(order, plan, run))
-
-    def _order(self, method: str, request: FitRequest) -> _Order:
-        fit = self._fits.get(method)
-        if fit is None:
-            raise NotAvailableError(f"{method} is not available in this version of the server")
-        if unknown := _unknown_fields(request):
-            raise InvalidRequestError(("request", f"has fields that this version does not know: {', '.join(unknown)}"))
-        principal = caller().name
-        state = self._datasets.state(request.dataset)
-        table = self._datasets.table(state)
-        released = self._released(method, state.name, principal)
-
-        # Kept, so that what was planned before the debit is not planned again after it, nor, as long as nobody came
-        # between, while others wait for the decision.
-        @functools.cache
-        def plan(rho: float | None, rows: int | None) -> Plan:
-            made: Plan = fit.plan(_resolved(request, rho), replace(table, rows=rows), released)
-            return made
-
-        return _Order(method, principal, request, _request_hash(method, principal, request), state, table.rows, plan)
-
-    def _asked(self, order: _Order) -> DebitRequest | RestRequest:
-        """What to ask the ledger for: what was debited before, whatever became of the dataset, or something new."""
-        earlier = self._ledger.find(order.principal, order.request.request_id)
-        if earlier is not None:
-            # The ledger refuses another hash than the one that paid.
-            return replace(earlier.request, request_hash=order.hash)
-        self._datasets.check(order.state)
-        if not order.rest:
-            return order.debit()
-        limits = self._ledger.limits(order.state.name, order.principal)
-        order.plan(_rest(limits), order.rows)
-        return order.debit_of_the_rest()
-
-    def _released(self, method: str, dataset: str, principal: str) -> Released:
-        @functools.cache
-        def released(entry: int) -> Message | None:
-            # The caller's own only: what others asked is their secret, though their models hold no one's data.
-            try:
-                paid = self._ledger.debit_entry(min(entry, _LAST_ENTRY)).request
-            except UnknownEntryError:
-                return None
-            asked = (paid.method, paid.dataset, paid.principal)
-            release = self._ledger.release(entry) if asked == (method, dataset, principal) else None
-            message = _RESPONSES[method].FromString(release or b"")
-            model: Message | None = message.model if message.HasField("model") else None
-            return model
-
-        return released
-
-    def _release(self, order: _Order, run: PaidRun) -> bytes:
-        """What a worker does under a debit: the first moment at which rows are opened."""
-        plan = order.plan_again(self._ledger.debit_entry(run.debit.entry).request)
-        try:
-            rows = self._datasets.rows(order.state, plan.columns)
-        except Exception as error:
-            raise NothingReadError from error
-        # What was debited, not what the plan would cost now: the order may have changed between the two.
-        return self._model(order, plan, rows, Meter(run.debit.price.order, run.debit.price.cost_units), run)
-
-    def _computed(self, order: _Order, plan: Plan, run: Run) -> bytes:
-        """What a worker does for nothing: there are no rows, and the meter lets no release pass."""
-        return self._model(order, plan, _NO_ROWS, Meter(order.state.order, 0), run)
-
-    def _model(self, order: _Order, plan: Plan, rows: Rows, meter: Meter, run: Run) -> bytes:
-        table = self._datasets.table(order.state)
-        session = Session(
-            rows=rows,
-            columns=len(plan.columns),
-            adjacency=table.adjacency,
-            unit_cap=table.unit_cap,
-            meter=meter,
-            source=OpenDPNoise(),
-            threads=self._threads,
-            progress=run.advance,
-        )
-        model = self._fits[order.method].run(plan, session)
-        answer: bytes = _RESPONSES[order.method](model=model).SerializeToString(deterministic=True)
-        return answer
-
-
-def _spends_the_rest(request: FitRequest) -> bool:
-    return request.spend.WhichOneof("amount") == "remaining"
-
-
-def _resolved(request: FitRequest, rho: float | None) -> FitRequest:
-    """The request with an amount where it asks for what is left."""
-    if rho is None:
-        return request
-    resolved = type(request).FromString(request.SerializeToString())
-    resolved.spend.rho = rho
-    return resolved
-
-
-def _rest(limits: Limits) -> float:
-    """The largest rho that one request may cost now. Raises BudgetExhaustedError if that is nothing."""
-    for name, limit in (("dataset", limits.dataset), ("allowance", limits.allowance), ("call", limits.call)):
-        if limit is not None and limit.cost_units < 1:
-            raise BudgetExhaustedError(Price(1, 0, limit.order), limit, name)
-    return limits.available.rho
-
-
-def _fits_left(cost: Price, limits: Limits) -> int:
-    """How many requests of this price fit into the limits, one after the other."""
-    if limits.call is not None and not _times(cost, limits.call):
-        return 0
-    return min(_times(cost, limit) for limit in (limits.dataset, limits.allowance) if limit is not None)
-
-
-def _times(cost: Price, limit: Remaining) -> int:
-    times = limit.cost_units // max(cost.cost_units, 1)
-    return min(times, limit.delta_units // cost.delta_units) if cost.delta_units else times
-
-
-def _unknown_fields(message: Message, path: str = "") -> list[str]:
-    """Numbers of the fields that a newer client sent: what it meant by them is not known, so nothing is guessed."""
-    unknown = UnknownFieldSet(message)
-    found = [f"{path}{unknown[i].field_number}" for i in range(len(unknown))]
-    for field, value in message.ListFields():
-        if isinstance(value, Message):
-            found += _unknown_fields(value, f"{path}{field.name}.")
-    return found
-
-
-def _request_hash(method: str, principal: str, request: FitRequest) -> bytes:
-    """SHA-256 over method, principal and the request without its request_id: what makes two requests the same."""
-    body = type(request).FromString(request.SerializeToString())
-    body.ClearField("request_id")
-    parts = (method.encode(), principal.encode(), body.SerializeToString(deterministic=True))
-    # Lengths first, so that no two different triples have one text.
-    return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()
+        return receipt, self._runs.compute(order.principal, lambda run: self._orders.computed(order, plan, run))

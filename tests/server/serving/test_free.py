@@ -155,6 +155,18 @@ def test_a_free_request_is_previewed_at_nothing(served: Harness, paid: types_pb2
     assert preview.fits_left > 10**6
 
 
+def test_what_is_free_is_affordable_when_all_is_spent(
+    served: Harness, paid: types_pb2.Receipt, fit_request: Make
+) -> None:
+    """Nothing is left of the budget, and nothing is needed."""
+    stub = fit_pb2_grpc.FitServiceStub(served.channel)
+    rest = types_pb2.Spend(remaining=types_pb2.WhatIsLeft())
+    drain(served, fit_request(request_id="rest", spend=rest))
+    left = stub.Preview(fit_pb2.PreviewRequest(dpem=fit_request(request_id="more")), metadata=served.bearer())
+    assert not left.affordable
+    assert stub.Preview(fit_pb2.PreviewRequest(dpem=again(paid.entry)), metadata=served.bearer()).affordable
+
+
 def test_a_retired_dataset_still_answers_for_nothing(served: Harness, paid: types_pb2.Receipt) -> None:
     """What was released stays released."""
     served.ledger.retire_dataset("people", actor="test", reason="")

@@ -17,7 +17,7 @@ from bursar_ledger import Role, UnknownCredentialError
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, fit_pb2
 from bursar_server import auth, errors
 from bursar_server.fits import InvalidRequestError
-from bursar_server.services.fit import FitService
+from bursar_server.orders import Orders
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
@@ -199,7 +199,7 @@ def test_an_unexpected_exception_is_told_in_one_constant_text(
     def burst(*_: object) -> None:
         raise RuntimeError("SECRET-23")
 
-    monkeypatch.setattr(FitService, "_order", burst)
+    monkeypatch.setattr(Orders, "order", burst)
     refusal = refused(
         partial(_drain, served.channel.unary_stream("/bursar.v1.FitService/FitDPEM"), b"", served.bearer())
     )
@@ -224,7 +224,7 @@ def test_a_refusal_stays_small_enough_for_the_wire(
     def complain(*_: object) -> None:
         raise InvalidRequestError(*((f"columns[{i}]", "\U0001f512" * 2000) for i in range(1000)))
 
-    monkeypatch.setattr(FitService, "_order", complain)
+    monkeypatch.setattr(Orders, "order", complain)
     call: Any = served.channel.unary_stream("/bursar.v1.FitService/FitDPEM")
     refusal = refused(partial(_drain, call, b"", served.bearer()))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
