@@ -1,0 +1,490 @@
+"""Centres and mixtures from random Fourier moments: CL-OMPR with Gaussian atoms.
+
+Sources: N. Keriven, N. Tremblay, Y. Traonmilin, R. Gribonval, "Compressive K-means" (ICASSP 2017), algorithm 1, and
+N. Keriven, A. Bourrier, R. Gribonval, P. Perez, "Sketching for large-scale learning of mixture models" (Information
+and Inference 2018), algorithm 2. A sketch holds the moments z_j = E exp(i w_j.x), j = 1..m. CL-OMPR builds a mixture
+atom by atom: it adds the atom that agrees best with the residual, drops the weakest beyond k, and refines them all.
+
+What differs here, and why:
+
+- Atoms are Gaussian with one common spread v that is fitted too, beta_k exp(i w.c_k - v |w|^2 / 2), not points.
+  Clusters have a width; point atoms cannot explain it, so their residual says little about which replicate is right.
+- All atoms are refined by Levenberg-Marquardt in the box, or by L-BFGS-B where the Jacobian would be too large. Plain
+  gradient steps need hundreds of iterations where these need about ten.
+- Candidates are drawn from the one Gaussian that fits the moments best, not from the whole box, and climb together.
+- k-means centres are not the means of clusters that overlap. So the decoded mixture is sampled with public randomness
+  and Lloyd's algorithm runs on the sample, from the decoded means.
+
+Every function here is total: any moments, finite or not, give a valid model, and the same input gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from numpy.random import PCG64, Generator  # noqa: TID251 - public randomness of the search, never noise
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from bursar.models._arrays import FloatArray
+
+ComplexArray = npt.NDArray[np.complex128]
+
+CANDIDATES = 256
+"""Places where a search for the next atom starts."""
+
+CLIMBERS = 12
+"""Candidates that climb: the best of the places."""
+
+CLIMB_STEPS = 15
+"""Steps of each climber; a step multiplies the distance to a peak by about a third or less."""
+
+DENSE_WORK = 2e9
+"""Multiplications in one product J^T J up to which it is formed; above it L-BFGS-B refines, without a Jacobian."""
+
+LLOYD_ROWS = 20_000
+"""Rows drawn from the decoded mixture for Lloyd's algorithm: its own sampling error is far below a sketch's noise."""
+
+LLOYD_STEPS = 30
+"""Steps of Lloyd's algorithm on those rows."""
+
+MAX_MOMENT = 1e6
+"""Moments are cut here. A true one is at most 1; the noise of an enforced budget can be large, but not without end."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What was decoded from a sketch, in the frame coordinates of its frequencies.
+
+    Attributes:
+        weights: shape (k,), non-negative, sum 1.
+        centres: shape (k, d), inside the box.
+        variances: positive and finite; shape (k,) for k-means, mean squared distance to the centre per column; shape
+            (k, d) for a mixture.
+        residual: root mean square of what the model does not explain, over the noise's standard deviation. About 1 for
+            a model that explains all but the noise; sampling noise adds to it where it is not small beside the noise.
+        mass: sum of the weights before they were scaled to 1; far from 1 for a model that does not fit.
+    """
+
+    weights: FloatArray
+    centres: FloatArray
+    variances: FloatArray
+    residual: float
+    mass: float
+
+
+def decode_kmeans(
+    matrix: FloatArray,
+    moments: ComplexArray,
+    noise_std: float,
+    k: int,
+    lower: FloatArray,
+    upper: FloatArray,
+    *,
+    n_init: int,
+    public_seed: int,
+) -> Decoded:
+    """Cluster centres, weights and variances from a sketch.
+
+    Args:
+        matrix: frequencies w_j, shape (m, d).
+        moments: estimates of E exp(i w_j.x), shape (m,).
+        noise_std: standard deviation of the noise on the real and on the imaginary part of a moment.
+        k: number of clusters.
+        lower: lower end of the box of the centres, shape (d,).
+        upper: upper end, shape (d,).
+        n_init: replicates; the one with the smallest residual is kept.
+        public_seed: seed of the search's randomness, which is public.
+    """
+    problem = _problem(matrix, moments, lower, upper)
+    fit = _best_replicate(problem, k, n_init, public_seed)
+    weights, centres, variances = _lloyd(problem, fit.mixture, _generator(public_seed, n_init))
+    return Decoded(weights, centres, variances, _residual(fit, noise_std), float(fit.mixture.beta.sum()))
+
+
+def decode_mixture(
+    matrix: FloatArray,
+    moments: ComplexArray,
+    noise_std: float,
+    k: int,
+    lower: FloatArray,
+    upper: FloatArray,
+    *,
+    n_init: int,
+    public_seed: int,
+) -> Decoded:
+    """A Gaussian mixture with diagonal covariances from a sketch; arguments as in `decode_kmeans`."""
+    problem = _problem(matrix, moments, lower, upper)
+    fit = _best_replicate(problem, k, n_init, public_seed)
+    d = problem.W.shape[1]
+    start = replace(fit.mixture, log_v=np.tile(fit.mixture.log_v, (k, d)))
+    fit = _refine(problem, start, _FINAL_STEPS)
+    return Decoded(
+        _normalised(fit.mixture.beta),
+        fit.mixture.centres,
+        np.exp(fit.mixture.log_v),
+        _residual(fit, noise_std),
+        float(fit.mixture.beta.sum()),
+    )
+
+
+_GROWING_STEPS = 2
+_FINAL_STEPS = 40
+_TOLERANCE = 1e-6
+_ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The data of the fit: minimise |y - A(theta) beta|^2 in the box."""
+
+    W: FloatArray  # (m, d)
+    W2: FloatArray  # (m, d), squares
+    radii2: FloatArray  # (m, 1), |w|^2
+    y: FloatArray  # (2m,): real parts, then imaginary parts
+    lower: FloatArray  # (d,)
+    upper: FloatArray
+    log_v_range: tuple[float, float]
+
+    def spread_frequencies(self, mixture: _Mixture) -> FloatArray:
+        """Squared frequencies that a column of spreads multiplies: (m, d), or their sums (m, 1) for round atoms."""
+        return self.radii2 if mixture.log_v.shape[1] == 1 else self.W2
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """Atoms. `log_v` has shape (1, 1), one spread for all, or (k, d), log-variances of each."""
+
+    beta: FloatArray  # (k,)
+    centres: FloatArray  # (k, d)
+    log_v: FloatArray
+
+    def pack(self) -> FloatArray:
+        return np.concatenate([self.beta, self.centres.ravel(), self.log_v.ravel()])
+
+    def unpack(self, theta: FloatArray) -> _Mixture:
+        k, size = len(self.beta), self.centres.size
+        return _Mixture(
+            theta[:k],
+            theta[k : k + size].reshape(self.centres.shape),
+            theta[k + size :].reshape(self.log_v.shape),
+        )
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A mixture with what it leaves."""
+
+    mixture: _Mixture
+    atoms: FloatArray  # (2m, k)
+    rest: FloatArray  # (2m,)
+
+    @property
+    def loss(self) -> float:
+        return float(self.rest @ self.rest)
+
+
+def _generator(public_seed: int, replicate: int) -> Generator:
+    return Generator(PCG64([public_seed, replicate]))
+
+
+def _problem(matrix: FloatArray, moments: ComplexArray, lower: FloatArray, upper: FloatArray) -> _Problem:
+    """The fit's data, with moments that are not numbers set to 0 and huge ones cut."""
+    W = np.asarray(matrix, dtype=np.float64)
+    z = np.asarray(moments, dtype=np.complex128)
+    y = np.nan_to_num(np.concatenate([z.real, z.imag]), nan=0.0, posinf=MAX_MOMENT, neginf=-MAX_MOMENT)
+    W2 = W * W
+    radii2 = W2.sum(axis=1, keepdims=True)
+    scale = 1 / max(float(radii2.mean()), 1e-12)  # the spread at which an atom fades at the typical frequency
+    lower, upper = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
+    widest = max(float(np.square(upper - lower).max()), 1e-12)
+    return _Problem(
+        W,
+        W2,
+        radii2,
+        np.clip(y, -MAX_MOMENT, MAX_MOMENT),
+        lower,
+        upper,
+        (float(np.log(min(1e-4 * scale, widest))), float(np.log(widest))),
+    )
+
+
+def _normalised(beta: FloatArray) -> FloatArray:
+    total = float(beta.sum())
+    return beta / total if total > 0 else np.full(len(beta), 1 / len(beta))
+
+
+def _residual(fit: _Fit, noise_std: float) -> float:
+    """Root mean square of the rest over the noise; a noise that is no positive number counts as very small."""
+    std = noise_std if np.isfinite(noise_std) and noise_std > 1e-12 else 1e-12
+    return float(np.sqrt(fit.loss / max(len(fit.rest), 1)) / std)
+
+
+def _evaluate(problem: _Problem, mixture: _Mixture) -> _Fit:
+    phase = problem.W @ mixture.centres.T
+    envelope = np.exp(-0.5 * (problem.spread_frequencies(mixture) @ np.exp(mixture.log_v).T))
+    atoms = np.concatenate([np.cos(phase) * envelope, np.sin(phase) * envelope])
+    return _Fit(mixture, atoms, problem.y - atoms @ mixture.beta)
+
+
+def _bounds(problem: _Problem, mixture: _Mixture) -> tuple[FloatArray, FloatArray]:
+    k, spreads = len(mixture.beta), mixture.log_v.size
+    low = np.concatenate([np.zeros(k), np.tile(problem.lower, k), np.full(spreads, problem.log_v_range[0])])
+    high = np.concatenate([np.full(k, np.inf), np.tile(problem.upper, k), np.full(spreads, problem.log_v_range[1])])
+    return low, high
+
+
+def _jacobian(problem: _Problem, fit: _Fit) -> FloatArray:
+    """Derivatives of the model moments by (beta, centres, log_v), shape (2m, parameters)."""
+    m, d = problem.W.shape
+    mixture = fit.mixture
+    k = len(mixture.beta)
+    weighted = fit.atoms * mixture.beta
+    J = np.empty((2 * m, k * (d + 1) + mixture.log_v.size))
+    J[:, :k] = fit.atoms
+    by_centre = J[:, k : k * (d + 1)].reshape(2 * m, k, d)
+    np.multiply(-weighted[m:, :, None], problem.W[:, None, :], out=by_centre[:m])
+    np.multiply(weighted[:m, :, None], problem.W[:, None, :], out=by_centre[m:])
+    shares = weighted.sum(axis=1, keepdims=True) if mixture.log_v.shape[0] == 1 else weighted
+    decay = -0.5 * np.tile(problem.spread_frequencies(mixture), (2, 1))
+    by_spread = shares[:, :, None] * decay[:, None, :] * np.exp(mixture.log_v)
+    J[:, k * (d + 1) :] = by_spread.reshape(2 * m, -1)
+    return J
+
+
+def _gradient(problem: _Problem, fit: _Fit) -> FloatArray:
+    """Gradient of half the loss, without the Jacobian."""
+    m = len(problem.W)
+    mixture = fit.mixture
+    real, imaginary = fit.rest[:m, None], fit.rest[m:, None]
+    agreement = real * fit.atoms[:m] + imaginary * fit.atoms[m:]
+    turn = imaginary * fit.atoms[:m] - real * fit.atoms[m:]
+    by_centre = mixture.beta[:, None] * (turn.T @ problem.W)
+    by_spread = -0.5 * mixture.beta[:, None] * (agreement.T @ problem.spread_frequencies(mixture))
+    if mixture.log_v.shape[0] == 1:
+        by_spread = by_spread.sum(axis=0, keepdims=True)
+    by_spread = by_spread * np.exp(mixture.log_v)
+    return -np.concatenate([agreement.sum(axis=0), by_centre.ravel(), by_spread.ravel()])
+
+
+def _refine(problem: _Problem, mixture: _Mixture, steps: int) -> _Fit:
+    """Fit all parameters together, from a start, inside the box; the loss never rises."""
+    size = mixture.pack().size
+    if 2 * len(problem.W) * size**2 <= DENSE_WORK:
+        return _levenberg_marquardt(problem, mixture, steps)
+    return _lbfgs(problem, mixture, 4 * steps)
+
+
+def _levenberg_marquardt(problem: _Problem, mixture: _Mixture, steps: int) -> _Fit:
+    """Damped Gauss-Newton steps on the parameters that no bound holds, clipped to the bounds."""
+    low, high = _bounds(problem, mixture)
+    fit = _evaluate(problem, mixture)
+    damping = 1e-3
+    for _ in range(steps):
+        J = _jacobian(problem, fit)
+        downhill, H = J.T @ fit.rest, J.T @ J
+        theta = fit.mixture.pack()
+        free = ~((theta <= low) & (downhill <= 0) | (theta >= high) & (downhill >= 0))
+        before, fit, damping = fit, *_damped_step(problem, fit, theta, downhill, H, free, (low, high), damping)
+        if not fit.loss < before.loss * (1 - _TOLERANCE):
+            break
+    return fit
+
+
+def _damped_step(
+    problem: _Problem,
+    fit: _Fit,
+    theta: FloatArray,
+    downhill: FloatArray,
+    H: FloatArray,
+    free: npt.NDArray[np.bool_],
+    bounds: tuple[FloatArray, FloatArray],
+    damping: float,
+) -> tuple[_Fit, float]:
+    """The first of some ever shorter steps that lowers the loss, or none, and the damping for the next."""
+    diagonal = H.diagonal()[free]
+    diagonal = diagonal + 1e-9 * diagonal.max(initial=0.0) + 1e-200
+    inner = H[np.ix_(free, free)]
+    for _ in range(6):
+        step = np.zeros_like(theta)
+        try:
+            step[free] = cho_solve(cho_factor(inner + np.diag(damping * diagonal)), downhill[free])
+        except LinAlgError:
+            damping *= 10
+            continue
+        trial = _evaluate(problem, fit.mixture.unpack(np.clip(theta + step, *bounds)))
+        if trial.loss < fit.loss:
+            return trial, max(damping / 10, 1e-9)
+        damping *= 10
+    return fit, damping
+
+
+def _lbfgs(problem: _Problem, mixture: _Mixture, steps: int) -> _Fit:
+    """L-BFGS-B, in coordinates in which all parameters have about the same curvature."""
+    low, high = _bounds(problem, mixture)
+    k = len(mixture.beta)
+    units = np.ones(len(low))
+    units[k:] = 1 / max(float(mixture.beta.mean()), 1e-6)
+    units[k : k + mixture.centres.size] *= np.sqrt(problem.W.shape[1] / max(float(problem.radii2.mean()), 1e-12))
+    start = _evaluate(problem, mixture)
+    scale = 1 / max(start.loss, 1e-200)
+
+    def half_loss(scaled: FloatArray) -> tuple[float, FloatArray]:
+        fit = _evaluate(problem, mixture.unpack(np.clip(scaled * units, low, high)))
+        return 0.5 * scale * fit.loss, scale * units * _gradient(problem, fit)
+
+    found = minimize(
+        half_loss,
+        mixture.pack() / units,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=np.stack([low / units, high / units], axis=1),
+        options={"maxiter": steps, "ftol": _TOLERANCE / 10, "gtol": 1e-12},
+    )
+    end = _evaluate(problem, mixture.unpack(np.clip(found.x * units, low, high)))
+    return end if end.loss < start.loss else start
+
+
+def _cloud(problem: _Problem) -> _Mixture:
+    """The one Gaussian that fits the moments best: where the rows are, all clusters taken together."""
+    centre = (problem.lower + problem.upper) / 2
+    wide = np.clip(np.log(np.square(problem.upper - problem.lower).max() / 16 + 1e-12), *problem.log_v_range)
+    return _levenberg_marquardt(
+        problem, _Mixture(np.ones(1), centre[None, :], np.full((1, 1), float(wide))), _FINAL_STEPS
+    ).mixture
+
+
+def _places(problem: _Problem, cloud: _Mixture, present: _Mixture, generator: Generator) -> FloatArray:
+    """Starting places of a search: drawn from the cloud, and one beside each atom, shape (places, d)."""
+    d = problem.W.shape[1]
+    spread = np.exp(0.5 * cloud.log_v[0, 0])
+    drawn = cloud.centres + spread * generator.standard_normal((CANDIDATES, d))
+    beside = present.centres + np.exp(0.5 * present.log_v[0, 0]) * generator.standard_normal(present.centres.shape)
+    places: FloatArray = np.clip(np.concatenate([drawn, beside]), problem.lower, problem.upper)
+    return places
+
+
+def _search(problem: _Problem, rest: FloatArray, log_v: float, places: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Where an atom of spread v agrees with the rest: the places' best climbers, shape (climbers, d), best first.
+
+    All climb together, in float32, on f(c) = Re sum_j conj(rest_j) exp(i w_j.c - v |w_j|^2 / 2). Steps are those of a
+    mean shift, at the curvature of a lone peak, lengthened and shortened by success.
+
+    Returns:
+        The places and their values of f.
+    """
+    m, d = problem.W.shape
+    envelope = np.exp(-0.5 * np.exp(log_v) * problem.radii2[:, 0])
+    scale = max(float(np.abs(rest).max(initial=0.0)), 1e-30)  # keeps float32 away from its ends
+    real = (rest[:m] / scale * envelope).astype(np.float32)
+    imaginary = (rest[m:] / scale * envelope).astype(np.float32)
+    W = problem.W.astype(np.float32)
+    lower, upper = problem.lower.astype(np.float32), problem.upper.astype(np.float32)
+    power = envelope * envelope
+    width2 = d * float(power.sum()) / max(float(power @ problem.radii2[:, 0]), 1e-30)
+    width2 = min(width2, float(np.square(problem.upper - problem.lower).sum()))
+
+    def waves(at: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], ...]:
+        phase = W @ at.T
+        cos, sin = np.cos(phase), np.sin(phase)
+        return cos, sin, real @ cos + imaginary @ sin
+
+    c = places.astype(np.float32)
+    value = waves(c)[2]
+    c = c[np.argsort(-value, kind="stable")[:CLIMBERS]]
+    cos, sin, value = waves(c)
+    pace = np.ones((len(c), 1), dtype=np.float32)
+    for _ in range(CLIMB_STEPS):
+        slope = ((imaginary[:, None] * cos - real[:, None] * sin).T @ W).astype(np.float64)
+        floor = max(0.05 * float(value.max(initial=0)), 1e-30)
+        step = slope * (width2 / np.maximum(value, floor)[:, None])
+        length = np.linalg.norm(step, axis=1, keepdims=True)
+        step = step * np.minimum(1, np.sqrt(width2 * d) / np.maximum(length, 1e-30))
+        trial = np.clip(c + (pace * step).astype(np.float32), lower, upper)
+        trial_cos, trial_sin, trial_value = waves(trial)
+        up = trial_value > value
+        c = np.where(up[:, None], trial, c)
+        cos, sin, value = np.where(up, trial_cos, cos), np.where(up, trial_sin, sin), np.where(up, trial_value, value)
+        pace = np.where(up[:, None], np.minimum(pace * 1.5, 4), pace * 0.4).astype(np.float32)
+    order = np.argsort(-value, kind="stable")
+    peaks = np.clip(c[order].astype(np.float64), problem.lower, problem.upper)
+    return peaks, value[order].astype(np.float64) * scale
+
+
+def _add(problem: _Problem, fit: _Fit, count: int, places: FloatArray) -> _Mixture:
+    """The mixture with `count` more atoms, the highest peaks of the rest that are not the same peak."""
+    log_v = float(fit.mixture.log_v[0, 0])
+    peaks, values = _search(problem, fit.rest, log_v, places)
+    envelope = np.exp(-np.exp(log_v) * problem.radii2[:, 0])
+    apart = problem.W.shape[1] * envelope.sum() / max(float(envelope @ problem.radii2[:, 0]), 1e-30)
+    chosen: list[int] = []
+    for index in range(len(peaks)):
+        if len(chosen) < count and all(np.square(peaks[index] - peaks[c]).sum() > apart for c in chosen):
+            chosen.append(index)
+    chosen += [index for index in range(len(peaks)) if index not in chosen][: count - len(chosen)]
+    beta = np.maximum(values[chosen], 0) / max(float(envelope.sum()), 1e-30)
+    mixture = fit.mixture
+    return _Mixture(
+        np.concatenate([mixture.beta, beta]), np.concatenate([mixture.centres, peaks[chosen]]), mixture.log_v
+    )
+
+
+def _strongest(mixture: _Mixture, k: int) -> _Mixture:
+    kept = np.sort(np.argsort(-mixture.beta, kind="stable")[:k])
+    return replace(mixture, beta=mixture.beta[kept], centres=mixture.centres[kept])
+
+
+def _schedule(k: int) -> Iterator[int]:
+    """How many atoms each round adds: at first up to k, then as many again in replacement."""
+    rounds = min(k, _ROUNDS)
+    growing = np.diff(np.linspace(0, k, rounds + 1).round().astype(int))
+    yield from (int(count) for count in growing)
+    yield from (int(count) for count in growing)
+
+
+def _replicate(problem: _Problem, k: int, cloud: _Mixture, generator: Generator) -> _Fit:
+    """One run of CL-OMPR: k atoms one after another, then k replacements, then all together to the end."""
+    d = problem.W.shape[1]
+    log_v = np.clip(-np.log(max(float(problem.radii2.mean()), 1e-12)), *problem.log_v_range)
+    fit = _evaluate(problem, _Mixture(np.zeros(0), np.zeros((0, d)), np.full((1, 1), float(log_v))))
+    for count in _schedule(k):
+        mixture = _add(problem, fit, count, _places(problem, cloud, fit.mixture, generator))
+        fit = _refine(problem, mixture, _GROWING_STEPS)
+        if len(fit.mixture.beta) > k:
+            fit = _refine(problem, _strongest(fit.mixture, k), _GROWING_STEPS)
+    return _refine(problem, fit.mixture, _FINAL_STEPS)
+
+
+def _best_replicate(problem: _Problem, k: int, n_init: int, public_seed: int) -> _Fit:
+    """The replicate with the smallest residual; the first of equals."""
+    cloud = _cloud(problem)
+    fits = (_replicate(problem, k, cloud, _generator(public_seed, index)) for index in range(max(n_init, 1)))
+    return min(fits, key=lambda fit: fit.loss)
+
+
+def _lloyd(problem: _Problem, mixture: _Mixture, generator: Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weights (k,), centres (k, d) and variances (k,) of Lloyd's algorithm on rows drawn from a mixture."""
+    k, d = mixture.centres.shape
+    share = _normalised(mixture.beta)
+    component = np.searchsorted(np.cumsum(share)[:-1], (np.arange(LLOYD_ROWS) + 0.5) / LLOYD_ROWS)
+    rows = mixture.centres[component] + np.exp(0.5 * mixture.log_v[0, 0]) * generator.standard_normal((LLOYD_ROWS, d))
+    rows = np.clip(rows, problem.lower, problem.upper)
+    centres = mixture.centres.copy()
+    squares = np.square(rows).sum(axis=1)
+    for _ in range(LLOYD_STEPS):
+        label = (np.square(centres).sum(axis=1) - 2 * rows @ centres.T).argmin(axis=1)
+        counts = np.bincount(label, minlength=k)
+        sums = np.stack([np.bincount(label, weights=column, minlength=k) for column in rows.T], axis=1)
+        moved = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
+        still = np.allclose(moved, centres, rtol=0, atol=1e-7)
+        centres = moved
+        if still:
+            break
+    distance = np.maximum(squares + np.square(centres).sum(axis=1)[label] - 2 * (rows * centres[label]).sum(axis=1), 0)
+    variances = np.bincount(label, weights=distance, minlength=k) / np.maximum(counts, 1) / d
+    variances = np.where(counts > 0, variances, np.exp(mixture.log_v[0, 0]))
+    centres = np.clip(centres, problem.lower, problem.upper)
+    return counts / counts.sum(), centres, np.maximum(variances, 1e-12)
