@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -12,8 +13,15 @@ from bursar import _convert
 from bursar._arguments import entry_of, names, whole
 from bursar._errors import InvalidRequestError
 from bursar._privacy import Receipt, Spend, positive
-from bursar.models import FrequencyLaw, FrequencyStructure, Signature, Sketch
-from bursar.models._frequencies import MAX_FREQUENCIES, MAX_SIGMA, MIN_SIGMA
+from bursar.models import (
+    MAX_FREQUENCIES,
+    MAX_SIGMA,
+    MIN_SIGMA,
+    FrequencyLaw,
+    FrequencyStructure,
+    Signature,
+    Sketch,
+)
 from bursar_proto.v1 import fit_pb2
 
 _MOST = 2**32 - 1
@@ -82,7 +90,8 @@ class NewSketch:
 
     def changed(self) -> list[str]:
         """Names of the arguments that are not as they are by default."""
-        return [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        given = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
+        return [name for name, value, default in given if (value is not None if default is None else value != default)]
 
     def message(self, request_id: str) -> fit_pb2.NewSketch:
         """What the wire says of it.
@@ -144,13 +153,13 @@ class SketchSettings:
             request.n_clusters = whole("n_clusters", self.n_clusters, 1, _MOST)
             request.decoding = _convert.choice("decoding", self.decoding, _convert.DECODINGS)
             request.n_init = whole("n_init", self.n_init, 1, _MOST)
-            request.public_seed = whole("public_seed", self.decoder_seed, 0, _SEEDS)
+            request.public_seed = whole("decoder_seed", self.decoder_seed, 0, _SEEDS)
         return request
 
     def _set_source(self, request: fit_pb2.FitSketchKMeansRequest, numeric: Sequence[str]) -> None:
         if self.spend is not None:
             if self.sketch is not None:
-                text = "pays for a new sketch, and sketch= is paid for: leave one of them out"
+                text = "pays for a new sketch, but an earlier one is named, which is paid for: leave one of them out"
                 raise InvalidRequestError.of("spend", text)
             request.request_id = request.request_id or str(uuid.uuid4())
             request.columns.extend(numeric if self.new.columns is None else names(self.new.columns))
@@ -159,8 +168,8 @@ class SketchSettings:
             return
         if self.sketch is None and not self.foreign:
             text = (
-                "is missing: give spend= for a new sketch, sketch= for an earlier one, which costs nothing, "
-                "or foreign= alone for sketches of other sites"
+                "is missing: a new sketch needs it; an earlier one costs nothing and is named by sketch= (to have only "
+                "the sketch, by entry=); sketches of other sites are given by foreign= alone"
             )
             raise InvalidRequestError.of("spend", text)
         for name in self.new.changed():
@@ -169,8 +178,8 @@ class SketchSettings:
             request.entry = _paid_entry(self.sketch, request.dataset)
 
     def _set_foreign(self, request: fit_pb2.FitSketchKMeansRequest) -> None:
-        # A sketch is not a sequence, but what is meant is clear enough to be said.
-        if isinstance(self.foreign, Sketch) or not all(isinstance(one, Sketch) for one in self.foreign):
+        foreign: object = self.foreign
+        if not (isinstance(foreign, Sequence) and all(isinstance(one, Sketch) for one in foreign)):
             raise InvalidRequestError.of("foreign", "must be a list of sketches")
         if self.foreign:
             sketches = [self.sketch, *self.foreign] if isinstance(self.sketch, Sketch) else [*self.foreign]
@@ -205,16 +214,15 @@ def _set_scale(message: fit_pb2.NewSketch, scale: object) -> None:
             message.pilot.SetInParent()
         case "schema":
             message.schema.SetInParent()
-        case str():
-            raise InvalidRequestError.of(
-                "new_sketch.scale", f"must be 'pilot', 'schema', a Pilot or a number, got {scale!r}"
-            )
-        case _:
+        case numbers.Real():
             sigma = positive("new_sketch.sigma", scale)
             if not MIN_SIGMA <= sigma <= MAX_SIGMA:
                 text = f"must be {MIN_SIGMA:g} to {MAX_SIGMA:g} in the sketch's units, got {scale!r}"
                 raise InvalidRequestError.of("new_sketch.sigma", text)
             message.sigma = sigma
+        case _:
+            text = f"must be 'pilot', 'schema', a bursar.Pilot or a number, got {scale!r}"
+            raise InvalidRequestError.of("new_sketch.scale", text)
 
 
 def _seed_of(request_id: str) -> int:

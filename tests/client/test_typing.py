@@ -22,6 +22,10 @@ def program(dataset: bursar.Dataset) -> None:
     dataset.fit_dpem(n_components=2, spend=bursar.rho(1), mode="median")
     dataset.fit_dpem(n_components=2, spend=bursar.rho(1), colums=["a"])
     dataset.fit_dpem(n_components=2, spend=bursar.rho(1), mode="kmeans").means_
+    dataset.fit_sketch_kmeans(n_clusters=2, spend=bursar.rho(1), law="cauchy")
+    dataset.fit_sketch_kmeans(n_clusters=2, sketch=2, decoding="mixture").cluster_centers_
+    dataset.sketch(spend=bursar.rho(1), entry=2)
+    dataset.sketch(entry=2, columns=["a"])
 """
 
 
@@ -31,15 +35,19 @@ def test_modes_have_their_types(server: FakeServer) -> None:
         toy = client.dataset("toy")
         assert_type(toy.fit_dpem(n_components=1, spend=bursar.rho(1)), bursar.GaussianMixture)
         assert_type(toy.fit_dpem(n_components=1, spend=bursar.rho(1), mode="kmeans", columns=["weight"]), bursar.KMeans)
+        sketch = toy.sketch(spend=bursar.rho(1), n_clusters=1)
+        assert_type(sketch, bursar.Sketch)
+        assert_type(toy.fit_sketch_kmeans(n_clusters=1, sketch=sketch), bursar.KMeans)
+        assert_type(toy.fit_sketch_kmeans(n_clusters=1, sketch=4, decoding="mixture"), bursar.GaussianMixture)
 
 
 @pytest.mark.slow
 def test_mistakes_are_found_before_they_run(tmp_path: Path) -> None:
-    """Each of four wrong lines is an error of its own, at its line."""
+    """Each of eight wrong lines is an error of its own, at its line."""
     importlib.metadata.version("mypy")
     (tmp_path / "wrong.py").write_text(WRONG)
     source = Path(bursar.__file__).parents[1]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (source, source.parent / "proto")))}
     command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "wrong.py"]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert [line for line in range(5, 9) if f"wrong.py:{line}: error" in run.stdout] == [5, 6, 7, 8]
+    assert [line for line in range(5, 13) if f"wrong.py:{line}: error" in run.stdout] == [*range(5, 13)]
