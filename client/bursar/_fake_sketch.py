@@ -73,7 +73,7 @@ def fake_decoding(
     mixture = request.decoding == fit_pb2.DECODING_MIXTURE
     return fit_pb2.GaussianMixtureModel(
         columns=first.columns,
-        covariance_type=fit_pb2.COVARIANCE_TYPE_DIAG if mixture else fit_pb2.COVARIANCE_TYPE_UNSPECIFIED,
+        covariance_type=fit_pb2.COVARIANCE_TYPE_DIAG if mixture else fit_pb2.COVARIANCE_TYPE_SPHERICAL,
         mode=fit_pb2.MODE_MIXTURE if mixture else fit_pb2.MODE_KMEANS,
         weights=tensor_to(np.full(k, 1 / k)),
         means=tensor_to(lower + places * (upper - lower)),

@@ -22,7 +22,7 @@ class Preview:
         affordable: whether the fit would be admitted now.
         fits_left: how many fits like this one the caller may still make.
         noise: the noise of every kind of release.
-        iterations: noisy steps that would be run.
+        iterations: steps that would be run; noisy ones, but for the decoding of a sketch.
         expected_mean_error: by column, the rough standard error that the noise alone adds to a component's mean, in the
             column's own units, for components of equal weight; empty if the number of rows is not public.
         predicted_snr: of a sketch, its signal-to-noise ratio (Schellekens et al. 2019, equation 6); None for other
@@ -48,7 +48,7 @@ class Preview:
         verdict = f"affordable, {self.fits_left} like it are left" if self.affordable else "not affordable"
         lines = [
             f"Preview: debits rho={self.price.rho:.6g} of rho={self.available.rho:.6g} left; {verdict}",
-            f"  {self.iterations} noisy steps; standard deviations of the noise:",
+            f"  {self.iterations} steps; standard deviations of the noise:",
             text_table(*_noise_table(self.noise)),
         ]
         if self.expected_mean_error:

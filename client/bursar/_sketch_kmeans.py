@@ -181,6 +181,10 @@ class SketchSettings:
         foreign: object = self.foreign
         if not (isinstance(foreign, Sequence) and all(isinstance(one, Sketch) for one in foreign)):
             raise InvalidRequestError.of("foreign", "must be a list of sketches")
+        if self.foreign and request.new_sketch.WhichOneof("scale") == "pilot":
+            sigma = self.foreign[0].frequencies.sigma
+            text = f"a pilot would not find the scale of the foreign sketches again; give theirs, scale={sigma!r}"
+            raise InvalidRequestError.of("new_sketch.scale", text)
         if self.foreign:
             sketches = [self.sketch, *self.foreign] if isinstance(self.sketch, Sketch) else [*self.foreign]
             try:

@@ -333,7 +333,8 @@ def _noise(request: _Request) -> types_pb2.ReleaseNoise:
 def _steps(request: _Request) -> int:
     if isinstance(request, fit_pb2.FitDPEMRequest):
         return request.iterations or STEPS
-    return 2 if request.new_sketch.WhichOneof("scale") == "pilot" else 1
+    source, scale = request.WhichOneof("source"), request.new_sketch.WhichOneof("scale")
+    return (source == "new_sketch") + (scale == "pilot") + (request.n_clusters > 0) or 1
 
 
 def _progress(request: _Request) -> Iterator[types_pb2.Progress]:

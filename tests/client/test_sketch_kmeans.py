@@ -330,7 +330,7 @@ def test_a_sketch_that_was_not_paid_for_here_is_not_sent(
 
 def test_foreign_sketches_are_merged_with_a_source(server: FakeServer, toy: bursar.Dataset) -> None:
     """With a new one or an earlier one; the model's sketch is the caller's own."""
-    own = toy.sketch(spend=bursar.rho(0.1), public_seed=5)
+    own = toy.sketch(spend=bursar.rho(0.1), public_seed=5, scale=0.3)
     site = of_other_site(own, n_rows=500.0)
     model = toy.fit_sketch_kmeans(n_clusters=2, sketch=own, foreign=[site, site])
     assert [message.n_rows for message in server.sketch_requests[-1].foreign] == [500.0, 500.0]
@@ -338,7 +338,7 @@ def test_foreign_sketches_are_merged_with_a_source(server: FakeServer, toy: burs
     assert model.n_rows == 2000.0
     assert model.sketch is not None
     assert same(model.sketch, own)
-    model = toy.fit_sketch_kmeans(**ASK, public_seed=5, foreign=(site,))
+    model = toy.fit_sketch_kmeans(**ASK, public_seed=5, scale=0.3, foreign=(site,))
     assert server.sketch_requests[-1].WhichOneof("source") == "new_sketch"
     assert model.n_rows == 1500.0
 
@@ -365,6 +365,21 @@ def test_sketches_that_do_not_go_together_are_not_sent(server: FakeServer, toy: 
             toy.fit_sketch_kmeans(**{"n_clusters": 2, "foreign": [other], **source})
         assert caught.value.violations[0][0] == "foreign"
     assert len(server.sketch_requests) == 2
+
+
+@pytest.mark.parametrize("scale", ["pilot", bursar.Pilot()])
+def test_a_pilot_cannot_find_the_scale_of_foreign_sketches(toy: bursar.Dataset, scale: Any) -> None:
+    """So it is not paid for; the error says which number to give."""
+    site = of_other_site(toy.sketch(spend=bursar.rho(0.1), scale=0.125))
+    with pytest.raises(bursar.InvalidRequestError, match=r"scale=0\.125") as caught:
+        toy.fit_sketch_kmeans(**ASK, scale=scale, foreign=[site])
+    assert caught.value.violations[0][0] == "new_sketch.scale"
+
+
+def test_progress_counts_pilot_sketch_and_decoding(toy: bursar.Dataset, capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps follow from the request: releases, and one for what is decoded."""
+    toy.fit_sketch_kmeans(**ASK, progress=True)
+    assert "3/3" in capsys.readouterr().err
 
 
 def test_a_broken_stream_is_asked_for_again(server: FakeServer, toy: bursar.Dataset) -> None:
