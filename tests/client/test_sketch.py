@@ -332,6 +332,8 @@ def test_trust_has_the_two_conditions_of_the_paper() -> None:
         ({"centre": [0.0]}, r"centre: expected shape \(2,\)"),
         ({"unit": [1.0, 0.0]}, "unit: every unit must be above 0"),
         ({"unit": [1.0, np.nan]}, "unit: every entry must be finite"),
+        ({"unit": UNIT / 5}, r"unit: the bounds must be in \[-1, 1\]"),
+        ({"unit": [1e-300, 1.0], "upper": [1e300, 1.0]}, "unit: the bounds must be in"),
         ({"lower": [0.0, np.inf]}, "lower: every entry must be finite"),
         ({"upper": CENTRE - UNIT}, "upper: every upper bound must be above"),
         ({"sums": np.zeros((2, 59))}, r"sums: expected shape \(2, 60\)"),

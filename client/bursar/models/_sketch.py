@@ -37,6 +37,9 @@ TRUSTWORTHY_QUALITY = 100.0
 SSE_CONSTANT = 1.3
 """See `predicted_relative_sse`."""
 
+_FARTHEST = 4.0
+"""Bounds in frame coordinates are in [-1, 1], but where a column is narrower than the rounding of its numbers."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sketch:
@@ -93,6 +96,9 @@ class Sketch:
             raise ValueError("unit: every unit must be above 0")
         if not (self.lower < self.upper).all():
             raise ValueError("upper: every upper bound must be above the lower one")
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not (np.abs(self._box()) <= _FARTHEST).all():
+                raise ValueError("unit: the bounds must be in [-1, 1] of the frame (x - centre) / unit, up to rounding")
         if self.signature not in SIGNATURES:
             raise ValueError(f"signature: expected one of {SIGNATURES}, got {self.signature!r}")
         if not 1 <= self.frequencies_per_row <= self.m:
@@ -368,7 +374,8 @@ def predicted_relative_sse(k: int, d: int, m: int, snr: float) -> float:
     are uncorrelated over random w. So a coordinate of a centre has the variance v k^2 / (m E[w_1^2 g(w)^2]), and d such
     variances, averaged over the centres, come on top of the d s^2 per row of clusters of standard deviation s. For
     frequencies of adapted radius tuned to s that is the formula, with c = 0.83. Fitting weights and a radius, too, from
-    the true start takes c = 1.1 to 1.5 where errors are small, simulated at k = d = 5 and 10 with the paper's clusters.
+    the true start takes c = 1 to 1.6 where errors are small, simulated with the paper's clusters at k = d = 5, k = d = 10
+    and k = 10, d = 2.
 
     Assumed: spherical clusters of one size and weight, apart from one another; sigma 0.7 to 1.5 times their s; a
     decoder that finds the right optimum; m well above k d. Where one of them fails the ratio is larger. So it is above
