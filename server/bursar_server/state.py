@@ -83,6 +83,10 @@ class State:
         """Hold the lock of the one import. Raises StateError if another import is under way."""
         return _locked(self.path / "import.lock", f"another import into {self.path} is under way; wait for it")
 
+    def sketching(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the lock of the one sketch made at this machine. Raises StateError if another one is being made."""
+        return _locked(self.path / "sketch.lock", f"another sketch of {self.path} is being made; wait for it")
+
 
 @contextlib.contextmanager
 def _locked(path: Path, refusal: str) -> Iterator[None]:
