@@ -333,7 +333,7 @@ class Dataset:
                 between requests. It is part of the request and the answer and protects nothing. Sketches that shall be
                 merged need the same one.
             n_init: restarts of the decoder, of which the one that explains the sketch best is kept; they are free.
-            decoder_seed: of the decoder's random starts; with the same one, both sides decode the same but for rounding.
+            decoder_seed: of the decoder's random starts; with the same one both sides decode the same but for rounding.
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for a new sketch. The
                 same key with the same arguments gets the same release without a second debit. What is free is computed
                 anew each time, to the same result, and needs none.
