@@ -4,6 +4,8 @@ Schellekens et al. 2019, corrected. `plan` decides every release from request an
 a paid session, or decodes what was released before.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from bursar.models import Frequencies
@@ -18,8 +20,8 @@ __all__ = ["SketchPlan", "plan", "run", "warm_up"]
 def warm_up() -> None:
     """Compile the kernels on made-up rows, so that the time of the first fit says nothing."""
     frame = Frame(np.zeros(2), np.ones(2), -np.ones(2), np.ones(2))
-    for structure, per_row in (("dense", 8), ("dense", 4), ("hadamard", 8)):
-        frequencies = Frequencies(8, 2, 0, 1.0, "adapted_radius", structure)
+    dense = Frequencies(8, 2, 0, 1.0)
+    for frequencies, per_row in ((dense, 8), (dense, 4), (replace(dense, structure="hadamard"), 8)):
         statistic = sketch_statistic(frame, frequencies, "exponential", per_row, 1)
         statistic.kernel(
             np.zeros((2, CHUNK)), np.zeros(CHUNK, dtype=np.bool_), np.zeros(statistic.size, dtype=np.int64)

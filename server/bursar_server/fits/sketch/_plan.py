@@ -109,15 +109,14 @@ def _paid(
     if request.foreign and asked.WhichOneof("scale") in (None, "pilot"):
         text = "foreign sketches have their scale, which a pilot would not find again; give their sigma"
         violations.append(("new_sketch.scale", text))
-    frame = _frame(columns, asked.units, violations) if columns else None
     stop_if(violations)
-    if frame is None:  # there are no columns, which was refused above
-        raise InvalidRequestError(("columns", "expected at least one"))
+    frame = _frame(columns, asked.units, violations)
+    stop_if(violations)
     names = tuple(column.name for column in columns)
     new = _new(asked, _Payment(amount, table), frame, names, decoding.n_clusters)
     frequencies = new.main.shape.frequencies
-    if not new.main.shape.per_row <= frequencies.m:
-        text = f"expected at most the {frequencies.m} frequencies, got {new.main.shape.per_row}"
+    if not asked.frequencies_per_row <= frequencies.m:
+        text = f"expected at most the sketch's {frequencies.m} frequencies, got {asked.frequencies_per_row}"
         violations.append(("new_sketch.frequencies_per_row", text))
     check_kinds(Kind(new.columns, frame, frequencies, new.main.shape.signature), request, foreign, violations)
     _check_sizes(decoding, frequencies, violations)
@@ -265,8 +264,8 @@ def _snr(measurement: Measurement, rows: int) -> float:
 
 def _merged_snr(sites: Sequence[tuple[float, float]]) -> float:
     """Of sketches of n rows each: variances add as n^2 times their inverse ratios do (paper, definition 4)."""
-    total = sum(n for n, _ in sites)
-    return total**2 / sum(n**2 / snr for n, snr in sites)
+    rows = [(max(n, 1.0), snr) for n, snr in sites]
+    return sum(n for n, _ in rows) ** 2 / sum(n**2 / snr for n, snr in rows)
 
 
 def _parameters(request: fit_pb2.FitSketchKMeansRequest, new: New, decoding: Decoding) -> dict[str, JSON]:
