@@ -374,8 +374,8 @@ def predicted_relative_sse(k: int, d: int, m: int, snr: float) -> float:
     are uncorrelated over random w. So a coordinate of a centre has the variance v k^2 / (m E[w_1^2 g(w)^2]), and d such
     variances, averaged over the centres, come on top of the d s^2 per row of clusters of standard deviation s. For
     frequencies of adapted radius tuned to s that is the formula, with c = 0.83. Fitting weights and a radius, too, from
-    the true start takes c = 1 to 1.6 where errors are small, simulated with the paper's clusters at k = d = 5, k = d = 10
-    and k = 10, d = 2.
+    the true start takes c = 1 to 1.6 where errors are small, simulated with the paper's clusters at (k, d) = (5, 5),
+    (10, 10) and (10, 2).
 
     Assumed: spherical clusters of one size and weight, apart from one another; sigma 0.7 to 1.5 times their s; a
     decoder that finds the right optimum; m well above k d. Where one of them fails the ratio is larger. So it is above
