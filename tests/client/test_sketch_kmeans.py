@@ -594,6 +594,13 @@ def test_a_sketch_survives_a_file(toy: bursar.Dataset, tmp_path: Path) -> None:
     assert "pilot_sigma" not in path.read_text()
 
 
+def test_a_sketch_without_names_survives_a_file(toy: bursar.Dataset, tmp_path: Path) -> None:
+    """Its frame says how many columns it has."""
+    nameless = of_other_site(toy.sketch(spend=bursar.rho(0.1)), columns=())
+    bursar.save_sketch(nameless, tmp_path / "sketch.json")
+    assert same(bursar.load_sketch(tmp_path / "sketch.json"), nameless)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
