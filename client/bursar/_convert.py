@@ -300,7 +300,7 @@ def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
 
 
 def _frequencies_from(message: fit_pb2.Frequencies, d: int) -> Frequencies:
-    """The frequencies of a sketch whose frame has `d` columns. Raises ServerError, or ValueError for a number out of its range."""
+    """The frequencies of a sketch of `d` columns. Raises ServerError, or ValueError for a number out of its range."""
     # Before the matrix is drawn, which would be as large as a wrong message says.
     if message.d != d:
         raise ValueError(f"frequencies.d: expected {d}, one for each column, got {message.d}")
