@@ -221,6 +221,75 @@ DECODING_MIXTURE: Decoding.ValueType  # 2
 """A mixture of Gaussians with diagonal covariances."""
 Global___Decoding: _TypeAlias = Decoding  # noqa: Y015
 
+class _MRFEstimator:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MRFEstimatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MRFEstimator.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MRF_ESTIMATOR_UNSPECIFIED: _MRFEstimator.ValueType  # 0
+    """CGM"""
+    MRF_ESTIMATOR_CGM: _MRFEstimator.ValueType  # 1
+    """Collective graphical model: the true tables are inferred from the noisy ones inside EM (Bernstein et al. 2017)."""
+    MRF_ESTIMATOR_NAIVE: _MRFEstimator.ValueType  # 2
+    """Maximum likelihood as if the noisy tables, projected to the simplex, were true."""
+
+class MRFEstimator(_MRFEstimator, metaclass=_MRFEstimatorEnumTypeWrapper): ...
+
+MRF_ESTIMATOR_UNSPECIFIED: MRFEstimator.ValueType  # 0
+"""CGM"""
+MRF_ESTIMATOR_CGM: MRFEstimator.ValueType  # 1
+"""Collective graphical model: the true tables are inferred from the noisy ones inside EM (Bernstein et al. 2017)."""
+MRF_ESTIMATOR_NAIVE: MRFEstimator.ValueType  # 2
+"""Maximum likelihood as if the noisy tables, projected to the simplex, were true."""
+Global___MRFEstimator: _TypeAlias = MRFEstimator  # noqa: Y015
+
+class _MRFInference:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MRFInferenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MRFInference.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MRF_INFERENCE_UNSPECIFIED: _MRFInference.ValueType  # 0
+    """exact where the limit on tables allows it, loopy otherwise"""
+    MRF_INFERENCE_EXACT: _MRFInference.ValueType  # 1
+    """Junction tree; refused where its largest table is above the server's limit."""
+    MRF_INFERENCE_LOOPY: _MRFInference.ValueType  # 2
+    """Loopy belief propagation."""
+
+class MRFInference(_MRFInference, metaclass=_MRFInferenceEnumTypeWrapper): ...
+
+MRF_INFERENCE_UNSPECIFIED: MRFInference.ValueType  # 0
+"""exact where the limit on tables allows it, loopy otherwise"""
+MRF_INFERENCE_EXACT: MRFInference.ValueType  # 1
+"""Junction tree; refused where its largest table is above the server's limit."""
+MRF_INFERENCE_LOOPY: MRFInference.ValueType  # 2
+"""Loopy belief propagation."""
+Global___MRFInference: _TypeAlias = MRFInference  # noqa: Y015
+
+class _UnitWeights:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UnitWeightsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UnitWeights.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    UNIT_WEIGHTS_UNSPECIFIED: _UnitWeights.ValueType  # 0
+    """shares where the dataset has a unit column, rows otherwise"""
+    UNIT_WEIGHTS_ROWS: _UnitWeights.ValueType  # 1
+    """Every row counts 1; the price grows with the number of rows that a unit may have."""
+    UNIT_WEIGHTS_SHARES: _UnitWeights.ValueType  # 2
+    """Every row of a unit with K rows counts 1/K; the price is that of one row."""
+
+class UnitWeights(_UnitWeights, metaclass=_UnitWeightsEnumTypeWrapper): ...
+
+UNIT_WEIGHTS_UNSPECIFIED: UnitWeights.ValueType  # 0
+"""shares where the dataset has a unit column, rows otherwise"""
+UNIT_WEIGHTS_ROWS: UnitWeights.ValueType  # 1
+"""Every row counts 1; the price grows with the number of rows that a unit may have."""
+UNIT_WEIGHTS_SHARES: UnitWeights.ValueType  # 2
+"""Every row of a unit with K rows counts 1/K; the price is that of one row."""
+Global___UnitWeights: _TypeAlias = UnitWeights  # noqa: Y015
+
 @_typing.final
 class GaussianPrior(_message.Message):
     """Dirichlet and normal-inverse-Wishart hyperparameters; zeros mean the paper's: concentration 2, kappa_0 = 1, nu_0 = d + 2,
@@ -984,6 +1053,108 @@ class FitSketchKMeansResponse(_message.Message):
 Global___FitSketchKMeansResponse: _TypeAlias = FitSketchKMeansResponse  # noqa: Y015
 
 @_typing.final
+class Clique(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
+    precision: _builtins.float
+    """Precision of its table relative to the others': noise is divided by the square root of it. 0: 1."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least one; each once."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        precision: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "precision", b"precision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Clique: _TypeAlias = Clique  # noqa: Y015
+
+@_typing.final
+class Cliques(_message.Message):
+    """The graph as the analyst has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIQUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def cliques(self) -> _containers.RepeatedCompositeFieldContainer[Global___Clique]: ...
+    def __init__(
+        self,
+        *,
+        cliques: _abc.Iterable[Global___Clique] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cliques", b"cliques"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cliques: _TypeAlias = Cliques  # noqa: Y015
+
+@_typing.final
+class SelectTree(_message.Message):
+    """A tree of the strongest pairwise dependences, selected by the exponential mechanism from noisy one-way tables and
+    the true pairwise ones; then its edges' tables.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: _builtins.int
+    share: _builtins.float
+    """Of the spend, that the selection has, one-way tables included; 0.05 to 0.9; 0: a third."""
+    def __init__(
+        self,
+        *,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SelectTree: _TypeAlias = SelectTree  # noqa: Y015
+
+@_typing.final
+class HomogeneousChain(_message.Message):
+    """One table of transitions, pooled over all pairs of neighbours in time, and one of first states. Every row is one
+    person's path; each of its K transitions that are not from null to null counts 1/K.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    NULL_CATEGORY_FIELD_NUMBER: _builtins.int
+    null_category: _builtins.str
+    """Category that stands for "not observed"; empty: there is none."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In the order of time, at least two, all with the same categories."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        null_category: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "null_category", b"null_category"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HomogeneousChain: _TypeAlias = HomogeneousChain  # noqa: Y015
+
+@_typing.final
 class FitMRFRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -991,12 +1162,49 @@ class FitMRFRequest(_message.Message):
     DATASET_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     SPEND_FIELD_NUMBER: _builtins.int
+    CLIQUES_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
+    CHAIN_FIELD_NUMBER: _builtins.int
+    INDEPENDENT_FIELD_NUMBER: _builtins.int
+    ESTIMATOR_FIELD_NUMBER: _builtins.int
+    REGULARIZATION_FIELD_NUMBER: _builtins.int
+    INFERENCE_FIELD_NUMBER: _builtins.int
+    UNIT_WEIGHTS_FIELD_NUMBER: _builtins.int
+    REUSE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """As in FitDPEMRequest. A request that only uses earlier tables is not kept, and may do without."""
     dataset: _builtins.str
+    estimator: Global___MRFEstimator.ValueType
+    regularization: _builtins.float
+    """L2 penalty on log-potentials, in records; 0: none for CGM, 1 for the naive estimator."""
+    inference: Global___MRFInference.ValueType
+    unit_weights: Global___UnitWeights.ValueType
     @_builtins.property
-    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Variables of the model: categorical columns, and numeric ones that the schema has bins for. Empty: those of the graph,
+        or all that there are.
+        """
+
     @_builtins.property
-    def spend(self) -> _types_pb2.Spend: ...
+    def spend(self) -> _types_pb2.Spend:
+        """Pays for new tables; must be left out if there are none."""
+
+    @_builtins.property
+    def cliques(self) -> Global___Cliques: ...
+    @_builtins.property
+    def tree(self) -> Global___SelectTree: ...
+    @_builtins.property
+    def chain(self) -> Global___HomogeneousChain: ...
+    @_builtins.property
+    def independent(self) -> Global___Independent:
+        """No interaction at all: one table for each column."""
+
+    @_builtins.property
+    def reuse(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Entries of the caller's earlier FitMRF releases on this dataset. Their tables are used beside new ones; cliques that they
+        cover already are not paid for again. With nothing left to pay for, leave the spend out.
+        """
+
     def __init__(
         self,
         *,
@@ -1004,14 +1212,205 @@ class FitMRFRequest(_message.Message):
         dataset: _builtins.str = ...,
         columns: _abc.Iterable[_builtins.str] | None = ...,
         spend: _types_pb2.Spend | None = ...,
+        cliques: Global___Cliques | None = ...,
+        tree: Global___SelectTree | None = ...,
+        chain: Global___HomogeneousChain | None = ...,
+        independent: Global___Independent | None = ...,
+        estimator: Global___MRFEstimator.ValueType = ...,
+        regularization: _builtins.float = ...,
+        inference: Global___MRFInference.ValueType = ...,
+        unit_weights: Global___UnitWeights.ValueType = ...,
+        reuse: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spend", b"spend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cliques", b"cliques", "graph", b"graph", "independent", b"independent", "spend", b"spend", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "request_id", b"request_id", "spend", b"spend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimator", b"estimator", "graph", b"graph", "independent", b"independent", "inference", b"inference", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_graph: _TypeAlias = _typing.Literal["cliques", "tree", "chain", "independent"]  # noqa: Y015
+    _WhichOneofArgType_graph: _TypeAlias = _typing.Literal["graph", b"graph"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_graph) -> _WhichOneofReturnType_graph | None: ...
+
+Global___FitMRFRequest: _TypeAlias = FitMRFRequest  # noqa: Y015
+
+@_typing.final
+class Independent(_message.Message):
+    """Every variable by itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FitMRFRequest: _TypeAlias = FitMRFRequest  # noqa: Y015
+Global___Independent: _TypeAlias = Independent  # noqa: Y015
+
+@_typing.final
+class Variable(_message.Message):
+    """A variable of the model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    EDGES_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Labels of its states: categories, or the bins of a numeric column as text."""
+
+    @_builtins.property
+    def edges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of a numeric column: edges of the bins, one more than states; empty for a categorical one."""
+
+    def __init__(
+        self,
+        *,
+        column: _builtins.str = ...,
+        states: _abc.Iterable[_builtins.str] | None = ...,
+        edges: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "edges", b"edges", "states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Variable: _TypeAlias = Variable  # noqa: Y015
+
+@_typing.final
+class NoisyTable(_message.Message):
+    """A noisy contingency table, as it was released."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    NOISE_STD_FIELD_NUMBER: _builtins.int
+    LAPLACE_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
+    POOLED_FIELD_NUMBER: _builtins.int
+    noise_std: _builtins.float
+    """Standard deviation of the noise on each cell, in rows, or in units where rows count as shares."""
+    laplace: _builtins.bool
+    """Discrete Laplace noise; discrete Gaussian otherwise."""
+    entry: _builtins.int
+    """Entry of the ledger that paid for it."""
+    pooled: _builtins.bool
+    """Of a homogeneous chain: transitions, or first states, pooled over the columns."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def counts(self) -> _types_pb2.Tensor:
+        """One dimension a column."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        counts: _types_pb2.Tensor | None = ...,
+        noise_std: _builtins.float = ...,
+        laplace: _builtins.bool = ...,
+        entry: _builtins.int = ...,
+        pooled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "counts", b"counts", "entry", b"entry", "laplace", b"laplace", "noise_std", b"noise_std", "pooled", b"pooled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoisyTable: _TypeAlias = NoisyTable  # noqa: Y015
+
+@_typing.final
+class Potential(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    LOG_POTENTIAL_FIELD_NUMBER: _builtins.int
+    MARGINAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def log_potential(self) -> _types_pb2.Tensor:
+        """log psi, one dimension a column."""
+
+    @_builtins.property
+    def marginal(self) -> _types_pb2.Tensor:
+        """Probabilities under the model, one dimension a column."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        log_potential: _types_pb2.Tensor | None = ...,
+        marginal: _types_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["log_potential", b"log_potential", "marginal", b"marginal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "log_potential", b"log_potential", "marginal", b"marginal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Potential: _TypeAlias = Potential  # noqa: Y015
+
+@_typing.final
+class MRFModel(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VARIABLES_FIELD_NUMBER: _builtins.int
+    POTENTIALS_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    N_ROWS_FIELD_NUMBER: _builtins.int
+    LOG_PARTITION_FIELD_NUMBER: _builtins.int
+    ESTIMATOR_FIELD_NUMBER: _builtins.int
+    INFERENCE_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
+    HOMOGENEOUS_CHAIN_FIELD_NUMBER: _builtins.int
+    n_rows: _builtins.float
+    """Estimated number of rows (or of units): public under REPLACE_ONE, from noisy totals under ADD_REMOVE_ONE."""
+    log_partition: _builtins.float
+    estimator: Global___MRFEstimator.ValueType
+    inference: Global___MRFInference.ValueType
+    iterations: _builtins.int
+    homogeneous_chain: _builtins.bool
+    """Variables are in the order of time, and all transitions have the same potential."""
+    @_builtins.property
+    def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]: ...
+    @_builtins.property
+    def potentials(self) -> _containers.RepeatedCompositeFieldContainer[Global___Potential]:
+        """Of a homogeneous chain: first states, then transitions."""
+
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoisyTable]: ...
+    @_builtins.property
+    def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
+    def __init__(
+        self,
+        *,
+        variables: _abc.Iterable[Global___Variable] | None = ...,
+        potentials: _abc.Iterable[Global___Potential] | None = ...,
+        tables: _abc.Iterable[Global___NoisyTable] | None = ...,
+        n_rows: _builtins.float = ...,
+        log_partition: _builtins.float = ...,
+        estimator: Global___MRFEstimator.ValueType = ...,
+        inference: Global___MRFInference.ValueType = ...,
+        iterations: _builtins.int = ...,
+        noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
+        homogeneous_chain: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimator", b"estimator", "homogeneous_chain", b"homogeneous_chain", "inference", b"inference", "iterations", b"iterations", "log_partition", b"log_partition", "n_rows", b"n_rows", "noise", b"noise", "potentials", b"potentials", "tables", b"tables", "variables", b"variables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MRFModel: _TypeAlias = MRFModel  # noqa: Y015
 
 @_typing.final
 class FitMRFResponse(_message.Message):
@@ -1019,21 +1418,25 @@ class FitMRFResponse(_message.Message):
 
     RECEIPT_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _types_pb2.Receipt: ...
     @_builtins.property
     def progress(self) -> _types_pb2.Progress: ...
+    @_builtins.property
+    def model(self) -> Global___MRFModel: ...
     def __init__(
         self,
         *,
         receipt: _types_pb2.Receipt | None = ...,
         progress: _types_pb2.Progress | None = ...,
+        model: Global___MRFModel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model", b"model", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model", b"model", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["receipt", "progress"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["receipt", "progress", "model"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1045,21 +1448,25 @@ class PreviewRequest(_message.Message):
 
     DPEM_FIELD_NUMBER: _builtins.int
     SKETCH_KMEANS_FIELD_NUMBER: _builtins.int
+    MRF_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def dpem(self) -> Global___FitDPEMRequest: ...
     @_builtins.property
     def sketch_kmeans(self) -> Global___FitSketchKMeansRequest: ...
+    @_builtins.property
+    def mrf(self) -> Global___FitMRFRequest: ...
     def __init__(
         self,
         *,
         dpem: Global___FitDPEMRequest | None = ...,
         sketch_kmeans: Global___FitSketchKMeansRequest | None = ...,
+        mrf: Global___FitMRFRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "mrf", b"mrf", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "mrf", b"mrf", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_fit: _TypeAlias = _typing.Literal["dpem", "sketch_kmeans"]  # noqa: Y015
+    _WhichOneofReturnType_fit: _TypeAlias = _typing.Literal["dpem", "sketch_kmeans", "mrf"]  # noqa: Y015
     _WhichOneofArgType_fit: _TypeAlias = _typing.Literal["fit", b"fit"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_fit) -> _WhichOneofReturnType_fit | None: ...
 
