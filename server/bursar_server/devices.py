@@ -176,9 +176,17 @@ def read_sketch(path: Path) -> Sketch:
 
 
 def write_sketch(path: Path, message: fit_pb2.Sketch) -> None:
-    """Write a sketch to a file (0600), whole or not at all; the same sketch always as the same bytes."""
-    text = json_format.MessageToJson(message, preserving_proto_field_name=True)
-    write_private(path, f"{text}\n".encode())
+    """Write a sketch to a file (0600), whole or not at all; the same sketch always as the same bytes.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: there is a file that holds something else.
+    """
+    content = json_format.MessageToJson(message, preserving_proto_field_name=True).encode() + b"\n"
+    if not path.exists():
+        write_private(path, content)
+    elif path.read_bytes() != content:
+        raise ValueError(f"{path} is there already and holds something else; choose another name")
 
 
 def merged(sketches: Mapping[str, Sketch]) -> fit_pb2.Sketch:

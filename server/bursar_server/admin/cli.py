@@ -9,6 +9,7 @@ from bursar_server.admin._budgets import allowance, budget, call_limit
 from bursar_server.admin._checkpoints import checkpoint
 from bursar_server.admin._history import acts
 from bursar_server.admin._setup import backup, init
+from bursar_server.admin._sketches import sketch
 from bursar_server.admin._tables import datasets, import_, retire, snapshot
 from bursar_server.admin._tokens import token
 
@@ -34,6 +35,7 @@ for _command in (
     allowance,
     call_limit,
     token,
+    sketch,
     snapshot,
     retire,
     checkpoint,

@@ -1,0 +1,336 @@
+"""Sketches of several sites: each is made beside its own rows, under its own ledger; merging and decoding are free."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bursar.models import GaussianMixture, KMeans
+from bursar_ledger import DebitRecord, DebitRequest, Ledger, RequestIdReusedError, RestRequest
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.admin._acting import FILE, PATH, Act, InOrder, act, explained
+from bursar_server.admin._shares import percent, rho
+from bursar_server.datasets import Datasets
+from bursar_server.devices import UNITS, merged, new_sketch, read_sketch, write_sketch
+from bursar_server.errors import ReleaseLostError
+from bursar_server.fits import sketch as sketch_fit
+from bursar_server.fits.sketch._choices import default_frequencies, schema_sigma
+from bursar_server.fits.sketch._wire import LAWS, SIGNATURES, STRUCTURES
+from bursar_server.orders import Order, Orders, Quote
+from bursar_server.runs import Outcome, PaidRun, Runs, Work
+from bursar_server.worker import WorkerPool
+
+_METHOD = "FitSketchKMeans"
+_SEED = click.IntRange(0, 2**64 - 1)
+_CLUSTERS = click.IntRange(1, 256)
+_LOST = 'the sketch was cut off after its debit, and this state directory\'s recovery = "lost" makes none again'
+_AGAIN = "the same command with the same --request-id tries again, and nothing is paid twice"
+
+
+@click.group(cls=InOrder)
+def sketch() -> None:
+    """Make, merge and decode sketches of several sites.
+
+    Rows stay where they are: every site makes a noisy sketch of its own under its own total, and sends the file.
+    Whoever has the files merges and decodes them, as often as he likes, for any number of clusters, at no cost.
+    """
+
+
+def _words(table: Any) -> click.Choice[str]:
+    return click.Choice(tuple(dict.fromkeys(table.values())))
+
+
+def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
+    """What all sites have in common but for the bounds, and the site's own share of the work; as keywords."""
+    options: list[Callable[[Any], Any]] = [
+        click.option(
+            "--per-row", type=click.IntRange(min=1), help="Frequencies that each row is asked for. [default: all]"
+        ),
+        click.option("--units", type=_words(UNITS), default="common", show_default=True, help="Of the columns."),
+        click.option("--signature", type=_words(SIGNATURES), default="exponential", show_default=True),
+        click.option("--structure", type=_words(STRUCTURES), default="dense", show_default=True),
+        click.option("--law", type=_words(LAWS), default="adapted_radius", show_default=True, help="Of frequencies."),
+        click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the frequencies; public."),
+        click.option("--sigma", type=float, help="Width of a cluster, in half-widths of the bounds. [default: from K]"),
+        click.option("--frequencies", type=int, metavar="M", help="How many. [default: from K and the columns]"),
+        click.option("--clusters", type=_CLUSTERS, metavar="K", help="How many you look for."),
+        click.option("--columns", help="Numeric columns as a,b,c, in this order. [default: all]"),
+    ]
+    for option in options:
+        function = option(function)
+    return function
+
+
+@sketch.command()
+@act(asks=True)
+@click.argument("dataset")
+@click.option("--rho", "amount_rho", type=float, metavar="R", help="Spend so much, with Gaussian noise.")
+@click.option(
+    "--epsilon", type=float, help="With --delta: spend what implies them, with Gaussian noise. Alone: Laplace."
+)
+@click.option("--delta", type=float, help="Goes with --epsilon.")
+@_agreed_options
+@click.option("--out", type=PATH, required=True, help="Write the sketch to this file.")
+@click.option("--request-id", help="Go on with, or get again, what was paid for under this id. [default: a new one]")
+def make(
+    acting: Act,
+    dataset: str,
+    *,
+    amount_rho: float | None,
+    epsilon: float | None,
+    delta: float | None,
+    columns: str | None,
+    out: Path,
+    request_id: str | None,
+    **agreed: Any,
+) -> None:
+    """Sketch a dataset of this state directory, paid for from its total.
+
+    The price is in the ledger, under your name, before a row is read, and comes out of the total that analysts share.
+    There are no refunds. If the command is cut off, give it again with the --request-id that it printed: what was paid
+    for is finished or fetched again, and costs nothing more.
+
+    Sketches of several sites can be merged if all sites give the same columns (with the same bounds in their
+    manifests), --frequencies, --sigma, --seed, --law, --structure, --signature and --units. With --clusters the first
+    two follow from K, the columns and the kind of noise alone, so they are the same at every site. None of them may be
+    computed from rows.
+
+    \b
+      bursar-admin sketch make people --rho 0.01 --clusters 5 --seed 7 --out north.json
+      bursar-admin sketch make people --epsilon 0.5 --frequencies 200 --sigma 0.1 --seed 7 --out north.json
+    """  # noqa: D301  click reads the backslash
+    datasets = Datasets(acting.ledger, acting.state.datasets)
+    spend = _spend(amount_rho, epsilon, delta)
+    names = (
+        columns.split(",") if columns else [column.name for column in datasets.table(datasets.state(dataset)).numeric]
+    )
+    request = fit_pb2.FitSketchKMeansRequest(
+        request_id=request_id or str(uuid.uuid4()),
+        dataset=dataset,
+        columns=names,
+        spend=spend,
+        new_sketch=_new(max(len(names), 1), pure=spend.WhichOneof("amount") == "epsilon", **agreed),
+    )
+    orders = Orders(
+        fits={_METHOD: sketch_fit}, datasets=datasets, ledger=acting.ledger, threads=acting.config.threads_per_fit
+    )
+    order = orders.order(_METHOD, acting.actor, request)
+    asked = _with_reason(orders.asked(order), acting.reason)
+    earlier = _earlier(acting.ledger, order)
+    _check_out(out, new=earlier is None)
+    if earlier is None:
+        _show(orders.quote(order))
+    if acting.dry_run:
+        would = "it would be a debit of this price" if earlier is None else f"entry {earlier.entry} has paid for it"
+        click.echo(f"sketch of {dataset}: {would}")
+        return
+    if earlier is None:
+        acting.confirm(f"Spend that of the total of {dataset}, for good?")
+        click.echo(f"request id {request.request_id}: give it with --request-id if this is cut off", err=True)
+    run, paid_now = _run(acting, asked, functools.partial(orders.release, order))
+    made = _released(run)
+    write_sketch(out, made)
+    if paid_now:
+        entry = next(acting.ledger.entries(run.debit.entry, 1))
+        acting.tell(entry, f"sketch of {dataset} written to {out}")
+    else:
+        click.echo(
+            f"sketch of {dataset} written to {out}: entry {run.debit.entry} had paid for it, nothing was debited"
+        )
+    click.echo(f"other sites: {_for_others(made, agreed)}")
+
+
+@sketch.command()
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option("--out", type=PATH, required=True, help="Write the merged sketch to this file.")
+def merge(files: tuple[Path, ...], out: Path) -> None:
+    """Merge sketches of sites whose rows are not the same into one; costs nothing.
+
+    Every row counts the same, whatever site it is of. Nothing can tell whether two sites have rows of the same people;
+    such people are protected less: what the sites spent on them adds up.
+
+    \b
+      bursar-admin sketch merge north.json south.json --out both.json
+    """  # noqa: D301  click reads the backslash
+    with explained():
+        _check_out(out, new=True)
+        sketches = {str(path): read_sketch(path) for path in files}
+        if len(sketches) < len(files):
+            raise ValueError("a file is given twice; its rows would count twice")
+        write_sketch(out, merged(sketches))
+        click.echo(read_sketch(out))
+        click.echo(f"merged {len(sketches)} sketches into {out}")
+
+
+@sketch.command()
+@click.argument("file", type=FILE)
+@click.option("--clusters", type=_CLUSTERS, metavar="K", required=True, help="How many.")
+@click.option("--mixture", is_flag=True, help="A mixture of Gaussians with diagonal covariances instead of k-means.")
+@click.option("--restarts", type=click.IntRange(1, 1000), default=20, show_default=True, help="Of the decoder; free.")
+@click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the restarts.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def decode(file: Path, *, clusters: int, mixture: bool, restarts: int, seed: int, as_json: bool) -> None:
+    """Decode clusters from a sketch, of one site or merged; costs nothing.
+
+    \b
+      bursar-admin sketch decode both.json --clusters 5
+    """  # noqa: D301  click reads the backslash
+    with explained():
+        found = read_sketch(file)
+        if not clusters <= found.m:
+            raise ValueError(f"--clusters: expected at most the {found.m} frequencies of the sketch, got {clusters}")
+        decoder = found.gaussian_mixture if mixture else found.kmeans
+        model = decoder(clusters, n_init=restarts, public_seed=seed)
+    click.echo(json.dumps(_fields(model), indent=2) if as_json else model)
+
+
+def _spend(amount: float | None, epsilon: float | None, delta: float | None) -> types_pb2.Spend:
+    match amount, epsilon, delta:
+        case float(), None, None:
+            return types_pb2.Spend(rho=amount)
+        case None, float(), None:
+            return types_pb2.Spend(epsilon=epsilon)
+        case None, float(), float():
+            return types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=epsilon, delta=delta))
+    raise ValueError("give --rho, or --epsilon with --delta (Gaussian noise), or --epsilon alone (Laplace noise)")
+
+
+def _new(
+    d: int,
+    *,
+    pure: bool,
+    clusters: int | None,
+    frequencies: int | None,
+    sigma: float | None,
+    seed: int,
+    per_row: int | None,
+    **words: str,
+) -> fit_pb2.NewSketch:
+    """The sketch with everything decided that sites have to agree on; a pilot would differ from site to site."""
+    if clusters is None and (frequencies is None or sigma is None):
+        raise ValueError("give --clusters, or both --frequencies and --sigma")
+    k = clusters or 0
+    if frequencies is None:
+        # As for an unknown number of rows, which may differ from site to site.
+        frequencies = default_frequencies(k, d, pure=pure, snr=lambda m: None)
+    return new_sketch(
+        n_frequencies=frequencies,
+        sigma=schema_sigma(k, d) if sigma is None else sigma,
+        public_seed=seed,
+        frequencies_per_row=per_row,
+        **words,
+    )
+
+
+def _with_reason(asked: DebitRequest | RestRequest, reason: str) -> DebitRequest | RestRequest:
+    if not (reason and isinstance(asked, DebitRequest)):
+        return asked
+    return replace(asked, parameters={**asked.parameters, "reason": reason})
+
+
+def _earlier(ledger: Ledger, order: Order) -> DebitRecord | None:
+    """The debit that was made under this request id. Raises RequestIdReusedError if it was for another request."""
+    earlier = ledger.find(order.principal, order.request.request_id)
+    if earlier is not None and earlier.request.request_hash != order.hash:
+        raise RequestIdReusedError(
+            f"the request id belongs to another request (entry {earlier.entry}): give the options that it had, or "
+            "leave --request-id out"
+        )
+    return earlier
+
+
+def _check_out(out: Path, *, new: bool) -> None:
+    """That a file can be written, before anything is paid. Raises ValueError."""
+    if new and out.exists():
+        raise ValueError(f"{out} is there already; choose another name")
+    if not (out.parent.is_dir() and os.access(out.parent, os.W_OK)):
+        raise ValueError(f"{out.parent} is no folder that can be written to")
+
+
+def _show(quote: Quote) -> None:
+    """The price, what it buys and what is left, and that it fits. Raises BudgetExhaustedError."""
+    cost, limits, plan = quote.price, quote.limits, quote.plan
+    share = percent(cost.cost_units, limits.dataset.cap_cost_units)
+    click.echo(f"price  {rho(cost.cost_units, cost.order)} ({share} of the total)")
+    quote.check()
+    left = limits.dataset.cost_units
+    click.echo(f"left   {rho(left, cost.order)}, after it {rho(left - cost.cost_units, cost.order)}")
+    (noise,) = plan.noise
+    rows = f", on the number of rows {noise.count_std:.4g}" if noise.count_std else ""
+    click.echo(f"noise  standard deviation {noise.sum_std:.4g} on {noise.size} sums{rows}")
+    if plan.predicted_snr is not None:
+        click.echo(f"SNR    {plan.predicted_snr:.4g} predicted for this site alone")
+    for warning in plan.warnings:
+        click.echo(f"note   this site alone: {warning}")
+
+
+def _run(acting: Act, asked: DebitRequest | RestRequest, work: Work) -> tuple[PaidRun, bool]:
+    """Pay and make the release as a server does, or find what was paid for before; and whether it was paid now."""
+    # Before the debit: that a kernel cannot be compiled must cost nothing.
+    sketch_fit.warm_up()
+    with acting.state.sketching():  # else two commands with one request id could both draw noise
+        pool = WorkerPool(workers=1, queue_length=0)
+        runs = Runs(
+            ledger=acting.ledger,
+            pool=pool,
+            quantum=acting.config.response_quantum_seconds,
+            fits_per_principal=1,
+            rerun=acting.config.recovery == "rerun",
+        )
+        try:
+            admission = runs.admit(asked, work)
+            admission.run.settled.wait()
+        except ReleaseLostError:
+            raise click.ClickException(_LOST) from None
+        finally:
+            pool.close()  # what was paid for is finished, also if somebody loses patience
+    return admission.run, admission.paid_now
+
+
+def _released(run: PaidRun) -> fit_pb2.Sketch:
+    """The sketch that a run released. Raises click.ClickException if it released none."""
+    if run.release is None:
+        told = {
+            Outcome.NOT_STORED: f"the ledger could not store the sketch, so it was thrown away; {_AGAIN}",
+            Outcome.LOST: _LOST,
+        }
+        failed = f"the sketch could not be made ({run.incident} in the log). If no row was read, {_AGAIN}"
+        raise click.ClickException(f"{told.get(run.outcome, failed)}. Entry {run.debit.entry} stays")
+    made = fit_pb2.FitSketchKMeansResponse.FromString(run.release).model.sketch
+    made.entry = run.debit.entry
+    return made
+
+
+def _for_others(made: fit_pb2.Sketch, agreed: Mapping[str, Any]) -> str:
+    """What other sites type, so that their sketches can be merged with this one."""
+    options = {
+        "columns": ",".join(made.columns),
+        "frequencies": made.frequencies.m,
+        "sigma": made.frequencies.sigma,
+        "seed": made.frequencies.public_seed,
+        **{name: agreed[name] for name in ("law", "structure", "signature", "units")},
+    }
+    return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in options.items())
+
+
+def _fields(model: KMeans | GaussianMixture) -> dict[str, object]:
+    if isinstance(model, KMeans):
+        centres, variances = model.cluster_centers_, model.variances_
+    else:
+        centres, variances = model.means_, model.covariances_
+    return {
+        "columns": list(model.columns),
+        "weights": model.weights_.tolist(),
+        "centres": centres.tolist(),
+        "variances": variances.tolist(),
+        "n_rows": model.n_rows,
+    }
