@@ -69,7 +69,10 @@ def encoded(value: object) -> bytes:
         raise ValueError(f"expected values that JSON can hold: {error}") from error
 
 
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+# Without a list of what it is inside of: what contains itself ends as a RecursionError instead.
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False, check_circular=False
+)
 
 
 def chain(number: int, previous: bytes, head: Mapping[str, str], details: Mapping[str, object]) -> Entry:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent
 
@@ -17,6 +18,7 @@ _EVENTS: dict[str, type[Any]] = {
     "approximate": ApproximateEvent,
 }
 _FRACTION = re.compile(r"(-?[0-9]{1,1000})/([0-9]{1,1000})")
+_GAUSSIAN = frozenset({"mechanism", "l2_squared", "scale", "count"})
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
 
 
@@ -31,13 +33,21 @@ def decode_fraction(text: str) -> Fraction:
     Raises:
         ValueError: any other form (a decimal, an exponent, not in lowest terms).
     """
+    numbers = _ratio(text)
+    if numbers is None:
+        raise ValueError(f"expected a fraction in lowest terms, got {text!r}")
+    return Fraction(*numbers)
+
+
+def _ratio(text: str) -> tuple[int, int] | None:
+    """Numerator and denominator, if `text` is what `encode_fraction` writes."""
     # Fraction() alone would also take "1e999999999", and hours over it.
     found = _FRACTION.fullmatch(text)
-    if found is not None and (denominator := int(found[2])):
-        value = Fraction(int(found[1]), denominator)
-        if encode_fraction(value) == text:
-            return value
-    raise ValueError(f"expected a fraction in lowest terms, got {text!r}")
+    if found is None:
+        return None
+    above, below = int(found[1]), int(found[2])
+    # Written again, zeros in front and "-0" are seen.
+    return (above, below) if below and math.gcd(above, below) == 1 and f"{above}/{below}" == text else None
 
 
 def encode_event(event: Event) -> dict[str, object]:
@@ -63,6 +73,43 @@ def decode_event(value: Mapping[str, Any]) -> Event:
         raise ValueError(f"a {name} event has the fields {', '.join(declared)}, got {', '.join(fields)}")
     event: Event = kind(**{name: decode(fields[name]) for name, (_, decode) in declared.items()})
     return event
+
+
+class GaussianNumbers(NamedTuple):
+    """A Gaussian event as four integers: `times` is its count, numerator / denominator its scale in lowest terms."""
+
+    l2_squared: int
+    times: int
+    numerator: int
+    denominator: int
+
+
+def gaussian_numbers(value: object) -> GaussianNumbers | None:
+    """The integers of a Gaussian event that `decode_event` takes; None for whatever else `value` may be.
+
+    Almost all events of an audit are Gaussian, and this takes a third of the time.
+    """
+    if type(value) is not dict or value.keys() != _GAUSSIAN or value["mechanism"] != "gaussian":
+        return None
+    l2_squared, count, scale = value["l2_squared"], value["count"], value["scale"]
+    # True is an int, too.
+    if type(l2_squared) is not int or type(count) is not int or type(scale) is not str:
+        return None
+    numbers = _ratio(scale)
+    if numbers is None or not (l2_squared > 0 and count > 0 and numbers[0] > 0):
+        return None
+    return GaussianNumbers(l2_squared, count, *numbers)
+
+
+def decode_events(values: Iterable[Any]) -> tuple[list[GaussianNumbers], list[Event]]:
+    """A debit's events, checked as by `decode_event`: the Gaussian ones as numbers, and the others."""
+    gaussian, others = list[GaussianNumbers](), list[Event]()
+    for value in values:
+        if (numbers := gaussian_numbers(value)) is not None:
+            gaussian.append(numbers)
+        else:
+            others.append(decode_event(value))
+    return gaussian, others
 
 
 def _decode_inner(value: Any) -> Event:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import decimal
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
+from ._codec import GaussianNumbers
 from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent
 
 _CONTEXT = decimal.Context(
@@ -30,21 +31,25 @@ _ABSOLUTE = Fraction(1, 10**35)
 
 def price_range(events: Iterable[Event], order: Fraction) -> tuple[int, int]:
     """The smallest and the largest right price of `events` at Renyi order `order`, in units of 2^-40."""
-    above, below = 0, 1  # of the Gaussian prices, which are rational, the server's as well; seldom reduced, for speed
-    total, slack = Fraction(0), Fraction(0)
+    gaussian, others = list[GaussianNumbers](), list[Event]()
     for event in events:
         if isinstance(event, GaussianEvent):
-            more, parts = _gaussian(event, order)
-            above, below = above * parts + more * below, below * parts
-            if below > _LONG:
-                above, below = Fraction(above, below).as_integer_ratio()
+            gaussian.append(GaussianNumbers(event.l2_squared, event.count, *event.scale.as_integer_ratio()))
         else:
-            divergence = _divergence(event, order)
-            total += divergence
-            slack += _slack(event, divergence)
-    if not total:
+            others.append(event)
+    return price_range_of(gaussian, others, order)
+
+
+def price_range_of(gaussian: Iterable[GaussianNumbers], others: Sequence[Event], order: Fraction) -> tuple[int, int]:
+    """`price_range` of Gaussian events, given by their numbers, and of other events."""
+    above, below = _gaussian(gaussian, order)
+    if not others:
         return (price := -((-above << 40) // below)), price
-    total += Fraction(above, below)
+    total, slack = Fraction(above, below), Fraction(0)
+    for event in others:
+        divergence = _divergence(event, order)
+        total += divergence
+        slack += _slack(event, divergence)
     return _units(total - slack), _units(total + slack)
 
 
@@ -56,10 +61,15 @@ def _slack(event: Event, divergence: Fraction) -> Fraction:
     return divergence * _RELATIVE + times * _ABSOLUTE
 
 
-def _gaussian(event: GaussianEvent, order: Fraction) -> tuple[int, int]:
-    """Numerator and denominator of count * order * l2_squared / (2 scale^2), not in lowest terms."""
-    above = event.count * event.l2_squared * order.numerator * event.scale.denominator**2
-    return above, 2 * order.denominator * event.scale.numerator**2
+def _gaussian(events: Iterable[GaussianNumbers], order: Fraction) -> tuple[int, int]:
+    """Sum of count * order * l2_squared / (2 scale^2), exact: numerator and denominator, not reduced."""
+    above, below = 0, 1
+    for l2_squared, times, numerator, denominator in events:
+        more, parts = times * l2_squared * denominator**2, numerator**2
+        above, below = above * parts + more * below, below * parts
+        if below > _LONG:  # seldom, for speed
+            above, below = Fraction(above, below).as_integer_ratio()
+    return above * order.numerator, below * order.denominator * 2
 
 
 def _units(divergence: Fraction) -> int:
@@ -68,10 +78,7 @@ def _units(divergence: Fraction) -> int:
 
 def failure_units(events: Iterable[Event]) -> int:
     """The probability that any of `events` fails, at most their sum, in units of 2^-60, rounded up."""
-    total = Fraction(0)
-    for event in events:
-        if isinstance(event, ApproximateEvent):
-            total += event.delta * event.count
+    total = sum(event.delta * event.count for event in events if isinstance(event, ApproximateEvent))
     return -((-total.numerator << 60) // total.denominator)
 
 
@@ -103,7 +110,7 @@ def _divergence(event: Event, order: Fraction) -> Fraction:
     if isinstance(event, ApproximateEvent):
         return event.count * _divergence(event.event, order)
     if isinstance(event, GaussianEvent):
-        return Fraction(*_gaussian(event, order))
+        return order * event.count * event.l2_squared / (2 * event.scale**2)
     return _rounded_divergence(event, order)
 
 

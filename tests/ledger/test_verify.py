@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from bursar_ledger import (
     cost_units,
     verify,
 )
+from bursar_ledger._examine import examine
 from bursar_ledger._reprice import price_range
 
 Edit = Callable[[dict[str, Any]], None]
@@ -239,21 +241,43 @@ def test_a_weakened_trigger_is_found(history: Path) -> None:
     refused(history, "trigger entries_never_vanish was changed")
 
 
-def test_a_body_that_is_not_canonical_is_found(history: Path, tamper: Any) -> None:
+@pytest.mark.parametrize(
+    ("spell", "match"),
+    [
+        (lambda text: json.dumps(json.loads(text)), "the body is not in canonical form"),
+        (
+            lambda text: json.dumps(dict(reversed(json.loads(text).items())), separators=(",", ":")),
+            "the body is not in canonical",
+        ),
+        (lambda text: text + " ", "the body is not in canonical form"),
+        (lambda text: text.replace('"count":1', '"count":2,"count":1'), "the body is not in canonical form"),
+        (lambda text: text.replace("FitDPEM", "FitDPE\\u004d"), "the body is not in canonical form"),
+        (lambda text: " " + text, "the body cannot be read"),
+    ],
+)
+def test_a_body_that_is_not_canonical_is_found(
+    history: Path, tamper: Any, spell: Callable[[str], str], match: str
+) -> None:
     """A second spelling of the same value, with its own hash, is not accepted."""
-    import hashlib
-
     with closing(sqlite3.connect(history)) as db:
-        fields = json.loads(db.execute("SELECT body FROM entries WHERE number = 8").fetchone()[0])
-    text = json.dumps(fields)
+        text = spell(db.execute("SELECT body FROM entries WHERE number = 8").fetchone()[0])
+    digest = hashlib.sha256(text.encode()).digest()
     tamper(
         history,
-        (
-            "UPDATE entries SET body = ?, hash = ? WHERE number = 8",
-            (text, hashlib.sha256(text.encode()).digest()),
-        ),
+        ("UPDATE entries SET body = ?, hash = ? WHERE number = 8", (text, digest)),
     )
-    refused(history, "entry 8: the body is not in canonical form")
+    refused(history, f"entry 8: {match}")
+
+
+@pytest.mark.parametrize(
+    ("spell", "match"), [(lambda text: text + "{}", "is not in canonical"), (lambda text: text[:-1], "cannot be read")]
+)
+def test_text_that_is_no_json_is_found(history: Path, spell: Callable[[str], str], match: str) -> None:
+    """The file's own rules keep it out, unless they were dropped."""
+    with closing(sqlite3.connect(history)) as db:
+        text = spell(db.execute("SELECT body FROM entries WHERE number = 8").fetchone()[0])
+    (problem,) = examine(8, text, hashlib.sha256(text.encode()).digest(), reprice=True).problems
+    assert match in problem
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database at all, but long enough to look like one" * 20])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import sys
 from bursar_ledger import _verify, verify
 
 if __name__ == "__main__":
-    _verify._RANGE = 2
+    _verify._SHORT, _verify._RANGE = 0, 2
     while True:
         assert verify(sys.argv[1], processes=2).ok
 """
@@ -35,6 +36,7 @@ def history(ledger: Ledger, ask: Any, path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _short_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_verify, "_SHORT", 0)
     monkeypatch.setattr(_verify, "_RANGE", 3)
 
 
@@ -55,6 +57,13 @@ def test_rows_outside_of_the_chain_are_seen_by_several_processes(history: Path, 
     assert any(problem.startswith("entry -7") for problem in verify(history, processes=2).problems)
 
 
+def test_a_number_beyond_all_entries_is_soon_found(history: Path, tamper: Any) -> None:
+    """Nobody looks for the entries that would come before it."""
+    tamper(history, ("UPDATE entries SET number = ? WHERE number = 22", (2**61,)))
+    problems = verify(history, processes=2).problems
+    assert f"entry {2**61}: expected entry 22 here; entries are missing or out of order" in problems
+
+
 def test_helpers_end_when_who_asked_for_them_is_killed(history: Path, tmp_path: Path) -> None:
     """SIGKILL leaves no process that goes on verifying."""
     script = tmp_path / "endless.py"
@@ -73,6 +82,25 @@ def test_helpers_end_when_who_asked_for_them_is_killed(history: Path, tmp_path: 
 
 def test_short_files_are_read_here(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting processes takes longer than a few thousand entries."""
-    monkeypatch.setattr(_verify, "_RANGE", 10_000)
+    monkeypatch.setattr(_verify, "_SHORT", 22)
     monkeypatch.setattr(_verify, "ProcessPoolExecutor", None)
     assert verify(history, processes=64).ok
+
+
+def test_few_ranges_are_in_memory(history: Path) -> None:
+    """Ranges are asked for as earlier ones are used up, and come in order."""
+    asked: list[int] = []
+
+    class Here(Executor):
+        def submit(self, work: Any, /, *of: Any, **named: Any) -> Future[Any]:
+            asked.append(of[1])
+            done: Future[Any] = Future()
+            done.set_result(work(*of, **named))
+            return done
+
+    ranges = [(history, first, first + 1, True) for first in range(1, 22, 2)]
+    for taken, entry in enumerate(_verify._in_turn(Here(), ranges, 3), 1):
+        assert entry.number == taken
+        assert len(asked) <= (taken - 1) // 2 + 3
+    assert taken == 22
+    assert asked == [*range(1, 22, 2)]
