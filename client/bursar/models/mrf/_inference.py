@@ -1,0 +1,296 @@
+"""Marginals and log-partition functions of discrete Markov random fields: junction trees, and loopy belief propagation.
+
+Everything is numpy over whole tables; Python loops run over cliques, never over cells.
+
+Source: Koller and Friedman (2009), "Probabilistic Graphical Models", chapters 10 and 11; Wainwright and Jordan (2008),
+"Graphical models, exponential families, and variational inference", section 4 (Bethe).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from bursar.models._arrays import FloatArray
+from bursar.models.mrf._graph import Graph, JunctionTree, check_exact, junction_tree
+
+LOOPY_SWEEPS = 500
+"""Most sweeps of loopy belief propagation; public."""
+
+LOOPY_TOLERANCE = 1e-8
+"""Largest change of a log-message, relative to the largest message if that is above 1, at which it stops."""
+
+LOOPY_DAMPING = 0.5
+"""Share of the old message that a new one keeps, on the logarithmic scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """A calibrated junction tree: the model as a directed factorisation, from the roots to the leaves.
+
+    Attributes:
+        tree: the junction tree.
+        conditionals: for each of its cliques, p(variables that the parent lacks | separator); axes as in its variables.
+        beliefs: for each of its cliques, its probabilities; same axes.
+        log_partition: A(theta).
+    """
+
+    tree: JunctionTree
+    conditionals: list[FloatArray]
+    beliefs: list[FloatArray]
+    log_partition: float
+
+
+def calibrate(graph: Graph, theta: Sequence[FloatArray], tree: JunctionTree) -> Calibrated:
+    """Exact inference in two passes over the junction tree.
+
+    Upwards on the logarithmic scale, each column of a table by its own largest entry, so that nothing overflows or
+    vanishes however peaked the potentials are; it leaves p(residual | separator) in every clique. Downwards these are
+    multiplied by the parent's marginals of the separator: products of probabilities, with no further logarithm. One
+    exponential a cell in all.
+
+    Args:
+        graph: the graph.
+        theta: finite log-potentials, one array for each of `graph.cliques`, of its shape.
+        tree: `junction_tree(graph)`.
+    """
+    conditionals, log_partition = _upwards(graph, theta, tree)
+    beliefs: list[FloatArray] = []
+    for clique, parent, separator, conditional in zip(
+        tree.cliques, tree.parents, tree.separators, conditionals, strict=True
+    ):
+        if parent < 0:
+            beliefs.append(conditional)
+            continue
+        outer = sum_to(beliefs[parent], tree.cliques[parent], separator)
+        beliefs.append(conditional * outer.reshape((1,) * (len(clique) - len(separator)) + outer.shape))
+    return Calibrated(tree, conditionals, beliefs, log_partition)
+
+
+def exact(
+    graph: Graph, theta: Sequence[FloatArray], tree: JunctionTree | None = None
+) -> tuple[list[FloatArray], float]:
+    """Exact marginals of every clique of the graph, each of sum 1, and the log-partition function A(theta).
+
+    Args:
+        graph: the graph.
+        theta: finite log-potentials, one array for each of `graph.cliques`, of its shape.
+        tree: `junction_tree(graph)`, for callers who have it.
+
+    Raises:
+        ValueError: the junction tree is above the limits of `check_exact`.
+    """
+    if tree is None:
+        check_exact(graph)
+        tree = cached_tree(graph)
+    calibrated = calibrate(graph, theta, tree)
+    marginals = [
+        sum_to(calibrated.beliefs[home], tree.cliques[home], clique)
+        for clique, home in zip(graph.cliques, tree.homes, strict=True)
+    ]
+    return marginals, calibrated.log_partition
+
+
+@lru_cache(maxsize=64)
+def cached_tree(graph: Graph) -> JunctionTree:
+    """`junction_tree`, kept for the graphs used last."""
+    return junction_tree(graph)
+
+
+def sum_to(table: FloatArray, variables: Sequence[int], kept: Sequence[int]) -> FloatArray:
+    """Sums a table over `variables` to those `kept`, with axes in the order of `kept`."""
+    away = tuple(axis for axis, variable in enumerate(variables) if variable not in kept)
+    rest = [variable for variable in variables if variable in kept]
+    summed = table.sum(axis=away) if away else table
+    return summed.transpose([rest.index(variable) for variable in kept])
+
+
+def spread(table: FloatArray, variables: Sequence[int], over: Sequence[int]) -> FloatArray:
+    """A view of a table over `variables` that broadcasts against tables over `over`, which contains them."""
+    ordered = [variable for variable in over if variable in variables]
+    moved = table.transpose([list(variables).index(variable) for variable in ordered])
+    sizes = iter(moved.shape)
+    return moved.reshape([next(sizes) if variable in variables else 1 for variable in over])
+
+
+def _upwards(graph: Graph, theta: Sequence[FloatArray], tree: JunctionTree) -> tuple[list[FloatArray], float]:
+    """Conditionals of the cliques given their separators, and the log-partition function."""
+    terms: list[list[FloatArray]] = [[] for _ in tree.cliques]
+    for clique, home, table in zip(graph.cliques, tree.homes, theta, strict=True):
+        terms[home].append(spread(table, clique, tree.cliques[home]))
+    conditionals: list[FloatArray] = [np.empty(0)] * len(tree.cliques)
+    log_partition = 0.0
+    for index in reversed(range(len(tree.cliques))):
+        clique, separator, parent = tree.cliques[index], tree.separators[index], tree.parents[index]
+        total = _sum_terms(terms[index], graph.shape(clique))
+        flat = total.reshape(graph.cells(clique[: len(clique) - len(separator)]), -1)
+        top = flat.max(axis=0)
+        flat -= top
+        np.exp(flat, out=flat)
+        scale = flat.sum(axis=0)
+        flat /= scale
+        message = top + np.log(scale)
+        conditionals[index] = total
+        if parent < 0:
+            log_partition += float(message[0])
+        else:
+            terms[parent].append(spread(message.reshape(graph.shape(separator)), separator, tree.cliques[parent]))
+        terms[index] = []
+    return conditionals, log_partition
+
+
+def _sum_terms(terms: Sequence[FloatArray], shape: tuple[int, ...]) -> FloatArray:
+    """The sum of tables that broadcast to `shape`, as a new array; small ones first, so that few passes are large."""
+    partial: FloatArray = np.zeros((1,) * len(shape))
+    *small, last = sorted(terms, key=lambda term: term.size)
+    for term in small:
+        partial = partial + term
+    # In C order, whatever the order of the terms is: the caller writes through a reshaped view.
+    total: FloatArray = np.empty(shape)
+    np.add(partial, last, out=total)
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Cliques of one shape, stacked.
+
+    Attributes:
+        members: their indices in the graph, g of them.
+        slots: shape (g, width): number of the edge between clique and variable, in the order of all edges.
+        shape: of one table.
+    """
+
+    members: list[int]
+    slots: list[list[int]]
+    shape: tuple[int, ...]
+
+
+class LoopyBeliefs:
+    """Loopy belief propagation on the factor graph, which starts where its last call ended.
+
+    Messages between a clique and its variables are kept as rows of one array, padded to the largest number of states;
+    the cliques of one shape are updated at once.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        sweeps: int = LOOPY_SWEEPS,
+        tolerance: float = LOOPY_TOLERANCE,
+        damping: float = LOOPY_DAMPING,
+    ) -> None:
+        self._graph = graph
+        self._sweeps, self._tolerance, self._damping = sweeps, tolerance, damping
+        edges = [(index, variable) for index, clique in enumerate(graph.cliques) for variable in clique]
+        self._owner = np.array([variable for _, variable in edges])
+        self._groups = _grouped(graph, {edge: slot for slot, edge in enumerate(edges)})
+        self._padding = np.arange(max(graph.sizes)) >= np.array(graph.sizes)[:, None]
+        self._to_variable = np.zeros((len(edges), max(graph.sizes)))
+
+    def __call__(self, theta: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
+        """Pseudo-marginals of every clique, each of sum 1, and the Bethe log-partition function."""
+        stacked = [np.stack([theta[member] for member in group.members]) for group in self._groups]
+        for _ in range(self._sweeps):
+            new = self._sweep(stacked)
+            change, scale = np.abs(new - self._to_variable).max(), np.abs(new).max()
+            self._to_variable = self._damping * self._to_variable + (1 - self._damping) * new
+            if change <= self._tolerance * max(scale, 1.0):
+                break
+        return self._results(stacked, self._variable_beliefs())
+
+    def _variable_beliefs(self) -> FloatArray:
+        """Normalised log-beliefs of the variables, (T, states); padding is far below everything."""
+        total = np.zeros(self._padding.shape)
+        np.add.at(total, self._owner, self._to_variable)
+        total[self._padding] = -np.inf
+        return total - _log_sum(total, (1,))
+
+    def _sweep(self, stacked: list[FloatArray]) -> FloatArray:
+        """New messages from all cliques to all their variables, each with its largest entry 0."""
+        from_variable = self._variable_beliefs()[self._owner] - self._to_variable
+        new = np.zeros_like(self._to_variable)
+        for group, theta in zip(self._groups, stacked, strict=True):
+            total, width = self._clique_logs(group, theta, from_variable), len(group.shape)
+            for axis in range(width):
+                slots = [row[axis] for row in group.slots]
+                others = tuple(1 + other for other in range(width) if other != axis)
+                out = _log_sum(total, others).reshape(len(group.members), -1)
+                out = out - from_variable[slots, : group.shape[axis]]
+                new[slots, : group.shape[axis]] = out - out.max(axis=1, keepdims=True)
+        return new
+
+    def _clique_logs(self, group: _Group, theta: FloatArray, from_variable: FloatArray) -> FloatArray:
+        total = theta
+        for axis, size in enumerate(group.shape):
+            incoming = from_variable[[row[axis] for row in group.slots], :size]
+            total = total + incoming.reshape(
+                len(group.members), *(size if a == axis else 1 for a in range(len(group.shape)))
+            )
+        return total
+
+    def _results(self, stacked: list[FloatArray], log_beliefs: FloatArray) -> tuple[list[FloatArray], float]:
+        from_variable = log_beliefs[self._owner] - self._to_variable
+        marginals: list[FloatArray] = [np.empty(0)] * len(self._graph.cliques)
+        bethe = 0.0
+        for group, theta in zip(self._groups, stacked, strict=True):
+            logs = self._clique_logs(group, theta, from_variable)
+            logs = logs - _log_sum(logs, tuple(range(1, logs.ndim)))
+            tables = np.exp(logs)
+            bethe += float((tables * (theta - logs)).sum())
+            for member, table in zip(group.members, tables, strict=True):
+                marginals[member] = table
+        degrees = np.bincount(self._owner, minlength=len(self._graph.sizes))
+        beliefs = np.exp(log_beliefs)
+        entropies = -(beliefs * np.where(beliefs > 0, log_beliefs, 0.0)).sum(axis=1)
+        return marginals, bethe + float(((1 - degrees) * entropies).sum())
+
+
+def loopy(
+    graph: Graph,
+    theta: Sequence[FloatArray],
+    *,
+    sweeps: int = LOOPY_SWEEPS,
+    tolerance: float = LOOPY_TOLERANCE,
+    damping: float = LOOPY_DAMPING,
+) -> tuple[list[FloatArray], float]:
+    """Pseudo-marginals of every clique, and the Bethe log-partition function, by loopy belief propagation.
+
+    Exact where the factor graph has no cycle. Elsewhere an approximation that may not have converged after `sweeps`.
+
+    Args:
+        graph: the graph.
+        theta: finite log-potentials, one array for each of `graph.cliques`, of its shape.
+        sweeps: most sweeps over all messages.
+        tolerance: see `LOOPY_TOLERANCE`.
+        damping: share of the old message that a new one keeps, 0 to below 1.
+    """
+    return LoopyBeliefs(graph, sweeps=sweeps, tolerance=tolerance, damping=damping)(theta)
+
+
+def _grouped(graph: Graph, slots: dict[tuple[int, int], int]) -> list[_Group]:
+    by_shape: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for index, clique in enumerate(graph.cliques):
+        by_shape[graph.shape(clique)].append(index)
+    return [
+        _Group(
+            members,
+            [[slots[index, variable] for variable in graph.cliques[index]] for index in members],
+            shape,
+        )
+        for shape, members in by_shape.items()
+    ]
+
+
+def _log_sum(logs: FloatArray, axes: tuple[int, ...]) -> FloatArray:
+    """Logarithm of the sum of exponentials over `axes`, which are kept; every slice has a finite entry."""
+    if not axes:
+        return logs
+    top = logs.max(axis=axes, keepdims=True)
+    summed: FloatArray = top + np.log(np.exp(logs - top).sum(axis=axes, keepdims=True))
+    return summed
