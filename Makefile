@@ -37,6 +37,7 @@ proto: env
 
 bench: env
 	$(BIN)/python bench/dpem.py
+	$(BIN)/python bench/sketch.py
 	$(BIN)/python bench/ledger.py
 	$(BIN)/python bench/chaos.py
 

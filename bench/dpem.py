@@ -15,47 +15,42 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from _kmeans import (
+    BOUND,
+    CLUSTERS,
+    DELTA,
+    DIMENSIONS,
+    EPSILONS,
+    GOOGLE_LSH,
+    THREADS,
+    Array,
+    array,
+    array_rows,
+    cube,
+    sum_of_squares,
+)
+from _kmeans import fit as fit_method
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
 from bursar.models import log_mixture_density
-from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, dpem
+from bursar_server.fits import dpem
 from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
-from bursar_server.vault import CHUNK, ArrayRows, Meter, OpenDPNoise, Session, exact_sum
-
-Array = NDArray[np.float64]
-ORDER = Fraction(9)
-THREADS = 2
+from bursar_server.vault import CHUNK, ArrayRows, exact_sum
 
 
-def fit(
-    X: Array, bound: float, adjacency: Adjacency = Adjacency.REPLACE_ONE, **fields: Any
-) -> fit_pb2.GaussianMixtureModel:
-    """One fit as the server runs it: plan, meter, exact sums, OpenDP noise; X (n, d) in [-bound, bound]^d."""
-    n, d = X.shape
-    columns = tuple(NumericColumn(f"x{i}", -bound, bound) for i in range(d))
-    table = PublicTable("bench", columns, adjacency, 1, n)
-    request = fit_pb2.FitDPEMRequest(columns=[c.name for c in columns], **fields)
-    plan = dpem.plan(request, table, lambda entry: None)
-    rows = ArrayRows(np.ascontiguousarray(np.clip(X, -bound, bound).T))
-    meter = Meter(ORDER, cost_units(plan.events, ORDER))
-    session = Session(
-        rows=rows, columns=d, adjacency=adjacency, unit_cap=1, meter=meter, source=OpenDPNoise(), threads=THREADS
-    )
-    return dpem.run(plan, session)
-
-
-def array(tensor: types_pb2.Tensor) -> Array:
-    """Numbers of a tensor in its shape."""
-    return np.array(tensor.values).reshape(tuple(tensor.shape))
+def fit(X: Array, bound: float, **fields: Any) -> fit_pb2.GaussianMixtureModel:
+    """One fit as the server runs it; X (n, d) in [-bound, bound]^d."""
+    rows = array_rows(np.clip(X, -bound, bound))
+    model: fit_pb2.GaussianMixtureModel = fit_method(
+        dpem, fit_pb2.FitDPEMRequest(**fields), rows, cube(X.shape[1], bound)
+    )[1]
+    return model
 
 
 # --- the paper's synthetic setting --------------------------------------------------------------------------
@@ -170,18 +165,7 @@ def synthetic(seeds: int, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]
 
 # --- k-means ------------------------------------------------------------------------------------------------
 
-EPSILONS = (0.1, 0.5, 1.0, 2.0)
-DELTA, DIMENSIONS, CLUSTERS, BOUND, RADIUS = 1e-6, 10, 10, 10.0, 20.0
-GOOGLE_LSH = {  # measured earlier on the same law of data, with bounds taken from the data: medians
-    (100_000, 0.1): 1.52,
-    (100_000, 0.5): 1.23,
-    (100_000, 1.0): 1.19,
-    (100_000, 2.0): 1.10,
-    (1_000_000, 0.1): 1.11,
-    (1_000_000, 0.5): 1.07,
-    (1_000_000, 1.0): 1.07,
-    (1_000_000, 2.0): 1.07,
-}
+RADIUS = 20.0
 
 
 def compressive_mixture(n: int, seed: int) -> Array:
@@ -190,16 +174,6 @@ def compressive_mixture(n: int, seed: int) -> Array:
     means = 1.5 * CLUSTERS ** (1 / DIMENSIONS) * generator.standard_normal((CLUSTERS, DIMENSIONS))
     X = means[generator.integers(CLUSTERS, size=n)] + generator.standard_normal((n, DIMENSIONS))
     return np.asarray(np.clip(X, -BOUND, BOUND))
-
-
-def sum_of_squares(X: Array, centres: Array) -> float:
-    """Sum over rows of the squared distance to the nearest centre."""
-    total = 0.0
-    for first in range(0, len(X), 100_000):
-        part = X[first : first + 100_000]
-        distances = np.sum(part**2, axis=1)[:, None] - 2 * part @ centres.T + np.sum(centres**2, axis=1)
-        total += float(distances.min(axis=1).sum())
-    return total
 
 
 def kmeans(seeds: int, sizes: tuple[int, ...] = (20_000, 100_000, 1_000_000)) -> list[dict[str, Any]]:
