@@ -12,7 +12,7 @@ from bursar.models import Frequencies, Sketch, squared_distances
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import sketch
-from bursar_server.fits.sketch._pilot import PILOT_SIGMA, estimate_scale
+from bursar_server.fits.sketch._pilot import PILOT_SIGMA, estimate_scales, frequency_scale
 from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import Noise, NoiseSource, Release
 from tests.server.fits.running import Array, NoNoise, array, clusters, nothing_released, table
@@ -63,7 +63,7 @@ def check_valid(model: fit_pb2.SketchModel, made: sketch.SketchPlan, k: int, *, 
         (RO, AMPLE, {"sigma": 0.1}),
         (RO, AMPLE, {"schema": fit_pb2.ScaleFromSchema()}),
         (RO, AMPLE, {"frequencies_per_row": 30}),
-        (RO, AMPLE, {"signature": fit_pb2.SIGNATURE_ONE_BIT}),
+        (RO, AMPLE, {"signature": fit_pb2.SIGNATURE_ONE_BIT, "sigma": 0.1}),
         (RO, AMPLE, {"law": fit_pb2.FREQUENCY_LAW_GAUSSIAN}),
         (RO, AMPLE, {"units": fit_pb2.COLUMN_UNITS_BOUNDS}),
         (AR, types_pb2.Spend(epsilon=20.0), {}),
@@ -75,7 +75,7 @@ def test_an_ample_spend_finds_the_clusters(
 ) -> None:
     """Every mechanism, law, structure and scale finds three clear clusters, about as well as if it had the rows."""
     public = table(adjacency=adjacency, rows=None if adjacency is AR else len(ROWS))
-    made = plan(public, spend=spend, new_sketch=new_sketch)
+    made = plan(public, spend=spend, new_sketch=new_sketch, n_init=6)
     model = run(made, ROWS, adjacency=adjacency)
     check_valid(model, made, 3)
     assert relative_sse(ROWS, model.decoded.means) < 1.05
@@ -111,11 +111,12 @@ def test_a_mixture_has_diagonal_covariances() -> None:
 def test_the_pilot_decides_the_scale_and_nothing_that_is_paid_for() -> None:
     """Two releases of the plan's events; the second's frequencies have the scale that the first one says."""
     made = plan(table(rows=len(ROWS)), new_sketch={})
-    for X, expected in ((ROWS, 0.1), (0.25 * ROWS, 0.025)):
+    # Half of 3^(-1/2) times the standard deviation of the centres, which is about 0.5, or 0.15 of the bounds.
+    for X, expected in ((ROWS, 0.15), (0.3 * ROWS, 0.045)):
         taps: list[Release] = []
         model = run(made, X, taps=taps)
         assert tuple(release.event for release in taps) == made.events
-        assert model.sketch.pilot_sigma == model.sketch.frequencies.sigma == pytest.approx(expected, rel=0.4)
+        assert model.sketch.pilot_sigma == model.sketch.frequencies.sigma == pytest.approx(expected, rel=0.6)
         assert [release.statistic.size for release in taps] == [128, 200]
         assert model.decoded.iterations == 2
         assert [noise.name for noise in model.decoded.noise] == ["pilot sketch", "sketch"]
@@ -272,12 +273,15 @@ def test_releases_do_not_depend_on_what_is_decoded() -> None:
     assert first.sketch == second.sketch
 
 
-def pilot(d: int, k: int, sd: float, noise: float, seed: int) -> Sketch:
-    """A pilot sketch of a mixture of k spheres of standard deviation sd in [-1, 1]^d; noise variance of a moment."""
+def pilot(d: int, k: int, sd: float, noise: float, seed: int, reach: float = 1.0) -> Sketch:
+    """A pilot sketch of a mixture of k spheres of standard deviation sd in [-1, 1]^d.
+
+    `noise` is the variance of the noise of a moment; centres are uniform in [-reach, reach]^d.
+    """
     generator = np.random.default_rng(seed)  # noqa: TID251 - a made-up table
     frequencies = Frequencies(64, d, seed, PILOT_SIGMA, "multiscale")
     W, n = frequencies.matrix(), 1e6
-    centres = generator.uniform(-1, 1, (k, d))
+    centres = generator.uniform(-reach, reach, (k, d))
     moments = np.exp(1j * W @ centres.T) @ generator.dirichlet(np.full(k, 5.0))
     moments *= np.exp(-np.square(W).sum(axis=1) * sd**2 / 2)
     sums = n * (np.array([moments.real, moments.imag]) + generator.normal(0, np.sqrt(noise / 2), (2, 64)))
@@ -301,18 +305,38 @@ def pilot(d: int, k: int, sd: float, noise: float, seed: int) -> Sketch:
 @pytest.mark.parametrize("d", [1, 5, 30])
 @pytest.mark.parametrize("k", [2, 5, 20])
 @pytest.mark.parametrize("sd", [0.01, 0.03, 0.1, 0.3])
-def test_the_scale_is_found_from_noisy_moments(d: int, k: int, sd: float) -> None:
-    """From a hundredth to a third of the bounds, few and many clusters and columns: within a factor of two."""
+def test_the_width_of_clusters_is_found_from_noisy_moments(d: int, k: int, sd: float) -> None:
+    """From a hundredth to a third of the bounds, few and many clusters and columns, a known or an unknown k."""
     for noise, worst in ((1e-6, 1.25), (1e-3, 2.0)):
-        guesses = [estimate_scale(pilot(d, k, sd, noise, seed), n) for seed in range(5) for n in (k, 0)]
+        guesses = [estimate_scales(pilot(d, k, sd, noise, seed), n).within for seed in range(5) for n in (k, 0)]
         assert sd / worst < np.median(guesses) < sd * worst
         assert max(max(guesses) / sd, sd / min(guesses)) < 2.5
+
+
+@pytest.mark.parametrize("d", [1, 5, 30])
+@pytest.mark.parametrize("k", [5, 20])
+@pytest.mark.parametrize("reach", [0.2, 1.0])
+def test_the_spread_of_centres_is_found_from_noisy_moments(d: int, k: int, reach: float) -> None:
+    """Centres all over the box, or in the middle fifth of it."""
+    guesses = [estimate_scales(pilot(d, k, 0.02, 1e-3, seed, reach), k).between for seed in range(5)]
+    assert reach / np.sqrt(3) / 2 < np.median(guesses) < 2 * reach / np.sqrt(3)
+
+
+def test_frequencies_suit_clusters_or_the_room_between_them() -> None:
+    """Wide clusters have their own scale, tight ones half their spacing, many scales begin at a cluster's."""
+    wide, tight = (pilot(2, 4, sd, 1e-5, 1) for sd in (0.3, 0.01))
+    assert frequency_scale(wide, 4, "adapted_radius") == estimate_scales(wide, 4).within
+    scales = estimate_scales(tight, 4)
+    assert frequency_scale(tight, 4, "adapted_radius") == pytest.approx(0.25 * scales.between)
+    assert frequency_scale(tight, 4, "gaussian") > 5 * scales.within
+    assert frequency_scale(tight, 4, "multiscale") == scales.within
+    assert frequency_scale(tight, 1, "adapted_radius") == estimate_scales(tight, 1).within
 
 
 def test_noise_alone_gives_the_middle_of_the_range() -> None:
     """Where noise rules the guess is that of somebody who has not looked, not an extreme."""
     for seed in range(5):
-        assert 0.01 < estimate_scale(pilot(3, 4, 0.05, 1e3, seed), 4) < 0.5
+        assert 0.01 < frequency_scale(pilot(3, 4, 0.05, 1e3, seed), 4, "adapted_radius") < 0.5
 
 
 @pytest.mark.parametrize("n_rows", [-1e15, 0.0, 1e15])
@@ -325,7 +349,7 @@ def test_the_scale_is_always_within_its_range(n_rows: float, size: float, noise_
     frequencies = Frequencies(16, 1, 0, PILOT_SIGMA, "multiscale")
     wild = Sketch(("x",), 0 * box, box, -box, box, frequencies, "exponential", 16, sums, noise_std, n_rows, 1.0)
     for k in (0, 1, 256):
-        assert PILOT_SIGMA * 0.999 <= estimate_scale(wild, k) <= 1.0
+        assert PILOT_SIGMA * 0.999 <= frequency_scale(wild, k, "gaussian") <= 1.0
 
 
 def test_kernels_are_compiled_before_the_first_request() -> None:

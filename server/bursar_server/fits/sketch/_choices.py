@@ -40,13 +40,20 @@ def default_frequencies(k: int, d: int, *, pure: bool, snr: Callable[[int], floa
     return many if expected is not None and expected * many >= _AMPLE * parameters else few
 
 
-def schema_sigma(k: int, d: int) -> float:
-    """Standard deviation of a cluster, in frame coordinates, when only the box is known.
+def spacing(k: int, d: int) -> float:
+    """Distance of k points that share a box evenly, over the box's width: k^(-1/d); for an unknown k that of ten."""
+    return float((k or _UNKNOWN_CLUSTERS) ** (-1.0 / d))
 
-    k cells of equal volume in a box of side 2 have sides 2 k^(-1/d); clusters are taken to be a third as wide as what
-    would fill their cells evenly.
+
+def schema_sigma(k: int, d: int) -> float:
+    """Standard deviation of a cluster, in frame coordinates, that frequencies are tuned to when only the box is known.
+
+    Half the spacing of k centres that are anywhere in the box [-1, 1]^d, whose standard deviation is 1 / sqrt(3). The
+    same rule as for a pilot (`frequency_scale`), where clusters are taken to be no wider than that. Measured (2 and 10
+    columns, 5 clusters, noise of a moment 0.03): sum of squares 1.00 to 1.02 times Lloyd's for clusters of 0.02 to 0.1
+    of the bounds, spread over all of the box or over a sixth of it.
     """
-    return float((k or _UNKNOWN_CLUSTERS) ** (-1.0 / d) * 2.0 / np.sqrt(12.0) / 3.0)
+    return 0.5 * spacing(k, d) / float(np.sqrt(3.0))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bursar.models import Decoded, Frequencies, Signature, Sketch, decode_kmeans, decode_mixture
 from bursar_ledger import Adjacency, Event
-from bursar_server.fits.sketch._pilot import estimate_scale
+from bursar_server.fits.sketch._pilot import frequency_scale
 from bursar_server.fits.sketch._statistics import LATTICE, Frame, sketch_bounds, sketch_statistic
 from bursar_server.vault import Noise, Sensitivity, Session, event_of, noise_std, sensitivity
 
@@ -164,7 +164,7 @@ def _release(new: New, iterations: int, session: Session) -> Sketch:
     if new.pilot is not None:
         pilot = _measure(new, new.pilot, new.pilot.shape.frequencies, None, session)
         session.progress(1, iterations)
-        pilot_sigma = estimate_scale(pilot, new.n_clusters)
+        pilot_sigma = frequency_scale(pilot, new.n_clusters, frequencies.law)
         frequencies = replace(frequencies, sigma=pilot_sigma)
     main = _measure(new, new.main, frequencies, pilot_sigma, session)
     done = len(new.measurements)

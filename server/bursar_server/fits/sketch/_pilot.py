@@ -1,4 +1,4 @@
-"""The frequency scale from a small noisy sketch: how wide clusters are, guessed from how fast its moments decay.
+"""The frequency scale from a small noisy sketch: how fast moments decay says how wide clusters are, and how far apart.
 
 Keriven et al. 2017, section 3.3, estimate the scale from a sketch of some rows; theirs is exact and would be an unpaid
 query. Here the sketch is a release like any other, and this is post-processing of it.
@@ -6,48 +6,78 @@ query. Here the sketch is a release like any other, and this is post-processing 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from bursar.models import MIN_SIGMA, Sketch
+from bursar.models import MIN_SIGMA, FrequencyLaw, Sketch
 from bursar.models._arrays import FloatArray
+from bursar_server.fits.sketch._choices import spacing
 
 PILOT_SIGMA = 0.005
 """Of a pilot's multiscale frequencies: scales from 1/200 of the half-width of the bounds up to all of it."""
 
-_SCALES = np.geomspace(PILOT_SIGMA, 1.0, 40)
-_DISTANCES = np.array([0.1, 0.2, 0.4, 0.6, 0.8])
-"""Standard deviations of the clusters' centres; anything in between is near enough to one of them."""
+_WITHIN = np.geomspace(PILOT_SIGMA, 1.0, 40)
+_BETWEEN = np.array([0.05, 0.1, 0.2, 0.4, 0.6, 0.8])
+"""Standard deviations of clusters and of their centres; anything in between is near enough to one of them."""
 
 _COLLISIONS = np.array([0.5, 0.25, 0.1, 0.05, 0.02])
 """Chance that two rows are of the same cluster, for an unknown number of clusters."""
 
 
-def estimate_scale(pilot: Sketch, n_clusters: int) -> float:
-    """Standard deviation of a cluster per column in frame coordinates, between `MIN_SIGMA` and 1. Total.
+@dataclass(frozen=True)
+class Scales:
+    """Standard deviations per column, in frame coordinates: of a cluster, and of the clusters' centres."""
 
-    Rows of k clusters of standard deviation s, whose centres have standard deviation t, have moments z_j about normal
-    with E|z_j|^2 = exp(-s^2 |w_j|^2) (c + (1 - c) exp(-t^2 |w_j|^2)), c the sum of the squared weights. Noise adds its
-    variance. The answer is the mean of log s under the likelihood of the pilot's moments and a flat prior on a grid of
-    log s, t and c; so where noise rules it is the middle of the prior's range, and no moment is an outlier.
+    within: float
+    between: float
+
+
+def frequency_scale(pilot: Sketch, n_clusters: int, law: FrequencyLaw) -> float:
+    """The scale for frequencies with which clusters are found and told apart, `MIN_SIGMA` to 1. Total.
+
+    Frequencies at the scale of a cluster see it best, but where clusters are small and far apart there is nothing to
+    see within most of the box, and a decoder does not find them. So the scale is no less than half the spacing of k
+    centres. Measured (2 and 10 columns, 5 clusters, noise of a moment 0.055): for clusters of a fiftieth of the bounds
+    the decoder's sum of squares is 1.04 times Lloyd's, instead of hundreds of times at the scale of a cluster; for
+    clusters as wide as their spacing nothing changes. Frequencies at many scales have both.
 
     Args:
         pilot: sketch with scales from `PILOT_SIGMA` to 1.
         n_clusters: k; 0 if it is not known.
+        law: of the frequencies that are to be scaled.
+    """
+    scales = estimate_scales(pilot, n_clusters)
+    least = 0.0
+    if law != "multiscale" and n_clusters != 1:
+        least = 0.5 * spacing(n_clusters, pilot.d) * scales.between
+    return float(np.clip(max(scales.within, least), MIN_SIGMA, 1.0))
+
+
+def estimate_scales(pilot: Sketch, n_clusters: int) -> Scales:
+    """Widths of clusters and of the cloud of their centres. Total: within the ranges above for any numbers.
+
+    Rows of k clusters of standard deviation s, whose centres have standard deviation t, have moments z_j about normal
+    with E|z_j|^2 = exp(-s^2 |w_j|^2) (c + (1 - c) exp(-t^2 |w_j|^2)), c the sum of the squared weights. Noise adds its
+    variance. The answers are the means of log s and log t under the likelihood of the pilot's moments and a flat prior
+    on a grid of log s, t and c; so where noise rules they are the middle of the prior, and no moment is an outlier.
     """
     squares = np.square(pilot.frequencies.matrix()).sum(axis=1)
     power = np.minimum(np.square(np.abs(pilot.moments())), 1e6)  # a moment has at most 1; no overflow below
     noise = min(2 * pilot.moment_std() ** 2 + 1 / max(pilot.n_rows, 1.0), 1e6)
     collisions = _COLLISIONS if n_clusters == 0 else np.minimum(np.array([0.5, 1.0, 2.0]) / n_clusters, 1.0)
     likelihood = np.exp(_log_likelihood(squares, power, noise, collisions))
-    weights = likelihood.sum(axis=(1, 2))
-    sigma = float(np.exp(weights @ np.log(_SCALES) / weights.sum()))
-    return float(np.clip(sigma, MIN_SIGMA, 1.0))
+    likelihood /= likelihood.sum()
+    return Scales(
+        within=float(np.exp(likelihood.sum(axis=(1, 2)) @ np.log(_WITHIN))),
+        between=float(np.exp(likelihood.sum(axis=(0, 2)) @ np.log(_BETWEEN))),
+    )
 
 
 def _log_likelihood(squares: FloatArray, power: FloatArray, noise: float, collisions: FloatArray) -> FloatArray:
-    """For every scale, distance and collision chance; the largest is 0. Complex normal moments, up to a constant."""
-    within = np.exp(-squares[:, None] * np.square(_SCALES))[:, :, None, None]
-    between = np.exp(-squares[:, None] * np.square(_DISTANCES))[:, None, :, None]
+    """For every s, t and c; the largest is 0. Complex normal moments, up to a constant."""
+    within = np.exp(-squares[:, None] * np.square(_WITHIN))[:, :, None, None]
+    between = np.exp(-squares[:, None] * np.square(_BETWEEN))[:, None, :, None]
     variance = within * (collisions + (1 - collisions) * between) + noise
     log_likelihood = -(np.log(variance) + power[:, None, None, None] / variance).sum(axis=0)
     return np.asarray(log_likelihood - log_likelihood.max())
