@@ -158,11 +158,12 @@ class Reach:
 def sensitivity_search(target: Target, seen: Observation, *, rounds: int = 6, width: int = 24) -> tuple[Finding, float]:
     """T4: rows that change a release more than was debited, from extremes by random improvement; and how near it came.
 
-    Contributions come from the statistic that really ran, one row at a time, in integers.
+    Contributions come from the statistic that really ran, one row at a time, in integers, at the target's places.
     """
     found = [
-        _search(target, release.statistic, claim, rounds, width)
+        _search(target, release.statistic, claim, place, rounds, width)
         for release, claim in zip(seen.releases, target.claims, strict=False)
+        for place in target.places
     ]
     reach = max((one.ratio for one in found), default=0.0)
     bad = any(one.exceeded for one in found)
@@ -170,7 +171,7 @@ def sensitivity_search(target: Target, seen: Observation, *, rounds: int = 6, wi
 
 
 def _search(
-    target: Target, statistic: Statistic, claim: GaussianEvent | LaplaceEvent, rounds: int, width: int
+    target: Target, statistic: Statistic, claim: GaussianEvent | LaplaceEvent, place: int, rounds: int, width: int
 ) -> Reach:
     rng = np.random.default_rng()  # noqa: TID251 - the adversary's rows
     claimed, norm = (claim.l1 * claim.groups, 1) if isinstance(claim, LaplaceEvent) else (claim.l2_squared, 2)
@@ -178,16 +179,22 @@ def _search(
     null = np.full((len(rows), 1), np.nan)
     for _ in range(rounds):
         rows = np.hstack([rows, null])
-        pair, change = _worst_pair(statistic, rows, target.adjacency, norm)
+        pair, change = _worst_pair(statistic, rows, place, target.adjacency, norm)
         best = max(best, change * target.unit_cap**norm)
         steps = rng.normal(size=(len(rows), width)) * rng.choice([1e-3, 0.03, 0.3, 3.0], size=width)
         rows = np.hstack([rows[:, pair], np.tile(rows[:, pair], width // 2) + steps])
     return Reach(ratio=float(Fraction(best, claimed)) ** (1 / norm), exceeded=best > claimed)
 
 
-def _worst_pair(statistic: Statistic, rows: FloatArray, adjacency: Adjacency, norm: int) -> tuple[list[int], int]:
-    """The two rows that lie furthest apart, the last one of them if only that is a neighbour, and how far, exactly."""
-    values = np.array([contribution(statistic, row) for row in rows.T])
+def _worst_pair(
+    statistic: Statistic, rows: FloatArray, place: int, adjacency: Adjacency, norm: int
+) -> tuple[list[int], int]:
+    """The two rows that lie furthest apart, and how far, exactly; the last row stands for one that is absent.
+
+    If only absence is a neighbour, it is one of the two.
+    """
+    values = np.array([contribution(statistic, row, place) for row in rows.T])
+    values[-1] = 0
     others = values if adjacency is Adjacency.REPLACE_ONE else values[-1:]
     distances = (np.abs(values[:, None, :].astype(float) - others[None, :, :]) ** norm).sum(axis=2)
     i, j = (int(index) for index in np.unravel_index(np.argmax(distances), distances.shape))
@@ -195,9 +202,29 @@ def _worst_pair(statistic: Statistic, rows: FloatArray, adjacency: Adjacency, no
     return [i, j if len(others) > 1 else i], change
 
 
-def contribution(statistic: Statistic, row: FloatArray) -> NDArray[np.int64]:
-    """What one row, alone in a table, adds to a statistic, in lattice units."""
-    return exact_sum(statistic, ArrayRows(row[:, None]), len(row)).ravel()
+def placement(target: Target, seen: Observation) -> Finding:
+    """T4: the same rows in other slots give the same sums.
+
+    Where a unit comes or goes the rows after it move up or down (`server/bursar_server/tables/_snapshot.md`), so a row
+    that counts differently in another slot makes others count differently, too.
+    """
+    columns, n = target.rows.columns, target.rows.slots
+    present = np.ones(n, dtype=np.bool_) if target.rows.present is None else target.rows.present
+    for release in seen.releases:
+        there = exact_sum(release.statistic, target.rows, len(columns))
+        for places in (np.arange(n) + 1, np.arange(n)[::-1], 37 * np.arange(n) + 8000):
+            moved, filled = np.zeros((len(columns), places.max() + 1)), np.zeros(places.max() + 1, dtype=np.bool_)
+            moved[:, places], filled[places] = columns, present
+            if not np.array_equal(exact_sum(release.statistic, ArrayRows(moved, filled), len(columns)), there):
+                return Finding("T4 placement", 0.0, f"{release.statistic.name} depends on the slots of its rows")
+    return Finding("T4 placement", 1.0, "sums do not depend on the slots of rows")
+
+
+def contribution(statistic: Statistic, row: FloatArray, place: int = 0) -> NDArray[np.int64]:
+    """What one row, alone in a table at this slot, adds to a statistic, in lattice units."""
+    columns, present = np.zeros((len(row), place + 1)), np.zeros(place + 1, dtype=np.bool_)
+    columns[:, place], present[place] = row, True
+    return exact_sum(statistic, ArrayRows(columns, present), len(row)).ravel()
 
 
 def arithmetic(target: Target, seen: Observation) -> Finding:
@@ -293,7 +320,10 @@ def _account(target: Target, seen: Observation, probe: ArrayRows) -> dict[str, o
         "a noise": [release.noise for release in seen.releases],
         "a sensitivity": [release.statistic.bounds for release in seen.releases],
         "a statistic": [
-            contribution(release.statistic, row).tolist() for release in seen.releases for row in probe.columns.T
+            contribution(release.statistic, row, place).tolist()
+            for release in seen.releases
+            for row in probe.columns.T
+            for place in target.places
         ],
         "the model": target.features(seen.model).tobytes(),
     }

@@ -69,7 +69,12 @@ def round_of_tests(target: Target, n: int) -> tuple[tuple[Finding, ...], float]:
     seen = observe(target, target.rows)
     bounds, reach = checks.sensitivity_search(target, seen)
     others, probe = other_tables(target), ArrayRows(target.extremes)
-    certain = [bounds, checks.arithmetic(target, seen), checks.replay(target, seen, others, probe)]
+    certain = [
+        bounds,
+        checks.placement(target, seen),
+        checks.arithmetic(target, seen),
+        checks.replay(target, seen, others, probe),
+    ]
     sample = collect(target, n)
     if isinstance(sample, str):
         return (*certain, Finding("form", 0.0, sample)), reach
@@ -90,4 +95,6 @@ def other_tables(target: Target) -> list[ArrayRows]:
     """Tables on which a replay must not differ: the neighbour, one of null rows only, and the same rows stretched."""
     columns = target.rows.columns
     empty = ArrayRows(np.zeros_like(columns), np.zeros(columns.shape[1], dtype=np.bool_))
-    return [target.neighbour, empty, ArrayRows(-3.0 * columns[:, ::-1])]
+    with np.errstate(over="ignore"):  # a table may hold the largest numbers
+        stretched = ArrayRows(-3.0 * columns[:, ::-1])
+    return [target.neighbour, empty, stretched]

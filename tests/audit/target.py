@@ -37,6 +37,7 @@ class Target:
         features: every number of a model, flat.
         extremes: (n_columns, m) rows from which the search for the sensitivity starts.
         unit_cap: most rows of a privacy unit.
+        places: slots at which single rows are tried; more than one where a statistic may treat slots differently.
         session: what the fit is given.
         source: makes the source of noise of each run.
         meter: (order, units) -> meter.
@@ -52,6 +53,7 @@ class Target:
     features: Callable[[object], FloatArray]
     extremes: FloatArray
     unit_cap: int = 1
+    places: tuple[int, ...] = (0,)
 
     session: Callable[..., Session] = Session
     source: Callable[[], NoiseSource] = OpenDPNoise

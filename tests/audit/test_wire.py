@@ -11,10 +11,11 @@ import pytest
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2
 from bursar_server.config import Config, ConfigError
-from bursar_server.fits import dpem
-from bursar_server.vault import CHUNK, Session
+from bursar_server.fits import dpem, sketch
+from bursar_server.vault import CHUNK, ArrayRows, Session
 from tests.audit.mutants import NoNoise, Scaled, one_row_or_two
-from tests.audit.wire import Miswired, wire
+from tests.audit.sketch import COLUMNS, pair, planned
+from tests.audit.wire import Miswired, sketch_numbers, wire
 
 AR = Adjacency.ADD_REMOVE_ONE
 
@@ -79,6 +80,41 @@ def test_one_row_or_two_is_noised_like_everything_else(tmp_path: Path) -> None:
     with wire(tmp_path, AR, tables=one_row_or_two()) as server:
         condemned, finding = server.verdict(50)
     assert not condemned, finding
+
+
+def far_first(adjacency: Adjacency) -> tuple[ArrayRows, ArrayRows]:
+    """The sketch's pair, with the row that changes before all others: when it goes, they move up."""
+    here, there, _ = pair(planned(adjacency), adjacency, 1)
+    return tuple(  # type: ignore[return-value] # of two
+        ArrayRows(np.roll(one.columns, 1, axis=1), None if one.present is None else np.roll(one.present, 1))
+        for one in (here, there)
+    )
+
+
+SKETCH = {"method": "FitSketchKMeans", "ask": sketch_numbers, "columns": COLUMNS}
+
+
+@pytest.mark.parametrize("adjacency", [AR, pytest.param(Adjacency.REPLACE_ONE, marks=pytest.mark.slow)])
+def test_a_sketch_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
+    """From hundreds of sketches no linear test does better between D and D' than their debits allow."""
+    with wire(tmp_path, adjacency, tables=far_first(adjacency), **SKETCH) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(100)
+    assert not condemned, finding
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(WireMutant("noise x 0.5", Miswired(source=Scaled(0.5), fit=sketch), 200), marks=pytest.mark.slow),
+        WireMutant("raw sums", Miswired(source=NoNoise(), fit=sketch), 30),
+    ],
+    ids=lambda mutant: mutant.bug,
+)
+def test_a_server_that_sketches_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
+    """The sketches alone betray it, twice."""
+    with wire(tmp_path, AR, mutant.fit, far_first(AR), **SKETCH) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(mutant.n, again=1)
+    assert condemned, finding
 
 
 @pytest.mark.parametrize("name", ["source", "noise", "seed", "fits"])

@@ -6,7 +6,7 @@ server's constructor another registry of fits; a server that is started normally
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import Message
 
 import bursar
 from bursar.models import GaussianMixture
@@ -22,7 +23,7 @@ from bursar_proto.v1 import fit_pb2
 from bursar_server.auth import hash_token, new_token
 from bursar_server.config import Config
 from bursar_server.datasets import Datasets
-from bursar_server.fits import PublicTable, dpem
+from bursar_server.fits import NumericColumn, Plan, PublicTable, dpem
 from bursar_server.fits._seam import Released
 from bursar_server.orders import AnyFit
 from bursar_server.process import FITS
@@ -45,44 +46,68 @@ BUDGET = Budget(2.0**17, 1e-6)
 NAMES = ("here", "there")
 """Names of D and D' on the server."""
 
+BALL = (NumericColumn("x", -1.0, 1.0), NumericColumn("y", -1.0, 1.0))
+"""Columns whose ball is the unit ball."""
+
 _CALLERS = 4
 
 
 @dataclass(frozen=True)
 class Miswired:
-    """FitDPEM with noise from another source than the vault's, or with another run.
+    """A fit with noise from another source than the vault's, or with another run.
 
     Attributes:
         source: draws the noise; None leaves the vault's.
-        run_instead: (plan, session) -> model.
+        run_instead: (plan, session) -> model; None leaves the fit's.
+        fit: which one.
     """
 
     source: NoiseSource | None = None
-    run_instead: Callable[[dpem.DPEMPlan, Session], fit_pb2.GaussianMixtureModel] = dpem.run
+    run_instead: Callable[[Any, Session], Message] | None = None
+    fit: AnyFit = dpem
 
-    def plan(self, request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> dpem.DPEMPlan:
+    def plan(self, request: Any, table: PublicTable, released: Released) -> Plan:
         """See `Fit`."""
-        return dpem.plan(request, table, released)
+        plan: Plan = self.fit.plan(request, table, released)
+        return plan
 
-    def run(self, plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
+    def run(self, plan: Any, session: Session) -> Message:
         """See `Fit`."""
         if self.source is not None:
             session._source = self.source
-        return self.run_instead(plan, session)
+        model: Message = (self.run_instead or self.fit.run)(plan, session)
+        return model
+
+
+def dpem_numbers(dataset: bursar.Dataset) -> FloatArray:
+    """What an analyst gets from one fit of FitDPEM."""
+    return numbers_of(one_fit(dataset))
+
+
+def sketch_numbers(dataset: bursar.Dataset) -> FloatArray:
+    """What an analyst gets from one sketch: its sums and its number of rows."""
+    made = dataset.sketch(spend=bursar.rho(RHO), n_frequencies=8, scale=0.01, public_seed=3, progress=False)
+    return np.array([*made.sums.ravel(), made.n_rows])
 
 
 @dataclass(frozen=True)
 class Wire:
-    """An analyst's connection to a server that holds D and D'."""
+    """An analyst's connection to a server that holds D and D'.
+
+    Attributes:
+        client: of the server.
+        ask: what the analyst does with a dataset, and all the numbers that come of it.
+    """
 
     client: bursar.Client
+    ask: Callable[[bursar.Dataset], FloatArray]
 
     def sample(self, n: int) -> Sample:
         """The models of n fits on each table, as numbers; nothing else of a run leaves the server."""
         datasets = [self.client.dataset(name) for name in NAMES]
         order = [datasets[i % 2] for i in range(2 * n)]
         with ThreadPoolExecutor(_CALLERS) as pool:
-            features = np.array(list(pool.map(lambda dataset: numbers_of(one_fit(dataset)), order)))
+            features = np.array(list(pool.map(self.ask, order)))
         unseen = np.empty((2 * n, 0))
         return Sample(
             residual=unseen,
@@ -121,15 +146,25 @@ def numbers_of(model: GaussianMixture) -> FloatArray:
 
 @contextmanager
 def wire(
-    folder: Path, adjacency: Adjacency, fit: AnyFit | None = None, tables: tuple[ArrayRows, ArrayRows] | None = None
+    folder: Path,
+    adjacency: Adjacency,
+    fit: AnyFit | None = None,
+    tables: tuple[ArrayRows, ArrayRows] | None = None,
+    *,
+    method: str = "FitDPEM",
+    ask: Callable[[bursar.Dataset], FloatArray] = dpem_numbers,
+    columns: Sequence[NumericColumn] = BALL,
 ) -> Iterator[Wire]:
     """A server on a fresh state directory with a pair of tables, asked by an analyst.
 
     Args:
         folder: empty.
         adjacency: of the pair.
-        fit: in the place of FitDPEM; None for what a server that is started normally has.
-        tables: D and D'; None for the audit's pair.
+        fit: in the place of the method's; None for what a server that is started normally has.
+        tables: D and D'; None for the pair of FitDPEM's audit.
+        method: that is asked for.
+        ask: what the analyst does.
+        columns: of the tables, x and y.
     """
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
@@ -140,25 +175,24 @@ def wire(
         ledger = stack.enter_context(Ledger.create(state.ledger, actor="test"))
         ledger.issue_credential("the-analyst", Role.ANALYST, hash_token(token), actor="test", reason="")
         for name, rows in zip(NAMES, tables or pair(adjacency, 1), strict=True):
-            _add(state, ledger, name, adjacency, rows)
-        fits = FITS if fit is None else {"FitDPEM": fit}
+            _add(state, ledger, name, rows, _manifest(name, adjacency, columns))
+        fits = FITS if fit is None else {method: fit}
         datasets = Datasets(ledger, state.datasets)
         server = BursarServer(state=state, config=settings, ledger=ledger, datasets=datasets, fits=fits)
         stack.enter_context(server)
         client = bursar.connect(server.address, token=token, ca=Certificates(state.tls).ca)
-        yield Wire(stack.enter_context(client))
+        yield Wire(stack.enter_context(client), ask)
 
 
-def _add(state: State, ledger: Ledger, name: str, adjacency: Adjacency, rows: ArrayRows) -> None:
-    """Import a table from a file; a null row is a line without numbers."""
-    present = np.ones(rows.slots, dtype=np.bool_) if rows.present is None else rows.present
-    lines = [f"{x!r},{y!r}" if there else "," for (x, y), there in zip(rows.columns.T.tolist(), present, strict=True)]
+def _add(state: State, ledger: Ledger, name: str, rows: ArrayRows, manifest: dict[str, Any]) -> None:
+    """Import a table from a file; a null row is not in it, so that all after it move up."""
+    columns = rows.columns if rows.present is None else rows.columns[:, rows.present]
+    lines = [f"{x!r},{y!r}" for x, y in columns.T.tolist()]
     source = state.path.parent / f"{name}.csv"
     source.write_text("\n".join(["x,y", *lines, ""]))
-    manifest = Manifest.from_public(_manifest(name, adjacency))
-    register(state, ledger, manifest, CsvSource(source), BUDGET, actor="test", reason="")
+    register(state, ledger, Manifest.from_public(manifest), CsvSource(source), BUDGET, actor="test", reason="")
 
 
-def _manifest(name: str, adjacency: Adjacency) -> dict[str, Any]:
-    columns = [{"name": column, "kind": "numeric", "lower": -1.0, "upper": 1.0} for column in ("x", "y")]
-    return {"name": name, "adjacency": adjacency.value, "columns": columns}
+def _manifest(name: str, adjacency: Adjacency, columns: Sequence[NumericColumn]) -> dict[str, Any]:
+    described = [{"name": one.name, "kind": "numeric", "lower": one.lower, "upper": one.upper} for one in columns]
+    return {"name": name, "adjacency": adjacency.value, "columns": described}

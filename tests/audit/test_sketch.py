@@ -1,0 +1,108 @@
+"""FitSketchKMeans passes the audit: adjacencies, noises, signatures, fast frequencies, masks, pilots, several rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from _pytest.mark import ParameterSet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bursar.models import Frequencies
+from bursar.models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
+from bursar.models._sketch import SIGNATURES
+from bursar_server.fits.sketch._statistics import Frame, sketch_statistic
+from bursar_server.vault import ArrayRows, Statistic, exact_sum
+from tests.audit.checks import contribution
+from tests.audit.harness import extremes, verdict
+from tests.audit.sketch import NAMES, SHIFTS, SLOW, target
+from tests.audit.sketch_reference import Said, contributions
+
+
+def runs(name: str, n: int) -> int:
+    """Fewer where every run decodes."""
+    return n // 10 if "decoded" in name or name in SHIFTS else n
+
+
+def named(name: str) -> ParameterSet:
+    """A target, known to be condemned or not, of the quick or the long runs."""
+    marks = [pytest.mark.xfail(strict=True, reason="masks depend on the slots of rows")] if name in SHIFTS else []
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [named(name) for name in NAMES if name not in SLOW])
+def test_fit_sketch_kmeans_is_not_condemned(name: str) -> None:
+    """No test rejects twice; the search reaches the sensitivity that was debited and does not pass it."""
+    said = verdict(target(name), runs(name, 100))
+    assert said.condemned == frozenset(), said.findings
+    assert 0.95 <= said.reach <= 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [named(name) for name in NAMES])
+def test_fit_sketch_kmeans_is_not_condemned_on_many_runs(name: str) -> None:
+    """The same on a thousand runs for each table, where noise too small by a twentieth shows."""
+    said = verdict(target(name), runs(name, 1000))
+    assert said.condemned == frozenset(), said.findings
+    assert 0.95 <= said.reach <= 1.0
+
+
+@st.composite
+def releases(draw: st.DrawFn) -> tuple[Said, Statistic]:
+    """A sketch with any public parameters, as the reference has it and as the kernel has it."""
+    d, m = draw(st.integers(1, 5)), draw(st.integers(1, 24))
+    r, weight, seed = draw(st.integers(1, m)), draw(st.integers(0, 5)), draw(st.integers(0, 2**64 - 1))
+    law, structure = draw(st.sampled_from(FREQUENCY_LAWS)), draw(st.sampled_from(FREQUENCY_STRUCTURES))
+    signature = draw(st.sampled_from(SIGNATURES))
+    rng = np.random.default_rng(seed)  # noqa: TID251 - parameters of a test
+    centre, unit = rng.normal(size=d), rng.uniform(0.5, 2.0, size=d)
+    lower, upper = centre - unit * rng.uniform(0.3, 1.0, size=d), centre + unit * rng.uniform(0.3, 1.0, size=d)
+    frequencies = Frequencies(m, d, seed, 0.2, law, structure)
+    said = Said(centre, unit, lower, upper, frequencies, signature == "one_bit", r, weight)
+    frame = Frame(centre, unit, lower, upper)
+    return said, sketch_statistic(frame, frequencies, signature, r, weight)
+
+
+@settings(max_examples=40)
+@given(releases(), st.integers(1, 40), st.data())
+def test_kernel_and_reference_agree(release: tuple[Said, Statistic], n: int, data: st.DataObject) -> None:
+    """The compiled sums are the formulas' but for truncation and float32: less than 2^-11 of a row for every row.
+
+    Signs are compared where cosine and sine are not so small that rounding decides.
+    """
+    said, statistic = release
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))  # noqa: TID251 - rows of a test
+    rows = (said.centre + 1.2 * said.unit * rng.normal(size=(n, len(said.unit)))).T
+    rows[:, rng.uniform(size=n) < 0.1] = np.nan
+    slots = np.sort(rng.permutation(20_000)[:n])
+    values = contributions(said, rows, slots)
+    if said.one_bit:
+        certain = np.abs(contributions(said, rows, slots, parts=waves)[:, : 2 * said.m]).min(axis=1) > 1e-3
+        rows, slots, values = rows[:, certain], slots[certain], values[certain]
+    table, present = np.zeros((len(rows), 20_000)), np.zeros(20_000, dtype=np.bool_)
+    table[:, slots], present[slots] = rows, True
+    sums = exact_sum(statistic, ArrayRows(table, present), len(rows)) * statistic.lattice
+    assert np.abs(sums - values.sum(axis=0)).max() <= n * 2.0**-11
+
+
+def waves(said: Said, phases: np.ndarray) -> np.ndarray:
+    """Cosines and sines about the dither, of all phases, so that no mask hides one; 1 for rows that do not count."""
+    turned = np.where(np.isnan(phases), np.pi / 4, phases + said.frequencies.dithers())
+    return np.stack([np.cos(turned), np.sin(turned)], axis=1)
+
+
+@settings(max_examples=25)
+@given(releases(), st.data(), st.sampled_from([0, 700, 1024, 9000]))
+def test_no_bit_pattern_exceeds_the_bounds(release: tuple[Said, Statistic], data: st.DataObject, place: int) -> None:
+    """Whatever bits a row holds and wherever it lies, its integers stay within norms and distances."""
+    said, statistic = release
+    d, numbers = len(said.unit), st.floats(allow_nan=True, allow_infinity=True, width=64) | st.floats(-3, 3)
+    drawn = data.draw(st.lists(st.lists(numbers, min_size=d, max_size=d), min_size=1, max_size=4))
+    rows = np.hstack([np.array(drawn).T, extremes(d)])
+    values = np.array([contribution(statistic, row, place) for row in rows.T], dtype=object)
+    apart = values[:, None] - values[None]
+    bounds = statistic.bounds
+    assert np.abs(values).sum(axis=1).max() <= bounds.l1
+    assert (values**2).sum(axis=1).max() <= bounds.l2_squared
+    assert np.abs(apart).sum(axis=2).max() <= bounds.l1_distance
+    assert (apart**2).sum(axis=2).max() <= bounds.l2_squared_distance
