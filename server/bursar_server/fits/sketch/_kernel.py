@@ -12,16 +12,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 from bursar_server.fits.sketch._masks import LANES, MASKS
 
 SLICE = 512
-"""Rows worked on together: their sums of integers up to 2^15 are at most 2^24, exact in float32."""
+"""Most rows worked on together: their sums of integers up to 2^15 are at most 2^24, exact in float32."""
 
-TRANSFORM_SLICE = 64
-"""Rows that are transformed together: with 128 columns they stay in the first-level cache."""
+SHORT_SLICE = 64
+"""Rows worked on together where there are many columns or a transform, so that they stay near the processor."""
+
+_FEW_COLUMNS = 16
+_AT_ONCE = 32
 
 BITS = 15
 """Lattice of the signature: 2^-15."""
@@ -37,6 +43,7 @@ _AMPLITUDE = UNIT * (1 - 2.0**-17)
 _ROUNDER = np.float32(1.5 * 2.0**23)
 """Added to a float32 below 2^22, it leaves the nearest integer in the low bits."""
 
+_NAN = np.float32(np.nan)
 _ZERO, _ONE, _HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
 
 # cos(pi x) and sin(pi x) / x as polynomials in x^2, minimax on [-1/2, 1/2]: errors 4.7e-8 and, times x, 5.9e-7.
@@ -69,8 +76,40 @@ def _define_flip_if_odd(context, x, rounded):  # type: ignore[no-untyped-def]
     return types.float32(*2 * [types.float32]), generate
 
 
+def _define_dot_lanes(context, w, x, g, offset, out, k):  # type: ignore[no-untyped-def]
+    """Set out[k : k + LANES] to offset + sum_i w[i] x[g, i], in the order of i, one `_fma` for each."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        arrays = [make_array(signature.args[i])(context, builder, args[i]) for i in (0, 1, 4)]  # type: ignore[no-untyped-call]
+        d, (w, x, out) = arrays[0].nitems, (array.data for array in arrays)
+        lanes = ir.VectorType(context.get_value_type(types.float32), LANES)
+        fma = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, ir.FunctionType(lanes, 3 * [lanes]), f"llvm.fma.v{LANES}f32"
+        )
+        first_lane = ir.VectorType(ir.IntType(32), LANES)(LANES * [0])
+
+        def everywhere(number: Any) -> Any:
+            one = builder.insert_element(lanes(ir.Undefined), number, ir.IntType(32)(0))
+            return builder.shuffle_vector(one, lanes(ir.Undefined), first_lane)
+
+        def lanes_at(data: Any, index: Any) -> Any:
+            return builder.bitcast(builder.gep(data, [index]), lanes.as_pointer())
+
+        total = cgutils.alloca_once_value(builder, everywhere(args[3]))  # type: ignore[no-untyped-call]
+        with cgutils.for_range(builder, d) as loop:
+            weight = everywhere(builder.load(builder.gep(w, [loop.index])))
+            index = builder.mul(builder.add(builder.mul(args[2], d), loop.index), d.type(LANES))
+            numbers = builder.load(lanes_at(x, index), align=4)
+            builder.store(builder.call(fma, [weight, numbers, builder.load(total)]), total)
+        builder.store(builder.load(total), lanes_at(out, args[5]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(w, x, types.intp, types.float32, out, types.intp), generate
+
+
 _fma: Any = intrinsic(_define_fma)
 _flip_if_odd: Any = intrinsic(_define_flip_if_odd)
+_dot_lanes: Any = intrinsic(_define_dot_lanes)
 
 
 @njit(fastmath={"reassoc", "nsz"}, **_options)
@@ -80,49 +119,54 @@ def _add(total, x):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def _normalise(block, present, first, lanes, centre, unit, lower, upper, x, limit):  # type: ignore[no-untyped-def]
-    """Frame coordinates in the box; `limit` is `_LARGEST_NORM`, or -1 for a row that is absent or not finite.
+def _normalise(block, present, first, lanes, centre, unit, lower, upper, x):  # type: ignore[no-untyped-def]
+    """Frame coordinates in the box, x (d, n), NaN for a row that is absent or not finite. Returns how many are not.
 
-    Row k of the result is slot first + k of the block, or, with more than one lane, in the order of masks: slot
-    l * MASKS + first + g at k = g * lanes + l. Returns how many rows count.
+    Row k of the result is slot first + k of the block or, with more than one lane, row g * lanes + l is
+    slot l * MASKS + first + g: rows that share a mask lie side by side.
     """
     d, n = x.shape
-    valid = 0
+    valid = np.empty(n // lanes, np.bool_)
+    rows = 0
     for lane in range(lanes):
         start = first + lane * MASKS
         for g in range(n // lanes):
-            limit[g * lanes + lane] = _LARGEST_NORM if present[start + g] else -_ONE
+            valid[g] = present[start + g]
         for i in range(d):
             for g in range(n // lanes):
-                raw = block[i, start + g]
-                finite = abs(raw) < np.inf  # false for NaN
-                z = min(max((raw - centre[i]) / unit[i], lower[i]), upper[i])
-                k = g * lanes + lane
-                x[i, k] = np.float32(z if finite else 0.0)
-                limit[k] = limit[k] if finite else -_ONE
-    for k in range(n):
-        valid += 1 if limit[k] > _ZERO else 0
-    return valid
+                valid[g] &= abs(block[i, start + g]) < np.inf  # false for NaN
+        for i in range(d):
+            for g in range(n // lanes):
+                z = min(max((block[i, start + g] - centre[i]) / unit[i], lower[i]), upper[i])
+                x[i, g * lanes + lane] = np.float32(z) if valid[g] else _NAN
+        for g in range(n // lanes):
+            rows += valid[g]
+    return rows
 
 
 @njit(**_options)
-def _phases(x, w, offset, phase):  # type: ignore[no-untyped-def]
-    """Set phase[r] to offset + sum_i w[i] x[i, r], four columns at a time."""
+def _two_phases(x, v, w, v_offset, w_offset, v_phase, w_phase):  # type: ignore[no-untyped-def]
+    """Set v_phase[r] to v_offset + sum_i v[i] x[i, r], and w_phase likewise: two at a time read x half as often."""
     d, n = x.shape
     for r in range(n):
-        phase[r] = offset
+        v_phase[r] = v_offset
+        w_phase[r] = w_offset
     for i in range(d % 4):
         for r in range(n):
-            phase[r] = _fma(w[i], x[i, r], phase[r])
+            v_phase[r] = _fma(v[i], x[i, r], v_phase[r])
+            w_phase[r] = _fma(w[i], x[i, r], w_phase[r])
     for i in range(d % 4, d, 4):
-        a, b, c, e = w[i], w[i + 1], w[i + 2], w[i + 3]
+        va, vb, vc, vd = v[i], v[i + 1], v[i + 2], v[i + 3]
+        wa, wb, wc, wd = w[i], w[i + 1], w[i + 2], w[i + 3]
         for r in range(n):
-            phase[r] = _fma(a, x[i, r], _fma(b, x[i + 1, r], _fma(c, x[i + 2, r], _fma(e, x[i + 3, r], phase[r]))))
+            a, b, c, e = x[i, r], x[i + 1, r], x[i + 2, r], x[i + 3, r]
+            v_phase[r] = _fma(vd, e, _fma(vc, c, _fma(vb, b, _fma(va, a, v_phase[r]))))
+            w_phase[r] = _fma(wd, e, _fma(wc, c, _fma(wb, b, _fma(wa, a, w_phase[r]))))
 
 
 @njit(**_options)
-def _exponential(phase, limit, n):  # type: ignore[no-untyped-def]
-    """Sums of trunc(UNIT cos(pi phase)) and trunc(UNIT sin(pi phase)) over rows whose c^2 + s^2 is within the limit."""
+def _exponential(phase, n):  # type: ignore[no-untyped-def]
+    """Sums of trunc(UNIT cos(pi phase)) and trunc(UNIT sin(pi phase)) over rows where c^2 + s^2 is at most UNIT^2."""
     cosines, sines = _ZERO, _ZERO
     for r in range(n):
         rounded = phase[r] + _ROUNDER
@@ -130,20 +174,20 @@ def _exponential(phase, limit, n):  # type: ignore[no-untyped-def]
         u = x * x
         c = np.trunc(_fma(_fma(_fma(_fma(_C4, u, _C3), u, _C2), u, _C1), u, _C0))
         s = np.trunc(_fma(_fma(_fma(_S3, u, _S2), u, _S1), u, _S0) * x)
-        within = _fma(c, c, s * s) <= limit[r]  # NaN fails
+        within = _fma(c, c, s * s) <= _LARGEST_NORM  # NaN fails
         cosines = _add(cosines, _flip_if_odd(c, rounded) if within else _ZERO)
         sines = _add(sines, _flip_if_odd(s, rounded) if within else _ZERO)
     return np.int64(cosines), np.int64(sines)
 
 
 @njit(**_options)
-def _one_bit(phase, limit, n):  # type: ignore[no-untyped-def]
+def _one_bit(phase, n):  # type: ignore[no-untyped-def]
     """UNIT times the sums of the signs of cos(pi phase) and sin(pi phase), 0 counted as positive."""
     cosines, sines = _ZERO, _ZERO
     for r in range(n):
         rounded = phase[r] + _ROUNDER
         x = phase[r] - (rounded - _ROUNDER)
-        valid = limit[r] > _ZERO and abs(x) <= _HALF  # NaN fails
+        valid = abs(x) <= _HALF  # NaN fails
         c = _flip_if_odd(_ONE, rounded)
         s = _flip_if_odd(_ONE if x >= _ZERO else -_ONE, rounded)
         cosines = _add(cosines, c if valid else _ZERO)
@@ -152,10 +196,19 @@ def _one_bit(phase, limit, n):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def _add_signature(phase, limit, n, one_bit, out, j, m):  # type: ignore[no-untyped-def]
-    c, s = _one_bit(phase, limit, n) if one_bit else _exponential(phase, limit, n)
+def _add_signature(phase, n, one_bit, out, j, m):  # type: ignore[no-untyped-def]
+    c, s = _one_bit(phase, n) if one_bit else _exponential(phase, n)
     out[j] += c
     out[m + j] += s
+
+
+@njit(**_options)
+def _padded(phase, n):  # type: ignore[no-untyped-def]
+    """Fill up n phases with NaN, which counts for nothing, to a multiple of what the loops take at once; returns it."""
+    end = -(-n // _AT_ONCE) * _AT_ONCE
+    for r in range(n, end):
+        phase[r] = _NAN
+    return end
 
 
 @njit(**_options)
@@ -167,15 +220,18 @@ def dense_sums(  # type: ignore[no-untyped-def]
     `W` (m, d) and `offsets` (m,) are in half turns, float32.
     """
     m, d = W.shape
-    x = np.empty((d, SLICE), np.float32)
-    limit = np.empty(SLICE, np.float32)
-    phase = np.empty(SLICE, np.float32)
+    n = SLICE if d <= _FEW_COLUMNS else SHORT_SLICE
+    x = np.empty((d, n), np.float32)
+    phase = np.empty((2, n), np.float32)
     valid = 0
-    for first in range(0, block.shape[1], SLICE):
-        valid += _normalise(block, present, first, 1, centre, unit, lower, upper, x, limit)
-        for j in range(m):
-            _phases(x, W[j], offsets[j], phase)
-            _add_signature(phase, limit, SLICE, one_bit, out, j, m)
+    for first in range(0, block.shape[1], n):
+        valid += _normalise(block, present, first, 1, centre, unit, lower, upper, x)
+        for j in range(0, m, 2):
+            k = min(j + 1, m - 1)
+            _two_phases(x, W[j], W[k], offsets[j], offsets[k], phase[0], phase[1])
+            _add_signature(phase[0], n, one_bit, out, j, m)
+            if k > j:
+                _add_signature(phase[1], n, one_bit, out, k, m)
     return valid
 
 
@@ -185,43 +241,53 @@ def masked_dense_sums(  # type: ignore[no-untyped-def]
 ):
     """As `dense_sums`, for the slots whose mask has the frequency: those of masks[starts[j] : starts[j + 1]]."""
     m, d = W.shape
-    x = np.empty((d, block.shape[1]), np.float32)
-    limit = np.empty(block.shape[1], np.float32)
-    some = np.empty((d, SLICE), np.float32)
-    some_limit = np.empty(SLICE, np.float32)
+    x = np.empty((d, SLICE), np.float32)
+    rows = np.empty((MASKS, d, LANES), np.float32)
     phase = np.empty(SLICE, np.float32)
-    valid = _normalise(block, present, 0, LANES, centre, unit, lower, upper, x, limit)
+    valid = 0
+    for first in range(0, MASKS, SLICE // LANES):
+        valid += _normalise(block, present, first, LANES, centre, unit, lower, upper, x)
+        for g in range(SLICE // LANES):
+            for lane in range(LANES):
+                for i in range(d):
+                    rows[first + g, i, lane] = x[i, g * LANES + lane]
     for j in range(m):
         for start in range(starts[j], starts[j + 1], SLICE // LANES):
             end = min(start + SLICE // LANES, starts[j + 1])
             for at in range(start, end):
-                for lane in range(LANES):
-                    some_limit[(at - start) * LANES + lane] = limit[masks[at] * LANES + lane]
-                    for i in range(d):
-                        some[i, (at - start) * LANES + lane] = x[i, masks[at] * LANES + lane]
-            n = (end - start) * LANES
-            _phases(some[:, :n], W[j], offsets[j], phase)
-            _add_signature(phase, some_limit, n, one_bit, out, j, m)
+                _dot_lanes(W[j], rows, masks[at], offsets[j], phase, (at - start) * LANES)
+            _add_signature(phase, _padded(phase, (end - start) * LANES), one_bit, out, j, m)
     return valid
 
 
 @njit(**_options)
 def _sign_and_transform(v, signs):  # type: ignore[no-untyped-def]
-    """Hadamard transform of the columns of v (p, n) times signs (p,), in place, in Sylvester's order."""
+    """Transform v (p, n) in place: H times signs (p,) times v, H in Sylvester's order; two levels at a time."""
     p, n = v.shape
     for i in range(p):
         for r in range(n):
             v[i, r] *= signs[i]
     flat = v.ravel()
     half = 1
-    while half < p:
-        for base in range(0, p, 2 * half):
-            upper, lower = flat[base * n : (base + half) * n], flat[(base + half) * n : (base + 2 * half) * n]
-            for q in range(half * n):
-                a, b = upper[q], lower[q]
-                upper[q] = a + b
-                lower[q] = a - b
-        half *= 2
+    while 4 * half <= p:
+        s = half * n  # the compiler vectorises only this form, with the stride as a product
+        for base in range(0, p * n, 4 * s):
+            q = flat[base : base + 4 * s]
+            for r in range(s):
+                a, b, c, e = q[r], q[r + s], q[r + 2 * s], q[r + 3 * s]
+                a, b = a + b, a - b
+                c, e = c + e, c - e
+                q[r] = a + c
+                q[r + s] = b + e
+                q[r + 2 * s] = a - c
+                q[r + 3 * s] = b - e
+        half *= 4
+    if half < p:
+        s = half * n
+        for r in range(s):
+            a, b = flat[r], flat[r + s]
+            flat[r] = a + b
+            flat[r + s] = a - b
 
 
 @njit(**_options)
@@ -230,33 +296,36 @@ def hadamard_sums(  # type: ignore[no-untyped-def]
 ):
     """As `masked_dense_sums`, with the phases scales[b, j] (H D3 H D2 H D1 x)_j of each block b of frequencies.
 
-    `signs` (B, 3, p) and `scales` (B, p) are float32, the latter in half turns.
+    `signs` (B, 3, p) and `scales` (B, p) are float32, the latter in half turns. Rows are transformed whole; masks
+    spare what follows.
     """
-    m, d = offsets.shape[0], lower.shape[0]
-    p = signs.shape[2]
-    n = TRANSFORM_SLICE
+    m, d, p = offsets.shape[0], lower.shape[0], signs.shape[2]
+    n, groups = SHORT_SLICE, SHORT_SLICE // LANES
     x = np.empty((d, n), np.float32)
-    limit = np.empty(n, np.float32)
-    some_limit = np.empty(n, np.float32)
     v = np.empty((p, n), np.float32)
     phase = np.empty(n, np.float32)
     next_mask = starts[:-1].copy()
     valid = 0
-    for first in range(0, MASKS, n // LANES):
-        valid += _normalise(block, present, first, LANES, centre, unit, lower, upper, x, limit)
+    for first in range(0, MASKS, groups):
+        valid += _normalise(block, present, first, LANES, centre, unit, lower, upper, x)
         for b in range(signs.shape[0]):
             v[:d] = x
             v[d:] = _ZERO
             for factor in range(3):
                 _sign_and_transform(v, signs[b, factor])
             for j in range(b * p, min(b * p + p, m)):
+                scale, products = scales[b, j - b * p], v[j - b * p]
+                if starts[j + 1] - starts[j] == MASKS:
+                    for r in range(n):
+                        phase[r] = _fma(scale, products[r], offsets[j])
+                    _add_signature(phase, n, one_bit, out, j, m)
+                    continue
                 used = 0
-                while next_mask[j] < starts[j + 1] and masks[next_mask[j]] < first + n // LANES:
+                while next_mask[j] < starts[j + 1] and masks[next_mask[j]] < first + groups:
                     g = masks[next_mask[j]] - first
                     for lane in range(LANES):
-                        phase[used + lane] = _fma(scales[b, j - b * p], v[j - b * p, g * LANES + lane], offsets[j])
-                        some_limit[used + lane] = limit[g * LANES + lane]
+                        phase[used + lane] = _fma(scale, products[g * LANES + lane], offsets[j])
                     used += LANES
                     next_mask[j] += 1
-                _add_signature(phase, some_limit, used, one_bit, out, j, m)
+                _add_signature(phase, _padded(phase, used), one_bit, out, j, m)
     return valid
