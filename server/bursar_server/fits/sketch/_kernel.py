@@ -3,8 +3,9 @@
 Rows are worked on in slices, one array per quantity, so that every loop runs over neighbouring rows and vectorises. No
 arithmetic in here may be reordered, except in `_add`, whose sums of integers below 2^24 are exact in any order; so a
 row's integers are a function of that row, of its position in the block, which decides its mask, and of public
-parameters. There is no early exit and no branch on data. Everything is a function of any bit pattern: phases, cosines
-and sines stay floats, whose operations never trap, until a comparison that NaN fails has bounded them.
+parameters. There is no early exit and no branch on data. Everything is defined for any bit pattern: phases, cosines
+and sines stay floats, whose operations never trap, until a comparison that NaN fails has bounded them. A row that
+counts for nothing is NaN.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SHORT_SLICE = 64
 """Rows worked on together where there are many columns or a transform, so that they stay near the processor."""
 
 _FEW_COLUMNS = 16
-_AT_ONCE = 32
+_AT_ONCE = 32  # divides both slices
 
 BITS = 15
 """Lattice of the signature: 2^-15."""

@@ -59,6 +59,16 @@ def masks_by_frequency(m: int, per_row: int, public_seed: int) -> tuple[IntArray
     return starts, numbers
 
 
+def frequency_shares(m: int, per_row: int, public_seed: int) -> NDArray[np.float64]:
+    """Part of the slots that are sketched at each frequency, shape (m,): per_row / m up to one mask of `MASKS`.
+
+    Arguments and errors as `masks_by_frequency`. A sum over these times (per_row / m) / share is what it would be were
+    all equal: post-processing.
+    """
+    starts, _ = masks_by_frequency(m, per_row, public_seed)
+    return np.asarray(np.diff(starts) / MASKS)
+
+
 def _hands(m: int, size: int, public_seed: int) -> Iterator[IntArray]:
     """`MASKS` hands of `size` different cards out of m, dealt from one shuffled deck after another.
 
