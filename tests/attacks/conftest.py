@@ -100,7 +100,7 @@ THERE = "nan,inf\n,\n1e308,-1e308\n5e-324,0\nabc,7\n" * 12 + "0.25,9.75\n" * 60
 
 
 @contextmanager
-def _pair(folder: Path, fit: AnyFit | None) -> Iterator[Pair]:
+def _pair(folder: Path, fit: AnyFit | None, method: str = "FitDPEM") -> Iterator[Pair]:
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
     Keys.create(state.keys)
@@ -114,7 +114,7 @@ def _pair(folder: Path, fit: AnyFit | None) -> Iterator[Pair]:
             (folder / f"{name}.toml").write_text(SCHEMA.format(name=name))
             manifest, source = Manifest.load(folder / f"{name}.toml"), CsvSource(folder / f"{name}.csv")
             import_table(state, ledger, manifest, source, Budget(2.0**17, 1e-6), actor="test", reason="")
-        fits = FITS if fit is None else {"FitDPEM": fit}
+        fits = FITS if fit is None else {method: fit}
         datasets = Datasets(ledger, state.datasets)
         server = BursarServer(state=state, config=settings, ledger=ledger, datasets=datasets, fits=fits)
         stack.enter_context(server)
@@ -131,7 +131,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.fixture
-def pair_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[AnyFit], Pair]]:
-    """The pair of tables behind another fit, or the real one with other noise."""
+def pair_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Pair]]:
+    """The pair of tables behind another fit, or the real one with other noise: `pair_with(fit, method)`."""
     with ExitStack() as stack:
-        yield lambda fit: stack.enter_context(_pair(tmp_path_factory.mktemp("pair"), fit))
+        yield lambda *fit: stack.enter_context(_pair(tmp_path_factory.mktemp("pair"), *fit))
