@@ -99,8 +99,8 @@ class FitServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FitMRF(self, request, context):
-        """Noisy contingency tables of the cliques of a graph, and a Markov random field learnt from them (Bernstein et al. 2017,
-        corrected).
+        """Declared; answers UNIMPLEMENTED until it lands: noisy contingency tables of the cliques of a graph, and a Markov random
+        field learnt from them (Bernstein et al. 2017, corrected).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
