@@ -11,7 +11,15 @@ What differs here, and why:
   Clusters have a width; point atoms cannot explain it, so their residual says little about which replicate is right.
 - All atoms are refined by Levenberg-Marquardt in the box, or by L-BFGS-B where the Jacobian would be too large. Plain
   gradient steps need hundreds of iterations where these need about ten.
-- Candidates are drawn from the one Gaussian that fits the moments best, not from the whole box, and climb together.
+- Candidates are drawn from the one Gaussian that fits the moments best, and some from the whole box; the best climb.
+- While atoms are added, the spread has a ceiling, another one in each replicate: one wide atom that explains the low
+  frequencies would otherwise leave nothing for the others to find. The last refinement is free of it.
+- The atom to drop is the one without which a linearised fit loses least, all others moving to make up for it (the
+  saliency of "optimal brain surgeon", Hassibi and Stork 1993). The lightest may be a small cluster of its own.
+- A replacement that does not lower the loss is undone, and a replicate ends after some of these; the restarts end when
+  the best fit has come up several times.
+- A weak prior, weights of about 1/k and centres in the cloud, counts as much as the noise lets it: it keeps atoms from
+  fitting noise far outside where the rows are, and has no influence on a clean sketch.
 - k-means centres are not the means of clusters that overlap. So the decoded mixture is sampled with public randomness
   and Lloyd's algorithm runs on the sample, from the decoded means.
 
@@ -20,7 +28,6 @@ Every function here is total: any moments, finite or not, give a valid model, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,7 +41,7 @@ from bursar.models._arrays import FloatArray
 ComplexArray = npt.NDArray[np.complex128]
 
 CANDIDATES = 256
-"""Places where a search for the next atom starts."""
+"""Places where a search for the next atom starts; one in four anywhere in the box, the others in the cloud."""
 
 CLIMBERS = 12
 """Candidates that climb: the best of the places."""
@@ -42,7 +49,40 @@ CLIMBERS = 12
 CLIMB_STEPS = 15
 """Steps of each climber; a step multiplies the distance to a peak by about a third or less."""
 
-DENSE_WORK = 2e9
+SPREAD_CEILINGS = (1 / 4, 1 / 16, 1 / 8, 1 / 32)
+"""Highest spread while atoms are added, as a share of the whole cloud's variance; the replicates take turns."""
+
+ROUNDS = 20
+"""Rounds in which the first k atoms are added, and at most as many of replacements: one atom each for k up to 20."""
+
+MISSES = 2
+"""Replacements in a row that lower the loss by less than `GAIN` and end a replicate."""
+
+GAIN = 1e-3
+"""Share of the loss that a replacement must save."""
+
+AGREEING = 3
+"""Replicates that reach the smallest loss (within `AGREEMENT`) and end the restarts."""
+
+AGREEMENT = 1e-4
+"""Relative difference of two losses that count as the same minimum: several times what the last steps leave."""
+
+WEIGHT_PRIOR_STD = 0.25
+"""Prior standard deviation of a weight, in units of its mean 1/k."""
+
+SPREAD_PRIOR_STD = 0.5
+"""Prior standard deviation of a component's log-variance along one column about the common one."""
+
+GROWING_STEPS = 2
+"""Refining steps after each change of atoms."""
+
+FINAL_STEPS = 40
+"""Most refining steps at the end."""
+
+TOLERANCE = 1e-6
+"""Relative gain of a refining step below which refining ends."""
+
+DENSE_WORK = 5e8
 """Multiplications in one product J^T J up to which it is formed; above it L-BFGS-B refines, without a Jacobian."""
 
 LLOYD_ROWS = 20_000
@@ -100,7 +140,7 @@ def decode_kmeans(
         public_seed: seed of the search's randomness, which is public.
     """
     problem = _problem(matrix, moments, lower, upper)
-    fit = _best_replicate(problem, k, n_init, public_seed)
+    fit = _decode(problem, noise_std, k, n_init, public_seed)
     weights, centres, variances = _lloyd(problem, fit.mixture, _generator(public_seed, n_init))
     return Decoded(weights, centres, variances, _residual(fit, noise_std), float(fit.mixture.beta.sum()))
 
@@ -118,10 +158,7 @@ def decode_mixture(
 ) -> Decoded:
     """A Gaussian mixture with diagonal covariances from a sketch; arguments as in `decode_kmeans`."""
     problem = _problem(matrix, moments, lower, upper)
-    fit = _best_replicate(problem, k, n_init, public_seed)
-    d = problem.W.shape[1]
-    start = replace(fit.mixture, log_v=np.tile(fit.mixture.log_v, (k, d)))
-    fit = _refine(problem, start, _FINAL_STEPS)
+    fit = _decode(problem, noise_std, k, n_init, public_seed)
     return Decoded(
         _normalised(fit.mixture.beta),
         fit.mixture.centres,
@@ -131,10 +168,24 @@ def decode_mixture(
     )
 
 
-_GROWING_STEPS = 2
-_FINAL_STEPS = 40
-_TOLERANCE = 1e-6
-_ROUNDS = 20
+@dataclass(frozen=True)
+class _Prior:
+    """Squared errors added to the loss: precisions are in units of the squared moments."""
+
+    weight: float  # precision of k beta about 1
+    place: float  # precision of a centre's coordinate about `mean`
+    mean: FloatArray  # (d,)
+    spread: float  # precision of a log-variance about `log_v`
+    log_v: float
+
+    def terms(self, mixture: _Mixture) -> tuple[FloatArray, FloatArray]:
+        """Precision and target of each parameter, in the order of `_Mixture.pack`."""
+        k, d = mixture.centres.shape
+        parts = (k, k * d, mixture.log_v.size)
+        precision = np.repeat([self.weight * k * k, self.place, self.spread], parts)
+        return precision, np.concatenate(
+            [np.full(k, 1 / max(k, 1)), np.tile(self.mean, k), np.full(parts[2], self.log_v)]
+        )
 
 
 @dataclass(frozen=True)
@@ -148,6 +199,7 @@ class _Problem:
     lower: FloatArray  # (d,)
     upper: FloatArray
     log_v_range: tuple[float, float]
+    prior: _Prior
 
     def spread_frequencies(self, mixture: _Mixture) -> FloatArray:
         """Squared frequencies that a column of spreads multiplies: (m, d), or their sums (m, 1) for round atoms."""
@@ -181,10 +233,7 @@ class _Fit:
     mixture: _Mixture
     atoms: FloatArray  # (2m, k)
     rest: FloatArray  # (2m,)
-
-    @property
-    def loss(self) -> float:
-        return float(self.rest @ self.rest)
+    loss: float  # squared rest and prior
 
 
 def _generator(public_seed: int, replicate: int) -> Generator:
@@ -192,7 +241,7 @@ def _generator(public_seed: int, replicate: int) -> Generator:
 
 
 def _problem(matrix: FloatArray, moments: ComplexArray, lower: FloatArray, upper: FloatArray) -> _Problem:
-    """The fit's data, with moments that are not numbers set to 0 and huge ones cut."""
+    """The fit's data, moments that are no numbers set to 0 and huge ones cut; the prior only holds the mass at 1."""
     W = np.asarray(matrix, dtype=np.float64)
     z = np.asarray(moments, dtype=np.complex128)
     y = np.nan_to_num(np.concatenate([z.real, z.imag]), nan=0.0, posinf=MAX_MOMENT, neginf=-MAX_MOMENT)
@@ -209,6 +258,7 @@ def _problem(matrix: FloatArray, moments: ComplexArray, lower: FloatArray, upper
         lower,
         upper,
         (float(np.log(min(1e-4 * scale, widest))), float(np.log(widest))),
+        _Prior(1e3 * len(y), 0.0, np.zeros(len(lower)), 0.0, 0.0),
     )
 
 
@@ -220,14 +270,16 @@ def _normalised(beta: FloatArray) -> FloatArray:
 def _residual(fit: _Fit, noise_std: float) -> float:
     """Root mean square of the rest over the noise; a noise that is no positive number counts as very small."""
     std = noise_std if np.isfinite(noise_std) and noise_std > 1e-12 else 1e-12
-    return float(np.sqrt(fit.loss / max(len(fit.rest), 1)) / std)
+    return float(np.sqrt(fit.rest @ fit.rest / max(len(fit.rest), 1)) / std)
 
 
 def _evaluate(problem: _Problem, mixture: _Mixture) -> _Fit:
     phase = problem.W @ mixture.centres.T
     envelope = np.exp(-0.5 * (problem.spread_frequencies(mixture) @ np.exp(mixture.log_v).T))
     atoms = np.concatenate([np.cos(phase) * envelope, np.sin(phase) * envelope])
-    return _Fit(mixture, atoms, problem.y - atoms @ mixture.beta)
+    rest = problem.y - atoms @ mixture.beta
+    precision, target = problem.prior.terms(mixture)
+    return _Fit(mixture, atoms, rest, float(rest @ rest + precision @ np.square(mixture.pack() - target)))
 
 
 def _bounds(problem: _Problem, mixture: _Mixture) -> tuple[FloatArray, FloatArray]:
@@ -267,13 +319,20 @@ def _gradient(problem: _Problem, fit: _Fit) -> FloatArray:
     if mixture.log_v.shape[0] == 1:
         by_spread = by_spread.sum(axis=0, keepdims=True)
     by_spread = by_spread * np.exp(mixture.log_v)
-    return -np.concatenate([agreement.sum(axis=0), by_centre.ravel(), by_spread.ravel()])
+    precision, target = problem.prior.terms(mixture)
+    uphill: FloatArray = precision * (mixture.pack() - target)
+    uphill -= np.concatenate([agreement.sum(axis=0), by_centre.ravel(), by_spread.ravel()])
+    return uphill
+
+
+def _is_dense(problem: _Problem, mixture: _Mixture) -> bool:
+    """Whether J^T J is worth its work."""
+    return 2 * len(problem.W) * mixture.pack().size ** 2 <= DENSE_WORK
 
 
 def _refine(problem: _Problem, mixture: _Mixture, steps: int) -> _Fit:
     """Fit all parameters together, from a start, inside the box; the loss never rises."""
-    size = mixture.pack().size
-    if 2 * len(problem.W) * size**2 <= DENSE_WORK:
+    if _is_dense(problem, mixture):
         return _levenberg_marquardt(problem, mixture, steps)
     return _lbfgs(problem, mixture, 4 * steps)
 
@@ -285,11 +344,13 @@ def _levenberg_marquardt(problem: _Problem, mixture: _Mixture, steps: int) -> _F
     damping = 1e-3
     for _ in range(steps):
         J = _jacobian(problem, fit)
-        downhill, H = J.T @ fit.rest, J.T @ J
         theta = fit.mixture.pack()
+        precision, target = problem.prior.terms(fit.mixture)
+        downhill = J.T @ fit.rest - precision * (theta - target)
+        H = J.T @ J + np.diag(precision)
         free = ~((theta <= low) & (downhill <= 0) | (theta >= high) & (downhill >= 0))
         before, fit, damping = fit, *_damped_step(problem, fit, theta, downhill, H, free, (low, high), damping)
-        if not fit.loss < before.loss * (1 - _TOLERANCE):
+        if not fit.loss < before.loss * (1 - TOLERANCE):
             break
     return fit
 
@@ -342,26 +403,30 @@ def _lbfgs(problem: _Problem, mixture: _Mixture, steps: int) -> _Fit:
         jac=True,
         method="L-BFGS-B",
         bounds=np.stack([low / units, high / units], axis=1),
-        options={"maxiter": steps, "ftol": _TOLERANCE / 10, "gtol": 1e-12},
+        options={"maxiter": steps, "ftol": TOLERANCE / 10, "gtol": 1e-12},
     )
     end = _evaluate(problem, mixture.unpack(np.clip(found.x * units, low, high)))
     return end if end.loss < start.loss else start
 
 
 def _cloud(problem: _Problem) -> _Mixture:
-    """The one Gaussian that fits the moments best: where the rows are, all clusters taken together."""
+    """The one Gaussian of mass 1 that fits the moments best: where the rows are, all clusters taken together.
+
+    A free mass would let it fit a part of the clusters, and the others would be searched for in the wrong place.
+    """
     centre = (problem.lower + problem.upper) / 2
     wide = np.clip(np.log(np.square(problem.upper - problem.lower).max() / 16 + 1e-12), *problem.log_v_range)
     return _levenberg_marquardt(
-        problem, _Mixture(np.ones(1), centre[None, :], np.full((1, 1), float(wide))), _FINAL_STEPS
+        problem, _Mixture(np.ones(1), centre[None, :], np.full((1, 1), float(wide))), FINAL_STEPS
     ).mixture
 
 
 def _places(problem: _Problem, cloud: _Mixture, present: _Mixture, generator: Generator) -> FloatArray:
-    """Starting places of a search: drawn from the cloud, and one beside each atom, shape (places, d)."""
+    """Starting places of a search: drawn from the cloud and the box, and one beside each atom, shape (places, d)."""
     d = problem.W.shape[1]
     spread = np.exp(0.5 * cloud.log_v[0, 0])
     drawn = cloud.centres + spread * generator.standard_normal((CANDIDATES, d))
+    drawn[::4] = generator.uniform(problem.lower, problem.upper, drawn[::4].shape)
     beside = present.centres + np.exp(0.5 * present.log_v[0, 0]) * generator.standard_normal(present.centres.shape)
     places: FloatArray = np.clip(np.concatenate([drawn, beside]), problem.lower, problem.upper)
     return places
@@ -432,37 +497,100 @@ def _add(problem: _Problem, fit: _Fit, count: int, places: FloatArray) -> _Mixtu
     )
 
 
-def _strongest(mixture: _Mixture, k: int) -> _Mixture:
-    kept = np.sort(np.argsort(-mixture.beta, kind="stable")[:k])
+def _prune(problem: _Problem, fit: _Fit, k: int) -> _Mixture:
+    """The mixture without the atoms that a linearised fit misses least, k atoms in all.
+
+    Setting parameter l of a least-squares fit to 0 and letting the others follow costs theta_l^2 / (H^-1)_ll.
+    """
+    mixture = fit.mixture
+    directions = _jacobian(problem, fit) if _is_dense(problem, mixture) else fit.atoms
+    H = directions.T @ directions
+    diagonal = H.diagonal()
+    H[np.diag_indices_from(H)] += (
+        problem.prior.terms(mixture)[0][: len(H)] + 1e-6 * diagonal + 1e-9 * diagonal.max() + 1e-200
+    )
+    variances = np.maximum(np.linalg.pinv(H, hermitian=True).diagonal()[: len(mixture.beta)], 1e-200)
+    kept = np.sort(np.argsort(-np.square(mixture.beta) / variances, kind="stable")[:k])
     return replace(mixture, beta=mixture.beta[kept], centres=mixture.centres[kept])
 
 
-def _schedule(k: int) -> Iterator[int]:
-    """How many atoms each round adds: at first up to k, then as many again in replacement."""
-    rounds = min(k, _ROUNDS)
-    growing = np.diff(np.linspace(0, k, rounds + 1).round().astype(int))
-    yield from (int(count) for count in growing)
-    yield from (int(count) for count in growing)
+def _rounds(k: int) -> list[int]:
+    """How many atoms each round adds, k in all."""
+    return [int(count) for count in np.diff(np.linspace(0, k, min(k, ROUNDS) + 1).round())]
 
 
-def _replicate(problem: _Problem, k: int, cloud: _Mixture, generator: Generator) -> _Fit:
-    """One run of CL-OMPR: k atoms one after another, then k replacements, then all together to the end."""
-    d = problem.W.shape[1]
-    log_v = np.clip(-np.log(max(float(problem.radii2.mean()), 1e-12)), *problem.log_v_range)
-    fit = _evaluate(problem, _Mixture(np.zeros(0), np.zeros((0, d)), np.full((1, 1), float(log_v))))
-    for count in _schedule(k):
-        mixture = _add(problem, fit, count, _places(problem, cloud, fit.mixture, generator))
-        fit = _refine(problem, mixture, _GROWING_STEPS)
-        if len(fit.mixture.beta) > k:
-            fit = _refine(problem, _strongest(fit.mixture, k), _GROWING_STEPS)
-    return _refine(problem, fit.mixture, _FINAL_STEPS)
+def _replicate(problem: _Problem, k: int, cloud: _Mixture, ceiling: float, generator: Generator) -> _Fit:
+    """One run of CL-OMPR: k atoms one after another, then replacements, then all together to the end.
+
+    Args:
+        problem: what to fit.
+        k: number of atoms.
+        cloud: where to look for them.
+        ceiling: highest spread until the end, as a share of the cloud's.
+        generator: draws the places where searches start.
+    """
+    lowest, highest = problem.log_v_range
+    highest = max(min(highest, float(cloud.log_v[0, 0]) + float(np.log(ceiling))), lowest)
+    capped = replace(problem, log_v_range=(lowest, highest))
+    log_v = np.clip(-np.log(max(float(problem.radii2.mean()), 1e-12)), lowest, highest)
+    empty = _Mixture(np.zeros(0), np.zeros((0, problem.W.shape[1])), np.full((1, 1), float(log_v)))
+    fit = _evaluate(capped, empty)
+
+    def with_more(count: int) -> _Fit:
+        places = _places(capped, cloud, fit.mixture, generator)
+        return _refine(capped, _add(capped, fit, count, places), GROWING_STEPS)
+
+    for count in _rounds(k):
+        fit = with_more(count)
+    misses = 0
+    for count in _rounds(k):
+        trial = _refine(capped, _prune(capped, with_more(count), k), GROWING_STEPS)
+        if trial.loss < fit.loss * (1 - GAIN):
+            fit, misses = trial, 0
+        else:
+            misses += 1
+        if misses == MISSES:
+            break
+    return _refine(problem, fit.mixture, FINAL_STEPS)
 
 
-def _best_replicate(problem: _Problem, k: int, n_init: int, public_seed: int) -> _Fit:
-    """The replicate with the smallest residual; the first of equals."""
-    cloud = _cloud(problem)
-    fits = (_replicate(problem, k, cloud, _generator(public_seed, index)) for index in range(max(n_init, 1)))
-    return min(fits, key=lambda fit: fit.loss)
+def _noise2(noise_std: float) -> float:
+    """Squared noise of a moment's part as far as it weighs a prior: at most 1; no positive number counts as none."""
+    return min(noise_std, 1.0) ** 2 if noise_std > 0 else 0.0
+
+
+def _with_prior(problem: _Problem, cloud: _Mixture, noise_std: float) -> _Problem:
+    """The problem with the weak prior of the clusters, which weighs as much as the noise."""
+    noise2 = _noise2(noise_std)
+    place = noise2 / float(np.exp(cloud.log_v[0, 0]))
+    return replace(problem, prior=_Prior(noise2 / WEIGHT_PRIOR_STD**2, place, cloud.centres[0], 0.0, 0.0))
+
+
+def _decode(bare: _Problem, noise_std: float, k: int, n_init: int, public_seed: int) -> _Fit:
+    """The replicate with the smallest loss, the first of equals, with variances of its own for each component."""
+    cloud = _cloud(bare)
+    problem = _with_prior(bare, cloud, noise_std)
+
+    def replicate(index: int) -> _Fit:
+        ceiling = SPREAD_CEILINGS[index % len(SPREAD_CEILINGS)]
+        return _replicate(problem, k, cloud, ceiling, _generator(public_seed, index))
+
+    best = replicate(0)
+    losses = [best.loss]
+    while len(losses) < n_init and sum(loss <= best.loss * (1 + AGREEMENT) for loss in losses) < AGREEING:
+        fit = replicate(len(losses))
+        losses.append(fit.loss)
+        best = fit if fit.loss < best.loss else best
+    return _shaped(problem, best.mixture, noise_std)
+
+
+def _shaped(problem: _Problem, mixture: _Mixture, noise_std: float) -> _Fit:
+    """The fit with one variance for each component and column, from the fit with one for all, which is its prior."""
+    noise2 = _noise2(noise_std)
+    common = float(mixture.log_v[0, 0])
+    prior = replace(problem.prior, spread=noise2 / SPREAD_PRIOR_STD**2, log_v=common)
+    start = replace(mixture, log_v=np.full(mixture.centres.shape, common))
+    return _refine(replace(problem, prior=prior), start, FINAL_STEPS)
 
 
 def _lloyd(problem: _Problem, mixture: _Mixture, generator: Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -470,7 +598,9 @@ def _lloyd(problem: _Problem, mixture: _Mixture, generator: Generator) -> tuple[
     k, d = mixture.centres.shape
     share = _normalised(mixture.beta)
     component = np.searchsorted(np.cumsum(share)[:-1], (np.arange(LLOYD_ROWS) + 0.5) / LLOYD_ROWS)
-    rows = mixture.centres[component] + np.exp(0.5 * mixture.log_v[0, 0]) * generator.standard_normal((LLOYD_ROWS, d))
+    rows = mixture.centres[component] + np.exp(0.5 * mixture.log_v[component]) * generator.standard_normal(
+        (LLOYD_ROWS, d)
+    )
     rows = np.clip(rows, problem.lower, problem.upper)
     centres = mixture.centres.copy()
     squares = np.square(rows).sum(axis=1)
@@ -485,6 +615,6 @@ def _lloyd(problem: _Problem, mixture: _Mixture, generator: Generator) -> tuple[
             break
     distance = np.maximum(squares + np.square(centres).sum(axis=1)[label] - 2 * (rows * centres[label]).sum(axis=1), 0)
     variances = np.bincount(label, weights=distance, minlength=k) / np.maximum(counts, 1) / d
-    variances = np.where(counts > 0, variances, np.exp(mixture.log_v[0, 0]))
+    variances = np.where(counts > 0, variances, np.exp(mixture.log_v).mean(axis=1))
     centres = np.clip(centres, problem.lower, problem.upper)
     return counts / counts.sum(), centres, np.maximum(variances, 1e-12)

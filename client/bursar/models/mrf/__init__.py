@@ -3,3 +3,32 @@
 Source: Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017), "Differentially private learning of undirected graphical
 models using collective graphical models".
 """
+
+from bursar.models.mrf._estimation import Estimate, NoisyTable, estimate, estimated_rows
+from bursar.models.mrf._graph import (
+    MAX_CELLS,
+    MAX_CLIQUE,
+    MAX_TABLE,
+    MAX_TREE,
+    MAX_VARIABLES,
+    Graph,
+    check_cliques,
+    check_exact,
+    largest_table,
+)
+
+__all__ = [
+    "MAX_CELLS",
+    "MAX_CLIQUE",
+    "MAX_TABLE",
+    "MAX_TREE",
+    "MAX_VARIABLES",
+    "Estimate",
+    "Graph",
+    "NoisyTable",
+    "check_cliques",
+    "check_exact",
+    "estimate",
+    "estimated_rows",
+    "largest_table",
+]
