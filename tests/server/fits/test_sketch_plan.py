@@ -344,7 +344,9 @@ def test_the_number_of_frequencies_follows_the_number_of_parameters() -> None:
 def test_pure_epsilon_has_fewer_frequencies_unless_noise_is_small_anyway() -> None:
     """Laplace noise grows with m, so m is small for few rows, and where nothing is known of their number."""
     few, ample = (chosen(table(5, rows=n), spend=PURE, n_clusters=5) for n in (10_000, 10**8))
-    assert chosen(table(5, adjacency=AR, rows=None), spend=PURE, n_clusters=5) == few < ample == 250
+    assert chosen(table(5, adjacency=AR, rows=None), spend=PURE, n_clusters=5) == few == 100
+    assert ample == 250
+    assert chosen(table(1, rows=100), spend=PURE, n_clusters=2) == 24
 
 
 def test_predictions_need_a_public_number_of_rows() -> None:
@@ -397,6 +399,16 @@ def test_fast_frequencies_in_few_columns_are_warned_of() -> None:
     for d, warned in ((2, True), (15, True), (16, False)):
         warnings = plan(table(d, rows=10**7), new_sketch=fast).warnings
         assert any("few directions" in warning for warning in warnings) is warned
+
+
+def test_restarts_are_twenty_or_as_many_as_there_is_time_for() -> None:
+    """Large decodings get fewer restarts by default, and none is refused that a smaller number would allow."""
+    small, large = (
+        plan(table(d), n_clusters=k, n_init=0, new_sketch={"n_frequencies": m, "sigma": 0.1}).parameters["n_init"]
+        for d, k, m in ((10, 10, 1000), (20, 20, 4096))
+    )
+    assert small == 20
+    assert large == 18
 
 
 def test_foreign_rows_count_in_the_prediction() -> None:

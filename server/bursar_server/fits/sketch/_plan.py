@@ -25,8 +25,9 @@ from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for
 MAX_CLUSTERS, MAX_INIT, DEFAULT_INIT = 256, 100, 20
 """Limits on public numbers: the time of a fit stays bounded."""
 
-MAX_WORK = 2.0e9
-"""Most of k^2 m d n_init for which a server decodes, about a minute. Any sketch can be decoded elsewhere."""
+MAX_WORK = 6.0e8
+"""Most of k^2 m d n_init for which a server decodes: one to two minutes of one processor, 1e-7 to 4e-7 s for each where
+a restart's normal equations rule. Any sketch can be decoded elsewhere, for as long as one likes."""
 
 LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.5, Fraction(15, 100)
 LEAST_PILOT, MOST_PILOT, DEFAULT_PILOT = 16, 512, 64
@@ -74,7 +75,7 @@ def _free(
     if request.columns and tuple(request.columns) != first.columns:
         text = f"the sketch is of {', '.join(first.columns)}; leave the columns out, or ask for a new sketch"
         violations.append(("columns", text))
-    _check_sizes(decoding, first.frequencies, violations)
+    decoding = _fitted(decoding, first.frequencies, violations)
     stop_if(violations)
     settings = Settings(None, earlier, foreign, decoding)
     merged = settings.merged(earlier)
@@ -119,7 +120,7 @@ def _paid(
         text = f"expected at most the sketch's {frequencies.m} frequencies, got {asked.frequencies_per_row}"
         violations.append(("new_sketch.frequencies_per_row", text))
     check_kinds(Kind(new.columns, frame, frequencies, new.main.shape.signature), request, foreign, violations)
-    _check_sizes(decoding, frequencies, violations)
+    decoding = _fitted(decoding, frequencies, violations)
     stop_if(violations)
     snr = None
     if table.rows is not None:
@@ -146,23 +147,26 @@ def _decoding(request: fit_pb2.FitSketchKMeansRequest, violations: Violations) -
     if not 0 <= request.n_clusters <= MAX_CLUSTERS:
         violations.append(("n_clusters", f"expected 0 to {MAX_CLUSTERS}, got {request.n_clusters}"))
     if not 0 <= request.n_init <= MAX_INIT:
-        violations.append(("n_init", f"expected 1 to {MAX_INIT}, or 0 for {DEFAULT_INIT}, got {request.n_init}"))
+        violations.append(("n_init", f"expected 1 to {MAX_INIT}, or 0 to let the server choose, got {request.n_init}"))
     check_enum("decoding", fit_pb2.Decoding, request.decoding, violations)
     mixture = request.decoding == fit_pb2.DECODING_MIXTURE
-    return Decoding(mixture, request.n_clusters, request.n_init or DEFAULT_INIT, request.public_seed)
+    return Decoding(mixture, request.n_clusters, request.n_init, request.public_seed)
 
 
-def _check_sizes(decoding: Decoding, frequencies: Frequencies, violations: Violations) -> None:
-    """That k centres can be decoded, and in bounded time."""
+def _fitted(decoding: Decoding, frequencies: Frequencies, violations: Violations) -> Decoding:
+    """The decoding with its number of restarts, as many as are asked for, if it ends in bounded time."""
     k, m, d = decoding.n_clusters, frequencies.m, frequencies.d
     if not k <= m:
         violations.append(("n_clusters", f"expected at most the {m} frequencies of the sketch, got {k}"))
-    most = int(MAX_WORK / (max(k, 1) ** 2 * m * d))
-    if k and not decoding.n_init <= most:
-        text = f"{k} clusters in {d} columns at {m} frequencies take long to decode; expected at most {most} restarts"
-        if not most:
-            text = f"{k} clusters in {d} columns at {m} frequencies take too long to decode here; decode it elsewhere"
-        violations.append(("n_init" if most else "n_clusters", text))
+    if not k:
+        return decoding
+    most, size = int(MAX_WORK / (k**2 * m * d)), f"{k} clusters in {d} columns at {m} frequencies"
+    if not most:
+        text = f"{size} take too long to decode here; ask for fewer, or decode the sketch on your own machine"
+        violations.append(("n_clusters", text))
+    elif not decoding.n_init <= most:
+        violations.append(("n_init", f"{size} take long to decode; expected at most {most}, got {decoding.n_init}"))
+    return replace(decoding, n_init=decoding.n_init or min(DEFAULT_INIT, most))
 
 
 def _check_new(asked: fit_pb2.NewSketch, violations: Violations) -> None:
