@@ -228,7 +228,7 @@ def wrong_sensitivities() -> list[Mutant]:
     trusting = replace(there, session=with_pieces(planned(AR), parts=poisoned))
     seen = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     return [
-        _mutant("add-remove sensitivity on a replace pair", mispriced(), *seen, n=60),
+        _mutant("add-remove sensitivity on a replace pair", mispriced(), *seen, n=150),
         _mutant("unit cap ignored", uncapped(), *seen, n=60),
         _mutant("count left out of the price", uncounted(), "T4 sensitivity", n=2),
         _mutant("signature of length 1.5", louder_kernel, "T0 agreement", "T4 sensitivity", n=5),

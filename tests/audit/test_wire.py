@@ -15,7 +15,7 @@ from bursar_server.fits import dpem, sketch
 from bursar_server.vault import CHUNK, ArrayRows, Session
 from tests.audit.mutants import NoNoise, Scaled, one_row_or_two
 from tests.audit.sketch import COLUMNS, pair, planned
-from tests.audit.wire import Miswired, sketch_numbers, wire
+from tests.audit.wire import Miswired, masked_numbers, sketch_numbers, wire
 
 AR = Adjacency.ADD_REMOVE_ONE
 
@@ -99,6 +99,14 @@ def test_a_sketch_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adja
     """From hundreds of sketches no linear test does better between D and D' than their debits allow."""
     with wire(tmp_path, adjacency, tables=far_first(adjacency), **SKETCH) as server:  # type: ignore[arg-type] # see there
         condemned, finding = server.verdict(100)
+    assert not condemned, finding
+
+
+@pytest.mark.xfail(strict=True, reason="masks depend on the slots of rows")
+def test_a_masked_sketch_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
+    """Nor where each row is asked for some frequencies only, though the rows after the one that goes move up."""
+    with wire(tmp_path, AR, tables=far_first(AR), **(SKETCH | {"ask": masked_numbers})) as server:  # type: ignore[arg-type]
+        condemned, finding = server.verdict(60, again=1)
     assert not condemned, finding
 
 

@@ -84,10 +84,17 @@ def dpem_numbers(dataset: bursar.Dataset) -> FloatArray:
     return numbers_of(one_fit(dataset))
 
 
-def sketch_numbers(dataset: bursar.Dataset) -> FloatArray:
-    """What an analyst gets from one sketch: its sums and its number of rows."""
-    made = dataset.sketch(spend=bursar.rho(RHO), n_frequencies=8, scale=0.01, public_seed=3, progress=False)
+def sketch_numbers(dataset: bursar.Dataset, *, r: int | None = None) -> FloatArray:
+    """What an analyst gets from one sketch (of r frequencies per row): its sums and its number of rows."""
+    made = dataset.sketch(
+        spend=bursar.rho(RHO), n_frequencies=8, frequencies_per_row=r, scale=0.01, public_seed=3, progress=False
+    )
     return np.array([*made.sums.ravel(), made.n_rows])
+
+
+def masked_numbers(dataset: bursar.Dataset) -> FloatArray:
+    """The same of a sketch for which each row is asked for one frequency in eight."""
+    return sketch_numbers(dataset, r=1)
 
 
 @dataclass(frozen=True)
