@@ -12,6 +12,7 @@ from bursar.models import Frequencies, Sketch, squared_distances
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import sketch
+from bursar_server.fits.sketch import _kernel
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA, estimate_scales, frequency_scale
 from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import Noise, NoiseSource, Release
@@ -208,7 +209,7 @@ def test_sites_together_are_one_table() -> None:
     whole = run(again(fit_pb2.SketchModel(sketch=site(ROWS))), nothing())
     assert not together.HasField("sketch")
     assert together.decoded.n_rows == len(ROWS)
-    assert array(together.decoded.means) == pytest.approx(array(whole.decoded.means), abs=1e-6)
+    assert array(together.decoded.means) == pytest.approx(array(whole.decoded.means), abs=1e-3)
 
 
 def test_a_new_sketch_and_an_earlier_one_are_merged_with_those_of_other_sites() -> None:
@@ -353,5 +354,14 @@ def test_the_scale_is_always_within_its_range(n_rows: float, size: float, noise_
 
 
 def test_kernels_are_compiled_before_the_first_request() -> None:
-    """Warming up runs every kind of kernel on made-up rows."""
+    """After warming up no kind of sketch compiles anything, so the time of the first one says nothing."""
+    kernels = [_kernel.dense_sums, _kernel.masked_dense_sums, _kernel.hadamard_sums]
     sketch.warm_up()
+    compiled = [len(kernel.signatures) for kernel in kernels]
+    assert min(compiled) >= 1
+    for structure in (fit_pb2.FREQUENCY_STRUCTURE_DENSE, fit_pb2.FREQUENCY_STRUCTURE_HADAMARD):
+        for signature in (fit_pb2.SIGNATURE_EXPONENTIAL, fit_pb2.SIGNATURE_ONE_BIT):
+            for r in (0, 30):
+                new = {"structure": structure, "signature": signature, "frequencies_per_row": r, "sigma": 0.1}
+                run(plan(n_clusters=0, new_sketch=new), ROWS[:10])
+    assert [len(kernel.signatures) for kernel in kernels] == compiled

@@ -14,8 +14,8 @@ FEWEST, FEWEST_PURE, MOST = 64, 24, 4096
 
 _PER_PARAMETER, _PER_PARAMETER_PURE = 10, 4
 """Frequencies per parameter, m / (k d). Under zCDP SNR m hardly depends on m, so there are many. Under pure epsilon it
-falls as 1 / m; measured (k = d = 5, SNR m / (k d) = 30 at ten per parameter): sum of squares 1.13 times Lloyd's with ten,
-1.05 with four, 1.04 with two, which leave a decoder little to work with. Where noise is small anyway there are ten."""
+falls as 1 / m; measured (k = d = 5, SNR m / (k d) = 30 at ten per parameter): sum of squares 1.13 times Lloyd's with
+ten, 1.05 with four, 1.04 with two, which leave a decoder little to work with. Where noise is small there are ten."""
 
 _AMPLE = 10 * TRUSTWORTHY_QUALITY
 _UNKNOWN_CLUSTERS = 10
