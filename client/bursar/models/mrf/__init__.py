@@ -16,6 +16,8 @@ from bursar.models.mrf._graph import (
     check_exact,
     largest_table,
 )
+from bursar.models.mrf._markov_random_field import MarkovRandomField, ReleasedTable
+from bursar.models.mrf._variables import Variable
 
 __all__ = [
     "MAX_CELLS",
@@ -25,7 +27,10 @@ __all__ = [
     "MAX_VARIABLES",
     "Estimate",
     "Graph",
+    "MarkovRandomField",
     "NoisyTable",
+    "ReleasedTable",
+    "Variable",
     "check_cliques",
     "check_exact",
     "estimate",

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bursar.models._arrays import FloatArray
+from bursar.models._arrays import FloatArray, IntArray
 from bursar.models.mrf._graph import Graph, JunctionTree, check_exact, junction_tree
 
 LOOPY_SWEEPS = 500
@@ -93,6 +93,63 @@ def exact(
         for clique, home in zip(graph.cliques, tree.homes, strict=True)
     ]
     return marginals, calibrated.log_partition
+
+
+def draw(graph: Graph, calibrated: Calibrated, uniforms: FloatArray) -> IntArray:
+    """Rows of states by ancestral sampling, clique by clique from the roots.
+
+    Args:
+        graph: the graph.
+        calibrated: its calibrated junction tree.
+        uniforms: numbers in [0, 1), shape (n, cliques of the tree): one a row and clique.
+
+    Returns:
+        Shape (n, T).
+    """
+    tree, n = calibrated.tree, len(uniforms)
+    rows = np.zeros((n, len(graph.sizes)), dtype=np.intp)
+    for number, conditional in enumerate(calibrated.conditionals):
+        separator = tree.separators[number]
+        residual = tree.cliques[number][: len(tree.cliques[number]) - len(separator)]
+        cells = graph.cells(residual)
+        given = _joint_state(graph, rows, separator)
+        # One column of distribution functions after the other: that of separator state s lies between s and s + 1.
+        steps = np.cumsum(conditional.reshape(cells, -1).T, axis=1)
+        steps /= steps[:, -1:]
+        steps += np.arange(len(steps))[:, None]
+        found = np.searchsorted(steps.ravel(), given + uniforms[:, number], side="right") - given * cells
+        for variable, states in zip(
+            residual, np.unravel_index(np.clip(found, 0, cells - 1), graph.shape(residual)), strict=True
+        ):
+            rows[:, variable] = states
+    return rows
+
+
+def gibbs(graph: Graph, theta: Sequence[FloatArray], rows: IntArray, rng: np.random.Generator, sweeps: int) -> IntArray:  # noqa: TID251 - a caller's generator on released values
+    """Rows (n, T) after `sweeps` rounds of Gibbs sampling, each row a chain of its own; `rows` is where they start."""
+    rows = rows.copy()
+    around = [
+        [(clique, table) for clique, table in zip(graph.cliques, theta, strict=True) if variable in clique]
+        for variable in range(len(graph.sizes))
+    ]
+    for _ in range(sweeps):
+        for variable, size in enumerate(graph.sizes):
+            logits = np.zeros((len(rows), size))
+            for clique, table in around[variable]:
+                others = [other for other in clique if other != variable]
+                moved = np.moveaxis(table, clique.index(variable), -1).reshape(-1, size)
+                logits += moved[_joint_state(graph, rows, others)]
+            # The largest of logits with Gumbel noise is a draw from their distribution.
+            rows[:, variable] = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return rows
+
+
+def _joint_state(graph: Graph, rows: IntArray, variables: Sequence[int]) -> IntArray:
+    """Index of each row's cell in a flattened table over `variables`; 0 for none."""
+    states = np.zeros(len(rows), dtype=np.intp)
+    for variable in variables:
+        states = states * graph.sizes[variable] + rows[:, variable]
+    return states
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,360 @@
+"""A released Markov random field: probabilities, samples and pictures of the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+
+from bursar._privacy import Receipt, ReleaseNoise
+from bursar._text import html_table, text_table
+from bursar.models._arrays import FloatArray, IntArray, frozen
+from bursar.models._describe import origin
+from bursar.models.mrf._estimation import ESTIMATORS, Estimator
+from bursar.models.mrf._graph import Graph, check_exact, is_exact
+from bursar.models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
+from bursar.models.mrf._plot import plot_graph
+from bursar.models.mrf._variables import Output, Variable, decode_table, encode_table
+
+GIBBS_SWEEPS = 50
+"""Rounds of Gibbs sampling for a graph that is too dense for exact samples."""
+
+_SHOWN = 10
+"""Dependences that a text shows."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedTable:
+    """A noisy contingency table, as it was released and paid for.
+
+    Attributes:
+        columns: names of the axes.
+        counts: noisy numbers of rows, of any sign, read-only.
+        noise_std: standard deviation of the noise on each cell.
+        laplace: discrete Laplace noise; discrete Gaussian otherwise.
+        entry: of the ledger, that paid for it; None for a table from elsewhere.
+        pooled: of a homogeneous chain: first states, or transitions, pooled over the columns.
+    """
+
+    columns: tuple[str, ...]
+    counts: FloatArray
+    noise_std: float
+    laplace: bool = False
+    entry: int | None = None
+    pooled: bool = False
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "counts", frozen("counts", self.counts))
+        if not 0 <= self.noise_std < math.inf:
+            raise ValueError(f"noise_std: expected a finite number of at least 0, got {self.noise_std!r}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarkovRandomField:
+    """p(x) = exp(sum over cliques C of theta_C(x_C) - A(theta)) over discrete columns. All in it is released or public.
+
+    The arrays are read-only copies.
+
+    Attributes:
+        variables_: columns and their states.
+        cliques_: names of the columns of each potential. Of a homogeneous chain: the first column, and the first two.
+        log_potentials_: theta_C, one array a clique, one axis a column.
+        marginals_: probabilities of each clique under the model; approximate under loopy inference. Of a homogeneous
+            chain: of the first state, and of two neighbours, averaged over time.
+        log_partition_: A(theta), or its Bethe approximation.
+        tables_: the noisy tables that it was learnt from.
+        n_rows: estimated number of rows, or of units where rows count as shares.
+        estimator: "cgm" or "naive".
+        inference: "exact" or "loopy".
+        homogeneous_chain: the columns are in the order of time, and all transitions have the same potential.
+        receipt: what the release cost; None for a model that does not come from a server.
+        noise: the noise of every kind of release that went into the model.
+        iterations: evaluations of the marginals while learning; they cost no privacy.
+
+    Raises:
+        ValueError: fields that do not fit together, or an entry that is not finite; the message names the field.
+    """
+
+    variables_: tuple[Variable, ...]
+    cliques_: tuple[tuple[str, ...], ...]
+    log_potentials_: tuple[FloatArray, ...]
+    marginals_: tuple[FloatArray, ...]
+    log_partition_: float
+    tables_: tuple[ReleasedTable, ...] = ()
+    n_rows: float | None = None
+    estimator: Estimator = "cgm"
+    inference: Literal["exact", "loopy"] = "exact"
+    homogeneous_chain: bool = False
+    receipt: Receipt | None = None
+    noise: tuple[ReleaseNoise, ...] = ()
+    iterations: int | None = None
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass can store its cleaned fields in no other way.
+        for name in ("variables_", "tables_", "noise"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "cliques_", tuple(tuple(clique) for clique in self.cliques_))
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError("variables_: every column must be there once")
+        shapes = [tuple(len(self._variable(name).states) for name in clique) for clique in self.cliques_]
+        for name in ("log_potentials_", "marginals_"):
+            arrays = getattr(self, name)
+            if len(arrays) != len(shapes):
+                raise ValueError(f"{name}: expected {len(shapes)} arrays, one for each clique, got {len(arrays)}")
+            object.__setattr__(self, name, tuple(frozen(name, a, s) for a, s in zip(arrays, shapes, strict=True)))
+        if not math.isfinite(self.log_partition_):
+            raise ValueError(f"log_partition_: expected a finite number, got {self.log_partition_!r}")
+        if self.estimator not in ESTIMATORS:
+            raise ValueError(f"estimator: expected one of {ESTIMATORS}, got {self.estimator!r}")
+        if self.inference not in ("exact", "loopy"):
+            raise ValueError(f"inference: expected 'exact' or 'loopy', got {self.inference!r}")
+        if self.homogeneous_chain:
+            self._check_chain(shapes)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns in their order."""
+        return tuple(variable.name for variable in self.variables_)
+
+    def marginal(self, columns: str | Sequence[str]) -> FloatArray:
+        """Probabilities of the joint states of any few columns, one axis a column in the order asked for.
+
+        Exact by elimination; where the graph is too dense for that, the approximate marginal of a clique.
+
+        Raises:
+            ValueError: a column that the model does not have, or columns whose table is too large to compute.
+        """
+        return self.conditional(columns, {})
+
+    def conditional(self, columns: str | Sequence[str], given: Mapping[str, Any]) -> FloatArray:
+        """Probabilities of the joint states of `columns` given values of others; as `marginal` otherwise.
+
+        Args:
+            columns: names, each once.
+            given: for other columns, a label; for a numeric one, a number or the label of its bin.
+
+        Raises:
+            ValueError: a column that the model does not have or that is asked for and given, a value that is no state,
+                or a table that is too large to compute.
+        """
+        names = [columns] if isinstance(columns, str) else list(columns)
+        asked = [self._index(name) for name in names]
+        known = {self._index(name): int(self._variable(name).encode([value])[0]) for name, value in given.items()}
+        if not 1 <= len(asked) == len(set(asked)):
+            raise ValueError("columns: expected at least one column, and each once")
+        if both := sorted(set(asked) & set(known)):
+            raise ValueError(f"given: {self.columns[both[0]]!r} is asked for and given")
+        graph, theta, left = _restricted(*self._model, known)
+        return _queried(
+            graph, theta, tuple(left.index(variable) for variable in asked), [self.columns[v] for v in left]
+        )
+
+    def log_prob(self, table: Any) -> FloatArray:
+        """Natural logarithm of the probability of each row, shape (n,).
+
+        Args:
+            table: a mapping, pandas, pyarrow or polars table that has the model's columns by name, and may have more:
+                labels of categories, and numbers or labels of bins.
+
+        Raises:
+            ValueError: a column is missing, or a value has no state; the message names the column.
+        """
+        rows = encode_table(table, self.variables_)
+        graph, theta = self._model
+        total = np.full(len(rows), -self.log_partition_)
+        for clique, potential in zip(graph.cliques, theta, strict=True):
+            total += potential[tuple(rows[:, variable] for variable in clique)]
+        return total
+
+    def score(self, table: Any) -> float:
+        """Mean log-probability per row, in nats; `table` as in `log_prob`, with at least one row.
+
+        Raises:
+            ValueError: as in `log_prob`, or no row.
+        """
+        values = self.log_prob(table)
+        if not len(values):
+            raise ValueError("table: expected at least one row")
+        return float(values.mean())
+
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: Output = "pandas",
+        bins: Literal["values", "labels"] = "values",
+    ) -> Any:
+        """A synthetic table of `n` rows with the original categories.
+
+        Exact, from the roots of the junction tree to its leaves; where the graph is too dense for that, the last of
+        `GIBBS_SWEEPS` rounds of Gibbs sampling in every row.
+
+        Args:
+            n: number of rows, at least 0.
+            random_state: a seed or a numpy generator; None draws fresh. It protects nothing: the model is released.
+            output: "pandas" a DataFrame, "arrow" a pyarrow Table, "dict" arrays by name.
+            bins: "values" draws a numeric column's number uniformly in its bin; "labels" gives the bin's label.
+
+        Raises:
+            ValueError: an argument outside its range.
+            bursar.MissingDependencyError: the package of `output` is not installed.
+        """
+        if not n >= 0:
+            raise ValueError(f"n: expected at least 0 rows, got {n}")
+        if bins not in ("values", "labels"):
+            raise ValueError(f"bins: expected 'values' or 'labels', got {bins!r}")
+        rng = np.random.default_rng(random_state)  # noqa: TID251 - a caller's generator on released values
+        rows = self._sample_states(n, rng)
+        return decode_table(rows, self.variables_, rng.random(rows.shape) if bins == "values" else None, output)
+
+    def mutual_information(self) -> dict[tuple[str, str], float]:
+        """Mutual information under the model of each pair of columns that share a clique, in nats, largest first."""
+        graph, _ = self._model
+        pairs: dict[tuple[str, str], float] = {}
+        for clique, table in zip(graph.cliques, self._clique_marginals, strict=True):
+            for a, b in combinations(clique, 2):
+                pairs[self.columns[a], self.columns[b]] = _mutual_information(sum_to(table, clique, (a, b)))
+        return dict(sorted(pairs.items(), key=lambda pair: -pair[1]))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the graph: columns on a circle, and between those that share a clique a line that is the wider the
+        more information they have about each other.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """  # noqa: D205 - one sentence
+        return plot_graph(self.columns, self.mutual_information(), self._title(), ax)
+
+    @cached_property
+    def _model(self) -> tuple[Graph, list[FloatArray]]:
+        """The graph over indices of columns, and its log-potentials with axes in the graph's order."""
+        sizes = tuple(len(variable.states) for variable in self.variables_)
+        if self.homogeneous_chain:
+            first, transition = self.log_potentials_
+            steps = [(t, t + 1) for t in range(len(sizes) - 1)]
+            return Graph(sizes, ((0,), *steps)), [first, *([transition] * len(steps))]
+        indices = [tuple(self._index(name) for name in clique) for clique in self.cliques_]
+        graph = Graph(sizes, tuple(indices))
+        theta = [np.zeros(graph.shape(clique)) for clique in graph.cliques]
+        places = {clique: place for place, clique in enumerate(graph.cliques)}
+        for clique, table in zip(indices, self.log_potentials_, strict=True):
+            ordered = tuple(sorted(clique))
+            theta[places[ordered]] = theta[places[ordered]] + sum_to(table, clique, ordered)
+        return graph, theta
+
+    @cached_property
+    def _calibrated(self) -> Calibrated:
+        graph, theta = self._model
+        return calibrate(graph, theta, cached_tree(graph))
+
+    @cached_property
+    def _clique_marginals(self) -> list[FloatArray]:
+        graph, theta = self._model
+        return exact(graph, theta)[0] if is_exact(graph) else loopy(graph, theta)[0]
+
+    def _sample_states(self, n: int, rng: np.random.Generator) -> IntArray:  # noqa: TID251 - a caller's generator
+        graph, theta = self._model
+        if is_exact(graph):
+            return draw(graph, self._calibrated, rng.random((n, len(self._calibrated.tree.cliques))))
+        start = [
+            rng.choice(size, n, p=self.marginal(name)) for size, name in zip(graph.sizes, self.columns, strict=True)
+        ]
+        return gibbs(graph, theta, np.stack(start, axis=1), rng, GIBBS_SWEEPS)
+
+    def _index(self, name: str) -> int:
+        if name not in self.columns:
+            raise ValueError(f"columns: the model has no column {name!r}; it has {', '.join(self.columns)}")
+        return self.columns.index(name)
+
+    def _variable(self, name: str) -> Variable:
+        return self.variables_[self._index(name)]
+
+    def _check_chain(self, shapes: list[tuple[int, ...]]) -> None:
+        states = {len(variable.states) for variable in self.variables_}
+        size = len(self.variables_[0].states)
+        if len(self.variables_) < 2 or len(states) != 1 or shapes != [(size,), (size, size)]:
+            raise ValueError(
+                "homogeneous_chain: expected at least two columns with the same states, and two cliques: the first "
+                "column, and the first two"
+            )
+
+    def _title(self) -> str:
+        kind = "homogeneous chain of " if self.homogeneous_chain else ""
+        return (
+            f"MarkovRandomField: {kind}{len(self.variables_)} columns, {len(self.cliques_)} cliques, {self.estimator}, "
+            f"{self.inference} inference{origin(self.receipt)}"
+        )
+
+    def _facts(self) -> tuple[list[str], list[list[str]]]:
+        """Headers and cells: a row for each column."""
+        cells = []
+        for variable in self.variables_:
+            probabilities = self.marginal(variable.name)
+            mode = int(probabilities.argmax())
+            cells.append(
+                [variable.name, str(len(variable.states)), variable.states[mode], f"{probabilities[mode]:.4g}"]
+            )
+        return ["column", "states", "most probable", "probability"], cells
+
+    def _strongest(self) -> str:
+        pairs = list(self.mutual_information().items())
+        shown = ", ".join(f"{a} - {b} {value:.3g}" for (a, b), value in pairs[:_SHOWN])
+        more = f", and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+        return f"mutual information (nats): {shown}{more}" if pairs else "no interactions"
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._facts())}\n  {self._strongest()}"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self._title()}; {self._strongest()}", *self._facts())
+
+
+def _restricted(
+    graph: Graph, theta: Sequence[FloatArray], known: Mapping[int, int]
+) -> tuple[Graph, list[FloatArray], list[int]]:
+    """The model of the variables that are left when some are known: graph, log-potentials, and their old indices."""
+    left = [variable for variable in range(len(graph.sizes)) if variable not in known]
+    potentials: dict[tuple[int, ...], FloatArray] = {}
+    for clique, table in zip(graph.cliques, theta, strict=True):
+        part = table[tuple(known.get(variable, slice(None)) for variable in clique)]
+        rest = tuple(left.index(variable) for variable in clique if variable not in known)
+        if rest:
+            potentials[rest] = potentials[rest] + part if rest in potentials else part
+    restricted = Graph(tuple(graph.sizes[variable] for variable in left), tuple(potentials))
+    return restricted, [potentials[clique] for clique in restricted.cliques], left
+
+
+def _queried(graph: Graph, theta: list[FloatArray], asked: tuple[int, ...], names: Sequence[str]) -> FloatArray:
+    """The marginal over `asked`: exact with them as one more clique, else from a clique that contains them."""
+    together = tuple(sorted(asked))
+    holders = [place for place, clique in enumerate(graph.cliques) if set(asked) <= set(clique)]
+    joined = graph if holders else Graph(graph.sizes, (*graph.cliques, together))
+    if holders and not is_exact(graph):
+        marginals = loopy(graph, theta)[0]
+    else:
+        check_exact(joined, names)
+        padded = theta if holders else [*theta, np.zeros(joined.shape(together))]
+        marginals = exact(joined, padded)[0]
+    place = holders[0] if holders else joined.cliques.index(together)
+    return sum_to(marginals[place], joined.cliques[place], asked)
+
+
+def _mutual_information(joint: FloatArray) -> float:
+    independent = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(joint > 0, joint * np.log(joint / independent), 0.0)
+    return max(float(terms.sum()), 0.0)
