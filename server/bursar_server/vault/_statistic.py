@@ -2,8 +2,7 @@
 
 A row is turned into bounded factors, each factor is truncated towards zero to its own integer lattice, and the products
 of the factors are summed in integers. A statistic *is* what its kernel computes: inexact arithmetic before truncation
-costs accuracy, never privacy, as long as a row's integers are a function of that row, of its slot's position in its
-block, which is public, and of public or released values.
+costs accuracy, never privacy, as long as a row's integers are a function of that row and of public or released values.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ class Kernel(Protocol):
     def __call__(self, block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
         """Add to `out` (flat, `Statistic.size`) what the rows of `block` (n_columns, CHUNK) with `present` contribute.
 
-        A total function of any bit patterns. What a row adds may depend on its numbers, on its position in the block
-        and on parameters fixed before; never on other rows. Must release the interpreter lock to let blocks run side
-        by side.
+        A total function of any bit patterns. Must release the interpreter lock to let blocks run side by side.
         """
 
 

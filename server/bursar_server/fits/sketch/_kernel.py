@@ -2,10 +2,13 @@
 
 Rows are worked on in slices, one array per quantity, so that every loop runs over neighbouring rows and vectorises. No
 arithmetic in here may be reordered, except in `_add`, whose sums of integers below 2^24 are exact in any order; so a
-row's integers are a function of that row, of its position in the block, which decides its mask, and of public
-parameters. There is no early exit and no branch on data. Everything is defined for any bit pattern: phases, cosines
-and sines stay floats, whose operations never trap, until a comparison that NaN fails has bounded them. A row that
-counts for nothing is NaN.
+row's integers are a function of that row and of public parameters. There is no early exit and no branch on data.
+Everything is defined for any bit pattern: phases, cosines and sines stay floats, whose operations never trap, until a
+comparison that NaN fails has bounded them. A row that counts for nothing is NaN.
+
+Where a row is asked for r < m frequencies only (Schellekens et al. 2019, definition 3), they are r neighbours in a
+ring of all, from one on that a public hash of the row's own coordinates picks. Every frequency is then asked of r / m
+of all contents, and of a block that is sorted by first frequencies it wants neighbouring rows.
 """
 
 from __future__ import annotations
@@ -13,13 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
-
-from bursar_server.fits.sketch._masks import LANES, MASKS
 
 SLICE = 512
 """Most rows worked on together: their sums of integers up to 2^15 are at most 2^24, exact in float32."""
@@ -77,40 +75,8 @@ def _define_flip_if_odd(context, x, rounded):  # type: ignore[no-untyped-def]
     return types.float32(*2 * [types.float32]), generate
 
 
-def _define_dot_lanes(context, w, x, g, offset, out, k):  # type: ignore[no-untyped-def]
-    """Set out[k : k + LANES] to offset + sum_i w[i] x[g, i], in the order of i, one `_fma` for each."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        arrays = [make_array(signature.args[i])(context, builder, args[i]) for i in (0, 1, 4)]  # type: ignore[no-untyped-call]
-        d, (w, x, out) = arrays[0].nitems, (array.data for array in arrays)
-        lanes = ir.VectorType(context.get_value_type(types.float32), LANES)
-        fma = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-            builder.module, ir.FunctionType(lanes, 3 * [lanes]), f"llvm.fma.v{LANES}f32"
-        )
-        first_lane = ir.VectorType(ir.IntType(32), LANES)(LANES * [0])
-
-        def everywhere(number: Any) -> Any:
-            one = builder.insert_element(lanes(ir.Undefined), number, ir.IntType(32)(0))
-            return builder.shuffle_vector(one, lanes(ir.Undefined), first_lane)
-
-        def lanes_at(data: Any, index: Any) -> Any:
-            return builder.bitcast(builder.gep(data, [index]), lanes.as_pointer())
-
-        total = cgutils.alloca_once_value(builder, everywhere(args[3]))  # type: ignore[no-untyped-call]
-        with cgutils.for_range(builder, d) as loop:
-            weight = everywhere(builder.load(builder.gep(w, [loop.index])))
-            index = builder.mul(builder.add(builder.mul(args[2], d), loop.index), d.type(LANES))
-            numbers = builder.load(lanes_at(x, index), align=4)
-            builder.store(builder.call(fma, [weight, numbers, builder.load(total)]), total)
-        builder.store(builder.load(total), lanes_at(out, args[5]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(w, x, types.intp, types.float32, out, types.intp), generate
-
-
 _fma: Any = intrinsic(_define_fma)
 _flip_if_odd: Any = intrinsic(_define_flip_if_odd)
-_dot_lanes: Any = intrinsic(_define_dot_lanes)
 
 
 @njit(fastmath={"reassoc", "nsz"}, **_options)
@@ -120,29 +86,78 @@ def _add(total, x):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def _normalise(block, present, first, lanes, centre, unit, lower, upper, x):  # type: ignore[no-untyped-def]
-    """Frame coordinates in the box, x (d, n), NaN for a row that is absent or not finite. Returns how many are not.
+def _normalise(block, present, first, centre, unit, lower, upper, x):  # type: ignore[no-untyped-def]
+    """Frame coordinates in the box of the slots from `first` on, x (d, n), NaN for a row that is absent or not finite.
 
-    Row k of the result is slot first + k of the block or, with more than one lane, row g * lanes + l is
-    slot l * MASKS + first + g: rows that share a mask lie side by side.
+    Returns how many are not.
     """
     d, n = x.shape
-    valid = np.empty(n // lanes, np.bool_)
+    valid = np.empty(n, np.bool_)
     rows = 0
-    for lane in range(lanes):
-        start = first + lane * MASKS
-        for g in range(n // lanes):
-            valid[g] = present[start + g]
-        for i in range(d):
-            for g in range(n // lanes):
-                valid[g] &= abs(block[i, start + g]) < np.inf  # false for NaN
-        for i in range(d):
-            for g in range(n // lanes):
-                z = min(max((block[i, start + g] - centre[i]) / unit[i], lower[i]), upper[i])
-                x[i, g * lanes + lane] = np.float32(z) if valid[g] else _NAN
-        for g in range(n // lanes):
-            rows += valid[g]
+    for r in range(n):
+        valid[r] = present[first + r]
+    for i in range(d):
+        for r in range(n):
+            valid[r] &= abs(block[i, first + r]) < np.inf  # false for NaN
+    for i in range(d):
+        for r in range(n):
+            z = min(max((block[i, first + r] - centre[i]) / unit[i], lower[i]), upper[i])
+            x[i, r] = np.float32(z) if valid[r] else _NAN
+    for r in range(n):
+        rows += valid[r]
     return rows
+
+
+@njit(**_options)
+def first_frequencies(x, m, seed, firsts):  # type: ignore[no-untyped-def]
+    """Set firsts[r] to the first of the frequencies of row r of x (d, n): a hash of its d numbers and a public seed.
+
+    The finaliser of SplitMix64 (Steele, Lea and Flood 2014) after every number. It spreads rows evenly and need not
+    resist anybody: privacy takes any function of the row.
+    """
+    d, n = x.shape
+    bits = (x + _ZERO).view(np.uint32)  # -0 becomes 0: equal numbers, equal bits
+    for r in range(n):
+        h = seed
+        for i in range(d):
+            h = (h ^ np.uint64(bits[i, r])) + np.uint64(0x9E3779B97F4A7C15)
+            h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            h = h ^ (h >> np.uint64(31))
+        firsts[r] = np.int64(h % np.uint64(m))
+
+
+@njit(**_options)
+def _sorted_block(block, present, centre, unit, lower, upper, m, seed, x, starts):  # type: ignore[no-untyped-def]
+    """Frame coordinates of the whole block, x (d, CHUNK), sorted by first frequency.
+
+    Those whose first is f are rows starts[f] to starts[f + 1] of x. Returns how many rows count.
+    """
+    d, n = x.shape
+    unsorted = np.empty((d, n), np.float32)
+    firsts = np.empty(n, np.int64)
+    valid = _normalise(block, present, 0, centre, unit, lower, upper, unsorted)
+    first_frequencies(unsorted, m, seed, firsts)
+    starts[:] = 0
+    for r in range(n):
+        starts[firsts[r] + 1] += 1
+    for f in range(m):
+        starts[f + 1] += starts[f]
+    nexts = starts[:m].copy()
+    for r in range(n):
+        f = firsts[r]
+        for i in range(d):
+            x[i, nexts[f]] = unsorted[i, r]
+        nexts[f] += 1
+    return valid
+
+
+@njit(**_options)
+def _rows_of(j, part, per_row, m, starts):  # type: ignore[no-untyped-def]
+    """Part 0 or 1 of the sorted rows that are asked for frequency j: from, to. The ring's end cuts them in two."""
+    if part == 0:
+        return starts[max(j - per_row + 1, 0)], starts[j + 1]
+    return starts[min(m + j - per_row + 1, m)], starts[m]
 
 
 @njit(**_options)
@@ -213,6 +228,24 @@ def _padded(phase, n):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
+def _phases(x, first, w, offset, phase):  # type: ignore[no-untyped-def]
+    """Set phase[r] to offset + sum_i w[i] x[i, first + r], in the order of `_two_phases`."""
+    d, n = x.shape[0], len(phase)
+    for r in range(n):
+        phase[r] = offset
+    for i in range(d % 4):
+        a = x[i, first : first + n]
+        for r in range(n):
+            phase[r] = _fma(w[i], a[r], phase[r])
+    for i in range(d % 4, d, 4):
+        wa, wb, wc, wd = w[i], w[i + 1], w[i + 2], w[i + 3]
+        a, b = x[i, first : first + n], x[i + 1, first : first + n]
+        c, e = x[i + 2, first : first + n], x[i + 3, first : first + n]
+        for r in range(n):
+            phase[r] = _fma(wd, e[r], _fma(wc, c[r], _fma(wb, b[r], _fma(wa, a[r], phase[r]))))
+
+
+@njit(**_options)
 def dense_sums(  # type: ignore[no-untyped-def]
     block, present, out, centre, unit, lower, upper, one_bit, offsets, W
 ):
@@ -226,7 +259,7 @@ def dense_sums(  # type: ignore[no-untyped-def]
     phase = np.empty((2, n), np.float32)
     valid = 0
     for first in range(0, block.shape[1], n):
-        valid += _normalise(block, present, first, 1, centre, unit, lower, upper, x)
+        valid += _normalise(block, present, first, centre, unit, lower, upper, x)
         for j in range(0, m, 2):
             k = min(j + 1, m - 1)
             _two_phases(x, W[j], W[k], offsets[j], offsets[k], phase[0], phase[1])
@@ -238,26 +271,27 @@ def dense_sums(  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def masked_dense_sums(  # type: ignore[no-untyped-def]
-    block, present, out, centre, unit, lower, upper, one_bit, offsets, W, starts, masks
+    block, present, out, centre, unit, lower, upper, one_bit, offsets, W, per_row, seed
 ):
-    """As `dense_sums`, for the slots whose mask has the frequency: those of masks[starts[j] : starts[j + 1]]."""
+    """As `dense_sums`, every row at `per_row` of the frequencies, from the one on that `first_frequencies` picks."""
     m, d = W.shape
-    x = np.empty((d, SLICE), np.float32)
-    rows = np.empty((MASKS, d, LANES), np.float32)
+    x = np.empty((d, block.shape[1]), np.float32)
+    starts = np.empty(m + 1, np.int64)
     phase = np.empty(SLICE, np.float32)
-    valid = 0
-    for first in range(0, MASKS, SLICE // LANES):
-        valid += _normalise(block, present, first, LANES, centre, unit, lower, upper, x)
-        for g in range(SLICE // LANES):
-            for lane in range(LANES):
-                for i in range(d):
-                    rows[first + g, i, lane] = x[i, g * LANES + lane]
+    valid = _sorted_block(block, present, centre, unit, lower, upper, m, seed, x, starts)
     for j in range(m):
-        for start in range(starts[j], starts[j + 1], SLICE // LANES):
-            end = min(start + SLICE // LANES, starts[j + 1])
-            for at in range(start, end):
-                _dot_lanes(W[j], rows, masks[at], offsets[j], phase, (at - start) * LANES)
-            _add_signature(phase, _padded(phase, (end - start) * LANES), one_bit, out, j, m)
+        used = 0
+        for part in range(2):
+            first, end = _rows_of(j, part, per_row, m, starts)
+            while first < end:
+                n = min(end - first, SLICE - used)
+                _phases(x, first, W[j], offsets[j], phase[used : used + n])
+                first += n
+                used += n
+                if used == SLICE:
+                    _add_signature(phase, used, one_bit, out, j, m)
+                    used = 0
+        _add_signature(phase, _padded(phase, used), one_bit, out, j, m)
     return valid
 
 
@@ -292,41 +326,64 @@ def _sign_and_transform(v, signs):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def hadamard_sums(  # type: ignore[no-untyped-def]
-    block, present, out, centre, unit, lower, upper, one_bit, offsets, signs, scales, starts, masks
-):
-    """As `masked_dense_sums`, with the phases scales[b, j] (H D3 H D2 H D1 x)_j of each block b of frequencies.
+def _transform(x, first, signs, v):  # type: ignore[no-untyped-def]
+    """Set v (p, n) to H D3 H D2 H D1 x of n rows from `first` on; signs (3, p)."""
+    d, n = x.shape[0], v.shape[1]
+    v[:d] = x[:, first : first + n]
+    v[d:] = _ZERO
+    for factor in range(3):
+        _sign_and_transform(v, signs[factor])
 
-    `signs` (B, 3, p) and `scales` (B, p) are float32, the latter in half turns. Rows are transformed whole; masks
-    spare what follows.
+
+@njit(**_options)
+def hadamard_sums(  # type: ignore[no-untyped-def]
+    block, present, out, centre, unit, lower, upper, one_bit, offsets, signs, scales
+):
+    """As `dense_sums`, with the phases scales[b, j] (H D3 H D2 H D1 x)_j of each block b of frequencies.
+
+    `signs` (B, 3, p) and `scales` (B, p) are float32, the latter in half turns.
     """
     m, d, p = offsets.shape[0], lower.shape[0], signs.shape[2]
-    n, groups = SHORT_SLICE, SHORT_SLICE // LANES
+    n = SHORT_SLICE
     x = np.empty((d, n), np.float32)
     v = np.empty((p, n), np.float32)
     phase = np.empty(n, np.float32)
-    next_mask = starts[:-1].copy()
     valid = 0
-    for first in range(0, MASKS, groups):
-        valid += _normalise(block, present, first, LANES, centre, unit, lower, upper, x)
+    for first in range(0, block.shape[1], n):
+        valid += _normalise(block, present, first, centre, unit, lower, upper, x)
         for b in range(signs.shape[0]):
-            v[:d] = x
-            v[d:] = _ZERO
-            for factor in range(3):
-                _sign_and_transform(v, signs[b, factor])
+            _transform(x, 0, signs[b], v)
             for j in range(b * p, min(b * p + p, m)):
                 scale, products = scales[b, j - b * p], v[j - b * p]
-                if starts[j + 1] - starts[j] == MASKS:
-                    for r in range(n):
-                        phase[r] = _fma(scale, products[r], offsets[j])
-                    _add_signature(phase, n, one_bit, out, j, m)
-                    continue
+                for r in range(n):
+                    phase[r] = _fma(scale, products[r], offsets[j])
+                _add_signature(phase, n, one_bit, out, j, m)
+    return valid
+
+
+@njit(**_options)
+def masked_hadamard_sums(  # type: ignore[no-untyped-def]
+    block, present, out, centre, unit, lower, upper, one_bit, offsets, signs, scales, per_row, seed
+):
+    """As `hadamard_sums`, every row at `per_row` of the frequencies. Rows are transformed whole; the rest is less."""
+    m, d, p = offsets.shape[0], lower.shape[0], signs.shape[2]
+    n = SHORT_SLICE
+    x = np.empty((d, block.shape[1]), np.float32)
+    starts = np.empty(m + 1, np.int64)
+    v = np.empty((p, n), np.float32)
+    phase = np.empty(n, np.float32)
+    valid = _sorted_block(block, present, centre, unit, lower, upper, m, seed, x, starts)
+    for slice_start in range(0, block.shape[1], n):
+        for b in range(signs.shape[0]):
+            _transform(x, slice_start, signs[b], v)
+            for j in range(b * p, min(b * p + p, m)):
+                scale, products = scales[b, j - b * p], v[j - b * p]
                 used = 0
-                while next_mask[j] < starts[j + 1] and masks[next_mask[j]] < first + groups:
-                    g = masks[next_mask[j]] - first
-                    for lane in range(LANES):
-                        phase[used + lane] = _fma(scale, products[g * LANES + lane], offsets[j])
-                    used += LANES
-                    next_mask[j] += 1
+                for part in range(2):
+                    first, end = _rows_of(j, part, per_row, m, starts)
+                    first, end = max(first, slice_start), min(end, slice_start + n)
+                    for r in range(first, end):
+                        phase[used] = _fma(scale, products[r - slice_start], offsets[j])
+                        used += 1
                 _add_signature(phase, _padded(phase, used), one_bit, out, j, m)
     return valid

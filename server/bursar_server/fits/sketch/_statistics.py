@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from bursar.models._frequencies import Frequencies
 from bursar_server.fits.sketch import _kernel
-from bursar_server.fits.sketch._masks import IntArray, masks_by_frequency
 from bursar_server.vault import Bounds, Factor, Statistic
 
 FloatArray = NDArray[np.float64]
@@ -58,7 +57,7 @@ class _SketchKernel:
     Attributes:
         dense: (m, d) frequencies, or None for those with fast transforms.
         fast: signs (B, 3, p) and scales (B, p) of the transforms, or None for dense frequencies.
-        masks: see `masks_by_frequency`.
+        seed: of the hash that picks a row's frequencies, where they are not all of them.
     """
 
     frame: Frame
@@ -66,18 +65,21 @@ class _SketchKernel:
     count_weight: int
     per_row: int
     offsets: Float32Array
-    masks: tuple[IntArray, IntArray]
     dense: Float32Array | None
     fast: tuple[Float32Array, Float32Array] | None
+    seed: np.uint64
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
         frame = self.frame
         lower, upper = frame.box()
         common = (block, present, out, frame.centre, frame.unit, lower, upper, self.one_bit, self.offsets)
-        if self.fast is not None:
-            rows = _kernel.hadamard_sums(*common, *self.fast, *self.masks)
-        elif self.per_row < len(self.offsets):
-            rows = _kernel.masked_dense_sums(*common, self.dense, *self.masks)
+        masked = self.per_row < len(self.offsets)
+        if self.fast is not None and masked:
+            rows = _kernel.masked_hadamard_sums(*common, *self.fast, self.per_row, self.seed)
+        elif self.fast is not None:
+            rows = _kernel.hadamard_sums(*common, *self.fast)
+        elif masked:
+            rows = _kernel.masked_dense_sums(*common, self.dense, self.per_row, self.seed)
         else:
             rows = _kernel.dense_sums(*common, self.dense)
         if self.count_weight:
@@ -105,7 +107,8 @@ def sketch_statistic(
         frame: of the d columns.
         frequencies: m of them in d columns.
         signature: of one frequency.
-        per_row: r; every row is sketched at r of the m frequencies, by the masks of `masks_by_frequency`.
+        per_row: r; every row is sketched at r of the m frequencies: r neighbours in a ring of all of them, from one on
+            that a public hash of the row picks. Equal rows have equal frequencies.
         count_weight: the last number is this times the number of rows; 0: there is none.
 
     Raises:
@@ -116,14 +119,14 @@ def sketch_statistic(
     bounds = sketch_bounds(frequencies.m, per_row, signature, count_weight)
     one_bit = signature == "one_bit"
     offsets = frequencies.dithers() / np.pi if one_bit else np.zeros(frequencies.m)
-    masks = masks_by_frequency(frequencies.m, per_row, frequencies.public_seed)
     dense, fast = None, None
     if frequencies.structure == "dense":
         dense = (frequencies.matrix() / np.pi).astype(np.float32)
     else:
         factors = frequencies.factors()
         fast = factors.signs.astype(np.float32), (factors.scales / np.pi).astype(np.float32)
-    kernel = _SketchKernel(frame, one_bit, count_weight, per_row, offsets.astype(np.float32), masks, dense, fast)
+    seed = np.uint64(frequencies.public_seed)
+    kernel = _SketchKernel(frame, one_bit, count_weight, per_row, offsets.astype(np.float32), dense, fast, seed)
     return Statistic(
         name=f"sketch at {frequencies.m} frequencies",
         kernel=kernel,
