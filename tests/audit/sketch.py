@@ -229,6 +229,9 @@ SLOW = frozenset(
 )
 """Audited in the long runs only."""
 
+FAR_OFF = frozenset({"pilot, replace", "pilot, decoded as a mixture, replace"})
+"""Where the pilot chooses the scale, and at some scales no two rows in the box have all phases half a turn apart."""
+
 SHIFTS = frozenset(name for name in NAMES if "masked" in name)
 """Condemned by T4's placement: masks go by slots, and slots move when a row before them comes or goes."""
 
