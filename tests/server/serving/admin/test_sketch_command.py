@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click.testing
@@ -208,6 +210,22 @@ def test_what_was_cut_off_is_finished_under_its_debit(site: Admin, monkeypatch: 
     assert "nothing was debited" in make(site, "--request-id", "r1")
     assert len(debits(site)) == 1
     assert site.entries()[-1].kind == "release"
+
+
+def test_a_command_that_was_killed_is_finished_under_its_debit(site: Admin) -> None:
+    """The process ends after its debit and before its release; its lock goes with it."""
+    script = (
+        "import os, sys; from bursar_server.fits import sketch; sketch.run = lambda *_: os._exit(9); "
+        "from bursar_server.admin.cli import main; main(sys.argv[1:])"
+    )
+    options = ("--rho", 0.005, *AGREED, "--request-id", "r1", "--out", site.files / "site.json")
+    words = ("sketch", "make", "heights", *options, "--yes", "--state", site.state.path)
+    killed = subprocess.run([sys.executable, "-c", script, *map(str, words)], capture_output=True, check=False)
+    assert killed.returncode == 9
+    assert site.entries()[-1].kind == "debit"
+    assert "nothing was debited" in make(site, "--request-id", "r1")
+    assert len(debits(site)) == 1
+    assert read_sketch(site.files / "site.json").n_rows == 200
 
 
 def test_an_owner_may_want_one_draw_of_a_debit_at_most(site: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
