@@ -84,7 +84,8 @@ def test_an_ample_spend_finds_the_clusters(
     # Clusters of standard deviation 1; a one-bit sketch has harmonics, and is less sure of the width.
     assert array(model.decoded.covariances) == pytest.approx(1.0, rel=0.6)
     assert model.decoded.n_rows == pytest.approx(len(ROWS), rel=0.05)
-    assert 0.3 < model.residual < 30
+    # A right model leaves noise, and what rows are sampled; of a one-bit sketch also what harmonics are left.
+    assert 0.5 < model.residual < (20 if {"signature", "frequencies_per_row"} & new_sketch.keys() else 3)
 
 
 def test_fast_frequencies_find_clusters_in_many_columns() -> None:
@@ -112,8 +113,8 @@ def test_a_mixture_has_diagonal_covariances() -> None:
 def test_the_pilot_decides_the_scale_and_nothing_that_is_paid_for() -> None:
     """Two releases of the plan's events; the second's frequencies have the scale that the first one says."""
     made = plan(table(rows=len(ROWS)), new_sketch={})
-    # Half of 3^(-1/2) times the standard deviation of the centres, which is about 0.5, or 0.15 of the bounds.
-    for X, expected in ((ROWS, 0.15), (0.3 * ROWS, 0.045)):
+    # 0.45 times 3^(-1/2) times the standard deviation of the centres, which is about 0.5, or 0.15 of the bounds.
+    for X, expected in ((ROWS, 0.13), (0.3 * ROWS, 0.04)):
         taps: list[Release] = []
         model = run(made, X, taps=taps)
         assert tuple(release.event for release in taps) == made.events
@@ -326,12 +327,12 @@ def test_the_spread_of_centres_is_found_from_noisy_moments(d: int, k: int, reach
 def test_frequencies_suit_clusters_or_the_room_between_them() -> None:
     """Wide clusters have their own scale, tight ones half their spacing, many scales begin at a cluster's."""
     wide, tight = (pilot(2, 4, sd, 1e-5, 1) for sd in (0.3, 0.01))
-    assert frequency_scale(wide, 4, "adapted_radius") == estimate_scales(wide, 4).within
+    assert frequency_scale(wide, 4, "adapted_radius") == pytest.approx(1.2 * estimate_scales(wide, 4).within)
     scales = estimate_scales(tight, 4)
-    assert frequency_scale(tight, 4, "adapted_radius") == pytest.approx(0.25 * scales.between)
+    assert frequency_scale(tight, 4, "adapted_radius") == pytest.approx(0.45 * 4**-0.5 * scales.between)
     assert frequency_scale(tight, 4, "gaussian") > 5 * scales.within
-    assert frequency_scale(tight, 4, "multiscale") == scales.within
-    assert frequency_scale(tight, 1, "adapted_radius") == estimate_scales(tight, 1).within
+    assert frequency_scale(tight, 4, "multiscale") == pytest.approx(1.2 * scales.within)
+    assert frequency_scale(tight, 1, "adapted_radius") == pytest.approx(1.2 * estimate_scales(tight, 1).within)
 
 
 def test_noise_alone_gives_the_middle_of_the_range() -> None:

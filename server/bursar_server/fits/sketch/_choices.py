@@ -52,9 +52,9 @@ def sigma_between(k: int, d: int, between: float) -> float:
 
     0.45 times the spacing of k centres of standard deviation `between`. At the scale of clusters that are small and far
     apart there is nothing to see in most of the box. Measured with 5 clusters of 0.03 of the bounds all over the box,
-    SNR m / (k d) = 100: in 10 columns the sum of squares is hundreds of times Lloyd's at 0.2 times the spacing and below,
-    1.13, 1.17 and 1.24 times at 0.36, 0.48 and 0.6; in 2 columns 17 times at the scale of a cluster, 1.06 to 1.09 from
-    0.2 to 0.5.
+    SNR m / (k d) = 100. In 10 columns the sum of squares is hundreds of times Lloyd's at 0.2 times the spacing and
+    below, 1.13, 1.17 and 1.24 times at 0.36, 0.48 and 0.6; in 2 columns 17 times at the scale of a cluster, 1.06 to
+    1.09 from 0.2 to 0.5.
     """
     return 0.45 * spacing(k, d) * between
 

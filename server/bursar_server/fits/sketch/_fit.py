@@ -6,13 +6,11 @@ on the plan alone; the frequencies of the second release may depend on the first
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bursar.models import Decoded, Frequencies, Signature, Sketch, decode_kmeans, decode_mixture
-from bursar.models._sketch import TYPICAL_ENERGY
 from bursar_ledger import Adjacency, Event
 from bursar_server.fits.sketch._pilot import frequency_scale
 from bursar_server.fits.sketch._statistics import LATTICE, Frame, sketch_bounds, sketch_statistic
@@ -146,14 +144,12 @@ def run(settings: Settings, iterations: int, session: Session) -> Result:
 
 
 def decode(sketch: Sketch, decoding: Decoding) -> Decoded:
-    """Centres, weights and variances in frame coordinates, and a residual that is about 1 for a model that is right."""
-    # What a right model leaves is noise and, where there are many rows and little noise, that rows are a sample.
-    std = math.sqrt(TYPICAL_ENERGY / (2 * sketch.snr()))
+    """Centres, weights and variances in frame coordinates, as `Sketch.kmeans` and `gaussian_mixture` find them."""
     decoder = decode_mixture if decoding.mixture else decode_kmeans
     return decoder(
         sketch.frequencies.matrix(),
         sketch.moments(),
-        std,
+        sketch.moment_std(),
         decoding.n_clusters,
         (sketch.lower - sketch.centre) / sketch.unit,
         (sketch.upper - sketch.centre) / sketch.unit,

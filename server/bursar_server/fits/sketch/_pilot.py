@@ -22,8 +22,8 @@ _BETWEEN = np.array([0.05, 0.1, 0.2, 0.4, 0.6, 0.8])
 """Standard deviations of clusters and of their centres; anything in between is near enough to one of them."""
 
 _OF_A_CLUSTER = 1.2
-"""Measured (k = d = 10, m = 1000, SNR m / (k d) = 100) at 0.5, 0.7, 1, 1.4, 2, 2.8 and 4 times the standard deviation of
-clusters: sums of squares 2.6, 1.39, 1.17, 1.13, 1.37, 1.66 and 2.3 times Lloyd's."""
+"""Measured (k = d = 10, m = 1000, SNR m / (k d) = 100) at 0.5, 0.7, 1, 1.4, 2, 2.8 and 4 times the standard deviation
+of clusters: sums of squares 2.6, 1.39, 1.17, 1.13, 1.37, 1.66 and 2.3 times Lloyd's."""
 
 _COLLISIONS = np.array([0.5, 0.25, 0.1, 0.05, 0.02])
 """Chance that two rows are of the same cluster, for an unknown number of clusters."""
