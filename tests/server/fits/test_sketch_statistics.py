@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from bursar.models._frequencies import Frequencies, FrequencyStructure
 from bursar_ledger import Adjacency
 from bursar_server.fits.sketch import _kernel
-from bursar_server.fits.sketch._masks import LANES, MASKS, _hands, frequency_shares, masks_by_frequency
 from bursar_server.fits.sketch._statistics import (
     LATTICE,
     MAX_COUNT_WEIGHT,
@@ -54,13 +52,18 @@ def rows_of(n: int, d: int, seed: int = 0) -> Array:
     return generator.normal(0.3, 1.5, (d, n))
 
 
-def masks_of(m: int, per_row: int, seed: int) -> NDArray[np.bool_]:
-    """Which frequencies each mask has, (MASKS, m)."""
-    starts, numbers = masks_by_frequency(m, per_row, seed)
-    members = np.zeros((MASKS, m), dtype=np.bool_)
-    for j in range(m):
-        members[numbers[starts[j] : starts[j + 1]], j] = True
-    return members
+def asked_of(x: NDArray[np.float32], m: int, per_row: int, seed: int) -> NDArray[np.bool_]:
+    """Which frequencies each row of x (d, n) is asked for, (m, n): the hash in Python's integers."""
+    firsts, most = [], 2**64 - 1
+    for row in (x.T + np.float32(0)).view(np.uint32):
+        h = seed
+        for bits in row:
+            h = ((h ^ int(bits)) + 0x9E3779B97F4A7C15) & most
+            h = ((h ^ (h >> 30)) * 0xBF58476D1CE4E5B9) & most
+            h = ((h ^ (h >> 27)) * 0x94D049BB133111EB) & most
+            h ^= h >> 31
+        firsts.append(h % m)
+    return np.asarray((np.arange(m)[:, None] - np.array(firsts)) % m < per_row)
 
 
 def expected(
@@ -69,11 +72,12 @@ def expected(
     """The sums from their definition, in float64."""
     (lower, upper), valid = frame.box(), present & np.isfinite(X).all(axis=0)
     x = np.where(valid, (X - frame.centre[:, None]) / frame.unit[:, None], 0.0)
-    phases = frequencies.matrix() @ np.clip(x, lower[:, None], upper[:, None])
+    x = np.clip(x, lower[:, None], upper[:, None])
+    phases = frequencies.matrix() @ x
     if one_bit:
         phases += frequencies.dithers()[:, None]
     parts = [np.sign(f(phases)) if one_bit else f(phases) for f in (np.cos, np.sin)]
-    counts = masks_of(frequencies.m, r, frequencies.public_seed)[np.arange(X.shape[1]) % MASKS].T & valid
+    counts = asked_of(x.astype(np.float32), frequencies.m, r, frequencies.public_seed) & valid
     sums = [(part * counts).sum(axis=1) for part in parts]
     return np.concatenate([*sums, [weight * valid.sum()] if weight else []])
 
@@ -111,31 +115,18 @@ def test_sums_are_those_of_the_definition(
 
 @pytest.mark.parametrize("signature", SIGNATURES)
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_sums_depend_on_nothing_but_rows_and_positions(structure: FrequencyStructure, signature: Signature) -> None:
-    """Threads, order of blocks, neighbours and, at r = m, order of rows change no bit."""
+def test_sums_depend_on_nothing_but_rows(structure: FrequencyStructure, signature: Signature) -> None:
+    """Threads, order of rows, their slots and neighbours change no bit."""
     d, n = 6, 3 * CHUNK
     X = rows_of(n, d, 1)
     shuffle = np.random.default_rng(2).permutation(n)  # noqa: TID251 - a test's
-    blocks = np.concatenate([np.arange(CHUNK) + CHUNK * b for b in (2, 0, 1)])
     for r in (9, 30):
         statistic = sketch_statistic(odd_frame(d), Frequencies(30, d, 3, 0.2, structure=structure), signature, r, 2)
         sums = exact_sum(statistic, ArrayRows(X), d)
         assert np.array_equal(sums, exact_sum(statistic, ArrayRows(X), d, threads=3))
-        assert np.array_equal(sums, exact_sum(statistic, ArrayRows(X[:, blocks]), d))
-        assert np.array_equal(sums, exact_sum(statistic, ArrayRows(X[:, shuffle]), d)) == (r == 30)
-        alone = sum(one_row(statistic, X[:, slot], slot) for slot in range(40))
+        assert np.array_equal(sums, exact_sum(statistic, ArrayRows(X[:, shuffle]), d))
+        alone = sum(one_row(statistic, X[:, slot], 41 * slot) for slot in range(40))
         assert np.array_equal(alone, exact_sum(statistic, ArrayRows(X[:, :40]), d))
-
-
-@pytest.mark.parametrize("signature", SIGNATURES)
-def test_slots_with_one_number_modulo_masks_share_their_frequencies(signature: Signature) -> None:
-    """A row contributes at exactly the frequencies of its slot's mask."""
-    for structure in STRUCTURES:
-        statistic = sketch_statistic(unit_frame(3), Frequencies(40, 3, 5, 0.1, structure=structure), signature, 7, 0)
-        members = masks_of(40, 7, 5)
-        for slot in (0, 1, 513, MASKS - 1, MASKS, 5 * MASKS + 77, CHUNK - 1, CHUNK + 3):
-            parts = one_row(statistic, [0.3, -0.7, 0.2], slot).reshape(2, 40)
-            assert np.array_equal((parts != 0).any(axis=0), members[slot % MASKS])
 
 
 @settings(max_examples=100, deadline=None)
@@ -143,7 +134,7 @@ def test_slots_with_one_number_modulo_masks_share_their_frequencies(signature: S
     rows=st.lists(
         st.lists(st.one_of(st.sampled_from(ODD), st.floats(width=64)), min_size=3, max_size=3), min_size=2, max_size=2
     ),
-    slot=st.sampled_from([0, 5, MASKS + 5, CHUNK - 1]),
+    slot=st.sampled_from([0, 5, 1029, CHUNK - 1]),
     structure=st.sampled_from(STRUCTURES),
     signature=st.sampled_from(SIGNATURES),
     r=st.sampled_from([1, 4, 12]),
@@ -254,41 +245,39 @@ def test_the_comparison_in_float32_is_safe() -> None:
         assert (c**2 + s**2)[passed].max(initial=0) < _kernel.UNIT**2
 
 
-@pytest.mark.parametrize(("m", "r"), [(12, 1), (12, 5), (12, 7), (12, 11), (12, 12), (100, 10), (1000, 333)])
-def test_masks_are_exact_and_even(m: int, r: int) -> None:
-    """Every mask has exactly r frequencies; every frequency is in as many masks as any other, up to one."""
-    members = masks_of(m, r, 8)
-    assert (members.sum(axis=1) == r).all()
-    assert np.ptp(members.sum(axis=0)) <= 1
-    assert frequency_shares(m, r, 8) == pytest.approx(members.mean(axis=0))
-    assert frequency_shares(m, r, 8) == pytest.approx(np.full(m, r / m), abs=1.0 / MASKS)
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize(("m", "r"), [(12, 1), (12, 5), (12, 11), (12, 12), (100, 10)])
+def test_every_row_is_asked_for_exactly_r_frequencies(m: int, r: int, structure: FrequencyStructure) -> None:
+    """Neighbours in the ring of all; which, the row and the seed decide, and not the slot. Signs are never 0."""
+    frame, rows = unit_frame(3), rows_of(20, 3).clip(-1.0, 1.0)
+    for seed in (0, 2**64 - 1):
+        statistic = sketch_statistic(frame, Frequencies(m, 3, seed, 0.1, structure=structure), "one_bit", r, 0)
+        asked = asked_of(rows.astype(np.float32), m, r, seed)
+        assert (asked.sum(axis=0) == r).all()
+        for k, slot in enumerate((0, 1, 513, 1024, CHUNK - 1, CHUNK + 3)):
+            parts = one_row(statistic, rows[:, k], slot).reshape(2, m)
+            assert np.array_equal((parts != 0).any(axis=0), asked[:, k])
 
 
-@pytest.mark.parametrize("r", [2, 3])
-def test_masks_are_uniform(r: int) -> None:
-    """Over public seeds, a mask is every subset of its size equally often, where a deck ends within a hand, too."""
-    seeds, subsets = 1500, math.comb(5, r)
-    hands = np.array([list(itertools.islice(_hands(5, r, seed), 6)) for seed in range(seeds)])
-    for number in range(6):
-        counts = np.unique((1 << hands[:, number]).sum(axis=1), return_counts=True)[1]
-        assert len(counts) == subsets
-        # chi-squared of 9 degrees of freedom: above 50 with probability 1e-7
-        assert ((counts - seeds / subsets) ** 2).sum() / (seeds / subsets) < 50
+def test_frequencies_are_asked_of_equally_many_rows() -> None:
+    """Rows begin at every frequency equally often, rows of few different values, too; another seed, another ring."""
+    m = 50
+    grid = np.array(np.meshgrid(*3 * [np.arange(30) / 29 - 0.5])).reshape(3, -1)
+    for rows in (rows_of(27_000, 3), grid):
+        starts = [np.empty(rows.shape[1], dtype=np.int64) for _ in range(2)]
+        for seed, firsts in enumerate(starts):
+            _kernel.first_frequencies(rows.astype(np.float32), m, np.uint64(seed), firsts)
+            counts = np.bincount(firsts, minlength=m)
+            # chi-squared of 49 degrees of freedom: above 130 with probability 1e-8
+            assert ((counts - counts.mean()) ** 2).sum() / counts.mean() < 130
+        assert (starts[0] == starts[1]).mean() < 0.05
 
 
-def test_masks_are_public() -> None:
-    """The seed decides; the next one decides otherwise; another r of the same seed is another draw."""
-    assert np.array_equal(masks_of(20, 4, 1), masks_of(20, 4, 1))
-    assert not np.array_equal(masks_of(20, 4, 1), masks_of(20, 4, 2))
-    assert MASKS * LANES == CHUNK
-
-
-def test_work_is_proportional_to_r() -> None:
-    """Pairs of row and frequency that are worked on: r of m at dense frequencies."""
-    for r in (10, 50, 100):
-        starts, numbers = masks_by_frequency(100, r, 0)
-        assert LANES * len(numbers) == CHUNK * r
-        assert starts[-1] == len(numbers)
+def test_equal_numbers_have_equal_frequencies() -> None:
+    """Minus zero is zero."""
+    firsts = np.empty(2, dtype=np.int64)
+    _kernel.first_frequencies(np.array([[0.0, -0.0], [0.5, 0.5]], dtype=np.float32), 1000, np.uint64(3), firsts)
+    assert firsts[0] == firsts[1]
 
 
 def test_one_bit_sums_are_whole_numbers() -> None:
@@ -360,9 +349,6 @@ def test_numbers_outside_their_range_are_refused(per_row: int, weight: int, sign
 
 
 def test_other_misfits_are_refused() -> None:
-    """A frame of another width, and masks of more frequencies than there are."""
+    """A frame of another width."""
     with pytest.raises(ValueError, match="frame: expected 2 columns"):
         sketch_statistic(unit_frame(3), Frequencies(8, 2, 0, 1.0), "exponential", 8, 0)
-    for per_row in (0, 9):
-        with pytest.raises(ValueError, match="per_row"):
-            masks_by_frequency(8, per_row, 0)
