@@ -645,17 +645,14 @@ def decoder(extent: Extent) -> Json:
 
     one = [seconds(1, seed) for seed in range(decodings)]
     twenty = [seconds(20, seed) for seed in range(decodings)]
-    each = statistics.median(twenty) / 20
-    print(f"\nDecoding k = d = 10, m = {m}, one thread, median of {decodings}")
-    print(
-        f"  one replicate, Lloyd's algorithm included  {statistics.median(one):.3f} s, {min(one):.3f} to {max(one):.3f}"
-    )
-    print(f"  twenty replicates                          {20 * each:.3f} s, {min(twenty):.3f} to {max(twenty):.3f}")
-    print(f"  of twenty, each                            {each:.3f} s")
-    worst = max(statistics.median(one), each)
-    verdict = "yes" if worst <= DECODER_BAR else "NO"
-    print(f"  wanted: a fifth of pycle's {PYCLE_SECONDS[0]:g} s, {DECODER_BAR} s: {verdict}")
-    return {"m": m, "decodings": decodings, "one": statistics.median(one), "twenty": 20 * each, "bar": DECODER_BAR}
+    median = statistics.median(one)
+    print(f"\nDecoding k = d = 10, m = {m}, one thread, medians of {decodings}; Lloyd's algorithm included")
+    print(f"  one replicate                         {median:.3f} s, {min(one):.3f} to {max(one):.3f}")
+    all_restarts = statistics.median(twenty)
+    print(f"  twenty, or until the best comes again {all_restarts:.3f} s, {min(twenty):.3f} to {max(twenty):.3f}")
+    verdict = "yes" if median <= DECODER_BAR else "NO"
+    print(f"  wanted of one: a fifth of pycle's {PYCLE_SECONDS[0]:g} s, {DECODER_BAR} s: {verdict}")
+    return {"m": m, "decodings": decodings, "one": median, "twenty": all_restarts, "bar": DECODER_BAR}
 
 
 # --- scale --------------------------------------------------------------------------------------------------
