@@ -35,8 +35,8 @@ BROKEN = np.array([[np.nan, 0.3, -np.inf, 5.0, 0.1], [1.0, np.inf, np.nan, 1e308
 UNIT_AT = 48 + BROKEN.shape[1]
 """First slot of the unit that changes."""
 
-PLACES = (UNIT_AT, 1024, 8192 + 77)
-"""Slots of different masks, in different lanes and blocks."""
+PLACES = (UNIT_AT, 8192 + 77)
+"""Slots in different blocks."""
 
 RESTLESS = 60
 """Random rows from which the search starts where nobody knows the frequencies before the run."""
@@ -136,9 +136,7 @@ def far_apart(audited: Audited, adjacency: Adjacency) -> FloatArray:
     rng = np.random.default_rng(6)  # noqa: TID251 - the audit's tables are fixed
     rows = rng.uniform(release.lower, release.upper, size=(12_000 if adjacency is RO else 1000, 2)).T
     slots = np.full(rows.shape[1], UNIT_AT)
-    first = contributions(release, rows[:, :1], slots[:1])
-    used = np.flatnonzero(np.abs(first).reshape(-1) > 0)
-    values = contributions(release, rows, slots)[:, used]
+    values = contributions(release, rows, slots)
     longest = np.argsort(-(np.abs(values) ** norm).sum(axis=1))[:30]
     if adjacency is AR:
         return rows[:, longest[:2]]
@@ -231,9 +229,6 @@ SLOW = frozenset(
 
 FAR_OFF = frozenset({"pilot, replace", "pilot, decoded as a mixture, replace"})
 """Where the pilot chooses the scale, and at some scales no two rows in the box have all phases half a turn apart."""
-
-SHIFTS = frozenset(name for name in NAMES if "masked" in name)
-"""Condemned by T4's placement: masks go by slots, and slots move when a row before them comes or goes."""
 
 
 @cache

@@ -35,7 +35,16 @@ from tests.audit.mutants import (
     tampering,
 )
 from tests.audit.sketch import AR, DECODED, MASKED, ONE_BIT, PILOT, RO, Audited, fit_sketch, planned, pure
-from tests.audit.sketch_reference import BuggyKernel, Said, Slots, into_box, members, signature
+from tests.audit.sketch_reference import (
+    BuggyKernel,
+    Said,
+    Slots,
+    first_frequencies,
+    into_box,
+    members,
+    signature,
+    windows,
+)
 from tests.audit.target import FloatArray, Target
 
 Bools = NDArray[np.bool_]
@@ -122,9 +131,9 @@ def poisoned(said: Said, phases: FloatArray) -> FloatArray:
     return np.stack([np.cos(phases), np.sin(phases)], axis=1)
 
 
-def by_content(said: Said, slots: Slots, rows: FloatArray) -> Bools:
-    """As many frequencies as were said, chosen by what the row holds."""
-    return members(said, (1000 * np.nan_to_num(into_box(said, rows)[:, 0]) + 2000).astype(np.int64), rows)
+def by_slot(said: Said, slots: Slots, rows: FloatArray) -> Bools:
+    """As many frequencies as were said, chosen by the row's slot, which moves when a row before it comes or goes."""
+    return windows(said, 7 * slots)
 
 
 def more_for_some(said: Said, slots: Slots, rows: FloatArray) -> Bools:
@@ -133,13 +142,13 @@ def more_for_some(said: Said, slots: Slots, rows: FloatArray) -> Bools:
 
 
 def too_many(said: Said, slots: Slots, rows: FloatArray) -> Bools:
-    """The frequencies of two masks for every row."""
-    return np.asarray(members(said, slots, rows) | members(said, slots + 1, rows))
+    """Twice as many frequencies as were said, for every row."""
+    return np.asarray(members(said, slots, rows) | windows(said, first_frequencies(said, rows) + said.r))
 
 
 def by_neighbours(said: Said, slots: Slots, rows: FloatArray) -> Bools:
     """As many frequencies as were said, chosen by how many rows there are."""
-    return members(said, slots + len(slots), rows)
+    return windows(said, first_frequencies(said, rows) + len(slots))
 
 
 # Runs that do something else
@@ -237,7 +246,7 @@ def wrong_sensitivities() -> list[Mutant]:
 
 
 def wrong_masks() -> list[Mutant]:
-    """Frequencies of a row that are not a public function of its slot, or too many."""
+    """Frequencies of a row that are not a public function of what it holds, or too many."""
     masked, plan = fit_sketch(AR, **MASKED), planned(AR, **MASKED)
 
     def with_mask(chosen: Callable[[Said, Slots, FloatArray], Bools]) -> Target:
@@ -245,7 +254,7 @@ def wrong_masks() -> list[Mutant]:
 
     seen = ("T0 agreement", "T4 sensitivity")
     return [
-        _mutant("a mask by the row's content", with_mask(by_content), "T0 agreement", n=5),
+        _mutant("a mask by the slot", with_mask(by_slot), "T0 agreement", "T4 placement", n=5),
         _mutant("more frequencies for some rows", with_mask(more_for_some), *seen, n=5),
         _mutant("masks of 2 r frequencies", with_mask(too_many), *seen, n=5),
         _mutant("a mask by the number of rows", with_mask(by_neighbours), "T0 agreement", "T2 distinguish", n=60),

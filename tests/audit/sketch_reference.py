@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
 from bursar.models import Frequencies
-from bursar.models._frequencies import Stream, public_uniforms
 from bursar_ledger import Adjacency
 from bursar_server.fits import PublicTable
 from bursar_server.vault import ArrayRows, Statistic
@@ -26,9 +24,6 @@ from tests.audit.target import FloatArray
 
 Bools = NDArray[np.bool_]
 Slots = NDArray[np.int64]
-
-DIFFERENT_MASKS = 1024
-"""Slots whose numbers are equal modulo this are looked at in the same frequencies."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +89,10 @@ def _weight(r: int, adjacency: Adjacency) -> int:
 def into_box(said: Said, rows: FloatArray) -> FloatArray:
     """Frame coordinates (n, d) of rows (d, n), moved into the box; NaN for those with a number that is not finite."""
     broken: Bools = ~np.asarray(np.isfinite(rows).all(axis=0))
-    inside = np.clip(np.where(broken, 0.0, rows).T, said.lower, said.upper)
-    return np.asarray(np.where(broken[:, None], np.nan, (inside - said.centre) / said.unit))
+    with np.errstate(over="ignore"):  # what is infinite is beyond the box
+        z = (np.where(broken, 0.0, rows).T - said.centre) / said.unit
+    inside = np.clip(z, (said.lower - said.centre) / said.unit, (said.upper - said.centre) / said.unit)
+    return np.asarray(np.where(broken[:, None], np.nan, inside))
 
 
 def matrix(frequencies: Frequencies) -> FloatArray:
@@ -121,33 +118,30 @@ def signature(said: Said, phases: FloatArray) -> FloatArray:
 
 
 def members(said: Said, slots: Slots, rows: FloatArray) -> Bools:
-    """Which frequencies a row is looked at in, (n, m): by its slot, whatever it holds."""
-    dealt = _dealt(said.m, said.r, said.frequencies.public_seed)
-    numbers, at = np.unique(slots % DIFFERENT_MASKS, return_inverse=True)
-    chosen = [[j in dealt[number] for j in range(said.m)] for number in numbers.tolist()]
-    return np.array(chosen, dtype=np.bool_).reshape(-1, said.m)[at]
+    """Which frequencies a row is looked at in, (n, m): by what it holds, whatever its slot and its neighbours are."""
+    return windows(said, first_frequencies(said, rows))
 
 
-@lru_cache(maxsize=8)
-def _dealt(m: int, r: int, public_seed: int) -> list[set[int]]:
-    """Hands of r of m cards, dealt from one shuffled deck after another; no hand has a card twice.
+def windows(said: Said, firsts: Slots) -> Bools:
+    """The r frequencies from each of `firsts` on, in a ring of all m; (n, m)."""
+    return np.asarray((np.arange(said.m) - firsts[:, None]) % said.m < said.r)
 
-    If r is more than half of m the cards that a hand does not have are dealt.
-    """
-    size = min(r, m - r)
-    draws = public_uniforms(public_seed, Stream.MASKS, DIFFERENT_MASKS * size // m + 2, m)
-    decks = iter([sorted(range(m), key=deck.__getitem__) for deck in draws.tolist()])
-    pile, hands = next(decks), list[set[int]]()
-    for _ in range(DIFFERENT_MASKS):
-        hand, pile = set(pile[:size]), pile[size:]
-        if len(hand) < size:
-            for card in next(decks):
-                if len(hand) < size and card not in hand:
-                    hand.add(card)
-                else:
-                    pile.append(card)
-        hands.append(hand if size == r else set(range(m)) - hand)
-    return hands
+
+def first_frequencies(said: Said, rows: FloatArray) -> Slots:
+    """SplitMix64's finaliser over the float32 frame coordinates, from the public seed on, modulo m; (n,)."""
+    if said.r == said.m:
+        return np.zeros(rows.shape[1], dtype=np.int64)
+    bits = (into_box(said, rows).astype(np.float32) + np.float32(0.0)).view(np.uint32)
+    return np.array([_mixed(row, said.frequencies.public_seed) % said.m for row in bits.tolist()], dtype=np.int64)
+
+
+def _mixed(numbers: list[int], h: int) -> int:
+    for number in numbers:
+        h = ((h ^ number) + 0x9E3779B97F4A7C15) % 2**64
+        h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        h = (h ^ h >> 27) * 0x94D049BB133111EB % 2**64
+        h ^= h >> 31
+    return h
 
 
 def contributions(

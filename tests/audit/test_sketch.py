@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from _pytest.mark import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,22 +14,16 @@ from bursar_server.fits.sketch._statistics import Frame, sketch_statistic
 from bursar_server.vault import ArrayRows, Statistic, exact_sum
 from tests.audit.checks import contribution
 from tests.audit.harness import extremes, verdict
-from tests.audit.sketch import FAR_OFF, NAMES, SHIFTS, SLOW, target
+from tests.audit.sketch import FAR_OFF, NAMES, SLOW, target
 from tests.audit.sketch_reference import Said, contributions
 
 
 def runs(name: str, n: int) -> int:
     """Fewer where every run decodes."""
-    return n // 10 if "decoded" in name or name in SHIFTS else n
+    return n // 10 if "decoded" in name else n
 
 
-def named(name: str) -> ParameterSet:
-    """A target, known to be condemned or not, of the quick or the long runs."""
-    marks = [pytest.mark.xfail(strict=True, reason="masks depend on the slots of rows")] if name in SHIFTS else []
-    return pytest.param(name, marks=marks)
-
-
-@pytest.mark.parametrize("name", [named(name) for name in NAMES if name not in SLOW])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SLOW])
 def test_fit_sketch_kmeans_is_not_condemned(name: str) -> None:
     """No test rejects twice; the search reaches the sensitivity that was debited and does not pass it."""
     said = verdict(target(name), runs(name, 100))
@@ -39,7 +32,7 @@ def test_fit_sketch_kmeans_is_not_condemned(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [named(name) for name in NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_fit_sketch_kmeans_is_not_condemned_on_many_runs(name: str) -> None:
     """The same on a thousand runs for each table, where noise too small by a twentieth shows."""
     said = verdict(target(name), runs(name, 1000))

@@ -102,7 +102,6 @@ def test_a_sketch_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adja
     assert not condemned, finding
 
 
-@pytest.mark.xfail(strict=True, reason="masks depend on the slots of rows")
 def test_a_masked_sketch_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
     """Nor where each row is asked for some frequencies only, though the rows after the one that goes move up."""
     with wire(tmp_path, AR, tables=far_first(AR), **(SKETCH | {"ask": masked_numbers})) as server:  # type: ignore[arg-type]
