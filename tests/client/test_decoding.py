@@ -93,6 +93,23 @@ def test_overlapping_clusters_have_the_centres_of_k_means() -> None:
     np.testing.assert_allclose(np.sort(model.centres[:, 0]), [-expected, expected], atol=0.01)
 
 
+def test_fewer_centres_than_clusters() -> None:
+    """Four clusters in two far pairs, two centres: k-means' answer is the middle of each pair."""
+    W = frequencies(200, 2)
+    pairs = np.array([[-0.7, 0.2], [-0.7, -0.2], [0.6, 0.2], [0.6, -0.2]])
+    model = decode(decode_kmeans, W, moments(W, np.full(4, 0.25), pairs, SPREAD**2), 2, 1e-6)
+    np.testing.assert_allclose(model.centres[matched(model, pairs[::2] * [1, 0])], [[-0.7, 0], [0.6, 0]], atol=0.02)
+    np.testing.assert_allclose(model.weights, [0.5, 0.5], atol=0.02)
+
+
+def test_more_centres_than_one_search_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round that has to add many atoms adds as many, so that there are k at the end."""
+    monkeypatch.setattr("bursar.models._decoding.ROUNDS", 1)
+    W = frequencies(60, 2)
+    model = decode(decode_mixture, W, moments(W, SHARES, CORNERS, SPREAD**2), 30, n_init=1)
+    assert_valid(model, 30, 2, (30, 2))
+
+
 def test_the_residual_says_whether_the_model_is_right() -> None:
     """About 1 when the model explains all but the noise, far above when a cluster has no centre."""
     W = frequencies(400, 2)
@@ -165,11 +182,14 @@ def nonsense(m: int) -> list[Any]:
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize(("k", "d", "m"), [(1, 1, 1), (3, 1, 2), (4, 3, 5), (3, 8, 40)])
-def test_nonsense_gives_a_valid_model(decoder: Decoder, k: int, d: int, m: int) -> None:
+def test_nonsense_gives_a_valid_model(
+    decoder: Decoder, k: int, d: int, m: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No moments and no noise level, finite or not, stop the decoder; the box holds."""
+    monkeypatch.setattr("bursar.models._decoding.LLOYD_ROWS", 500)
     W = frequencies(m, d, sigma=0.1)
-    for z in nonsense(m):
-        for noise_std in (0.0, 0.1, np.nan, np.inf):
+    for index, z in enumerate(nonsense(m)):
+        for noise_std in ((0.0, np.nan), (0.1, np.inf))[index % 2]:
             model = decode(decoder, W, z, k, noise_std, n_init=1)
             assert_valid(model, k, d, (k, d) if decoder is decode_mixture else (k,))
 

@@ -20,8 +20,9 @@ What differs here, and why:
   the best fit has come up several times.
 - A weak prior, weights of about 1/k and centres in the cloud, counts as much as the noise lets it: it keeps atoms from
   fitting noise far outside where the rows are, and has no influence on a clean sketch.
-- k-means centres are not the means of clusters that overlap. So the decoded mixture is sampled with public randomness
-  and Lloyd's algorithm runs on the sample, from the decoded means.
+- k-means centres are not the means of clusters that overlap, nor of more than k clusters. So k-means is run on a
+  density: the best fit, with variances of each component and column, and with more atoms than k as long as they explain
+  much more. It is sampled with public randomness, and Lloyd's algorithm runs on the sample.
 
 Every function here is total: any moments, finite or not, give a valid model, and the same input gives the same answer.
 """
@@ -44,7 +45,7 @@ CANDIDATES = 256
 """Places where a search for the next atom starts; one in four anywhere in the box, the others in the cloud."""
 
 CLIMBERS = 12
-"""Candidates that climb: the best of the places."""
+"""Candidates that climb: the best of the places; at least two for each atom to add."""
 
 CLIMB_STEPS = 15
 """Steps of each climber; a step multiplies the distance to a peak by about a third or less."""
@@ -73,6 +74,15 @@ WEIGHT_PRIOR_STD = 0.25
 SPREAD_PRIOR_STD = 0.5
 """Prior standard deviation of a component's log-variance along one column about the common one."""
 
+RICHER_ROUNDS = 8
+"""Most rounds in which k / 4 more atoms join the density that k-means is run on."""
+
+RICHER_GAIN = 0.2
+"""Share of the loss that such a round must save. Atoms that fit noise save a few in a hundred."""
+
+RICHER_STEPS = 6
+"""Refining steps of such a round."""
+
 GROWING_STEPS = 2
 """Refining steps after each change of atoms."""
 
@@ -87,6 +97,9 @@ DENSE_WORK = 5e8
 
 LLOYD_ROWS = 20_000
 """Rows drawn from the decoded mixture for Lloyd's algorithm: its own sampling error is far below a sketch's noise."""
+
+LLOYD_STARTS = 3
+"""Starts of Lloyd's algorithm by k-means++ where the density has more than k atoms, besides the decoded means."""
 
 LLOYD_STEPS = 30
 """Steps of Lloyd's algorithm on those rows."""
@@ -139,10 +152,24 @@ def decode_kmeans(
         n_init: replicates; the one with the smallest residual is kept.
         public_seed: seed of the search's randomness, which is public.
     """
-    problem = _problem(matrix, moments, lower, upper)
-    fit = _decode(problem, noise_std, k, n_init, public_seed)
-    weights, centres, variances = _lloyd(problem, fit.mixture, _generator(public_seed, n_init))
-    return Decoded(weights, centres, variances, _residual(fit, noise_std), float(fit.mixture.beta.sum()))
+    problem, cloud = _with_prior(_problem(matrix, moments, lower, upper), noise_std)
+    fit = _best_replicate(problem, cloud, k, n_init, public_seed)
+    generator = _generator(public_seed, max(n_init, 1))
+    richer = _richer(problem, cloud, fit, generator)
+    shaped = _shaped(problem, fit.mixture, noise_std)
+    rows, starts = _rows(problem, shaped.mixture, generator), [shaped.mixture.centres]
+    if richer is not fit:  # the best clustering of more than k groups need not be near any k of them
+        rows = _rows(problem, _shaped(problem, richer.mixture, noise_std).mixture, generator)
+        starts += [_kmeans_plus_plus(rows, k, generator) for _ in range(LLOYD_STARTS)]
+    clustering = min((_lloyd(rows, start) for start in starts), key=lambda found: found.inertia)
+    empty = clustering.weights == 0
+    return Decoded(
+        clustering.weights,
+        np.clip(clustering.centres, problem.lower, problem.upper),
+        np.maximum(np.where(empty, np.exp(fit.mixture.log_v[0, 0]), clustering.variances), 1e-12),
+        _residual(shaped, noise_std),
+        float(shaped.mixture.beta.sum()),
+    )
 
 
 def decode_mixture(
@@ -157,8 +184,9 @@ def decode_mixture(
     public_seed: int,
 ) -> Decoded:
     """A Gaussian mixture with diagonal covariances from a sketch; arguments as in `decode_kmeans`."""
-    problem = _problem(matrix, moments, lower, upper)
-    fit = _decode(problem, noise_std, k, n_init, public_seed)
+    problem, cloud = _with_prior(_problem(matrix, moments, lower, upper), noise_std)
+    best = _best_replicate(problem, cloud, k, n_init, public_seed)
+    fit = _shaped(problem, best.mixture, noise_std)
     return Decoded(
         _normalised(fit.mixture.beta),
         fit.mixture.centres,
@@ -432,7 +460,9 @@ def _places(problem: _Problem, cloud: _Mixture, present: _Mixture, generator: Ge
     return places
 
 
-def _search(problem: _Problem, rest: FloatArray, log_v: float, places: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _search(
+    problem: _Problem, rest: FloatArray, log_v: float, places: FloatArray, climbers: int
+) -> tuple[FloatArray, FloatArray]:
     """Where an atom of spread v agrees with the rest: the places' best climbers, shape (climbers, d), best first.
 
     All climb together, in float32, on f(c) = Re sum_j conj(rest_j) exp(i w_j.c - v |w_j|^2 / 2). Steps are those of a
@@ -459,7 +489,7 @@ def _search(problem: _Problem, rest: FloatArray, log_v: float, places: FloatArra
 
     c = places.astype(np.float32)
     value = waves(c)[2]
-    c = c[np.argsort(-value, kind="stable")[:CLIMBERS]]
+    c = c[np.argsort(-value, kind="stable")[:climbers]]
     cos, sin, value = waves(c)
     pace = np.ones((len(c), 1), dtype=np.float32)
     for _ in range(CLIMB_STEPS):
@@ -482,7 +512,7 @@ def _search(problem: _Problem, rest: FloatArray, log_v: float, places: FloatArra
 def _add(problem: _Problem, fit: _Fit, count: int, places: FloatArray) -> _Mixture:
     """The mixture with `count` more atoms, the highest peaks of the rest that are not the same peak."""
     log_v = float(fit.mixture.log_v[0, 0])
-    peaks, values = _search(problem, fit.rest, log_v, places)
+    peaks, values = _search(problem, fit.rest, log_v, places, max(CLIMBERS, 2 * count))
     envelope = np.exp(-np.exp(log_v) * problem.radii2[:, 0])
     apart = problem.W.shape[1] * envelope.sum() / max(float(envelope @ problem.radii2[:, 0]), 1e-30)
     chosen: list[int] = []
@@ -559,17 +589,16 @@ def _noise2(noise_std: float) -> float:
     return min(noise_std, 1.0) ** 2 if noise_std > 0 else 0.0
 
 
-def _with_prior(problem: _Problem, cloud: _Mixture, noise_std: float) -> _Problem:
-    """The problem with the weak prior of the clusters, which weighs as much as the noise."""
+def _with_prior(problem: _Problem, noise_std: float) -> tuple[_Problem, _Mixture]:
+    """The problem with the weak prior of the clusters, which weighs as much as the noise, and the cloud it is from."""
+    cloud = _cloud(problem)
     noise2 = _noise2(noise_std)
     place = noise2 / float(np.exp(cloud.log_v[0, 0]))
-    return replace(problem, prior=_Prior(noise2 / WEIGHT_PRIOR_STD**2, place, cloud.centres[0], 0.0, 0.0))
+    return replace(problem, prior=_Prior(noise2 / WEIGHT_PRIOR_STD**2, place, cloud.centres[0], 0.0, 0.0)), cloud
 
 
-def _decode(bare: _Problem, noise_std: float, k: int, n_init: int, public_seed: int) -> _Fit:
-    """The replicate with the smallest loss, the first of equals, with variances of its own for each component."""
-    cloud = _cloud(bare)
-    problem = _with_prior(bare, cloud, noise_std)
+def _best_replicate(problem: _Problem, cloud: _Mixture, k: int, n_init: int, public_seed: int) -> _Fit:
+    """The replicate with the smallest loss, the first of equals; all atoms have one spread."""
 
     def replicate(index: int) -> _Fit:
         ceiling = SPREAD_CEILINGS[index % len(SPREAD_CEILINGS)]
@@ -581,7 +610,7 @@ def _decode(bare: _Problem, noise_std: float, k: int, n_init: int, public_seed: 
         fit = replicate(len(losses))
         losses.append(fit.loss)
         best = fit if fit.loss < best.loss else best
-    return _shaped(problem, best.mixture, noise_std)
+    return best
 
 
 def _shaped(problem: _Problem, mixture: _Mixture, noise_std: float) -> _Fit:
@@ -593,28 +622,71 @@ def _shaped(problem: _Problem, mixture: _Mixture, noise_std: float) -> _Fit:
     return _refine(replace(problem, prior=prior), start, FINAL_STEPS)
 
 
-def _lloyd(problem: _Problem, mixture: _Mixture, generator: Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights (k,), centres (k, d) and variances (k,) of Lloyd's algorithm on rows drawn from a mixture."""
-    k, d = mixture.centres.shape
-    share = _normalised(mixture.beta)
-    component = np.searchsorted(np.cumsum(share)[:-1], (np.arange(LLOYD_ROWS) + 0.5) / LLOYD_ROWS)
-    rows = mixture.centres[component] + np.exp(0.5 * mixture.log_v[component]) * generator.standard_normal(
-        (LLOYD_ROWS, d)
-    )
-    rows = np.clip(rows, problem.lower, problem.upper)
-    centres = mixture.centres.copy()
-    squares = np.square(rows).sum(axis=1)
+def _richer(problem: _Problem, cloud: _Mixture, fit: _Fit, generator: Generator) -> _Fit:
+    """The fit with more atoms, as long as they explain much more; the same object if they do not."""
+    m, d = problem.W.shape
+    count = -(-len(fit.mixture.beta) // 4)
+    for _ in range(RICHER_ROUNDS):
+        if (len(fit.mixture.beta) + count) * (d + 1) > m:  # half as many parameters as numbers
+            break
+        mixture = _add(problem, fit, count, _places(problem, cloud, fit.mixture, generator))
+        trial = _refine(problem, mixture, RICHER_STEPS)
+        if not trial.loss < fit.loss * (1 - RICHER_GAIN):
+            break
+        fit = trial
+    return fit
+
+
+def _rows(problem: _Problem, mixture: _Mixture, generator: Generator) -> FloatArray:
+    """Rows drawn from a mixture whose components have variances of their own, moved into the box, (LLOYD_ROWS, d)."""
+    levels = (np.arange(LLOYD_ROWS) + 0.5) / LLOYD_ROWS
+    component = np.searchsorted(np.cumsum(_normalised(mixture.beta))[:-1], levels)
+    errors = generator.standard_normal((LLOYD_ROWS, problem.W.shape[1]))
+    rows = mixture.centres[component] + np.exp(0.5 * mixture.log_v[component]) * errors
+    inside: FloatArray = np.clip(rows, problem.lower, problem.upper)
+    return inside
+
+
+def _kmeans_plus_plus(rows: FloatArray, k: int, generator: Generator) -> FloatArray:
+    """Starting centres, each drawn with probability proportional to its squared distance to those before it."""
+    centres = [rows[int(generator.integers(len(rows)))]]
+    distance = np.square(rows - centres[0]).sum(axis=1)
+    for _ in range(1, k):
+        reach = np.cumsum(distance)
+        index = min(int(np.searchsorted(reach, generator.random() * reach[-1])), len(rows) - 1)
+        centres.append(rows[index])
+        distance = np.minimum(distance, np.square(rows - rows[index]).sum(axis=1))
+    return np.stack(centres)
+
+
+@dataclass(frozen=True)
+class _Clustering:
+    """What Lloyd's algorithm ends with."""
+
+    weights: FloatArray  # (k,)
+    centres: FloatArray  # (k, d)
+    variances: FloatArray  # (k,), per column
+    inertia: float
+
+
+def _lloyd(rows: FloatArray, start: FloatArray) -> _Clustering:
+    """Lloyd's algorithm: each centre moves to the mean of its rows; one without rows stays."""
+    k, d = start.shape
+    centres = start
     for _ in range(LLOYD_STEPS):
-        label = (np.square(centres).sum(axis=1) - 2 * rows @ centres.T).argmin(axis=1)
+        label = _nearest(rows, centres)
         counts = np.bincount(label, minlength=k)
         sums = np.stack([np.bincount(label, weights=column, minlength=k) for column in rows.T], axis=1)
-        moved = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
-        still = np.allclose(moved, centres, rtol=0, atol=1e-7)
-        centres = moved
-        if still:
+        before, centres = centres, np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
+        if np.allclose(before, centres, rtol=0, atol=1e-7):
             break
-    distance = np.maximum(squares + np.square(centres).sum(axis=1)[label] - 2 * (rows * centres[label]).sum(axis=1), 0)
+    label = _nearest(rows, centres)
+    counts = np.bincount(label, minlength=k)
+    distance = np.square(rows - centres[label]).sum(axis=1)
     variances = np.bincount(label, weights=distance, minlength=k) / np.maximum(counts, 1) / d
-    variances = np.where(counts > 0, variances, np.exp(mixture.log_v).mean(axis=1))
-    centres = np.clip(centres, problem.lower, problem.upper)
-    return counts / counts.sum(), centres, np.maximum(variances, 1e-12)
+    return _Clustering(counts / len(rows), centres, variances, float(distance.sum()))
+
+
+def _nearest(rows: FloatArray, centres: FloatArray) -> npt.NDArray[np.intp]:
+    nearest: npt.NDArray[np.intp] = (np.square(centres).sum(axis=1) - 2 * rows @ centres.T).argmin(axis=1)
+    return nearest
