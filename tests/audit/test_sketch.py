@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,12 +11,26 @@ from hypothesis import strategies as st
 
 from bursar.models import Frequencies
 from bursar.models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
-from bursar.models._sketch import SIGNATURES
+from bursar.models._sketch import SIGNATURES, Signature
 from bursar_server.fits.sketch._statistics import Frame, sketch_statistic
+from bursar_server.tables import CsvSource, Keys, Manifest, Snapshot, import_table
 from bursar_server.vault import ArrayRows, Statistic, exact_sum
 from tests.audit.checks import contribution
 from tests.audit.harness import extremes, verdict
-from tests.audit.sketch import FAR_OFF, NAMES, SLOW, target
+from tests.audit.sketch import (
+    AR,
+    COLUMNS,
+    FAR_OFF,
+    HADAMARD,
+    MASKED,
+    NAMES,
+    ONE_BIT,
+    SLOW,
+    Fields,
+    anywhere,
+    planned,
+    target,
+)
 from tests.audit.sketch_reference import Said, contributions
 
 
@@ -40,6 +56,29 @@ def test_fit_sketch_kmeans_is_not_condemned_on_many_runs(name: str) -> None:
     assert (0.7 if name in FAR_OFF else 0.95) <= said.reach <= 1.0
 
 
+@pytest.mark.parametrize("fields", [{}, MASKED, HADAMARD | MASKED, ONE_BIT | MASKED], ids=["all", "r", "fast", "bits"])
+def test_a_row_that_leaves_the_file_changes_a_sum_by_its_own_contribution(tmp_path: Path, fields: Fields) -> None:
+    """From the source on: rows after the one that goes move up in the snapshot, and count as they did before."""
+    audited, keys = planned(AR, **fields), Keys.create(tmp_path / "keys")
+    statistic = statistic_of(audited.said[0])
+    columns = [{"name": one.name, "kind": "numeric", "lower": one.lower, "upper": one.upper} for one in COLUMNS]
+    manifest = Manifest.from_public({"name": "audit", "adjacency": AR.value, "columns": columns})
+    lines = [f"{x!r},{y!r}" for x, y in anywhere().tolist()]
+    sums = []
+    for rows in (lines, lines[1:]):
+        (tmp_path / "audit.csv").write_text("\n".join(["x,y", *rows, ""]))
+        report = import_table(manifest, CsvSource(tmp_path / "audit.csv"), tmp_path, keys)
+        sums.append(exact_sum(statistic, Snapshot.open(report.directory).rows(("x", "y")), 2))
+    assert (np.square(sums[0] - sums[1]).sum()) <= statistic.bounds.l2_squared
+
+
+def statistic_of(said: Said) -> Statistic:
+    """The compiled statistic of a release."""
+    frame = Frame(said.centre, said.unit, said.lower, said.upper)
+    signature: Signature = "one_bit" if said.one_bit else "exponential"
+    return sketch_statistic(frame, said.frequencies, signature, said.r, said.weight)
+
+
 @st.composite
 def releases(draw: st.DrawFn) -> tuple[Said, Statistic]:
     """A sketch with any public parameters, as the reference has it and as the kernel has it."""
@@ -52,8 +91,7 @@ def releases(draw: st.DrawFn) -> tuple[Said, Statistic]:
     lower, upper = centre - unit * rng.uniform(0.3, 1.0, size=d), centre + unit * rng.uniform(0.3, 1.0, size=d)
     frequencies = Frequencies(m, d, seed, 0.2, law, structure)
     said = Said(centre, unit, lower, upper, frequencies, signature == "one_bit", r, weight)
-    frame = Frame(centre, unit, lower, upper)
-    return said, sketch_statistic(frame, frequencies, signature, r, weight)
+    return said, statistic_of(said)
 
 
 @settings(max_examples=40)
