@@ -946,7 +946,9 @@ class FitSketchKMeansRequest(_message.Message):
     """k; 0 asks for the sketch alone."""
     decoding: Global___Decoding.ValueType
     n_init: _builtins.int
-    """Restarts of the decoder, of which the one that explains the noisy sketch best is kept; they are free. 0: 20."""
+    """Restarts of the decoder, of which the one that explains the noisy sketch best is kept; they are free. 0: 20, or fewer
+    where those would take more than a minute or two.
+    """
     public_seed: _builtins.int
     """Of the decoder's random starts; part of the request, protects nothing."""
     entry: _builtins.int
