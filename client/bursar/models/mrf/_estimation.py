@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 from scipy.special import log_ndtr
 
 from bursar.models._arrays import FloatArray, frozen
@@ -26,8 +26,20 @@ INFERENCES: tuple[Inference, ...] = get_args(Inference)
 MAX_ITERATIONS = 500
 """Most steps of the optimiser; public."""
 
-_PRIOR_WEIGHT = 1.0
-"""Entropy's weight per cell of a table: see `estimate`."""
+_ENTROPY = 1.0
+"""Weight of the entropy for each cell of a table: see `estimate`."""
+
+_INSIDE = 1 - 1e-9
+"""How close to the largest tilt that Laplace noise bears a cell may come."""
+
+_NEAR = 1e-5
+"""Exponents below it are expanded."""
+
+_FAR_BELOW = -300.0
+"""Ratio from which the mean is expanded; the error is below 1e-9 on both sides."""
+
+_FARTHEST = 1e3
+"""Standard deviations by which a count may be below 0 or above the rows; noise does not take it there."""
 
 _LEAST_STD = 1e-6
 """Rows. Less noise counts as this much, so that empty cells keep finite log-potentials."""
@@ -122,8 +134,8 @@ def estimate(
     infer = _inference(graph, how)
     merged = merge(tables)
     homes = [_home(graph, table) for table in merged]
-    problem = _Problem(graph, merged, homes, infer)
-    theta, iterations = (_naive if estimator == "naive" else _cgm)(problem, rows, penalty / rows)
+    problem = _Problem(graph, merged, homes, infer, rows)
+    theta, iterations = (_naive if estimator == "naive" else _cgm)(problem, penalty / rows)
     potentials = problem.potentials(theta)
     marginals, log_partition = infer(potentials)
     return Estimate(potentials, marginals, log_partition, rows, iterations, how)
@@ -161,12 +173,15 @@ def project_to_simplex(values: FloatArray) -> FloatArray:
 class _Problem:
     """Parameters of all tables as one vector, and the model's marginals over their cells."""
 
-    def __init__(self, graph: Graph, tables: list[NoisyTable], homes: list[int], infer: Infer) -> None:
+    def __init__(self, graph: Graph, tables: list[NoisyTable], homes: list[int], infer: Infer, rows: float) -> None:
         self.tables = tables
         self._graph, self._homes, self._infer = graph, homes, infer
         self._bounds = np.cumsum([0, *(table.counts.size for table in tables)])
-        self.counts = np.clip(np.concatenate([table.counts.ravel() for table in tables]), -_LARGEST, _LARGEST)
+        self.rows = rows
         self.stds = self.spread_out([max(table.std, _LEAST_STD) for table in tables])
+        counts = np.concatenate([table.counts.ravel() for table in tables])
+        self.counts = np.clip(counts, -_FARTHEST * self.stds, rows + _FARTHEST * self.stds)
+        self.laplace = np.repeat([table.laplace for table in tables], np.diff(self._bounds))
         self.cells = self.spread_out([float(table.counts.size) for table in tables])
 
     def spread_out(self, values: Sequence[float]) -> FloatArray:
@@ -191,42 +206,97 @@ class _Problem:
         return np.concatenate(parts), log_partition
 
 
-def _cgm(problem: _Problem, rows: float, penalty: float) -> tuple[FloatArray, int]:
+def _cgm(problem: _Problem, penalty: float) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
-    entropy = _PRIOR_WEIGHT * problem.cells
-    weights = entropy * np.square(problem.stds / rows)
+    rows = problem.rows
+    entropy = _ENTROPY * problem.cells
     observed = problem.counts / rows
 
     def objective(theta: FloatArray) -> tuple[float, FloatArray]:
         marginals, log_partition = problem.marginals(theta)
-        tilted = (problem.counts - rows * weights * theta) / problem.stds
-        log_masses = log_ndtr(tilted)
-        hazard = np.exp(-0.5 * np.square(tilted) - log_masses) / math.sqrt(2 * math.pi)
-        value = log_partition - theta @ observed + 0.5 * ((weights + penalty) * theta) @ theta
-        value += float((log_masses / entropy).sum())
-        gradient = marginals - observed + (weights + penalty) * theta - hazard * problem.stds / rows
-        return value, gradient
+        log_masses, means = _tilted(problem, -entropy / rows * theta)
+        value = log_partition + float((log_masses / entropy).sum()) + 0.5 * penalty * float(theta @ theta)
+        return value, marginals - means / rows + penalty * theta
 
-    return _minimized(objective, weights + penalty + np.maximum(observed, 0.1 / problem.cells))
+    # Exponential tails of Laplace noise bear a tilt of less than their own rate.
+    lowest = np.where(problem.laplace, -_INSIDE * math.sqrt(2) * rows / (problem.stds * entropy), -np.inf)
+    weights = entropy * np.square(problem.stds / rows)
+    return _minimized(objective, weights + penalty + np.maximum(observed, 0.1 / problem.cells), problem, lowest)
 
 
-def _naive(problem: _Problem, rows: float, penalty: float) -> tuple[FloatArray, int]:
+def _tilted(problem: _Problem, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """For every cell log of the integral of p(y | n) exp(tilt n) over n >= 0, up to a constant, and its derivative."""
+    log_masses, means = np.empty_like(tilts), np.empty_like(tilts)
+    for function, chosen in ((tilted_laplace, problem.laplace), (tilted_gaussian, ~problem.laplace)):
+        log_masses[chosen], means[chosen] = function(problem.counts[chosen], problem.stds[chosen], tilts[chosen])
+    return log_masses, means
+
+
+def tilted_gaussian(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Posterior of counts n >= 0 with the density exp(tilt n), up to scale, before Gaussian noise.
+
+    Args:
+        counts: noisy counts y.
+        stds: standard deviations of the noise, positive.
+        tilts: of any sign.
+
+    Returns:
+        The logarithm of the integral over n of density and likelihood, up to a constant in the tilt; and its derivative
+        in the tilt, which is the posterior mean: positive, ascending in y and in the tilt.
+    """
+    ratios = counts / stds + tilts * stds
+    # Far below 0 differences of large numbers are replaced by expansions in 1 / ratio.
+    far = ratios < _FAR_BELOW
+    inverse = 1 / np.square(np.where(far, ratios, _FAR_BELOW))
+    log_masses = log_ndtr(np.where(far, _FAR_BELOW, ratios))
+    excess = np.exp(-0.5 * np.square(np.where(far, _FAR_BELOW, ratios)) - log_masses) / math.sqrt(2 * math.pi)
+    near_values = tilts * counts + 0.5 * np.square(tilts * stds) + log_masses
+    far_values = -0.5 * np.square(counts / stds) + 0.5 * np.log(inverse / (2 * math.pi)) + np.log1p(-inverse)
+    far_means = stds * np.sqrt(inverse) * (1 - 2 * inverse)
+    return np.where(far, far_values, near_values), np.where(far, far_means, stds * (ratios + excess))
+
+
+def tilted_laplace(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """As `tilted_gaussian`, before Laplace noise; tilts below sqrt(2) / std, where the mean goes to infinity.
+
+    With b = std / sqrt(2) the posterior is exponential on both sides of y: with rate a = 1 / b + tilt, of any sign,
+    from 0 up to y, and rate c = 1 / b - tilt from there on.
+    """
+    scales = stds / math.sqrt(2)
+    y = np.maximum(counts, 0.0)
+    rising, falling = 1 / scales + tilts, 1 / scales - tilts
+    exponents = -rising * y
+    # All masses are over exp(top), the largest density there is.
+    top = np.maximum(exponents, 0.0)
+    near = np.abs(exponents) < _NEAR
+    rates = np.where(near, 1.0, rising)
+    below = np.where(near, y * (1 - np.abs(exponents) / 2), -np.expm1(-np.abs(exponents)) / np.abs(rates))
+    slopes = np.where(near, -0.5 * y * y * (1 + 2 * exponents / 3 - top), (y * np.exp(exponents - top) - below) / rates)
+    above = np.exp(-top) / falling
+    masses = below + above
+    return tilts * y + top + np.log(masses), y + (slopes + above / falling) / masses
+
+
+def _naive(problem: _Problem, penalty: float) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
     parts = np.split(problem.counts, np.cumsum([table.counts.size for table in problem.tables])[:-1])
-    observed = np.concatenate([project_to_simplex(part / rows) for part in parts])
+    observed = np.concatenate([project_to_simplex(part / problem.rows) for part in parts])
 
     def objective(theta: FloatArray) -> tuple[float, FloatArray]:
         marginals, log_partition = problem.marginals(theta)
         value = log_partition - theta @ observed + 0.5 * penalty * theta @ theta
         return value, marginals - observed + penalty * theta
 
-    return _minimized(objective, penalty + np.maximum(observed, 0.1 / problem.cells))
+    return _minimized(objective, penalty + np.maximum(observed, 0.1 / problem.cells), problem)
 
 
 def _minimized(
-    objective: Callable[[FloatArray], tuple[float, FloatArray]], curvatures: FloatArray
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
+    curvatures: FloatArray,
+    problem: _Problem,
+    lowest: FloatArray | None = None,
 ) -> tuple[FloatArray, int]:
-    """The minimum from 0 by L-BFGS in coordinates that the approximate second derivatives make alike."""
+    """The minimum above `lowest`, from 0, by L-BFGS in coordinates that approximate second derivatives make alike."""
     scales = np.sqrt(curvatures)
 
     def scaled(point: FloatArray) -> tuple[float, FloatArray]:
@@ -238,9 +308,19 @@ def _minimized(
         np.zeros_like(scales),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": MAX_ITERATIONS, "maxcor": 20, "gtol": 1e-6, "ftol": 1e-12},
+        bounds=None if lowest is None else Bounds(lowest * scales, np.inf),
+        options={"maxiter": MAX_ITERATIONS, "maxcor": 20, "gtol": 0.0, "ftol": _tolerance(problem)},
     )
     return np.asarray(found.x / scales), int(found.nfev)
+
+
+def _tolerance(problem: _Problem) -> float:
+    """Relative progress of a step at which fitting ends: little against the divergence that noise leaves anyhow.
+
+    That is of the order of half the cells' variances, of noise and of sampling, over their means and the rows.
+    """
+    divergence = float((1 + np.square(problem.stds) * problem.cells / problem.rows).sum()) / (2 * problem.rows)
+    return min(max(1e-5 * divergence, 1e-11), 1e-7)
 
 
 def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> Infer:
