@@ -48,6 +48,7 @@ from bursar.models.mrf import (
     check_cliques,
     check_exact,
     estimate,
+    estimate_chain,
     estimated_rows,
     largest_table,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "decode_kmeans",
     "decode_mixture",
     "estimate",
+    "estimate_chain",
     "estimated_rows",
     "hadamard_transform",
     "largest_table",

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -39,6 +38,9 @@ _LARGEST_RADIUS = 7.0
 _RADIUS_STEPS = 2**14
 _SPARE_BLOCKS = 64
 
+_BATCH = 2**18
+"""Numbers of sign products that are looked at together: one block after the other takes seconds for few columns."""
+
 
 class Stream(enum.IntEnum):
     """What public numbers are drawn for. Each has bits of its own, so that a change of one leaves the others alone."""
@@ -48,14 +50,13 @@ class Stream(enum.IntEnum):
     SCALES = 2
     DITHERS = 3
     SIGNS = 4
-    MASKS = 5
 
 
 def public_uniforms(public_seed: int, stream: Stream, *shape: int) -> FloatArray:
     """Public random numbers in the open interval (0, 1), of the given shape, the same with every version of numpy.
 
     Multiples of 2^-53, from the upper 52 bits of PCG64's raw output; a longer draw begins with a shorter one.
-    They are for frequencies, masks and the like, which everybody may know. They are never noise.
+    They are for frequencies and the like, which everybody may know. They are never noise.
 
     Args:
         public_seed: at least 0.
@@ -158,17 +159,19 @@ class Frequencies:
         """SHA-256 of the matrix as little-endian float32, row by row: shows that two sides drew the same."""
         return hashlib.sha256(self._matrix.astype("<f4").tobytes()).digest()
 
+    def differences(self, other: Frequencies) -> str:
+        """Which of the fields are not the same in both, with the values here and there; empty if all are."""
+        pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return "; ".join(f"{name} is {there!r} instead of {here!r}" for name, here, there in pairs if here != there)
+
     @cached_property
     def _matrix(self) -> FloatArray:
         if self.structure == "dense":
             exact = self.radii()[:, None] * _uniform_directions(self.public_seed, self.m, self.d)
         else:
             factors = self._factors
-            blocks = [
-                scales[:, None] * _sign_product(signs, self.d)
-                for signs, scales in zip(factors.signs, factors.scales, strict=True)
-            ]
-            exact = np.concatenate(blocks)[: self.m]
+            blocks = factors.scales[:, :, None] * _sign_products(factors.signs, self.d)
+            exact = blocks.reshape(-1, self.d)[: self.m]
         matrix = exact.astype(np.float32).astype(np.float64)
         matrix.flags.writeable = False
         return matrix
@@ -178,7 +181,7 @@ class Frequencies:
         p = 1 << (self.d - 1).bit_length()
         n_blocks = -(-self.m // p)
         signs = _block_signs(self.public_seed, n_blocks, p, self.d)
-        norms = np.concatenate([_row_norms(_sign_product(block, self.d)) for block in signs])
+        norms = _row_norms(_sign_products(signs, self.d).reshape(-1, self.d))
         scales = np.zeros(n_blocks * p)
         scales[: self.m] = self.radii() / norms[: self.m]
         factors = HadamardFactors(signs, scales.reshape(n_blocks, p))
@@ -242,18 +245,24 @@ def _block_signs(public_seed: int, n_blocks: int, p: int, d: int) -> FloatArray:
     Blocks with such a row are left out; at the worst d, again 3, they are a quarter of all.
     """
     draws = public_uniforms(public_seed, Stream.SIGNS, 2 * n_blocks + _SPARE_BLOCKS, 3, p)
-    candidates = (np.where(draw < 0.5, -1.0, 1.0) for draw in draws)
-    useful = (signs for signs in candidates if _sign_product(signs, d).any(axis=1).all())
-    return np.stack(list(itertools.islice(useful, n_blocks)))
+    candidates = np.where(draws < 0.5, -1.0, 1.0)
+    batch = max(1, _BATCH // (p * d))
+    found: list[FloatArray] = []
+    for first in range(0, len(candidates), batch):
+        some = candidates[first : first + batch]
+        found.append(some[_sign_products(some, d).any(axis=2).all(axis=1)])
+        if sum(map(len, found)) >= n_blocks:
+            break
+    return np.concatenate(found)[:n_blocks]
 
 
-def _sign_product(signs: FloatArray, d: int) -> FloatArray:
-    """First d columns of H D3 H D2 H D1, shape (p, d), for signs (3, p). Whole numbers, exact."""
-    p = signs.shape[1]
-    columns = np.eye(p, d)
-    for diagonal in signs:
-        columns = hadamard_transform(diagonal[:, None] * columns)
-    return columns
+def _sign_products(signs: FloatArray, d: int) -> FloatArray:
+    """First d columns of H D3 H D2 H D1 of each block, shape (B, p, d), for signs (B, 3, p). Whole numbers, exact."""
+    n_blocks, _, p = signs.shape
+    columns = np.broadcast_to(np.eye(p, d)[:, None], (p, n_blocks, d))
+    for diagonals in signs.transpose(1, 2, 0):
+        columns = hadamard_transform(diagonals[:, :, None] * columns)
+    return columns.transpose(1, 0, 2)
 
 
 def hadamard_transform(columns: FloatArray) -> FloatArray:

@@ -282,9 +282,8 @@ class Sketch:
             if not np.array_equal(getattr(self, name), getattr(other, name)):
                 raise ValueError(f"{name}: sketches to merge must have the same; give all sites the same public bounds")
         if other.frequencies != self.frequencies and other.frequencies.digest() != self.frequencies.digest():
-            raise ValueError(
-                "frequencies: sketches to merge must have the same; give all sites the same seed and scale"
-            )
+            different = self.frequencies.differences(other.frequencies)
+            raise ValueError(f"frequencies: sketches to merge must have the same, but another's {different}")
         if other.signature != self.signature:
             raise ValueError(f"signature: expected {self.signature!r} to merge, got {other.signature!r}")
 

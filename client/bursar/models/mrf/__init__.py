@@ -4,7 +4,7 @@ Source: Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017), "Differentially pr
 models using collective graphical models".
 """
 
-from bursar.models.mrf._estimation import Estimate, NoisyTable, estimate, estimated_rows
+from bursar.models.mrf._estimation import Estimate, NoisyTable, estimate, estimate_chain, estimated_rows
 from bursar.models.mrf._graph import (
     MAX_CELLS,
     MAX_CLIQUE,
@@ -34,6 +34,7 @@ __all__ = [
     "check_cliques",
     "check_exact",
     "estimate",
+    "estimate_chain",
     "estimated_rows",
     "largest_table",
 ]

@@ -16,7 +16,7 @@ from scipy.special import log_ndtr
 
 from bursar.models._arrays import FloatArray, frozen
 from bursar.models.mrf._graph import Graph, check_exact, is_exact
-from bursar.models.mrf._inference import LoopyBeliefs, cached_tree, exact, spread, sum_to
+from bursar.models.mrf._inference import LoopyBeliefs, cached_tree, chain_marginals, exact, spread, sum_to
 
 Estimator = Literal["cgm", "naive"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -127,18 +127,72 @@ def estimate(
         ValueError: no table; a table that is over no clique of the graph or has another shape; an argument outside its
             range; exact inference above its limits.
     """
-    _check(graph, tables, n_rows, estimator, regularization, inference)
-    rows = max(estimated_rows(tables) if n_rows is None else float(n_rows), 1.0)
-    penalty = (1.0 if estimator == "naive" else 0.0) if regularization is None else regularization
+    _check(n_rows, estimator, regularization)
+    if inference not in INFERENCES:
+        raise ValueError(f"inference: expected one of {INFERENCES}, got {inference!r}")
+    if not tables:
+        raise ValueError("tables: expected at least one")
     how: Literal["exact", "loopy"] = "exact" if inference == "exact" or _auto_exact(graph, inference) else "loopy"
     infer = _inference(graph, how)
     merged = merge(tables)
     homes = [_home(graph, table) for table in merged]
-    problem = _Problem(graph, merged, homes, infer, rows)
-    theta, iterations = (_naive if estimator == "naive" else _cgm)(problem, penalty / rows)
-    potentials = problem.potentials(theta)
+    rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
+    problem = _Problem(merged, rows, _of_tables(graph, merged, homes, infer), [1.0] * len(merged))
+    found, iterations = _fitted(problem, estimator, regularization)
+    potentials = _added(graph, merged, homes, found)
     marginals, log_partition = infer(potentials)
     return Estimate(potentials, marginals, log_partition, rows, iterations, how)
+
+
+def estimate_chain(
+    steps: int,
+    states: int,
+    transitions: NoisyTable,
+    firsts: NoisyTable,
+    n_rows: float | None,
+    *,
+    estimator: Estimator = "cgm",
+    regularization: float | None = None,
+) -> Estimate:
+    """Fits p(x) proportional to phi(x_1) prod psi(x_t, x_t+1), a time-homogeneous chain (paper, section 4.2).
+
+    Args:
+        steps: T, at least 2.
+        states: S of every step.
+        transitions: noisy numbers of transitions from axis 0 to axis 1, shape (S, S), each person's counted 1 / (their
+            number of transitions), so that the total is the number of rows.
+        firsts: noisy numbers of first states, shape (S,).
+        n_rows: number of rows, or of persons; None estimates it from the two totals.
+        estimator: as in `estimate`.
+        regularization: as in `estimate`, on the two log-potentials.
+
+    Returns:
+        Log-potentials log phi (S,) and log psi (S, S); probabilities of the first state, and of a transition averaged
+        over time.
+
+    Raises:
+        ValueError: an argument outside its range, or a table of another shape.
+    """
+    _check(n_rows, estimator, regularization)
+    if not (steps >= 2 and states >= 1):
+        raise ValueError(f"steps, states: expected at least 2 and 1, got {steps!r} and {states!r}")
+    if (transitions.counts.shape, firsts.counts.shape) != ((states, states), (states,)):
+        raise ValueError(
+            f"transitions, firsts: expected shapes {(states, states)} and {(states,)}, got {transitions.counts.shape} "
+            f"and {firsts.counts.shape}"
+        )
+    tables = [firsts, transitions]
+    rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
+
+    def infer(scaled: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
+        return chain_marginals(steps, scaled[0], scaled[1] / (steps - 1))
+
+    # The gradient in (T - 1) log psi is the average over time that the table observes.
+    problem = _Problem(tables, rows, infer, [1.0, float(steps - 1)])
+    (first, scaled), iterations = _fitted(problem, estimator, regularization)
+    transition = scaled / (steps - 1)
+    marginals, log_partition = chain_marginals(steps, first, transition)
+    return Estimate([first, transition], marginals, log_partition, rows, iterations, "exact")
 
 
 def estimated_rows(tables: Sequence[NoisyTable]) -> float:
@@ -161,7 +215,7 @@ def merge(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
 
 def project_to_simplex(values: FloatArray) -> FloatArray:
     """The nearest point with entries of at least 0 and sum 1, in Euclidean distance (Duchi et al. 2008, figure 1)."""
-    # A shift of all values changes nothing, and keeps small differences of large values.
+    # A shift of all values changes nothing but the precision.
     flat = values.ravel() - values.max()
     descending = -np.sort(-flat)
     thresholds = (np.cumsum(descending) - 1) / np.arange(1, flat.size + 1)
@@ -171,51 +225,84 @@ def project_to_simplex(values: FloatArray) -> FloatArray:
 
 
 class _Problem:
-    """Parameters of all tables as one vector, and the model's marginals over their cells."""
+    """Tables and the parameters that they observe, one for each cell, as vectors.
 
-    def __init__(self, graph: Graph, tables: list[NoisyTable], homes: list[int], infer: Infer, rows: float) -> None:
-        self.tables = tables
-        self._graph, self._homes, self._infer = graph, homes, infer
-        self._bounds = np.cumsum([0, *(table.counts.size for table in tables)])
-        self.rows = rows
-        self.stds = self.spread_out([max(table.std, _LEAST_STD) for table in tables])
+    Args:
+        tables: one for each array of parameters.
+        rows: number of rows.
+        infer: from an array of parameters for each table to the model's probabilities of its cells, and the
+            log-partition function, whose gradient these are.
+        multiples: of the log-potentials that a table's parameters are.
+    """
+
+    def __init__(self, tables: Sequence[NoisyTable], rows: float, infer: Infer, multiples: Sequence[float]) -> None:
+        self.rows, self._infer = rows, infer
+        self._shapes = [table.counts.shape for table in tables]
+        self._lengths = [table.counts.size for table in tables]
+        self.stds = self._repeated([max(table.std, _LEAST_STD) for table in tables])
+        self.laplace = self._repeated([float(table.laplace) for table in tables]) > 0
+        self.cells = self._repeated([float(length) for length in self._lengths])
+        self.multiples = self._repeated(multiples)
         counts = np.concatenate([table.counts.ravel() for table in tables])
         self.counts = np.clip(counts, -_FARTHEST * self.stds, rows + _FARTHEST * self.stds)
-        self.laplace = np.repeat([table.laplace for table in tables], np.diff(self._bounds))
-        self.cells = self.spread_out([float(table.counts.size) for table in tables])
 
-    def spread_out(self, values: Sequence[float]) -> FloatArray:
-        """A value for each table as one for each cell."""
-        return np.repeat(np.asarray(values, dtype=np.float64), np.diff(self._bounds))
-
-    def potentials(self, theta: FloatArray) -> list[FloatArray]:
-        """Log-potentials of the graph's cliques: sums of those of the tables inside them."""
-        potentials = [np.zeros(self._graph.shape(clique)) for clique in self._graph.cliques]
-        for number, (table, home) in enumerate(zip(self.tables, self._homes, strict=True)):
-            part = theta[self._bounds[number] : self._bounds[number + 1]].reshape(table.counts.shape)
-            potentials[home] += spread(part, table.variables, self._graph.cliques[home])
-        return potentials
+    def split(self, values: FloatArray) -> list[FloatArray]:
+        """A vector as one array for each table."""
+        parts = np.split(values, np.cumsum(self._lengths)[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def marginals(self, theta: FloatArray) -> tuple[FloatArray, float]:
         """Probabilities of all cells of the tables, and the log-partition function."""
-        tables, log_partition = self._infer(self.potentials(theta))
-        parts = [
-            sum_to(tables[home], self._graph.cliques[home], table.variables).ravel()
-            for table, home in zip(self.tables, self._homes, strict=True)
+        tables, log_partition = self._infer(self.split(theta))
+        return np.concatenate([table.ravel() for table in tables]), log_partition
+
+    def _repeated(self, values: Sequence[float]) -> FloatArray:
+        return np.repeat(np.asarray(values, dtype=np.float64), self._lengths)
+
+
+def _fitted(problem: _Problem, estimator: Estimator, regularization: float | None) -> tuple[list[FloatArray], int]:
+    """Parameters of each table, and the number of evaluations."""
+    strength = (1.0 if estimator == "naive" else 0.0) if regularization is None else regularization
+    # The penalty is on log-potentials, of which the parameters are multiples.
+    penalty = strength / problem.rows / np.square(problem.multiples)
+    theta, iterations = (_naive if estimator == "naive" else _cgm)(problem, penalty)
+    return problem.split(theta), iterations
+
+
+def _of_tables(graph: Graph, tables: Sequence[NoisyTable], homes: Sequence[int], infer: Infer) -> Infer:
+    """Inference from parameters of tables to marginals of tables, by way of the cliques that they are in."""
+
+    def inferred(parts: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
+        marginals, log_partition = infer(_added(graph, tables, homes, parts))
+        own = [
+            sum_to(marginals[home], graph.cliques[home], table.variables)
+            for table, home in zip(tables, homes, strict=True)
         ]
-        return np.concatenate(parts), log_partition
+        return own, log_partition
+
+    return inferred
 
 
-def _cgm(problem: _Problem, penalty: float) -> tuple[FloatArray, int]:
+def _added(
+    graph: Graph, tables: Sequence[NoisyTable], homes: Sequence[int], parts: Sequence[FloatArray]
+) -> list[FloatArray]:
+    """Log-potentials of the graph's cliques: sums of the parameters of the tables inside them."""
+    potentials = [np.zeros(graph.shape(clique)) for clique in graph.cliques]
+    for table, home, part in zip(tables, homes, parts, strict=True):
+        potentials[home] += spread(part, table.variables, graph.cliques[home])
+    return potentials
+
+
+def _cgm(problem: _Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
     rows = problem.rows
-    entropy = _ENTROPY * problem.cells
+    entropy = _ENTROPY * problem.cells / np.square(problem.multiples)
     observed = problem.counts / rows
 
     def objective(theta: FloatArray) -> tuple[float, FloatArray]:
         marginals, log_partition = problem.marginals(theta)
         log_masses, means = _tilted(problem, -entropy / rows * theta)
-        value = log_partition + float((log_masses / entropy).sum()) + 0.5 * penalty * float(theta @ theta)
+        value = log_partition + float((log_masses / entropy).sum()) + 0.5 * float(penalty * theta @ theta)
         return value, marginals - means / rows + penalty * theta
 
     # Exponential tails of Laplace noise bear a tilt of less than their own rate.
@@ -277,14 +364,14 @@ def tilted_laplace(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> t
     return tilts * y + top + np.log(masses), y + (slopes + above / falling) / masses
 
 
-def _naive(problem: _Problem, penalty: float) -> tuple[FloatArray, int]:
+def _naive(problem: _Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
-    parts = np.split(problem.counts, np.cumsum([table.counts.size for table in problem.tables])[:-1])
-    observed = np.concatenate([project_to_simplex(part / problem.rows) for part in parts])
+    parts = problem.split(problem.counts / problem.rows)
+    observed = np.concatenate([project_to_simplex(part).ravel() for part in parts])
 
     def objective(theta: FloatArray) -> tuple[float, FloatArray]:
         marginals, log_partition = problem.marginals(theta)
-        value = log_partition - theta @ observed + 0.5 * penalty * theta @ theta
+        value = log_partition - theta @ observed + 0.5 * float(penalty * theta @ theta)
         return value, marginals - observed + penalty * theta
 
     return _minimized(objective, penalty + np.maximum(observed, 0.1 / problem.cells), problem)
@@ -357,21 +444,10 @@ def _home(graph: Graph, table: NoisyTable) -> int:
     return min(holders, key=lambda index: (graph.cells(graph.cliques[index]), index))
 
 
-def _check(
-    graph: Graph,
-    tables: Sequence[NoisyTable],
-    n_rows: float | None,
-    estimator: str,
-    regularization: float | None,
-    inference: str,
-) -> None:
-    if not tables:
-        raise ValueError("tables: expected at least one")
+def _check(n_rows: float | None, estimator: str, regularization: float | None) -> None:
     if n_rows is not None and not math.isfinite(n_rows):
         raise ValueError(f"n_rows: expected a finite number, got {n_rows!r}")
     if estimator not in ESTIMATORS:
         raise ValueError(f"estimator: expected one of {ESTIMATORS}, got {estimator!r}")
     if regularization is not None and not 0 <= regularization < math.inf:
         raise ValueError(f"regularization: expected a finite number of at least 0, got {regularization!r}")
-    if inference not in INFERENCES:
-        raise ValueError(f"inference: expected one of {INFERENCES}, got {inference!r}")

@@ -95,6 +95,38 @@ def exact(
     return marginals, calibrated.log_partition
 
 
+def chain_marginals(steps: int, first: FloatArray, transition: FloatArray) -> tuple[list[FloatArray], float]:
+    """Forward-backward over a time-homogeneous chain of `steps` variables.
+
+    Args:
+        steps: number of variables, at least 2.
+        first: log-potential of the first one, (S,).
+        transition: log-potential of each pair of neighbours in time, (S, S).
+
+    Returns:
+        Probabilities of the first state (S,), and of a pair of neighbours averaged over time (S, S); and A(theta).
+    """
+    conditionals = []
+    backward = np.zeros(len(first))
+    for _ in range(steps - 1):
+        total = transition + backward
+        top = total.max(axis=1)
+        weights = np.exp(total - top[:, None])
+        scale = weights.sum(axis=1)
+        conditionals.append(weights / scale[:, None])
+        backward = top + np.log(scale)
+    total = first + backward
+    log_partition = float(total.max() + np.log(np.exp(total - total.max()).sum()))
+    start = np.exp(total - log_partition)
+    start /= start.sum()
+    now, pairs = start, np.zeros(transition.shape)
+    for conditional in reversed(conditionals):
+        pair = now[:, None] * conditional
+        pairs += pair
+        now = pair.sum(axis=0)
+    return [start, pairs / (steps - 1)], log_partition
+
+
 def draw(graph: Graph, calibrated: Calibrated, uniforms: FloatArray) -> IntArray:
     """Rows of states by ancestral sampling, clique by clique from the roots.
 
