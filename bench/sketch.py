@@ -297,7 +297,8 @@ class Subject:
         """Rows (n, d) within their bounds; the seed is that of made-up rows."""
         if self.name == "mixture":
             return MixtureRows(self.n, seed).first(self.n), cube(DIMENSIONS, BOUND)
-        return {"cities": cities, "rand-hie": rand_hie, "digits": digits}[self.name]()
+        tables: dict[str, Callable[[], tuple[Array, Box]]] = {"cities": cities, "rand-hie": rand_hie, "digits": digits}
+        return tables[self.name]()
 
 
 @lru_cache
