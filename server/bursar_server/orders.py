@@ -254,6 +254,7 @@ class Orders:
             rows = self._datasets.rows(order.state, plan.columns)
         except Exception as error:
             raise NothingReadError from error
+        plan = replace(plan, of_entry=run.debit.entry)
         # What was debited, not what the plan would cost now: the order may have changed between the two.
         return self._model(order, plan, rows, Meter(run.debit.price.order, run.debit.price.cost_units), run)
 

@@ -86,6 +86,7 @@ def test_decoding_a_sketch_again_tells_nothing_new(pair: Pair) -> None:
 def test_what_is_decoded_holds_the_sketch_that_was_paid_for(pair: Pair) -> None:
     """A free answer repeats the stored sums to the last bit, whatever is decoded from them."""
     first = heard(pair, paid("here"))
+    assert first[-1].model.sketch.entry == first[0].receipt.entry
     for fields in ({}, {"n_clusters": 1}, {"n_clusters": 3, "decoding": fit_pb2.DECODING_MIXTURE, "n_init": 2}):
         again = heard(pair, asked("here", entry=first[0].receipt.entry, **fields))
         assert sums(again) == sums(first)

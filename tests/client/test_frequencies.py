@@ -181,14 +181,23 @@ def test_dithers_are_uniform_phases() -> None:
 
 def test_public_uniforms_are_the_bits_of_the_generator() -> None:
     """They are numpy's own uniforms in [0, 1) up to the 53rd bit, never 0 or 1, with a stream for each purpose."""
-    sequence = np.random.SeedSequence(9, spawn_key=(int(Stream.MASKS),))  # noqa: TID251 - public randomness
+    sequence = np.random.SeedSequence(9, spawn_key=(int(Stream.SCALES),))  # noqa: TID251 - public randomness
     usual = np.random.Generator(np.random.PCG64(sequence)).random(1000)  # noqa: TID251 - public randomness
-    uniforms = public_uniforms(9, Stream.MASKS, 10, 100)
+    uniforms = public_uniforms(9, Stream.SCALES, 10, 100)
     np.testing.assert_allclose(uniforms.ravel(), usual, rtol=0, atol=2**-52)
     # Odd multiples of 2^-53: so neither end can come up, which no sample would show.
     assert (uniforms * 2.0**53 % 2 == 1).all()
     streams = np.stack([public_uniforms(9, stream, 500) for stream in Stream])
     assert np.abs(np.corrcoef(streams) - np.eye(len(Stream))).max() < 0.25
+
+
+def test_differences_are_named() -> None:
+    """Whoever has two sketches that do not go together learns what to agree on."""
+    assert SMALL.differences(replace(SMALL)) == ""
+    one = replace(SMALL, public_seed=7, law="adapted_radius")
+    assert one.differences(replace(one, public_seed=8, law="gaussian")) == (
+        "public_seed is 8 instead of 7; law is 'gaussian' instead of 'adapted_radius'"
+    )
 
 
 def test_matrix_cannot_be_written_to() -> None:

@@ -60,7 +60,7 @@ def sketch_of(rows: FloatArray, frequencies: Frequencies = FREQUENCIES, **change
 
 def some_rows(seed: int, n: int, d: int = 2) -> FloatArray:
     """Rows of a uniform table in frame coordinates."""
-    return 2 * public_uniforms(seed, Stream.MASKS, n, d) - 1
+    return 2 * public_uniforms(seed, Stream.SCALES, n, d) - 1
 
 
 ROWS = some_rows(3, 500)
@@ -69,12 +69,12 @@ SKETCH = sketch_of(ROWS, noise_std=7.0, n_rows_std=3.0)
 
 def noise(seed: int, *shape: int) -> FloatArray:
     """Standard normal numbers."""
-    return np.asarray(special.ndtri(public_uniforms(seed, Stream.MASKS, *shape)))
+    return np.asarray(special.ndtri(public_uniforms(seed, Stream.SCALES, *shape)))
 
 
 def masked(rows: FloatArray, frequencies: Frequencies, r: int, signature: Signature = "exponential") -> Sketch:
     """A sketch in which every row is asked for r frequencies of its own."""
-    order = public_uniforms(99, Stream.MASKS, len(rows), frequencies.m).argsort(axis=1)
+    order = public_uniforms(99, Stream.SCALES, len(rows), frequencies.m).argsort(axis=1)
     sums = (signature_of(rows, frequencies, signature) * (order < r)).sum(axis=1)
     return sketch_of(rows, frequencies, sums=sums, frequencies_per_row=r, signature=signature)
 
@@ -219,8 +219,8 @@ def test_merging_forgets_what_is_not_true_of_all() -> None:
         ({"unit": UNIT * 2}, "unit: sketches to merge"),
         ({"lower": CENTRE - 2 * UNIT}, "lower: sketches to merge"),
         ({"upper": CENTRE + 2 * UNIT}, "upper: sketches to merge"),
-        ({"frequencies": replace(FREQUENCIES, public_seed=2)}, "frequencies: sketches to merge"),
-        ({"frequencies": replace(FREQUENCIES, sigma=0.3)}, "frequencies: sketches to merge"),
+        ({"frequencies": replace(FREQUENCIES, public_seed=2)}, "frequencies: .* public_seed is 2 instead of"),
+        ({"frequencies": replace(FREQUENCIES, sigma=0.3)}, "frequencies: .* sigma is 0.3 instead of"),
         ({"signature": "one_bit"}, "signature: expected 'exponential'"),
     ],
 )

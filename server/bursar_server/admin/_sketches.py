@@ -1,4 +1,7 @@
-"""Sketches of several sites: each is made beside its own rows, under its own ledger; merging and decoding are free."""
+"""Sketches of several sites: each is made beside its own rows, under its own ledger; merging and decoding are free.
+
+What compiles and decodes is imported where it is used: no other command has to wait for it.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,20 @@ from typing import Any
 import click
 
 from bursar.models import GaussianMixture, KMeans
+from bursar.models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
+from bursar.models._sketch import SIGNATURES
 from bursar_ledger import DebitRecord, DebitRequest, Ledger, RequestIdReusedError, RestRequest
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.admin._acting import FILE, PATH, Act, InOrder, act, explained
 from bursar_server.admin._shares import percent, rho
 from bursar_server.datasets import Datasets
-from bursar_server.devices import UNITS, merged, new_sketch, read_sketch, write_sketch
 from bursar_server.errors import ReleaseLostError
-from bursar_server.fits import sketch as sketch_fit
-from bursar_server.fits.sketch._choices import default_frequencies, schema_sigma
-from bursar_server.fits.sketch._wire import LAWS, SIGNATURES, STRUCTURES
 from bursar_server.orders import Order, Orders, Quote
 from bursar_server.runs import Outcome, PaidRun, Runs, Work
 from bursar_server.worker import WorkerPool
 
 _METHOD = "FitSketchKMeans"
+_UNITS = ("common", "bounds")
 _SEED = click.IntRange(0, 2**64 - 1)
 _CLUSTERS = click.IntRange(1, 256)
 _LOST = 'the sketch was cut off after its debit, and this state directory\'s recovery = "lost" makes none again'
@@ -45,20 +47,22 @@ def sketch() -> None:
     """
 
 
-def _words(table: Any) -> click.Choice[str]:
-    return click.Choice(tuple(dict.fromkeys(table.values())))
-
-
 def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
     """What all sites have in common but for the bounds, and the site's own share of the work; as keywords."""
     options: list[Callable[[Any], Any]] = [
         click.option(
             "--per-row", type=click.IntRange(min=1), help="Frequencies that each row is asked for. [default: all]"
         ),
-        click.option("--units", type=_words(UNITS), default="common", show_default=True, help="Of the columns."),
-        click.option("--signature", type=_words(SIGNATURES), default="exponential", show_default=True),
-        click.option("--structure", type=_words(STRUCTURES), default="dense", show_default=True),
-        click.option("--law", type=_words(LAWS), default="adapted_radius", show_default=True, help="Of frequencies."),
+        click.option("--units", type=click.Choice(_UNITS), default="common", show_default=True, help="Of the columns."),
+        click.option("--signature", type=click.Choice(SIGNATURES), default="exponential", show_default=True),
+        click.option("--structure", type=click.Choice(FREQUENCY_STRUCTURES), default="dense", show_default=True),
+        click.option(
+            "--law",
+            type=click.Choice(FREQUENCY_LAWS),
+            default="adapted_radius",
+            show_default=True,
+            help="Of frequencies.",
+        ),
         click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the frequencies; public."),
         click.option("--sigma", type=float, help="Width of a cluster, in half-widths of the bounds. [default: from K]"),
         click.option("--frequencies", type=int, metavar="M", help="How many. [default: from K and the columns]"),
@@ -108,6 +112,9 @@ def make(
       bursar-admin sketch make people --rho 0.01 --clusters 5 --seed 7 --out north.json
       bursar-admin sketch make people --epsilon 0.5 --frequencies 200 --sigma 0.1 --seed 7 --out north.json
     """  # noqa: D301  click reads the backslash
+    from bursar_server import devices
+    from bursar_server.fits import sketch as sketch_fit
+
     datasets = Datasets(acting.ledger, acting.state.datasets)
     spend = _spend(amount_rho, epsilon, delta)
     names = (
@@ -138,7 +145,7 @@ def make(
         click.echo(f"request id {request.request_id}: give it with --request-id if this is cut off", err=True)
     run, paid_now = _run(acting, asked, functools.partial(orders.release, order))
     made = _released(run)
-    write_sketch(out, made)
+    devices.write_sketch(out, made)
     if paid_now:
         entry = next(acting.ledger.entries(run.debit.entry, 1))
         acting.tell(entry, f"sketch of {dataset} written to {out}")
@@ -161,13 +168,15 @@ def merge(files: tuple[Path, ...], out: Path) -> None:
     \b
       bursar-admin sketch merge north.json south.json --out both.json
     """  # noqa: D301  click reads the backslash
+    from bursar_server import devices
+
     with explained():
         _check_out(out, new=True)
-        sketches = {str(path): read_sketch(path) for path in files}
+        sketches = {str(path): devices.read_sketch(path) for path in files}
         if len(sketches) < len(files):
             raise ValueError("a file is given twice; its rows would count twice")
-        write_sketch(out, merged(sketches))
-        click.echo(read_sketch(out))
+        devices.write_sketch(out, devices.merged(sketches))
+        click.echo(devices.read_sketch(out))
         click.echo(f"merged {len(sketches)} sketches into {out}")
 
 
@@ -184,8 +193,10 @@ def decode(file: Path, *, clusters: int, mixture: bool, restarts: int, seed: int
     \b
       bursar-admin sketch decode both.json --clusters 5
     """  # noqa: D301  click reads the backslash
+    from bursar_server import devices
+
     with explained():
-        found = read_sketch(file)
+        found = devices.read_sketch(file)
         if not clusters <= found.m:
             raise ValueError(f"--clusters: expected at most the {found.m} frequencies of the sketch, got {clusters}")
         decoder = found.gaussian_mixture if mixture else found.kmeans
@@ -216,6 +227,9 @@ def _new(
     **words: str,
 ) -> fit_pb2.NewSketch:
     """The sketch with everything decided that sites have to agree on; a pilot would differ from site to site."""
+    from bursar_server.devices import new_sketch
+    from bursar_server.fits.sketch._choices import default_frequencies, schema_sigma
+
     if clusters is None and (frequencies is None or sigma is None):
         raise ValueError("give --clusters, or both --frequencies and --sigma")
     k = clusters or 0
@@ -275,6 +289,8 @@ def _show(quote: Quote) -> None:
 
 def _run(acting: Act, asked: DebitRequest | RestRequest, work: Work) -> tuple[PaidRun, bool]:
     """Pay and make the release as a server does, or find what was paid for before; and whether it was paid now."""
+    from bursar_server.fits import sketch as sketch_fit
+
     # Before the debit: that a kernel cannot be compiled must cost nothing.
     sketch_fit.warm_up()
     with acting.state.sketching():  # else two commands with one request id could both draw noise

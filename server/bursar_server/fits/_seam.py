@@ -76,7 +76,8 @@ class Plan:
         predicted_snr: see `PreviewResponse.predicted_snr`.
         predicted_relative_sse: see `PreviewResponse.predicted_relative_sse`.
         warnings: see `PreviewResponse.warnings`.
-        of_entry: of a plan without events: the debit whose release it computes from; 0 if there is none.
+        of_entry: of a plan without events: the debit whose release it computes from, 0 if there is none; of any other
+            plan that is run: its own debit.
     """
 
     columns: tuple[str, ...]

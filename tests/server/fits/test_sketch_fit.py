@@ -356,7 +356,12 @@ def test_the_scale_is_always_within_its_range(n_rows: float, size: float, noise_
 
 def test_kernels_are_compiled_before_the_first_request() -> None:
     """After warming up no kind of sketch compiles anything, so the time of the first one says nothing."""
-    kernels = [_kernel.dense_sums, _kernel.masked_dense_sums, _kernel.hadamard_sums]
+    kernels = [
+        _kernel.dense_sums,
+        _kernel.masked_dense_sums,
+        _kernel.hadamard_sums,
+        _kernel.masked_hadamard_sums,
+    ]
     sketch.warm_up()
     compiled = [len(kernel.signatures) for kernel in kernels]
     assert min(compiled) >= 1

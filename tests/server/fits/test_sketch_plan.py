@@ -85,7 +85,9 @@ def test_all_wrong_fields_are_named_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "bounds", [[(-1e308, 1e308)], [(-1e200, 1e200), (0.0, 1.0)], [(0.0, 1e-200)]], ids=["huge", "one huge", "tiny"]
+    "bounds",
+    [[(-1e308, 1e308)], [(-1e200, 1e200), (0.0, 1.0)], [(-1e101, 1e101)], [(0.0, 1e-101)]],
+    ids=["huge", "one huge", "large", "tiny"],
 )
 def test_bounds_that_leave_the_doubles_are_refused(bounds: list[tuple[float, float]]) -> None:
     """Columns without usable bounds have no frame."""
@@ -159,10 +161,13 @@ WRONG_FREE: list[tuple[str, dict[str, Any]]] = [
     ("foreign[1].sums", {"foreign": bad(sums=tensor(*[0.0] * 39, NAN, shape=(2, 20)))}),
     ("foreign[1].sums", {"foreign": bad(sums=tensor(*[0.0] * 39, 1e200, shape=(2, 20)))}),
     *(("foreign[1].noise_std", {"foreign": bad(noise_std=x)}) for x in (0.0, -1.0, NAN, INF)),
-    *(("foreign[1].n_rows", {"foreign": bad(n_rows=x)}) for x in (0.0, -1.0, NAN, INF)),
+    *(("foreign[1].n_rows", {"foreign": bad(n_rows=x)}) for x in (NAN, INF, -INF)),
     *(("foreign[1].n_rows_std", {"foreign": bad(n_rows_std=x)}) for x in (-1.0, NAN, INF)),
     *(("foreign[1].pilot_sigma", {"foreign": bad(pilot_sigma=x)}) for x in (-1.0, NAN, INF)),
-    ("foreign[1].sites", {"foreign": bad(sites=0)}),
+    *(("foreign[1].sites", {"foreign": bad(sites=x)}) for x in (0, 2**32 - 1)),
+    # Each by itself in its range, but the box is not in the frame.
+    ("foreign[1].unit", {"foreign": bad(unit=tensor(1.0, 1.0, shape=(2,)))}),
+    ("foreign[1].unit", {"foreign": bad(centre=tensor(1e9, 0.0, shape=(2,)))}),
 ]
 
 
@@ -176,6 +181,37 @@ def test_the_requests_that_wrong_ones_start_from_are_right() -> None:
     """What is wrong in the tests above is what they say, and nothing else."""
     assert plan().events
     assert sketch.plan(free(foreign=[foreign_sketch(), foreign_sketch(seed=1)]), table(), nothing_released).events == ()
+
+
+@pytest.mark.parametrize("bounds", [(-9e99, 9e99), (0.0, 3e-100)], ids=["large", "small"])
+def test_what_is_paid_for_can_be_used_again(bounds: tuple[float, float]) -> None:
+    """No bounds that are accepted make a sketch that is refused as an earlier or a foreign one."""
+    wide = PublicTable("w", (NumericColumn("x0", *bounds),), AR, 1, None)
+    model = run(plan(wide, n_clusters=0), np.full((5, 1), bounds[1]), adjacency=AR)
+    for fields in ({"entry": 7}, {"foreign": [model.sketch]}):
+        again = fit_pb2.FitSketchKMeansRequest(n_clusters=1, n_init=1, **fields)
+        assert sketch.plan(again, wide, stored(model)).events == ()
+
+
+@pytest.mark.parametrize("n_rows", [-5.0, 0.0, 0.3])
+def test_a_small_site_may_have_a_number_of_rows_below_one(n_rows: float) -> None:
+    """Under ADD_REMOVE_ONE its number of rows is noisy; only that of all sites together matters."""
+    small = foreign_sketch(n_rows=n_rows, n_rows_std=20.0)
+    for foreign in ([foreign_sketch(), small], [small]):
+        made = sketch.plan(free(foreign=foreign), table(), nothing_released)
+        decoded = run(made, nothing()).decoded
+        assert decoded.n_rows == sum(one.n_rows for one in foreign)
+        assert np.isfinite([*decoded.weights.values, *decoded.means.values]).all()
+
+
+def test_errors_name_what_differs_between_frequencies() -> None:
+    """Sites learn which of seed, scale and the rest they have to agree on."""
+    other = foreign_sketch(frequencies=frequencies(public_seed=1, sigma=0.2))
+    with pytest.raises(InvalidRequestError) as caught:
+        sketch.plan(free(foreign=[foreign_sketch(), other]), table(), nothing_released)
+    ((field, text),) = caught.value.violations
+    assert field == "foreign[1].frequencies"
+    assert text.endswith("public_seed is 1 instead of 0; sigma is 0.2 instead of 0.1")
 
 
 def stored(model: Message | None) -> Any:

@@ -21,7 +21,8 @@ def warm_up() -> None:
     """Compile the kernels on made-up rows, so that the time of the first fit says nothing."""
     frame = Frame(np.zeros(2), np.ones(2), -np.ones(2), np.ones(2))
     dense = Frequencies(8, 2, 0, 1.0)
-    for frequencies, per_row in ((dense, 8), (dense, 4), (replace(dense, structure="hadamard"), 8)):
+    fast = replace(dense, structure="hadamard")
+    for frequencies, per_row in ((dense, 8), (dense, 4), (fast, 8), (fast, 4)):
         statistic = sketch_statistic(frame, frequencies, "exponential", per_row, 1)
         statistic.kernel(
             np.zeros((2, CHUNK)), np.zeros(CHUNK, dtype=np.bool_), np.zeros(statistic.size, dtype=np.int64)

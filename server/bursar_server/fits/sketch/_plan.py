@@ -19,7 +19,7 @@ from bursar_server.fits.sketch._fit import Decoding, Measurement, New, Settings,
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA
 from bursar_server.fits.sketch._sources import Kind, check_kinds, earlier_sketch, foreign_sketches, kind_of
 from bursar_server.fits.sketch._statistics import Frame, default_count_weight
-from bursar_server.fits.sketch._wire import LAWS, SIGNATURES, STRUCTURES, noise_of, release_noise
+from bursar_server.fits.sketch._wire import FAR, LAWS, SIGNATURES, STRUCTURES, noise_of, release_noise
 from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for
 
 MAX_CLUSTERS, MAX_INIT, DEFAULT_INIT = 256, 100, 20
@@ -32,9 +32,6 @@ a restart's normal equations rule. Any sketch can be decoded elsewhere, for as l
 LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.5, Fraction(15, 100)
 LEAST_PILOT, MOST_PILOT, DEFAULT_PILOT = 16, 512, 64
 """Of a pilot sketch: its share of the spend, and its frequencies."""
-
-WIDEST = 1e140
-"""Squares of units stay doubles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +193,8 @@ def _frame(columns: tuple[NumericColumn, ...], units: int, violations: Violation
     lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
     half = upper / 2.0 - lower / 2.0
     unit = half if units == fit_pb2.COLUMN_UNITS_BOUNDS else np.full_like(half, half.max())
-    if not np.all((unit > 1 / WIDEST) & (unit < WIDEST)):
-        text = f"bounds must be between {1 / WIDEST:g} and {WIDEST:g} wide; leave columns out or narrow their bounds"
+    if not np.all((unit > 1 / FAR) & (unit < FAR)):
+        text = f"bounds must be between {1 / FAR:g} and {FAR:g} wide; leave columns out or narrow their bounds"
         violations.append(("columns", text))
     return Frame(lower / 2.0 + upper / 2.0, unit, lower, upper)
 

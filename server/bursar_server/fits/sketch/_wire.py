@@ -32,12 +32,14 @@ SIGNATURES: Mapping[fit_pb2.Signature.ValueType, Signature] = {
 
 Number = TypeVar("Number", bound=int)
 
-_FAR = 1e100
-"""Largest number of a sketch from elsewhere: squares, and sums of products with them, stay doubles."""
+FAR = 1e100
+"""Largest number of a sketch: squares, and sums of products with them, stay doubles."""
+
+_MOST_SITES = 2**20
 
 
 def sketch_to(sketch: Sketch, entry: int = 0) -> fit_pb2.Sketch:
-    """A sketch on the wire. The service fills in the entry of a new one, which a fit does not know."""
+    """A sketch on the wire, with the entry of the ledger that paid for it."""
     return fit_pb2.Sketch(
         columns=sketch.columns,
         centre=tensor_of(sketch.centre),
@@ -81,27 +83,31 @@ def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> 
     if not 1 <= message.frequencies_per_row <= m:
         text = f"expected 1 to the sketch's {m} frequencies, got {message.frequencies_per_row}"
         violations.append((f"{field}.frequencies_per_row", text))
-    if sums is not None and not np.all(np.abs(sums) <= _FAR):
-        violations.append((f"{field}.sums", f"expected numbers up to {_FAR:g}"))
+    if sums is not None and not np.all(np.abs(sums) <= FAR):
+        violations.append((f"{field}.sums", f"expected numbers up to {FAR:g}"))
     if sums is None or len(violations) > before:
         return None
     centre, unit, lower, upper = frame
-    return Sketch(
-        columns=tuple(message.columns),
-        centre=centre,
-        unit=unit,
-        lower=lower,
-        upper=upper,
-        frequencies=frequencies,
-        signature=SIGNATURES[message.signature],
-        frequencies_per_row=message.frequencies_per_row,
-        sums=sums,
-        noise_std=message.noise_std,
-        n_rows=message.n_rows,
-        n_rows_std=message.n_rows_std,
-        sites=message.sites,
-        pilot_sigma=message.pilot_sigma or None,
-    )
+    try:
+        return Sketch(
+            columns=tuple(message.columns),
+            centre=centre,
+            unit=unit,
+            lower=lower,
+            upper=upper,
+            frequencies=frequencies,
+            signature=SIGNATURES[message.signature],
+            frequencies_per_row=message.frequencies_per_row,
+            sums=sums,
+            noise_std=message.noise_std,
+            n_rows=message.n_rows,
+            n_rows_std=message.n_rows_std,
+            sites=message.sites,
+            pilot_sigma=message.pilot_sigma or None,
+        )
+    except ValueError as error:
+        violations.append(_violation(field, error))
+        return None
 
 
 def noise_of(sketch: Sketch, name: str = "sketch") -> types_pb2.ReleaseNoise:
@@ -139,8 +145,7 @@ def _frequencies_from(message: fit_pb2.Frequencies, d: int, field: str, violatio
     try:
         return Frequencies(message.m, d, message.public_seed, message.sigma, law, structure)
     except ValueError as error:
-        name, _, text = str(error).partition(": ")
-        violations.append((f"{field}.{name}", text))
+        violations.append(_violation(field, error))
         return None
 
 
@@ -154,24 +159,30 @@ def _frame_from(
     if any(array is None for array in arrays):
         return None
     centre, unit, lower, upper = (array for array in arrays if array is not None)
-    if not np.all((unit > 1 / _FAR) & (unit < _FAR)):
-        violations.append((f"{field}.unit", f"expected positive numbers between {1 / _FAR:g} and {_FAR:g}"))
+    if not np.all((unit > 1 / FAR) & (unit < FAR)):
+        violations.append((f"{field}.unit", f"expected positive numbers between {1 / FAR:g} and {FAR:g}"))
     if not np.all(lower < upper):
         violations.append((f"{field}.lower", "expected every lower bound to be below the upper one"))
     return centre, unit, lower, upper
 
 
 def _check_numbers(message: fit_pb2.Sketch, field: str, violations: Violations) -> None:
-    if not 0 < message.noise_std <= _FAR:
+    if not 0 < message.noise_std <= FAR:
         violations.append((f"{field}.noise_std", f"expected a positive number, got {message.noise_std}"))
-    if not abs(message.n_rows) <= _FAR:
+    if not abs(message.n_rows) <= FAR:
         violations.append((f"{field}.n_rows", f"expected a finite number, got {message.n_rows}"))
     for name in ("n_rows_std", "pilot_sigma"):
         value = getattr(message, name)
-        if not 0 <= value <= _FAR:
+        if not 0 <= value <= FAR:
             violations.append((f"{field}.{name}", f"expected a number of at least 0, got {value}"))
-    if not message.sites >= 1:
-        violations.append((f"{field}.sites", "expected at least 1"))
+    if not 1 <= message.sites <= _MOST_SITES:  # their sums stay below 2^32
+        violations.append((f"{field}.sites", f"expected 1 to {_MOST_SITES}, got {message.sites}"))
+
+
+def _violation(field: str, error: ValueError) -> tuple[str, str]:
+    """What a constructor of the models refused, whose text begins with the name of its argument."""
+    name, _, text = str(error).partition(": ")
+    return f"{field}.{name}", text
 
 
 def _number(table: Mapping[Number, str], name: str) -> Number:

@@ -375,3 +375,9 @@ def test_clusters_are_decoded_for_nothing(files: tuple[Path, Path]) -> None:
 def test_the_command_does_what_a_server_does() -> None:
     """There is no second way to rows: the module has no session, no noise and no snapshot of its own."""
     assert not {"Session", "OpenDPNoise", "Snapshot", "exact_sum"} & set(vars(_sketches))
+
+
+def test_other_commands_do_not_wait_for_the_compiler() -> None:
+    """What sketches alone need is imported when one is made, merged or decoded."""
+    program = "import sys, bursar_server.admin.cli; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-I", "-c", program], check=False).returncode == 0
