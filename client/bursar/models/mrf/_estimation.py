@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.optimize import Bounds, minimize
 from scipy.special import log_ndtr
 
 from bursar.models._arrays import FloatArray, frozen
+from bursar.models.mrf._descent import Solve, minimized
 from bursar.models.mrf._graph import Graph, check_exact, is_exact
 from bursar.models.mrf._inference import LoopyBeliefs, cached_tree, chain_marginals, exact, spread, sum_to
 
@@ -26,14 +26,14 @@ INFERENCES: tuple[Inference, ...] = get_args(Inference)
 MAX_ITERATIONS = 500
 """Most steps of the optimiser; public."""
 
-_ENTROPY = 1.0
+_ENTROPY = 0.1
 """Weight of the entropy for each cell of a table: see `estimate`."""
-
-_INSIDE = 1 - 1e-9
-"""How close to the largest tilt that Laplace noise bears a cell may come."""
 
 _NEAR = 1e-5
 """Exponents below it are expanded."""
+
+_FLAT = 1e-12
+"""Least second derivative."""
 
 _FAR_BELOW = -300.0
 """Ratio from which the mean is expanded; the error is below 1e-9 on both sides."""
@@ -137,7 +137,15 @@ def estimate(
     merged = merge(tables)
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
-    problem = _Problem(merged, rows, _of_tables(graph, merged, homes, infer), [1.0] * len(merged))
+    starts = starting_points([table.variables for table in merged], _denoised(merged, rows))
+    problem = _Problem(
+        merged,
+        rows,
+        _of_tables(graph, merged, homes, infer),
+        [1.0] * len(merged),
+        starts,
+        [table.variables for table in merged],
+    )
     found, iterations = _fitted(problem, estimator, regularization)
     potentials = _added(graph, merged, homes, found)
     marginals, log_partition = infer(potentials)
@@ -188,7 +196,9 @@ def estimate_chain(
         return chain_marginals(steps, scaled[0], scaled[1] / (steps - 1))
 
     # The gradient in (T - 1) log psi is the average over time that the table observes.
-    problem = _Problem(tables, rows, infer, [1.0, float(steps - 1)])
+    first, pairs = _denoised(tables, rows)
+    start = [np.log(first), (steps - 1) * np.log(pairs / pairs.sum(axis=1, keepdims=True))]
+    problem = _Problem(tables, rows, infer, [1.0, float(steps - 1)], [start])
     (first, scaled), iterations = _fitted(problem, estimator, regularization)
     transition = scaled / (steps - 1)
     marginals, log_partition = chain_marginals(steps, first, transition)
@@ -233,10 +243,22 @@ class _Problem:
         infer: from an array of parameters for each table to the model's probabilities of its cells, and the
             log-partition function, whose gradient these are.
         multiples: of the log-potentials that a table's parameters are.
+        starts: guesses of the parameters, an array for each table.
     """
 
-    def __init__(self, tables: Sequence[NoisyTable], rows: float, infer: Infer, multiples: Sequence[float]) -> None:
+    def __init__(
+        self,
+        tables: Sequence[NoisyTable],
+        rows: float,
+        infer: Infer,
+        multiples: Sequence[float],
+        starts: Sequence[Sequence[FloatArray]],
+        scopes: Sequence[tuple[int, ...]] = (),
+    ) -> None:
         self.rows, self._infer = rows, infer
+        self._scopes = [table.variables for table in tables]
+        holders = {v: [i for i, scope in enumerate(scopes) if v in scope] for scope in scopes for v in scope}
+        self._shared = {variable: numbers for variable, numbers in holders.items() if len(numbers) > 1}
         self._shapes = [table.counts.shape for table in tables]
         self._lengths = [table.counts.size for table in tables]
         self.stds = self._repeated([max(table.std, _LEAST_STD) for table in tables])
@@ -244,6 +266,7 @@ class _Problem:
         self.cells = self._repeated([float(length) for length in self._lengths])
         self.multiples = self._repeated(multiples)
         counts = np.concatenate([table.counts.ravel() for table in tables])
+        self.starts = [np.zeros(len(counts)), *(np.concatenate([part.ravel() for part in start]) for start in starts)]
         self.counts = np.clip(counts, -_FARTHEST * self.stds, rows + _FARTHEST * self.stds)
 
     def split(self, values: FloatArray) -> list[FloatArray]:
@@ -256,6 +279,38 @@ class _Problem:
         tables, log_partition = self._infer(self.split(theta))
         return np.concatenate([table.ravel() for table in tables]), log_partition
 
+    def solver(self, marginals: FloatArray, own: FloatArray) -> Solve:
+        """Approximate inverse of the second derivatives diag(marginals + own) + those of dependent cells.
+
+        Some directions leave the model as it is: a constant for all cells of a table, and functions of one variable
+        that move from one table to another. In them only `own` is curved, often by orders of magnitude less than the
+        diagonal says, so that descent would creep; they get their own steps.
+        """
+        diagonal, parts = 1 / (marginals + own + _FLAT), self.split(own + _FLAT)
+        totals = [float(part.sum()) for part in parts]
+        rows = {
+            (number, variable): sum_to(parts[number], self._scopes[number], (variable,))
+            for variable, numbers in self._shared.items()
+            for number in numbers
+        }
+
+        def solve(vector: FloatArray) -> FloatArray:
+            pieces = self.split(vector)
+            steps = [np.full(piece.shape, piece.sum() / total) for piece, total in zip(pieces, totals, strict=True)]
+            for variable, numbers in self._shared.items():
+                sums = [sum_to(pieces[number], self._scopes[number], (variable,)) for number in numbers]
+                moves = [
+                    (one - mean) / rows[number, variable]
+                    for mean in [np.mean(sums, axis=0)]
+                    for one, number in zip(sums, numbers, strict=True)
+                ]
+                for mean in [np.mean(moves, axis=0)]:
+                    for move, number in zip(moves, numbers, strict=True):
+                        steps[number] += spread(move - mean, (variable,), self._scopes[number])
+            return np.asarray(diagonal * vector + np.concatenate([step.ravel() for step in steps]))
+
+        return solve
+
     def _repeated(self, values: Sequence[float]) -> FloatArray:
         return np.repeat(np.asarray(values, dtype=np.float64), self._lengths)
 
@@ -267,6 +322,42 @@ def _fitted(problem: _Problem, estimator: Estimator, regularization: float | Non
     penalty = strength / problem.rows / np.square(problem.multiples)
     theta, iterations = (_naive if estimator == "naive" else _cgm)(problem, penalty)
     return problem.split(theta), iterations
+
+
+def _denoised(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray]:
+    """Probabilities of each table's cells by itself: posterior means of counts that are at least 0, normalised."""
+    means = []
+    for table in tables:
+        std = max(table.std, _LEAST_STD)
+        counts = np.clip(table.counts, -_FARTHEST * std, rows + _FARTHEST * std)
+        means.append(tilted_gaussian(counts, np.full(counts.shape, std), np.zeros(counts.shape))[1])
+    return [mean / mean.sum() for mean in means]
+
+
+def starting_points(scopes: Sequence[tuple[int, ...]], probabilities: Sequence[FloatArray]) -> list[list[FloatArray]]:
+    """Parameters of tables in closed form from estimates of their probabilities.
+
+    The first are of independent variables. The second, log p_C - sum over v in C of (1 - 1 / d_v) log p_v with d_v the
+    number of tables that have v, are the maximum likelihood where tables are pairs of a tree, and pseudo-moment
+    matching elsewhere (Wainwright and Jordan 2008, section 6.2; Bethe).
+
+    Args:
+        scopes: variables of each table.
+        probabilities: of its cells, positive.
+    """
+    sums: dict[int, list[FloatArray]] = {}
+    for scope, table in zip(scopes, probabilities, strict=True):
+        for variable in scope:
+            sums.setdefault(variable, []).append(sum_to(table, scope, (variable,)))
+    logs = {variable: np.log(np.mean(parts, axis=0)) for variable, parts in sums.items()}
+    independent, bethe = [], []
+    for scope, table in zip(scopes, probabilities, strict=True):
+        shares = {variable: logs[variable] / len(sums[variable]) for variable in scope}
+        alone = sum((spread(shares[v], (v,), scope) for v in scope), np.zeros(table.shape))
+        own = sum((spread(logs[v], (v,), scope) for v in scope), np.zeros(table.shape))
+        independent.append(alone)
+        bethe.append(np.log(table) - own + alone)
+    return [independent, bethe]
 
 
 def _of_tables(graph: Graph, tables: Sequence[NoisyTable], homes: Sequence[int], infer: Infer) -> Infer:
@@ -297,18 +388,18 @@ def _cgm(problem: _Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
     rows = problem.rows
     entropy = _ENTROPY * problem.cells / np.square(problem.multiples)
-    observed = problem.counts / rows
 
-    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
+    def objective(theta: FloatArray) -> tuple[float, FloatArray, Solve]:
         marginals, log_partition = problem.marginals(theta)
         log_masses, means = _tilted(problem, -entropy / rows * theta)
         value = log_partition + float((log_masses / entropy).sum()) + 0.5 * float(penalty * theta @ theta)
-        return value, marginals - means / rows + penalty * theta
+        # A posterior's variance is about that of the noise far above 0, and its squared mean near it.
+        own = entropy * np.square(np.minimum(means, problem.stds) / rows) + penalty
+        return value, marginals - means / rows + penalty * theta, problem.solver(marginals, own)
 
     # Exponential tails of Laplace noise bear a tilt of less than their own rate.
-    lowest = np.where(problem.laplace, -_INSIDE * math.sqrt(2) * rows / (problem.stds * entropy), -np.inf)
-    weights = entropy * np.square(problem.stds / rows)
-    return _minimized(objective, weights + penalty + np.maximum(observed, 0.1 / problem.cells), problem, lowest)
+    lowest = np.where(problem.laplace, -math.sqrt(2) * rows / (problem.stds * entropy), -np.inf)
+    return minimized(objective, problem.starts, lowest, _tolerance(problem), MAX_ITERATIONS)
 
 
 def _tilted(problem: _Problem, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -369,45 +460,22 @@ def _naive(problem: _Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     parts = problem.split(problem.counts / problem.rows)
     observed = np.concatenate([project_to_simplex(part).ravel() for part in parts])
 
-    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
+    def objective(theta: FloatArray) -> tuple[float, FloatArray, Solve]:
         marginals, log_partition = problem.marginals(theta)
         value = log_partition - theta @ observed + 0.5 * float(penalty * theta @ theta)
-        return value, marginals - observed + penalty * theta
+        return value, marginals - observed + penalty * theta, problem.solver(marginals, penalty)
 
-    return _minimized(objective, penalty + np.maximum(observed, 0.1 / problem.cells), problem)
-
-
-def _minimized(
-    objective: Callable[[FloatArray], tuple[float, FloatArray]],
-    curvatures: FloatArray,
-    problem: _Problem,
-    lowest: FloatArray | None = None,
-) -> tuple[FloatArray, int]:
-    """The minimum above `lowest`, from 0, by L-BFGS in coordinates that approximate second derivatives make alike."""
-    scales = np.sqrt(curvatures)
-
-    def scaled(point: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = objective(point / scales)
-        return value, gradient / scales
-
-    found = minimize(
-        scaled,
-        np.zeros_like(scales),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=None if lowest is None else Bounds(lowest * scales, np.inf),
-        options={"maxiter": MAX_ITERATIONS, "maxcor": 20, "gtol": 0.0, "ftol": _tolerance(problem)},
-    )
-    return np.asarray(found.x / scales), int(found.nfev)
+    lowest = np.full(observed.shape, -np.inf)
+    return minimized(objective, problem.starts, lowest, _tolerance(problem), MAX_ITERATIONS)
 
 
 def _tolerance(problem: _Problem) -> float:
-    """Relative progress of a step at which fitting ends: little against the divergence that noise leaves anyhow.
+    """Progress of a step, in nats, at which fitting ends: little against the divergence that noise leaves anyhow.
 
     That is of the order of half the cells' variances, of noise and of sampling, over their means and the rows.
     """
     divergence = float((1 + np.square(problem.stds) * problem.cells / problem.rows).sum()) / (2 * problem.rows)
-    return min(max(1e-5 * divergence, 1e-11), 1e-7)
+    return min(max(1e-4 * divergence, 1e-10), 1e-5)
 
 
 def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> Infer:
