@@ -60,7 +60,7 @@ class SketchArguments(NewSketchArguments, total=False):
     spend: Spend | None
     sketch: PaidSketch | None
     foreign: Sequence[Sketch]
-    n_init: int
+    n_init: int | None
     decoder_seed: int
     request_id: str | None
     progress: bool | None
@@ -296,7 +296,7 @@ class Dataset:
         units: ColumnUnits = "common",
         scale: Scale = "pilot",
         public_seed: int | None = None,
-        n_init: int = 20,
+        n_init: int | None = None,
         decoder_seed: int = 0,
         request_id: str | None = None,
         progress: bool | None = None,
@@ -333,6 +333,7 @@ class Dataset:
                 between requests. It is part of the request and the answer and protects nothing. Sketches that shall be
                 merged need the same one.
             n_init: restarts of the decoder, of which the one that explains the sketch best is kept; they are free.
+                None: 20, or as many as the server has time for, which is fewer for many clusters.
             decoder_seed: of the decoder's random starts; with the same one both sides decode the same but for rounding.
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for a new sketch. The
                 same key with the same arguments gets the same release without a second debit. What is free is computed

@@ -132,7 +132,7 @@ class SketchSettings:
     foreign: Sequence[Sketch] = ()
     n_clusters: int | None = None
     decoding: Decoding = "kmeans"
-    n_init: int = 20
+    n_init: int | None = None
     decoder_seed: int = 0
 
     def message(self, dataset: str, request_id: str | None, numeric: Sequence[str]) -> fit_pb2.FitSketchKMeansRequest:
@@ -152,7 +152,8 @@ class SketchSettings:
         if self.n_clusters is not None:
             request.n_clusters = whole("n_clusters", self.n_clusters, 1, _MOST)
             request.decoding = _convert.choice("decoding", self.decoding, _convert.DECODINGS)
-            request.n_init = whole("n_init", self.n_init, 1, _MOST)
+            # 0 leaves it to the server, whose limit falls with the number of clusters.
+            request.n_init = 0 if self.n_init is None else whole("n_init", self.n_init, 1, _MOST)
             request.public_seed = whole("decoder_seed", self.decoder_seed, 0, _SEEDS)
         return request
 

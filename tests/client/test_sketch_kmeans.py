@@ -80,7 +80,6 @@ def test_what_is_left_out_is_left_to_the_server(server: FakeServer, toy: bursar.
         spend=types_pb2.Spend(rho=0.1),
         n_clusters=2,
         decoding=fit_pb2.DECODING_KMEANS,
-        n_init=20,
         new_sketch=fit_pb2.NewSketch(
             law=fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS,
             structure=fit_pb2.FREQUENCY_STRUCTURE_DENSE,
