@@ -37,6 +37,8 @@ MAX_SIGMA = 1e4
 _LARGEST_RADIUS = 7.0
 _RADIUS_STEPS = 2**14
 _SPARE_BLOCKS = 64
+_SMALLEST_BLOCK = 64
+"""Rows of a Hadamard block at least. Blocks of as many rows as columns have few directions where columns are few."""
 
 _BATCH = 2**18
 """Numbers of sign products that are looked at together: one block after the other takes seconds for few columns."""
@@ -104,7 +106,7 @@ class Frequencies:
             sigma_j uniform between those of sigma and 1.
         structure: "dense": directions independent and uniform on the sphere. "hadamard": blocks of p frequencies
             from products of Hadamard and sign matrices (Chatalic, Gribonval, Keriven 2018), p the smallest power
-            of two that is at least d. Meant for large d; for d below 16 or so the directions are few.
+            of two that is at least d and 64. Meant for large d; for small d it saves nothing.
 
     Raises:
         ValueError: a field outside its range; the message names it.
@@ -178,7 +180,7 @@ class Frequencies:
 
     @cached_property
     def _factors(self) -> HadamardFactors:
-        p = 1 << (self.d - 1).bit_length()
+        p = max(1 << (self.d - 1).bit_length(), _SMALLEST_BLOCK)
         n_blocks = -(-self.m // p)
         signs = _block_signs(self.public_seed, n_blocks, p, self.d)
         norms = _row_norms(_sign_products(signs, self.d).reshape(-1, self.d))
@@ -241,16 +243,18 @@ def _row_norms(rows: FloatArray) -> FloatArray:
 def _block_signs(public_seed: int, n_blocks: int, p: int, d: int) -> FloatArray:
     """Diagonals of D1, D2, D3 of each block, shape (n_blocks, 3, p), whose products have no row of zeros.
 
-    A row that vanishes on the first d inputs, as one in 20 does at d = 3, would be a frequency 0, which tells nothing.
-    Blocks with such a row are left out; at the worst d, again 3, they are a quarter of all.
+    A row that vanishes on the first d inputs, as one in 30 does at d = 1, would be a frequency 0, which tells nothing.
+    Blocks with such a row are left out: half of them at d = 1, one in eight at 2, one in a hundred at 3. With three
+    times as many draws as blocks and `_SPARE_BLOCKS`, enough are left but for one seed in 10^20.
     """
-    draws = public_uniforms(public_seed, Stream.SIGNS, 2 * n_blocks + _SPARE_BLOCKS, 3, p)
+    draws = public_uniforms(public_seed, Stream.SIGNS, 3 * n_blocks + _SPARE_BLOCKS, 3, p)
     candidates = np.where(draws < 0.5, -1.0, 1.0)
     batch = max(1, _BATCH // (p * d))
     found: list[FloatArray] = []
     for first in range(0, len(candidates), batch):
         some = candidates[first : first + batch]
-        found.append(some[_sign_products(some, d).any(axis=2).all(axis=1)])
+        useful = np.all(np.any(_sign_products(some, d), axis=2), axis=1)
+        found.append(some[useful])
         if sum(map(len, found)) >= n_blocks:
             break
     return np.concatenate(found)[:n_blocks]

@@ -429,14 +429,6 @@ def test_fewer_frequencies_than_coordinates_are_warned_of() -> None:
     assert any("29 frequencies are fewer than the 30 coordinates" in warning for warning in made.warnings)
 
 
-def test_fast_frequencies_in_few_columns_are_warned_of() -> None:
-    """Two columns have two or four Hadamard directions, which is not enough."""
-    fast = {"sigma": 0.1, "structure": fit_pb2.FREQUENCY_STRUCTURE_HADAMARD}
-    for d, warned in ((2, True), (15, True), (16, False)):
-        warnings = plan(table(d, rows=10**7), new_sketch=fast).warnings
-        assert any("few directions" in warning for warning in warnings) is warned
-
-
 def test_restarts_are_twenty_or_as_many_as_there_is_time_for() -> None:
     """Large decodings get fewer restarts by default, and none is refused that a smaller number would allow."""
     small, large = (

@@ -20,9 +20,6 @@ ten, 1.05 with four, 1.04 with two, which leave a decoder little to work with. W
 _AMPLE = 10 * TRUSTWORTHY_QUALITY
 _UNKNOWN_CLUSTERS = 10
 
-_MANY_COLUMNS = 16
-"""From which blocks of Hadamard matrices have directions enough."""
-
 
 def default_frequencies(k: int, d: int, *, pure: bool, snr: Callable[[int], float | None]) -> int:
     """The number of frequencies where the request leaves it open.
@@ -97,9 +94,6 @@ def outlook(snr: float | None, k: int, frequencies: Frequencies, *, per_row: int
     warnings = []
     if k and m < k * d:
         warnings.append(f"{m} frequencies are fewer than the {k * d} coordinates of {k} centres; ask for {10 * k * d}")
-    if frequencies.structure == "hadamard" and d < _MANY_COLUMNS:
-        text = "fast frequencies have few directions in {} columns, too few to tell clusters apart; ask for dense ones"
-        warnings.append(text.format(d))
     if snr is None:
         return Outlook(None, None, tuple(warnings))
     quality = snr * m / (max(k, 1) * d)
