@@ -1,4 +1,4 @@
-"""`python -m demo`: a state directory, a real table, a real server, two fits, a refusal and an audit, in a minute."""
+"""`python -m demo`: a state directory, a real table, a real server, fits, a refusal and an audit, in a minute."""
 
 from __future__ import annotations
 
@@ -76,10 +76,12 @@ def _ask(home: Home, analyst: bursar.Client, colleague: bursar.Client, auditor: 
     tour.repeat(people)
     _step("She asks for more than is left")
     tour.ask_too_much()
+    _step("She pays for a sketch, and decodes as many models from it as she likes")
+    sketch = tour.sketch()
     _step("Her colleague spends what is left to him, whatever that is by then")
     rest = spend_the_rest(colleague)
     _step("The auditor verifies the ledger from its file alone, looks up the receipts, and writes a report")
-    audit(home, auditor, [model.receipt for model in (plans, people, rest) if model.receipt])
+    audit(home, auditor, [model.receipt for model in (plans, people, sketch, rest) if model.receipt])
 
 
 def _connect(home: Home, address: str, name: str) -> bursar.Client:

@@ -20,6 +20,9 @@ ALLOWANCE = "10%"
 SPEND = bursar.epsilon_delta(1.0, 1e-6)
 """Of each fit. Added up by hand, three would be all; the ledger composes them and has room for seven."""
 
+SKETCH_SPEND = bursar.rho(0.005)
+"""Of a sketch, which answers more questions than a model."""
+
 PLANS = ("coinsurance", "visits", "diseases")
 PEOPLE = ("visits", "diseases")
 
@@ -84,6 +87,25 @@ class Tour:
             raise click.ClickException("a refusal changed the budget")
         click.echo(f"  left, unchanged: {before}")
 
+    def sketch(self) -> bursar.Sketch:
+        """One release, and k-means for several k from it. Raises click.ClickException if decoding costs anything."""
+        sketch = self.data.sketch(n_clusters=4, columns=PEOPLE, spend=SKETCH_SPEND, request_id="demo-sketch")
+        left = self.data.remaining()
+        for k in (2, 3, 4):
+            model = sketch.kmeans(k)
+            order = np.argsort(model.cluster_centers_[:, PEOPLE.index("diseases")])
+            centres = ", ".join("({:.1f}, {:.1f})".format(*model.cluster_centers_[i]) for i in order)
+            click.echo(f"  k = {k}: (visits, diseases) = {centres}")
+        there = self.data.fit_sketch_kmeans(n_clusters=3, sketch=sketch)
+        if there.receipt is None or not there.receipt.free or self.data.remaining() != left:
+            raise click.ClickException("decoding a sketch that is paid for must cost nothing")
+        click.echo(
+            f"  the server decodes it, too: {there.n_clusters} clusters from entry {there.receipt.entry},"
+            " debited nothing"
+        )
+        _show_receipt(sketch.receipt)
+        return sketch
+
     def draw(self, plans: bursar.GaussianMixture, people: bursar.GaussianMixture) -> None:
         """A picture of both released models."""
         draw(plans, people, self.home.picture)
@@ -120,6 +142,10 @@ def _show(model: bursar.GaussianMixture, *, by: str) -> None:
     for weight, mean in zip(model.weights_[order], model.means_[order], strict=True):
         # Adding 0.0 turns a rounded "-0.0" into "0.0".
         click.echo(f"  {weight:>22.1%}" + "".join(f"{round(float(value), 1) + 0.0:>22.1f}" for value in mean))
+    _show_receipt(receipt)
+
+
+def _show_receipt(receipt: bursar.Receipt | None) -> None:
     if receipt is not None:
         left, debited = receipt.remaining, f"{receipt.price.rho:.5f}"
         click.echo(

@@ -16,7 +16,14 @@ import bursar
 from bursar_ledger import Ledger, verify
 
 ROOT = Path(__file__).resolve().parent.parent
-WITH_CODE = ("README.md", "docs/guide-analyst.md", "docs/guide-owner.md", "docs/guide-auditor.md", "docs/fit-dpem.md")
+WITH_CODE = (
+    "README.md",
+    "docs/guide-analyst.md",
+    "docs/guide-owner.md",
+    "docs/guide-auditor.md",
+    "docs/fit-dpem.md",
+    "docs/fit-sketch-kmeans.md",
+)
 EXPORT = re.compile(r'export (BURSAR_\w+)="(.*)"')
 
 
@@ -81,14 +88,16 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         r"BudgetExhaustedError:(.|\n)*0\.13488(.|\n)*Nothing\s+was\s+debited",
         r"left, unchanged: Remaining\(rho=0\.13488,",
         r"bob may spend 1/10 of the account rand-hie",
-        r"receipt: entry 13, debited rho 0\.01836, left rho 0\.11652 \(63\.5%\)",
+        r"receipt: entry 13, debited rho 0\.00500, left rho 0\.12988 \(70\.7%\)",
+        r"the server decodes it, too: 3 clusters from entry 13, debited nothing",
+        r"receipt: entry 15, debited rho 0\.01836, left rho 0\.11152 \(60\.7%\)",
         r"left to him: Remaining\(rho=0\.0183592,",
         r"left to him: Remaining\(rho=0, pure_epsilon=0, share=0\.0%\)",
         r"second opinion: dp-accounting",
         r"signed checkpoints; history is witnessed up to entry \d+",
         r"wrote .*report\.html",
         r"verified: chain, sums, caps",
-        r"receipts \(entries 9, 11, 13\) have the hashes",
+        r"receipts \(entries 9, 11, 13, 15\) have the hashes",
     ],
 )
 def test_the_tour_says_what_happened(demo: Demo, line: str) -> None:

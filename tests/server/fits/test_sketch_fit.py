@@ -13,6 +13,7 @@ from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import sketch
 from bursar_server.fits.sketch import _kernel
+from bursar_server.fits.sketch._choices import schema_sigma
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA, estimate_scales, frequency_scale
 from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import Noise, NoiseSource, Release
@@ -113,8 +114,9 @@ def test_a_mixture_has_diagonal_covariances() -> None:
 def test_the_pilot_decides_the_scale_and_nothing_that_is_paid_for() -> None:
     """Two releases of the plan's events; the second's frequencies have the scale that the first one says."""
     made = plan(table(rows=len(ROWS)), new_sketch={})
-    # 0.45 times 3^(-1/2) times the standard deviation of the centres, which is about 0.5, or 0.15 of the bounds.
-    for X, expected in ((ROWS, 0.13), (0.3 * ROWS, 0.04)):
+    # 0.81 times 3^(-1/2) times the standard deviation of the centres, which is about 0.5, or 0.15 of the bounds; for
+    # these what the bounds suggest counts, too.
+    for X, expected in ((ROWS, 0.23), (0.3 * ROWS, 0.09)):
         taps: list[Release] = []
         model = run(made, X, taps=taps)
         assert tuple(release.event for release in taps) == made.events
@@ -325,14 +327,24 @@ def test_the_spread_of_centres_is_found_from_noisy_moments(d: int, k: int, reach
 
 
 def test_frequencies_suit_clusters_or_the_room_between_them() -> None:
-    """Wide clusters have their own scale, tight ones half their spacing, many scales begin at a cluster's."""
+    """Wide clusters have their own scale, tight ones most of their spacing, many scales begin at a cluster's."""
     wide, tight = (pilot(2, 4, sd, 1e-5, 1) for sd in (0.3, 0.01))
     assert frequency_scale(wide, 4, "adapted_radius") == pytest.approx(1.2 * estimate_scales(wide, 4).within)
     scales = estimate_scales(tight, 4)
-    assert frequency_scale(tight, 4, "adapted_radius") == pytest.approx(0.45 * 4**-0.5 * scales.between)
+    assert frequency_scale(tight, 4, "adapted_radius") == pytest.approx(0.81 * 4**-0.5 * scales.between)
     assert frequency_scale(tight, 4, "gaussian") > 5 * scales.within
     assert frequency_scale(tight, 4, "multiscale") == pytest.approx(1.2 * scales.within)
     assert frequency_scale(tight, 1, "adapted_radius") == pytest.approx(1.2 * estimate_scales(tight, 1).within)
+
+
+def test_a_small_cloud_gets_wider_frequencies_than_its_clusters_need() -> None:
+    """Up to 0.6 of what the bounds suggest, but no more than 3.5 times what the cloud's own spacing does."""
+    for reach in (0.05, 0.2):
+        small = pilot(2, 4, 0.002, 1e-5, 1, reach)
+        spacing = 0.45 * 4**-0.5 * estimate_scales(small, 4).between
+        least = max(1.8 * spacing, min(0.6 * schema_sigma(4, 2), 3.5 * spacing))
+        assert frequency_scale(small, 4, "adapted_radius") == pytest.approx(least)
+        assert least > 1.8 * spacing
 
 
 def test_noise_alone_gives_the_middle_of_the_range() -> None:

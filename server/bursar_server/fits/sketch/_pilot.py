@@ -12,7 +12,7 @@ import numpy as np
 
 from bursar.models import MIN_SIGMA, FrequencyLaw, Sketch
 from bursar.models._arrays import FloatArray
-from bursar_server.fits.sketch._choices import sigma_between
+from bursar_server.fits.sketch._choices import schema_sigma, sigma_between
 
 PILOT_SIGMA = 0.005
 """Of a pilot's multiscale frequencies: scales from 1/200 of the half-width of the bounds up to all of it."""
@@ -24,6 +24,13 @@ _BETWEEN = np.array([0.05, 0.1, 0.2, 0.4, 0.6, 0.8])
 _OF_A_CLUSTER = 1.2
 """Measured (k = d = 10, m = 1000, SNR m / (k d) = 100) at 0.5, 0.7, 1, 1.4, 2, 2.8 and 4 times the standard deviation
 of clusters: sums of squares 2.6, 1.39, 1.17, 1.13, 1.37, 1.66 and 2.3 times Lloyd's."""
+
+_OF_SPACING, _OF_BOX, _MOST_OF_SPACING = 1.8, 0.6, 3.5
+"""Least scale, over what clusters with nothing between them need (`sigma_between`): 1.8, and up to 3.5 to reach 0.6 of
+the scale that the bounds alone suggest. Rows that are no mixture of narrow clusters, with piles of equal values and
+long tails, want wide frequencies: 1.8 and 0.6 instead of 1 and 0 bring two columns of the RAND Health Insurance
+Experiment from 1.2, 1.4 and 2.0 times Lloyd's sum of squares (k = 2, 3, 5; medians) to 1.04, 1.07 and 1.28, and change
+mixtures by less than 0.02, be they in a corner of the bounds or as noisy as epsilon = 0.1 makes 50,000 rows."""
 
 _COLLISIONS = np.array([0.5, 0.25, 0.1, 0.05, 0.02])
 """Chance that two rows are of the same cluster, for an unknown number of clusters."""
@@ -40,8 +47,8 @@ class Scales:
 def frequency_scale(pilot: Sketch, n_clusters: int, law: FrequencyLaw) -> float:
     """The scale for frequencies with which clusters are found and told apart, `MIN_SIGMA` to 1. Total.
 
-    1.2 times the standard deviation of a cluster, at which noise costs least, and no less than what it takes to find
-    clusters that are small and far apart (`sigma_between`). Frequencies at many scales have both.
+    1.2 times the standard deviation of a cluster, at which noise costs least, and no less than it takes to find
+    clusters that are small and far apart, and what lies between them. Frequencies at many scales have both.
 
     Args:
         pilot: sketch with scales from `PILOT_SIGMA` to 1.
@@ -51,7 +58,9 @@ def frequency_scale(pilot: Sketch, n_clusters: int, law: FrequencyLaw) -> float:
     scales = estimate_scales(pilot, n_clusters)
     least = 0.0
     if law != "multiscale" and n_clusters != 1:
-        least = sigma_between(n_clusters, pilot.d, scales.between)
+        between = sigma_between(n_clusters, pilot.d, scales.between)
+        of_box = _OF_BOX * schema_sigma(n_clusters, pilot.d)
+        least = max(_OF_SPACING * between, min(of_box, _MOST_OF_SPACING * between))
     return float(np.clip(max(_OF_A_CLUSTER * scales.within, least), MIN_SIGMA, 1.0))
 
 
