@@ -228,6 +228,25 @@ def test_noise_alone_gives_no_empty_model() -> None:
     assert model.weights.min() > 0.02
 
 
+@pytest.mark.parametrize(("d", "noise"), [(2, 1.0), (2, 10.0), (5, 1.0), (5, 5.0), (5, 100.0)])
+def test_where_noise_rules_centres_are_no_worse_than_one(d: int, noise: float) -> None:
+    """They stay about the mean of the rows, and do not chase the noise to the walls of the box."""
+    rng = np.random.default_rng(9)  # noqa: TID251 - a test's own clusters
+    means = 0.2 * rng.standard_normal((5, d))
+    W = frequencies(100, d, sigma=0.12)
+    rows = np.repeat(means, 400, axis=0) + 0.1 * rng.standard_normal((2000, d))
+    one = float(np.square(rows - rows.mean(axis=0)).sum())
+    ratios = []
+    for seed in range(5):
+        z = moments(W, np.full(5, 0.2), means, 0.01, noise, seed)
+        model = decode(decode_kmeans, W, z, 5, noise, n_init=1)
+        ratios.append(float(np.square(rows[:, None] - model.centres).sum(axis=2).min(axis=1).sum()) / one)
+        mixture = decode(decode_mixture, W, z, 5, noise, n_init=1)
+        assert np.square(mixture.centres).mean() < 0.3**2
+        assert mixture.weights.max() < 0.6
+    assert np.median(ratios) < 1.3
+
+
 def test_more_restarts_never_fit_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """The replicate with the smallest loss is kept, and the first replicates are those of fewer restarts."""
     monkeypatch.setattr("bursar.models._decoding.AGREEING", 100)
