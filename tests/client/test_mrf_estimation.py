@@ -1,0 +1,341 @@
+"""Markov random fields learnt from noisy tables: close to the truth, never broken by noise."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from bursar.models._arrays import FloatArray
+from bursar.models.mrf import Estimate, Graph, NoisyTable, estimate, estimate_chain, estimated_rows
+from bursar.models.mrf._descent import minimized
+from bursar.models.mrf._estimation import (
+    ESTIMATORS,
+    merge,
+    project_to_simplex,
+    tilted_gaussian,
+    tilted_laplace,
+    with_sums,
+)
+from bursar.models.mrf._inference import chain_marginals, exact
+
+GRAPHS = {
+    "chain": Graph((4, 3, 5, 4), ((0, 1), (1, 2), (2, 3))),
+    "cycles": Graph((4, 3, 4, 3, 4), tuple((i, j) for i, j in combinations(range(5), 2) if j - i <= 2)),
+    "clique of three": Graph((3, 4, 3, 2), ((0, 1, 2), (2, 3))),
+    "independent": Graph((5, 3), ()),
+}
+
+
+HOW: tuple[Literal["exact", "loopy", "auto"], ...] = ("exact", "loopy", "auto")
+
+
+def truth(graph: Graph, seed: int) -> tuple[list[FloatArray], list[FloatArray], float]:
+    """Log-potentials from a Dirichlet(1), their marginals and log-partition."""
+    rng = np.random.default_rng(seed)  # noqa: TID251 - test data
+    theta = [np.log(rng.dirichlet(np.ones(graph.cells(c))) + 1e-9).reshape(graph.shape(c)) for c in graph.cliques]
+    return theta, *exact(graph, theta)
+
+
+def divergence(graph: Graph, seed: int, found: Estimate) -> float:
+    """Kullback-Leibler divergence of an estimate from the truth, in nats."""
+    theta, marginals, log_partition = truth(graph, seed)
+    own = exact(graph, found.log_potentials)[1]
+    gain = sum(float(((a - b) * m).sum()) for a, b, m in zip(theta, found.log_potentials, marginals, strict=True))
+    return gain - log_partition + own
+
+
+def unit_noise(rng: np.random.Generator, shape: tuple[int, ...], laplace: bool) -> FloatArray:  # noqa: TID251 - a test's
+    """Noise of standard deviation 1."""
+    return rng.laplace(size=shape) / math.sqrt(2) if laplace else rng.normal(size=shape)
+
+
+def released(graph: Graph, seed: int, rows: float, std: float, laplace: bool) -> list[NoisyTable]:
+    """Expected tables of the truth with noise on every cell."""
+    rng = np.random.default_rng(seed + 1)  # noqa: TID251 - test noise
+    _, marginals, _ = truth(graph, seed)
+    return [
+        NoisyTable(clique, rows * table + std * unit_noise(rng, table.shape, laplace), std, laplace)
+        for clique, table in zip(graph.cliques, marginals, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.parametrize("estimator", ["cgm", "naive"])
+def test_low_noise_gives_the_maximum_likelihood(name: str, laplace: bool, estimator: Any) -> None:
+    """Tables without error have the model that they came from, with or without the number of rows."""
+    tables = released(GRAPHS[name], 0, 1e6, 1e-3, laplace)
+    for n_rows in (1e6, None):
+        found = estimate(GRAPHS[name], tables, n_rows, estimator=estimator, regularization=1e-3)
+        assert divergence(GRAPHS[name], 0, found) < 2e-5
+        assert found.n_rows == pytest.approx(1e6)
+        for table, got in zip(tables, found.marginals, strict=True):
+            np.testing.assert_allclose(got, table.counts / 1e6, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("laplace", [False, True])
+def test_cgm_is_never_worse_than_naive(name: str, laplace: bool) -> None:
+    """From noise that is nothing to noise that is everything, over seeds; much better where noise is large."""
+    for ratio, most in [(0.01, 1.05), (0.1, 1.05), (1.0, 0.8), (10.0, 0.5)]:
+        totals = np.zeros(2)
+        for seed in range(4):
+            tables = released(GRAPHS[name], seed, 2000, ratio * 100, laplace)
+            for place, estimator in enumerate(ESTIMATORS):
+                found = estimate(GRAPHS[name], tables, 2000, estimator=estimator)
+                totals[place] += divergence(GRAPHS[name], seed, found)
+        assert totals[0] <= most * totals[1]
+
+
+def test_noise_alone_says_that_all_states_are_alike() -> None:
+    """Where noise is far above the rows the model is near the uniform one, not at the edge."""
+    found = estimate(GRAPHS["chain"], released(GRAPHS["chain"], 0, 100, 1e5, False), 100)
+    for table in found.marginals:
+        assert table.min() > 0.2 / table.size
+
+
+def test_rare_states_keep_a_probability() -> None:
+    """The naive estimator drives cells with negative counts to 0; posterior means do not."""
+    graph = Graph((4,), ())
+    tables = [NoisyTable((0,), np.array([500.0, 480.0, -30.0, 20.0]), 30.0)]
+    cgm = estimate(graph, tables, 1000).marginals[0]
+    naive = estimate(graph, tables, 1000, estimator="naive", regularization=1e-9).marginals[0]
+    assert naive[2] < 1e-6 < 0.001 < cgm[2] < cgm[3] < 0.05
+
+
+def test_loopy_inference_learns_where_dependence_is_moderate() -> None:
+    """On a tree it is what exact inference finds; "auto" takes exact inference where it can."""
+    tables = released(GRAPHS["chain"], 0, 1e4, 20, False)
+    found = {how: estimate(GRAPHS["chain"], tables, 1e4, inference=how) for how in HOW}
+    assert [found[how].inference for how in found] == ["exact", "loopy", "exact"]
+    for a, b in zip(found["exact"].marginals, found["loopy"].marginals, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def test_graphs_too_dense_for_exact_inference_are_learnt_by_loopy() -> None:
+    """Independent columns in a complete graph: probabilities are found all the same."""
+    size, n = 8, 9
+    graph = Graph((size,) * n, tuple(combinations(range(n), 2)))
+    share = np.arange(1.0, size + 1) / (size * (size + 1) / 2)
+    tables = [NoisyTable(clique, 1e5 * np.multiply.outer(share, share), 10.0) for clique in graph.cliques]
+    found = estimate(graph, tables, 1e5)
+    assert found.inference == "loopy"
+    for table in found.marginals:
+        np.testing.assert_allclose(table.sum(axis=0), share, atol=0.01)
+    with pytest.raises(ValueError, match="after triangulation"):
+        estimate(graph, tables, 1e5, inference="exact")
+
+
+@pytest.mark.parametrize("estimator", ["cgm", "naive"])
+@pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.parametrize("fill", [0.0, 1.0, -1.0, 1e300, -1e300, 1e12])
+@pytest.mark.parametrize("std", [0.0, 1.0, 1e9])
+def test_any_finite_counts_give_a_model(estimator: Any, laplace: bool, fill: float, std: float) -> None:
+    """Zeros, huge numbers of either sign, one cell unlike the others, with the number of rows and without."""
+    graph = GRAPHS["cycles"]
+    tables = [NoisyTable(clique, np.full(graph.shape(clique), fill), std, laplace) for clique in graph.cliques]
+    odd = tables[0].counts.copy()
+    odd[0, 0] = -fill
+    for n_rows in (None, 100.0, -5.0):
+        found = estimate(graph, [NoisyTable((0, 1), odd, std, laplace), *tables[1:]], n_rows, estimator=estimator)
+        assert found.n_rows >= 1
+        assert math.isfinite(found.log_partition)
+        assert all(np.isfinite(table).all() for table in found.log_potentials)
+        for table in found.marginals:
+            assert (table >= 0).all()
+            assert table.sum() == pytest.approx(1)
+
+
+def test_tables_may_be_over_parts_of_cliques_and_have_their_axes_in_any_order() -> None:
+    """A table of a pair inside a clique of three is used; its transpose says the same."""
+    graph = Graph((3, 4, 2), ((0, 1, 2),))
+    pair = NoisyTable((0, 1), np.arange(1.0, 13).reshape(3, 4) * 100, 1.0)
+    turned = NoisyTable((1, 0), pair.counts.T, 1.0)
+    alone = NoisyTable((2,), np.array([1800.0, 6000.0]), 1.0)
+    for tables in ([pair, alone], [turned, alone]):
+        (joint,) = estimate(graph, tables, 7800).marginals
+        np.testing.assert_allclose(joint.sum(axis=2), pair.counts / 7800, atol=1e-3)
+        np.testing.assert_allclose(joint.sum(axis=(0, 1)), alone.counts / 7800, atol=1e-3)
+
+
+def test_repeated_tables_count_by_their_precision() -> None:
+    """A table that was released before with little noise rules over one with much."""
+    good, bad = NoisyTable((0,), np.array([100.0, 900.0]), 1.0, True), NoisyTable((0,), np.array([900.0, 100.0]), 10.0)
+    (mean,) = merge([good, bad])
+    np.testing.assert_allclose(mean.counts, (100 * good.counts + bad.counts) / 101)
+    assert mean.std == pytest.approx((1 + 0.01) ** -0.5)
+    assert not mean.laplace
+    assert merge([good])[0].laplace
+
+
+def test_sums_of_one_variable_use_every_table() -> None:
+    """Inverse-variance mean of the tables' sums, with its own standard deviation; a lone table stays as it is."""
+    pair = NoisyTable((0, 1), np.ones((2, 3)), 2.0)
+    alone = NoisyTable((0,), np.array([1.0, 5.0]), 1.0, True)
+    other = NoisyTable((2,), np.array([1.0, 2.0]), 1.0, True)
+    tables = {table.variables: table for table in with_sums([pair, alone, other])}
+    assert set(tables) == {(0, 1), (0,), (1,), (2,)}
+    np.testing.assert_allclose(tables[(0,)].counts, (np.full(2, 3.0) / 12 + alone.counts) / (1 / 12 + 1))
+    assert tables[(0,)].std == pytest.approx((1 / 12 + 1) ** -0.5)
+    assert tables[(1,)].std == pytest.approx(2 * math.sqrt(2))
+    assert tables[(2,)] is other
+
+
+def test_rows_are_the_inverse_variance_mean_of_the_totals() -> None:
+    """A total has the variance cells std^2; never below 1."""
+    a, b = NoisyTable((0,), np.array([60.0, 40.0]), 1.0), NoisyTable((0, 1), np.full((2, 2), 30.0), 2.0)
+    assert estimated_rows([a, b]) == pytest.approx((100 / 2 + 120 / 16) / (1 / 2 + 1 / 16))
+    assert estimated_rows([NoisyTable((0,), np.array([-10.0, 2.0]), 1.0)]) == 1
+
+
+@pytest.mark.parametrize("tilt", [-1.0, -0.1, -0.026, 0.0, 0.02, 0.034])
+@pytest.mark.parametrize("count", [-200.0, -40.0, 0.0, 5.0, 400.0])
+@pytest.mark.parametrize("laplace", [False, True])
+def test_posterior_means_are_those_of_quadrature(laplace: bool, count: float, tilt: float) -> None:
+    """Both likelihoods against numerical integration over counts of at least 0, and the derivative of the integral."""
+    std = 40.0
+    function = tilted_laplace if laplace else tilted_gaussian
+
+    def log_density(n: float) -> float:
+        noise = -abs(count - n) * math.sqrt(2) / std if laplace else -0.5 * ((count - n) / std) ** 2
+        return noise + tilt * n
+
+    top = max(log_density(n) for n in np.linspace(0, 3000, 3001))
+    ends = [0.0, *([count] if count > 0 else []), 500.0, 5000.0, 1e5]
+    mass, moment = (
+        sum(quad(lambda n, k=k: n**k * math.exp(log_density(n) - top), a, b, limit=200)[0] for a, b in pairwise(ends))
+        for k in (0, 1)
+    )  # fmt: skip
+    y, s, t = np.array([count]), np.array([std]), np.array([tilt])
+    assert function(y, s, t)[1][0] == pytest.approx(moment / mass, rel=1e-5)
+    step = 1e-6
+    ends_of_step = [function(y, s, t + sign * step)[0][0] for sign in (1, -1)]
+    assert (ends_of_step[0] - ends_of_step[1]) / (2 * step) == pytest.approx(moment / mass, rel=1e-4, abs=1e-4)
+
+
+def test_posterior_means_hold_far_from_the_counts() -> None:
+    """Hundreds of standard deviations below 0 the mean is std^2 / distance; continuous where the formula changes."""
+    std = np.full(3, 2.0)
+    _, means = tilted_gaussian(np.array([-2e3, -100.0 - 1e-7, -100.0 + 1e-7]), std, np.zeros(3))
+    assert means[0] == pytest.approx(4 / 2e3, rel=1e-5)
+    assert means[1] == pytest.approx(means[2], rel=1e-8)
+
+
+def test_projection_is_the_nearest_point_of_the_simplex() -> None:
+    """Sum 1, no entry below 0, and no direction to another point of the simplex that is nearer."""
+    rng = np.random.default_rng(0)  # noqa: TID251 - test data
+    for _ in range(50):
+        values = rng.normal(scale=0.4, size=(3, 4))
+        found = project_to_simplex(values)
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1)
+        # Optimal if every corner is on the far side of the plane through the point.
+        assert ((values - found) * found).sum() >= (values - found).max() - 1e-12
+    np.testing.assert_allclose(project_to_simplex(np.array([1e15, 0.0])), [1, 0])
+
+
+def chain(steps: int, states: int) -> tuple[FloatArray, FloatArray]:
+    """Log-potentials of a chain."""
+    rng = np.random.default_rng(4)  # noqa: TID251 - test data
+    return np.log(rng.dirichlet(np.ones(states))), np.log(rng.dirichlet(np.ones(states), size=states) + 1e-6)
+
+
+def test_forward_backward_is_the_junction_tree_of_the_unrolled_chain() -> None:
+    """First state, transitions averaged over time, and the log-partition function; peaked potentials, too."""
+    for strength in (1.0, 300.0):
+        first, transition = (strength * table for table in chain(5, 3))
+        graph = Graph((3,) * 5, ((0,), *((t, t + 1) for t in range(4))))
+        marginals, log_partition = exact(graph, [first, *([transition] * 4)])
+        (start, pairs), found = chain_marginals(5, first, transition)
+        np.testing.assert_allclose(start, marginals[0], atol=1e-10)
+        np.testing.assert_allclose(pairs, sum(marginals[1:]) / 4, atol=1e-10)
+        assert found == pytest.approx(log_partition)
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+def test_chains_are_learnt_and_cgm_is_better_than_naive(laplace: bool) -> None:
+    """Low noise gives the truth; with noise the posterior means are nearer to it than the naive estimate."""
+    steps, states, rows = 6, 8, 5000.0
+    first, transition = chain(steps, states)
+    (start, pairs), log_partition = chain_marginals(steps, first, transition)
+    rng = np.random.default_rng(0)  # noqa: TID251 - test noise
+
+    def loss(std: float, estimator: Any) -> float:
+        found = estimate_chain(
+            steps,
+            states,
+            NoisyTable((0, 1), rows * pairs + std * unit_noise(rng, pairs.shape, laplace), std, laplace),
+            NoisyTable((0,), rows * start + std * unit_noise(rng, start.shape, laplace), std, laplace),
+            None,
+            estimator=estimator,
+        )
+        phi, psi = found.log_potentials
+        own = chain_marginals(steps, phi, psi)[1]
+        assert own == pytest.approx(found.log_partition)
+        gain = ((first - phi) * start).sum() + (steps - 1) * ((transition - psi) * pairs).sum()
+        return float(gain) - log_partition + own
+
+    assert loss(1e-3, "cgm") < 1e-5
+    assert loss(1e-3, "naive") < 1e-3
+    assert sum(loss(30.0, "cgm") for _ in range(5)) < sum(loss(30.0, "naive") for _ in range(5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tables": []}, "tables: expected at least one"),
+        ({"tables": [NoisyTable((0, 2), np.zeros((4, 5)), 1.0)]}, "within no clique"),
+        ({"tables": [NoisyTable((0, 1), np.zeros((3, 3)), 1.0)]}, "has shape"),
+        ({"n_rows": math.nan}, "n_rows"),
+        ({"estimator": "em"}, "estimator"),
+        ({"regularization": -1.0}, "regularization"),
+        ({"regularization": math.nan}, "regularization"),
+        ({"inference": "gibbs"}, "inference"),
+    ],
+)
+def test_what_cannot_be_estimated_is_refused(change: dict[str, Any], message: str) -> None:
+    """Every rule has an error that names the argument."""
+    good = {"tables": [NoisyTable((0, 1), np.zeros((4, 3)), 1.0)], "n_rows": None}
+    with pytest.raises(ValueError, match=message):
+        estimate(GRAPHS["chain"], **{**good, **change})
+
+
+@pytest.mark.parametrize(("steps", "states"), [(1, 2), (2, 0), (2, 3)])
+def test_chains_that_cannot_be_are_refused(steps: int, states: int) -> None:
+    """Two steps at least, and tables of the chain's states."""
+    with pytest.raises(ValueError, match="expected"):
+        estimate_chain(steps, states, NoisyTable((0, 1), np.zeros((2, 2)), 1.0), NoisyTable((0,), np.zeros(2), 1.0), 5)
+
+
+@pytest.mark.parametrize(
+    ("variables", "counts", "std", "message"),
+    [
+        ((0,), np.zeros((2, 2)), 1.0, "variables"),
+        ((0, 0), np.zeros((2, 2)), 1.0, "variables"),
+        ((0,), np.array([np.nan]), 1.0, "finite"),
+        ((0,), np.zeros(2), -1.0, "std"),
+        ((0,), np.zeros(2), math.nan, "std"),
+    ],
+)
+def test_what_is_no_table_is_refused(variables: tuple[int, ...], counts: FloatArray, std: float, message: str) -> None:
+    """Every rule on the fields has an error that names the field."""
+    with pytest.raises(ValueError, match=message):
+        NoisyTable(variables, counts, std)
+
+
+def test_descent_is_total() -> None:
+    """It ends at a finite point where the objective is nonsense elsewhere, and within the limit."""
+
+    def objective(x: FloatArray) -> tuple[float, FloatArray, Any]:
+        inside = bool(np.abs(x).max() < 1)
+        value = float(x @ x) - float(x.sum()) if inside else math.nan
+        return value, 2 * x - 1 if inside else np.full_like(x, np.nan), lambda v: 100 * v
+
+    point, used = minimized(objective, [np.zeros(3), np.full(3, 5.0)], np.full(3, -np.inf), 1e-12, 50)
+    np.testing.assert_allclose(point, 0.5, atol=1e-4)
+    assert used <= 50
