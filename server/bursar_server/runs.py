@@ -23,6 +23,9 @@ from bursar_server import logs
 from bursar_server.errors import ReleaseLostError
 from bursar_server.worker import Place, QueueFullError, WorkerPool
 
+_FREE_PER_PRINCIPAL = 2
+"""Free requests of one principal that may run or wait."""
+
 NO_RESULT = b""
 """What is stored for a fit that raised: a response without a model."""
 
@@ -129,15 +132,24 @@ class Runs:
         pool: runs the work.
         quantum: seconds; releases are stored, places freed and callers answered at multiples of it after the debit.
         fits_per_principal: that may run or wait.
+        free_pool: runs the work that nobody pays for, so that it never stands in the way of what is paid for.
         rerun: whether a debit without a release is run again; False lets it be lost.
     """
 
     def __init__(
-        self, *, ledger: Ledger, pool: WorkerPool, quantum: float, fits_per_principal: int, rerun: bool
+        self,
+        *,
+        ledger: Ledger,
+        pool: WorkerPool,
+        free_pool: WorkerPool,
+        quantum: float,
+        fits_per_principal: int,
+        rerun: bool,
     ) -> None:
         self._ledger = ledger
         self._rerun = rerun
         self._pool = pool
+        self._free_pool = free_pool
         self._quantum = quantum
         self._fits_per_principal = fits_per_principal
         self._lock = threading.Lock()
@@ -196,12 +208,14 @@ class Runs:
         return Admission(run, paid_now=debit.status is DebitStatus.NEW)
 
     def compute(self, principal: str, work: FreeWork) -> Run:
-        """Set work that nobody pays for to a place in the pool, as a fit of `principal`. Nothing of it is kept.
+        """Set work that nobody pays for to its own pool. Nothing of it is kept.
 
-        Raises QueueFullError: there is no place.
+        Raises QueueFullError: there is no place, or the principal has `_FREE_PER_PRINCIPAL` already.
         """
         with self._lock:
-            place = self._place_for(principal)
+            if self._free.count(principal) >= _FREE_PER_PRINCIPAL:
+                raise QueueFullError(f"{_FREE_PER_PRINCIPAL} free requests of yours run or wait already; wait for one")
+            place = self._free_pool.reserve()
             self._free.append(principal)
         run = Run(incident=f"free-{secrets.token_hex(4)}")
         place.run(lambda: self._compute(principal, run, work))
@@ -228,8 +242,7 @@ class Runs:
         return run
 
     def _place_for(self, principal: str) -> Place:
-        taken = [name for name, _ in (*self._running, *self._admitting)] + self._free
-        if taken.count(principal) >= self._fits_per_principal:
+        if sum(name == principal for name, _ in (*self._running, *self._admitting)) >= self._fits_per_principal:
             raise QueueFullError(
                 f"{self._fits_per_principal} fits of yours run or wait already; nothing was debited, wait for one"
             )

@@ -79,6 +79,7 @@ class BursarServer:
         self._health = health.HealthServicer()
         self._stopped = threading.Event()
         self._pool = WorkerPool(workers=config.fit_workers, queue_length=config.queue_length)
+        self._free_pool = WorkerPool(workers=1, queue_length=config.queue_length)
         self._server = _grpc_server(config, Gate(ledger, config.calls_per_principal))
         fit_service = FitService(
             fits=fits,
@@ -87,6 +88,7 @@ class BursarServer:
             runs=Runs(
                 ledger=ledger,
                 pool=self._pool,
+                free_pool=self._free_pool,
                 quantum=config.response_quantum_seconds,
                 fits_per_principal=config.fits_per_principal,
                 rerun=config.recovery == "rerun",
@@ -113,6 +115,7 @@ class BursarServer:
         self._say(health_pb2.HealthCheckResponse.NOT_SERVING)
         ended = self._server.stop(self._config.shutdown_seconds)
         self._pool.close()
+        self._free_pool.close()
         if not ended.wait(self._config.shutdown_seconds + _LAST_SECONDS):
             logs.event("calls_left")  # they hold nothing that was paid for, and nobody waits for them
         logs.event("stopped")

@@ -298,6 +298,7 @@ def _run(acting: Act, asked: DebitRequest | RestRequest, work: Work) -> tuple[Pa
         runs = Runs(
             ledger=acting.ledger,
             pool=pool,
+            free_pool=pool,  # nothing is computed for nothing here
             quantum=acting.config.response_quantum_seconds,
             fits_per_principal=1,
             rerun=acting.config.recovery == "rerun",

@@ -65,6 +65,7 @@ class FakeFit:
         runs: how often it ran.
         started: set whenever a run begins.
         hold: a run waits for it; set unless a test clears it.
+        hold_free: likewise, for a run that is for nothing.
         error: raised by a run, after its release.
         peeks: whether a run that is for nothing asks for a release.
     """
@@ -72,11 +73,13 @@ class FakeFit:
     runs: int = 0
     started: threading.Event = field(default_factory=threading.Event)
     hold: threading.Event = field(default_factory=threading.Event)
+    hold_free: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
     peeks: bool = False
 
     def __post_init__(self) -> None:
         self.hold.set()
+        self.hold_free.set()
 
     def plan(self, request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> Plan:
         """One count at the price asked for."""
@@ -107,13 +110,14 @@ class FakeFit:
         self.runs += 1
         self.started.set()
         session.progress(1, 2)
-        self.hold.wait()
         if not plan.events:
+            self.hold_free.wait()
             if self.peeks:
                 session.noisy_sum(COUNT, gaussian_for(SENSITIVITY, Fraction(1, 10**6)))
             if self.error:
                 raise self.error
             return fit_pb2.GaussianMixtureModel(columns=plan.columns, iterations=2)
+        self.hold.wait()
         rho = Fraction(1) / (2 * plan.events[0].scale ** 2)  # type: ignore[union-attr]  # of a Gaussian event
         noisy = session.noisy_sum(COUNT, gaussian_for(SENSITIVITY, rho))
         if self.error:

@@ -129,20 +129,24 @@ def test_without_a_spend_a_new_release_is_refused(served: Harness, fit_request: 
     assert refusal.fields == ("spend",)
 
 
-def test_free_answers_take_places_like_fits(serve: Serve, fit_request: Make, refused: Refused) -> None:
-    """One analyst cannot fill the server with free work either."""
+def test_free_work_has_places_of_its_own(serve: Serve, fit_request: Make, refused: Refused) -> None:
+    """One analyst may have two; what is paid for does not wait for them."""
     served = serve(fit_workers=1, queue_length=4, fits_per_principal=1)
     entry = drain(served, fit_request())[0].receipt.entry
-    served.fit.hold.clear()
+    served.fit.hold_free.clear()
     stub = fit_pb2_grpc.FitServiceStub(served.channel)
-    first = stub.FitDPEM(again(entry), metadata=served.bearer())
+    waiting = [stub.FitDPEM(again(entry), metadata=served.bearer()) for _ in range(2)]
     try:
-        assert next(iter(first)).receipt.free
-        assert refused(lambda: drain(served, again(entry))).code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert refused(lambda: drain(served, fit_request(request_id="r9"))).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for call in waiting:
+            assert next(iter(call)).receipt.free
+        refusal = refused(lambda: drain(served, again(entry)))
+        assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "free requests" in refusal.text
+        assert drain(served, fit_request(request_id="r9"))[-1].HasField("model")
     finally:
-        served.fit.hold.set()
-    assert list(first)[-1].HasField("model")
+        served.fit.hold_free.set()
+    for call in waiting:
+        assert list(call)[-1].HasField("model")
     assert drain(served, again(entry))[-1].HasField("model")
 
 
