@@ -23,6 +23,7 @@ from bursar.models import (
     trustworthy_clusters,
 )
 from bursar.models._arrays import FloatArray
+from bursar.models._decoding import decode_mixture
 from bursar.models._sketch import SIGNATURES, TYPICAL_ENERGY, Signature
 
 FREQUENCIES = Frequencies(m=60, d=2, public_seed=1, sigma=0.2)
@@ -248,7 +249,7 @@ def test_kmeans_is_in_the_units_of_the_data(monkeypatch: pytest.MonkeyPatch) -> 
     ((matrix, moments, noise_std, k, lower, upper, options),) = asked
     np.testing.assert_array_equal(matrix, FREQUENCIES.matrix())
     np.testing.assert_array_equal(moments, SKETCH.moments())
-    assert (noise_std, k, options) == (SKETCH.moment_std(), 2, {"n_init": 5, "public_seed": 8})
+    assert (noise_std, k, options) == (SKETCH.moment_error(), 2, {"n_init": 5, "public_seed": 8})
     np.testing.assert_array_equal([lower, upper], [[-1, -1], [1, 1]])
 
     assert isinstance(model, bursar.KMeans)
@@ -282,6 +283,38 @@ def test_one_sketch_gives_models_of_any_size() -> None:
     assert sketch.kmeans(2, n_init=1).n_clusters == 2
     mixture = sketch.gaussian_mixture(3, n_init=1)
     assert np.sqrt(mixture.covariances_ / np.square(UNIT)) == pytest.approx(0.05, rel=0.5)
+
+
+@pytest.mark.parametrize("s", [0.0, 20.0, 200.0])
+@pytest.mark.parametrize("r", [120, 30])
+def test_residual_of_the_right_model_is_about_one(s: float, r: int) -> None:
+    """Whether noise or sampling of rows or of frequencies rules, what three clusters leave is the error expected."""
+    truth = np.array([[-0.6, -0.5], [0.5, -0.4], [0.1, 0.7]])
+    rows = truth[(3 * public_uniforms(16, Stream.SCALES, 3000)).astype(int)] + 0.05 * noise(13, 3000, 2)
+    frequencies = Frequencies(m=120, d=2, public_seed=1, sigma=0.06)
+    asked = public_uniforms(15, Stream.SCALES, 3000, 120) < r / 120
+    sums = (signature_of(rows, frequencies, "exponential") * asked).sum(axis=1) + s * noise(14, 2, 120)
+    sketch = sketch_of(rows, frequencies, frequencies_per_row=r, sums=sums, noise_std=s)
+    box = np.ones(2)
+    found = decode_mixture(
+        sketch.frequencies.matrix(), sketch.moments(), sketch.moment_error(), 3, -box, box, n_init=3, public_seed=0
+    )
+    assert 0.4 < found.residual < 1.3  # sampling errors are smooth, and the parameters take up a part of them
+    assert sketch.moment_error() >= sketch.moment_std()
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.1])
+@pytest.mark.parametrize("m", [50, 120])
+@pytest.mark.parametrize("s", [0.0, 20.0])
+def test_narrow_clusters_are_told_apart(sigma: float, m: int, s: float) -> None:
+    """Few frequencies at the scale of clusters that are small and far apart: no centre between two of them."""
+    truth = np.array([[-0.6, -0.5], [0.5, -0.4], [0.1, 0.7]])
+    rows = np.repeat(truth, 1000, axis=0) + 0.05 * noise(13, 3000, 2)
+    clean = sketch_of(rows, Frequencies(m=m, d=2, public_seed=1, sigma=sigma))
+    model = replace(clean, sums=clean.sums + s * noise(14, 2, m), noise_std=s).kmeans(3)
+    found = (model.cluster_centers_ - CENTRE) / UNIT
+    assert np.abs(found[:, None] - truth).max(axis=2).min(axis=0) == pytest.approx(0, abs=0.03)
+    assert model.weights_ == pytest.approx(1 / 3, abs=0.05)
 
 
 @pytest.mark.parametrize("options", [{"n_init": 0}, {"n_clusters": 0}])

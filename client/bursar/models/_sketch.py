@@ -145,6 +145,14 @@ class Sketch:
         """Standard deviation of the noise on the real and on the imaginary part of each moment; the noise alone."""
         return self.noise_std * self._moment_scale()
 
+    def moment_error(self) -> float:
+        """Standard deviation of the real and of the imaginary part of each moment, from noise and sampling of rows.
+
+        What a decoder weighs moments by: about what a model that is right leaves of them, for any number of rows.
+        """
+        sampling = _sampling_variance(self._rows(), self.alpha_r, self.signature, TYPICAL_ENERGY)
+        return math.hypot(self.moment_std(), math.sqrt(sampling / 2))
+
     def energy(self) -> float:
         """Mean |z_j|^2 of the moments z_j without their noise, estimated from this sketch, 0 to 1.
 
@@ -221,7 +229,7 @@ class Sketch:
         decoded = decode_kmeans(
             self.frequencies.matrix(),
             self.moments(),
-            self.moment_std(),
+            self.moment_error(),
             _at_least_one("n_clusters", n_clusters),
             lower,
             upper,
@@ -251,7 +259,7 @@ class Sketch:
         decoded = decode_mixture(
             self.frequencies.matrix(),
             self.moments(),
-            self.moment_std(),
+            self.moment_error(),
             _at_least_one("n_components", n_components),
             lower,
             upper,
@@ -358,10 +366,15 @@ def predicted_snr(
     """
     n, alpha_r = max(n_rows, 1.0), frequencies_per_row / m
     scale = _first_harmonic(signature)
-    one_row = scale**2 * (1.0 if signature == "exponential" else 2.0)
-    # No less than rounding: a table of one distinct row would have no variance at all.
-    sampling = max(one_row / alpha_r - energy, 2.0**-52) / n
+    sampling = _sampling_variance(n, alpha_r, signature, energy)
     return energy / (sampling + 2 * (scale * noise_std / (alpha_r * n)) ** 2)
+
+
+def _sampling_variance(n: float, alpha_r: float, signature: Signature, energy: float) -> float:
+    """Variance of a moment from which n rows there are and which frequencies they are asked for."""
+    one_row = _first_harmonic(signature) ** 2 * (1.0 if signature == "exponential" else 2.0)
+    # No less than rounding: a table of one distinct row would have no variance at all.
+    return max(one_row / alpha_r - energy, 2.0**-52) / n
 
 
 def predicted_relative_sse(k: int, d: int, m: int, snr: float) -> float:

@@ -85,8 +85,9 @@ def test_an_ample_spend_finds_the_clusters(
     # Clusters of standard deviation 1; a one-bit sketch has harmonics, and is less sure of the width.
     assert array(model.decoded.covariances) == pytest.approx(1.0, rel=0.6)
     assert model.decoded.n_rows == pytest.approx(len(ROWS), rel=0.05)
-    # A right model leaves noise, and what rows are sampled; of a one-bit sketch also what harmonics are left.
-    assert 0.5 < model.residual < (20 if {"signature", "frequencies_per_row"} & new_sketch.keys() else 3)
+    # A right model leaves noise, and what rows are sampled, less here, where every cluster has as many; of a one-bit
+    # sketch also what harmonics are left.
+    assert 0.2 < model.residual < (20 if {"signature", "frequencies_per_row"} & new_sketch.keys() else 3)
 
 
 def test_fast_frequencies_find_clusters_in_many_columns() -> None:

@@ -149,7 +149,7 @@ def decode(sketch: Sketch, decoding: Decoding) -> Decoded:
     return decoder(
         sketch.frequencies.matrix(),
         sketch.moments(),
-        sketch.moment_std(),
+        sketch.moment_error(),
         decoding.n_clusters,
         (sketch.lower - sketch.centre) / sketch.unit,
         (sketch.upper - sketch.centre) / sketch.unit,
