@@ -137,11 +137,11 @@ def test_graphs_too_dense_for_exact_inference_are_learnt_by_loopy() -> None:
 @pytest.mark.parametrize("std", [0.0, 1.0, 1e9])
 def test_any_finite_counts_give_a_model(estimator: Any, laplace: bool, fill: float, std: float) -> None:
     """Zeros, huge numbers of either sign, one cell unlike the others, with the number of rows and without."""
-    graph = GRAPHS["cycles"]
+    graph = Graph((2, 3, 2), ((0, 1), (1, 2), (0, 2)))
     tables = [NoisyTable(clique, np.full(graph.shape(clique), fill), std, laplace) for clique in graph.cliques]
     odd = tables[0].counts.copy()
     odd[0, 0] = -fill
-    for n_rows in (None, 100.0, -5.0):
+    for n_rows in (None, -5.0):
         found = estimate(graph, [NoisyTable((0, 1), odd, std, laplace), *tables[1:]], n_rows, estimator=estimator)
         assert found.n_rows >= 1
         assert math.isfinite(found.log_partition)

@@ -372,7 +372,9 @@ def _fitted(problem: _Problem, estimator: Estimator, regularization: float | Non
     strength = (1.0 if estimator == "naive" else 0.0) if regularization is None else regularization
     # The penalty is on log-potentials, of which the parameters are multiples.
     penalty = strength / problem.rows / np.square(problem.multiples)
-    theta, iterations = (_naive if estimator == "naive" else _cgm)(problem, penalty)
+    # Counts that no noise makes may overflow in a trial step, which is then refused.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        theta, iterations = (_naive if estimator == "naive" else _cgm)(problem, penalty)
     return problem.split(theta), iterations
 
 
@@ -498,7 +500,8 @@ def tilted_laplace(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> t
     """
     scales = stds / math.sqrt(2)
     y = np.maximum(counts, 0.0)
-    rising, falling = 1 / scales + tilts, 1 / scales - tilts
+    # A tilt at the very edge is as good as one a hair below it.
+    rising, falling = 1 / scales + tilts, np.maximum(1 / scales - tilts, 1e-12 / scales)
     exponents = -rising * y
     # All masses are over exp(top), the largest density there is.
     top = np.maximum(exponents, 0.0)
