@@ -1,6 +1,6 @@
 """FitSketchKMeans measured: `python bench/sketch.py [figure3] [compare] [speed] [decoder] [scale]`.
 
-Prints tables and writes bench/sketch.json, part by part.
+Prints tables and writes bench/sketch.json, table by table; `--only mixture-1000000 cities` measures some of them anew.
 
 figure3: sum of squares over Lloyd's against epsilon, as in figure 3 of Schellekens et al. 2019; what previews foretell.
 compare: side by side with FitDPEM's k-means, diffprivlib and DPLloyd, under the same public bounds.
@@ -23,12 +23,13 @@ import statistics
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes or two threads share the two cores below; no more
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -65,6 +66,7 @@ from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import ArrayRows, Statistic, exact_sum
 
 Json = dict[str, Any]
+T = TypeVar("T")
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
@@ -97,11 +99,37 @@ class Extent:
 QUICK = Extent(seeds=1, seeds_large=1, small=20_000, large=(100_000,), epsilons=(1e-2, 1.0), rounds=1)
 
 
-def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any], each_fresh: bool = False) -> list[Any]:
+@dataclass(frozen=True)
+class Wish:
+    """What is to be measured, and where the results go.
+
+    Attributes:
+        extent: how much.
+        only: names of tables; empty: all.
+        save: called with a table's name and its results as soon as it is done.
+    """
+
+    extent: Extent
+    only: tuple[str, ...]
+    save: Callable[[str, Any], None]
+
+    def wants(self, name: str) -> bool:
+        """Whether a table is to be measured."""
+        return not self.only or name in self.only
+
+
+def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any], each_fresh: bool = False) -> Iterator[Any]:
     """Results of tasks, in their order, from as many processes as there are threads, with one thread each."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(THREADS, context, max_tasks_per_child=1 if each_fresh else None) as pool:
-        return list(pool.map(work, tasks))
+        yield from pool.map(work, tasks)
+
+
+def by_table(work: Callable[[Any], Any], tables: Sequence[tuple[T, int]]) -> Iterator[tuple[T, list[Any]]]:
+    """Each table with the results of its seeds; all tables share the processes. `work` takes a pair (table, seed)."""
+    results = in_processes(work, [(table, seed) for table, seeds in tables for seed in range(seeds)])
+    for table, seeds in tables:
+        yield table, list(islice(results, seeds))
 
 
 def guarantee(pure: bool) -> str:
@@ -148,9 +176,9 @@ def sketch_request(k: int, epsilon: float, *, pure: bool, seed: int = 0, **new: 
     )
 
 
-def figure3_task(task: tuple[int, int, tuple[float, ...]]) -> list[Json]:
-    """All fits to one table: n, seed, and the epsilons."""
-    n, seed, epsilons = task
+def figure3_task(task: tuple[tuple[int, tuple[float, ...]], int]) -> list[Json]:
+    """All fits to one table: number of rows and epsilons, and its seed."""
+    (n, epsilons), seed = task
     rows = MixtureRows(n, seed)
     found: list[Json] = []
     models = [lloyd(rows, seed, starts=3)]
@@ -195,23 +223,22 @@ def wanted(n: int, epsilon: float, *, pure: bool) -> float | None:
     return BAR_AT_ONE if (n, epsilon, pure) == (1_000_000, 1.0, False) else None
 
 
-def figure3(extent: Extent) -> Json:
+def figure3(wish: Wish) -> None:
     """Relative sums of squares by n, guarantee and epsilon."""
+    extent = wish.extent
+    sizes = [n for n in (extent.small, *extent.large) if wish.wants(f"mixture-{n}")]
     cells: list[Json] = []
-    for n in (extent.small, *extent.large):
-        seeds = extent.seeds_for(n)
-        runs = in_processes(figure3_task, [(n, seed, extent.epsilons) for seed in range(seeds)])
+    for (n, _), runs in by_table(figure3_task, [((n, extent.epsilons), extent.seeds_for(n)) for n in sizes]):
         print(
             f"\nFigure 3: d = k = 10, n = {n:,}, REPLACE_ONE, defaults (pilot sketch, 20 restarts): sum of squares "
-            f"over Lloyd's (3 starts), medians of {seeds} tables"
+            f"over Lloyd's (3 starts), medians of {len(runs)} tables; one centre: about 4"
         )
         print(
             f"{'guarantee':>16} {'epsilon':>8} {'m':>5} {'SNR m/(kd)':>11} {'foretold':>9} {'measured':>9} "
             f"{'worst':>8} {'sigma':>6} {'wanted':>9}"
         )
-        for cell in zip(*runs, strict=True):
-            row = figure3_row(n, cell)
-            cells.append(row)
+        some = [figure3_row(n, cell) for cell in zip(*runs, strict=True)]
+        for row in some:
             verdict = "" if row["wanted"] is None else f"{row['wanted']} {'yes' if row['met'] else 'NO'}"
             print(
                 f"{guarantee(row['pure']):>16} {row['epsilon']:>8g} {row['m']:>5} {row['quality']:>11.3g} "
@@ -219,14 +246,16 @@ def figure3(extent: Extent) -> Json:
                 f"{verdict:>9}",
                 flush=True,
             )
+        wish.save(f"mixture-{n}", some)
+        cells += some
     print_trust(cells)
-    memory = in_processes(memory_task, (extent.small, *extent.large), each_fresh=True)
+    memory = list(in_processes(memory_task, sizes, each_fresh=True))
     print("\nMemory of sketching, m = 1000, rows drawn block by block, one thread")
     print(f"{'n':>11} {'traced peak, MB':>16} {'whole process, MB':>18} {'before it, MB':>14}")
     for one in memory:
-        sizes = [one[name] / 1e6 for name in ("traced_bytes", "process_bytes", "process_bytes_before")]
-        print(f"{one['n']:>11,} {sizes[0]:>16.2f} {sizes[1]:>18.1f} {sizes[2]:>14.1f}")
-    return {"cells": cells, "memory": memory}
+        found = [one[name] / 1e6 for name in ("traced_bytes", "process_bytes", "process_bytes_before")]
+        print(f"{one['n']:>11,} {found[0]:>16.2f} {found[1]:>18.1f} {found[2]:>14.1f}")
+        wish.save(f"memory-{one['n']}", one)
 
 
 def figure3_row(n: int, cell: Sequence[Json]) -> Json:
@@ -292,6 +321,11 @@ class Subject:
     n: int = 0
     clip_radius: float = 0.0
     restarts: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its name in JSON and on the command line."""
+        return f"{self.name}-{self.n}" if self.n else self.name
 
     def load(self, seed: int) -> tuple[Array, Box]:
         """Rows (n, d) within their bounds; the seed is that of made-up rows."""
@@ -446,6 +480,9 @@ def compare_task(task: tuple[Subject, int]) -> list[Json]:
     return found
 
 
+CITIES = Subject("cities", "places of at least 1,000 people, longitude and latitude", 10)
+
+
 def subjects(extent: Extent) -> list[tuple[Subject, int]]:
     """Tables, and how many seeds each."""
     radius = 2.0  # a ball of radius 20 about the middle: public, as the box is
@@ -454,30 +491,26 @@ def subjects(extent: Extent) -> list[tuple[Subject, int]]:
     return [
         (small, extent.seeds),
         (large, extent.seeds_large),
-        (Subject("cities", "places of at least 1,000 people, longitude and latitude", 10), extent.seeds),
+        (CITIES, extent.seeds),
         (Subject("rand-hie", "RAND Health Insurance Experiment", 5), extent.seeds),
         (Subject("digits", "images of digits", 10, restarts=2), extent.seeds_large),
     ]
 
 
-def compare(extent: Extent) -> list[Json]:
+def compare(wish: Wish) -> None:
     """Tables of relative sums of squares, methods side by side at the same guarantee."""
-    tasks = [(subject, seed) for subject, seeds in subjects(extent) for seed in range(seeds)]
-    results = in_processes(compare_task, tasks)
-    cells: list[Json] = []
-    for subject, _ in subjects(extent):
-        runs = [run for (of, _), run in zip(tasks, results, strict=True) if of == subject]
+    tables = [(subject, seeds) for subject, seeds in subjects(wish.extent) if wish.wants(subject.key)]
+    for subject, runs in by_table(compare_task, tables):
         trivial = statistics.median(run[0]["measured"] for run in runs)
-        some = [compare_row(subject, cell) for cell in zip(*(run[1:] for run in runs), strict=True)]
-        cells += some
-        first = some[0]
+        cells = [compare_row(subject, cell) for cell in zip(*(run[1:] for run in runs), strict=True)]
+        n, d = cells[0]["n"], cells[0]["d"]
         print(
-            f"\nSide by side: {subject.title}, n = {first['n']:,}, d = {first['d']}, k = {subject.k}: sum of squares "
-            f"over Lloyd's (10 starts, first 200,000 rows), medians of {first['runs']} runs; one centre: {trivial:.3f}"
+            f"\nSide by side: {subject.title}, n = {n:,}, d = {d}, k = {subject.k}: sum of squares over Lloyd's "
+            f"(10 starts, first 200,000 rows), medians of {len(runs)} runs; one centre: {trivial:.3f}"
         )
         for pure, methods in ((True, PURE_METHODS), (False, APPROXIMATE_METHODS)):
-            print_comparison(pure, methods, [cell for cell in some if cell["pure"] == pure])
-    return cells
+            print_comparison(pure, methods, [cell for cell in cells if cell["pure"] == pure])
+        wish.save(subject.key, {"one_centre": trivial, "cells": cells})
 
 
 def compare_row(subject: Subject, cell: Sequence[Json]) -> Json:
@@ -567,9 +600,9 @@ def in_turns(tasks: dict[str, tuple[float, Callable[[], Any]]], rounds: int, bas
     return found
 
 
-def speed(extent: Extent, m: int = 1000) -> Json:
+def speed(wish: Wish, m: int = 1000) -> None:
     """Time to sketch, truncation to the lattice included."""
-    n, d = extent.large[0], DIMENSIONS
+    rounds, n, d = wish.extent.rounds, wish.extent.large[0], DIMENSIONS
     X = np.random.default_rng(0).uniform(-1, 1, (n, d))
     rows, X32 = array_rows(X), X.astype(np.float32)
     W = Frequencies(m, d, 1, 0.1).matrix().T
@@ -582,7 +615,7 @@ def speed(extent: Extent, m: int = 1000) -> Json:
 
     dense = statistic_of(m, d)
     print(
-        f"\nTime to sketch {n:,} x {d} at m = {m}, {THREADS} threads each, {extent.rounds} rounds in turns, medians; "
+        f"\nTime to sketch {n:,} x {d} at m = {m}, {THREADS} threads each, {rounds} rounds in turns, medians; "
         "ratio to numpy float32 in the same round"
     )
     base = "numpy float32, cos and sin"
@@ -595,7 +628,7 @@ def speed(extent: Extent, m: int = 1000) -> Json:
             "numpy float64, a tenth of the rows": (10.0, partial(numpy_sketch, few, W)),
             "numpy exp(1j X W), a tenth": (10.0, partial(numpy_sketch, few, W, complex_exponential=True)),
         },
-        extent.rounds,
+        rounds,
         base,
     )
     sums = exact_sum(dense, rows, d, threads=THREADS) * dense.lattice
@@ -614,10 +647,11 @@ def speed(extent: Extent, m: int = 1000) -> Json:
             "bursar, hadamard": (1.0, ours(statistic_of(wide["m"], wide["d"], structure="hadamard"), rows)),
             base: (1.0, partial(numpy_sketch, X32, W32)),
         },
-        extent.rounds,
+        rounds,
         base,
     )
-    return {"n": n, "d": d, "m": m, "rounds": extent.rounds, "table": table, "wide": wide, "table_wide": table_wide}
+    wish.save(f"n = {n}", {"n": n, "d": d, "m": m, "rounds": rounds, "table": table})
+    wish.save(f"n = {wide['n']}", wide | {"rounds": rounds, "table": table_wide})
 
 
 # --- decoder ------------------------------------------------------------------------------------------------
@@ -628,9 +662,9 @@ PYCLE_SECONDS = (6.0, 21.0)
 DECODER_BAR = PYCLE_SECONDS[0] / 5
 
 
-def decoder(extent: Extent) -> Json:
+def decoder(wish: Wish) -> None:
     """Seconds of decodings of one sketch: of the one processor that they run on, whatever else the machine does."""
-    rows, m, decodings = MixtureRows(extent.small, 0), 1000, 20 if extent.rounds > 1 else 3
+    rows, m, decodings = MixtureRows(wish.extent.small, 0), 1000, 20 if wish.extent.rounds > 1 else 3
     request = sketch_request(0, 1.0, pure=False, sigma=1 / BOUND, n_frequencies=m)
     _, model = fit(sketch, request, rows, cube(DIMENSIONS, BOUND))
     released = sketch_from(model.sketch, "sketch", [])
@@ -653,7 +687,8 @@ def decoder(extent: Extent) -> Json:
     print(f"  twenty, or until the best comes again {all_restarts:.3f} s, {min(twenty):.3f} to {max(twenty):.3f}")
     verdict = "yes" if median <= DECODER_BAR else "NO"
     print(f"  wanted of one: a fifth of pycle's {PYCLE_SECONDS[0]:g} s, {DECODER_BAR} s: {verdict}")
-    return {"m": m, "decodings": decodings, "one": median, "twenty": all_restarts, "bar": DECODER_BAR}
+    found = {"decodings": decodings, "one": median, "twenty": all_restarts, "bar": DECODER_BAR}
+    wish.save(f"m = {m}", found)
 
 
 # --- scale --------------------------------------------------------------------------------------------------
@@ -682,22 +717,18 @@ def scale_task(task: tuple[Subject, int]) -> list[Json]:
     return found
 
 
-def scale(extent: Extent) -> list[Json]:
+def scale(wish: Wish) -> None:
     """What the scales are, and what they cost."""
-    small, cities = (
-        subject for subject, _ in subjects(extent) if subject.n == extent.small or subject.name == "cities"
-    )
-    kinds = (replace(small, n=extent.small // 5), small, cities)
-    tasks = [(subject, seed) for subject in kinds for seed in range(extent.seeds)]
-    results = in_processes(scale_task, tasks)
-    rows: list[Json] = []
-    for subject in kinds:
-        runs = [run for (of, _), run in zip(tasks, results, strict=True) if of == subject]
+    extent = wish.extent
+    small = Subject("mixture", "ten Gaussians", CLUSTERS, extent.small)
+    kinds = (replace(small, n=extent.small // 5), small, CITIES)
+    for subject, runs in by_table(scale_task, [(one, extent.seeds) for one in kinds if wish.wants(one.key)]):
         print(
             f"\nThe scale: {subject.title}, n = {runs[0][0]['n']:,}, k = {subject.k}, {guarantee(False)}, REPLACE_ONE: "
             f"sum of squares over Lloyd's, medians of {len(runs)} runs"
         )
         print(f"{'epsilon':>8} {'scale':>7} {'sigma':>7} {'(range)':>16} {'measured':>9} {'worst':>8}")
+        rows: list[Json] = []
         for cell in zip(*runs, strict=True):
             sigmas, measured = [one["sigma"] for one in cell], [one["measured"] for one in cell]
             row = {"table": subject.name, "n": cell[0]["n"], "epsilon": cell[0]["epsilon"], "scale": cell[0]["scale"]}
@@ -710,10 +741,10 @@ def scale(extent: Extent) -> list[Json]:
                 f"{row['worst']:>8.4f}",
                 flush=True,
             )
-    return rows
+        wish.save(subject.key, rows)
 
 
-PARTS: dict[str, Callable[[Extent], Any]] = {
+PARTS: dict[str, Callable[[Wish], None]] = {
     "speed": speed,
     "decoder": decoder,
     "scale": scale,
@@ -729,23 +760,27 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a minute: small tables, one seed; no JSON unless asked for"
     )
-    parser.add_argument("--largest", type=int, help="rows of the largest table of figure3")
+    parser.add_argument("--only", nargs="*", default=[], help="tables of figure3, compare and scale, such as cities")
     parser.add_argument("--json", type=Path, help="instead of bench/sketch.json")
     options = parser.parse_args()
     output = options.json or (None if options.quick else Path(__file__).with_suffix(".json"))
-    extent = QUICK if options.quick else Extent()
-    if options.largest is not None:
-        extent = replace(extent, large=tuple(n for n in extent.large if n <= options.largest))
     sketch.warm_up()
     dpem.warm_up()
-    for name in options.parts or PARTS:
+    for part in options.parts or PARTS:
         start = time.perf_counter()
-        found = PARTS[name](extent)
-        print(f"  ({name}: {time.perf_counter() - start:.0f} s)", flush=True)
-        if output is not None:  # read again, so that parts may be run side by side
-            results: Json = json.loads(output.read_text()) if output.exists() else {}
-            results |= {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
-            output.write_text(json.dumps(results | {name: found}, indent=1) + "\n")
+        save = partial(saved, output, part)
+        PARTS[part](Wish(QUICK if options.quick else Extent(), tuple(options.only), save))
+        print(f"  ({part}: {time.perf_counter() - start:.0f} s)", flush=True)
+
+
+def saved(output: Path | None, part: str, name: str, found: Any) -> None:
+    """Write results into those that there are; read again each time, so that parts may be run side by side."""
+    if output is None:
+        return
+    results: Json = json.loads(output.read_text()) if output.exists() else {}
+    results |= {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
+    results[part] = results.get(part, {}) | {name: found}
+    output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
