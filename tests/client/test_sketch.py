@@ -299,7 +299,7 @@ def test_residual_of_the_right_model_is_about_one(s: float, r: int) -> None:
     found = decode_mixture(
         sketch.frequencies.matrix(), sketch.moments(), sketch.moment_error(), 3, -box, box, n_init=3, public_seed=0
     )
-    assert 0.4 < found.residual < 1.3  # sampling errors are smooth, and the parameters take up a part of them
+    assert 0.25 < found.residual < 1.3  # sampling errors are smooth, and the parameters take up a part of them
     assert sketch.moment_error() >= sketch.moment_std()
 
 
