@@ -247,6 +247,18 @@ def test_where_noise_rules_centres_are_no_worse_than_one(d: int, noise: float) -
     assert np.median(ratios) < 1.3
 
 
+@pytest.mark.parametrize(("apart", "seed"), [(4.0, 24), (1.5, 24)])
+def test_many_components_of_different_shapes(apart: float, seed: int) -> None:
+    """Ten unequal components, apart or overlapping: the best fit with one spread for all is not near the truth."""
+    rng = np.random.default_rng(seed)  # noqa: TID251 - a test's own clusters
+    widths, means = 0.5 + rng.random((10, 2)), apart * np.sqrt(10) * rng.standard_normal((10, 2))
+    reach = np.abs(means).max() + 4
+    W = frequencies(200, 2, sigma=1.1 / reach)
+    z = moments(W, rng.dirichlet(np.full(10, 8.0)), means / reach, np.square(widths / reach), 0.003)
+    model = decode(decode_mixture, W, z, 10, 0.003, n_init=6)
+    assert model.residual < 1.3
+
+
 def test_more_restarts_never_fit_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """The replicate with the smallest loss is kept, and the first replicates are those of fewer restarts."""
     monkeypatch.setattr("bursar.models._decoding.AGREEING", 100)

@@ -23,6 +23,8 @@ What differs here, and why:
 - Atoms are believed as far as they save more of the loss than atoms that fit noise would (`_belief`); for the rest the
   density is the cloud, and for the cloud's rest a guess from the box. So where noise rules, centres stay about the mean
   of the rows, and the sum of squares is about that of one centre.
+- A mixture's components have variances of their own, fitted to several replicates; where they leave more than the
+  error, single atoms are replaced again.
 - k-means centres are not the means of clusters that overlap, nor of more than k clusters. So k-means is run on a
   density: the best fit, with variances of each component and column, and with more atoms than k as long as they explain
   much more. It is sampled with public randomness, and Lloyd's algorithm runs on the sample.
@@ -33,6 +35,7 @@ Every function here is total: any moments, finite or not, give a valid model, an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +96,15 @@ squares 2.0, 1.45 and 1.07 times that of one centre at the worst, before the pri
 
 BELIEVED = 0.9
 """Belief in k atoms below which Lloyd's algorithm also starts from rows."""
+
+WRONG = 1.5
+"""Residual above which a mixture's atoms are replaced again, with variances of each."""
+
+REPLACEMENTS = 6
+"""Such replacements at most."""
+
+SHAPED = 4
+"""Replicates that get variances of each component for a mixture, at most; the best is kept."""
 
 SPREAD_PRIOR_STD = 0.5
 """Prior standard deviation of a component's log-variance along one column about the common one."""
@@ -176,7 +188,7 @@ def decode_kmeans(
         public_seed: seed of the search's randomness, which is public.
     """
     problem, cloud = _with_prior(_problem(matrix, moments, lower, upper), noise_std)
-    fit = _best_replicate(problem, cloud, k, n_init, public_seed)
+    fit = _replicates(problem, cloud, k, n_init, public_seed)[0]
     generator = _generator(public_seed, max(n_init, 1))
     richer = _richer(problem, cloud, fit, generator)
     shaped = _shaped(problem, fit.mixture, noise_std)
@@ -211,8 +223,12 @@ def decode_mixture(
 ) -> Decoded:
     """A Gaussian mixture with diagonal covariances from a sketch; arguments as in `decode_kmeans`."""
     problem, cloud = _with_prior(_problem(matrix, moments, lower, upper), noise_std)
-    best = _best_replicate(problem, cloud, k, n_init, public_seed)
-    fit = _shaped(problem, best.mixture, noise_std)
+    # With variances of its own for every component, another replicate than the best of one spread may be the best.
+    replicates = _replicates(problem, cloud, k, n_init, public_seed)[:SHAPED]
+    fit, best = min(
+        ((_shaped(problem, found.mixture, noise_std), found) for found in replicates), key=lambda pair: pair[0].loss
+    )
+    fit = _moved(problem, cloud, fit, noise_std, _generator(public_seed, max(n_init, 1)))
     model = _shrunk(fit.mixture, cloud, _belief(_evaluate(problem, cloud), best, _noise2(noise_std)))
     return Decoded(
         _normalised(model.beta),
@@ -551,7 +567,7 @@ def _search(
 
 def _add(problem: _Problem, fit: _Fit, count: int, places: FloatArray) -> _Mixture:
     """The mixture with `count` more atoms, the highest peaks of the rest that are not the same peak."""
-    log_v = float(fit.mixture.log_v[0, 0])
+    log_v = float(fit.mixture.log_v.mean())
     peaks, values = _search(problem, fit.rest, log_v, places, max(CLIMBERS, 2 * count))
     envelope = np.exp(-np.exp(log_v) * problem.radii2[:, 0])
     apart = problem.W.shape[1] * envelope.sum() / max(float(envelope @ problem.radii2[:, 0]), 1e-30)
@@ -562,8 +578,13 @@ def _add(problem: _Problem, fit: _Fit, count: int, places: FloatArray) -> _Mixtu
     chosen += [index for index in range(len(peaks)) if index not in chosen][: count - len(chosen)]
     beta = np.maximum(values[chosen], 0) / max(float(envelope.sum()), 1e-30)
     mixture = fit.mixture
+    spreads = [mixture.log_v]
+    if mixture.log_v.size > 1:  # one for each atom and column
+        spreads.append(np.full((count, mixture.log_v.shape[1]), log_v))
     return _Mixture(
-        np.concatenate([mixture.beta, beta]), np.concatenate([mixture.centres, peaks[chosen]]), mixture.log_v
+        np.concatenate([mixture.beta, beta]),
+        np.concatenate([mixture.centres, peaks[chosen]]),
+        np.concatenate(spreads),
     )
 
 
@@ -581,7 +602,8 @@ def _prune(problem: _Problem, fit: _Fit, k: int) -> _Mixture:
     )
     variances = np.maximum(np.linalg.pinv(H, hermitian=True).diagonal()[: len(mixture.beta)], 1e-200)
     kept = np.sort(np.argsort(-np.square(mixture.beta) / variances, kind="stable")[:k])
-    return replace(mixture, beta=mixture.beta[kept], centres=mixture.centres[kept])
+    log_v = mixture.log_v[kept] if len(mixture.log_v) == len(mixture.beta) > 1 else mixture.log_v
+    return _Mixture(mixture.beta[kept], mixture.centres[kept], log_v)
 
 
 def _rounds(k: int) -> list[int]:
@@ -674,20 +696,22 @@ def _shrunk(mixture: _Mixture, cloud: _Mixture, belief: float) -> _Mixture:
     return _Mixture(beta, share * mixture.centres + (1 - share) * cloud.centres, np.log(variances))
 
 
-def _best_replicate(problem: _Problem, cloud: _Mixture, k: int, n_init: int, public_seed: int) -> _Fit:
-    """The replicate with the smallest loss, the first of equals; all atoms have one spread."""
+def _replicates(problem: _Problem, cloud: _Mixture, k: int, n_init: int, public_seed: int) -> list[_Fit]:
+    """Replicates that are not the same, the smallest loss first; all atoms of one have one spread."""
 
     def replicate(index: int) -> _Fit:
         ceiling = SPREAD_CEILINGS[index % len(SPREAD_CEILINGS)]
         return _replicate(problem, k, cloud, ceiling, _generator(public_seed, index))
 
-    best = replicate(0)
-    losses = [best.loss]
-    while len(losses) < n_init and sum(loss <= best.loss * (1 + AGREEMENT) for loss in losses) < AGREEING:
-        fit = replicate(len(losses))
-        losses.append(fit.loss)
-        best = fit if fit.loss < best.loss else best
-    return best
+    fits = [replicate(0)]
+    while len(fits) < n_init and sum(fit.loss <= _least(fits) * (1 + AGREEMENT) for fit in fits) < AGREEING:
+        fits.append(replicate(len(fits)))
+    fits.sort(key=lambda fit: fit.loss)
+    return [fits[0], *(fit for before, fit in pairwise(fits) if fit.loss > before.loss * (1 + AGREEMENT))]
+
+
+def _least(fits: list[_Fit]) -> float:
+    return min(fit.loss for fit in fits)
 
 
 def _shaped(problem: _Problem, mixture: _Mixture, noise_std: float) -> _Fit:
@@ -697,6 +721,22 @@ def _shaped(problem: _Problem, mixture: _Mixture, noise_std: float) -> _Fit:
     prior = replace(problem.prior, spread=noise2 / SPREAD_PRIOR_STD**2, log_v=common)
     start = replace(mixture, log_v=np.full(mixture.centres.shape, common))
     return _refine(replace(problem, prior=prior), start, FINAL_STEPS)
+
+
+def _moved(problem: _Problem, cloud: _Mixture, fit: _Fit, noise_std: float, generator: Generator) -> _Fit:
+    """A shaped fit after replacements of one atom each, as long as it leaves more than the error and they help."""
+    k = len(fit.mixture.beta)
+    spread = _noise2(noise_std) / SPREAD_PRIOR_STD**2
+    problem = replace(problem, prior=replace(problem.prior, spread=spread, log_v=float(np.median(fit.mixture.log_v))))
+    fit = _evaluate(problem, fit.mixture)
+    for _ in range(REPLACEMENTS):
+        if k < 2 or not _residual(fit, noise_std) > WRONG:
+            break
+        more = _add(problem, fit, 1, _places(problem, cloud, fit.mixture, generator))
+        richer = _refine(problem, more, FINAL_STEPS)
+        trial = _refine(problem, _prune(problem, richer, k), FINAL_STEPS)
+        fit = trial if trial.loss < fit.loss else fit
+    return fit
 
 
 def _richer(problem: _Problem, cloud: _Mixture, fit: _Fit, generator: Generator) -> _Fit:

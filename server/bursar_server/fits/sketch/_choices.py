@@ -105,6 +105,7 @@ def outlook(snr: float | None, k: int, frequencies: Frequencies, *, per_row: int
         about = f"{k} clusters" if k else "even one cluster"
         warnings.append(
             f"the sketch is too noisy for {about}: SNR m / (k d) is {quality:.3g}, expected at least "
-            f"{TRUSTWORTHY_QUALITY:g}. What would help: {', '.join(remedies)}"
+            f"{TRUSTWORTHY_QUALITY:g}. What would help: {', '.join(remedies)}. A predicted sum of squares above 1.2 is "
+            "no prediction: centres are then about as good as one centre"
         )
     return Outlook(snr, predicted_relative_sse(k, d, m, snr) if k else None, tuple(warnings))
