@@ -277,8 +277,14 @@ def print_trust(cells: list[Json]) -> None:
         worst = max((cell["worst"] for cell in some), default=float("nan"))
         good = sum(cell["measured"] < RELATIVE_BAR for cell in some)
         print(f"  {name}: {good} of {len(some)} cells below {RELATIVE_BAR}; worst table {worst:.3f}")
-    for low, high in ((1.0, 1.01), (1.01, 1.1), (1.1, 2.0), (2.0, np.inf)):
-        ratios = [(cell["measured"] - 1) / (cell["predicted"] - 1) for cell in cells if low < cell["predicted"] <= high]
+    exact = [cell["measured"] - 1 for cell in cells if cell["predicted"] <= 1.001]
+    if exact:
+        print(
+            f"  foretold up to 1.001: measured excess over 1 is {min(exact):.4f} to {max(exact):.4f} ({len(exact)} cells)"
+        )
+    for low, high in ((1.001, 1.1), (1.1, 2.0), (2.0, np.inf)):
+        some = [cell for cell in cells if low < cell["predicted"] <= high]
+        ratios = [(cell["measured"] - 1) / (cell["predicted"] - 1) for cell in some]
         if ratios:
             print(
                 f"  foretold {low:g} to {high:g}: measured excess over 1 is {statistics.median(ratios):.2f} times the "
