@@ -279,9 +279,8 @@ def print_trust(cells: list[Json]) -> None:
         print(f"  {name}: {good} of {len(some)} cells below {RELATIVE_BAR}; worst table {worst:.3f}")
     exact = [cell["measured"] - 1 for cell in cells if cell["predicted"] <= 1.001]
     if exact:
-        print(
-            f"  foretold up to 1.001: measured excess over 1 is {min(exact):.4f} to {max(exact):.4f} ({len(exact)} cells)"
-        )
+        span = f"{min(exact):.4f} to {max(exact):.4f}"
+        print(f"  foretold up to 1.001: measured excess over 1 is {span} ({len(exact)} cells)")
     for low, high in ((1.001, 1.1), (1.1, 2.0), (2.0, np.inf)):
         some = [cell for cell in cells if low < cell["predicted"] <= high]
         ratios = [(cell["measured"] - 1) / (cell["predicted"] - 1) for cell in some]
