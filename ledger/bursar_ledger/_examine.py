@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ._canonical import body_hash, encoded
 from ._codec import decode_events, decode_fraction
-from ._reprice import failure_units, price_range_of
+from ._reprice import failure_units, price_range
 
 Fields = dict[str, Any]
 
@@ -71,7 +71,7 @@ _HEAVY = frozenset({"events", "manifest", "method", "number", "parameters", "rea
 
 def _price_problems(details: Fields) -> list[str]:
     gaussian, others = decode_events(details["events"])
-    low, high = price_range_of(gaussian, others, _order(details["order"]))
+    low, high = price_range(gaussian, others, _order(details["order"]))
     problems = []
     if not low <= details["cost_units"] <= high:
         problems.append(f"the debit is {details['cost_units']} units, but its events cost {low}")

@@ -29,19 +29,14 @@ _RELATIVE = Fraction(1, 10**30)
 _ABSOLUTE = Fraction(1, 10**35)
 
 
-def price_range(events: Iterable[Event], order: Fraction) -> tuple[int, int]:
-    """The smallest and the largest right price of `events` at Renyi order `order`, in units of 2^-40."""
-    gaussian, others = list[GaussianNumbers](), list[Event]()
-    for event in events:
-        if isinstance(event, GaussianEvent):
-            gaussian.append(GaussianNumbers(event.l2_squared, event.count, *event.scale.as_integer_ratio()))
-        else:
-            others.append(event)
-    return price_range_of(gaussian, others, order)
+def price_range(gaussian: Iterable[GaussianNumbers], others: Sequence[Event], order: Fraction) -> tuple[int, int]:
+    """The smallest and the largest right price of events at Renyi order `order`, in units of 2^-40.
 
-
-def price_range_of(gaussian: Iterable[GaussianNumbers], others: Sequence[Event], order: Fraction) -> tuple[int, int]:
-    """`price_range` of Gaussian events, given by their numbers, and of other events."""
+    Args:
+        gaussian: Gaussian events, by their numbers.
+        others: the other events.
+        order: of the divergence.
+    """
     above, below = _gaussian(gaussian, order)
     if not others:
         return (price := -((-above << 40) // below)), price

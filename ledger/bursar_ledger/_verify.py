@@ -23,7 +23,7 @@ from ._canonical import NO_ENTRY
 from ._codec import decode_events
 from ._examine import UNREADABLE, Examined, examine
 from ._replay import AccountTotals, Replay, Restatement
-from ._reprice import price_range_of
+from ._reprice import price_range
 from ._schema import schema_problems
 from ._store import connect
 
@@ -214,7 +214,7 @@ def _restatement_problems(db: Database, restatement: Restatement) -> list[str]:
             fields = json.loads(body)
             if fields["details"].get("account", fields["dataset"]) == restatement.account:
                 gaussian, others = decode_events(fields["details"]["events"])
-                lowest, highest = price_range_of(gaussian, others, restatement.order)
+                lowest, highest = price_range(gaussian, others, restatement.order)
                 low[fields["actor"]] += lowest
                 high[fields["actor"]] += highest
     return [

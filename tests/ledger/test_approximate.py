@@ -32,7 +32,7 @@ from bursar_ledger import (
     verify,
 )
 from bursar_ledger._canonical import canonical
-from bursar_ledger._codec import decode_event, encode_event
+from bursar_ledger._codec import decode_event, decode_events, encode_event
 from bursar_ledger._debits import _fits
 from bursar_ledger._reprice import failure_units, price_range
 
@@ -122,7 +122,7 @@ def test_failures_add_up_and_are_rounded_up_once() -> None:
 def test_the_auditor_prices_failures_as_the_server(events: list[Event], order: Fraction) -> None:
     """Two derivations of both amounts agree."""
     made = price(events, order)
-    low, high = price_range(events, order)
+    low, high = price_range(*decode_events(map(encode_event, events)), order)
     assert low <= made.cost_units <= high <= low + 1
     assert failure_units(events) == made.delta_units
 

@@ -145,7 +145,7 @@ MAX_MOMENT = 1e6
 
 @dataclass(frozen=True)
 class Decoded:
-    """What was decoded from a sketch, in the frame coordinates of its frequencies.
+    """What was decoded from a sketch, in frame coordinates; what `Sketch.decode` gives is in the data's own units.
 
     Attributes:
         weights: shape (k,), non-negative, sum 1.

@@ -7,7 +7,7 @@ k-means". Its SNR is used with the sensitivities and noise of the release itself
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -225,21 +225,12 @@ class Sketch:
         Raises:
             ValueError: `n_clusters` or `n_init` below 1.
         """
-        lower, upper = self._box()
-        decoded = decode_kmeans(
-            self.frequencies.matrix(),
-            self.moments(),
-            self.moment_error(),
-            _at_least_one("n_clusters", n_clusters),
-            lower,
-            upper,
-            n_init=_at_least_one("n_init", n_init),
-            public_seed=public_seed,
-        )
+        _at_least_one("n_clusters", n_clusters)
+        decoded = self.decode(n_clusters, n_init=n_init, public_seed=public_seed)
         return KMeans(
-            self._to_data(decoded.centres),
+            decoded.centres,
             decoded.weights,
-            self._variances(decoded).mean(axis=1),
+            decoded.variances,
             columns=self.columns,
             receipt=self.receipt,
             n_rows=self.n_rows,
@@ -255,26 +246,47 @@ class Sketch:
         Raises:
             ValueError: `n_components` or `n_init` below 1.
         """
-        lower, upper = self._box()
-        decoded = decode_mixture(
-            self.frequencies.matrix(),
-            self.moments(),
-            self.moment_error(),
-            _at_least_one("n_components", n_components),
-            lower,
-            upper,
-            n_init=_at_least_one("n_init", n_init),
-            public_seed=public_seed,
-        )
+        _at_least_one("n_components", n_components)
+        decoded = self.decode(n_components, mixture=True, n_init=n_init, public_seed=public_seed)
         return GaussianMixture(
             decoded.weights,
-            self._to_data(decoded.centres),
-            self._variances(decoded),
+            decoded.centres,
+            decoded.variances,
             "diag",
             columns=self.columns,
             receipt=self.receipt,
             n_rows=self.n_rows,
             sketch=self,
+        )
+
+    def decode(self, k: int, *, mixture: bool = False, n_init: int = 20, public_seed: int = 0) -> Decoded:
+        """What `kmeans`, or `gaussian_mixture`, is made of, in the data's own units, with what it leaves unexplained.
+
+        Args:
+            k: clusters or components, at least 1.
+            mixture: of Gaussians with diagonal covariances, instead of k-means.
+            n_init: as in `kmeans`.
+            public_seed: likewise.
+
+        Raises:
+            ValueError: `k` or `n_init` below 1.
+        """
+        decoder = decode_mixture if mixture else decode_kmeans
+        found = decoder(
+            self.frequencies.matrix(),
+            self.moments(),
+            self.moment_error(),
+            _at_least_one("k", k),
+            *self._box(),
+            n_init=_at_least_one("n_init", n_init),
+            public_seed=public_seed,
+        )
+        squares = np.square(self.unit)
+        return replace(
+            found,
+            # Rounding must not take centres out of the bounds.
+            centres=np.clip(found.centres * self.unit + self.centre, self.lower, self.upper),
+            variances=found.variances * squares if mixture else (found.variances[:, None] * squares).mean(axis=1),
         )
 
     def _rows(self) -> float:
@@ -298,15 +310,6 @@ class Sketch:
     def _box(self) -> tuple[FloatArray, FloatArray]:
         """The public bounds in frame coordinates, (d,) each."""
         return (self.lower - self.centre) / self.unit, (self.upper - self.centre) / self.unit
-
-    def _to_data(self, centres: FloatArray) -> FloatArray:
-        """Centres (k, d) in the data's own units; rounding does not take them out of the bounds."""
-        return np.clip(centres * self.unit + self.centre, self.lower, self.upper)
-
-    def _variances(self, decoded: Decoded) -> FloatArray:
-        """Variances per column (k, d) in the data's own units, of a model with (k,) or (k, d) in frame units."""
-        per_column = decoded.variances if decoded.variances.ndim == 2 else decoded.variances[:, None]
-        return np.asarray(per_column * np.square(self.unit))
 
     def _title(self) -> str:
         return f"Sketch: {self.m} frequencies of {self.d} columns{origin(self.receipt)}"

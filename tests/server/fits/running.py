@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, dpem
+from bursar_server.fits import NumericColumn, Plan, PublicTable, dpem
 from bursar_server.vault import ArrayRows, Meter, Noise, NoiseSource, OpenDPNoise, Release, Session
 
 Array = NDArray[np.float64]
@@ -59,19 +59,20 @@ def plan(public: PublicTable | None = None, **fields: Any) -> dpem.DPEMPlan:
     return dpem.plan(request(**fields), public or table(), nothing_released)
 
 
-def run(
-    made: dpem.DPEMPlan,
+def session(
+    made: Plan,
     X: Array,
     *,
+    present: Any = None,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     unit_cap: int = 1,
     source: NoiseSource | None = None,
     taps: list[Release] | None = None,
     steps: list[tuple[int, int]] | None = None,
-) -> fit_pb2.GaussianMixtureModel:
-    """Run a plan on rows X (n, d) under a meter that knows its price."""
-    session = Session(
-        rows=ArrayRows(np.ascontiguousarray(X.T)),
+) -> Session:
+    """Access to rows X (n, d) under a meter that knows the price of a plan."""
+    return Session(
+        rows=ArrayRows(np.ascontiguousarray(X.T), present),
         columns=X.shape[1],
         adjacency=adjacency,
         unit_cap=unit_cap,
@@ -80,7 +81,11 @@ def run(
         progress=lambda step, of: None if steps is None else steps.append((step, of)),
         tap=lambda release: None if taps is None else taps.append(release),
     )
-    return dpem.run(made, session)
+
+
+def run(made: dpem.DPEMPlan, X: Array, **arguments: Any) -> fit_pb2.GaussianMixtureModel:
+    """Run a plan of FitDPEM on rows X (n, d); arguments as `session` has them."""
+    return dpem.run(made, session(made, X, **arguments))
 
 
 def array(tensor: types_pb2.Tensor) -> Array:

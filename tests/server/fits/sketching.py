@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from bursar.models import Frequencies
-from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import PublicTable, sketch
-from bursar_server.vault import ArrayRows, Meter, NoiseSource, OpenDPNoise, Release, Session
-from tests.server.fits.running import ORDER, Array, nothing_released, table
+from tests.server.fits.running import Array, nothing_released, session, table
 
 RHO = types_pb2.Spend(rho=1.0)
 PURE = types_pb2.Spend(epsilon=1.0)
@@ -29,29 +27,9 @@ def plan(public: PublicTable | None = None, **fields: Any) -> sketch.SketchPlan:
     return sketch.plan(new_request(**fields), public or table(), nothing_released)
 
 
-def run(
-    made: sketch.SketchPlan,
-    X: Array,
-    *,
-    present: Any = None,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    unit_cap: int = 1,
-    source: NoiseSource | None = None,
-    taps: list[Release] | None = None,
-    steps: list[tuple[int, int]] | None = None,
-) -> fit_pb2.SketchModel:
-    """Run a plan on rows X (n, d) under a meter that knows its price."""
-    session = Session(
-        rows=ArrayRows(np.ascontiguousarray(X.T), present),
-        columns=X.shape[1],
-        adjacency=adjacency,
-        unit_cap=unit_cap,
-        meter=Meter(ORDER, cost_units(made.events, ORDER)),
-        source=source or OpenDPNoise(),
-        progress=lambda step, of: None if steps is None else steps.append((step, of)),
-        tap=lambda release: None if taps is None else taps.append(release),
-    )
-    return sketch.run(made, session)
+def run(made: sketch.SketchPlan, X: Array, **arguments: Any) -> fit_pb2.SketchModel:
+    """Run a plan on rows X (n, d); arguments as `running.session` has them."""
+    return sketch.run(made, session(made, X, **arguments))
 
 
 def nothing(d: int = 2) -> Array:

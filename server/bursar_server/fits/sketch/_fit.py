@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bursar.models import Decoded, Frequencies, Signature, Sketch, decode_kmeans, decode_mixture
+from bursar.models import Decoded, Frequencies, Signature, Sketch
 from bursar_ledger import Adjacency, Event
 from bursar_server.fits.sketch._pilot import frequency_scale
 from bursar_server.fits.sketch._statistics import LATTICE, Frame, sketch_bounds, sketch_statistic
@@ -126,7 +126,7 @@ class Result:
     Attributes:
         source: the new or earlier sketch; None if all are foreign.
         merged: what was decoded: the source and foreign sketches.
-        decoded: None for k = 0.
+        decoded: in the data's own units; None for k = 0.
     """
 
     source: Sketch | None
@@ -138,24 +138,13 @@ def run(settings: Settings, iterations: int, session: Session) -> Result:
     """Release what is new, merge, decode. A total function of rows and noise."""
     source = settings.earlier if settings.new is None else _release(settings.new, iterations, session)
     merged = settings.merged(source)
-    decoded = decode(merged, settings.decoding) if settings.decoding.n_clusters else None
+    asked, decoded = settings.decoding, None
+    if asked.n_clusters:
+        decoded = merged.decode(
+            asked.n_clusters, mixture=asked.mixture, n_init=asked.n_init, public_seed=asked.public_seed
+        )
     session.progress(iterations, iterations)
     return Result(source, merged, decoded)
-
-
-def decode(sketch: Sketch, decoding: Decoding) -> Decoded:
-    """Centres, weights and variances in frame coordinates, as `Sketch.kmeans` and `gaussian_mixture` find them."""
-    decoder = decode_mixture if decoding.mixture else decode_kmeans
-    return decoder(
-        sketch.frequencies.matrix(),
-        sketch.moments(),
-        sketch.moment_error(),
-        decoding.n_clusters,
-        (sketch.lower - sketch.centre) / sketch.unit,
-        (sketch.upper - sketch.centre) / sketch.unit,
-        n_init=decoding.n_init,
-        public_seed=decoding.public_seed,
-    )
 
 
 def _release(new: New, iterations: int, session: Session) -> Sketch:

@@ -1,8 +1,6 @@
-"""What was sketched and decoded, on the wire and in the data's own units."""
+"""What was sketched and decoded, on the wire."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from bursar.models import Decoded, Sketch
 from bursar_proto.v1 import fit_pb2, types_pb2
@@ -29,17 +27,14 @@ def run(plan: SketchPlan, session: Session) -> fit_pb2.SketchModel:
 def _decoded(
     sketch: Sketch, decoded: Decoded, noise: tuple[types_pb2.ReleaseNoise, ...]
 ) -> fit_pb2.GaussianMixtureModel:
-    """The decoded mixture as `bursar.models.Sketch` gives it to those who decode by themselves."""
     mixture = decoded.variances.ndim == 2
-    variances = (decoded.variances if mixture else decoded.variances[:, None]) * np.square(sketch.unit)
     return fit_pb2.GaussianMixtureModel(
         columns=sketch.columns,
         covariance_type=fit_pb2.COVARIANCE_TYPE_DIAG if mixture else fit_pb2.COVARIANCE_TYPE_SPHERICAL,
         mode=fit_pb2.MODE_MIXTURE if mixture else fit_pb2.MODE_KMEANS,
         weights=tensor_of(decoded.weights),
-        # Rounding must not take centres out of the bounds.
-        means=tensor_of(np.clip(sketch.centre + sketch.unit * decoded.centres, sketch.lower, sketch.upper)),
-        covariances=tensor_of(variances if mixture else variances.mean(axis=1)),
+        means=tensor_of(decoded.centres),
+        covariances=tensor_of(decoded.variances),
         iterations=1 if sketch.pilot_sigma is None else 2,
         noise=noise,
         n_rows=sketch.n_rows,

@@ -110,9 +110,9 @@ def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> 
         return None
 
 
-def noise_of(sketch: Sketch, name: str = "sketch") -> types_pb2.ReleaseNoise:
+def noise_of(sketch: Sketch) -> types_pb2.ReleaseNoise:
     """The noise in a sketch as people read it; sums of signatures have no unit."""
-    return release_noise(name, sketch.m, sketch.noise_std, sketch.n_rows_std)
+    return release_noise("sketch", sketch.m, sketch.noise_std, sketch.n_rows_std)
 
 
 def release_noise(name: str, m: int, std: float, count_std: float) -> types_pb2.ReleaseNoise:
