@@ -230,18 +230,26 @@ class _MRFEstimatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MRFEstim
     MRF_ESTIMATOR_UNSPECIFIED: _MRFEstimator.ValueType  # 0
     """CGM"""
     MRF_ESTIMATOR_CGM: _MRFEstimator.ValueType  # 1
-    """Collective graphical model: the true tables are inferred from the noisy ones inside EM (Bernstein et al. 2017)."""
+    """Collective graphical model: the true tables are inferred from the noisy ones (Bernstein et al. 2017, section 3.2),
+    by posterior means instead of modes.
+    """
     MRF_ESTIMATOR_NAIVE: _MRFEstimator.ValueType  # 2
     """Maximum likelihood as if the noisy tables, projected to the simplex, were true."""
+    MRF_ESTIMATOR_NLBP: _MRFEstimator.ValueType  # 3
+    """The paper's own loop: EM whose E-step is non-linear belief propagation to the likeliest tables."""
 
 class MRFEstimator(_MRFEstimator, metaclass=_MRFEstimatorEnumTypeWrapper): ...
 
 MRF_ESTIMATOR_UNSPECIFIED: MRFEstimator.ValueType  # 0
 """CGM"""
 MRF_ESTIMATOR_CGM: MRFEstimator.ValueType  # 1
-"""Collective graphical model: the true tables are inferred from the noisy ones inside EM (Bernstein et al. 2017)."""
+"""Collective graphical model: the true tables are inferred from the noisy ones (Bernstein et al. 2017, section 3.2),
+by posterior means instead of modes.
+"""
 MRF_ESTIMATOR_NAIVE: MRFEstimator.ValueType  # 2
 """Maximum likelihood as if the noisy tables, projected to the simplex, were true."""
+MRF_ESTIMATOR_NLBP: MRFEstimator.ValueType  # 3
+"""The paper's own loop: EM whose E-step is non-linear belief propagation to the likeliest tables."""
 Global___MRFEstimator: _TypeAlias = MRFEstimator  # noqa: Y015
 
 class _MRFInference:
