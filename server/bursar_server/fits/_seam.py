@@ -19,13 +19,43 @@ from bursar_server.vault import Session
 JSON = str | int | float | bool | None | list["JSON"] | dict[str, "JSON"]
 
 
+UNIT_ROWS = ""
+"""Stands among the columns of a plan for K: how many rows the row's privacy unit has in the table, after the cap.
+
+A whole number from 1 to the cap for every row that is present, 1 where a row is the unit. K is a function of the unit's
+own rows, so the sum of 1/K over them is 1 whoever else is in the table. No column of a manifest may have this name.
+"""
+
+
 @dataclass(frozen=True)
 class NumericColumn:
-    """A column whose public bounds are finite and lower < upper."""
+    """A column whose public bounds are finite and lower < upper.
+
+    Attributes:
+        name: what requests call it.
+        lower: least value, in the column's own unit.
+        upper: greatest value.
+        bins: edges of the public bins that make states of its values, ascending from lower to upper, one more than
+            states; () if the schema has none. State i is bins[i] <= x < bins[i + 1], the last one its upper edge, too.
+    """
 
     name: str
     lower: float
     upper: float
+    bins: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """A column of names from a public list.
+
+    Attributes:
+        name: what requests call it.
+        categories: distinct; rows hold positions in this list, 0, 1, ...
+    """
+
+    name: str
+    categories: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -38,6 +68,7 @@ class PublicTable:
         adjacency: of the dataset.
         unit_cap: most rows of one privacy unit.
         rows: under REPLACE_ONE the number of slots; under ADD_REMOVE_ONE what the owner declared, or None.
+        categorical: its categorical columns, in the manifest's order.
     """
 
     name: str
@@ -45,6 +76,7 @@ class PublicTable:
     adjacency: Adjacency
     unit_cap: int
     rows: int | None
+    categorical: tuple[CategoricalColumn, ...] = ()
 
 
 class InvalidRequestError(Exception):
@@ -67,7 +99,7 @@ class Plan:
     session that has no rows and can release nothing.
 
     Attributes:
-        columns: names of the columns that the session's rows must have, in order.
+        columns: names of the columns that the session's rows must have, in order; among them may be `UNIT_ROWS`.
         events: every release, priced by the ledger.
         iterations: number of steps that progress will report.
         noise: the releases as people read them.
