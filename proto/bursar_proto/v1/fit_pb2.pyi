@@ -1382,6 +1382,8 @@ class MRFModel(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     NOISE_FIELD_NUMBER: _builtins.int
     HOMOGENEOUS_CHAIN_FIELD_NUMBER: _builtins.int
+    UNIT_WEIGHTS_FIELD_NUMBER: _builtins.int
+    NULL_CATEGORY_FIELD_NUMBER: _builtins.int
     n_rows: _builtins.float
     """Estimated number of rows (or of units): public under REPLACE_ONE, from noisy totals under ADD_REMOVE_ONE."""
     log_partition: _builtins.float
@@ -1390,6 +1392,10 @@ class MRFModel(_message.Message):
     iterations: _builtins.int
     homogeneous_chain: _builtins.bool
     """Variables are in the order of time, and all transitions have the same potential."""
+    unit_weights: Global___UnitWeights.ValueType
+    """What a row counts in the tables; tables that count differently are not used together."""
+    null_category: _builtins.str
+    """Of a homogeneous chain: see HomogeneousChain. A row that is null throughout counts nowhere."""
     @_builtins.property
     def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]: ...
     @_builtins.property
@@ -1413,10 +1419,12 @@ class MRFModel(_message.Message):
         iterations: _builtins.int = ...,
         noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
         homogeneous_chain: _builtins.bool = ...,
+        unit_weights: Global___UnitWeights.ValueType = ...,
+        null_category: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimator", b"estimator", "homogeneous_chain", b"homogeneous_chain", "inference", b"inference", "iterations", b"iterations", "log_partition", b"log_partition", "n_rows", b"n_rows", "noise", b"noise", "potentials", b"potentials", "tables", b"tables", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimator", b"estimator", "homogeneous_chain", b"homogeneous_chain", "inference", b"inference", "iterations", b"iterations", "log_partition", b"log_partition", "n_rows", b"n_rows", "noise", b"noise", "null_category", b"null_category", "potentials", b"potentials", "tables", b"tables", "unit_weights", b"unit_weights", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
