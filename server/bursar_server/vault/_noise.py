@@ -40,6 +40,19 @@ class LaplaceNoise:
         _check_scale(self.scale)
 
 
+@dataclass(frozen=True)
+class SelectionNoise:
+    """Gumbel noise on every score before the largest is chosen; `scale` in lattice units.
+
+    A score q is chosen with probability proportional to exp(q / scale).
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        _check_scale(self.scale)
+
+
 Noise = GaussianNoise | LaplaceNoise
 
 
@@ -49,10 +62,13 @@ def noise_std(noise: Noise, lattice: float) -> float:
 
 
 class NoiseSource(Protocol):
-    """Adds noise to integers."""
+    """Adds noise to integers, or says which is the largest after noise."""
 
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """Return `sums` plus independent noise on every coordinate."""
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Return the position of the largest of `scores` (n,), n >= 1, after independent noise on each."""
 
 
 class OpenDPNoise:
@@ -62,6 +78,10 @@ class OpenDPNoise:
         """Return `sums` (any shape) plus independent noise on every coordinate."""
         return np.asarray(measurement_of(noise)(sums.ravel().tolist()), dtype=np.int64).reshape(sums.shape)
 
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Return the position of the largest of `scores` (n,), n >= 1, after independent Gumbel noise on each."""
+        return int(selection_of(noise)(scores.tolist()))
+
 
 def measurement_of(noise: Noise) -> Any:
     """OpenDP's measurement on integer vectors that adds this noise; its map prices L2 (Gaussian) or L1 distances."""
@@ -70,6 +90,13 @@ def measurement_of(noise: Noise) -> Any:
     if isinstance(noise, GaussianNoise):
         return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=noise.scale)
     return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=noise.scale)
+
+
+def selection_of(noise: SelectionNoise) -> Any:
+    """OpenDP's report-noisy-max with Gumbel noise; its map prices how far any one score moves, either way."""
+    domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
+    # The measure decides the law of the noise: Gumbel for zero-concentrated divergence, exponential for pure.
+    return dp.m.make_noisy_max(domain, metric, dp.zero_concentrated_divergence(), scale=noise.scale)
 
 
 def _check_scale(scale: float) -> None:

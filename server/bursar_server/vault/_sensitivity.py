@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent
-from bursar_server.vault._noise import MAX_SCALE, GaussianNoise, LaplaceNoise, Noise
+from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, SelectionEvent
+from bursar_server.vault._noise import MAX_SCALE, GaussianNoise, LaplaceNoise, Noise, SelectionNoise
 
 MIN_SCALE = 2.0**-60
 """Less noise than this is none: it is zero but for a chance below exp(-2^60)."""
@@ -31,12 +31,17 @@ class Bounds:
         l2_squared: largest squared L2 norm of one row's contribution.
         l1_distance: largest L1 distance between two rows' contributions.
         l2_squared_distance: largest squared L2 distance between two rows' contributions.
+        non_negative: no coordinate of any contribution is below zero, as in tables and counts.
+        per_unit: the four numbers bound the sums over all rows of one privacy unit, and their distances, so that its
+            number of rows does not multiply them: its rows share one weight.
     """
 
     l1: int
     l2_squared: int
     l1_distance: int
     l2_squared_distance: int
+    non_negative: bool = False
+    per_unit: bool = False
 
     def __post_init__(self) -> None:
         if not min(self.l1, self.l2_squared, self.l1_distance, self.l2_squared_distance) > 0:
@@ -45,36 +50,57 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What one privacy unit can change in a sum, in lattice units."""
+    """What one privacy unit can change in a sum, in lattice units.
+
+    Attributes:
+        l1: largest L1 change of one group of coordinates.
+        l2_squared: largest squared L2 change of all coordinates together.
+        groups: the coordinates that change fall into at most this many groups, which may depend on the change.
+    """
 
     l1: int
     l2_squared: int
+    groups: int = 1
+
+    @property
+    def l1_total(self) -> int:
+        """Largest L1 change of all coordinates together."""
+        return self.groups * self.l1
 
 
 def sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
     """Largest change of the exact sum between neighbouring tables.
 
     A unit owns at most `unit_cap` slots. Under ADD_REMOVE_ONE each goes between content and null; under REPLACE_ONE
-    each goes from any content, null included, to any other, so the larger of norm and distance counts.
+    each goes from any content, null included, to any other, so the larger of norm and distance counts. What comes and
+    what leaves are two groups of coordinates where contributions are not negative.
 
     Raises ValueError if `unit_cap` is not positive.
     """
     if not unit_cap >= 1:
         raise ValueError(f"unit_cap must be at least 1, got {unit_cap}")
+    rows = 1 if bounds.per_unit else unit_cap
     if adjacency is Adjacency.ADD_REMOVE_ONE:
-        l1, l2_squared = bounds.l1, bounds.l2_squared
-    else:
-        l1 = max(bounds.l1, bounds.l1_distance)
-        l2_squared = max(bounds.l2_squared, bounds.l2_squared_distance)
-    return Sensitivity(unit_cap * l1, unit_cap**2 * l2_squared)
+        return Sensitivity(rows * bounds.l1, rows**2 * bounds.l2_squared)
+    l1, l2_squared, groups = bounds.l1_distance, bounds.l2_squared_distance, 1
+    if bounds.non_negative:
+        l2_squared = min(l2_squared, 2 * bounds.l2_squared)
+        if l1 >= 2 * bounds.l1:
+            l1, groups = bounds.l1, 2
+    return Sensitivity(rows * max(bounds.l1, l1), rows**2 * max(bounds.l2_squared, l2_squared), groups)
 
 
-def event_of(sensitivity: Sensitivity, noise: Noise) -> Event:
-    """What releasing a sum of this sensitivity with this noise is, for meter and ledger."""
+def event_of(sensitivity: Sensitivity, noise: Noise | SelectionNoise) -> Event:
+    """What releasing a sum of this sensitivity with this noise is, for meter and ledger.
+
+    For `SelectionNoise`: what choosing among blocks is, of whose sums each has this sensitivity (`Candidates`).
+    """
     scale = Fraction(noise.scale)  # exact: OpenDP is given the same float
     if isinstance(noise, GaussianNoise):
         return GaussianEvent(sensitivity.l2_squared, scale)
-    return LaplaceEvent(sensitivity.l1, scale)
+    if isinstance(noise, SelectionNoise):
+        return SelectionEvent(sensitivity.l1_total, scale)
+    return LaplaceEvent(sensitivity.l1, scale, groups=sensitivity.groups)
 
 
 def gaussian_for(sensitivity: Sensitivity, rho: Fraction) -> GaussianNoise:
@@ -82,12 +108,7 @@ def gaussian_for(sensitivity: Sensitivity, rho: Fraction) -> GaussianNoise:
 
     Raises ValueError if rho is not positive, or if the noise would leave the range of the integers.
     """
-    if not rho > 0:
-        raise ValueError(f"rho must be positive, got {rho}")
-    variance = Fraction(sensitivity.l2_squared) / (2 * rho)
-    if not Fraction(MIN_SCALE) ** 2 <= variance <= Fraction(MAX_SCALE) ** 2:
-        raise ValueError(_OUT_OF_RANGE)
-    return GaussianNoise(_least_scale(math.sqrt(float(variance)), lambda scale: scale**2 >= variance))
+    return GaussianNoise(_least_root(rho, sensitivity.l2_squared))
 
 
 def laplace_for(sensitivity: Sensitivity, epsilon: Fraction) -> LaplaceNoise:
@@ -95,12 +116,44 @@ def laplace_for(sensitivity: Sensitivity, epsilon: Fraction) -> LaplaceNoise:
 
     Raises ValueError if epsilon is not positive, or if the noise would leave the range of the integers.
     """
+    return LaplaceNoise(_least_quotient(epsilon, sensitivity.l1_total))
+
+
+def selection_for(sensitivity: Sensitivity, rho: Fraction) -> SelectionNoise:
+    """The least Gumbel noise with which a choice among blocks of this sensitivity costs at most `rho`, rounded up.
+
+    (2 l1 / scale)^2 / 8 <= rho: the zero-concentrated divergence of a mechanism of bounded range 2 l1 / scale (Cesar
+    and Rogers 2021). Raises ValueError as `gaussian_for`.
+    """
+    return SelectionNoise(_least_root(rho, sensitivity.l1_total**2))
+
+
+def pure_selection_for(sensitivity: Sensitivity, epsilon: Fraction) -> SelectionNoise:
+    """The least Gumbel noise with which a choice among blocks is `epsilon`-differentially private, rounded up.
+
+    2 l1 / scale <= epsilon (McSherry and Talwar 2007, Theorem 6). Raises ValueError as `laplace_for`.
+    """
+    return SelectionNoise(_least_quotient(epsilon, 2 * sensitivity.l1_total))
+
+
+def _least_root(rho: Fraction, square: int) -> float:
+    """The least float whose square is at least square / (2 rho)."""
+    if not rho > 0:
+        raise ValueError(f"rho must be positive, got {rho}")
+    variance = Fraction(square) / (2 * rho)
+    if not Fraction(MIN_SCALE) ** 2 <= variance <= Fraction(MAX_SCALE) ** 2:
+        raise ValueError(_OUT_OF_RANGE)
+    return _least_scale(math.sqrt(float(variance)), lambda scale: scale**2 >= variance)
+
+
+def _least_quotient(epsilon: Fraction, change: int) -> float:
+    """The least float that is at least change / epsilon."""
     if not epsilon > 0:
         raise ValueError(f"epsilon must be positive, got {epsilon}")
-    exact = Fraction(sensitivity.l1) / epsilon
+    exact = Fraction(change) / epsilon
     if not Fraction(MIN_SCALE) <= exact <= Fraction(MAX_SCALE):
         raise ValueError(_OUT_OF_RANGE)
-    return LaplaceNoise(_least_scale(float(exact), lambda scale: scale >= exact))
+    return _least_scale(float(exact), lambda scale: scale >= exact)
 
 
 def _least_scale(guess: float, enough: Callable[[Fraction], bool]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import COST_UNIT, Adjacency, Event, rdp
-from bursar_server.vault._noise import Noise, NoiseSource
+from bursar_server.vault._noise import Noise, NoiseSource, SelectionNoise
 from bursar_server.vault._rows import Rows
+from bursar_server.vault._selection import Candidates
 from bursar_server.vault._sensitivity import event_of, sensitivity
 from bursar_server.vault._statistic import Statistic, exact_sum
 
@@ -61,6 +62,25 @@ class Release:
     event: Event
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One private choice as the audit's tap sees it: after noise, as `Release`.
+
+    Attributes:
+        candidates: among which it was made.
+        available: indices of the blocks that could be chosen.
+        chosen: the one that was.
+        noise: what was added to the scores.
+        event: what the meter was charged.
+    """
+
+    candidates: Candidates
+    available: tuple[int, ...]
+    chosen: int
+    noise: SelectionNoise
+    event: Event
+
+
 class Session:
     """One paid fit's access to one table.
 
@@ -74,6 +94,7 @@ class Session:
         threads: for exact sums.
         progress: called with (step, steps) at data-independent points.
         tap: sees every release; for audits inside the process.
+        choice_tap: sees every choice; the same callable may be given for both, to see their order.
     """
 
     def __init__(
@@ -88,6 +109,7 @@ class Session:
         threads: int = 1,
         progress: Callable[[int, int], None] = lambda step, steps: None,
         tap: Callable[[Release], None] = lambda release: None,
+        choice_tap: Callable[[Choice], None] = lambda choice: None,
     ) -> None:
         self._rows = rows
         self._columns = columns
@@ -97,6 +119,8 @@ class Session:
         self._source = source
         self._threads = threads
         self._tap = tap
+        self._choice_tap = choice_tap
+        self._scored: tuple[Candidates, NDArray[np.int64]] | None = None
         self.progress = progress
 
     def noisy_sum(self, statistic: Statistic, noise: Noise) -> NDArray[np.float64]:
@@ -111,3 +135,35 @@ class Session:
         noisy = self._source.add(exact, noise)
         self._tap(Release(statistic, noisy, noise, event))
         return noisy.astype(np.float64) * statistic.lattice
+
+    def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
+        """Choose the block with the largest score after noise: its index in `candidates.blocks`, one of `available`.
+
+        The meter is charged first, for every choice; then rows are read and scored. For further choices among the same
+        object the scores are kept here, so that no second pass is made.
+
+        Args:
+            candidates: blocks, and the public numbers that they are compared with.
+            available: indices of the blocks that may be chosen, each once; public or released.
+            noise: on every score.
+
+        Raises:
+            ValueError: `available` is empty, or has an index twice or out of range.
+            OverspendError: the debit does not cover the choice; nothing was read.
+        """
+        offered = tuple(available)
+        n = len(candidates.blocks)
+        if not offered or len(set(offered)) != len(offered) or not all(0 <= index < n for index in offered):
+            raise ValueError(f"available: expected at least one of the indices 0 to {n - 1}, each once, got {offered}")
+        event = event_of(sensitivity(candidates.block_bounds, self._adjacency, self._unit_cap), noise)
+        self._meter.charge(event)
+        chosen = offered[self._source.argmax(self._scores(candidates)[list(offered)], noise)]
+        self._choice_tap(Choice(candidates, offered, chosen, noise, event))
+        return chosen
+
+    def _scores(self, candidates: Candidates) -> NDArray[np.int64]:
+        """Exact scores, which stay inside; for calls that have been paid for."""
+        if self._scored is None or self._scored[0] is not candidates:
+            exact = exact_sum(candidates.statistic, self._rows, self._columns, threads=self._threads)
+            self._scored = candidates, candidates.scores(exact)
+        return self._scored[1]

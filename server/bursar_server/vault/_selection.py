@@ -1,0 +1,63 @@
+"""Which block of a sum departs most from public numbers: the candidates of a private choice, and their scores.
+
+The scores are the exponential mechanism's (McSherry and Talwar 2007); `_selection.md` proves what one privacy unit can
+change in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar_server.vault._rows import MAX_ROWS
+from bursar_server.vault._sensitivity import Bounds
+from bursar_server.vault._statistic import Statistic
+
+MAX_SCORE = 2**61
+"""Scores stay below it, so that neither they nor the differences that they are made of can overflow 64 bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Blocks of a sum; the score of each is its L1 distance from its targets, in lattice units.
+
+    Attributes:
+        statistic: whose flat sum is cut into blocks.
+        blocks: (start, stop) of each candidate in the flat sum; they may overlap.
+        targets: (statistic.size,) public or released integers, in lattice units; copied.
+        block_bounds: what one row can contribute to any one block; proven beside the statistic.
+    """
+
+    statistic: Statistic
+    blocks: tuple[tuple[int, int], ...]
+    targets: NDArray[np.int64]
+    block_bounds: Bounds
+
+    def __post_init__(self) -> None:
+        size = self.statistic.size
+        if not self.blocks or not all(0 <= start < stop <= size for start, stop in self.blocks):
+            raise ValueError(f"blocks: expected at least one, each 0 <= start < stop <= {size}, got {self.blocks!r}")
+        if not (self.targets.shape == (size,) and self.targets.dtype == np.int64):
+            found = f"{self.targets.dtype} of shape {self.targets.shape}"
+            raise ValueError(f"targets: expected int64 of shape ({size},), one for each number of the sum, got {found}")
+        kept = self.targets.copy()
+        kept.flags.writeable = False  # checked once, here
+        object.__setattr__(self, "targets", kept)
+        room = MAX_SCORE - MAX_ROWS * self.block_bounds.l1
+        if not all(_l1(kept[start:stop]) <= room for start, stop in self.blocks):
+            raise ValueError(
+                f"targets: the L1 norm of a block's targets may be {room} at most with these block_bounds; clip them to "
+                "what rows can sum to"
+            )
+
+    def scores(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Score of each block, (n_blocks,), from the exact sum of the statistic (any shape of its size)."""
+        distances = np.abs(sums.ravel() - self.targets)
+        return np.array([distances[start:stop].sum() for start, stop in self.blocks], dtype=np.int64)
+
+
+def _l1(values: NDArray[np.int64]) -> float:
+    """L1 norm; in floating point, because it has not been shown yet that it fits into an integer."""
+    return float(np.abs(values.astype(np.float64)).sum())
