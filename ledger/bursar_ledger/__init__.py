@@ -3,9 +3,18 @@
 from ._budget import Budget, Remaining
 from ._canonical import Entry
 from ._conversion import epsilon_of, rho_of
-from ._events import Adjacency, ApproximateEvent, Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent
+from ._events import (
+    Adjacency,
+    ApproximateEvent,
+    Event,
+    ExactEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    SelectionEvent,
+)
 from ._ledger import Ledger
-from ._pricing import COST_UNIT, DELTA_UNIT, Price, cost_units, laplace_rdp, price, pure_rdp, rdp
+from ._pricing import COST_UNIT, DELTA_UNIT, Price, cost_units, laplace_rdp, price, pure_rdp, rdp, selection_rdp
 from ._replay import AccountTotals
 from ._values import (
     EVERYONE,
@@ -80,6 +89,7 @@ __all__ = [
     "RequestIdReusedError",
     "RestRequest",
     "Role",
+    "SelectionEvent",
     "UnknownCredentialError",
     "UnknownDatasetError",
     "UnknownEntryError",
@@ -91,5 +101,6 @@ __all__ = [
     "pure_rdp",
     "rdp",
     "rho_of",
+    "selection_rdp",
     "verify",
 ]

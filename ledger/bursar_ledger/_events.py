@@ -1,6 +1,6 @@
 """What was released: frozen values that anyone can price again, at any Renyi order, with other tools.
 
-An event says which noise was added to an integer vector of which sensitivity. It holds no price; prices are computed
+An event says which noise was added to integers of which sensitivity. It holds no price; prices are computed
 from events (`bursar_ledger._pricing`), by the server before noise is drawn and by the auditor afterwards.
 
 Stability: the names of the classes and of their fields are written into ledgers and never change their meaning.
@@ -84,7 +84,36 @@ class PureEvent:
         _check(self)
 
 
-ExactEvent = GaussianEvent | LaplaceEvent | PureEvent
+@dataclass(frozen=True)
+class SelectionEvent:
+    """`count` choices among candidates by the exponential mechanism: the index of the largest noisy score, alone.
+
+    Every candidate has an integer score; independent Gumbel noise of the same scale is added to each (report noisy
+    max). One privacy unit changes each score by at most `sensitivity`, some up and others down, so the logarithms of
+    the candidates' probabilities change by amounts that differ by at most eta = 2 sensitivity / scale: a bounded range
+    (Durfee and Rogers 2019), which implies eta-DP and (eta^2 / 8)-zCDP (Dong, Durfee and Rogers 2020; Cesar and
+    Rogers 2021).
+
+    Attributes:
+        sensitivity: largest change of any one score, in units of the scores; positive.
+        scale: of the Gumbel noise, in the same units; P(i) proportional to exp(score_i / scale); positive.
+        count: how many such choices; positive.
+    """
+
+    sensitivity: int
+    scale: Fraction
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def bounded_range(self) -> Fraction:
+        """Eta: by how much the changes of two log-probabilities differ at most, and the epsilon of each choice."""
+        return 2 * self.sensitivity / Fraction(self.scale)
+
+
+ExactEvent = GaussianEvent | LaplaceEvent | PureEvent | SelectionEvent
 
 
 @dataclass(frozen=True)
@@ -106,7 +135,7 @@ class ApproximateEvent:
     count: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.event, (GaussianEvent, LaplaceEvent, PureEvent)):
+        if not isinstance(self.event, ExactEvent):
             raise ValueError(f"ApproximateEvent.event must be an event without a failure, got {self.event!r}")
         _check(self)
         if not self.delta < 1:
@@ -129,5 +158,5 @@ def _check(event: Event) -> None:
 _NUMBERS = {
     # Names and declared types of the fields that are numbers; annotations are strings here.
     kind: [(field.name, field.type) for field in dataclasses.fields(kind) if field.type in ("int", "Fraction")]
-    for kind in (GaussianEvent, LaplaceEvent, PureEvent, ApproximateEvent)
+    for kind in (GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ApproximateEvent)
 }

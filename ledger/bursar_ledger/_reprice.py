@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from ._codec import GaussianNumbers
-from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent
+from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
 
 _CONTEXT = decimal.Context(
     prec=150,
@@ -106,7 +106,14 @@ def _divergence(event: Event, order: Fraction) -> Fraction:
         return event.count * _divergence(event.event, order)
     if isinstance(event, GaussianEvent):
         return order * event.count * event.l2_squared / (2 * event.scale**2)
+    if isinstance(event, SelectionEvent):
+        return event.count * _choice(event.sensitivity / Fraction(event.scale), order)
     return _rounded_divergence(event, order)
+
+
+def _choice(steps: Fraction, order: Fraction) -> Fraction:
+    """A log-probability before normalisation moves by `steps` at most; it costs a Gaussian of that ratio, or less."""
+    return min(steps**2 * order / 2, _randomised_response(2 * steps, order))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -129,6 +136,7 @@ def _laplace(shift: Fraction, scale: Fraction, order: Fraction) -> Fraction:
         return Fraction(t / b + total.ln() / (a - 1))
 
 
+@functools.lru_cache(maxsize=4096)
 def _randomised_response(epsilon: Fraction, order: Fraction) -> Fraction:
     """P = (p, q), Q = (q, p) with p / q = e^epsilon: the worst epsilon-DP mechanism."""
     with decimal.localcontext(_CONTEXT):

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from ._budget import Budget, Remaining
 from ._canonical import canonical
-from ._events import Adjacency, ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent
+from ._events import Adjacency, ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
 from ._pricing import Price
 
 EVERYONE = "*"
@@ -285,7 +285,7 @@ class Credential:
     revoked: bool
 
 
-_EVENTS = (GaussianEvent, LaplaceEvent, PureEvent, ApproximateEvent)
+_EVENTS = (GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ApproximateEvent)
 
 
 def check_name(name: str, value: object) -> None:

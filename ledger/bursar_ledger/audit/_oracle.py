@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from .._codec import decode_event, decode_fraction
-from .._events import ApproximateEvent, Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent
+from .._events import ApproximateEvent, Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
 from .._pricing import COST_UNIT
 from ._history import Losses
 from ._reading import Row
@@ -35,7 +35,7 @@ class SecondOpinion:
     Attributes:
         version: of dp-accounting; None if it is not installed, and nothing was compared.
         debits: how many debits' prices were compared.
-        bounded: of these, how many hold Laplace noise and were compared with a lower and an upper bound.
+        bounded: of these, how many hold Laplace noise or selections and were compared with a lower and an upper bound.
         promises: how many totals were converted back to (epsilon, delta).
         left_out: debits and totals whose numbers it cannot represent.
         problems: one line each, naming the entry.
@@ -83,11 +83,14 @@ def bounds(events: Sequence[Event], order: float) -> tuple[float, float]:
 
     Gaussian: the continuous Gaussian's, exactly what is charged for the discrete one. Pure: that of randomised
     response, the worst mechanism there is. Laplace: at least the continuous Laplace's (the discrete one at the same
-    scale is less private, and tends to it), at most that of randomised response. Approximate: that of the event inside.
+    scale is less private, and tends to it), at most that of randomised response. Selection: at least that of two
+    candidates that were level, which is randomised response at half the bounded range; at most (eta^2 / 8)-zCDP, or
+    randomised response at all of it. Approximate: that of the event inside.
     """
-    from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NeighboringRelation, RandomizedResponseDpEvent, rdp
+    from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NeighboringRelation, rdp
+    from dp_accounting.dp_event import ZCDpEvent
 
-    # The relation that randomised response needs. The other two do not look at it: sensitivities are in their events.
+    # The relation that randomised response needs. The others do not look at it: sensitivities are in their events.
     low, high = (rdp.RdpAccountant([order], NeighboringRelation.REPLACE_ONE) for _ in range(2))
     beyond = [0.0, 0.0]
     for event in events:
@@ -98,18 +101,26 @@ def bounds(events: Sequence[Event], order: float) -> tuple[float, float]:
             high.compose(gaussian, count)
             continue
         epsilon = _pure_epsilon(inner)
-        laplace = isinstance(inner, LaplaceEvent)
-        if laplace:
+        if isinstance(inner, LaplaceEvent):
             low.compose(LaplaceDpEvent(1 / epsilon), count)
-        if epsilon <= _LARGEST_EXPONENT:
-            worst = RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2)  # one answer is e^epsilon times the other
-            high.compose(worst, count)
-            if not laplace:
-                low.compose(worst, count)
-        else:  # there the worst divergence is epsilon itself
-            beyond[1] += count * epsilon
-            beyond[0] += 0.0 if laplace else count * epsilon
+        else:
+            beyond[0] += _compose_worst(low, epsilon / 2 if isinstance(inner, SelectionEvent) else epsilon, count)
+        if isinstance(inner, SelectionEvent) and order * epsilon <= 8:  # beyond, zCDP says more than epsilon
+            high.compose(ZCDpEvent(epsilon**2 / 8), count)
+        else:
+            beyond[1] += _compose_worst(high, epsilon, count)
     return float(low.rdp[0]) + beyond[0], float(high.rdp[0]) + beyond[1]
+
+
+def _compose_worst(accountant: Any, epsilon: float, count: int) -> float:
+    """Composes randomised response; returns what is to be added to the account where exp would overflow."""
+    from dp_accounting import RandomizedResponseDpEvent
+
+    if not epsilon <= _LARGEST_EXPONENT:  # there the worst divergence is epsilon itself
+        return count * epsilon
+    one = RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2)  # one answer is e^epsilon times the other
+    accountant.compose(one, count)
+    return 0.0
 
 
 def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
@@ -117,7 +128,8 @@ def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
 
     Valid if the requests had been fixed beforehand; for requests that were chosen after seeing answers only a cap is
     a guarantee. Discrete Gaussian noise is taken as continuous Gaussian noise; discrete Laplace noise as itself, beyond
-    a sensitivity of 10,000 lattice units as continuous. None without dp-accounting; infinity if failures use up delta.
+    a sensitivity of 10,000 lattice units as continuous; a selection as the worst of its bounded range. None without
+    dp-accounting; infinity if failures use up delta.
     """
     if installed_version() is None:
         return None
@@ -146,21 +158,44 @@ def _grid(losses: Losses) -> float:
     return max(min([1e-4, *(size / 20 for size in sizes.values())]), reach / _STEPS)
 
 
-def _pure_epsilon(event: LaplaceEvent | PureEvent) -> float:
+def _pure_epsilon(event: LaplaceEvent | PureEvent | SelectionEvent) -> float:
+    if isinstance(event, SelectionEvent):
+        return float(event.bounded_range)
     return float(event.epsilon if isinstance(event, PureEvent) else event.l1 / Fraction(event.scale))
 
 
-def _loss_distribution(event: LaplaceEvent | PureEvent, grid: float) -> Any:
+def _loss_distribution(event: LaplaceEvent | PureEvent | SelectionEvent, grid: float) -> Any:
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if isinstance(event, PureEvent):
         parameters = common.DifferentialPrivacyParameters(_pure_epsilon(event), 0.0)
         return pld.from_privacy_parameters(parameters, value_discretization_interval=grid)
+    if isinstance(event, SelectionEvent):
+        return _selection_losses(_pure_epsilon(event), grid)
     if event.l1 <= _LARGEST_DISCRETE_LAPLACE:
         each = float(1 / Fraction(event.scale))
         return pld.from_discrete_laplace_mechanism(each, event.l1, value_discretization_interval=grid)
     return pld.from_laplace_mechanism(1 / _pure_epsilon(event), value_discretization_interval=grid)
+
+
+def _selection_losses(eta: float, grid: float) -> Any:
+    """Of the largest delta at each epsilon that a bounded range `eta` allows.
+
+    Two candidates with log-ratios t and t - eta have delta = (1 - e^(t-eta)) (1 - e^(epsilon-t)) / (1 - e^-eta), which
+    is largest at t = (epsilon + eta) / 2 (Dong, Durfee and Rogers 2020). A maximum of curves of deltas is again one.
+    """
+    import numpy as np
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    steps = math.ceil(eta / grid)
+    epsilons = np.arange(-steps, steps + 1) * grid
+    inside = np.expm1((np.clip(epsilons, -eta, eta) - eta) / 2) ** 2 / -math.expm1(-eta)
+    deltas = np.where(epsilons < -eta, -np.expm1(epsilons), inside)
+    return pld.PrivacyLossDistribution(
+        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -steps, steps, deltas)
+    )
 
 
 def _compare_debit(row: Row, opinion: SecondOpinion) -> None:
@@ -185,7 +220,7 @@ def _debit_bounds(events: str, order: str) -> tuple[float, float, bool]:
     decoded, a = [decode_event(event) for event in json.loads(events)], float(decode_fraction(order))
     low, high = bounds(decoded, a)
     inner = [_inner(event) for event in decoded]
-    exact = not any(isinstance(event, LaplaceEvent) for event, _ in inner)
+    exact = not any(isinstance(event, LaplaceEvent | SelectionEvent) for event, _ in inner)
     # What floating point numbers lose in the library: everywhere, and where logarithms of numbers near 1 are taken.
     rough = 1e-14 * (a + 1 / (a - 1)) * sum(n for event, n in inner if not isinstance(event, GaussianEvent))
     return low * (1 - _TOLERANCE) - rough, high * (1 + _TOLERANCE) + rough, exact

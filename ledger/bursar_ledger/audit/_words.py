@@ -8,7 +8,7 @@ from typing import Any
 
 from .._canonical import body_hash
 from .._codec import decode_event, decode_fraction
-from .._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent
+from .._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, SelectionEvent
 from .._pricing import COST_UNIT, DELTA_UNIT, price
 from ._columns import Line, rho, summary
 from ._formats import json_text
@@ -65,6 +65,11 @@ def event_in_words(event: Event) -> str:
         return (
             f"{_times(event.count)} with discrete Laplace noise: L1 sensitivity {event.l1}{groups}, "
             f"scale {_exact(event.scale)} (lattice units; epsilon {number(float(event.l1 / Fraction(event.scale)))})"
+        )
+    if isinstance(event, SelectionEvent):
+        return (
+            f"{counted(event.count, 'choice')} by the exponential mechanism (Gumbel noise): sensitivity of a score "
+            f"{event.sensitivity}, scale {_exact(event.scale)} (epsilon {number(float(event.bounded_range))} of each)"
         )
     return f"{_times(event.count)} with pure epsilon = {_exact(event.epsilon)}"
 
