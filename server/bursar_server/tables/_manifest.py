@@ -5,16 +5,30 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from bursar_ledger import Adjacency
-from bursar_server.fits import NumericColumn, PublicTable
+from bursar_server.fits import CategoricalColumn, NumericColumn, PublicTable
 from bursar_server.tables._errors import ManifestError
 from bursar_server.vault import MAX_ROWS
+
+MAX_BINS = 1000
+"""Most bins of a numeric column: a model has a state for each."""
 
 _LARGEST = 1e100
 _NARROWEST = 1e-100
@@ -24,6 +38,12 @@ ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Description = Annotated[str, StringConstraints(max_length=2000)]
 # Far from overflow, so that a fit may square a column's bounds or width without a thought.
 Bound = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+# Told apart by their kind, so that a mistake gets one line and not one for each kind.
+Bins = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_BINS), Tag("number")]
+    | Annotated[tuple[Bound, ...], Field(strict=False, min_length=2, max_length=MAX_BINS + 1), Tag("edges")],
+    Discriminator(lambda bins: "edges" if isinstance(bins, list | tuple) else "number"),
+]
 
 
 class _Model(BaseModel):
@@ -39,6 +59,9 @@ class Numeric(_Model):
         kind: "numeric".
         lower: least value, in the column's own unit; |lower| <= 1e100.
         upper: greatest value, at least 1e-100 above `lower`.
+        bins: makes states of the values, for models of categories: a number of bins of equal width from `lower` to
+            `upper`, or their edges in the column's own unit, ascending, the first `lower` and the last `upper`. None:
+            such models cannot use the column.
     """
 
     kind: Literal["numeric"]
@@ -46,12 +69,36 @@ class Numeric(_Model):
     description: Description = ""
     lower: Bound
     upper: Bound
+    bins: Bins | None = None
 
     @model_validator(mode="after")
     def _has_width(self) -> Self:
         if not self.upper - self.lower >= _NARROWEST:
             raise ValueError(f"lower must be below upper, got lower = {self.lower}, upper = {self.upper}")
         return self
+
+    @model_validator(mode="after")
+    def _has_bins_within(self) -> Self:
+        if isinstance(self.bins, tuple) and (self.bins[0], self.bins[-1]) != (self.lower, self.upper):
+            raise ValueError(
+                f"bins must begin with lower = {self.lower} and end with upper = {self.upper}, "
+                f"got {self.bins[0]} and {self.bins[-1]}"
+            )
+        if not all(low < high for low, high in pairwise(self.edges)):
+            raise ValueError(
+                "bins must ascend, each edge above the one before"
+                if isinstance(self.bins, tuple)
+                else f"bins: {self.bins} of equal width are too narrow to be told apart, expected fewer"
+            )
+        return self
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """Edges of the bins, ascending from `lower` to `upper`, one more than bins; () without bins."""
+        if self.bins is None or isinstance(self.bins, tuple):
+            return self.bins or ()
+        inner = (self.lower + (self.upper - self.lower) * i / self.bins for i in range(1, self.bins))
+        return (self.lower, *inner, self.upper)
 
 
 class Categorical(_Model):
@@ -170,10 +217,15 @@ class Manifest(_Model):
         """What plans may know of a table with so many slots; under ADD_REMOVE_ONE they are private and ignored."""
         return PublicTable(
             name=self.name,
-            numeric=tuple(NumericColumn(c.name, c.lower, c.upper) for c in self.columns if isinstance(c, Numeric)),
+            numeric=tuple(
+                NumericColumn(c.name, c.lower, c.upper, c.edges) for c in self.columns if isinstance(c, Numeric)
+            ),
             adjacency=self.adjacency,
             unit_cap=self.unit.max_rows,
             rows=slots if self.adjacency is Adjacency.REPLACE_ONE else self.public_rows,
+            categorical=tuple(
+                CategoricalColumn(c.name, c.categories) for c in self.columns if isinstance(c, Categorical)
+            ),
         )
 
 
@@ -192,6 +244,10 @@ def _problem(error: ErrorDetails) -> str:
             return f"{field}: unknown field; remove it, or correct its name"
         case "union_tag_not_found" | "union_tag_invalid":
             return f'{field}.kind: expected "numeric" or "categorical"{_got(error["input"], "kind")}'
+        case "too_short":
+            return f"{field}: expected at least {error['ctx']['min_length']} items, got {_short(error['input'])}"
+        case "too_long":
+            return f"{field}: expected at most {error['ctx']['max_length']} items, got {len(error['input'])}"
         case "value_error":
             text = error["msg"].removeprefix("Value error, ")
             return f"{field}: {text}" if field else text
@@ -200,8 +256,12 @@ def _problem(error: ErrorDetails) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """`columns[2].lower` for ("columns", 2, "numeric", "lower"); the third part is not in the file."""
-    parts = [part for i, part in enumerate(location) if not (i == 2 and location[0] == "columns")]
+    """`columns[2].bins[3]` for ("columns", 2, "numeric", "bins", "edges", 3): tags of kinds are not in the file."""
+    parts = [
+        part
+        for i, part in enumerate(location)
+        if not (i == 2 and location[0] == "columns") and not (i == 4 and location[3] == "bins")
+    ]
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 
