@@ -19,7 +19,7 @@ import bursar_proto
 import bursar_server.runs
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.fits import dpem
-from bursar_server.vault import GaussianNoise, Noise, Session
+from bursar_server.vault import GaussianNoise, Noise, SelectionNoise, Session
 from tests.attacks.asking import PATIENCE, Make, analyst, raw, told
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import COUNT
@@ -40,6 +40,10 @@ class Deaf:
         """A fixed pattern of the size of the noise."""
         loud = int(4 * noise.scale) if isinstance(noise, GaussianNoise) else 1
         return np.resize(np.array([9, 5, 7, 2, 8], dtype=np.int64) * loud, sums.shape)
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """The last one, whatever the scores."""
+        return scores.size - 1
 
 
 def chatty(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
@@ -184,6 +188,10 @@ class Seeded:
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """The same noise for the same request."""
         return sums + self._inner.add(sums, noise)
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """The same noise for the same request: none."""
+        return int(scores.argmax())
 
 
 def test_the_rivals_seed_does(pair_with: PairWith) -> None:

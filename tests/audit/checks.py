@@ -6,7 +6,7 @@ Every p-value is at most the chance of a result at least as bad if releases have
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -14,8 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from bursar_ledger import COST_UNIT, Adjacency, Event, GaussianEvent, LaplaceEvent
-from bursar_server.vault import ArrayRows, Noise, NoiseSource, Statistic, event_of, exact_sum, sensitivity
+from bursar_ledger import COST_UNIT, Adjacency, Event, GaussianEvent, LaplaceEvent, SelectionEvent
+from bursar_server.vault import (
+    ArrayRows,
+    Choice,
+    Noise,
+    NoiseSource,
+    Release,
+    SelectionNoise,
+    Statistic,
+    event_of,
+    exact_sum,
+    sensitivity,
+)
 from tests.audit.target import ORDER, FloatArray, Observation, Sample, Target, observe
 
 ALPHA = 1e-4
@@ -232,14 +243,17 @@ def arithmetic(target: Target, seen: Observation) -> Finding:
 
     The sensitivity is taken again for the dataset's adjacency and cap, so that a release priced for another one shows.
     """
+    bounds = [release.statistic.bounds for release in seen.releases]
+    bounds += [choice.candidates.block_bounds for choice in seen.choices]
+    done: list[Release | Choice] = [*seen.releases, *seen.choices]
     events = [
-        event_of(sensitivity(release.statistic.bounds, target.adjacency, target.unit_cap), release.noise)
-        for release in seen.releases
+        event_of(sensitivity(one, target.adjacency, target.unit_cap), of.noise)
+        for one, of in zip(bounds, done, strict=True)
     ]
     price = sum((_price(event) for event in events), Fraction(0)) * COST_UNIT
     detail = f"released {float(price):.1f} units of {target.debited} debited"
     short, dear = price > target.debited, target.debited - price >= 1 + price / 10**9
-    told = [release.event for release in seen.releases] == events
+    told = [one.event for one in done] == events
     return Finding("T5 arithmetic", 0.0 if short or dear or not told else 1.0, detail)
 
 
@@ -247,10 +261,14 @@ def _price(event: Event) -> Fraction:
     """Renyi divergence of one release at `ORDER`, by hand: order * D2^2 / (2 scale^2) for Gaussian noise.
 
     For discrete Laplace noise, with u = l1 / scale and p = exp(-1 / scale), the sum over the integers has the closed
-    form e^((a-1)u) (w + (1-w) e^(-(2a-1)u)) with w = (1 - p^2a) / ((1 + p) (1 - p^(2a-1))). Rounded down.
+    form e^((a-1)u) (w + (1-w) e^(-(2a-1)u)) with w = (1 - p^2a) / ((1 + p) (1 - p^(2a-1))). Rounded down. A choice of
+    bounded range eta: order * eta^2 / 8, or randomised response's at eta if that is less.
     """
     if isinstance(event, GaussianEvent):
         return ORDER * event.l2_squared / (2 * event.scale**2)
+    if isinstance(event, SelectionEvent):
+        eta = 2 * event.sensitivity / event.scale
+        return min(ORDER * eta**2 / 8, _randomised_response(eta))
     if not isinstance(event, LaplaceEvent):
         raise NotImplementedError(f"no price by hand for {type(event).__name__}")
     with localcontext(prec=60):
@@ -259,6 +277,15 @@ def _price(event: Event) -> Fraction:
         w = (1 - p ** (2 * a)) / ((1 + p) * (1 - p ** (2 * a - 1)))
         divergence = u + (w + (1 - w) * (-(2 * a - 1) * u).exp()).ln() / (a - 1)
         return Fraction(event.groups * divergence * (1 - Decimal(10) ** -30))
+
+
+def _randomised_response(epsilon: Fraction) -> Fraction:
+    """Renyi divergence at `ORDER` of one truthful answer in e^-epsilon lies, from its two outcomes. Rounded down."""
+    with localcontext(prec=60):
+        a, e = Decimal(int(ORDER)), Decimal(epsilon.numerator) / epsilon.denominator
+        truth, lie = 1 / (1 + (-e).exp()), (-e).exp() / (1 + (-e).exp())
+        divergence = (truth**a * lie ** (1 - a) + lie**a * truth ** (1 - a)).ln() / (a - 1)
+        return Fraction(divergence * (1 - Decimal(10) ** -30))
 
 
 def black_box(train: Sample, test: Sample) -> Finding:
@@ -292,10 +319,18 @@ class Forced:
     """A source that answers with recorded releases, whatever it is asked; afterwards with zeros."""
 
     recorded: list[NDArray[np.int64]]
+    choices: list[Choice] = field(default_factory=list)
 
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """Return the next recorded release."""
         return self.recorded.pop(0).copy() if self.recorded else np.zeros_like(sums)
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Return the position of the next recorded choice."""
+        if not self.choices:
+            return 0
+        choice = self.choices.pop(0)
+        return min(choice.available.index(choice.chosen), scores.size - 1)
 
 
 def replay(target: Target, seen: Observation, others: list[ArrayRows], probe: ArrayRows) -> Finding:
@@ -305,7 +340,7 @@ def replay(target: Target, seen: Observation, others: list[ArrayRows], probe: Ar
     """
     first = _account(target, seen, probe)
     for rows in others:
-        source: NoiseSource = Forced([release.noisy for release in seen.releases])
+        source: NoiseSource = Forced([release.noisy for release in seen.releases], list(seen.choices))
         again = _account(target, observe(target, rows, source), probe)
         for name, value in first.items():
             if again[name] != value:
@@ -322,6 +357,22 @@ def _account(target: Target, seen: Observation, probe: ArrayRows) -> dict[str, o
         "a statistic": [
             contribution(release.statistic, row, place).tolist()
             for release in seen.releases
+            for row in probe.columns.T
+            for place in target.places
+        ],
+        "a choice": [
+            (
+                choice.candidates.blocks,
+                choice.candidates.targets.tolist(),
+                choice.available,
+                choice.chosen,
+                choice.noise,
+            )
+            for choice in seen.choices
+        ],
+        "what is scored": [
+            (choice.candidates.block_bounds, contribution(choice.candidates.statistic, row, place).tolist())
+            for choice in seen.choices
             for row in probe.columns.T
             for place in target.places
         ],

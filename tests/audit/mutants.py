@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Event
 from bursar_proto.v1 import fit_pb2
-from bursar_server.vault import ArrayRows, GaussianNoise, Meter, Noise, OpenDPNoise, Session, Statistic, exact_sum
+from bursar_server.vault import (
+    ArrayRows,
+    GaussianNoise,
+    Meter,
+    Noise,
+    OpenDPNoise,
+    SelectionNoise,
+    Session,
+    Statistic,
+    exact_sum,
+)
 from tests.audit.dpem import AR, PURE, RO, fit_dpem
 from tests.audit.moments import BuggyKernel, about_centre
 from tests.audit.target import FloatArray, Target
@@ -37,17 +47,21 @@ ADD_REMOVE, REPLACE = fit_dpem(AR), fit_dpem(RO)
 
 
 @dataclass
-class Scaled:
+class Scaled(OpenDPNoise):
     """Noise of another size than asked for."""
 
     factor: float
 
     def add(self, sums: Integers, noise: Noise) -> Integers:
         """See `NoiseSource`."""
-        return OpenDPNoise().add(sums, type(noise)(self.factor * noise.scale))
+        return super().add(sums, type(noise)(self.factor * noise.scale))
+
+    def argmax(self, scores: Integers, noise: SelectionNoise) -> int:
+        """See `NoiseSource`."""
+        return super().argmax(scores, SelectionNoise(self.factor * noise.scale))
 
 
-class Reused:
+class Reused(OpenDPNoise):
     """One draw for all releases of a run."""
 
     def __init__(self) -> None:
@@ -59,7 +73,7 @@ class Reused:
         return sums + self._draws.setdefault(sums.size, fresh)
 
 
-class Seeded:
+class Seeded(OpenDPNoise):
     """The same draws in every run."""
 
     def __init__(self) -> None:
@@ -70,7 +84,7 @@ class Seeded:
         return np.asarray(sums + (self._generator.normal(size=sums.shape) * noise.scale).astype(np.int64))
 
 
-class Common:
+class Common(OpenDPNoise):
     """One draw for all coordinates of a release."""
 
     def add(self, sums: Integers, noise: Noise) -> Integers:
@@ -85,8 +99,12 @@ class NoNoise:
         """See `NoiseSource`."""
         return sums.copy()
 
+    def argmax(self, scores: Integers, noise: SelectionNoise) -> int:
+        """See `NoiseSource`."""
+        return int(scores.argmax())
 
-class OneSided:
+
+class OneSided(OpenDPNoise):
     """Noise of the right size that only adds, as Gamma and Wishart noise do (Park et al. 2016, equations 16 to 18)."""
 
     def add(self, sums: Integers, noise: Noise) -> Integers:
@@ -94,7 +112,7 @@ class OneSided:
         return sums + np.abs(OpenDPNoise().add(np.zeros_like(sums), noise))
 
 
-class ScaledByCount:
+class ScaledByCount(OpenDPNoise):
     """Noise that is larger where a component is emptier (equation 15 there prints the true N_k)."""
 
     def add(self, sums: Integers, noise: Noise) -> Integers:

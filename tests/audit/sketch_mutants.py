@@ -56,7 +56,7 @@ ONE = {"n_frequencies": 1}
 # Sources of noise
 
 
-class CountBare:
+class CountBare(OpenDPNoise):
     """Noise on moments, none on the count, which comes last."""
 
     def add(self, sums: Integers, noise: Noise) -> Integers:

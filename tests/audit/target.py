@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, PureEvent, cost_units
-from bursar_server.vault import ArrayRows, Meter, NoiseSource, OpenDPNoise, Release, Session, Statistic, exact_sum
+from bursar_server.vault import (
+    ArrayRows,
+    Choice,
+    Meter,
+    NoiseSource,
+    OpenDPNoise,
+    Release,
+    Session,
+    Statistic,
+    exact_sum,
+)
 
 FloatArray = NDArray[np.float64]
 
@@ -80,15 +90,17 @@ def _single(event: Event) -> list[GaussianEvent | LaplaceEvent]:
 
 @dataclass(frozen=True)
 class Observation:
-    """One run: every release after noise, and the model that left."""
+    """One run: every release and every choice after noise, and the model that left."""
 
     releases: tuple[Release, ...]
     model: object
+    choices: tuple[Choice, ...] = ()
 
 
 def observe(target: Target, rows: ArrayRows, source: NoiseSource | None = None) -> Observation:
     """Run the fit once on a table, through its tap."""
     releases: list[Release] = []
+    choices: list[Choice] = []
     session = target.session(
         rows=rows,
         columns=rows.columns.shape[0],
@@ -97,9 +109,10 @@ def observe(target: Target, rows: ArrayRows, source: NoiseSource | None = None) 
         meter=target.meter(ORDER, target.debited),
         source=source or target.source(),
         tap=releases.append,
+        choice_tap=choices.append,
     )
     model = target.run(session)
-    return Observation(tuple(releases), model)
+    return Observation(tuple(releases), model, tuple(choices))
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ class Candidates:
         room = MAX_SCORE - MAX_ROWS * self.block_bounds.l1
         if not all(_l1(kept[start:stop]) <= room for start, stop in self.blocks):
             raise ValueError(
-                f"targets: the L1 norm of a block's targets may be {room} at most with these block_bounds; clip them to "
-                "what rows can sum to"
+                f"targets: the L1 norm of a block's targets may be {room} at most with these block_bounds; clip them "
+                "to what rows can sum to"
             )
 
     def scores(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import NumericColumn, Plan, PublicTable, dpem
-from bursar_server.vault import ArrayRows, Meter, Noise, NoiseSource, OpenDPNoise, Release, Session
+from bursar_server.vault import ArrayRows, Meter, Noise, NoiseSource, OpenDPNoise, Release, SelectionNoise, Session
 
 Array = NDArray[np.float64]
 ORDER = Fraction(9)
@@ -23,6 +23,10 @@ class NoNoise:
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """Return the sums as they are."""
         return sums
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Return the position of the largest score."""
+        return int(scores.argmax())
 
 
 def table(

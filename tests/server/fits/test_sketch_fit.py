@@ -16,7 +16,7 @@ from bursar_server.fits.sketch import _kernel
 from bursar_server.fits.sketch._choices import schema_sigma
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA, estimate_scales, frequency_scale
 from bursar_server.fits.sketch._wire import sketch_from
-from bursar_server.vault import Noise, NoiseSource, Release
+from bursar_server.vault import Noise, NoiseSource, OpenDPNoise, Release
 from tests.server.fits.running import Array, NoNoise, array, clusters, nothing_released, table
 from tests.server.fits.sketching import foreign_sketch, nothing, plan, run
 
@@ -26,7 +26,7 @@ ROWS = clusters(5000, 1, CENTRES)
 AMPLE = types_pb2.Spend(rho=1.0)
 
 
-class HugeNoise:
+class HugeNoise(OpenDPNoise):
     """The largest noise that an exact sum may get."""
 
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from bursar_server.vault import (
     OverspendError,
     Release,
     Rows,
+    SelectionNoise,
     Session,
     Statistic,
 )
@@ -53,6 +54,10 @@ class Untouchable:
         """Fail: noise was drawn."""
         pytest.fail("noise was drawn")
 
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Fail: noise was drawn."""
+        pytest.fail("noise was drawn")
+
 
 class Echo:
     """A source that adds nothing, so that a test sees the exact sum."""
@@ -60,6 +65,10 @@ class Echo:
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """Return the sums."""
         return sums.copy()
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Return the position of the largest score."""
+        return int(scores.argmax())
 
 
 def session(meter: Meter, rows: Rows, source: Echo | Untouchable | OpenDPNoise, **options: object) -> Session:
