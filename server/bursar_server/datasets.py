@@ -10,7 +10,7 @@ from typing import Any
 from bursar_ledger import DatasetRetiredError, DatasetState, Ledger, Limits
 from bursar_proto.v1 import catalog_pb2, types_pb2
 from bursar_server import convert
-from bursar_server.fits import PublicTable
+from bursar_server.fits import UNIT_ROWS, InvalidRequestError, PublicTable
 from bursar_server.tables import Manifest, Snapshot, SnapshotError
 from bursar_server.vault import Rows
 
@@ -22,20 +22,29 @@ class Registered:
     Attributes:
         manifest: the public schema, with the number of slots under REPLACE_ONE.
         snapshot: name of the snapshot's folder; random, says nothing about the rows.
+        unit_rows: whether the snapshot can give `UNIT_ROWS`, which depends on the version that imported it only.
     """
 
     manifest: Manifest
     snapshot: str
+    unit_rows: bool
+
+    @classmethod
+    def imported(cls, snapshot: Snapshot) -> Registered:
+        """What to register after an import."""
+        return cls(snapshot.manifest, snapshot.directory.name, snapshot.has_unit_rows)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Registered:
         """The inverse of `fields`."""
-        return cls(Manifest.from_public(fields["schema"]), str(fields["snapshot"]))
+        manifest = Manifest.from_public(fields["schema"])
+        # Entries of older versions do not say; K is known without being stored where every unit has one row.
+        return cls(manifest, str(fields["snapshot"]), bool(fields.get("unit_rows", manifest.unit.max_rows == 1)))
 
     @property
     def fields(self) -> dict[str, Any]:
         """As the ledger's entry has it."""
-        return {"schema": self.manifest.public(), "snapshot": self.snapshot}
+        return {"schema": self.manifest.public(), "snapshot": self.snapshot, "unit_rows": self.unit_rows}
 
 
 class Datasets:
@@ -73,6 +82,18 @@ class Datasets:
             raise SnapshotError(
                 f"the snapshot {registered.snapshot} of {state.name} is missing; restore it from a backup"
             )
+
+    def check_columns(self, state: DatasetState, columns: tuple[str, ...]) -> None:
+        """Whether a fit that needs these columns can be run. Opens nothing.
+
+        Raises InvalidRequestError if it needs K, and the rows were imported by a version that stored none.
+        """
+        if UNIT_ROWS in columns and not _registered(state).unit_rows:
+            text = (
+                "was imported before imports counted the rows of each privacy unit, which this request needs; its "
+                "owner can import the same rows again with: bursar-admin snapshot"
+            )
+            raise InvalidRequestError(("dataset", text))
 
     def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
         """The rows, for a worker that runs under a debit; nobody else calls this."""

@@ -209,6 +209,8 @@ class Orders:
         @functools.cache
         def plan(rho: float | None, rows: int | None) -> Plan:
             made: Plan = fit.plan(_resolved(request, rho), replace(table, rows=rows), released)
+            if made.events:
+                self._datasets.check_columns(state, made.columns)
             return made
 
         return Order(method, principal, request, _request_hash(method, principal, request), state, table.rows, plan)

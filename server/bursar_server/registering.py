@@ -62,7 +62,7 @@ def register(
             adjacency=manifest.adjacency,
             budget=budget,
             content_tag=tag,
-            manifest=Registered(snapshot.manifest, snapshot.directory.name).fields,
+            manifest=Registered.imported(snapshot).fields,
             same_people_as=same_people_as,
         )
         return ledger.register_dataset(registration, actor=actor, reason=reason, dry_run=dry_run)
@@ -104,7 +104,7 @@ def replace(
     """
 
     def enter(snapshot: Snapshot, tag: bytes) -> Entry:
-        fields = Registered(snapshot.manifest, snapshot.directory.name).fields
+        fields = Registered.imported(snapshot).fields
         return ledger.new_snapshot(manifest.name, tag, fields, actor=actor, reason=reason, dry_run=dry_run)
 
     with state.importing():

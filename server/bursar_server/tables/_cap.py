@@ -36,17 +36,22 @@ class UnitCap:
         self._rows.append(np.hstack([digests, content])[owned.present])
         return owned
 
-    def kept(self) -> NDArray[np.bool_]:
-        """For every present row that was added, in order: whether it is among the `max_rows` first of its unit."""
+    def unit_rows(self) -> NDArray[np.int32]:
+        """K of every present row that was added, in order: how many rows of its unit stay; 0 if it is none of them.
+
+        The `max_rows` first of a unit's ranking stay. K counts the unit's own present rows and nothing else.
+        """
         rows = np.concatenate(self._rows) if self._rows else np.empty((0, 3), dtype=np.uint64)
         by_content = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
         rows = rows[by_content]
         unit = _runs(rows[:, :2])
         rank = _mixed(rows[:, 2], _ordinals(_runs(rows)))
         by_rank = np.lexsort((rank, unit))
-        kept = np.zeros(len(rows), dtype=np.bool_)
-        kept[by_content[by_rank]] = _ordinals(unit) < self.max_rows
-        return kept
+        staying = np.minimum(np.bincount(unit), self.max_rows)
+        found = np.zeros(len(rows), dtype=np.int32)
+        # `unit` is sorted, so it is the same in the order of ranks, which moves rows within their unit only.
+        found[by_content[by_rank]] = np.where(_ordinals(unit) < self.max_rows, staying[unit], 0)
+        return found
 
 
 def _unit_digests(units: pa.Array, key: bytes) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:

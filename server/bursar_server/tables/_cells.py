@@ -28,11 +28,14 @@ class Block:
             0.0 and -1.
         present: (n,), False for null rows.
         clipped: how many values of present rows were moved to a bound; for the administrator only.
+        unit_rows: (n,), once a cap on the rows of a unit was applied: K, how many rows the row's unit has in the whole
+            table; 0 for null rows. None before that, and where nothing caps.
     """
 
     values: tuple[NDArray[np.float64] | NDArray[np.int32], ...]
     present: NDArray[np.bool_]
     clipped: int = 0
+    unit_rows: NDArray[np.int32] | None = None
 
     @property
     def rows(self) -> int:
@@ -40,7 +43,7 @@ class Block:
         return int(np.count_nonzero(self.present))
 
     def only(self, keep: NDArray[np.bool_]) -> Block:
-        """The same slots with all rows but some made null."""
+        """The same slots with all rows but some made null. K is lost, since it may be another one then."""
         empty = [
             np.zeros((), x.dtype) if x.dtype == np.float64 else np.array(NO_CATEGORY, x.dtype) for x in self.values
         ]

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,15 @@ from bursar_server.tables._cells import Block, clean, is_readable
 from bursar_server.tables._errors import TableImportError
 from bursar_server.tables._keys import Keys
 from bursar_server.tables._manifest import Manifest, Numeric
-from bursar_server.tables._snapshot import BATCH, MANIFEST_FILE, ROWS_FILE, SnapshotWriter, read_blocks, sync
+from bursar_server.tables._snapshot import (
+    BATCH,
+    MANIFEST_FILE,
+    ROWS_FILE,
+    SnapshotWriter,
+    read_blocks,
+    stores_unit_rows,
+    sync,
+)
 from bursar_server.tables._sources import Source
 from bursar_server.vault import MAX_ROWS
 
@@ -107,7 +115,7 @@ def _write(manifest: Manifest, source: Source, folder: Path, keys: Keys, counts:
     blocks = _cleaned(manifest, source, counts)
     if manifest.unit.column is not None:
         blocks = _capped(blocks, manifest, folder / _UNCAPPED, keys, counts)
-    with SnapshotWriter(folder / ROWS_FILE, manifest) as writer:
+    with SnapshotWriter(folder / ROWS_FILE, manifest, unit_rows=stores_unit_rows(manifest)) as writer:
         for block, _ in blocks:
             writer.append(block)
         for block in _padding(manifest, writer.slots):
@@ -132,21 +140,21 @@ def _cleaned(manifest: Manifest, source: Source, counts: _Counts) -> Iterator[_R
 
 
 def _capped(blocks: Iterator[_Rows], manifest: Manifest, spare: Path, keys: Keys, counts: _Counts) -> Iterator[_Rows]:
-    """Twice over the rows, by way of a file: which of a unit's rows stay is known only when all have been seen."""
+    """Twice over the rows, by way of a file: which of a unit's rows stay, and K, is known only when all were seen."""
     cap = UnitCap(keys, manifest.unit.max_rows)
     with SnapshotWriter(spare, manifest) as writer:
         for block, units in blocks:
             owned = cap.add(block, units)
             counts.null_rows += block.rows - owned.rows
             writer.append(owned)
-    kept = cap.kept()
-    counts.rows_over_cap = int(np.count_nonzero(~kept))
+    found = cap.unit_rows()
+    counts.rows_over_cap = int(np.count_nonzero(found == 0))
     first = 0
     for block in read_blocks(spare, manifest):
-        keep = block.present.copy()
-        keep[block.present] = kept[first : first + block.rows]
+        unit_rows = np.zeros(len(block.present), dtype=np.int32)
+        unit_rows[block.present] = found[first : first + block.rows]
         first += block.rows
-        yield block.only(keep), None
+        yield replace(block.only(unit_rows > 0), unit_rows=unit_rows), None
     spare.unlink()
 
 
@@ -156,7 +164,8 @@ def _padding(manifest: Manifest, slots: int) -> Iterator[Block]:
     nulls = [pa.nulls(BATCH)] * len(manifest.columns)
     for first in range(0, missing, BATCH):
         size = min(BATCH, missing - first)
-        yield clean([cells.slice(0, size) for cells in nulls], manifest.columns)
+        block = clean([cells.slice(0, size) for cells in nulls], manifest.columns)
+        yield replace(block, unit_rows=np.zeros(size, dtype=np.int32))
 
 
 def _check_types(manifest: Manifest, schema: pa.Schema) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from bursar_server.fits import UNIT_ROWS
 from bursar_server.tables._cells import Block
 from bursar_server.tables._errors import SnapshotError
 from bursar_server.tables._manifest import Manifest, Numeric
@@ -23,6 +24,9 @@ BATCH = 8 * CHUNK
 
 ROWS_FILE = "rows.arrow"
 MANIFEST_FILE = "manifest.json"
+
+_PRESENT, _UNIT_ROWS = "present", "unit rows"
+"""Names of the file's last columns; those before them are named by position."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,14 @@ class Snapshot:
         directory: its folder; the folder's name is the dataset's id.
         manifest: what is public about it, including the number of slots under REPLACE_ONE.
         slots: number of slots, null rows included; private under ADD_REMOVE_ONE.
+        has_unit_rows: whether `rows` can give `UNIT_ROWS`: always, but for capped tables that were imported before
+            imports stored it.
     """
 
     directory: Path
     manifest: Manifest
     slots: int
+    has_unit_rows: bool
     _batches: tuple[pa.RecordBatch, ...] = field(repr=False)
 
     @classmethod
@@ -74,22 +81,37 @@ class Snapshot:
         """Map a snapshot into memory. Reads no row. Raises SnapshotError if the folder is not as the import left it."""
         try:
             manifest = Manifest.model_validate_json((directory / MANIFEST_FILE).read_bytes())
-            batches = _batches(directory / ROWS_FILE, manifest)
+            schema, batches = _opened(directory / ROWS_FILE, manifest)
         except (OSError, ValidationError, pa.ArrowException) as error:
             raise SnapshotError(
                 f"{directory} holds no readable snapshot ({type(error).__name__}); import the table again"
             ) from None
-        return cls(directory, manifest, sum(batch.num_rows for batch in batches), batches)
+        has_unit_rows = _UNIT_ROWS in schema.names or not stores_unit_rows(manifest)
+        return cls(directory, manifest, sum(batch.num_rows for batch in batches), has_unit_rows, batches)
 
     def rows(self, columns: tuple[str, ...]) -> Rows:
-        """The named columns, for statistics. Raises SnapshotError for a column that the manifest does not name."""
+        """The named columns, for statistics; `UNIT_ROWS` gives K.
+
+        Raises SnapshotError for a column that the manifest does not name, and for K where the import stored none.
+        """
         names = [column.name for column in self.manifest.columns]
-        if unknown := sorted(set(columns) - set(names)):
+        if unknown := sorted(set(columns) - {*names, UNIT_ROWS}):
             raise SnapshotError(f"expected columns of {self.manifest.name!r}, got {', '.join(map(repr, unknown))}")
+        if UNIT_ROWS in columns and not self.has_unit_rows:
+            raise SnapshotError(
+                f"{self.manifest.name!r} was imported before imports counted the rows of each unit; "
+                "import its rows again with: bursar-admin snapshot"
+            )
+
+        def column(name: str) -> tuple[NDArray[Any], ...]:
+            if name == UNIT_ROWS:
+                return tuple(map(_unit_rows, self._batches))
+            return tuple(_values(batch.column(names.index(name))) for batch in self._batches)
+
         return SnapshotRows(
             self.slots,
-            tuple(tuple(_values(batch.column(names.index(name))) for batch in self._batches) for name in columns),
-            tuple(batch.column(len(names)) for batch in self._batches),
+            tuple(map(column, columns)),
+            tuple(batch.column(_PRESENT) for batch in self._batches),
         )
 
     def blocks(self) -> Iterator[Block]:
@@ -98,12 +120,18 @@ class Snapshot:
 
 
 class SnapshotWriter:
-    """Writes blocks of any size as batches of `BATCH` rows, and puts them onto the disk when it is left."""
+    """Writes blocks of any size as batches of `BATCH` rows, and puts them onto the disk when it is left.
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    Args:
+        path: of the file.
+        manifest: of the table.
+        unit_rows: whether to write K; then every block must have it.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, *, unit_rows: bool = False) -> None:
         self.slots = 0
         self._path = path
-        self._schema = arrow_schema(manifest)
+        self._schema = arrow_schema(manifest, unit_rows=unit_rows)
         self._buffers = [np.zeros(BATCH, dtype=f.type.to_pandas_dtype()) for f in self._schema]
         self._filled = 0
 
@@ -119,8 +147,9 @@ class SnapshotWriter:
         sync(self._path)
 
     def append(self, block: Block) -> None:
-        """Add rows."""
-        arrays = (*block.values, block.present)
+        """Add rows. Raises ValueError for a block without K where K is written."""
+        unit_rows = [block.unit_rows] if _UNIT_ROWS in self._schema.names and block.unit_rows is not None else []
+        arrays = (*block.values, *unit_rows, block.present)
         done, total = 0, len(block.present)
         while done < total:
             size = min(total - done, BATCH - self._filled)
@@ -139,31 +168,54 @@ class SnapshotWriter:
             self._filled = 0
 
 
-def arrow_schema(manifest: Manifest) -> pa.Schema:
-    """The manifest's columns in order, then which rows are present. No cell is null for Arrow: null rows are ours."""
+def stores_unit_rows(manifest: Manifest) -> bool:
+    """Whether K is stored: not where it is 1 for every row, which is public."""
+    return manifest.unit.max_rows > 1
+
+
+def arrow_schema(manifest: Manifest, *, unit_rows: bool = False) -> pa.Schema:
+    """The manifest's columns in order, then K if it is stored, then which rows are present.
+
+    No cell is null for Arrow: null rows are ours.
+    """
     kinds = [pa.float64() if isinstance(column, Numeric) else pa.int32() for column in manifest.columns]
     # Named by position: a column of the manifest may be called "present".
     fields = [pa.field(f"column {j}", kind, nullable=False) for j, kind in enumerate(kinds)]
-    return pa.schema([*fields, pa.field("present", pa.bool_(), nullable=False)])
+    counts = [pa.field(_UNIT_ROWS, pa.int32(), nullable=False)] if unit_rows else []
+    return pa.schema([*fields, *counts, pa.field(_PRESENT, pa.bool_(), nullable=False)])
 
 
 def read_blocks(path: Path, manifest: Manifest) -> Iterator[Block]:
     """The rows of a file that `SnapshotWriter` wrote, batch by batch."""
-    return map(_block, _batches(path, manifest))
+    return map(_block, _opened(path, manifest)[1])
 
 
-def _batches(path: Path, manifest: Manifest) -> tuple[pa.RecordBatch, ...]:
-    """Raises SnapshotError if the file has another shape than the manifest's."""
+def _opened(path: Path, manifest: Manifest) -> tuple[pa.Schema, tuple[pa.RecordBatch, ...]]:
+    """Schema and batches, with K or without. Raises SnapshotError if the file has another shape than the manifest's."""
     file = pa.ipc.open_file(pa.memory_map(str(path)))
     batches = tuple(file.get_batch(i) for i in range(file.num_record_batches))
-    if file.schema != arrow_schema(manifest) or any(batch.num_rows != BATCH for batch in batches[:-1]):
+    fits = any(file.schema == arrow_schema(manifest, unit_rows=stored) for stored in (False, True))
+    if not fits or any(batch.num_rows != BATCH for batch in batches[:-1]):
         raise SnapshotError(f"{path} does not fit its manifest; import the table again")
-    return batches
+    return file.schema, batches
 
 
 def _block(batch: pa.RecordBatch) -> Block:
-    *columns, present = batch.columns
-    return Block(tuple(map(_values, columns)), present.to_numpy(zero_copy_only=False))
+    """As it was written."""
+    stored = _UNIT_ROWS in batch.schema.names
+    columns = batch.columns[: -2 if stored else -1]
+    return Block(
+        tuple(map(_values, columns)),
+        batch.column(_PRESENT).to_numpy(zero_copy_only=False),
+        unit_rows=_unit_rows(batch) if stored else None,
+    )
+
+
+def _unit_rows(batch: pa.RecordBatch) -> NDArray[np.int32]:
+    """K of each row; where none is stored, 1."""
+    if _UNIT_ROWS in batch.schema.names:
+        return _values(batch.column(_UNIT_ROWS))
+    return np.broadcast_to(np.int32(1), batch.num_rows)
 
 
 def _values(column: pa.Array) -> NDArray[Any]:

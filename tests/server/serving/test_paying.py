@@ -324,7 +324,7 @@ def _narrower(served: Harness) -> None:
     state = served.ledger.dataset("people")
     registered = Registered.of(state.manifest)
     columns = [column.model_copy(update={"name": f"new {column.name}"}) for column in registered.manifest.columns]
-    newer = Registered(registered.manifest.model_copy(update={"columns": tuple(columns)}), registered.snapshot)
+    newer = replace(registered, manifest=registered.manifest.model_copy(update={"columns": tuple(columns)}))
     served.ledger.new_snapshot("people", b"another tag", newer.fields, **WHO)
 
 
@@ -374,7 +374,7 @@ def test_a_run_is_planned_with_the_rows_that_were_public_when_it_was_paid_for(
     monkeypatch.setattr(served.fit, "plan", by_rows)
     _abandoned(served, fit_request())
     registered = Registered.of(served.ledger.dataset("people").manifest)
-    newer = Registered(registered.manifest.model_copy(update={"public_rows": 41}), registered.snapshot)
+    newer = replace(registered, manifest=registered.manifest.model_copy(update={"public_rows": 41}))
     served.ledger.new_snapshot("people", b"another tag", newer.fields, **WHO)
     assert _fit(served, fit_request())[-1].HasField("model")
     assert _fit(served, fit_request(request_id="new"))[-1].HasField("model")
