@@ -34,6 +34,7 @@ from bursar._errors import (
     UnavailableError,
 )
 from bursar._history import HistoryHead
+from bursar._mrf import Chain
 from bursar._preview import Preview
 from bursar._privacy import (
     Adjacency,
@@ -57,7 +58,7 @@ from bursar._releases import ReleaseState, ReleaseSummary, SketchSummary
 from bursar._schema import CategoricalColumn, Column, NumericColumn
 from bursar._sketch_file import load_sketch, save_sketch
 from bursar._sketch_kmeans import Pilot
-from bursar.models import GaussianMixture, KMeans, Sketch
+from bursar.models import GaussianMixture, KMeans, MarkovRandomField, Sketch
 
 __all__ = [
     "Adjacency",
@@ -66,6 +67,7 @@ __all__ = [
     "AuthenticationError",
     "BudgetExhaustedError",
     "CategoricalColumn",
+    "Chain",
     "Client",
     "Column",
     "Dataset",
@@ -82,6 +84,7 @@ __all__ = [
     "KMeans",
     "LedgerEntry",
     "Limits",
+    "MarkovRandomField",
     "MissingDependencyError",
     "NotFoundError",
     "NotImplementedByServerError",

@@ -24,7 +24,7 @@ from bursar._privacy import (
     Spend,
     WhatIsLeft,
 )
-from bursar.models import Frequencies, GaussianMixture, KMeans, Sketch
+from bursar.models import Frequencies, GaussianMixture, KMeans, MarkovRandomField, ReleasedTable, Sketch, Variable
 from bursar.models._arrays import FloatArray
 from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
@@ -50,6 +50,17 @@ FREQUENCY_STRUCTURES = {
 }
 SIGNATURES = {"exponential": fit_pb2.SIGNATURE_EXPONENTIAL, "one_bit": fit_pb2.SIGNATURE_ONE_BIT}
 COLUMN_UNITS = {"common": fit_pb2.COLUMN_UNITS_COMMON, "bounds": fit_pb2.COLUMN_UNITS_BOUNDS}
+MRF_ESTIMATORS = {
+    "cgm": fit_pb2.MRF_ESTIMATOR_CGM,
+    "naive": fit_pb2.MRF_ESTIMATOR_NAIVE,
+    "nlbp": fit_pb2.MRF_ESTIMATOR_NLBP,
+}
+MRF_INFERENCES = {
+    "auto": fit_pb2.MRF_INFERENCE_UNSPECIFIED,
+    "exact": fit_pb2.MRF_INFERENCE_EXACT,
+    "loopy": fit_pb2.MRF_INFERENCE_LOOPY,
+}
+UNIT_WEIGHTS = {"rows": fit_pb2.UNIT_WEIGHTS_ROWS, "shares": fit_pb2.UNIT_WEIGHTS_SHARES}
 DECODINGS = {"kmeans": fit_pb2.DECODING_KMEANS, "mixture": fit_pb2.DECODING_MIXTURE}
 ROLES = {"admin": admin_pb2.ROLE_ADMIN, "analyst": admin_pb2.ROLE_ANALYST, "auditor": admin_pb2.ROLE_AUDITOR}
 ADJACENCIES = {
@@ -313,3 +324,46 @@ def _frequencies_from(message: fit_pb2.Frequencies, d: int) -> Frequencies:
             "the sketch, which is worth nothing without its own: use the version that the sketch was made with"
         )
     return frequencies
+
+
+def mrf_from(message: fit_pb2.MRFModel, receipt: Receipt) -> MarkovRandomField:
+    """A released Markov random field with the noisy tables that it was learnt from.
+
+    Raises:
+        ServerError: the parameters are not those of a model.
+    """
+    # The mixed key types keep mypy from seeing that the names are the literals of the model.
+    estimator: Any = named(MRF_ESTIMATORS, message.estimator)
+    inference: Any = named(MRF_INFERENCES, message.inference)
+    unit_weights: Any = named(UNIT_WEIGHTS, message.unit_weights)
+    try:
+        return MarkovRandomField(
+            variables_=tuple(Variable(v.column, tuple(v.states), tuple(v.edges)) for v in message.variables),
+            cliques_=tuple(tuple(potential.columns) for potential in message.potentials),
+            log_potentials_=tuple(tensor_from(potential.log_potential) for potential in message.potentials),
+            marginals_=tuple(tensor_from(potential.marginal) for potential in message.potentials),
+            log_partition_=message.log_partition,
+            tables_=tuple(map(_table_from, message.tables)),
+            n_rows=message.n_rows,
+            estimator=estimator,
+            inference=inference,
+            homogeneous_chain=message.homogeneous_chain,
+            null_category=message.null_category or None,
+            unit_weights=unit_weights,
+            receipt=receipt,
+            noise=tuple(map(noise_from, message.noise)),
+            iterations=message.iterations,
+        )
+    except ValueError as error:
+        raise ServerError(f"the server sent no valid model: {error}") from error
+
+
+def _table_from(message: fit_pb2.NoisyTable) -> ReleasedTable:
+    return ReleasedTable(
+        columns=tuple(message.columns),
+        counts=tensor_from(message.counts),
+        noise_std=message.noise_std,
+        laplace=message.laplace,
+        entry=message.entry or None,
+        pooled=message.pooled,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict, Unpack, overload
 
@@ -11,7 +11,8 @@ from bursar import _convert
 from bursar._connection import Connection
 from bursar._dpem import DPEMSettings, GaussianPrior, Start
 from bursar._errors import ServerError
-from bursar._fit import fit_dpem, fit_sketch
+from bursar._fit import fit_dpem, fit_mrf, fit_sketch
+from bursar._mrf import MRFGraph, MRFSettings, PaidTables
 from bursar._preview import Preview, preview_from
 from bursar._privacy import Adjacency, EpsilonDelta, Limits, PrivacyUnit, Receipt, Remaining, Spend
 from bursar._progress import progress_bar
@@ -33,9 +34,12 @@ from bursar.models import (
     FrequencyStructure,
     GaussianMixture,
     KMeans,
+    MarkovRandomField,
     Signature,
     Sketch,
 )
+from bursar.models.mrf._estimation import Estimator, Inference
+from bursar.models.mrf._markov_random_field import UnitWeights
 from bursar_proto.v1 import catalog_pb2, fit_pb2
 
 
@@ -518,6 +522,130 @@ class Dataset:
         answer = self._connection.ask(self._connection.fits.Preview, request)
         return preview_from(answer, request.sketch_kmeans.columns)
 
+    def fit_mrf(
+        self,
+        *,
+        cliques: MRFGraph,
+        spend: Spend | None = None,
+        columns: Sequence[str] | None = None,
+        precisions: Mapping[tuple[str, ...], float] | None = None,
+        share: float | None = None,
+        estimator: Estimator = "cgm",
+        regularization: float | None = None,
+        inference: Inference = "auto",
+        unit_weights: UnitWeights | None = None,
+        reuse: Sequence[PaidTables] = (),
+        request_id: str | None = None,
+        progress: bool | None = None,
+    ) -> MarkovRandomField:
+        """Learn a Markov random field of discrete columns from noisy contingency tables; debits `spend`, if any.
+
+        The tables are what is paid for: every cell of every table gets noise, once. Everything else is computed from
+        them. They come with the model, and later fits may use them again for nothing.
+
+        A stream that breaks is asked for again with the same request_id, which costs nothing.
+
+        Args:
+            cliques: which columns have a table together. A list such as `[("age", "work"), ("work", "income")]`, of one
+                or more columns each; "tree" to have the server choose a tree of strong dependences, which a part of the
+                spend pays for; "independent" for one table a column; or a `bursar.Chain` of columns in the order of
+                time, with the same transitions between all neighbours.
+            spend: pays for new tables: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or
+                `bursar.what_is_left()`. Leave it out if `reuse` has all tables.
+            columns: categorical columns, and numeric ones that the schema has bins for, in the order that the model
+                shall have; those in no clique get a table of their own. None: those of the listed cliques; for "tree"
+                and "independent" all that there are. Not with a chain.
+            precisions: of listed cliques relative to one another, such as `{("age", "work"): 4}`: the noise on a
+                clique's table is divided by the square root of its precision. None, and those left out: 1.
+            share: of the spend, that the choice of a tree has, one-way tables included, 0.05 to 0.9; None leaves it to
+                the server, which takes a third.
+            estimator: "cgm" infers the true tables and the model together and knows the law of the noise; "nlbp" does
+                it by the paper's own loop; "naive" takes the noisy tables, projected to the simplex, for the truth.
+            regularization: L2 penalty on the log-potentials, in rows; None: none, and 1 for "naive".
+            inference: "exact" on a junction tree, refused where its tables are above the server's limit; "loopy" belief
+                propagation; "auto" for exact where that is possible.
+            unit_weights: where a person may have several rows: "shares" counts each of K rows as 1/K, for the price of
+                one row; "rows" counts each as 1, for the price of all that a person may have. None: shares, or rows
+                where a row is the privacy unit.
+            reuse: earlier models of this dataset, their receipts or their entries. All their tables are used beside the
+                new ones, and cliques that are within one of them are not paid for again.
+            request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for what is paid. The
+                same key with the same arguments gets the same release without a second debit. What is free is computed
+                anew each time, to the same result, and needs none.
+            progress: show a bar; None shows it in terminals and notebooks.
+
+        Returns:
+            A `MarkovRandomField` with its receipt and its tables.
+
+        Raises:
+            RefusedError: nothing was debited; `InvalidRequestError`, `BudgetExhaustedError` and others say why.
+            TransportError: the stream broke too often; `error.request_id` resumes it.
+            ServerError: the server failed, perhaps after the debit.
+            HistoryError: the server's ledger is not the one that was seen before; the request was not sent.
+        """
+        settings = MRFSettings(
+            cliques=cliques,
+            spend=spend,
+            columns=columns,
+            precisions=precisions,
+            share=share,
+            estimator=estimator,
+            regularization=regularization,
+            inference=inference,
+            unit_weights=unit_weights,
+            reuse=reuse,
+        )
+        request = settings.message(self.name, request_id)
+        with progress_bar(progress, f"fit_mrf on {self.name}") as report:
+            return fit_mrf(self._connection, request, report)
+
+    def preview_mrf(
+        self,
+        *,
+        cliques: MRFGraph,
+        spend: Spend | None = None,
+        columns: Sequence[str] | None = None,
+        precisions: Mapping[tuple[str, ...], float] | None = None,
+        share: float | None = None,
+        estimator: Estimator = "cgm",
+        regularization: float | None = None,
+        inference: Inference = "auto",
+        unit_weights: UnitWeights | None = None,
+        reuse: Sequence[PaidTables] = (),
+    ) -> Preview:
+        """What `fit_mrf` with the same arguments would debit, and the noise of every table. Reads no row.
+
+        Args:
+            cliques: all arguments as in `fit_mrf`.
+            spend: likewise.
+            columns: likewise.
+            precisions: likewise.
+            share: likewise.
+            estimator: likewise.
+            regularization: likewise.
+            inference: likewise.
+            unit_weights: likewise.
+            reuse: likewise.
+
+        Raises:
+            RefusedError: `fit_mrf` would be refused for its arguments; a price above what is left is no error here.
+            TransportError: no answer.
+        """
+        settings = MRFSettings(
+            cliques=cliques,
+            spend=spend,
+            columns=columns,
+            precisions=precisions,
+            share=share,
+            estimator=estimator,
+            regularization=regularization,
+            inference=inference,
+            unit_weights=unit_weights,
+            reuse=reuse,
+        )
+        request = fit_pb2.PreviewRequest(mrf=settings.message(self.name, None))
+        return preview_from(self._connection.ask(self._connection.fits.Preview, request), ())
+
     def _fit_sketch(
         self, settings: SketchSettings, request_id: str | None, progress: bool | None
     ) -> _convert.SketchModel:
@@ -582,7 +710,8 @@ def dataset_from(message: catalog_pb2.Dataset, connection: Connection) -> Datase
 def _column_from(message: catalog_pb2.Column) -> Column:
     match message.WhichOneof("kind"):
         case "numeric":
-            return NumericColumn(message.name, message.description, message.numeric.lower, message.numeric.upper)
+            bounds = message.numeric
+            return NumericColumn(message.name, message.description, bounds.lower, bounds.upper, tuple(bounds.bin_edges))
         case "categorical":
             return CategoricalColumn(message.name, message.description, tuple(message.categorical.categories))
     raise ServerError(

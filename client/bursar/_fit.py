@@ -21,7 +21,7 @@ from bursar._history import History
 from bursar._privacy import Receipt
 from bursar._progress import Report
 from bursar._wire_errors import translated
-from bursar.models import GaussianMixture, KMeans
+from bursar.models import GaussianMixture, KMeans, MarkovRandomField
 from bursar_proto.v1 import fit_pb2, types_pb2
 
 Result = TypeVar("Result")
@@ -45,6 +45,15 @@ def fit_sketch(connection: Connection, request: fit_pb2.FitSketchKMeansRequest, 
     return _Fit(connection, connection.fits.FitSketchKMeans, request, _convert.sketch_model_from, report).persist()
 
 
+def fit_mrf(connection: Connection, request: fit_pb2.FitMRFRequest, report: Report) -> MarkovRandomField:
+    """The released model of a request; see `_Fit.persist`.
+
+    Raises:
+        Error: likewise.
+    """
+    return _Fit(connection, connection.fits.FitMRF, request, _convert.mrf_from, report).persist()
+
+
 @dataclass(frozen=True)
 class _Fit(Generic[Result]):
     """One request and what its answer means.
@@ -59,7 +68,7 @@ class _Fit(Generic[Result]):
 
     connection: Connection
     method: grpc.UnaryStreamMultiCallable[Any, Any]
-    request: fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest
+    request: fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest | fit_pb2.FitMRFRequest
     convert: Callable[[Any, Receipt], Result]
     report: Report
 

@@ -16,17 +16,21 @@ class NumericColumn:
         description: the owner's words.
         lower: rows are clipped to at least this, in the column's own units.
         upper: and to at most this.
+        bin_edges: of the public bins that make states of its values in a Markov random field, ascending, one more than
+            bins; empty if the owner declared none.
     """
 
     name: str
     description: str
     lower: float
     upper: float
+    bin_edges: tuple[float, ...] = ()
 
     @property
     def domain(self) -> str:
-        """The bounds, for people."""
-        return f"{self.lower:g} to {self.upper:g}"
+        """The bounds, and how many bins there are, for people."""
+        bins = len(self.bin_edges) - 1
+        return f"{self.lower:g} to {self.upper:g}" + (f", {bins} bin{'s' * (bins > 1)}" if self.bin_edges else "")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 
 It answers on the loopback interface, without TLS, tokens, noise, budget or ledger; of the ledger it has the hashes, so
 that it can be rolled back. A released model depends on the request alone: equal weights, means spread evenly over the
-bounds. A sketch is that of rows that are uniform in the bounds. Nothing is differentially private: nothing is private.
+bounds. A sketch is that of rows that are uniform in the bounds. In a Markov random field columns that share a clique
+rise and fall together. Nothing is differentially private: nothing is private.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -28,6 +29,7 @@ from grpc_status import rpc_status
 
 from bursar._client import Client
 from bursar._convert import tensor_to
+from bursar._fake_mrf import TABLE_STD, fake_mrf, fake_variables, unpaid
 from bursar._fake_sketch import N_FREQUENCIES, fake_decoding, fake_sketch
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
 
@@ -36,30 +38,47 @@ __all__ = ["FakeServer", "fake_server"]
 STEPS = 3
 """Steps of a fake fit that leaves them to the server."""
 
-_Request = fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest
+_Request = fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest | fit_pb2.FitMRFRequest
+
+_METHODS: dict[type[_Request], str] = {
+    fit_pb2.FitDPEMRequest: "FitDPEM",
+    fit_pb2.FitSketchKMeansRequest: "FitSketchKMeans",
+    fit_pb2.FitMRFRequest: "FitMRF",
+}
 
 _BOUNDS = {"height": (100.0, 220.0), "weight": (30.0, 150.0)}
+_BINS = {"weight": (30.0, 60.0, 90.0, 120.0, 150.0)}
+_CATEGORIES = {
+    "group": ("arm of a trial", ("control", "treated")),
+    "spring": ("health in spring", ("well", "ill", "unknown")),
+    "summer": ("health in summer", ("well", "ill", "unknown")),
+    "autumn": ("health in autumn", ("well", "ill", "unknown")),
+}
+
+
+RequestT = TypeVar("RequestT", bound=_Request)
 
 
 class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServiceServicer):
-    """Answers for one dataset, "toy", with two numeric columns and a categorical one.
+    """Answers for one dataset, "toy", with two numeric columns, one of them in bins, and four categorical ones.
 
     Attributes:
         address: "host:port" on the loopback interface.
         requests: every `FitDPEM` that was asked for, in order; a repetition is one more.
         sketch_requests: likewise every `FitSketchKMeans`, free ones included.
+        mrf_requests: likewise every `FitMRF`, free ones included.
         metadata: what came with every call, in order; the client's questions about the ledger's history are left out.
     """
 
     # The fits that have no fake yet answer UNIMPLEMENTED, as the generated base does.
     FitSeparatedGMM: Any = fit_pb2_grpc.FitServiceServicer.FitSeparatedGMM
     FitGradientEM: Any = fit_pb2_grpc.FitServiceServicer.FitGradientEM
-    FitMRF: Any = fit_pb2_grpc.FitServiceServicer.FitMRF
 
     def __init__(self) -> None:
         self.address = ""
         self.requests: list[fit_pb2.FitDPEMRequest] = []
         self.sketch_requests: list[fit_pb2.FitSketchKMeansRequest] = []
+        self.mrf_requests: list[fit_pb2.FitMRFRequest] = []
         self.metadata: list[dict[str, str | bytes]] = []
         self._failures: deque[grpc.Status] = deque()
         self._released: dict[str, _Request] = {}
@@ -115,7 +134,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
                 entry=self._entry(fit),
                 dataset=fit.dataset,
                 request_id=fit.request_id,
-                method="FitDPEM" if isinstance(fit, fit_pb2.FitDPEMRequest) else "FitSketchKMeans",
+                method=_METHODS[type(fit)],
                 released=True,
                 state=catalog_pb2.RELEASE_STATE_RELEASED,
                 price=_price(fit),
@@ -157,9 +176,12 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext
     ) -> fit_pb2.PreviewResponse:
         self._enter(context)
-        fit = request.sketch_kmeans if request.WhichOneof("fit") == "sketch_kmeans" else request.dpem
+        fit: _Request = getattr(request, request.WhichOneof("fit") or "dpem")
+        free = isinstance(fit, fit_pb2.FitMRFRequest) and not fit.HasField("spend")
+        if isinstance(fit, fit_pb2.FitMRFRequest):
+            self._tables(fit, context)
         preview = fit_pb2.PreviewResponse(
-            price=_price(fit),
+            price=types_pb2.Price() if free else _price(fit),
             remaining=_remaining(),
             available=_remaining(),
             affordable=True,
@@ -169,7 +191,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         )
         if isinstance(fit, fit_pb2.FitDPEMRequest):
             preview.expected_mean_error.extend([0.5] * len(fit.columns))
-        else:
+        elif isinstance(fit, fit_pb2.FitSketchKMeansRequest):
             preview.predicted_snr = 1000.0
             preview.warnings.append("this server has no rows")
             if fit.n_clusters:
@@ -198,7 +220,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         if source == "new_sketch":
             self._debit(request, context)
         else:
-            paid = self._paid(request.entry, context) if source == "entry" else None
+            paid = self._paid(request.entry, fit_pb2.FitSketchKMeansRequest, context) if source == "entry" else None
         yield fit_pb2.FitSketchKMeansResponse(receipt=self._receipt(request, paid))
         self._break(context)
         for progress in _progress(request):
@@ -207,6 +229,25 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         sketches = [*([] if sketch is None else [sketch]), *request.foreign]
         decoded = fake_decoding(request, sketches) if request.n_clusters else None
         yield fit_pb2.FitSketchKMeansResponse(model=fit_pb2.SketchModel(sketch=sketch, decoded=decoded, residual=1.0))
+
+    def FitMRF(  # noqa: D102, N802 - the contract's name
+        self, request: fit_pb2.FitMRFRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitMRFResponse]:
+        self._enter(context)
+        self.mrf_requests.append(request)
+        paid: _Request = request
+        if request.HasField("spend"):
+            if request.request_id not in self._released:
+                self._tables(request, context)
+            self._debit(request, context)
+        else:
+            self._tables(request, context)
+            paid = self._paid(request.reuse[0], fit_pb2.FitMRFRequest, context)
+        yield fit_pb2.FitMRFResponse(receipt=self._receipt(request, paid))
+        self._break(context)
+        for progress in _progress(request):
+            yield fit_pb2.FitMRFResponse(progress=progress)
+        yield fit_pb2.FitMRFResponse(model=self._mrf(request))
 
     def _enter(self, context: grpc.ServicerContext) -> None:
         self.metadata.append(dict(context.invocation_metadata()))
@@ -227,11 +268,39 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
             self._breaks -= 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "broken on purpose")
 
-    def _paid(self, entry: int, context: grpc.ServicerContext) -> fit_pb2.FitSketchKMeansRequest:
+    def _paid(self, entry: int, kind: type[RequestT], context: grpc.ServicerContext) -> RequestT:
         paid = next((fit for fit in self._released.values() if self._entry(fit) == entry), None)
-        if not isinstance(paid, fit_pb2.FitSketchKMeansRequest):
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "entry: expected the entry of an earlier sketch of yours")
+        if not isinstance(paid, kind):
+            what = "entry: expected the entry of an earlier sketch of yours"
+            if kind is fit_pb2.FitMRFRequest:
+                what = "reuse: expected entries of earlier FitMRF releases of yours"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, what)
         return paid
+
+    def _tables(self, request: fit_pb2.FitMRFRequest, context: grpc.ServicerContext) -> None:
+        """Refuses a request whose columns or entries are not there, and one that does not pay for what it needs."""
+        try:
+            variables = fake_variables(request, _toy().columns)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        earlier = [self._mrf(self._paid(entry, fit_pb2.FitMRFRequest, context)) for entry in request.reuse]
+        new = unpaid(request, variables, earlier)
+        if new and not request.HasField("spend"):
+            text = f"spend: is missing, and the table over {', '.join(new[0])} is not paid for"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if request.HasField("spend") and not new:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "spend: everything is paid for already; leave spend out")
+
+    def _mrf(self, request: fit_pb2.FitMRFRequest) -> fit_pb2.MRFModel:
+        """The model of a request that was not refused."""
+        earlier = [self._mrf(fit) for fit in self._mrf_requests() if self._entry(fit) in request.reuse]
+        entry = self._entry(request) if request.HasField("spend") else 0
+        model = fake_mrf(request, fake_variables(request, _toy().columns), earlier, entry)
+        model.noise.append(_noise(request))
+        return model
+
+    def _mrf_requests(self) -> list[fit_pb2.FitMRFRequest]:
+        return [fit for fit in self._released.values() if isinstance(fit, fit_pb2.FitMRFRequest)]
 
     def _sketch(self, paid: fit_pb2.FitSketchKMeansRequest, *, sums: bool = True) -> fit_pb2.Sketch:
         sketch = fake_sketch(paid, _BOUNDS)
@@ -288,14 +357,21 @@ def fake_server(kind: type[FakeServer] = FakeServer) -> Iterator[FakeServer]:
 
 def _toy() -> catalog_pb2.Dataset:
     numeric = [
-        catalog_pb2.Column(name=name, numeric=catalog_pb2.NumericColumn(lower=lower, upper=upper))
+        catalog_pb2.Column(
+            name=name, numeric=catalog_pb2.NumericColumn(lower=lower, upper=upper, bin_edges=_BINS.get(name))
+        )
         for name, (lower, upper) in _BOUNDS.items()
     ]
-    groups = catalog_pb2.CategoricalColumn(categories=["control", "treated"])
+    categorical = [
+        catalog_pb2.Column(
+            name=name, description=text, categorical=catalog_pb2.CategoricalColumn(categories=categories)
+        )
+        for name, (text, categories) in _CATEGORIES.items()
+    ]
     return catalog_pb2.Dataset(
         name="toy",
         description="invented people",
-        columns=[*numeric, catalog_pb2.Column(name="group", description="arm of a trial", categorical=groups)],
+        columns=[*numeric, *categorical],
         adjacency=types_pb2.ADJACENCY_REPLACE_ONE,
         privacy_unit=catalog_pb2.PrivacyUnit(max_rows_per_unit=1),
         public_rows=1000,
@@ -325,6 +401,8 @@ def _noise(request: _Request) -> types_pb2.ReleaseNoise:
     if isinstance(request, fit_pb2.FitSketchKMeansRequest):
         m = request.new_sketch.n_frequencies or N_FREQUENCIES
         return types_pb2.ReleaseNoise(name="sketch", size=2 * m, times=1)
+    if isinstance(request, fit_pb2.FitMRFRequest):
+        return types_pb2.ReleaseNoise(name="tables", size=1, count_std=TABLE_STD, times=1)
     return types_pb2.ReleaseNoise(
         name="moments", size=request.n_components, count_std=10.0, sum_std=5.0, times=_steps(request)
     )
@@ -333,6 +411,8 @@ def _noise(request: _Request) -> types_pb2.ReleaseNoise:
 def _steps(request: _Request) -> int:
     if isinstance(request, fit_pb2.FitDPEMRequest):
         return request.iterations or STEPS
+    if isinstance(request, fit_pb2.FitMRFRequest):
+        return 1
     source, scale = request.WhichOneof("source"), request.new_sketch.WhichOneof("scale")
     return (source == "new_sketch") + (scale == "pilot") + (request.n_clusters > 0) or 1
 

@@ -137,8 +137,9 @@ def test_a_server_that_is_not_there(free_address: str) -> None:
 def test_a_dataset_is_what_is_public_about_it(client: bursar.Client) -> None:
     """Schema, adjacency, unit, rows and total arrive as values that cannot be changed; handles are equal."""
     (toy,) = client.datasets()
-    height, _, group = toy.columns
+    height, weight, group, *_ = toy.columns
     assert height == bursar.NumericColumn("height", "", 100.0, 220.0)
+    assert weight == bursar.NumericColumn("weight", "", 30.0, 150.0, (30.0, 60.0, 90.0, 120.0, 150.0))
     assert group == bursar.CategoricalColumn("group", "arm of a trial", ("control", "treated"))
     assert toy.privacy_unit == bursar.PrivacyUnit(None, 1)
     assert (toy.public_rows, toy.total) == (1000, bursar.epsilon_delta(3.0, 1e-6))
@@ -157,10 +158,19 @@ def test_a_dataset_shows_its_schema(toy: bursar.Dataset) -> None:
     """Columns with their domains, and what is protected; in notebooks as a table."""
     text = repr(toy)
     assert "Dataset 'toy': invented people" in text
-    assert "100 to 220" in text
+    assert "100 to 220\n" in text
+    assert "30 to 150, 4 bins\n" in text
     assert "control, treated" in text
     assert "1000 rows; privacy unit: one row; REPLACE_ONE; total budget: epsilon 3, delta 1e-06" in text
     assert "<td>100 to 220</td>" in toy._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("edges", "text"), [((), "0 to 2"), ((0.0, 2.0), "0 to 2, 1 bin"), ((0.0, 1.0, 2.0), "0 to 2, 2 bins")]
+)
+def test_bins_are_part_of_a_domain(edges: tuple[float, ...], text: str) -> None:
+    """Where the owner declared them."""
+    assert bursar.NumericColumn("x", "", 0.0, 2.0, edges).domain == text
 
 
 def test_many_categories_are_shortened_for_people_only() -> None:

@@ -26,6 +26,10 @@ def program(dataset: bursar.Dataset) -> None:
     dataset.fit_sketch_kmeans(n_clusters=2, sketch=2, decoding="mixture").cluster_centers_
     dataset.sketch(spend=bursar.rho(1), entry=2)
     dataset.sketch(entry=2, columns=["a"])
+    dataset.fit_mrf(cliques="forest", spend=bursar.rho(1))
+    dataset.fit_mrf(cliques="tree", spend=bursar.rho(1), estimator="em")
+    dataset.fit_mrf(cliques=["a", "b"], spend=bursar.rho(1))
+    dataset.fit_mrf(cliques=[("a", "b")], reuse=2)
 """
 
 
@@ -39,15 +43,20 @@ def test_modes_have_their_types(server: FakeServer) -> None:
         assert_type(sketch, bursar.Sketch)
         assert_type(toy.fit_sketch_kmeans(n_clusters=1, sketch=sketch), bursar.KMeans)
         assert_type(toy.fit_sketch_kmeans(n_clusters=1, sketch=4, decoding="mixture"), bursar.GaussianMixture)
+        field = toy.fit_mrf(cliques=[("group", "weight"), ["spring"]], spend=bursar.rho(1))
+        assert_type(field, bursar.MarkovRandomField)
+        chain = bursar.Chain(["spring", "summer"], null="unknown")
+        assert_type(toy.preview_mrf(cliques=chain, spend=bursar.rho(1)), bursar.Preview)
+        assert_type(toy.fit_mrf(cliques=[("weight",)], reuse=[field, 5]), bursar.MarkovRandomField)
 
 
 @pytest.mark.slow
 def test_mistakes_are_found_before_they_run(tmp_path: Path) -> None:
-    """Each of eight wrong lines is an error of its own, at its line."""
+    """Each of twelve wrong lines is an error of its own, at its line."""
     importlib.metadata.version("mypy")
     (tmp_path / "wrong.py").write_text(WRONG)
     source = Path(bursar.__file__).parents[1]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (source, source.parent / "proto")))}
     command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "wrong.py"]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert [line for line in range(5, 13) if f"wrong.py:{line}: error" in run.stdout] == [*range(5, 13)]
+    assert [line for line in range(5, 17) if f"wrong.py:{line}: error" in run.stdout] == [*range(5, 17)]

@@ -8,13 +8,18 @@ from bursar._privacy import Receipt
 from bursar.models._arrays import FloatArray
 
 
-def origin(receipt: Receipt | None) -> str:
-    """Where a model comes from, to follow its title; empty for a model that does not come from a server."""
+def origin(receipt: Receipt | None, made: str = "decoded") -> str:
+    """Where a model comes from, to follow its title; empty for a model that does not come from a server.
+
+    Args:
+        receipt: of the model.
+        made: what was done for nothing, if it was free.
+    """
     if receipt is None:
         return ""
     if receipt.free and receipt.entry == 0:
         return ", from releases of other servers"
-    return f", entry {receipt.entry} of {receipt.dataset!r}{', decoded for nothing' if receipt.free else ''}"
+    return f", entry {receipt.entry} of {receipt.dataset!r}{f', {made} for nothing' if receipt.free else ''}"
 
 
 def component_table(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from bursar.models.mrf._graph import Graph, check_exact, is_exact
 from bursar.models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
 from bursar.models.mrf._plot import plot_graph
 from bursar.models.mrf._variables import Output, Variable, decode_table, encode_table
+
+UnitWeights: TypeAlias = Literal["rows", "shares"]
+"""What a row counts in the tables."""
 
 GIBBS_SWEEPS = 50
 """Rounds of Gibbs sampling for a graph that is too dense for exact samples."""
@@ -71,9 +74,11 @@ class MarkovRandomField:
         log_partition_: A(theta), or its Bethe approximation.
         tables_: the noisy tables that it was learnt from.
         n_rows: estimated number of rows, or of units where rows count as shares.
-        estimator: "cgm" or "naive".
+        estimator: "cgm", "nlbp" or "naive".
         inference: "exact" or "loopy".
         homogeneous_chain: the columns are in the order of time, and all transitions have the same potential.
+        null_category: of a homogeneous chain, the category that stands for "not observed"; None if there is none.
+        unit_weights: what a row counts in the tables: "rows" 1, "shares" 1/K where its person has K rows.
         receipt: what the release cost; None for a model that does not come from a server.
         noise: the noise of every kind of release that went into the model.
         iterations: evaluations of the marginals while learning; they cost no privacy.
@@ -92,6 +97,8 @@ class MarkovRandomField:
     estimator: Estimator = "cgm"
     inference: Literal["exact", "loopy"] = "exact"
     homogeneous_chain: bool = False
+    null_category: str | None = None
+    unit_weights: UnitWeights = "rows"
     receipt: Receipt | None = None
     noise: tuple[ReleaseNoise, ...] = ()
     iterations: int | None = None
@@ -296,7 +303,7 @@ class MarkovRandomField:
         kind = "homogeneous chain of " if self.homogeneous_chain else ""
         return (
             f"MarkovRandomField: {kind}{len(self.variables_)} columns, {len(self.cliques_)} cliques, {self.estimator}, "
-            f"{self.inference} inference{origin(self.receipt)}"
+            f"{self.inference} inference{origin(self.receipt, 'learnt')}"
         )
 
     def _facts(self) -> tuple[list[str], list[list[str]]]:

@@ -1,0 +1,387 @@
+"""Markov random fields through the client: what is sent, what comes back, and what earlier tables are good for."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+import bursar
+from bursar.testing import FakeServer, fake_server
+from bursar_proto.v1 import fit_pb2, types_pb2
+
+PAIRS = [("group", "weight"), ("spring", "weight")]
+SEASONS = ("spring", "summer", "autumn")
+ASK: dict[str, Any] = {"cliques": PAIRS, "spend": bursar.rho(0.1)}
+EVERY: dict[str, Any] = {
+    "cliques": [("group", "weight"), ["spring"]],
+    "columns": ["spring", "weight", "group", "summer"],
+    "precisions": {("weight", "group"): 4},
+    "estimator": "naive",
+    "regularization": 2,
+    "inference": "loopy",
+    "unit_weights": "shares",
+}
+
+
+def receipt_of(model: bursar.MarkovRandomField) -> bursar.Receipt:
+    """What it cost."""
+    assert model.receipt is not None
+    return model.receipt
+
+
+def test_a_fit_returns_a_model_with_its_tables_and_receipt(toy: bursar.Dataset) -> None:
+    """Columns with their states, marginals of the cliques, the noisy tables, what it cost."""
+    model = toy.fit_mrf(**ASK)
+    assert model.columns == ("group", "weight", "spring")
+    assert model.variables_[0].states == ("control", "treated")
+    assert model.variables_[1].states == ("[30, 60)", "[60, 90)", "[90, 120)", "[120, 150]")
+    assert model.variables_[1].edges == (30.0, 60.0, 90.0, 120.0, 150.0)
+    assert model.cliques_ == (("group", "weight"), ("weight", "spring"))
+    np.testing.assert_allclose(model.marginal(["group", "weight"]), model.marginals_[0])
+    assert [(table.columns, table.entry, table.laplace, table.pooled) for table in model.tables_] == [
+        (("group", "weight"), 2, False, False),
+        (("weight", "spring"), 2, False, False),
+    ]
+    np.testing.assert_allclose(model.tables_[0].counts, 1000 * model.marginals_[0])
+    receipt = receipt_of(model)
+    assert (receipt.entry, receipt.free, receipt.replayed, receipt.price.rho) == (2, False, False, 0.1)
+    assert uuid.UUID(receipt.request_id)
+    assert (model.n_rows, model.estimator, model.inference) == (1000.0, "cgm", "exact")
+    assert (model.unit_weights, model.null_category, model.homogeneous_chain) == ("rows", None, False)
+    assert "entry 2 of 'toy'" in repr(model)
+    assert [release.method for release in toy.releases()] == ["FitMRF"]
+
+
+def test_what_is_left_out_is_left_to_the_server(server: FakeServer, toy: bursar.Dataset) -> None:
+    """Columns, precisions, unit weights and penalty."""
+    toy.fit_mrf(**ASK, request_id="one")
+    assert server.mrf_requests == [
+        fit_pb2.FitMRFRequest(
+            request_id="one",
+            dataset="toy",
+            spend=types_pb2.Spend(rho=0.1),
+            cliques=fit_pb2.Cliques(cliques=[fit_pb2.Clique(columns=columns) for columns in PAIRS]),
+            estimator=fit_pb2.MRF_ESTIMATOR_CGM,
+        )
+    ]
+
+
+def check_every(sent: fit_pb2.FitMRFRequest) -> None:
+    """What EVERY says is in a request."""
+    assert sent.request_id
+    sent.ClearField("request_id")
+    assert sent == fit_pb2.FitMRFRequest(
+        dataset="toy",
+        columns=["spring", "weight", "group", "summer"],
+        spend=types_pb2.Spend(epsilon=0.5),
+        cliques=fit_pb2.Cliques(
+            cliques=[fit_pb2.Clique(columns=["group", "weight"], precision=4), fit_pb2.Clique(columns=["spring"])]
+        ),
+        estimator=fit_pb2.MRF_ESTIMATOR_NAIVE,
+        regularization=2,
+        inference=fit_pb2.MRF_INFERENCE_LOOPY,
+        unit_weights=fit_pb2.UNIT_WEIGHTS_SHARES,
+    )
+
+
+def test_every_argument_is_sent(server: FakeServer, toy: bursar.Dataset) -> None:
+    """What the caller sets arrives as it was set; a column in no clique has a table of its own."""
+    model = toy.fit_mrf(**EVERY, spend=bursar.pure(0.5))
+    check_every(server.mrf_requests[0])
+    assert model.columns == ("spring", "weight", "group", "summer")
+    assert [(table.columns, table.noise_std, table.laplace) for table in model.tables_] == [
+        (("weight", "group"), 5.0, True),
+        (("spring",), 10.0, True),
+        (("summer",), 10.0, True),
+    ]
+    assert (model.estimator, model.inference, model.unit_weights) == ("naive", "loopy", "shares")
+
+
+def test_a_preview_sends_the_same(toy: bursar.Dataset) -> None:
+    """And says what it would cost, the noise of each table, and what is left."""
+    asked: list[fit_pb2.FitMRFRequest] = []
+
+    class Asked(FakeServer):
+        def Preview(self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext) -> fit_pb2.PreviewResponse:
+            asked.append(request.mrf)
+            return super().Preview(request, context)
+
+    with fake_server(Asked) as other, other.client() as client:
+        preview = client.dataset("toy").preview_mrf(**EVERY, spend=bursar.pure(0.5))
+    check_every(asked[0])
+    assert (preview.price.rho, preview.affordable, preview.expected_mean_error) == (0.1, True, {})
+    assert [(noise.name, noise.count_std) for noise in preview.noise] == [("tables", 10.0)]
+    assert repr(preview).startswith("Preview: debits rho=0.1 of rho=0.9 left; affordable, 9 like it are left")
+    entry = receipt_of(toy.fit_mrf(**ASK)).entry
+    assert toy.preview_mrf(cliques=PAIRS, reuse=[entry]).price.rho == 0
+
+
+@pytest.mark.parametrize(
+    ("cliques", "share", "expected"),
+    [
+        ("tree", None, fit_pb2.FitMRFRequest(tree=fit_pb2.SelectTree())),
+        ("tree", 0.5, fit_pb2.FitMRFRequest(tree=fit_pb2.SelectTree(share=0.5))),
+        ("independent", None, fit_pb2.FitMRFRequest(independent=fit_pb2.Independent())),
+        (bursar.Chain(list(SEASONS)), None, fit_pb2.FitMRFRequest(chain=fit_pb2.HomogeneousChain(columns=SEASONS))),
+        (
+            bursar.Chain(SEASONS, null="unknown"),
+            None,
+            fit_pb2.FitMRFRequest(chain=fit_pb2.HomogeneousChain(columns=SEASONS, null_category="unknown")),
+        ),
+    ],
+)
+def test_every_kind_of_graph_is_sent(
+    server: FakeServer, toy: bursar.Dataset, cliques: Any, share: float | None, expected: fit_pb2.FitMRFRequest
+) -> None:
+    """A tree with its share, no interaction, a chain with its null category."""
+    toy.fit_mrf(cliques=cliques, share=share, spend=bursar.rho(0.1))
+    (sent,) = server.mrf_requests
+    graph = expected.WhichOneof("graph")
+    assert graph is not None
+    assert sent.WhichOneof("graph") == graph
+    assert getattr(sent, graph) == getattr(expected, graph)
+
+
+def test_trees_and_independent_columns_are_of_all_that_have_states(toy: bursar.Dataset) -> None:
+    """Numbers without bins are left out; a tree joins all columns and brings the tables of its selection along."""
+    columns = ("weight", "group", *SEASONS)
+    alone = toy.fit_mrf(cliques="independent", spend=bursar.rho(0.1))
+    assert alone.columns == columns
+    assert {len(table.columns) for table in alone.tables_} == {1}
+    tree = toy.fit_mrf(cliques="tree", spend=bursar.rho(0.1))
+    assert tree.columns == columns
+    assert [len(table.columns) for table in tree.tables_] == [1] * 5 + [2] * 4
+    assert len(tree.mutual_information()) == 4
+
+
+def test_a_chain_repeats_its_transitions(toy: bursar.Dataset) -> None:
+    """Two pooled tables, however many columns; probabilities of all neighbours follow from one potential."""
+    model = toy.fit_mrf(cliques=bursar.Chain(SEASONS, null="unknown"), spend=bursar.rho(0.1))
+    assert model.homogeneous_chain
+    assert model.null_category == "unknown"
+    assert model.columns == SEASONS
+    assert [(table.columns, table.pooled) for table in model.tables_] == [
+        (("spring",), True),
+        (("spring", "summer"), True),
+    ]
+    average = (model.marginal(SEASONS[:2]) + model.marginal(SEASONS[1:])) / 2
+    np.testing.assert_allclose(average, model.marginals_[1])
+
+
+def test_a_model_makes_synthetic_tables_with_the_original_categories(toy: bursar.Dataset) -> None:
+    """As pandas or Arrow; numbers are within their bins."""
+    model = toy.fit_mrf(**ASK)
+    frame = model.sample(200, random_state=1)
+    assert list(frame["group"].cat.categories) == ["control", "treated"]
+    assert frame["weight"].between(30, 150).all()
+    assert set(frame["spring"]) == {"well", "ill", "unknown"}
+    assert model.sample(3, random_state=1, output="arrow").column_names == ["group", "weight", "spring"]
+    assert np.isfinite(model.score(frame))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cliques": "forest"}, "cliques"),
+        ({"cliques": []}, "cliques"),
+        ({"cliques": None}, "cliques"),
+        ({"cliques": ["group", "weight"]}, "cliques.cliques[0].columns"),
+        ({"cliques": [("group", "weight"), ()]}, "cliques.cliques[1].columns"),
+        ({"cliques": [("group", 2)]}, "cliques.cliques[0].columns"),
+        ({"cliques": [("group", "group")]}, "cliques.cliques[0].columns"),
+        ({"cliques": [("group", "weight"), ("weight", "group")]}, "cliques.cliques[1]"),
+        ({"spend": 0.1}, "spend"),
+        ({"spend": None}, "spend"),
+        ({"columns": "group"}, "columns"),
+        ({"precisions": {("group", "spring"): 2}}, "precisions"),
+        ({"precisions": {"group": 2}}, "precisions"),
+        ({"precisions": {("group", "weight"): 0}}, "precisions"),
+        ({"precisions": {("group", "weight"): float("nan")}}, "precisions"),
+        ({"precisions": {("group", "weight"): 2, ("weight", "group"): 3}}, "precisions"),
+        ({"precisions": [1, 2]}, "precisions"),
+        ({"precisions": {}, "cliques": "tree"}, "precisions"),
+        ({"precisions": {}, "cliques": bursar.Chain(SEASONS)}, "precisions"),
+        ({"share": 0.3}, "tree.share"),
+        ({"share": 0.04, "cliques": "tree"}, "tree.share"),
+        ({"share": 0.91, "cliques": "tree"}, "tree.share"),
+        ({"share": float("nan"), "cliques": "tree"}, "tree.share"),
+        ({"columns": SEASONS, "cliques": bursar.Chain(SEASONS)}, "columns"),
+        ({"estimator": "em"}, "estimator"),
+        ({"regularization": 0}, "regularization"),
+        ({"regularization": float("inf")}, "regularization"),
+        ({"inference": "mean_field"}, "inference"),
+        ({"unit_weights": "persons"}, "unit_weights"),
+        ({"reuse": 2}, "reuse"),
+        ({"reuse": "2"}, "reuse"),
+        ({"reuse": ["mine"]}, "reuse"),
+        ({"reuse": [0]}, "reuse"),
+        ({"reuse": [2**64]}, "reuse"),
+    ],
+)
+def test_what_no_server_would_accept_is_not_sent(
+    server: FakeServer, toy: bursar.Dataset, change: dict[str, Any], field: str
+) -> None:
+    """The error names the field, for a fit and a preview."""
+    for ask in (toy.fit_mrf, toy.preview_mrf):
+        with pytest.raises(bursar.InvalidRequestError) as caught:
+            ask(**{**ASK, **change})
+        assert caught.value.violations[0][0] == field
+    assert server.mrf_requests == []
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: bursar.Chain("spring"), "chain.columns"),
+        (lambda: bursar.Chain(["spring"]), "chain.columns"),
+        (lambda: bursar.Chain([]), "chain.columns"),
+        (lambda: bursar.Chain(["spring", 2]), "chain.columns"),  # type: ignore[list-item]
+        (lambda: bursar.Chain(["spring", "summer", "spring"]), "chain.columns"),
+        (lambda: bursar.Chain(SEASONS, null=""), "chain.null_category"),
+        (lambda: bursar.Chain(SEASONS, null=3), "chain.null_category"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_chain_checks_itself(make: Callable[[], bursar.Chain], field: str) -> None:
+    """One that cannot be is refused where it is made."""
+    with pytest.raises(bursar.InvalidRequestError) as caught:
+        make()
+    assert caught.value.violations[0][0] == field
+
+
+def test_a_chain_is_a_value() -> None:
+    """Lists and tuples make the same one."""
+    assert bursar.Chain(list(SEASONS)) == bursar.Chain(SEASONS)
+    assert hash(bursar.Chain(list(SEASONS))) == hash(bursar.Chain(SEASONS))
+
+
+def test_earlier_tables_are_used_for_nothing(server: FakeServer, toy: bursar.Dataset) -> None:
+    """Named by the model, its receipt or its entry; without a spend, and without a new entry in the ledger."""
+    paid = toy.fit_mrf(**ASK)
+    for source in (paid, receipt_of(paid), receipt_of(paid).entry):
+        model = toy.fit_mrf(cliques=[("weight", "spring")], estimator="naive", reuse=[source])
+        sent = server.mrf_requests[-1]
+        assert (list(sent.reuse), sent.HasField("spend"), sent.request_id) == ([2], False, "")
+        receipt = receipt_of(model)
+        assert (receipt.free, receipt.entry, receipt.price.cost_units) == (True, 2, 0)
+        assert receipt.ledger_head == receipt_of(paid).ledger_head
+        assert [table.entry for table in model.tables_] == [2, 2]
+        assert "entry 2 of 'toy', learnt for nothing" in repr(model)
+    assert len(toy.releases()) == 1
+
+
+def test_only_what_is_new_is_paid_for(server: FakeServer, toy: bursar.Dataset) -> None:
+    """The model has the tables of both, each with the entry that paid; named for reuse, it stands for all of them."""
+    first = toy.fit_mrf(**ASK)
+    second = toy.fit_mrf(cliques=[("weight",), ("spring", "summer")], spend=bursar.rho(0.1), reuse=[first])
+    assert [(table.columns, table.entry) for table in second.tables_] == [
+        (("group", "weight"), 2),
+        (("weight", "spring"), 2),
+        (("spring", "summer"), 3),
+    ]
+    third = toy.fit_mrf(cliques=[*PAIRS, ("spring", "summer")], reuse=[second, first, 3])
+    assert list(server.mrf_requests[-1].reuse) == [3, 2]
+    assert [table.entry for table in third.tables_] == [2, 2, 3]
+    toy.fit_mrf(cliques=PAIRS, reuse=[third])
+    assert list(server.mrf_requests[-1].reuse) == [3, 2]
+    assert len(toy.releases()) == 2
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        ({"cliques": [("group", "spring")]}, "spend: is missing, and the table over group, spring is not paid for"),
+        ({"cliques": PAIRS, "spend": bursar.rho(0.1)}, "leave spend out"),
+        ({"cliques": PAIRS, "unit_weights": "shares"}, "spend: is missing"),
+        ({"cliques": bursar.Chain(SEASONS)}, "spend: is missing"),
+        ({"cliques": PAIRS, "reuse": [77]}, "reuse: expected entries of earlier FitMRF releases"),
+        ({"cliques": [("height", "group")]}, "'height' is no column with states"),
+    ],
+)
+def test_the_fake_refuses_what_earlier_tables_do_not_cover(
+    toy: bursar.Dataset, ask: dict[str, Any], message: str
+) -> None:
+    """As the server does: nothing is had without being paid, and nothing is paid twice."""
+    paid = toy.fit_mrf(**ASK)
+    for call in (toy.fit_mrf, toy.preview_mrf):
+        with pytest.raises(bursar.InvalidRequestError, match=message):
+            call(**{"reuse": [paid], **ask})
+    assert len(toy.releases()) == 1
+
+
+def test_a_chains_tables_are_for_the_same_chain(toy: bursar.Dataset) -> None:
+    """The same columns in the same order of time, and the same null category."""
+    paid = toy.fit_mrf(cliques=bursar.Chain(SEASONS), spend=bursar.rho(0.1))
+    assert receipt_of(toy.fit_mrf(cliques=bursar.Chain(SEASONS), estimator="naive", reuse=[paid])).free
+    for other in (bursar.Chain(SEASONS[:2]), bursar.Chain(SEASONS, null="unknown"), [SEASONS[:2]]):
+        with pytest.raises(bursar.InvalidRequestError, match="spend: is missing"):
+            toy.fit_mrf(cliques=other, reuse=[paid])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (None, "has no receipt; give the entries that paid for its tables"),
+        ({"dataset": "people"}, "of dataset 'people', not of 'toy'"),
+        ({"entry": 0, "free": True}, "free and names no entry"),
+    ],
+)
+def test_tables_that_were_not_paid_for_here_are_not_named(
+    toy: bursar.Dataset, change: dict[str, Any] | None, message: str
+) -> None:
+    """The error says what else can be done."""
+    paid = toy.fit_mrf(**ASK)
+    receipt = None if change is None else replace(receipt_of(paid), **change)
+    with pytest.raises(bursar.InvalidRequestError, match=message):
+        toy.fit_mrf(cliques=PAIRS, reuse=[replace(paid, receipt=receipt)])
+
+
+def test_the_same_request_gets_the_same_model(server: FakeServer, toy: bursar.Dataset) -> None:
+    """After a broken stream, and when it is asked again by its request_id; one debit."""
+    server.break_next()
+    first = toy.fit_mrf(**ASK, request_id="mine")
+    again = toy.fit_mrf(**ASK, request_id="mine")
+    assert receipt_of(again).replayed
+    np.testing.assert_array_equal(first.tables_[0].counts, again.tables_[0].counts)
+    assert len(server.mrf_requests) == 3
+    assert len(toy.releases()) == 1
+
+
+def _cut(tensor: types_pb2.Tensor) -> None:
+    del tensor.values[-1]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda model: model.ClearField("estimator"),
+        lambda model: model.ClearField("inference"),
+        lambda model: model.ClearField("unit_weights"),
+        lambda model: model.ClearField("variables"),
+        lambda model: model.variables[0].states.append("control"),
+        lambda model: model.variables[0].states.append("another"),
+        lambda model: _cut(model.potentials[0].marginal),
+        lambda model: _cut(model.tables[0].counts),
+        lambda model: setattr(model, "log_partition", float("nan")),
+        lambda model: setattr(model.tables[0], "noise_std", -1.0),
+    ],
+)
+def test_what_is_no_model_is_the_servers_error(spoil: Callable[[fit_pb2.MRFModel], None]) -> None:
+    """Not a model that answers nonsense."""
+
+    class Spoilt(FakeServer):
+        def FitMRF(
+            self, request: fit_pb2.FitMRFRequest, context: grpc.ServicerContext
+        ) -> Iterator[fit_pb2.FitMRFResponse]:
+            for response in super().FitMRF(request, context):
+                if response.HasField("model"):
+                    spoil(response.model)
+                yield response
+
+    with fake_server(Spoilt) as server, server.client() as client, pytest.raises(bursar.ServerError):
+        client.dataset("toy").fit_mrf(**ASK)
