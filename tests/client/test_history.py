@@ -18,7 +18,7 @@ import bursar
 from bursar._client import _history
 from bursar._history import HistoryHead, Shelf, server_name
 from bursar.testing import FakeServer, fake_server
-from bursar_proto.v1 import catalog_pb2, fit_pb2
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2
 
 ASK: dict[str, Any] = {"n_components": 1, "spend": bursar.rho(0.1)}
 
@@ -131,7 +131,7 @@ def test_who_knows_goes_on_with_another_file(server: FakeServer, connected: Call
 class Old(FakeServer):
     """Does not know the question."""
 
-    GetHistory: Any = FakeServer.FitMRF
+    GetHistory: Any = catalog_pb2_grpc.CatalogServiceServicer.GetHistory
 
 
 def test_a_server_from_before_the_question_is_used_as_ever(file: Path) -> None:
