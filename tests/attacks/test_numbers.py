@@ -22,6 +22,7 @@ from bursar_ledger import (
     GaussianEvent,
     LaplaceEvent,
     PureEvent,
+    SelectionEvent,
     cost_units,
 )
 from bursar_ledger._conversion import divergence_cap
@@ -214,6 +215,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(GaussianEvent, st.integers(1, 1000), st.fractions(1, 10**6, max_denominator=1000), st.integers(1, 3)),
     st.builds(LaplaceEvent, st.integers(1, 1000), st.fractions(1, 10**6, max_denominator=1000), st.integers(1, 3)),
     st.builds(PureEvent, st.fractions(Fraction(1, 1000), 10, max_denominator=1000), st.integers(1, 3)),
+    st.builds(SelectionEvent, st.integers(1, 1000), st.fractions(1, 10**6, max_denominator=1000), st.integers(1, 3)),
 )
 
 
@@ -235,7 +237,7 @@ def test_more_noise_never_costs_more_and_repetition_never_less(event: Event, fac
     quieter: Event
     if isinstance(event, PureEvent):
         quieter = dataclasses.replace(event, epsilon=event.epsilon / factor)
-    elif isinstance(event, GaussianEvent | LaplaceEvent):
+    elif isinstance(event, GaussianEvent | LaplaceEvent | SelectionEvent):
         quieter = dataclasses.replace(event, scale=event.scale * factor)
     else:
         raise TypeError(event)

@@ -26,6 +26,7 @@ from bursar_ledger import (
     Ledger,
     PureEvent,
     Remaining,
+    SelectionEvent,
     cost_units,
     price,
     rdp,
@@ -43,6 +44,7 @@ EXACT: st.SearchStrategy[ExactEvent] = st.one_of(
     st.builds(GaussianEvent, COUNTS, SCALES, COUNTS),
     st.builds(LaplaceEvent, COUNTS, SCALES, COUNTS, COUNTS),
     st.builds(PureEvent, SCALES.map(lambda x: min(x, Fraction(50))), COUNTS),
+    st.builds(SelectionEvent, COUNTS, SCALES, COUNTS),
 )
 DELTAS = st.fractions(min_value=Fraction(1, 10**30), max_value=Fraction(999, 1000)).filter(lambda d: 0 < d < 1)
 APPROXIMATE = st.builds(ApproximateEvent, EXACT, DELTAS, COUNTS)

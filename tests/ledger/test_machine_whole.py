@@ -49,6 +49,7 @@ from bursar_ledger import (
     Remaining,
     RequestIdReusedError,
     RestRequest,
+    SelectionEvent,
     _accounts,
     _acts,
     _debits,
@@ -120,6 +121,7 @@ EVENTS = st.lists(
             GaussianEvent(3, Fraction(40)),
             LaplaceEvent(1, Fraction(12)),
             PureEvent(Fraction(1, 20)),
+            SelectionEvent(1, Fraction(15), count=2),
             ApproximateEvent(PureEvent(Fraction(1, 50)), Fraction(4, 10**8)),
         ]
     ),

@@ -29,6 +29,7 @@ from bursar_ledger import (
     PureEvent,
     Registration,
     RestRequest,
+    SelectionEvent,
     UnknownDatasetError,
     cost_units,
     verify,
@@ -38,14 +39,17 @@ from bursar_ledger import _acts as acts
 Ask = Callable[..., DebitRequest]
 EVENTS: list[tuple[Event, ...]] = [
     (GaussianEvent(1, Fraction(7)),),
-    (PureEvent(Fraction(1, 5), count=2),),
+    (PureEvent(Fraction(1, 5), count=2), SelectionEvent(1, Fraction(12), count=3)),
     (LaplaceEvent(1, Fraction(6), groups=2), GaussianEvent(3, Fraction(25))),
     (ApproximateEvent(GaussianEvent(2, Fraction(16)), Fraction(1, 10**9), count=3),),
 ]
 
 
 def by_hand(events: tuple[Event, ...], order: Fraction) -> float:
-    """Sum of Renyi divergences in floating point: Gaussian a d2 / (2 s^2), others as two-point and geometric sums."""
+    """Sum of Renyi divergences in floating point.
+
+    Gaussian events by a d2 / (2 s^2) and choices likewise, pure ones as two-point sums, Laplace as geometric sums.
+    """
     import math
 
     def one(event: Event, a: float) -> float:
@@ -57,6 +61,8 @@ def by_hand(events: tuple[Event, ...], order: Fraction) -> float:
             e = float(event.epsilon)
             p, q = math.exp(e) / (1 + math.exp(e)), 1 / (1 + math.exp(e))
             return event.count * math.log(p**a * q ** (1 - a) + q**a * p ** (1 - a)) / (a - 1)
+        if isinstance(event, SelectionEvent):
+            return event.count * a * event.sensitivity**2 / (2 * float(event.scale) ** 2)
         b, reach = float(event.scale), 400 * int(event.scale)
         mass = math.tanh(1 / (2 * b))
         total = math.fsum(

@@ -28,6 +28,7 @@ from bursar_ledger import (
     PureEvent,
     Registration,
     Role,
+    SelectionEvent,
     cost_units,
     verify,
 )
@@ -48,6 +49,7 @@ def history(ledger: Ledger, ask: Callable[..., DebitRequest], path: Path) -> Pat
         LaplaceEvent(3, Fraction(70), count=2, groups=4),
         PureEvent(Fraction(1, 9)),
         GaussianEvent(5, Fraction(40)),
+        SelectionEvent(2, Fraction(50), count=3),
     )
     ledger.debit(ask("b", events=events))
     ledger.debit(ask("c", scale=9))
@@ -320,6 +322,12 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(
         PureEvent,
         st.fractions(min_value=Fraction(1, 10**9), max_value=100, max_denominator=10**9),
+        st.integers(1, 100),
+    ),
+    st.builds(
+        SelectionEvent,
+        st.integers(1, 2**30),
+        st.fractions(min_value=Fraction(1, 100), max_value=10**9, max_denominator=10**6),
         st.integers(1, 100),
     ),
 )

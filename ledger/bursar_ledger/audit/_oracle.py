@@ -183,7 +183,8 @@ def _selection_losses(eta: float, grid: float) -> Any:
     """Of the largest delta at each epsilon that a bounded range `eta` allows.
 
     Two candidates with log-ratios t and t - eta have delta = (1 - e^(t-eta)) (1 - e^(epsilon-t)) / (1 - e^-eta), which
-    is largest at t = (epsilon + eta) / 2 (Dong, Durfee and Rogers 2020). A maximum of curves of deltas is again one.
+    is largest at t = (epsilon + eta) / 2 (Dong, Durfee and Rogers 2020). A maximum of curves of deltas is again one. No
+    single mechanism attains it everywhere, so for many choices it can be worse than Renyi accounting.
     """
     import numpy as np
     from dp_accounting.pld import pld_pmf

@@ -21,6 +21,7 @@ from bursar_ledger import (
     PureEvent,
     Registration,
     Role,
+    SelectionEvent,
 )
 from bursar_ledger.audit.cli import main
 
@@ -30,6 +31,7 @@ Ask = Callable[..., DebitRequest]
 MIXED = (
     LaplaceEvent(3, Fraction(40), 2, groups=2),
     PureEvent(Fraction(1, 50)),
+    SelectionEvent(3, Fraction(200), 2),
     ApproximateEvent(GaussianEvent(1, Fraction(30)), Fraction(1, 10**9), 2),
 )
 

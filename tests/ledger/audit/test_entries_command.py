@@ -190,6 +190,7 @@ def test_show_says_everything(run: Run, study: Path, ledger: Ledger) -> None:
         "entry 9: debit",
         "2 releases with discrete Laplace noise: L1 sensitivity 3 in each of 2 groups of coordinates, scale 40",
         "1 release with pure epsilon = 0.02",
+        "2 choices by the exponential mechanism (Gumbel noise): sensitivity of a score 3, scale 200 (epsilon 0.03 ",
         "2 releases with a failure probability of at most 1e-09: 1 release with discrete Gaussian noise",
         "2e-09 of delta",
         "none stored",
