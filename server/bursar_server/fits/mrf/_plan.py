@@ -1,0 +1,401 @@
+"""From a request and the public schema to a plan: every check, the price, the noise. Reads no row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+from bursar.models.mrf import Graph
+from bursar_ledger import Adjacency, Event
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
+from bursar_server.fits._seam import JSON, InvalidRequestError, Plan, PublicTable, Released
+from bursar_server.fits.mrf._fit import (
+    Measurement,
+    Settings,
+    Tree,
+    chain_measurements,
+    table_measurement,
+)
+from bursar_server.fits.mrf._reuse import Earlier, Kind, check_use, earlier_tables
+from bursar_server.fits.mrf._schema import (
+    Wanted,
+    check_size,
+    chosen,
+    listed_cliques,
+    too_dense,
+    variables_of,
+)
+from bursar_server.fits.mrf._selection import Selection
+from bursar_server.fits.mrf._statistics import Layout, firsts_statistic, table_bounds, transitions_statistic
+from bursar_server.fits.mrf._wire import ESTIMATORS, INFERENCES, release_noise, table_noise
+from bursar_server.vault import (
+    Bounds,
+    Noise,
+    SelectionNoise,
+    gaussian_for,
+    laplace_for,
+    pure_selection_for,
+    selection_for,
+    sensitivity,
+)
+
+LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.9, Fraction(1, 3)
+"""Of the spend, that the selection of a tree has, tables of single columns included."""
+
+SINGLES = Fraction(1, 2)
+"""Of that, what tables of single columns have; the choices have the rest."""
+
+OF_TRANSITIONS = Fraction(9)
+"""Precision of the table of transitions; that of first states is 1."""
+
+MOST_NUMBERS = 7 * 2**20
+"""In an answer: the cells of its tables, potentials and marginals; they fit into a message of 64 MiB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MRFPlan(Plan):
+    """A plan with what its run needs.
+
+    Attributes:
+        settings: of the run.
+        null_category: of a chain; empty if there is none.
+    """
+
+    settings: Settings
+    null_category: str
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a request asks for, checked.
+
+    Attributes:
+        kind: "cliques", "tree" or "chain".
+        layout: of rows.
+        wanted: cliques with a potential, with single columns that no other has; of a tree or chain: all single columns.
+        null: of a chain: the state that stands for "not observed"; None: there is none.
+    """
+
+    kind: str
+    layout: Layout
+    wanted: tuple[Wanted, ...]
+    null: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the variables."""
+        return tuple(variable.name for variable in self.layout.variables)
+
+    def clique(self, columns: Sequence[str]) -> tuple[int, ...]:
+        """Indices of variables, ascending."""
+        return tuple(sorted(self.names.index(column) for column in columns))
+
+    def graph(self) -> Graph:
+        """The graph; of a tree all pairs, of which it is made."""
+        cliques: Sequence[tuple[int, ...]] = [self.clique(one.columns) for one in self.wanted]
+        if self.kind == "tree":
+            cliques = list(combinations(range(len(self.names)), 2))
+        return Graph(self.layout.sizes, tuple(cliques))
+
+
+@dataclass(frozen=True)
+class _New:
+    """What is to be released."""
+
+    measurements: tuple[Measurement, ...]
+    tree: Tree | None
+
+
+@dataclass(frozen=True)
+class _Payment:
+    """An amount of privacy in a dataset's terms."""
+
+    amount: Amount
+    table: PublicTable
+
+    def noise(self, bounds: Bounds, share: Fraction) -> Noise:
+        """The least noise on a sum that a share pays for. Raises ValueError for less than any noise costs."""
+        calibrate = laplace_for if self.amount.pure else gaussian_for
+        return calibrate(sensitivity(bounds, self.table.adjacency, self.table.unit_cap), share * self.amount.value)
+
+    def choice(self, bounds: Bounds, share: Fraction) -> SelectionNoise:
+        """The least noise on scores that a share pays for. Raises ValueError for less than any noise costs."""
+        calibrate = pure_selection_for if self.amount.pure else selection_for
+        return calibrate(sensitivity(bounds, self.table.adjacency, self.table.unit_cap), share * self.amount.value)
+
+    def shares(self, precisions: Sequence[Fraction]) -> list[Fraction]:
+        """Shares with which the standard deviations of tables are as 1 / sqrt(precision).
+
+        Gaussian noise has the variance sensitivity / (2 rho), Laplace noise the deviation sqrt(2) sensitivity /
+        epsilon. Any positive weights are as private.
+        """
+        weights = [Fraction(math.sqrt(p)) if self.amount.pure else p for p in precisions]
+        return [weight / sum(weights) for weight in weights]
+
+
+def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released) -> MRFPlan:
+    """Check a request against the public schema and decide every release.
+
+    Raises InvalidRequestError naming every field that is wrong.
+    """
+    violations: Violations = []
+    _check_choices(request, violations)
+    asked = _asked(request, table, violations)
+    stop_if(violations)
+    _check_graph(request, asked, violations)
+    kind = Kind(asked.layout.shares, asked.names if asked.kind == "chain" else None, request.chain.null_category)
+    earlier = earlier_tables(request, kind, variables_of(table), released, violations)
+    check_use(earlier, [one.columns for one in asked.wanted], violations)
+    due = _due(asked, earlier)
+    amount = _amount(request, asked, due, violations)
+    stop_if(violations)
+    new = _New((), None) if amount is None else _new(request, _Payment(amount, table), asked, due)
+    settings = _settings(request, table, asked, earlier, new)
+    _check_answer(settings, violations)
+    stop_if(violations)
+    events, noise = _releases(settings, table)
+    return MRFPlan(
+        columns=asked.layout.columns,
+        events=events,
+        iterations=len(events) + 1,
+        noise=noise,
+        parameters=_parameters(request, asked, new),
+        warnings=_warnings(request, table, asked, settings),
+        of_entry=0 if events else request.reuse[0],
+        settings=settings,
+        null_category=request.chain.null_category,
+    )
+
+
+def _check_choices(request: fit_pb2.FitMRFRequest, violations: Violations) -> None:
+    for field, enum in (
+        ("estimator", fit_pb2.MRFEstimator),
+        ("inference", fit_pb2.MRFInference),
+        ("unit_weights", fit_pb2.UnitWeights),
+    ):
+        check_enum(field, enum, getattr(request, field), violations)
+    if request.estimator == fit_pb2.MRF_ESTIMATOR_NLBP:
+        violations.append(("estimator", "nlbp is not available in this version of the server; ask for cgm"))
+    if not 0 <= request.regularization < LARGEST:
+        text = f"expected a positive number, or 0 for the estimator's own, got {request.regularization}"
+        violations.append(("regularization", text))
+    if request.WhichOneof("graph") == "tree" and not (
+        request.tree.share == 0 or LEAST_SHARE <= request.tree.share <= MOST_SHARE
+    ):
+        text = f"expected {LEAST_SHARE} to {MOST_SHARE}, or 0 for a third, got {request.tree.share}"
+        violations.append(("tree.share", text))
+    if request.WhichOneof("graph") == "chain" and request.inference == fit_pb2.MRF_INFERENCE_LOOPY:
+        violations.append(("inference", "of a homogeneous chain is exact; leave it out"))
+
+
+def _asked(request: fit_pb2.FitMRFRequest, table: PublicTable, violations: Violations) -> _Asked:
+    """What is asked for; some of it is missing where it is wrong."""
+    # Where a unit has one row at most, both weights are the same, and the simpler one needs no column.
+    shares = table.unit_cap > 1 and request.unit_weights != fit_pb2.UNIT_WEIGHTS_ROWS
+    kind = request.WhichOneof("graph")
+    if kind is None:
+        violations.append(("graph", "expected cliques, tree, chain or independent"))
+    if kind == "chain":
+        return _asked_chain(request, table, shares, violations)
+    listed = listed_cliques(request.cliques, violations) if kind == "cliques" else ()
+    names = list(request.columns)
+    if not names and kind == "cliques":
+        mentioned = {column for one in listed for column in one.columns}
+        names = [name for name in variables_of(table) if name in mentioned]
+        for index, one in enumerate(listed):
+            chosen(f"cliques[{index}].columns", one.columns, table, violations)
+    layout = Layout(chosen("columns", names or list(variables_of(table)), table, violations), shares)
+    if violations:
+        return _Asked("cliques", layout, ())
+    if kind == "tree" and len(layout.variables) <= 2:  # there is nothing to choose
+        listed = (Wanted(tuple(variable.name for variable in layout.variables), Fraction(1)),)
+    covered = set[str]()
+    for index, one in enumerate(listed):
+        covered.update(one.columns)
+        if missing := sorted(set(one.columns) - {variable.name for variable in layout.variables}):
+            text = f"has {', '.join(missing)}, not among columns; add it there, or leave columns out"
+            violations.append((f"cliques[{index}].columns", text))
+    singles = [Wanted((v.name,), Fraction(1)) for v in layout.variables if v.name not in covered]
+    return _Asked("tree" if kind == "tree" and not listed else "cliques", layout, (*listed, *singles))
+
+
+def _asked_chain(request: fit_pb2.FitMRFRequest, table: PublicTable, shares: bool, violations: Violations) -> _Asked:
+    asked = request.chain
+    if request.columns:
+        violations.append(("columns", "are those of the chain; leave them out"))
+    if not len(asked.columns) >= 2:
+        violations.append(("chain.columns", f"expected at least two, got {len(asked.columns)}"))
+    variables = chosen("chain.columns", asked.columns, table, violations)
+    if any((a.states, a.edges) != (b.states, b.edges) for a, b in pairwise(variables)):
+        text = "expected columns that all have the same categories in the same order, or the same bins"
+        violations.append(("chain.columns", text))
+    null = None
+    if asked.null_category and variables:
+        if asked.null_category in variables[0].states:
+            null = variables[0].states.index(asked.null_category)
+        else:
+            violations.append(("chain.null_category", "expected a category of the columns, or none"))
+    singles = tuple(Wanted((variable.name,), Fraction(1)) for variable in variables)
+    return _Asked("chain", Layout(variables, shares), singles, null)
+
+
+def _check_graph(request: fit_pb2.FitMRFRequest, asked: _Asked, violations: Violations) -> None:
+    """That tables, and what inference makes of them, are within the limits."""
+    variables = asked.layout.variables
+    if asked.kind == "chain":
+        check_size("chain.columns", Graph(asked.layout.sizes[:2], ((0, 1),)), variables, violations)
+        return
+    field, graph = request.WhichOneof("graph") or "", asked.graph()
+    check_size(field, graph, variables, violations)
+    exact = request.inference == fit_pb2.MRF_INFERENCE_EXACT and asked.kind == "cliques"
+    if exact and (dense := too_dense(graph, variables)):
+        violations.append((field, dense))
+
+
+def _due(asked: _Asked, earlier: Earlier) -> tuple[Wanted, ...]:
+    """Tables to be paid for, by their columns; of a tree those before the choices."""
+    if asked.kind == "chain" and earlier.tables:
+        return ()
+    return tuple(one for one in asked.wanted if not earlier.covers(one.columns))
+
+
+def _amount(
+    request: fit_pb2.FitMRFRequest, asked: _Asked, due: tuple[Wanted, ...], violations: Violations
+) -> Amount | None:
+    """What pays for new tables; None if there are none."""
+    if due or asked.kind == "tree":
+        return amount_of(request.spend, violations)
+    if request.HasField("spend"):
+        text = "all tables of this graph are there already and cost nothing; leave spend out, or reuse fewer entries"
+        violations.append(("spend", text))
+    return None
+
+
+def _new(request: fit_pb2.FitMRFRequest, payment: _Payment, asked: _Asked, due: tuple[Wanted, ...]) -> _New:
+    """The releases. Raises InvalidRequestError if the spend is too small."""
+    try:
+        if asked.kind == "chain":
+            return _New(_new_chain(payment, asked), None)
+        if asked.kind == "tree":
+            return _new_tree(payment, asked, due, Fraction(request.tree.share) or DEFAULT_SHARE)
+        return _New(_new_tables(payment, asked, due, Fraction(1)), None)
+    except ValueError as error:
+        raise InvalidRequestError(("spend", str(error))) from None
+
+
+def _new_tables(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: Fraction) -> tuple[Measurement, ...]:
+    bounds, shares = table_bounds(asked.layout), payment.shares([one.precision for one in due])
+    return tuple(
+        table_measurement(asked.layout, asked.clique(one.columns), payment.noise(bounds, share * part))
+        for one, part in zip(due, shares, strict=True)
+    )
+
+
+def _new_chain(payment: _Payment, asked: _Asked) -> tuple[Measurement, ...]:
+    first, transitions = payment.shares([Fraction(1), OF_TRANSITIONS])
+    statistics = firsts_statistic(asked.layout, asked.null), transitions_statistic(asked.layout, asked.null)
+    noises = [payment.noise(s.bounds, share) for s, share in zip(statistics, (first, transitions), strict=True)]
+    return chain_measurements(asked.layout, asked.null, (noises[0], noises[1]))
+
+
+def _new_tree(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: Fraction) -> _New:
+    bounds, times = table_bounds(asked.layout), len(asked.names) - 1
+    singles = share * SINGLES if due else Fraction(0)
+    measurements = _new_tables(payment, asked, due, singles)
+    selection = Selection(times, payment.choice(bounds, (share - singles) / times))
+    return _New(measurements, Tree(selection, payment.noise(bounds, (1 - share) / times)))
+
+
+def _settings(
+    request: fit_pb2.FitMRFRequest, table: PublicTable, asked: _Asked, earlier: Earlier, new: _New
+) -> Settings:
+    public = table.adjacency is Adjacency.REPLACE_ONE and table.unit_cap == 1
+    return Settings(
+        layout=asked.layout,
+        cliques=asked.graph().cliques if asked.kind == "cliques" else (),
+        measurements=new.measurements,
+        tree=new.tree,
+        chain=asked.kind == "chain",
+        null=asked.null,
+        earlier=earlier.tables,
+        public_rows=table.rows if public else None,
+        estimator=ESTIMATORS[request.estimator],
+        regularization=request.regularization or None,
+        inference=INFERENCES[request.inference],
+    )
+
+
+def _check_answer(settings: Settings, violations: Violations) -> None:
+    """That the answer fits into a message."""
+    layout = settings.layout
+    if settings.chain:
+        cells = layout.sizes[0] * (layout.sizes[0] + 1)
+    elif settings.tree is not None:
+        pairs = sorted(math.prod(layout.shape(pair)) for pair in combinations(range(len(layout.sizes)), 2))
+        cells = sum(pairs[1 - len(layout.sizes) :])
+    else:
+        cells = sum(math.prod(layout.shape(clique)) for clique in settings.cliques)
+    tables = sum(one.statistic.size for one in settings.measurements) + (cells if settings.tree else 0)
+    numbers = 2 * cells + tables + sum(table.counts.size for table in settings.earlier)
+    if not numbers <= MOST_NUMBERS:
+        text = (
+            f"tables, potentials and marginals have {numbers:,} numbers together, more than the limit of "
+            f"{MOST_NUMBERS:,} for an answer; leave out cliques, columns or entries, or give columns fewer bins"
+        )
+        violations.append(("graph", text))
+
+
+def _releases(settings: Settings, table: PublicTable) -> tuple[tuple[Event, ...], tuple[types_pb2.ReleaseNoise, ...]]:
+    """Events in the order in which the run makes them, and the noise as people read it."""
+    adjacency, cap, layout = table.adjacency, table.unit_cap, settings.layout
+    events = [one.event(adjacency, cap) for one in settings.measurements]
+    noise = [release_noise(one) for one in settings.measurements]
+    if settings.tree is not None:
+        selection, pair = settings.tree.selection, table_measurement(layout, (0, 1), settings.tree.pair_noise)
+        times = selection.times
+        events += [selection.event(layout, adjacency, cap)] * times + [pair.event(adjacency, cap)] * times
+        largest = max(math.prod(layout.shape(pair)) for pair in combinations(range(len(layout.sizes)), 2))
+        noise += [
+            types_pb2.ReleaseNoise(name="choice of a pair", size=1, count_std=selection.std(layout), times=times),
+            types_pb2.ReleaseNoise(name="table of a chosen pair", size=largest, count_std=pair.std, times=times),
+        ]
+    return tuple(events), tuple(noise or map(table_noise, settings.earlier))
+
+
+def _warnings(request: fit_pb2.FitMRFRequest, table: PublicTable, asked: _Asked, settings: Settings) -> tuple[str, ...]:
+    """What an analyst should know before paying."""
+    warnings = []
+    automatic = request.inference == fit_pb2.MRF_INFERENCE_UNSPECIFIED and asked.kind == "cliques"
+    if automatic and (dense := too_dense(asked.graph(), asked.layout.variables)):
+        warnings.append(f"marginals will be approximate, by loopy belief propagation: {dense}")
+    drowned = [
+        one.statistic.name
+        for one in settings.measurements
+        if table.rows is not None and one.std * one.statistic.size > table.rows
+    ]
+    if drowned:
+        warnings.append(
+            f"an average cell has fewer rows than the noise on it in: {'; '.join(drowned)}. What would help: a larger "
+            "spend, fewer tables, fewer columns in a table, fewer bins"
+        )
+    return tuple(warnings)
+
+
+def _parameters(request: fit_pb2.FitMRFRequest, asked: _Asked, new: _New) -> dict[str, JSON]:
+    """What an auditor reads beside the events."""
+    return {
+        "columns": list(asked.names),
+        "graph": asked.kind,
+        "tables": [list(one.columns) for one in new.measurements],
+        "tree_share": (request.tree.share or float(DEFAULT_SHARE)) if asked.kind == "tree" else None,
+        "null_category": request.chain.null_category or None,
+        "estimator": ESTIMATORS[request.estimator],
+        "regularization": request.regularization,
+        "inference": INFERENCES[request.inference],
+        "unit_weights": "shares" if asked.layout.shares else "rows",
+        "reuse": list(request.reuse),
+    }

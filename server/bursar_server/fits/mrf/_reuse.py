@@ -1,0 +1,125 @@
+"""Tables of earlier releases of the caller's, which a request uses for nothing.
+
+A field names, beside its own tables, those of earlier releases that it was learnt from, each with the entry that paid
+for it. They are taken from that entry's own release, so that no table counts twice, however it came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bursar.models.mrf import ReleasedTable, Variable
+from bursar_proto.v1 import fit_pb2
+from bursar_server.fits._requests import Violations
+from bursar_server.fits._seam import Released
+from bursar_server.fits.mrf._wire import table_from, variable_from, weights_of
+
+MOST_REUSED = 64
+"""Entries in a request."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What tables must have in common to be used together.
+
+    Attributes:
+        shares: rows count as shares of their unit.
+        chain: of a homogeneous chain: its columns; None for tables of cells.
+        null_category: of a homogeneous chain; empty if it has none.
+    """
+
+    shares: bool
+    chain: tuple[str, ...] | None
+    null_category: str
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What earlier releases have.
+
+    Attributes:
+        tables: each once.
+        by_entry: those that came with each entry of the request.
+    """
+
+    tables: tuple[ReleasedTable, ...]
+    by_entry: tuple[tuple[ReleasedTable, ...], ...]
+
+    def covers(self, columns: Sequence[str]) -> bool:
+        """Whether some table of cells is over all these columns."""
+        return any(set(columns) <= set(table.columns) for table in self.tables)
+
+
+def earlier_tables(
+    request: fit_pb2.FitMRFRequest,
+    kind: Kind,
+    schema: Mapping[str, Variable],
+    released: Released,
+    violations: Violations,
+) -> Earlier:
+    """Tables of the entries that a request names.
+
+    Args:
+        request: as it was sent.
+        kind: what the new model's tables are.
+        schema: the dataset's variables now, by name.
+        released: models of the caller's earlier releases.
+        violations: get one more for every entry that is wrong.
+    """
+    if not len(request.reuse) <= MOST_REUSED:
+        violations.append(("reuse", f"expected at most {MOST_REUSED} entries, got {len(request.reuse)}"))
+        return Earlier((), ())
+    if len(set(request.reuse)) != len(request.reuse):
+        violations.append(("reuse", "expected each entry once"))
+    tables: dict[tuple[int, tuple[str, ...]], ReleasedTable] = {}
+    by_entry = []
+    for index, entry in enumerate(request.reuse):
+        came: dict[tuple[int, tuple[str, ...]], ReleasedTable] = {}
+        text = f"no field of yours of this dataset is stored under entry {entry}; see your list of releases"
+        for paid, model in _paid_by(entry, released):
+            text = _misfit(model, kind, schema)
+            if text:
+                break
+            came |= {(paid, tuple(m.columns)): table_from(m) for m in model.tables if m.entry == paid}
+        if text:
+            violations.append((f"reuse[{index}]", text))
+        tables = came | tables
+        by_entry.append(tuple(came.values()))
+    return Earlier(tuple(tables.values()), tuple(by_entry))
+
+
+def check_use(earlier: Earlier, cliques: Sequence[Sequence[str]], violations: Violations) -> None:
+    """That every entry has a table that is within a clique, or has one within."""
+    for index, tables in enumerate(earlier.by_entry):
+        scopes = [set(table.columns) for table in tables]
+        if scopes and not any(s <= set(c) or set(c) <= s for s in scopes for c in cliques):
+            violations.append((f"reuse[{index}]", "none of its tables is of use for this graph; leave it out"))
+
+
+def _paid_by(entry: int, released: Released) -> Iterator[tuple[int, fit_pb2.MRFModel]]:
+    """The releases that paid for the tables of a field, each with its entry."""
+    model = released(entry)
+    if not isinstance(model, fit_pb2.MRFModel):
+        return
+    for paid in dict.fromkeys(table.entry for table in model.tables):
+        source = released(paid)
+        if isinstance(source, fit_pb2.MRFModel):
+            yield paid, source
+
+
+def _misfit(model: fit_pb2.MRFModel, kind: Kind, schema: Mapping[str, Variable]) -> str:
+    """Why a field's own tables cannot be used beside new ones; empty if they can."""
+    variables = [variable_from(message) for message in model.variables]
+    for variable in variables:
+        if schema.get(variable.name) != variable:
+            return f"the states of column {variable.name!r} are not those of the schema now; ask for new tables"
+    if model.unit_weights != weights_of(kind.shares):
+        name = fit_pb2.UnitWeights.Name(model.unit_weights)
+        return f"its rows count as {name} says; ask for the same unit_weights, or leave the entry out"
+    chain = tuple(variable.name for variable in variables) if model.homogeneous_chain else None
+    if chain != kind.chain:
+        return "pooled tables are of use for a chain of the same columns only, and no others are; leave the entry out"
+    if model.null_category != kind.null_category:
+        return f"its null_category is {model.null_category!r}; ask for the same, or leave the entry out"
+    return ""

@@ -1,0 +1,105 @@
+"""Public columns as variables of a field, and the graph that a request asks for, checked by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from bursar.models.mrf import MAX_VARIABLES, Graph, Variable, check_cliques, check_exact
+from bursar_proto.v1 import fit_pb2
+from bursar_server.fits._requests import Violations
+from bursar_server.fits._seam import PublicTable
+
+LEAST_PRECISION, MOST_PRECISION = 1e-6, 1e6
+"""Of a clique, relative to the others."""
+
+MOST_CLIQUES = 4096
+"""Listed in a request."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A clique that a request lists.
+
+    Attributes:
+        columns: names, in the request's order.
+        precision: positive; relative to the others'.
+    """
+
+    columns: tuple[str, ...]
+    precision: Fraction
+
+
+def variables_of(table: PublicTable) -> dict[str, Variable]:
+    """Columns that have states, by name: categorical ones, then numeric ones with bins."""
+    categorical = [Variable(column.name, column.categories) for column in table.categorical]
+    numeric = [Variable(column.name, _labels(column.bins), column.bins) for column in table.numeric if column.bins]
+    return {variable.name: variable for variable in (*categorical, *numeric)}
+
+
+def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Violations) -> tuple[Variable, ...]:
+    """The variables of these names, in their order; fewer where some are wrong."""
+    known, found = variables_of(table), []
+    unbinned = {column.name for column in table.numeric if not column.bins}
+    if len(set(names)) != len(names):
+        violations.append((field, "expected each column once"))
+    if not 1 <= len(names) <= MAX_VARIABLES:
+        violations.append((field, f"expected 1 to {MAX_VARIABLES} columns with states, got {len(names)}"))
+        return ()
+    for index, name in enumerate(names):
+        if name in known:
+            found.append(known[name])
+        elif name in unbinned:
+            text = "is numeric and has no bins in the schema, so it has no states; ask the owner for bins"
+            violations.append((f"{field}[{index}]", text))
+        else:
+            text = f"dataset {table.name!r} has no column of this name that has states; it has {', '.join(known)}"
+            violations.append((f"{field}[{index}]", text))
+    return tuple(found)
+
+
+def listed_cliques(request: fit_pb2.Cliques, violations: Violations) -> tuple[Wanted, ...]:
+    """The cliques of a request; whether their columns exist is not checked here."""
+    if not 1 <= len(request.cliques) <= MOST_CLIQUES:
+        text = f"expected 1 to {MOST_CLIQUES} cliques, got {len(request.cliques)}; for none, ask for independent"
+        violations.append(("cliques", text))
+        return ()
+    wanted: list[Wanted] = []
+    for index, clique in enumerate(request.cliques):
+        field, columns = f"cliques[{index}]", tuple(clique.columns)
+        if not 1 <= len(columns) == len(set(columns)):
+            violations.append((f"{field}.columns", "expected at least one column, and each once"))
+        elif any(set(columns) == set(other.columns) for other in wanted):
+            violations.append((f"{field}.columns", "is there already; expected each clique once"))
+        if not (clique.precision == 0 or LEAST_PRECISION <= clique.precision <= MOST_PRECISION):
+            text = f"expected {LEAST_PRECISION:g} to {MOST_PRECISION:g}, or 0 for 1, got {clique.precision}"
+            violations.append((f"{field}.precision", text))
+            continue
+        wanted.append(Wanted(columns, Fraction(clique.precision) or Fraction(1)))
+    return tuple(wanted)
+
+
+def check_size(field: str, graph: Graph, variables: Sequence[Variable], violations: Violations) -> None:
+    """That the tables of a graph's cliques are not too large."""
+    try:
+        check_cliques(graph, [variable.name for variable in variables])
+    except ValueError as error:
+        violations.append((field, str(error)))
+
+
+def too_dense(graph: Graph, variables: Sequence[Variable]) -> str:
+    """Why exact inference is out of reach, and what to do; empty if it is not."""
+    try:
+        check_exact(graph, [variable.name for variable in variables])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _labels(edges: Sequence[float]) -> tuple[str, ...]:
+    """Names of bins: short ones if they differ."""
+    short, long = ([f"[{low:{form}}, {high:{form}})" for low, high in pairwise(edges)] for form in ("g", ".17g"))
+    labels = short if len(set(short)) == len(short) else long
+    return (*labels[:-1], labels[-1][:-1] + "]")

@@ -1,0 +1,222 @@
+"""Statistics of FitMRF: contingency tables of rows, and what one row or one privacy unit can contribute to them.
+
+Bernstein et al. 2017, sections 3 (tables of cliques) and 4.2 (pooled transitions). Proof in `_statistics.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar.models.mrf import Variable
+from bursar_server.fits._seam import UNIT_ROWS
+from bursar_server.fits.mrf import _kernel
+from bursar_server.vault import Bounds, Factor, Kernel, Statistic
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What rows are, and what each of them counts.
+
+    Attributes:
+        variables: public columns as states; a row has them in this order.
+        shares: every row counts 1 / K of a unit that has K rows, which the row says last; else every row counts 1.
+    """
+
+    variables: tuple[Variable, ...]
+    shares: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what a row has."""
+        return (*(variable.name for variable in self.variables), *((UNIT_ROWS,) if self.shares else ()))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of states of each variable."""
+        return tuple(len(variable.states) for variable in self.variables)
+
+    @property
+    def unit(self) -> int:
+        """What the weights of a privacy unit's rows add up to at most, or a row's weight: in lattice units."""
+        return _kernel.UNIT if self.shares else 1
+
+    @property
+    def bits(self) -> int:
+        """Of the lattice of a table of cells."""
+        return _kernel.BITS if self.shares else 0
+
+    @property
+    def lattice(self) -> float:
+        """Size of one lattice unit of a table of cells, in rows or units."""
+        return math.ldexp(1.0, -self.bits)
+
+    def shape(self, clique: Sequence[int]) -> tuple[int, ...]:
+        """Of the table of a clique."""
+        return tuple(self.sizes[variable] for variable in clique)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows as the compiled functions see them: states of chosen variables, and by what a row is divided."""
+
+    layout: Layout
+    chosen: tuple[int, ...]
+
+    def codes(self, block: FloatArray) -> IntArray:
+        """States (chosen variables, CHUNK)."""
+        places, sizes, starts, edges = self._public
+        out = np.empty((len(places), block.shape[1]), dtype=np.int64)
+        _kernel.states(block, places, sizes, starts, edges, out)
+        return out
+
+    def shares(self, block: FloatArray) -> IntArray:
+        """K of each row, 1 where all count 1: (CHUNK,)."""
+        out = np.empty(block.shape[1], dtype=np.int64)
+        _kernel.shares(block, len(self.layout.variables) if self.layout.shares else _NONE, out)
+        return out
+
+    @cached_property
+    def _public(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+        variables = [self.layout.variables[index] for index in self.chosen]
+        starts, edges = [], list[float]()
+        for variable in variables:
+            starts.append(len(edges) if variable.edges else _NONE)
+            edges += variable.edges[1:-1]
+        sizes = [len(variable.states) for variable in variables]
+        return _ints(self.chosen), _ints(sizes), _ints(starts), np.array(edges, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _CliqueKernel:
+    rows: _Rows
+    shape: tuple[int, ...]
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: IntArray) -> None:
+        strides = _ints([math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))])
+        _kernel.add_clique(
+            self.rows.codes(block), strides, present, self.rows.shares(block), self.rows.layout.unit, out
+        )
+
+
+@dataclass(frozen=True)
+class _PairsKernel:
+    rows: _Rows
+    pairs: tuple[tuple[int, int], ...]
+    offsets: tuple[int, ...]
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: IntArray) -> None:
+        firsts, seconds = (_ints([pair[side] for pair in self.pairs]) for side in (0, 1))
+        codes, shares = self.rows.codes(block), self.rows.shares(block)
+        sizes = _ints(self.rows.layout.sizes)
+        _kernel.add_pairs(
+            codes, firsts, seconds, sizes, _ints(self.offsets), present, shares, self.rows.layout.unit, out
+        )
+
+
+@dataclass(frozen=True)
+class _FirstsKernel:
+    rows: _Rows
+    null: int
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: IntArray) -> None:
+        codes, shares = self.rows.codes(block), self.rows.shares(block)
+        _kernel.add_firsts(codes, self.null, present, shares, self.rows.layout.unit, out)
+
+
+@dataclass(frozen=True)
+class _TransitionsKernel:
+    rows: _Rows
+    null: int
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: IntArray) -> None:
+        codes, shares = self.rows.codes(block), self.rows.shares(block)
+        _kernel.add_transitions(codes, self.rows.layout.sizes[0], self.null, present, shares, out)
+
+
+def table_bounds(layout: Layout) -> Bounds:
+    """What one row, or one unit's rows together where they count as shares, can contribute to a table of cells."""
+    return _bounds(layout.unit, 1, per_unit=layout.shares)
+
+
+def table_statistic(layout: Layout, clique: tuple[int, ...]) -> Statistic:
+    """Counts of rows, or of shares, in the cells of a clique; one axis a variable, in the clique's order."""
+    shape = layout.shape(clique)
+    kernel = _CliqueKernel(_Rows(layout, clique), shape)
+    return _statistic("table of " + _listed(layout, clique), kernel, shape, layout.bits, table_bounds(layout))
+
+
+def pairs_statistic(layout: Layout, pairs: Sequence[tuple[int, int]]) -> Statistic:
+    """The tables of many pairs of variables, one after the other, each in the order of `table_statistic`."""
+    blocks = blocks_of(layout, pairs)
+    kernel = _PairsKernel(_everything(layout), tuple(pairs), tuple(start for start, _ in blocks))
+    bounds = _bounds(layout.unit, len(pairs), per_unit=layout.shares)
+    return _statistic(f"tables of {len(pairs)} pairs", kernel, (blocks[-1][1],), layout.bits, bounds)
+
+
+def blocks_of(layout: Layout, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Where each pair's table begins and ends in `pairs_statistic`."""
+    ends = np.cumsum([math.prod(layout.shape(pair)) for pair in pairs]).tolist()
+    return tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def firsts_statistic(layout: Layout, null: int | None) -> Statistic:
+    """First states of paths: the variables of the layout are in the order of time, and have the same states.
+
+    A path that is null throughout counts nowhere.
+
+    Args:
+        layout: at least two variables.
+        null: the state that stands for "not observed"; None: there is none.
+    """
+    kernel = _FirstsKernel(_everything(layout), _NONE if null is None else null)
+    return _statistic("first states", kernel, layout.sizes[:1], layout.bits, table_bounds(layout))
+
+
+def transitions_statistic(layout: Layout, null: int | None) -> Statistic:
+    """Transitions from axis 0 to axis 1 of paths, pooled over time; a path's K transitions count 1 / K each.
+
+    Those from null to null are left out, and do not count in K. Arguments as in `firsts_statistic`.
+    """
+    kernel = _TransitionsKernel(_everything(layout), _NONE if null is None else null)
+    bounds = _bounds(_kernel.UNIT, 1, per_unit=layout.shares)
+    return _statistic("transitions", kernel, layout.sizes[:1] * 2, _kernel.BITS, bounds)
+
+
+def _bounds(unit: int, tables: int, *, per_unit: bool) -> Bounds:
+    """Of numbers of at least 0 whose sum is at most `unit` in each of some tables."""
+    l1, l2_squared = tables * unit, tables * unit**2
+    return Bounds(
+        l1=l1,
+        l2_squared=l2_squared,
+        l1_distance=2 * l1,
+        l2_squared_distance=2 * l2_squared,
+        non_negative=True,
+        per_unit=per_unit,
+    )
+
+
+def _statistic(name: str, kernel: Kernel, shape: tuple[int, ...], bits: int, bounds: Bounds) -> Statistic:
+    return Statistic(name=name, kernel=kernel, factors=(Factor("count", bits),), shape=shape, bounds=bounds)
+
+
+def _everything(layout: Layout) -> _Rows:
+    return _Rows(layout, tuple(range(len(layout.variables))))
+
+
+def _listed(layout: Layout, clique: Sequence[int]) -> str:
+    return ", ".join(layout.variables[variable].name for variable in clique)
+
+
+def _ints(numbers: Sequence[int]) -> IntArray:
+    return np.array(numbers, dtype=np.int64)

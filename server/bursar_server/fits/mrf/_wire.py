@@ -1,0 +1,100 @@
+"""Variables, tables and fitted fields on the wire and off it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from bursar.models.mrf import ReleasedTable, Variable
+from bursar.models.mrf._estimation import Estimator, Inference
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._requests import array_of, tensor_of
+from bursar_server.fits.mrf._fit import Measurement, Result, Settings
+
+ESTIMATORS: Mapping[fit_pb2.MRFEstimator.ValueType, Estimator] = {
+    fit_pb2.MRF_ESTIMATOR_UNSPECIFIED: "cgm",
+    fit_pb2.MRF_ESTIMATOR_CGM: "cgm",
+    fit_pb2.MRF_ESTIMATOR_NAIVE: "naive",
+}
+INFERENCES: Mapping[fit_pb2.MRFInference.ValueType, Inference] = {
+    fit_pb2.MRF_INFERENCE_UNSPECIFIED: "auto",
+    fit_pb2.MRF_INFERENCE_EXACT: "exact",
+    fit_pb2.MRF_INFERENCE_LOOPY: "loopy",
+}
+"""What the contract's values mean, in the words of the models; the last of several is the one that is sent."""
+
+Number = TypeVar("Number", bound=int)
+
+
+def model_to(
+    settings: Settings, result: Result, null_category: str, noise: tuple[types_pb2.ReleaseNoise, ...]
+) -> fit_pb2.MRFModel:
+    """What was released and learnt, on the wire."""
+    found, layout = result.estimate, settings.layout
+    return fit_pb2.MRFModel(
+        variables=[fit_pb2.Variable(column=v.name, states=v.states, edges=v.edges) for v in layout.variables],
+        potentials=[
+            fit_pb2.Potential(columns=columns, log_potential=tensor_of(theta), marginal=tensor_of(marginal))
+            for columns, theta, marginal in zip(result.cliques, found.log_potentials, found.marginals, strict=True)
+        ],
+        tables=[table_to(table) for table in result.tables],
+        n_rows=found.n_rows,
+        log_partition=found.log_partition,
+        estimator=_number(ESTIMATORS, settings.estimator),
+        inference=_number(INFERENCES, found.inference),
+        iterations=found.iterations,
+        noise=noise,
+        homogeneous_chain=settings.chain,
+        unit_weights=weights_of(layout.shares),
+        null_category=null_category,
+    )
+
+
+def weights_of(shares: bool) -> fit_pb2.UnitWeights.ValueType:
+    """What a row counts, on the wire."""
+    return fit_pb2.UNIT_WEIGHTS_SHARES if shares else fit_pb2.UNIT_WEIGHTS_ROWS
+
+
+def table_to(table: ReleasedTable) -> fit_pb2.NoisyTable:
+    """A table on the wire."""
+    return fit_pb2.NoisyTable(
+        columns=table.columns,
+        counts=tensor_of(table.counts),
+        noise_std=table.noise_std,
+        laplace=table.laplace,
+        entry=table.entry or 0,
+        pooled=table.pooled,
+    )
+
+
+def table_from(message: fit_pb2.NoisyTable) -> ReleasedTable:
+    """A table off the wire; one that this server released."""
+    return ReleasedTable(
+        columns=tuple(message.columns),
+        counts=array_of(message.counts),
+        noise_std=message.noise_std,
+        laplace=message.laplace,
+        entry=message.entry,
+        pooled=message.pooled,
+    )
+
+
+def variable_from(message: fit_pb2.Variable) -> Variable:
+    """A variable off the wire; one that this server released."""
+    return Variable(message.column, tuple(message.states), tuple(message.edges))
+
+
+def release_noise(measurement: Measurement) -> types_pb2.ReleaseNoise:
+    """The noise of a table as people read it."""
+    statistic = measurement.statistic
+    return types_pb2.ReleaseNoise(name=statistic.name, size=statistic.size, count_std=measurement.std, times=1)
+
+
+def table_noise(table: ReleasedTable) -> types_pb2.ReleaseNoise:
+    """The noise of an earlier table as people read it."""
+    name = f"table of {', '.join(table.columns)}"
+    return types_pb2.ReleaseNoise(name=name, size=table.counts.size, count_std=table.noise_std, times=1)
+
+
+def _number(table: Mapping[Number, str], name: str) -> Number:
+    return max(number for number, word in table.items() if word == name)
