@@ -19,7 +19,7 @@ from bursar_server.runs import Run, Runs
 
 _MOST_FITS_LEFT = 2**32 - 1
 
-_PREVIEWED: Mapping[str, str] = {"dpem": "FitDPEM", "sketch_kmeans": "FitSketchKMeans"}
+_PREVIEWED: Mapping[str, str] = {"dpem": "FitDPEM", "sketch_kmeans": "FitSketchKMeans", "mrf": "FitMRF"}
 """Methods by the field of `PreviewRequest` that has their request."""
 
 
