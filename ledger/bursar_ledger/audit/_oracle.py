@@ -186,14 +186,16 @@ def _selection_losses(eta: float, grid: float) -> Any:
     is largest at t = (epsilon + eta) / 2 (Dong, Durfee and Rogers 2020). A maximum of curves of deltas is again one. No
     single mechanism attains it everywhere, so for many choices it can be worse than Renyi accounting.
     """
-    import numpy as np
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
 
+    def delta(epsilon: float) -> float:
+        if epsilon < -eta:
+            return -math.expm1(epsilon)
+        return math.expm1((min(epsilon, eta) - eta) / 2) ** 2 / -math.expm1(-eta)
+
     steps = math.ceil(eta / grid)
-    epsilons = np.arange(-steps, steps + 1) * grid
-    inside = np.expm1((np.clip(epsilons, -eta, eta) - eta) / 2) ** 2 / -math.expm1(-eta)
-    deltas = np.where(epsilons < -eta, -np.expm1(epsilons), inside)
+    deltas = [delta(step * grid) for step in range(-steps, steps + 1)]
     return pld.PrivacyLossDistribution(
         pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -steps, steps, deltas)
     )
