@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bursar_server.fits import UNIT_ROWS
 from bursar_server.tables import CsvSource, ImportReport, Keys, Manifest, Snapshot, import_table
 from bursar_server.vault import CHUNK
 
@@ -88,5 +89,17 @@ def read_all() -> Callable[[Any, int], tuple[Any, Any]]:
             blocks.append(block)
             presents.append(present)
         return np.hstack(blocks), np.concatenate(presents)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def unit_rows(read_all: Callable[[Any, int], tuple[Any, Any]]) -> Callable[[Snapshot], list[int | None]]:
+    """K of every slot as a fit reads it, None for the null row."""
+
+    def read(snapshot: Snapshot) -> list[int | None]:
+        (found,), present = read_all(snapshot.rows((UNIT_ROWS,)), 1)
+        slots = zip(found[: snapshot.slots].tolist(), present[: snapshot.slots].tolist(), strict=True)
+        return [int(k) if there else None for k, there in slots]
 
     return read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bursar_ledger import Adjacency
+from bursar_server.fits import UNIT_ROWS
 from bursar_server.tables import (
     CsvSource,
     ImportReport,
@@ -33,6 +35,7 @@ from bursar_server.tables import (
 Build = Callable[..., Manifest]
 Load = Callable[..., tuple[ImportReport, Snapshot]]
 Slots = Callable[[Snapshot], list[tuple[Any, ...] | None]]
+UnitRows = Callable[[Snapshot], list[int | None]]
 
 numbers = st.floats(-1, 1)
 good_rows = st.tuples(numbers.map(repr), st.sampled_from("ab"))
@@ -107,6 +110,10 @@ def test_null_rows_hold_no_values(manifest: Build, load: Load) -> None:
     assert block.rows == 1
     assert not np.any(block.values[0][~block.present])
     assert np.all(block.values[1][~block.present] == -1)
+    _, snapshot = load(manifest(unit={"column": "who", "max_rows": 2}), table, ("x", "c", "who"))
+    (block,) = snapshot.blocks()
+    assert block.unit_rows is not None
+    assert block.unit_rows.tolist() == [0, 0, 2, 2]
 
 
 def test_lines_with_too_few_or_too_many_cells_keep_a_slot(manifest: Build, load: Load, tmp_path: Path) -> None:
@@ -224,6 +231,98 @@ def test_one_row_changes_its_own_slot(
     one, two = (slots(load(declared, t)[1]) for t in (table, changed))
     assert len(one) == len(two)
     assert all(a == b for i, (a, b) in enumerate(zip(one, two, strict=True)) if i != place % len(table))
+
+
+def of_others(table: list[Any], snapshot: Snapshot, slots: Slots, unit_rows: UnitRows) -> list[Any]:
+    """Slot and K of every record that is not of the unit in which two tables differ, in the order of the table."""
+    found = zip(table, slots(snapshot), unit_rows(snapshot), strict=False)  # padding follows
+    return [(who, row and (row[0].hex(), row[1]), k) for (_, _, who), row, k in found if who not in ("me", "I")]
+
+
+def shares(snapshot: Snapshot, slots: Slots, unit_rows: UnitRows) -> Counter[Any]:
+    """A table of counts in which each row has the weight 2^20 / K, rounded down, in one of four cells."""
+    table: Counter[Any] = Counter()
+    for row, k in zip(slots(snapshot), unit_rows(snapshot), strict=True):
+        if row and k:
+            table[row[0] >= 0, row[1]] += 2**20 // k
+    return table
+
+
+@settings(max_examples=75)
+@given(others, own, own, st.lists(st.integers(0, 99), min_size=12, max_size=12), st.integers(1, 3), st.booleans())
+def test_k_is_a_matter_of_the_own_unit(
+    manifest: Build,
+    load: Load,
+    slots: Slots,
+    unit_rows: UnitRows,
+    base: list[Any],
+    mine: list[Any],
+    instead: list[Any],
+    places: list[int],
+    cap: int,
+    padded: bool,
+) -> None:
+    """One unit is replaced, added or removed: rows and K of all others are the same bits.
+
+    And a table of rows weighted by 1/K changes by one unit's weight, whatever the cap.
+    """
+    base = [(*row, who) for row, who in base]
+    declared = manifest(
+        unit={"column": "who", "max_rows": cap}, **({"adjacency": "replace_one", "public_rows": 20} if padded else {})
+    )
+    tables = [
+        base,
+        interleaved(base, [(*row, "me") for row in mine], places),
+        interleaved(base, [(*row, "I") for row in instead], places[6:]),
+    ]
+    snapshots = [load(declared, table, ("x", "c", "who"))[1] for table in tables]
+    without, one, two = (
+        of_others(table, snapshot, slots, unit_rows) for table, snapshot in zip(tables, snapshots, strict=True)
+    )
+    assert without == one == two
+    absent, here, there = (shares(snapshot, slots, unit_rows) for snapshot in snapshots)
+    assert absent <= here
+    assert (here - absent).total() <= 2**20
+    assert (here - there).total() <= 2**20
+    assert (there - here).total() <= 2**20
+
+
+@given(others, st.integers(1, 4))
+def test_k_is_how_many_rows_of_the_unit_are_there(
+    manifest: Build, load: Load, slots: Slots, unit_rows: UnitRows, table: list[Any], cap: int
+) -> None:
+    """The number of its good rows or the cap, whichever is less, on every row that stays; so that 1/K adds up to 1."""
+    declared = manifest(unit={"column": "who", "max_rows": cap})
+    _, snapshot = load(declared, [(*row, who) for row, who in table], ("x", "c", "who"))
+    good = Counter(who for row, who in table if who and expected(row))
+    found: dict[str, list[int]] = {}
+    for (_, who), row, k in zip(table, slots(snapshot), unit_rows(snapshot), strict=True):
+        assert (k is None) is (row is None)
+        if k is not None:
+            found.setdefault(who, []).append(k)
+    assert found == {who: [min(n, cap)] * min(n, cap) for who, n in good.items()}
+    assert all(sum(Fraction(1, k) for k in ks) == 1 for ks in found.values())
+    assert all(sum(2**20 // k for k in ks) <= 2**20 for ks in found.values())
+
+
+def test_k_spans_batches(manifest: Build, load: Load, read_all: Any) -> None:
+    """The rows of a unit are counted wherever they are in a large table."""
+    n, units, cap = 150_000, 40_001, 3
+    query = f"SELECT 0 AS x, CASE i % 5 WHEN 0 THEN 'a' ELSE 'b' END AS c, i % {units} AS who FROM range({n}) t(i)"  # noqa: S608
+    _, snapshot = load(manifest(unit={"column": "who", "max_rows": cap}), SqlSource(query))
+    (k,), present = (whole[..., :n] for whole in read_all(snapshot.rows((UNIT_ROWS,)), 1))
+    who = np.arange(n) % units
+    assert np.array_equal(k[present], np.minimum(np.bincount(who), cap)[who[present]])
+    assert np.array_equal(np.bincount(who[present]), np.minimum(np.bincount(who), cap))
+
+
+def test_k_is_one_where_a_row_is_the_unit(manifest: Build, load: Load, unit_rows: UnitRows) -> None:
+    """Without a unit column, and with one row of each unit kept."""
+    table = [("0", "a", "u"), ("0", "?", "v"), ("0", "b", "v"), ("0", "b", "w")]
+    assert unit_rows(load(manifest(), table, ("x", "c", "who"))[1]) == [1, None, 1, 1]
+    capped = manifest(unit={"column": "who", "max_rows": 1})
+    assert unit_rows(load(capped, table, ("x", "c", "who"))[1]) == [1, None, 1, 1]
+    assert unit_rows(load(capped, [], ("x", "c", "who"))[1]) == []
 
 
 @given(st.lists(st.tuples(good_rows, st.sampled_from("uvw")), max_size=15), st.integers(1, 4))

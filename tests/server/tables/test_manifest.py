@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bursar_ledger import Adjacency
-from bursar_server.fits import NumericColumn
+from bursar_server.fits import CategoricalColumn, NumericColumn
 from bursar_server.tables import Manifest, ManifestError
 
 GOOD = """
@@ -50,6 +51,7 @@ def test_a_manifest_is_read_from_toml(tmp_path: Path) -> None:
     table = manifest.table(100)
     assert (table.name, table.adjacency, table.unit_cap, table.rows) == ("rand-hie", Adjacency.REPLACE_ONE, 5, 100)
     assert table.numeric == (NumericColumn("income", 0.0, 1e6),)
+    assert table.categorical == (CategoricalColumn("plan", ("free", "paid")),)
     assert manifest.columns[1].description == "Insurance plan"
 
 
@@ -94,6 +96,23 @@ BAD = [
     ("upper = 1e6", "upper = 1e-200", "columns[0]: lower must be below upper"),
     ("upper = 1e6", 'upper = "1e6"', "columns[0].upper: expected a valid number, got '1e6'"),
     ("upper = 1e6", "upper = 1e6\nunit = 3", "columns[0].unit: unknown field"),
+    ("upper = 1e6", "upper = 1e6\nbins = 0", "columns[0].bins: expected"),
+    ("upper = 1e6", "upper = 1e6\nbins = 1001", "columns[0].bins: expected"),
+    ("upper = 1e6", "upper = 1e6\nbins = true", "columns[0].bins: expected a valid integer, got True"),
+    ("upper = 1e6", "upper = 1e6\nbins = 2.5", "columns[0].bins: expected a valid integer, got 2.5"),
+    ("upper = 1e6", 'upper = 1e6\nbins = "4"', "columns[0].bins: expected a valid integer, got '4'"),
+    ("upper = 1e6", "upper = 1e6\nbins = []", "columns[0].bins: expected at least 2 items, got []"),
+    (
+        "upper = 1e6",
+        f"upper = 1e6\nbins = {list(range(1002))}",
+        "columns[0].bins: expected at most 1001 items, got 1002",
+    ),
+    ("upper = 1e6", "upper = 1e6\nbins = [0, nan, 1e6]", "columns[0].bins[1]: expected a finite number, got nan"),
+    ("upper = 1e6", "upper = 1e6\nbins = [0, 5, 5, 1e6]", "columns[0]: bins must ascend"),
+    ("upper = 1e6", "upper = 1e6\nbins = [0, 7, 5, 1e6]", "columns[0]: bins must ascend"),
+    ("upper = 1e6", "upper = 1e6\nbins = [1, 1e6]", "columns[0]: bins must begin with lower = 0.0 and end with"),
+    ("upper = 1e6", "upper = 1e6\nbins = [0, 5]", "and end with upper = 1000000.0, got 0.0 and 5.0"),
+    ("lower = 0", "lower = 999999.9999999999\nbins = 9", "columns[0]: bins: 9 of equal width are too narrow"),
     ('kind = "numeric"', 'kind = "number"', 'columns[0].kind: expected "numeric" or "categorical", got \'number\''),
     ('kind = "numeric"', "", 'columns[0].kind: expected "numeric" or "categorical", got nothing'),
     ('categories = ["free", "paid"]', "categories = []", "columns[1].categories: "),
@@ -113,6 +132,45 @@ def test_a_bad_manifest_is_refused_by_the_name_of_its_field(tmp_path: Path, old:
     with pytest.raises(ManifestError) as caught:
         load(tmp_path, GOOD.replace(old, new, 1))
     assert any(message in problem for problem in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("bins", "edges"),
+    [
+        ("1", (0.0, 1e6)),
+        ("4", (0.0, 2.5e5, 5e5, 7.5e5, 1e6)),
+        ("[0, 1e6]", (0.0, 1e6)),
+        ("[0, 10_000, 50_000.5, 1e6]", (0.0, 10_000.0, 50_000.5, 1e6)),
+    ],
+)
+def test_bins_are_a_number_or_edges(tmp_path: Path, bins: str, edges: tuple[float, ...]) -> None:
+    """Both become edges from the lower to the upper bound, in the public table and after the ledger."""
+    manifest = load(tmp_path, GOOD.replace("upper = 1e6", f"upper = 1e6\nbins = {bins}"))
+    assert manifest.table(100).numeric == (NumericColumn("income", 0.0, 1e6, edges),)
+    assert Manifest.from_public(manifest.public()) == manifest
+    assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(1, 1000))
+def test_bins_of_equal_width_cover_the_bounds(
+    manifest: Callable[..., Manifest], lower: float, width: float, bins: int
+) -> None:
+    """As many as were declared, ascending from bound to bound, equal but for rounding."""
+    column = {"name": "x", "kind": "numeric", "lower": lower, "upper": lower + width, "bins": bins}
+    (found,) = manifest(columns=[column]).table(1).numeric
+    assert (found.bins[0], found.bins[-1], len(found.bins)) == (lower, lower + width, bins + 1)
+    rounding = 8 * np.finfo(np.float64).eps * (abs(lower) + width)
+    assert np.allclose(np.diff(found.bins), width / bins, rtol=0, atol=rounding)
+    assert np.all(np.diff(found.bins) > 0)
+
+
+def test_a_manifest_of_an_older_version_has_no_bins(manifest: Callable[..., Manifest]) -> None:
+    """A ledger's entries are read for ever."""
+    older = manifest().public()
+    for column in older["columns"]:
+        column.pop("bins", None)
+    assert Manifest.from_public(older) == manifest()
+    assert manifest().table(1).numeric[0].bins == ()
 
 
 def test_every_problem_gets_a_line(tmp_path: Path) -> None:

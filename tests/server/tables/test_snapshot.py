@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bursar_server.fits import UNIT_ROWS
 from bursar_server.tables import (
     ImportReport,
     Keys,
@@ -23,10 +24,12 @@ from bursar_server.tables import (
     SqlSource,
     content_tag,
 )
+from bursar_server.tables._snapshot import SnapshotWriter
 from bursar_server.vault import CHUNK, ArrayRows
 
 Build = Callable[..., Manifest]
 Load = Callable[..., tuple[ImportReport, Snapshot]]
+UnitRows = Callable[[Snapshot], list[int | None]]
 
 MIXED = """
 SELECT sin(i) AS x, CASE i % 7 WHEN 0 THEN NULL WHEN 1 THEN 'b' ELSE 'a' END AS c FROM range({}) t(i)
@@ -108,6 +111,65 @@ def test_unknown_columns_are_refused(manifest: Build, load: Load) -> None:
     _, snapshot = load(manifest(), [("0", "a")])
     with pytest.raises(SnapshotError, match="got 'who'"):
         snapshot.rows(("x", "who"))
+
+
+def without_unit_rows(report: ImportReport, folder: Path) -> Snapshot:
+    """The snapshot as imports made it before they stored K."""
+    (folder / "manifest.json").write_bytes((report.directory / "manifest.json").read_bytes())
+    with pa.OSFile(str(report.directory / "rows.arrow")) as file:
+        table = pa.ipc.open_file(file).read_all()
+    if "unit rows" in table.column_names:
+        table = table.drop_columns(["unit rows"])
+    with pa.ipc.new_file(folder / "rows.arrow", table.schema) as writer:
+        writer.write_table(table)
+    return Snapshot.open(folder)
+
+
+def test_an_older_snapshot_is_read_and_gives_no_k(
+    manifest: Build, load: Load, keys: Keys, read_all: Any, tmp_path: Path
+) -> None:
+    """Its columns and its tag are what they were; no K is made up, since 1 would let a unit count up to the cap."""
+    table = [("0", "a", "u"), ("0.5", "b", "u"), ("0.5", "b", "v")]
+    report, newer = load(manifest(unit={"column": "who", "max_rows": 2}), table, ("x", "c", "who"))
+    older = without_unit_rows(report, tmp_path)
+    assert (newer.has_unit_rows, older.has_unit_rows) == (True, False)
+    for one, two in zip(read_all(older.rows(("c", "x")), 2), read_all(newer.rows(("c", "x")), 2), strict=True):
+        assert np.array_equal(one, two)
+    assert content_tag(older, keys) == content_tag(newer, keys)
+    with pytest.raises(SnapshotError, match="import its rows again with: bursar-admin snapshot"):
+        older.rows(("x", UNIT_ROWS))
+
+
+@pytest.mark.parametrize("unit", [{}, {"column": "who", "max_rows": 1}])
+def test_where_every_unit_has_one_row_older_snapshots_are_as_good(
+    manifest: Build, load: Load, unit_rows: UnitRows, tmp_path: Path, unit: dict[str, Any]
+) -> None:
+    """K is 1, which is public; it is not stored, and the file is what it always was."""
+    table = [("0", "a", "u"), ("0.5", "b", "v")]
+    report, snapshot = load(manifest(unit=unit), table, ("x", "c", "who"))
+    older = without_unit_rows(report, tmp_path)
+    assert (report.directory / "rows.arrow").read_bytes() == (tmp_path / "rows.arrow").read_bytes()
+    assert unit_rows(older) == unit_rows(snapshot) == [1, 1]
+
+
+def test_k_comes_among_columns_in_any_order(manifest: Build, load: Load, read_all: Any) -> None:
+    """It stands where it is asked for; a category comes as its position in the list."""
+    table = [("0", "a", "u"), ("0.5", "b", "u"), ("0.25", "b", "v")]
+    _, snapshot = load(manifest(unit={"column": "who", "max_rows": 2}), table, ("x", "c", "who"))
+    found, _ = read_all(snapshot.rows(("c", UNIT_ROWS, "x")), 3)
+    assert found[:, :3].tolist() == [[0, 1, 1], [2, 2, 1], [0, 0.5, 0.25]]
+
+
+def test_a_block_without_k_is_not_written_where_k_is(manifest: Build, load: Load, tmp_path: Path) -> None:
+    """Nothing stands in for a count that is missing."""
+    _, snapshot = load(manifest(), [("0", "a")])
+    (block,) = snapshot.blocks()
+    assert block.unit_rows is None
+    with (
+        SnapshotWriter(tmp_path / "rows.arrow", manifest(), unit_rows=True) as writer,
+        pytest.raises(ValueError, match="argument"),
+    ):
+        writer.append(block)
 
 
 @pytest.mark.parametrize("damage", ["missing", "manifest", "rows", "other"])
