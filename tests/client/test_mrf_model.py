@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import matplotlib as mpl
@@ -285,6 +287,57 @@ def test_plots_the_graph() -> None:
     assert {text.get_text() for text in ax.texts} == set(make().columns)
     assert make().plot(ax) is ax
     plt.close("all")
+
+
+def of_pairs(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> MarkovRandomField:
+    """Columns of two states, all pairs of which depend on each other as much."""
+    columns = tuple(Variable(name, ("0", "1")) for name in names)
+    graph = Graph((2,) * len(names), tuple((names.index(a), names.index(b)) for a, b in pairs))
+    theta = [np.eye(2) if len(clique) == 2 else np.zeros(2) for clique in graph.cliques]
+    marginals, log_partition = exact(graph, theta)
+    cliques = tuple(tuple(names[number] for number in clique) for clique in graph.cliques)
+    return MarkovRandomField(columns, cliques, tuple(theta), tuple(marginals), log_partition)
+
+
+def crossings(*pairs: str) -> int:
+    """Lines of a picture of columns a to g that cross each other."""
+    ax = of_pairs("abcdefg", [(pair[0], pair[1]) for pair in pairs]).plot()
+    lines = [np.array(line.get_xydata()) for line in ax.lines if len(line.get_xdata()) == 2]
+    plt.close("all")
+
+    def side(a: Any, b: Any, c: Any) -> float:
+        return round(float((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])), 9)
+
+    def cross(one: Any, other: Any) -> bool:
+        (a, b), (c, d) = one, other
+        return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
+
+    return sum(cross(one, other) for one, other in combinations(lines, 2))
+
+
+def test_lines_of_a_tree_do_not_cross() -> None:
+    """Columns are put where that is so; where their own order does as well, they keep it."""
+    assert crossings("ad", "be", "cf", "ae", "bg", "df") == 0
+    assert crossings("ac", "bd") == 0
+    assert crossings("ab", "ac", "ad", "bc", "bd", "cd") == 1
+    ax = of_pairs("abcdefg", [("a", "b"), ("b", "c"), ("c", "d"), ("g", "a")]).plot()
+    clockwise = sorted(ax.texts, key=lambda text: math.atan2(text.xy[0], text.xy[1]) % (2 * math.pi - 1e-9))
+    assert "".join(text.get_text() for text in clockwise) == "abcdefg"
+    plt.close("all")
+
+
+def test_a_picture_has_room_for_its_names() -> None:
+    """No name, title or legend is cut off, be they long, many or few."""
+    for n, letters in ((2, 1), (5, 24), (20, 12)):
+        names = [f"{number:x}".rjust(letters, "x") for number in range(n)]
+        ax = of_pairs(names, [*pairwise(names)]).plot()
+        ax.figure.canvas.draw()
+        frame = ax.figure.bbox
+        for part in (*ax.texts, ax.title, ax.get_legend()):
+            box = part.get_window_extent()
+            assert frame.x0 <= box.x0 <= box.x1 <= frame.x1
+            assert frame.y0 <= box.y0 <= box.y1 <= frame.y1
+        plt.close("all")
 
 
 def test_packages_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from bursar.models.mrf._variables import require
 
 _WIDEST = 6.0
 """Points: the line of the strongest dependence."""
+
+_LETTER, _AROUND = 0.085, 1.5
+"""Inches: a letter's width, and the height of title and legend together."""
 
 _LEGEND = 3
 """Lines whose mutual information is written out."""
@@ -18,14 +23,28 @@ _LEGEND = 3
 def plot_graph(columns: Sequence[str], dependence: Mapping[tuple[str, str], float], title: str, ax: Any = None) -> Any:
     """Columns on a circle, joined by lines whose width and darkness grow with their dependence in nats.
 
+    They are in the order given, clockwise from the top, or in one that makes fewer lines cross; of a tree none do.
+
+    Args:
+        columns: names.
+        dependence: pairs of columns that are joined, and how much; the strongest first.
+        title: above the picture.
+        ax: matplotlib axes to draw on; None makes a figure.
+
     Raises:
         bursar.MissingDependencyError: matplotlib is not installed.
     """
     pyplot = require("matplotlib.pyplot")
+    radius = 1.6 + 0.06 * len(columns)
+    # In radii: room for names beside the circle, and above and below it.
+    width = 1 + max(0.3 + _LETTER * max(map(len, columns)), 0.8) / radius
+    height = 1 + 0.4 / radius
     if ax is None:
-        side = 5.0 + 0.1 * len(columns)
-        ax = pyplot.figure(figsize=(side + 1, side), layout="constrained").gca()
-    places = {name: _on_circle(number, len(columns)) for number, name in enumerate(columns)}
+        size = (2 * radius * width, 2 * radius * height + _AROUND)
+        ax = pyplot.figure(figsize=size, layout="constrained").gca()
+    orders = [list(columns), _along_branches(columns, list(dependence))]
+    order = min(orders, key=lambda names: _crossings(names, dependence))
+    places = {name: _on_circle(number, len(columns)) for number, name in enumerate(order)}
     strongest = max(dependence.values(), default=0.0) or 1.0
     # The strongest last, above the others.
     for rank, ((a, b), value) in reversed(list(enumerate(dependence.items()))):
@@ -62,10 +81,41 @@ def plot_graph(columns: Sequence[str], dependence: Mapping[tuple[str, str], floa
             frameon=False,
         )
     ax.set_title(title, fontsize="medium", wrap=True)
-    ax.set_aspect("equal")
-    ax.margins(0.25)
+    ax.set_aspect("equal", anchor="N")
+    ax.set(xlim=(-width, width), ylim=(-height, height))
     ax.set_axis_off()
     return ax
+
+
+def _along_branches(columns: Sequence[str], pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Columns in the order of a walk along the strongest pairs, each branch to its end.
+
+    It goes along a spanning forest of the strongest pairs (Kruskal 1956), from the first column of each of its trees.
+    """
+    neighbours: dict[str, list[str]] = {name: [] for name in columns}
+    trees = {name: {name} for name in columns}
+    for a, b in pairs:
+        if trees[a] is not trees[b]:
+            trees[a] |= trees[b]
+            trees.update(dict.fromkeys(trees[b], trees[a]))
+            neighbours[a].append(b)
+            neighbours[b].append(a)
+    met: dict[str, None] = {}
+    ahead = [*reversed(columns)]
+    while ahead:
+        name = ahead.pop()
+        if name not in met:
+            met[name] = None
+            ahead += sorted(neighbours[name], key=columns.index, reverse=True)
+    return [*met]
+
+
+def _crossings(order: Sequence[str], pairs: Iterable[tuple[str, str]]) -> int:
+    """How many pairs of straight lines cross when columns are on a circle in this order."""
+    place = {name: number for number, name in enumerate(order)}
+    ends = np.sort(np.array([(place[a], place[b]) for a, b in pairs], dtype=np.intp).reshape(-1, 2), axis=1)
+    low, high = ends[:, None, 0], ends[:, None, 1]
+    return int(((low < ends[:, 0]) & (ends[:, 0] < high) & (high < ends[:, 1])).sum())
 
 
 def _on_circle(number: int, total: int) -> tuple[float, float]:
