@@ -553,8 +553,8 @@ class Dataset:
             spend: pays for new tables: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or
                 `bursar.what_is_left()`. Leave it out if `reuse` has all tables.
             columns: categorical columns, and numeric ones that the schema has bins for, in the order that the model
-                shall have; those in no clique get a table of their own. None: those of the listed cliques; for "tree"
-                and "independent" all that there are. Not with a chain.
+                shall have; those in no clique get a table of their own. None: those of the listed cliques in the order
+                of the schema; for "tree" and "independent" all that there are. Not with a chain.
             precisions: of listed cliques relative to one another, such as `{("age", "work"): 4}`: the noise on a
                 clique's table is divided by the square root of its precision. None, and those left out: 1.
             share: of the spend, that the choice of a tree has, one-way tables included, 0.05 to 0.9; None leaves it to

@@ -22,31 +22,36 @@ Scope = tuple[str, ...]
 
 
 def fake_variables(request: fit_pb2.FitMRFRequest, schema: Sequence[catalog_pb2.Column]) -> list[fit_pb2.Variable]:
-    """Variables of a model, in its order.
+    """Variables of a model, in its order: as asked for, or as the schema has them.
 
     Raises:
         ValueError: a column that has no states.
     """
-    known = {column.name: column for column in schema if _states(column)}
-    listed = [name for clique in request.cliques.cliques for name in clique.columns]
-    chosen = list(dict.fromkeys([*request.chain.columns, *request.columns, *(() if request.columns else listed)]))
-    if unknown := [name for name in (*chosen, *listed) if name not in known]:
+    # Categorical ones first, as the server has it.
+    ordered = sorted(schema, key=lambda column: column.WhichOneof("kind") == "numeric")
+    known = {column.name: column for column in ordered if _states(column)}
+    listed = {name for clique in request.cliques.cliques for name in clique.columns}
+    asked = [*request.chain.columns, *request.columns]
+    if unknown := [name for name in (*asked, *sorted(listed)) if name not in known]:
         raise ValueError(f"columns: {unknown[0]!r} is no column with states")
     return [
         fit_pb2.Variable(column=name, states=_states(known[name]), edges=known[name].numeric.bin_edges)
-        for name in chosen or known
+        for name in asked or [name for name in known if name in listed or not listed]
     ]
 
 
 def unpaid(
     request: fit_pb2.FitMRFRequest, variables: Sequence[fit_pb2.Variable], earlier: Sequence[fit_pb2.MRFModel]
 ) -> list[Scope]:
-    """Columns of the tables that a request needs and no earlier model has."""
+    """Columns of the tables that a request needs and no earlier model has; the pairs of a tree are always new."""
     chain = request.WhichOneof("graph") == "chain"
     alike = [model for model in earlier if model.unit_weights == _unit_weights(request)]
     of_chain = [m for m in alike if m.variables == list(variables) and m.null_category == request.chain.null_category]
     have = [table for model in (of_chain if chain else alike) for table in model.tables if table.pooled == chain]
-    return [scope for scope in _scopes(request, variables) if not any(set(scope) <= set(t.columns) for t in have)]
+    scopes = _scopes(request, variables)
+    if request.WhichOneof("graph") == "tree":
+        have = [table for table in have if len(table.columns) == 1]
+    return [scope for scope in scopes if not any(set(scope) <= set(table.columns) for table in have)]
 
 
 def fake_mrf(

@@ -30,7 +30,7 @@ class Chain:
     over time, in which each of a path's K transitions counts 1/K.
 
     Attributes:
-        columns: categorical columns in the order of time, at least two, all with the same categories.
+        columns: in the order of time, at least two, all with the same categories, or with the same bins.
         null: category that stands for "not observed": transitions from null to null are left out; None if there is
             none.
 
@@ -147,7 +147,7 @@ def _cliques(graph: object, precisions: object) -> list[fit_pb2.Clique]:
         raise InvalidRequestError.of("cliques", f"must be {expected}, got {graph!r}")
     found: dict[frozenset[str], fit_pb2.Clique] = {}
     for number, columns in enumerate(graph):
-        field = f"cliques.cliques[{number}]"
+        field = f"cliques[{number}]"
         clique = _once(f"{field}.columns", columns)
         if not clique:
             raise InvalidRequestError.of(f"{field}.columns", "must be at least one column")
@@ -200,8 +200,8 @@ def _entries_of(source: object, dataset: str) -> list[int]:
                 text = f"these tables are of dataset {receipt.dataset!r}, not of {dataset!r}"
                 raise InvalidRequestError.of("reuse", text)
             paid = entry_of("reuse", source, "give the entries that paid for its tables")
-            # A model may have tables of several releases; a free one has none of its own.
-            tables = source.tables_ if isinstance(source, MarkovRandomField) else ()
+            # The server finds the tables that a release of its own was learnt from; of a free one it keeps nothing.
+            tables = source.tables_ if isinstance(source, MarkovRandomField) and receipt and receipt.free else ()
             return [paid, *(table.entry for table in tables if table.entry is not None)]
     expected = "a model with a receipt, a receipt, or the entry of one"
     raise InvalidRequestError.of("reuse", f"must be a list of each {expected}, got {type(source).__name__}")

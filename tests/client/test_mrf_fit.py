@@ -38,15 +38,15 @@ def receipt_of(model: bursar.MarkovRandomField) -> bursar.Receipt:
 def test_a_fit_returns_a_model_with_its_tables_and_receipt(toy: bursar.Dataset) -> None:
     """Columns with their states, marginals of the cliques, the noisy tables, what it cost."""
     model = toy.fit_mrf(**ASK)
-    assert model.columns == ("group", "weight", "spring")
+    assert model.columns == ("group", "spring", "weight")
     assert model.variables_[0].states == ("control", "treated")
-    assert model.variables_[1].states == ("[30, 60)", "[60, 90)", "[90, 120)", "[120, 150]")
-    assert model.variables_[1].edges == (30.0, 60.0, 90.0, 120.0, 150.0)
-    assert model.cliques_ == (("group", "weight"), ("weight", "spring"))
+    assert model.variables_[2].states == ("[30, 60)", "[60, 90)", "[90, 120)", "[120, 150]")
+    assert model.variables_[2].edges == (30.0, 60.0, 90.0, 120.0, 150.0)
+    assert model.cliques_ == (("group", "weight"), ("spring", "weight"))
     np.testing.assert_allclose(model.marginal(["group", "weight"]), model.marginals_[0])
     assert [(table.columns, table.entry, table.laplace, table.pooled) for table in model.tables_] == [
         (("group", "weight"), 2, False, False),
-        (("weight", "spring"), 2, False, False),
+        (("spring", "weight"), 2, False, False),
     ]
     np.testing.assert_allclose(model.tables_[0].counts, 1000 * model.marginals_[0])
     receipt = receipt_of(model)
@@ -150,7 +150,7 @@ def test_every_kind_of_graph_is_sent(
 
 def test_trees_and_independent_columns_are_of_all_that_have_states(toy: bursar.Dataset) -> None:
     """Numbers without bins are left out; a tree joins all columns and brings the tables of its selection along."""
-    columns = ("weight", "group", *SEASONS)
+    columns = ("group", *SEASONS, "weight")
     alone = toy.fit_mrf(cliques="independent", spend=bursar.rho(0.1))
     assert alone.columns == columns
     assert {len(table.columns) for table in alone.tables_} == {1}
@@ -181,7 +181,7 @@ def test_a_model_makes_synthetic_tables_with_the_original_categories(toy: bursar
     assert list(frame["group"].cat.categories) == ["control", "treated"]
     assert frame["weight"].between(30, 150).all()
     assert set(frame["spring"]) == {"well", "ill", "unknown"}
-    assert model.sample(3, random_state=1, output="arrow").column_names == ["group", "weight", "spring"]
+    assert model.sample(3, random_state=1, output="arrow").column_names == ["group", "spring", "weight"]
     assert np.isfinite(model.score(frame))
 
 
@@ -191,11 +191,11 @@ def test_a_model_makes_synthetic_tables_with_the_original_categories(toy: bursar
         ({"cliques": "forest"}, "cliques"),
         ({"cliques": []}, "cliques"),
         ({"cliques": None}, "cliques"),
-        ({"cliques": ["group", "weight"]}, "cliques.cliques[0].columns"),
-        ({"cliques": [("group", "weight"), ()]}, "cliques.cliques[1].columns"),
-        ({"cliques": [("group", 2)]}, "cliques.cliques[0].columns"),
-        ({"cliques": [("group", "group")]}, "cliques.cliques[0].columns"),
-        ({"cliques": [("group", "weight"), ("weight", "group")]}, "cliques.cliques[1]"),
+        ({"cliques": ["group", "weight"]}, "cliques[0].columns"),
+        ({"cliques": [("group", "weight"), ()]}, "cliques[1].columns"),
+        ({"cliques": [("group", 2)]}, "cliques[0].columns"),
+        ({"cliques": [("group", "group")]}, "cliques[0].columns"),
+        ({"cliques": [("group", "weight"), ("weight", "group")]}, "cliques[1]"),
         ({"spend": 0.1}, "spend"),
         ({"spend": None}, "spend"),
         ({"columns": "group"}, "columns"),
@@ -276,17 +276,18 @@ def test_earlier_tables_are_used_for_nothing(server: FakeServer, toy: bursar.Dat
 
 
 def test_only_what_is_new_is_paid_for(server: FakeServer, toy: bursar.Dataset) -> None:
-    """The model has the tables of both, each with the entry that paid; named for reuse, it stands for all of them."""
+    """The model has the tables of both, each with the entry that paid; a free one names them all."""
     first = toy.fit_mrf(**ASK)
     second = toy.fit_mrf(cliques=[("weight",), ("spring", "summer")], spend=bursar.rho(0.1), reuse=[first])
     assert [(table.columns, table.entry) for table in second.tables_] == [
         (("group", "weight"), 2),
-        (("weight", "spring"), 2),
+        (("spring", "weight"), 2),
         (("spring", "summer"), 3),
     ]
-    third = toy.fit_mrf(cliques=[*PAIRS, ("spring", "summer")], reuse=[second, first, 3])
-    assert list(server.mrf_requests[-1].reuse) == [3, 2]
+    third = toy.fit_mrf(cliques=[*PAIRS, ("spring", "summer")], reuse=[second, 3])
+    assert list(server.mrf_requests[-1].reuse) == [3]
     assert [table.entry for table in third.tables_] == [2, 2, 3]
+    # What was free is stored nowhere, so that it is named by all that had been paid for it.
     toy.fit_mrf(cliques=PAIRS, reuse=[third])
     assert list(server.mrf_requests[-1].reuse) == [3, 2]
     assert len(toy.releases()) == 2
@@ -299,6 +300,7 @@ def test_only_what_is_new_is_paid_for(server: FakeServer, toy: bursar.Dataset) -
         ({"cliques": PAIRS, "spend": bursar.rho(0.1)}, "leave spend out"),
         ({"cliques": PAIRS, "unit_weights": "shares"}, "spend: is missing"),
         ({"cliques": bursar.Chain(SEASONS)}, "spend: is missing"),
+        ({"cliques": "tree"}, "spend: is missing"),
         ({"cliques": PAIRS, "reuse": [77]}, "reuse: expected entries of earlier FitMRF releases"),
         ({"cliques": [("height", "group")]}, "'height' is no column with states"),
     ],
