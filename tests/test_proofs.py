@@ -15,7 +15,7 @@ SERVER, LEDGER = (Path(next(iter(package.__path__))) for package in (bursar_serv
 PROOFS = sorted([*SERVER.rglob("*.md"), *LEDGER.rglob("*.md")])
 MUST_BE_PROVEN = [
     SERVER / "tables" / "_snapshot.py",
-    *(SERVER / "vault" / f"{name}.py" for name in ("_noise", "_sensitivity", "_session", "_statistic")),
+    *(SERVER / "vault" / f"{name}.py" for name in ("_noise", "_selection", "_sensitivity", "_session", "_statistic")),
     *sorted(SERVER.glob("fits/*/_statistics.py")),
     LEDGER / "_pricing.py",
 ]

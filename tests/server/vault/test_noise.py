@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,19 +11,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
+from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent
 from bursar_server.vault import (
     Bounds,
     GaussianNoise,
     LaplaceNoise,
     Noise,
     OpenDPNoise,
+    SelectionNoise,
     Sensitivity,
     event_of,
     noise_std,
     sensitivity,
 )
-from bursar_server.vault._noise import MAX_SCALE, measurement_of
+from bursar_server.vault._noise import MAX_SCALE, measurement_of, selection_of
 from tests.server.vault.goodness import ALPHA, Pmf, bins_of, gaussian_pmf, laplace_pmf, masses_at
 
 N = 20_000
@@ -96,9 +99,9 @@ def test_noise_of_almost_no_scale_leaves_integers_alone() -> None:
         assert (OpenDPNoise().add(sums, noise) == sums).all()
 
 
-@pytest.mark.parametrize("make", [GaussianNoise, LaplaceNoise])
+@pytest.mark.parametrize("make", [GaussianNoise, LaplaceNoise, SelectionNoise])
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 2 * MAX_SCALE])
-def test_a_scale_out_of_range_is_refused(make: type[GaussianNoise], scale: float) -> None:
+def test_a_scale_out_of_range_is_refused(make: Callable[[float], object], scale: float) -> None:
     """Zero, negative, non-finite and saturating scales are refused."""
     with pytest.raises(ValueError, match="noise scale must lie in"):
         make(scale)
@@ -129,3 +132,24 @@ def test_laplace_price_is_opendps(l1: int, scale: float) -> None:
     assert isinstance(event, LaplaceEvent)
     epsilon = l1 / event.scale
     assert epsilon <= measurement_of(LaplaceNoise(scale)).map(l1) <= float(epsilon) * (1 + 1e-9)
+
+
+@given(st.integers(1, 2**40), st.floats(1e-3, 2.0**50))
+def test_the_price_of_a_choice_is_opendps(change: int, scale: float) -> None:
+    """A choice costs eta^2 / 8 by OpenDP's own map, too, which takes scores to move apart."""
+    event = event_of(Sensitivity(l1=change, l2_squared=1), SelectionNoise(scale))
+    assert isinstance(event, SelectionEvent)
+    rho = event.bounded_range**2 / 8
+    assert selection_of(SelectionNoise(scale)).map(change) == pytest.approx(float(rho), rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 2.0**50])
+def test_scores_do_not_saturate(scale: float) -> None:
+    """Scores at both ends of the range keep their order, under the least noise and under much."""
+    scores = np.array([-(2**61), 2**61 - 2**57, 2**61, -1], dtype=np.int64)
+    assert {OpenDPNoise().argmax(scores, SelectionNoise(scale)) for _ in range(50)} == {2}
+
+
+def test_one_score_is_the_largest() -> None:
+    """A choice among one is that one, at any scale."""
+    assert OpenDPNoise().argmax(np.array([-5], dtype=np.int64), SelectionNoise(2.0**40)) == 0
