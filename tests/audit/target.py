@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, PureEvent, cost_units
+from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, cost_units
 from bursar_server.vault import (
     ArrayRows,
     Choice,
@@ -85,7 +85,9 @@ def _single(event: Event) -> list[GaussianEvent | LaplaceEvent]:
         return [GaussianEvent(event.l2_squared, event.scale)] * event.count
     if isinstance(event, LaplaceEvent):
         return [LaplaceEvent(event.l1, event.scale, groups=event.groups)] * event.count
-    raise NotImplementedError(f"the audit has no residuals for {PureEvent.__name__}; add its test before a fit uses it")
+    raise NotImplementedError(
+        f"the audit has no residuals for {type(event).__name__}; add its test before a fit uses it"
+    )
 
 
 @dataclass(frozen=True)

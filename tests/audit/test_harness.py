@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, PureEvent, rdp
-from bursar_server.vault import Session, Statistic
+from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, rdp
+from bursar_server.vault import Candidates, SelectionNoise, Session, Statistic
 from tests.audit import checks, harness
 from tests.audit.checks import ALPHA, Finding
 from tests.audit.harness import round_of_tests, verdict
 from tests.audit.mutants import Blind
-from tests.audit.target import ORDER, FloatArray, Sample, collect, observe
-from tests.audit.toy import statistic_about, toy
+from tests.audit.target import ORDER, FloatArray, Sample, Target, collect, observe
+from tests.audit.toy import UNIT, statistic_about, toy
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -132,15 +132,52 @@ def test_the_price_by_hand_is_the_ledgers() -> None:
         GaussianEvent(12, Fraction(7, 3)),
         LaplaceEvent(5, Fraction(9)),
         LaplaceEvent(2**37, Fraction(2**36)),
+        SelectionEvent(3, Fraction(100)),
+        SelectionEvent(3, Fraction(2)),
     ):
         by_hand, ledger = checks._price(event), rdp(event, ORDER)
         assert by_hand <= ledger <= by_hand * (1 + Fraction(1, 10**9))
 
 
-def test_an_event_without_a_test_is_refused() -> None:
+def choosing(*, by_rows: bool = False, sensitivity: int = 0) -> Target:
+    """A fit that asks which of the toy's two sums is furthest from targets: public ones, or read off the rows."""
+    statistic, noise = statistic_about(np.zeros(2)), SelectionNoise(float(UNIT))
+
+    def run(session: Session) -> FloatArray:
+        raw = session._rows.columns[:, -1] if by_rows else np.zeros(2)  # type: ignore[attr-defined] # the bug
+        targets = np.array([0, *np.nan_to_num(raw)]).astype(np.int64)
+        candidates = Candidates(statistic, ((1, 2), (2, 3)), targets, statistic.bounds)
+        return np.array([session.choose(candidates, offered, noise) for offered in ([0, 1], [1, 0])], dtype=float)
+
+    events = (SelectionEvent(sensitivity or statistic.bounds.l1, Fraction(noise.scale), 2),)
+    return replace(toy(AR), events=events, run=run)
+
+
+def test_choices_have_a_price_by_hand() -> None:
+    """T5 holds the debit of choices to what was chosen with: exactly that passes, a lattice unit less does not."""
+    passing = choosing()
+    assert not checks.arithmetic(passing, observe(passing, passing.rows)).rejects
+    short = replace(choosing(sensitivity=statistic_about(np.zeros(2)).bounds.l1 - 1), meter=Blind)
+    assert checks.arithmetic(short, observe(short, short.rows)).rejects
+
+
+def test_choices_are_replayed() -> None:
+    """T7 forces the same choices upon another table, and rejects targets that come from its rows."""
+    target = choosing()
+    seen = observe(target, target.rows)
+    assert len(seen.choices) == 2
+    assert not checks.replay(target, seen, [target.neighbour] * 20, target.neighbour).rejects
+    peeking = choosing(by_rows=True)
+    finding = checks.replay(peeking, observe(peeking, peeking.rows), [peeking.neighbour], peeking.neighbour)
+    assert finding.rejects
+    assert finding.detail.startswith("a choice")
+
+
+@pytest.mark.parametrize("event", [PureEvent(Fraction(1)), SelectionEvent(1, Fraction(1))])
+def test_an_event_without_a_test_is_refused(event: PureEvent | SelectionEvent) -> None:
     """A fit with a mechanism that the audit has no residuals for cannot pass by default."""
-    with pytest.raises(NotImplementedError, match="PureEvent"):
-        _ = replace(toy(AR), events=(PureEvent(Fraction(1)),)).claims
+    with pytest.raises(NotImplementedError, match=type(event).__name__):
+        _ = replace(toy(AR), events=(event,)).claims
 
 
 def test_a_clip_beyond_the_claim_is_found_by_search() -> None:
