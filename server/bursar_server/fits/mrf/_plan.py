@@ -38,6 +38,7 @@ from bursar_server.vault import (
     SelectionNoise,
     gaussian_for,
     laplace_for,
+    noise_std,
     pure_selection_for,
     selection_for,
     sensitivity,
@@ -47,7 +48,21 @@ LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.9, Fraction(1, 3)
 """Of the spend, that the selection of a tree has, tables of single columns included."""
 
 SINGLES = Fraction(1, 2)
-"""Of that, what tables of single columns have; the choices have the rest."""
+"""Of that, what tables of single columns have; the choices have the rest.
+
+Measured with the Adult census (39,073 rows, 14 columns of at most 10 states; means of 4 runs of holdout log-likelihood
+per row), one half of a third at epsilon 1 and 0.1 without delta: -12.39 and -13.30. At most 0.02 better at any other of
+16 divisions, with shares of 0.2 to 0.7 and 0.15 to 0.7 of them for single columns; up to 1.6 worse where these have
+little, because their noise looks like dependence. Under zCDP it matters less: -12.37 and -12.85, all of them from
+-12.36 to -12.39 and from -12.82 to -13.03.
+"""
+
+CELL_COST = 0.4
+"""Standard deviations of the noise on a cell by which each cell of a pair's table lowers its score.
+
+An absolute error of a cell is 0.8 of them on average. In the same runs: -12.41, -12.39, -12.39 and -12.38 for 0, 0.24,
+0.48 and 0.8 at epsilon 1, -13.37, -13.30, -13.26 and -13.28 at 0.1; -12.84, -12.73, -12.73 and -12.84 at (0.1, 1e-6).
+"""
 
 OF_TRANSITIONS = Fraction(9)
 """Precision of the table of transitions; that of first states is 1."""
@@ -306,8 +321,10 @@ def _new_tree(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: 
     bounds, times = table_bounds(asked.layout), len(asked.names) - 1
     singles = share * SINGLES if due else Fraction(0)
     measurements = _new_tables(payment, asked, due, singles)
-    selection = Selection(times, payment.choice(bounds, (share - singles) / times))
-    return _New(measurements, Tree(selection, payment.noise(bounds, (1 - share) / times)))
+    pair_noise = payment.noise(bounds, (1 - share) / times)
+    cost = CELL_COST * noise_std(pair_noise, asked.layout.lattice)
+    selection = Selection(times, payment.choice(bounds, (share - singles) / times), cost)
+    return _New(measurements, Tree(selection, pair_noise))
 
 
 def _settings(

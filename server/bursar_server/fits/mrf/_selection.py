@@ -1,14 +1,16 @@
 """A tree of strong dependences, edge by edge, by the exponential mechanism.
 
 Kruskal's algorithm with private choices: each joins two parts of the forest by the pair of columns whose true table is,
-after noise, farthest in L1 from what the released tables of single columns say if the two were independent. McKenna,
-Miklau and Sheldon 2021 ("Winning the NIST contest") choose edges like this; Bernstein et al. 2017 leave the graph to
-the analyst. What one privacy unit can change in a score is proven in the vault's `_selection.md`, and what it can
-contribute to a pair's table in `_statistics.md`.
+after noise, farthest in L1 from what the released tables of single columns say if the two were independent, less what
+the noise on a table of so many cells will cost. McKenna, Miklau and Sheldon 2021 ("Winning the NIST contest") choose
+edges by such a distance, and McKenna, Mullins, Sheldon and Miklau 2022 ("AIM") with a penalty on cells; Bernstein et
+al. 2017 leave the graph to the analyst. What one privacy unit can change in a score is proven in the vault's
+`_selection.md`, and what it can contribute to a pair's table in `_statistics.md`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -29,10 +31,12 @@ class Selection:
     Attributes:
         times: how many.
         noise: on every score, of each choice.
+        cell_cost: rows or units by which a score is lower for each cell of the pair's table.
     """
 
     times: int
     noise: SelectionNoise
+    cell_cost: float
 
     def event(self, layout: Layout, adjacency: Adjacency, unit_cap: int) -> Event:
         """What one choice is for the ledger."""
@@ -62,7 +66,7 @@ def select_tree(
     candidates = Candidates(
         statistic=pairs_statistic(layout, pairs),
         blocks=blocks_of(layout, pairs),
-        targets=independent_tables(layout, pairs, singles, n_rows),
+        targets=targets_of(layout, pairs, singles, n_rows, selection.cell_cost),
         block_bounds=table_bounds(layout),
     )
     part = list(range(len(layout.variables)))
@@ -74,10 +78,18 @@ def select_tree(
         yield a, b
 
 
-def independent_tables(
-    layout: Layout, pairs: Sequence[tuple[int, int]], singles: Sequence[FloatArray], n_rows: float
+def targets_of(
+    layout: Layout, pairs: Sequence[tuple[int, int]], singles: Sequence[FloatArray], n_rows: float, cell_cost: float
 ) -> NDArray[np.int64]:
-    """Tables of pairs whose columns are independent, in lattice units, in the order of `pairs_statistic`."""
-    rows = min(max(n_rows, 1.0), float(MAX_ROWS)) / layout.lattice
-    tables = [np.outer(singles[a], singles[b]).ravel() for a, b in pairs]
-    return np.rint(rows * np.concatenate(tables)).astype(np.int64)
+    """Tables of pairs whose columns are independent, in lattice units, in the order of `pairs_statistic`.
+
+    The cell after each, which is empty, has what the pair's cells cost less than those of the largest table: the score
+    has as much more, whatever the rows are.
+    """
+    rows = min(max(n_rows, 1.0), float(MAX_ROWS))
+    cells = [math.prod(layout.shape(pair)) for pair in pairs]
+    targets: list[FloatArray] = []
+    for (a, b), size in zip(pairs, cells, strict=True):
+        spared = min(cell_cost * (max(cells) - size), float(MAX_ROWS))
+        targets += [rows * np.outer(singles[a], singles[b]).ravel(), np.array([spared])]
+    return np.rint(np.concatenate(targets) / layout.lattice).astype(np.int64)

@@ -157,7 +157,10 @@ def table_statistic(layout: Layout, clique: tuple[int, ...]) -> Statistic:
 
 
 def pairs_statistic(layout: Layout, pairs: Sequence[tuple[int, int]]) -> Statistic:
-    """The tables of many pairs of variables, one after the other, each in the order of `table_statistic`."""
+    """The tables of many pairs of variables, one after the other, each in the order of `table_statistic`.
+
+    Each is followed by one cell in which no row counts, for a public number to be compared with (see `select_tree`).
+    """
     blocks = blocks_of(layout, pairs)
     kernel = _PairsKernel(_everything(layout), tuple(pairs), tuple(start for start, _ in blocks))
     bounds = _bounds(layout.unit, len(pairs), per_unit=layout.shares)
@@ -165,8 +168,8 @@ def pairs_statistic(layout: Layout, pairs: Sequence[tuple[int, int]]) -> Statist
 
 
 def blocks_of(layout: Layout, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Where each pair's table begins and ends in `pairs_statistic`."""
-    ends = np.cumsum([math.prod(layout.shape(pair)) for pair in pairs]).tolist()
+    """Where each pair's table begins in `pairs_statistic`, and where the cell after it ends."""
+    ends = np.cumsum([math.prod(layout.shape(pair)) + 1 for pair in pairs]).tolist()
     return tuple(zip([0, *ends[:-1]], ends, strict=True))
 
 
