@@ -17,6 +17,7 @@ import pytest
 from bursar_ledger import (
     EVERYONE,
     Adjacency,
+    Budget,
     DebitStatus,
     Ledger,
     LedgerUnavailableError,
@@ -27,10 +28,12 @@ from bursar_ledger import (
     verify,
 )
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_server import registering
 from bursar_server.config import Config, ConfigError
-from bursar_server.datasets import Registered
-from bursar_server.fits import Plan, PublicTable
+from bursar_server.datasets import Datasets, Registered
+from bursar_server.fits import UNIT_ROWS, Plan, PublicTable
 from bursar_server.fits._seam import Released
+from bursar_server.tables import CsvSource, Manifest
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
@@ -326,6 +329,56 @@ def _narrower(served: Harness) -> None:
     columns = [column.model_copy(update={"name": f"new {column.name}"}) for column in registered.manifest.columns]
     newer = replace(registered, manifest=registered.manifest.model_copy(update={"columns": tuple(columns)}))
     served.ledger.new_snapshot("people", b"another tag", newer.fields, **WHO)
+
+
+VISITS = """
+name = "visits"
+adjacency = "add_remove_one"
+[unit]
+column = "who"
+max_rows = 2
+[[columns]]
+name = "x"
+kind = "numeric"
+lower = -1.0
+upper = 1.0
+"""
+
+
+@pytest.mark.parametrize("spend", [SMALL, REST])
+def test_nobody_pays_for_a_count_that_an_older_import_did_not_store(
+    served: Harness,
+    fit_request: Make,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    spend: types_pb2.Spend,
+) -> None:
+    """A fit that needs K is refused until the owner has imported the same rows again; others are made as before."""
+    (tmp_path / "m.toml").write_text(VISITS)
+    (tmp_path / "m.csv").write_text("who,x\na,0.5\na,0.1\nb,-0.5\n")
+    manifest, source = Manifest.load(tmp_path / "m.toml"), CsvSource(tmp_path / "m.csv")
+    registering.register(served.state, served.ledger, manifest, source, Budget(1.0, 1e-6), **WHO)
+    state = served.ledger.dataset("visits")
+    older = {name: field for name, field in Registered.of(state.manifest).fields.items() if name != "unit_rows"}
+    served.ledger.new_snapshot("visits", state.content_tag, older, **WHO)
+    wanted = fit_request(dataset="visits", spend=spend)
+    assert _preview(served, wanted).affordable
+
+    plan = served.fit.plan
+    monkeypatch.setattr(
+        served.fit, "plan", lambda *facts: replace(made := plan(*facts), columns=(*made.columns, UNIT_ROWS))
+    )
+    for ask in (_preview, _fit):
+        refusal = refused(lambda ask=ask: ask(served, wanted))  # type: ignore[misc]
+        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("dataset",))
+        assert "bursar-admin snapshot" in refusal.text
+    assert served.entries("debit") == served.fit.runs == 0
+
+    registering.replace(served.state, served.ledger, manifest, source, **WHO)
+    assert _preview(served, wanted).affordable
+    rows = Datasets(served.ledger, served.state.datasets).rows(served.ledger.dataset("visits"), ("x", UNIT_ROWS))
+    assert rows.slots == 3
 
 
 def test_a_release_is_given_though_the_schema_has_changed(served: Harness, fit_request: Make) -> None:
