@@ -89,10 +89,10 @@ class SelectionEvent:
     """`count` choices among candidates by the exponential mechanism: the index of the largest noisy score, alone.
 
     Every candidate has an integer score; P(i) is proportional to exp(score_i / scale), which is also the law of the
-    largest score after independent Gumbel noise of this scale on each (report noisy max). One privacy unit changes each score by at most `sensitivity`, some up and others down, so the logarithms of
-    the candidates' probabilities change by amounts that differ by at most eta = 2 sensitivity / scale: a bounded range
-    (Durfee and Rogers 2019), which implies eta-DP and (eta^2 / 8)-zCDP (Dong, Durfee and Rogers 2020; Cesar and
-    Rogers 2021).
+    largest score after independent Gumbel noise of this scale on each (report noisy max). One privacy unit changes each
+    score by at most `sensitivity`, some up and others down, so the logarithms of the candidates' probabilities change
+    by amounts that differ by at most eta = 2 sensitivity / scale: a bounded range (Durfee and Rogers 2019), which
+    implies eta-DP and (eta^2 / 8)-zCDP (Dong, Durfee and Rogers 2020; Cesar and Rogers 2021).
 
     Attributes:
         sensitivity: largest change of any one score, in units of the scores; positive.
