@@ -27,7 +27,7 @@ from bursar_server.vault import (
     exact_sum,
     sensitivity,
 )
-from tests.audit.target import ORDER, FloatArray, Observation, Sample, Target, observe
+from tests.audit.target import ORDER, Choices, FloatArray, Observation, Sample, Target, observe
 
 ALPHA = 1e-4
 """Chance of a false alarm of one test on one sample; a verdict needs two (`harness.verdict`)."""
@@ -79,7 +79,7 @@ def energy(sample: Sample) -> list[Finding]:
 
 def agreement(sample: Sample) -> Finding:
     """T0: what the code sums is what the independent reference sums, to a hundredth of the noise."""
-    gap = float(np.abs(sample.residual - sample.here).max())
+    gap = max(float(np.abs(sample.residual - sample.here).max()), sample.choices.gap)
     return Finding("T0 agreement", 1.0 if gap <= 0.01 else 0.0, f"largest gap {gap:.2g} scales of noise")
 
 
@@ -89,9 +89,11 @@ def distinguish(sample: Sample) -> Finding:
     The adversary knows the code that ran. Gaussian: releases with mu^2 = sum of claimed D2^2 / scale^2 are mu-GDP,
     so the mean error of any test is at least Phi(-mu / 2) (Dong, Roth and Su 2022); the number of errors of independent
     runs with unequal chances has a lower tail below the binomial's (Hoeffding 1956). Laplace: the error of the claimed
-    product law at the observed shifts, each cut to the claimed L1.
+    product law at the observed shifts, each cut to the claimed L1. A choice of bounded range eta is eta-DP, so it tells
+    no more than a truthful answer in e^-eta lies (Kairouz, Oh and Viswanath 2015).
     """
-    errors, runs = int((_loss(sample.laplace, sample.here, sample.there) < 0).sum()), len(sample.here)
+    loss = _loss(sample.laplace, sample.here, sample.there) + _choice_loss(sample.choices, len(sample.here))
+    errors, runs = int((loss < 0).sum()), len(sample.here)
     return _against_least("T2 distinguish", errors, runs, _least_error(sample))
 
 
@@ -105,10 +107,34 @@ def _against_least(test: str, errors: int, runs: int, least: float) -> Finding:
     return Finding(test, p, f"error {errors / runs:.4f}, least {least:.4f}")
 
 
+def _choice_loss(choices: Choices, runs: int) -> FloatArray:
+    """Log likelihood of the run's table over the other's, of what was chosen under the claimed law; (runs,)."""
+    if choices.eta.size == 0:
+        return np.zeros(runs)
+    here, there = (np.log(_chances(scores)) for scores in (choices.here, choices.there))
+    return np.asarray(np.take_along_axis(here - there, choices.chosen[..., None], axis=2).sum(axis=(1, 2)))
+
+
+def _chances(scores: FloatArray) -> FloatArray:
+    """Softmax over the last axis; tiny, not zero, for what was not available."""
+    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(np.maximum(raised / raised.sum(axis=-1, keepdims=True), 1e-300))
+
+
 def _least_error(sample: Sample) -> float:
     if not sample.laplace.any():
-        return float(stats.norm.cdf(-np.sqrt((sample.limit**2).sum()) / 2))
+        return _least_error_of_gaussians(float(np.sqrt((sample.limit**2).sum())), sample.choices.eta)
     return _least_error_by_simulation(sample)
+
+
+def _least_error_of_gaussians(mu: float, eta: FloatArray) -> float:
+    """Mean error of the likelihood ratio test on a shift of mu and one answer of randomised response for each eta."""
+    error = 0.0
+    for truths in itertools.product((1, -1), repeat=len(eta)):
+        signs = np.array(truths)
+        chance = np.prod(1 / (1 + np.exp(-signs * eta)))
+        error += chance * stats.norm.cdf(-mu / 2 - (signs * eta).sum() / mu)
+    return float(error)
 
 
 def _least_error_by_simulation(sample: Sample, draws: int = 40) -> float:
@@ -119,11 +145,59 @@ def _least_error_by_simulation(sample: Sample, draws: int = 40) -> float:
         mine = sample.release == i
         norms = np.linalg.norm(shift[:, mine], ord=1 if sample.laplace[mine].all() else 2, axis=1)
         shift[:, mine] *= np.minimum(1.0, limit / np.maximum(norms, 1e-300))[:, None]
-    wrong = []
+    wrong, eta = [], sample.choices.eta
     for _ in range(draws):
         noise = np.where(sample.laplace, rng.laplace(size=shift.shape), rng.normal(size=shift.shape))
-        wrong.append((_loss(sample.laplace, noise, noise + shift) < 0).mean())
+        truths = rng.uniform(size=(len(shift), len(eta))) < 1 / (1 + np.exp(-eta))
+        loss = _loss(sample.laplace, noise, noise + shift) + np.where(truths, eta, -eta).sum(axis=1)
+        wrong.append((loss < 0).mean())
     return max(0.0, float(np.mean(wrong) - 4 * np.std(wrong) / draws**0.5))
+
+
+def choices(sample: Sample) -> list[Finding]:
+    """T8: blocks are chosen as often as the exponential mechanism's claimed law says, on the run's own table.
+
+    By the scores of what was chosen, above their mean (too little noise) or below it (wasted accuracy), and block by
+    block. Bounds are those of martingales (Freedman 1975), since later choices depend on earlier ones.
+    """
+    made, chances = sample.choices, _chances(sample.choices.here)
+    scores = np.where(np.isfinite(made.here), made.here, 0.0)
+    means = (chances * scores).sum(axis=2)
+    gains = np.take_along_axis(scores, made.chosen[..., None], axis=2)[..., 0] - means
+    spread = float((chances * (scores - means[..., None]) ** 2).sum())
+    widest = float(np.where(np.isfinite(made.here), np.abs(scores - means[..., None]), 0.0).max())
+    text = f"scores of what was chosen above their mean: {gains.sum():+.1f}, spread {spread**0.5:.1f}"
+    told = made.chosen[..., None] == np.arange(chances.shape[2])
+    excess, variances = (told - chances).sum(axis=0).ravel(), (chances * (1 - chances)).sum(axis=0).ravel()
+    law = min(_rare(abs(a), v, 1.0) for a, v in zip(excess.tolist(), variances.tolist(), strict=True))
+    return [
+        Finding("T8 choices", _rare(float(gains.sum()), spread, widest), text),
+        Finding("T8 waste", _rare(-float(gains.sum()), spread, widest), text, WASTE),
+        Finding("T8 law", min(1.0, 2 * excess.size * law), f"{excess.size} frequencies of choices"),
+    ]
+
+
+def _rare(excess: float, variance: float, step: float) -> float:
+    """The most chance for a sum of martingale steps of at most `step`, with this variance, to be `excess` or more."""
+    if not excess > 0:
+        return 1.0
+    return float(np.exp(-(excess**2) / (2 * (variance + step * excess / 3))))
+
+
+def odds(here: NDArray[np.int64], there: NDArray[np.int64], eta: float) -> Finding:
+    """T8: how often each of two blocks was chosen on D and D', against the most that a bounded range of eta allows.
+
+    Given the margins, counts of a fourfold table follow Fisher's noncentral law, with odds of at most e^eta.
+
+    Args:
+        here: (2,) counts of the two blocks on D.
+        there: (2,) the same on D'.
+        eta: debited bounded range.
+    """
+    total, first, drawn = int(here.sum() + there.sum()), int(here[0] + there[0]), int(here.sum())
+    law = stats.nchypergeom_fisher(total, first, drawn, float(np.exp(eta)))
+    ratio = here[0] * there[1] / max(1, here[1] * there[0])
+    return Finding("T8 odds", float(law.sf(here[0] - 1)), f"odds ratio {ratio:.2f}, most {np.exp(eta):.2f}", WASTE)
 
 
 def whiteness(sample: Sample) -> Finding:
@@ -171,46 +245,100 @@ def sensitivity_search(target: Target, seen: Observation, *, rounds: int = 6, wi
 
     Contributions come from the statistic that really ran, one row at a time, in integers, at the target's places.
     """
-    found = [
-        _search(target, release.statistic, claim, place, rounds, width)
-        for release, claim in zip(seen.releases, target.claims, strict=False)
-        for place in target.places
-    ]
+    claims = [_claim(release.statistic, claim) for release, claim in zip(seen.releases, target.claims, strict=False)]
+    for choice, event in zip(seen.choices, target.chosen, strict=False):
+        scored = choice.candidates
+        claims += [_Claim(scored.statistic, slice(*block), 1, event.sensitivity) for block in scored.blocks]
+    found = [_search(target, claim, place, rounds, width) for claim in claims for place in target.places]
     reach = max((one.ratio for one in found), default=0.0)
     bad = any(one.exceeded for one in found)
     return Finding("T4 sensitivity", 0.0 if bad else 1.0, f"largest change over claim {reach:.6f}"), reach
 
 
-def _search(
-    target: Target, statistic: Statistic, claim: GaussianEvent | LaplaceEvent, place: int, rounds: int, width: int
-) -> Reach:
-    rng = np.random.default_rng()  # noqa: TID251 - the adversary's rows
-    claimed, norm = (claim.l1 * claim.groups, 1) if isinstance(claim, LaplaceEvent) else (claim.l2_squared, 2)
-    rows, best = target.extremes, 0
-    null = np.full((len(rows), 1), np.nan)
-    for _ in range(rounds):
-        rows = np.hstack([rows, null])
-        pair, change = _worst_pair(statistic, rows, place, target.adjacency, norm)
-        best = max(best, change * target.unit_cap**norm)
-        steps = rng.normal(size=(len(rows), width)) * rng.choice([1e-3, 0.03, 0.3, 3.0], size=width)
-        rows = np.hstack([rows[:, pair], np.tile(rows[:, pair], width // 2) + steps])
-    return Reach(ratio=float(Fraction(best, claimed)) ** (1 / norm), exceeded=best > claimed)
+@dataclass(frozen=True)
+class _Claim:
+    """What a privacy unit can change according to a debit.
 
-
-def _worst_pair(
-    statistic: Statistic, rows: FloatArray, place: int, adjacency: Adjacency, norm: int
-) -> tuple[list[int], int]:
-    """The two rows that lie furthest apart, and how far, exactly; the last row stands for one that is absent.
-
-    If only absence is a neighbour, it is one of the two.
+    Attributes:
+        statistic: that reads rows.
+        part: of its flat sum.
+        norm: 1 or 2.
+        most: largest change in this norm, squared for 2.
+        side: largest L1 change that only adds or only takes away; None where nothing is said about it.
     """
-    values = np.array([contribution(statistic, row, place) for row in rows.T])
-    values[-1] = 0
+
+    statistic: Statistic
+    part: slice
+    norm: int
+    most: int
+    side: int | None = None
+
+
+def _claim(statistic: Statistic, claim: GaussianEvent | LaplaceEvent) -> _Claim:
+    if isinstance(claim, GaussianEvent):
+        return _Claim(statistic, slice(None), 2, claim.l2_squared)
+    if claim.groups > 2:
+        raise NotImplementedError("the audit knows of two groups of coordinates, what comes and what leaves")
+    return _Claim(statistic, slice(None), 1, claim.groups * claim.l1, claim.l1)
+
+
+def _search(target: Target, claim: _Claim, place: int, rounds: int, width: int) -> Reach:
+    rng = np.random.default_rng()  # noqa: TID251 - the adversary's rows
+    columns, factor = len(target.extremes), 1 if target.unit_rows is not None else target.unit_cap
+    units, most, exceeded = _units(target, target.extremes), 0, False
+    for _ in range(rounds):
+        values = [_change(claim, unit, place) for unit in units]
+        absent = np.zeros_like(values[0])
+        pair, change, side = _worst_pair(np.array([*values, absent]), target.adjacency, claim.norm)
+        most = max(most, change * factor**claim.norm)
+        exceeded |= claim.side is not None and side * factor > claim.side
+        worst = [units[index] for index in pair if index < len(units)]
+        steps = rng.choice([1e-3, 0.03, 0.3, 3.0], size=width)
+        near = [worst[i % len(worst)] + _step(target, rng.normal(size=(columns, 1)) * steps[i]) for i in range(width)]
+        units = [*worst, *near]
+    ratio = float(Fraction(most, claim.most)) ** (1 / claim.norm)
+    return Reach(ratio=ratio, exceeded=exceeded or most > claim.most)
+
+
+def _units(target: Target, rows: FloatArray) -> list[FloatArray]:
+    """Rows (columns, 1), each alone; where units are bounded, units (columns, c) of several of them besides."""
+    rng = np.random.default_rng()  # noqa: TID251 - the adversary's units
+    units = [rows[:, i : i + 1] for i in range(rows.shape[1])]
+    if target.unit_rows is None:
+        return units
+    for count in range(1, target.unit_cap + 1):
+        alike = [np.repeat(row, count, axis=1) for row in units[: rows.shape[1]]]
+        mixed = [rows[:, rng.integers(rows.shape[1], size=count)] for _ in range(rows.shape[1] * (count > 1))]
+        for unit in (*alike, *mixed):
+            unit[target.unit_rows] = count
+            units.append(unit)
+    return units
+
+
+def _step(target: Target, step: FloatArray) -> FloatArray:
+    """A step that leaves the number of rows of the unit as it is."""
+    if target.unit_rows is not None:
+        step[target.unit_rows] = 0.0
+    return step
+
+
+def _change(claim: _Claim, unit: FloatArray, place: int) -> NDArray[np.int64]:
+    """What a unit adds to a part of a sum."""
+    return contribution(claim.statistic, unit, place)[claim.part]
+
+
+def _worst_pair(values: NDArray[np.int64], adjacency: Adjacency, norm: int) -> tuple[list[int], int, int]:
+    """The two units that lie furthest apart, how far, exactly, and how far any two in one direction in L1.
+
+    The last unit stands for one that is absent. If only absence is a neighbour, it is one of the two.
+    """
     others = values if adjacency is Adjacency.REPLACE_ONE else values[-1:]
-    distances = (np.abs(values[:, None, :].astype(float) - others[None, :, :]) ** norm).sum(axis=2)
+    changes = values[:, None, :].astype(float) - others[None, :, :]
+    distances = (np.abs(changes) ** norm).sum(axis=2)
     i, j = (int(index) for index in np.unravel_index(np.argmax(distances), distances.shape))
     change = sum(abs(a - b) ** norm for a, b in zip(values[i].tolist(), others[j].tolist(), strict=True))
-    return [i, j if len(others) > 1 else i], change
+    side = max(np.maximum(changes, 0.0).sum(axis=2).max(), np.maximum(-changes, 0.0).sum(axis=2).max())
+    return [i, j if len(others) > 1 else i], change, int(side)
 
 
 def placement(target: Target, seen: Observation) -> Finding:
@@ -232,9 +360,13 @@ def placement(target: Target, seen: Observation) -> Finding:
 
 
 def contribution(statistic: Statistic, row: FloatArray, place: int = 0) -> NDArray[np.int64]:
-    """What one row, alone in a table at this slot, adds to a statistic, in lattice units."""
-    columns, present = np.zeros((len(row), place + 1)), np.zeros(place + 1, dtype=np.bool_)
-    columns[:, place], present[place] = row, True
+    """What one row, or the rows of a unit (columns, c), alone in a table from this slot on, add to a statistic.
+
+    In lattice units.
+    """
+    unit = row.reshape(len(row), -1)
+    columns, present = np.zeros((len(row), place + unit.shape[1])), np.zeros(place + unit.shape[1], dtype=np.bool_)
+    columns[:, place:], present[place:] = unit, True
     return exact_sum(statistic, ArrayRows(columns, present), len(row)).ravel()
 
 

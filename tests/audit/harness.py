@@ -83,8 +83,9 @@ def round_of_tests(target: Target, n: int) -> tuple[tuple[Finding, ...], float]:
         *checks.energy(sample),
         checks.distinguish(sample),
         checks.whiteness(sample),
+        *(checks.choices(sample) if target.chosen else []),
     ]
-    if len(target.claims) == 1:
+    if len(target.claims) == 1 and not target.brief:
         fresh = collect(target, n)
         if not isinstance(fresh, str):
             statistical.append(checks.black_box(sample, fresh))

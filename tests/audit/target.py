@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, cost_units
+from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, SelectionEvent, cost_units
 from bursar_server.vault import (
     ArrayRows,
     Choice,
@@ -48,6 +48,9 @@ class Target:
         extremes: (n_columns, m) rows from which the search for the sensitivity starts.
         unit_cap: most rows of a privacy unit.
         places: slots at which single rows are tried; more than one where a statistic may treat slots differently.
+        unit_rows: the column that says how many rows a row's unit has, where statistics are bounded by units; the
+            search is for units then, of 1 to `unit_cap` rows. None: it is for rows, of which a unit has `unit_cap`.
+        brief: most runs are stopped after their last release, since what follows takes long.
         session: what the fit is given.
         source: makes the source of noise of each run.
         meter: (order, units) -> meter.
@@ -64,6 +67,8 @@ class Target:
     extremes: FloatArray
     unit_cap: int = 1
     places: tuple[int, ...] = (0,)
+    unit_rows: int | None = None
+    brief: bool = False
 
     session: Callable[..., Session] = Session
     source: Callable[[], NoiseSource] = OpenDPNoise
@@ -79,12 +84,20 @@ class Target:
         """The debited events one by one, in the order of the releases."""
         return tuple(one for event in self.events for one in _single(event))
 
+    @property
+    def chosen(self) -> tuple[SelectionEvent, ...]:
+        """The debited choices one by one, in their order."""
+        choices = [event for event in self.events if isinstance(event, SelectionEvent)]
+        return tuple(SelectionEvent(one.sensitivity, one.scale) for one in choices for _ in range(one.count))
+
 
 def _single(event: Event) -> list[GaussianEvent | LaplaceEvent]:
     if isinstance(event, GaussianEvent):
         return [GaussianEvent(event.l2_squared, event.scale)] * event.count
     if isinstance(event, LaplaceEvent):
         return [LaplaceEvent(event.l1, event.scale, groups=event.groups)] * event.count
+    if isinstance(event, SelectionEvent):
+        return []
     raise NotImplementedError(
         f"the audit has no residuals for {type(event).__name__}; add its test before a fit uses it"
     )
@@ -99,10 +112,20 @@ class Observation:
     choices: tuple[Choice, ...] = ()
 
 
-def observe(target: Target, rows: ArrayRows, source: NoiseSource | None = None) -> Observation:
-    """Run the fit once on a table, through its tap."""
+class _EnoughError(Exception):
+    """All releases that were debited have been seen."""
+
+
+def observe(target: Target, rows: ArrayRows, source: NoiseSource | None = None, *, stop: bool = False) -> Observation:
+    """Run the fit once on a table, through its tap; no further than the last release that was debited if `stop`."""
     releases: list[Release] = []
     choices: list[Choice] = []
+
+    def tap(release: Release) -> None:
+        releases.append(release)
+        if stop and len(releases) == len(target.claims):
+            raise _EnoughError
+
     session = target.session(
         rows=rows,
         columns=rows.columns.shape[0],
@@ -110,11 +133,35 @@ def observe(target: Target, rows: ArrayRows, source: NoiseSource | None = None) 
         unit_cap=target.unit_cap,
         meter=target.meter(ORDER, target.debited),
         source=source or target.source(),
-        tap=releases.append,
+        tap=tap,
         choice_tap=choices.append,
     )
-    model = target.run(session)
+    try:
+        model = target.run(session)
+    except _EnoughError:
+        model = None
     return Observation(tuple(releases), model, tuple(choices))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The choices of many runs, in scales of the noise that was debited; v is the most blocks that any could take.
+
+    Attributes:
+        here, there: (runs, choices, v) scores on the run's table, and on the other; -inf for what was not available.
+        chosen: (runs, choices) positions of those that were chosen.
+        eta: (choices,) bounded range that was debited.
+        gap: largest difference between the sums that are scored and the independent reference's.
+    """
+
+    here: FloatArray
+    there: FloatArray
+    chosen: NDArray[np.int64]
+    eta: FloatArray
+    gap: float
+
+
+NO_CHOICES = Choices(np.empty((0, 0, 1)), np.empty((0, 0, 1)), np.empty((0, 0), dtype=np.int64), np.empty(0), 0.0)
 
 
 @dataclass(frozen=True)
@@ -128,7 +175,8 @@ class Sample:
         release: (coordinates,) which release a coordinate belongs to.
         laplace: (coordinates,) the claimed law; Gaussian where False.
         limit: (releases,) claimed sensitivity: L2, or L1 for Laplace.
-        features: (runs, numbers) of the models.
+        features: (runs, numbers) of the models; none where runs were stopped before they had one.
+        choices: made between releases.
     """
 
     residual: FloatArray
@@ -139,22 +187,33 @@ class Sample:
     laplace: NDArray[np.bool_]
     limit: FloatArray
     features: FloatArray
+    choices: Choices = NO_CHOICES
+
+
+WHOLE_RUNS = 2
+"""On each table, where most runs are stopped."""
 
 
 def collect(target: Target, n: int) -> Sample | str:
     """Observe n runs on each table. Returns a sentence instead if the releases do not even have the debit's form."""
     claims = target.claims
     others = np.repeat([False, True], n)
-    seen = [observe(target, target.neighbour if other else target.rows) for other in others]
+    seen = [
+        observe(target, target.neighbour if other else target.rows, stop=target.brief and i % n >= WHOLE_RUNS)
+        for i, other in enumerate(others)
+    ]
     for one in seen:
         if len(one.releases) != len(claims):
             return f"{len(one.releases)} releases where {len(claims)} were debited"
+        if len(one.choices) != len(target.chosen):
+            return f"{len(one.choices)} choices where {len(target.chosen)} were debited"
     sizes = [release.statistic.size for release in seen[0].releases]
     if any([release.statistic.size for release in one.releases] != sizes for one in seen):
         return "the number of released coordinates changes from run to run"
     lines = [_standardised(target, one.releases, bool(other)) for one, other in zip(seen, others, strict=True)]
     residual, here, there = (np.array(part) for part in zip(*lines, strict=True))
     release = np.repeat(np.arange(len(claims)), sizes)
+    models = [np.empty(0) if target.brief else target.features(one.model) for one in seen]
     return Sample(
         residual=residual,
         here=here,
@@ -163,13 +222,19 @@ def collect(target: Target, n: int) -> Sample | str:
         release=release,
         laplace=np.array([isinstance(claim, LaplaceEvent) for claim in claims])[release],
         limit=np.array([_limit(claim) for claim in claims]),
-        features=np.array([target.features(one.model) for one in seen]),
+        features=np.array(models),
+        choices=_choices(target, seen, others) if target.chosen else NO_CHOICES,
     )
+
+
+def _tables(target: Target, other: bool) -> tuple[ArrayRows, ArrayRows]:
+    """The table of a run, and the other one."""
+    return (target.neighbour, target.rows) if other else (target.rows, target.neighbour)
 
 
 def _standardised(target: Target, releases: tuple[Release, ...], other: bool) -> tuple[FloatArray, ...]:
     """Residuals of one run against the reference, the code on the run's table, and the code on the other table."""
-    table, neighbour = (target.neighbour, target.rows) if other else (target.rows, target.neighbour)
+    table, neighbour = _tables(target, other)
     parts: list[list[FloatArray]] = [[], [], []]
     for release, claim in zip(releases, target.claims, strict=True):
         ran, columns = release.statistic, len(table.columns)
@@ -177,6 +242,24 @@ def _standardised(target: Target, releases: tuple[Release, ...], other: bool) ->
         for part, total in zip(parts, sums, strict=True):
             part.append(np.asarray((release.noisy - total).ravel() / float(claim.scale), dtype=np.float64))
     return tuple(np.concatenate(part) for part in parts)
+
+
+def _choices(target: Target, seen: list[Observation], others: NDArray[np.bool_]) -> Choices:
+    """The choices of runs, with the scores that were compared."""
+    most = max(len(choice.candidates.blocks) for one in seen for choice in one.choices)
+    here, there = (np.full((len(seen), len(target.chosen), most), -np.inf) for _ in range(2))
+    chosen, gap = np.empty(here.shape[:2], dtype=np.int64), 0.0
+    for i, (one, other) in enumerate(zip(seen, others, strict=True)):
+        for j, (choice, claim) in enumerate(zip(one.choices, target.chosen, strict=True)):
+            ran, offered, scale = choice.candidates, list(choice.available), float(claim.scale)
+            chosen[i, j] = choice.chosen
+            for scores, table in zip((here, there), _tables(target, bool(other)), strict=True):
+                total = exact_sum(ran.statistic, table, len(table.columns))
+                scores[i, j, offered] = ran.scores(total)[offered] / scale
+                gap = max(gap, float(np.abs(total - target.reference(ran.statistic, table)).max()) / scale)
+    return Choices(
+        here, there, chosen, np.array([float(2 * one.sensitivity / one.scale) for one in target.chosen]), gap
+    )
 
 
 def _limit(claim: GaussianEvent | LaplaceEvent) -> float:

@@ -173,11 +173,10 @@ def test_choices_are_replayed() -> None:
     assert finding.detail.startswith("a choice")
 
 
-@pytest.mark.parametrize("event", [PureEvent(Fraction(1)), SelectionEvent(1, Fraction(1))])
-def test_an_event_without_a_test_is_refused(event: PureEvent | SelectionEvent) -> None:
+def test_an_event_without_a_test_is_refused() -> None:
     """A fit with a mechanism that the audit has no residuals for cannot pass by default."""
-    with pytest.raises(NotImplementedError, match=type(event).__name__):
-        _ = replace(toy(AR), events=(event,)).claims
+    with pytest.raises(NotImplementedError, match="PureEvent"):
+        _ = replace(toy(AR), events=(PureEvent(Fraction(1)),)).claims
 
 
 def test_a_clip_beyond_the_claim_is_found_by_search() -> None:
