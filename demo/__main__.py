@@ -78,10 +78,12 @@ def _ask(home: Home, analyst: bursar.Client, colleague: bursar.Client, auditor: 
     tour.ask_too_much()
     _step("She pays for a sketch, and decodes as many models from it as she likes")
     sketch = tour.sketch()
+    _step("She lets the server choose which columns to count together, and draws a synthetic table")
+    field = tour.field()
     _step("Her colleague spends what is left to him, whatever that is by then")
     rest = spend_the_rest(colleague)
     _step("The auditor verifies the ledger from its file alone, looks up the receipts, and writes a report")
-    audit(home, auditor, [model.receipt for model in (plans, people, sketch, rest) if model.receipt])
+    audit(home, auditor, [model.receipt for model in (plans, people, sketch, field, rest) if model.receipt])
 
 
 def _connect(home: Home, address: str, name: str) -> bursar.Client:

@@ -93,6 +93,11 @@ class Home:
         """Where the picture of the released models goes."""
         return self.path / "mixture.png"
 
+    @property
+    def graph(self) -> Path:
+        """Where the picture of the released graph goes."""
+        return self.path / "field.png"
+
     def query(self) -> Content:
         """The SQL that reads the table that ships inside statsmodels, copied here so that paths stay short."""
         spec = importlib.util.find_spec("statsmodels")

@@ -38,6 +38,13 @@ def draw(plans: bursar.GaussianMixture, people: bursar.GaussianMixture, path: Pa
     figure.savefig(path)
 
 
+def draw_graph(field: bursar.MarkovRandomField, path: Path) -> None:
+    """Draw which columns depend on which and write a PNG."""
+    figure = Figure(figsize=(4.6, 4.8), dpi=110, layout="constrained")
+    field.plot(figure.add_subplot())
+    figure.savefig(path)
+
+
 def _draw_plans(axes: Axes, model: bursar.GaussianMixture) -> None:
     share, visits = (model.columns.index(name) for name in ("coinsurance", "visits"))
     x, y = model.means_[:, share], model.means_[:, visits]

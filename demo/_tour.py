@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 import bursar
 from demo._home import Home, command
-from demo._picture import draw
+from demo._picture import draw, draw_graph
 
 DATASET = "rand-hie"
 TOTAL = (3.0, 1e-6)
@@ -22,6 +23,9 @@ SPEND = bursar.epsilon_delta(1.0, 1e-6)
 
 SKETCH_SPEND = bursar.rho(0.005)
 """Of a sketch, which answers more questions than a model."""
+
+FIELD_SPEND = bursar.rho(0.005)
+"""Of tables of columns, their pairs chosen by the server."""
 
 PLANS = ("coinsurance", "visits", "diseases")
 PEOPLE = ("visits", "diseases")
@@ -105,6 +109,24 @@ class Tour:
         )
         _show_receipt(sketch.receipt)
         return sketch
+
+    def field(self) -> bursar.MarkovRandomField:
+        """Which columns depend on which, and rows of nobody that depend on each other like that."""
+        model = self.data.fit_mrf(cliques="tree", spend=FIELD_SPEND, request_id="demo-field")
+        pairs = (f"{a} - {b} {nats:.3f}" for (a, b), nats in model.mutual_information().items())
+        click.echo(f"  the tree, with mutual information in nats: {', '.join(pairs)}")
+        by_health = {
+            answer: model.conditional("diseases", {"health": answer})[2:].sum()
+            for answer in ("excellent", "good", "fair", "poor")
+        }
+        shares = ", ".join(f"{answer} {share:.1%}" for answer, share in by_health.items())
+        click.echo(f"  an index of diseases of 20 or more, by self-rated health: {shares}")
+        click.echo("  five rows of nobody, drawn from the model:")
+        click.echo(_indented(model.sample(5, random_state=0, bins="labels").to_string(index=False)))
+        draw_graph(model, self.home.graph)
+        click.echo(f"  the tree drawn: {os.path.relpath(self.home.graph)}")
+        _show_receipt(model.receipt)
+        return model
 
     def draw(self, plans: bursar.GaussianMixture, people: bursar.GaussianMixture) -> None:
         """A picture of both released models."""

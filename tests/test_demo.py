@@ -90,14 +90,16 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         r"bob may spend 1/10 of the account rand-hie",
         r"receipt: entry 13, debited rho 0\.00500, left rho 0\.12988 \(70\.7%\)",
         r"the server decodes it, too: 3 clusters from entry 13, debited nothing",
-        r"receipt: entry 15, debited rho 0\.01836, left rho 0\.11152 \(60\.7%\)",
+        r"the tree, with mutual information in nats: (\w+ - \w+ \d\.\d{3}(, )?){3}\n",
+        r"receipt: entry 15, debited rho 0\.00500, left rho 0\.12488 \(68\.0%\)",
+        r"receipt: entry 17, debited rho 0\.01836, left rho 0\.10652 \(58\.0%\)",
         r"left to him: Remaining\(rho=0\.0183592,",
         r"left to him: Remaining\(rho=0, pure_epsilon=0, share=0\.0%\)",
         r"second opinion: dp-accounting",
         r"signed checkpoints; history is witnessed up to entry \d+",
         r"wrote .*report\.html",
         r"verified: chain, sums, caps",
-        r"receipts \(entries 9, 11, 13, 15\) have the hashes",
+        r"receipts \(entries 9, 11, 13, 15, 17\) have the hashes",
     ],
 )
 def test_the_tour_says_what_happened(demo: Demo, line: str) -> None:
@@ -116,9 +118,22 @@ def test_the_released_plans_are_those_of_the_experiment(demo: Demo) -> None:
     assert visits[0] - visits[3] > 0.2
 
 
+def test_the_released_tree_is_that_of_the_experiment(demo: Demo) -> None:
+    """Self-rated health and chronic diseases go together, and synthetic rows have the original answers."""
+    text = demo.printed.split("She lets the server choose")[1].split("receipt:")[0]
+    assert "health - diseases" in text
+    shares = dict(re.findall(r"(excellent|good|fair|poor) (\d+\.\d)%", text))
+    # 4 % and 25 %, about.
+    assert float(shares["excellent"]) < float(shares["fair"])
+    table = text.split("drawn from the model:\n")[1].splitlines()[:6]
+    assert table[0].split() == ["health", "coinsurance", "visits", "diseases"]
+    assert all(line.split()[0] in ("excellent", "good", "fair", "poor") for line in table[1:])
+
+
 def test_the_demo_leaves_a_picture_and_a_ledger_that_verifies(demo: Demo) -> None:
-    """The picture is a PNG; the ledger, read by the library, agrees with what the auditor's command said."""
-    assert (demo.folder / "mixture.png").read_bytes().startswith(b"\x89PNG")
+    """The pictures are PNGs; the ledger, read by the library, agrees with what the auditor's command said."""
+    for picture in ("mixture.png", "field.png"):
+        assert (demo.folder / picture).read_bytes().startswith(b"\x89PNG")
     assert verify(demo.folder / "state" / "ledger.sqlite").ok
 
 
