@@ -263,6 +263,24 @@ def test_models_show_themselves() -> None:
     assert "no interactions" in repr(lonely)
 
 
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (
+            ReleasedTable(("sex", "work"), np.zeros((2, 3)), 7 / 3, entry=4),
+            "ReleasedTable(sex, work: 2 x 3 cells, Gaussian noise of standard deviation 2.333, entry 4)",
+        ),
+        (
+            ReleasedTable(("sex",), np.zeros(2), 5.0, laplace=True, pooled=True),
+            "ReleasedTable(sex, pooled over time: 2 cells, Laplace noise of standard deviation 5)",
+        ),
+    ],
+)
+def test_tables_show_what_they_are(table: ReleasedTable, text: str) -> None:
+    """In a line, however many cells they have."""
+    assert repr(table) == text
+
+
 def test_mutual_information_is_that_of_the_pairs() -> None:
     """Against its definition by entropies; pairs of cliques only, largest first."""
     model = make()

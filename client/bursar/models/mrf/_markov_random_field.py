@@ -31,7 +31,7 @@ _SHOWN = 10
 """Dependences that a text shows."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReleasedTable:
     """A noisy contingency table, as it was released and paid for.
 
@@ -57,6 +57,13 @@ class ReleasedTable:
         object.__setattr__(self, "counts", frozen("counts", self.counts))
         if not 0 <= self.noise_std < math.inf:
             raise ValueError(f"noise_std: expected a finite number of at least 0, got {self.noise_std!r}")
+
+    def __repr__(self) -> str:
+        cells = " x ".join(map(str, self.counts.shape))
+        facts = [f"{', '.join(self.columns)}{', pooled over time' if self.pooled else ''}: {cells} cells"]
+        facts.append(f"{'Laplace' if self.laplace else 'Gaussian'} noise of standard deviation {self.noise_std:.4g}")
+        facts += [] if self.entry is None else [f"entry {self.entry}"]
+        return f"ReleasedTable({', '.join(facts)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
