@@ -17,11 +17,10 @@ from bursar.models.mrf._estimation import (
     ESTIMATORS,
     merge,
     project_to_simplex,
-    tilted_gaussian,
-    tilted_laplace,
     with_sums,
 )
 from bursar.models.mrf._inference import chain_marginals, exact
+from bursar.models.mrf._posterior import tilted_gaussian, tilted_laplace
 
 GRAPHS = {
     "chain": Graph((4, 3, 5, 4), ((0, 1), (1, 2), (2, 3))),

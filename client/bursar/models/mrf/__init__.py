@@ -4,7 +4,7 @@ Source: Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017), "Differentially pr
 models using collective graphical models".
 """
 
-from bursar.models.mrf._estimation import Estimate, NoisyTable, estimate, estimate_chain, estimated_rows
+from bursar.models.mrf._estimation import Estimate, estimate, estimate_chain, estimated_rows
 from bursar.models.mrf._graph import (
     MAX_CELLS,
     MAX_CLIQUE,
@@ -17,6 +17,7 @@ from bursar.models.mrf._graph import (
     largest_table,
 )
 from bursar.models.mrf._markov_random_field import MarkovRandomField, ReleasedTable
+from bursar.models.mrf._problem import NoisyTable
 from bursar.models.mrf._variables import Variable
 
 __all__ = [

@@ -6,17 +6,18 @@ Source: Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017), sections 3.1 (naiv
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import log_ndtr
 
-from bursar.models._arrays import FloatArray, frozen
+from bursar.models._arrays import FloatArray
 from bursar.models.mrf._descent import Solve, minimized
 from bursar.models.mrf._graph import Graph, check_exact, is_exact
 from bursar.models.mrf._inference import LoopyBeliefs, cached_tree, chain_marginals, exact, spread, sum_to
+from bursar.models.mrf._posterior import tilted_gaussian, tilted_laplace
+from bursar.models.mrf._problem import FARTHEST, LEAST_STD, Infer, NoisyTable, Problem
 
 Estimator = Literal["cgm", "naive"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -29,54 +30,8 @@ MAX_ITERATIONS = 500
 _ENTROPY = 0.3
 """Weight of the entropy for each cell of a table: see `estimate`. From 0.1 to 1 it makes little difference."""
 
-_NEAR = 1e-5
-"""Exponents below it are expanded."""
-
-_FLAT = 1e-12
-"""Least second derivative."""
-
-_FAR_BELOW = -50.0
-"""Ratio from which the mean is expanded; the error is below 1e-9 on both sides."""
-
-_FARTHEST = 1e3
-"""Standard deviations by which a count may be below 0 or above the rows; noise does not take it there."""
-
-_LEAST_STD = 1e-6
-"""Rows. Less noise counts as this much, so that empty cells keep finite log-potentials."""
-
 _LARGEST = 1e15
 """Counts beyond it are taken to be it; far above any number of rows, and squares stay finite."""
-
-Infer = Callable[[Sequence[FloatArray]], tuple[list[FloatArray], float]]
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyTable:
-    """A contingency table as it was released.
-
-    Attributes:
-        variables: the variables of its axes, each once, in any order.
-        counts: noisy numbers of rows, of any sign; one axis a variable.
-        std: standard deviation of the noise on every cell, in rows, at least 0.
-        laplace: discrete Laplace noise; discrete Gaussian otherwise.
-
-    Raises:
-        ValueError: a field with a wrong shape or an entry outside its range; the message names the field.
-    """
-
-    variables: tuple[int, ...]
-    counts: FloatArray
-    std: float
-    laplace: bool = False
-
-    def __post_init__(self) -> None:
-        # A frozen dataclass can store its cleaned fields in no other way.
-        object.__setattr__(self, "variables", tuple(int(variable) for variable in self.variables))
-        object.__setattr__(self, "counts", frozen("counts", self.counts))
-        if not 0 < len(self.variables) == len(set(self.variables)) == self.counts.ndim:
-            raise ValueError(f"variables: expected {self.counts.ndim} different ones, one for each axis of counts")
-        if not 0 <= self.std < math.inf:
-            raise ValueError(f"std: expected a finite number of at least 0, got {self.std!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +113,7 @@ def estimate(
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
     starts = starting_points([table.variables for table in merged], _denoised(merged, rows))
-    problem = _Problem(
+    problem = Problem(
         merged,
         rows,
         _of_tables(graph, merged, homes, infer),
@@ -224,7 +179,7 @@ def estimate_chain(
     # The gradient in (T - 1) log psi is the average over time that the table observes.
     guess, pairs = _denoised(tables, rows)
     start = [np.log(guess), (steps - 1) * np.log(pairs / pairs.sum(axis=1, keepdims=True))]
-    problem = _Problem(tables, rows, infer, [1.0, float(steps - 1)], [start])
+    problem = Problem(tables, rows, infer, [1.0, float(steps - 1)], [start])
     (first, scaled), iterations = _fitted(problem, estimator, regularization)
     transition = scaled / (steps - 1)
     marginals, log_partition = chain_marginals(steps, first, transition)
@@ -237,7 +192,7 @@ def estimated_rows(tables: Sequence[NoisyTable]) -> float:
     A total has the variance cells std^2. Noise of different tables is independent.
     """
     totals = np.array([np.clip(table.counts, -_LARGEST, _LARGEST).sum() for table in tables])
-    precisions = np.array([1 / (table.counts.size * max(table.std, _LEAST_STD) ** 2) for table in tables])
+    precisions = np.array([1 / (table.counts.size * max(table.std, LEAST_STD) ** 2) for table in tables])
     return max(float(totals @ (precisions / precisions.sum())), 1.0)
 
 
@@ -286,88 +241,7 @@ def project_to_simplex(values: FloatArray) -> FloatArray:
     return np.asarray((projected / projected.sum()).reshape(values.shape))
 
 
-class _Problem:
-    """Tables and the parameters that they observe, one for each cell, as vectors.
-
-    Args:
-        tables: one for each array of parameters.
-        rows: number of rows.
-        infer: from an array of parameters for each table to the model's probabilities of its cells, and the
-            log-partition function, whose gradient these are.
-        multiples: of the log-potentials that a table's parameters are.
-        starts: guesses of the parameters, an array for each table.
-    """
-
-    def __init__(
-        self,
-        tables: Sequence[NoisyTable],
-        rows: float,
-        infer: Infer,
-        multiples: Sequence[float],
-        starts: Sequence[Sequence[FloatArray]],
-        scopes: Sequence[tuple[int, ...]] = (),
-    ) -> None:
-        self.rows, self._infer = rows, infer
-        self._scopes = [table.variables for table in tables]
-        holders = {v: [i for i, scope in enumerate(scopes) if v in scope] for scope in scopes for v in scope}
-        self._shared = {variable: numbers for variable, numbers in holders.items() if len(numbers) > 1}
-        self._shapes = [table.counts.shape for table in tables]
-        self._lengths = [table.counts.size for table in tables]
-        self.stds = self._repeated([max(table.std, _LEAST_STD) for table in tables])
-        self.laplace = self._repeated([float(table.laplace) for table in tables]) > 0
-        self.cells = self._repeated([float(length) for length in self._lengths])
-        self.multiples = self._repeated(multiples)
-        counts = np.concatenate([table.counts.ravel() for table in tables])
-        self.starts = [np.zeros(len(counts)), *(np.concatenate([part.ravel() for part in start]) for start in starts)]
-        self.counts = np.clip(counts, -_FARTHEST * self.stds, rows + _FARTHEST * self.stds)
-
-    def split(self, values: FloatArray) -> list[FloatArray]:
-        """A vector as one array for each table."""
-        parts = np.split(values, np.cumsum(self._lengths)[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-
-    def marginals(self, theta: FloatArray) -> tuple[FloatArray, float]:
-        """Probabilities of all cells of the tables, and the log-partition function."""
-        tables, log_partition = self._infer(self.split(theta))
-        return np.concatenate([table.ravel() for table in tables]), log_partition
-
-    def solver(self, marginals: FloatArray, own: FloatArray) -> Solve:
-        """Approximate inverse of the second derivatives diag(marginals + own) + those of dependent cells.
-
-        Some directions leave the model as it is: a constant for all cells of a table, and functions of one variable
-        that move from one table to another. In them only `own` is curved, often by orders of magnitude less than the
-        diagonal says, so that descent would creep; they get their own steps.
-        """
-        diagonal, parts = 1 / (marginals + own + _FLAT), self.split(own + _FLAT)
-        totals = [float(part.sum()) for part in parts]
-        rows = {
-            (number, variable): sum_to(parts[number], self._scopes[number], (variable,))
-            for variable, numbers in self._shared.items()
-            for number in numbers
-        }
-
-        def solve(vector: FloatArray) -> FloatArray:
-            pieces = self.split(vector)
-            steps = [np.full(piece.shape, piece.sum() / total) for piece, total in zip(pieces, totals, strict=True)]
-            for variable, numbers in self._shared.items():
-                sums = [sum_to(pieces[number], self._scopes[number], (variable,)) for number in numbers]
-                moves = [
-                    (one - mean) / rows[number, variable]
-                    for mean in [np.mean(sums, axis=0)]
-                    for one, number in zip(sums, numbers, strict=True)
-                ]
-                for mean in [np.mean(moves, axis=0)]:
-                    for move, number in zip(moves, numbers, strict=True):
-                        steps[number] += spread(move - mean, (variable,), self._scopes[number])
-            return np.asarray(diagonal * vector + np.concatenate([step.ravel() for step in steps]))
-
-        return solve
-
-    def _repeated(self, values: Sequence[float]) -> FloatArray:
-        return np.repeat(np.asarray(values, dtype=np.float64), self._lengths)
-
-
-def _fitted(problem: _Problem, estimator: Estimator, regularization: float | None) -> tuple[list[FloatArray], int]:
+def _fitted(problem: Problem, estimator: Estimator, regularization: float | None) -> tuple[list[FloatArray], int]:
     """Parameters of each table, and the number of evaluations."""
     strength = (1.0 if estimator == "naive" else 0.0) if regularization is None else regularization
     # The penalty is on log-potentials, of which the parameters are multiples.
@@ -382,8 +256,8 @@ def _denoised(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray]:
     """Probabilities of each table's cells by itself: posterior means of counts that are at least 0, normalised."""
     means = []
     for table in tables:
-        std = max(table.std, _LEAST_STD)
-        counts = np.clip(table.counts, -_FARTHEST * std, rows + _FARTHEST * std)
+        std = max(table.std, LEAST_STD)
+        counts = np.clip(table.counts, -FARTHEST * std, rows + FARTHEST * std)
         means.append(tilted_gaussian(counts, np.full(counts.shape, std), np.zeros(counts.shape))[1])
     return [mean / mean.sum() for mean in means]
 
@@ -438,7 +312,7 @@ def _added(
     return potentials
 
 
-def _cgm(problem: _Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
+def _cgm(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
     rows = problem.rows
     entropy = _ENTROPY * problem.cells
@@ -456,7 +330,7 @@ def _cgm(problem: _Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     return minimized(objective, problem.starts, lowest, _tolerance(problem), MAX_ITERATIONS)
 
 
-def _tilted(problem: _Problem, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _tilted(problem: Problem, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """For every cell log of the integral of p(y | n) exp(tilt n) over n >= 0, up to a constant, and its derivative."""
     log_masses, means = np.empty_like(tilts), np.empty_like(tilts)
     for function, chosen in ((tilted_laplace, problem.laplace), (tilted_gaussian, ~problem.laplace)):
@@ -464,57 +338,7 @@ def _tilted(problem: _Problem, tilts: FloatArray) -> tuple[FloatArray, FloatArra
     return log_masses, means
 
 
-def tilted_gaussian(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Posterior of counts n >= 0 with the density exp(tilt n), up to scale, before Gaussian noise.
-
-    Args:
-        counts: noisy counts y.
-        stds: standard deviations of the noise, positive.
-        tilts: of any sign.
-
-    Returns:
-        The logarithm of the integral over n of density and likelihood, up to a constant in the tilt; and its derivative
-        in the tilt, which is the posterior mean: positive, ascending in y and in the tilt.
-    """
-    ratios = counts / stds + tilts * stds
-    # Far below 0 differences of large numbers are replaced by expansions in 1 / ratio.
-    far = ratios < _FAR_BELOW
-    inverse = 1 / np.square(np.where(far, ratios, _FAR_BELOW))
-    log_masses = log_ndtr(np.where(far, _FAR_BELOW, ratios))
-    excess = np.exp(-0.5 * np.square(np.where(far, _FAR_BELOW, ratios)) - log_masses) / math.sqrt(2 * math.pi)
-    near_values = tilts * counts + 0.5 * np.square(tilts * stds) + log_masses
-    far_values = (
-        -0.5 * np.square(counts / stds)
-        + 0.5 * np.log(inverse / (2 * math.pi))
-        + np.log1p(inverse * (-1 + inverse * (3 - 15 * inverse)))
-    )
-    far_means = stds * np.sqrt(inverse) * (1 + inverse * (-2 + inverse * (10 - 74 * inverse)))
-    return np.where(far, far_values, near_values), np.where(far, far_means, stds * (ratios + excess))
-
-
-def tilted_laplace(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """As `tilted_gaussian`, before Laplace noise; tilts below sqrt(2) / std, where the mean goes to infinity.
-
-    With b = std / sqrt(2) the posterior is exponential on both sides of y: with rate a = 1 / b + tilt, of any sign,
-    from 0 up to y, and rate c = 1 / b - tilt from there on.
-    """
-    scales = stds / math.sqrt(2)
-    y = np.maximum(counts, 0.0)
-    # A tilt at the very edge is as good as one a hair below it.
-    rising, falling = 1 / scales + tilts, np.maximum(1 / scales - tilts, 1e-12 / scales)
-    exponents = -rising * y
-    # All masses are over exp(top), the largest density there is.
-    top = np.maximum(exponents, 0.0)
-    near = np.abs(exponents) < _NEAR
-    rates = np.where(near, 1.0, rising)
-    below = np.where(near, y * (1 - np.abs(exponents) / 2), -np.expm1(-np.abs(exponents)) / np.abs(rates))
-    slopes = np.where(near, -0.5 * y * y * (1 + 2 * exponents / 3 - top), (y * np.exp(exponents - top) - below) / rates)
-    above = np.exp(-top) / falling
-    masses = below + above
-    return tilts * y + top + np.log(masses), y + (slopes + above / falling) / masses
-
-
-def _naive(problem: _Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
+def _naive(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
     parts = problem.split(problem.counts / problem.rows)
     observed = np.concatenate([project_to_simplex(part).ravel() for part in parts])
@@ -528,7 +352,7 @@ def _naive(problem: _Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     return minimized(objective, problem.starts, lowest, _tolerance(problem), MAX_ITERATIONS)
 
 
-def _tolerance(problem: _Problem) -> float:
+def _tolerance(problem: Problem) -> float:
     """Progress of a step, in nats, at which fitting ends: little against the divergence that noise leaves anyhow.
 
     That is of the order of half the cells' variances, of noise and of sampling, over their means and the rows.
@@ -550,7 +374,7 @@ def _auto_exact(graph: Graph, inference: Inference) -> bool:
 
 
 def _mean(variables: tuple[int, ...], tables: list[NoisyTable]) -> NoisyTable:
-    precisions = np.array([max(table.std, _LEAST_STD) ** -2 for table in tables])
+    precisions = np.array([max(table.std, LEAST_STD) ** -2 for table in tables])
     shares = precisions / precisions.sum()
     counts = sum(
         (share * sum_to(table.counts, table.variables, variables) for share, table in zip(shares, tables, strict=True)),

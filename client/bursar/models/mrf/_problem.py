@@ -1,0 +1,134 @@
+"""Noisy tables, and the vector of parameters that they observe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar.models._arrays import FloatArray, frozen
+from bursar.models.mrf._descent import Solve
+from bursar.models.mrf._inference import spread, sum_to
+
+_FLAT = 1e-12
+"""Least second derivative."""
+
+FARTHEST = 1e3
+"""Standard deviations by which a count may be below 0 or above the rows; noise does not take it there."""
+
+LEAST_STD = 1e-6
+"""Rows. Less noise counts as this much, so that empty cells keep finite log-potentials."""
+
+Infer = Callable[[Sequence[FloatArray]], tuple[list[FloatArray], float]]
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyTable:
+    """A contingency table as it was released.
+
+    Attributes:
+        variables: the variables of its axes, each once, in any order.
+        counts: noisy numbers of rows, of any sign; one axis a variable.
+        std: standard deviation of the noise on every cell, in rows, at least 0.
+        laplace: discrete Laplace noise; discrete Gaussian otherwise.
+
+    Raises:
+        ValueError: a field with a wrong shape or an entry outside its range; the message names the field.
+    """
+
+    variables: tuple[int, ...]
+    counts: FloatArray
+    std: float
+    laplace: bool = False
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "variables", tuple(int(variable) for variable in self.variables))
+        object.__setattr__(self, "counts", frozen("counts", self.counts))
+        if not 0 < len(self.variables) == len(set(self.variables)) == self.counts.ndim:
+            raise ValueError(f"variables: expected {self.counts.ndim} different ones, one for each axis of counts")
+        if not 0 <= self.std < math.inf:
+            raise ValueError(f"std: expected a finite number of at least 0, got {self.std!r}")
+
+
+class Problem:
+    """Tables and the parameters that they observe, one for each cell, as vectors.
+
+    Args:
+        tables: one for each array of parameters.
+        rows: number of rows.
+        infer: from an array of parameters for each table to the model's probabilities of its cells, and the
+            log-partition function, whose gradient these are.
+        multiples: of the log-potentials that a table's parameters are.
+        starts: guesses of the parameters, an array for each table.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[NoisyTable],
+        rows: float,
+        infer: Infer,
+        multiples: Sequence[float],
+        starts: Sequence[Sequence[FloatArray]],
+        scopes: Sequence[tuple[int, ...]] = (),
+    ) -> None:
+        self.rows, self._infer = rows, infer
+        self._scopes = [table.variables for table in tables]
+        holders = {v: [i for i, scope in enumerate(scopes) if v in scope] for scope in scopes for v in scope}
+        self._shared = {variable: numbers for variable, numbers in holders.items() if len(numbers) > 1}
+        self._shapes = [table.counts.shape for table in tables]
+        self._lengths = [table.counts.size for table in tables]
+        self.stds = self._repeated([max(table.std, LEAST_STD) for table in tables])
+        self.laplace = self._repeated([float(table.laplace) for table in tables]) > 0
+        self.cells = self._repeated([float(length) for length in self._lengths])
+        self.multiples = self._repeated(multiples)
+        counts = np.concatenate([table.counts.ravel() for table in tables])
+        self.starts = [np.zeros(len(counts)), *(np.concatenate([part.ravel() for part in start]) for start in starts)]
+        self.counts = np.clip(counts, -FARTHEST * self.stds, rows + FARTHEST * self.stds)
+
+    def split(self, values: FloatArray) -> list[FloatArray]:
+        """A vector as one array for each table."""
+        parts = np.split(values, np.cumsum(self._lengths)[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+    def marginals(self, theta: FloatArray) -> tuple[FloatArray, float]:
+        """Probabilities of all cells of the tables, and the log-partition function."""
+        tables, log_partition = self._infer(self.split(theta))
+        return np.concatenate([table.ravel() for table in tables]), log_partition
+
+    def solver(self, marginals: FloatArray, own: FloatArray) -> Solve:
+        """Approximate inverse of the second derivatives diag(marginals + own) + those of dependent cells.
+
+        Some directions leave the model as it is: a constant for all cells of a table, and functions of one variable
+        that move from one table to another. In them only `own` is curved, often by orders of magnitude less than the
+        diagonal says, so that descent would creep; they get their own steps.
+        """
+        diagonal, parts = 1 / (marginals + own + _FLAT), self.split(own + _FLAT)
+        totals = [float(part.sum()) for part in parts]
+        rows = {
+            (number, variable): sum_to(parts[number], self._scopes[number], (variable,))
+            for variable, numbers in self._shared.items()
+            for number in numbers
+        }
+
+        def solve(vector: FloatArray) -> FloatArray:
+            pieces = self.split(vector)
+            steps = [np.full(piece.shape, piece.sum() / total) for piece, total in zip(pieces, totals, strict=True)]
+            for variable, numbers in self._shared.items():
+                sums = [sum_to(pieces[number], self._scopes[number], (variable,)) for number in numbers]
+                moves = [
+                    (one - mean) / rows[number, variable]
+                    for mean in [np.mean(sums, axis=0)]
+                    for one, number in zip(sums, numbers, strict=True)
+                ]
+                for mean in [np.mean(moves, axis=0)]:
+                    for move, number in zip(moves, numbers, strict=True):
+                        steps[number] += spread(move - mean, (variable,), self._scopes[number])
+            return np.asarray(diagonal * vector + np.concatenate([step.ravel() for step in steps]))
+
+        return solve
+
+    def _repeated(self, values: Sequence[float]) -> FloatArray:
+        return np.repeat(np.asarray(values, dtype=np.float64), self._lengths)
