@@ -1,0 +1,800 @@
+"""FitMRF measured: `python bench/mrf.py [growth] [figure1c] [peers] [adult] [figure2] [picture]`.
+
+Prints tables and writes bench/mrf.json, table by table. Trials of figure2 are kept line by line in a file beside the
+JSON, so that a run that was cut goes on where it was; `--fresh` begins anew.
+
+figure2: KL divergence from the truth, as in figure 2 of Bernstein et al. 2017.
+figure1c: KL divergence against regularization, as in their figure 1c.
+adult: holdout log-likelihood on a real table; `--adult DIR` names the folder of adult.csv and adult-domain.json.
+peers: beside private-pgm, on the same noisy tables if `--pgm PYTHON` names an interpreter that has it.
+growth: time of whole fits against rows, states and columns, and of drawing 1e5 rows.
+picture: of figure2, from the JSON, to docs/.
+
+Releases are under ADD_REMOVE_ONE, as in the paper; the number of rows is estimated from noisy tables. Times are of one
+processor, and estimators get default settings unless a table says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one processor
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from _mrf import (
+    DELTA,
+    Clique,
+    States,
+    World,
+    array_rows,
+    chain,
+    chow_liu,
+    cliques_request,
+    erdos_renyi,
+    fit,
+    fitted,
+    log_partition_of,
+    markov_random_field,
+    noise_for,
+    numeric_columns,
+    private_pgm,
+    released,
+    score,
+    spend,
+    table_of,
+    third_order,
+    without_noise,
+    world,
+)
+from numpy.typing import NDArray
+
+from bursar.models.mrf import Estimate, Graph, NoisyTable, estimate, largest_table
+from bursar.models.mrf._estimation import ESTIMATORS, Estimator
+from bursar_proto.v1 import fit_pb2
+from bursar_server.fits import NumericColumn, mrf
+from bursar_server.vault import ArrayRows, noise_std
+
+Json = dict[str, Any]
+
+NODES, EDGES = 10, 14
+POPULATIONS = 5
+FIGURE2 = ("third-order chain", "Erdos-Renyi graph")
+KINDS = (*FIGURE2, "chain")
+TUNED = (0.3, 1.0)
+"""Penalties of a naive estimator that is tuned in hindsight, over the noise's standard deviation in rows. Smaller and
+larger ones were worse wherever they were tried."""
+
+MAIN: tuple[Estimator, ...] = ("naive", "cgm")
+"""Estimators of every trial. The others, and the tuned one, are measured in the first trial on each population."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured.
+
+    Attributes:
+        trials: of each cell of figure 2; five populations in turns, as in the paper.
+        states: of the nodes in figure 2.
+        sizes: numbers of rows in figure 2.
+        epsilons: of figure 2.
+        repetitions: of everything else that is random.
+        minutes: after which no further trial of figure 2 begins.
+    """
+
+    trials: int = 25
+    states: tuple[int, ...] = (10, 20)
+    sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    epsilons: tuple[float, ...] = (0.01, 0.1, 0.5, 1.0)
+    repetitions: int = 3
+    minutes: float = float("inf")
+
+
+QUICK = Extent(trials=1, states=(5,), sizes=(1_000, 10_000), epsilons=(0.1, 1.0), repetitions=1)
+
+
+class Trials:
+    """Results that are kept line by line in a file, so that a run that was cut goes on; without a file, in memory."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        self._found: dict[str, Json] = {one["key"]: one["found"] for one in map(json.loads, lines)}
+
+    def result(self, key: str, work: Callable[[], Json]) -> Json:
+        """What is known under a key, or else comes out of the work."""
+        if key not in self._found:
+            self._found[key] = work()
+            if self._path:
+                with self._path.open("a") as file:
+                    file.write(json.dumps({"key": key, "found": self._found[key]}) + "\n")
+        return self._found[key]
+
+    def known(self, keys: Sequence[str]) -> list[Json]:
+        """What is known under some of the keys."""
+        return [self._found[key] for key in keys if key in self._found]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be measured, and where the results go.
+
+    Attributes:
+        extent: how much.
+        save: called with a table's name and its results as soon as it is done.
+        trials: results of figure 2 so far.
+        adult: folder of the table; None: it is left out.
+        pgm: interpreter that has private-pgm; None: it is left out.
+    """
+
+    extent: Extent
+    save: Callable[[str, Any], None]
+    trials: Trials
+    adult: Path | None
+    pgm: Path | None
+
+
+# --- figure 2 -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Law:
+    """How models of figure 2 are drawn.
+
+    Attributes:
+        kind: of `KINDS`.
+        states: of each node.
+        rows: that are drawn from each model.
+    """
+
+    kind: str
+    states: int
+    rows: int
+
+    def cliques(self, generator: np.random.Generator) -> list[Clique]:
+        """Edges of a graph."""
+        if self.kind == "Erdos-Renyi graph":
+            return erdos_renyi(NODES, EDGES, generator)
+        return chain(NODES) if self.kind == "chain" else third_order(NODES)
+
+    @property
+    def edges(self) -> int:
+        """How many there are, in any graph of this law."""
+        return len(self.cliques(np.random.default_rng(0)))
+
+    def key(self, trial: int, n: int, epsilon: float, *, pure: bool) -> str:
+        """Name of a private trial in the file of trials."""
+        noise = "Laplace" if pure else "Gaussian"
+        return f"{self.kind}, S {self.states}, n {n}, epsilon {epsilon:g}, {noise}, trial {trial}"
+
+    def reference_key(self, number: int, n: int) -> str:
+        """Name of what a population has without noise."""
+        return f"{self.kind}, S {self.states}, n {n}, population {number}"
+
+    def random_key(self, number: int) -> str:
+        """Name of a population's random model."""
+        return f"{self.kind}, S {self.states}, random, population {number}"
+
+
+@lru_cache(maxsize=10)
+def population(law: Law, number: int) -> World:
+    """A model and its rows: graph, potentials and rows are drawn anew for each population."""
+    generator = np.random.default_rng([number, law.states, KINDS.index(law.kind)])
+    cliques = law.cliques(generator)
+    return world(Graph((law.states,) * NODES, tuple(cliques)), law.rows, generator)
+
+
+def measured(true: World, fit: Callable[[], Estimate]) -> Json:
+    """Divergence, evaluations and seconds of one processor of an estimate."""
+    start = time.process_time()
+    found = fit()
+    seconds = time.process_time() - start
+    divergence = true.divergence(found.log_potentials, found.log_partition)
+    return {"kl": divergence, "evaluations": found.iterations, "seconds": seconds}
+
+
+def private_trial(law: Law, trial: int, n: int, epsilon: float, *, pure: bool) -> Json:
+    """All estimators on the same noisy tables; n is not told to them."""
+    true = population(law, trial % POPULATIONS)
+    exact = true.tables(n)
+    tables = released(true.graph, exact, noise_for(len(exact), epsilon, pure=pure), pure=pure)
+    found: Json = {}
+    for one in ESTIMATORS if trial < POPULATIONS else MAIN:
+        found[one] = measured(true, partial(estimate, true.graph, tables, None, estimator=one))
+    for factor in TUNED if trial < POPULATIONS else ():
+        strength = factor * tables[0].std
+        naive = partial(estimate, true.graph, tables, None, estimator="naive", regularization=strength)
+        found[f"naive x{factor:g}"] = measured(true, naive)
+    return found
+
+
+def reference_trial(law: Law, number: int, n: int) -> Json:
+    """Maximum likelihood on the true tables, with the naive estimator's default penalty."""
+    true = population(law, number)
+    tables = without_noise(true.graph, true.tables(n))
+    return measured(true, partial(estimate, true.graph, tables, n, estimator="naive"))
+
+
+def random_trial(law: Law, number: int) -> Json:
+    """A model with marginals drawn at random: those of another model of the same law, whose MLE it is."""
+    true = population(law, number)
+    other = world(true.graph, 1, np.random.default_rng([number, 1 << 20]))
+    return {"kl": true.divergence(other.theta, other.log_partition)}
+
+
+def figure2_trial(wish: Wish, law: Law, trial: int) -> None:
+    """One trial of every cell, as far as it is not known."""
+    number = trial % POPULATIONS
+    for n in wish.extent.sizes:
+        for pure, epsilon in product((True, False), wish.extent.epsilons):
+            key = law.key(trial, n, epsilon, pure=pure)
+            wish.trials.result(key, partial(private_trial, law, trial, n, epsilon, pure=pure))
+        wish.trials.result(law.reference_key(number, n), partial(reference_trial, law, number, n))
+    wish.trials.result(law.random_key(number), partial(random_trial, law, number))
+
+
+def figure2(wish: Wish) -> None:
+    """Divergences by structure, states, n, guarantee and epsilon."""
+    extent, begun = wish.extent, time.monotonic()
+    for states in extent.states:
+        laws = [Law(kind, states, max(extent.sizes)) for kind in FIGURE2]
+        for trial, law in product(range(extent.trials), laws):
+            if time.monotonic() - begun < 60 * extent.minutes:
+                figure2_trial(wish, law, trial)
+                wish.save(f"{law.kind}, S = {states}", figure2_rows(wish, law))
+        for law in laws:
+            print_figure2(law, figure2_rows(wish, law))
+
+
+def figure2_rows(wish: Wish, law: Law) -> list[Json]:
+    """Medians over the trials that there are."""
+    extent, rows = wish.extent, []
+    for n, pure, epsilon in product(extent.sizes, (True, False), extent.epsilons):
+        keys = [law.key(trial, n, epsilon, pure=pure) for trial in range(extent.trials)]
+        trials = wish.trials.known(keys)
+        numbers = range(min(POPULATIONS, len(trials)))
+        plain = wish.trials.known([law.reference_key(number, n) for number in numbers])
+        random = wish.trials.known([law.random_key(number) for number in numbers])
+        if not (trials and plain and random):
+            continue
+        row: Json = {"n": n, "epsilon": epsilon, "pure": pure, "trials": len(trials), "models": len(numbers)}
+        row["noise_std"] = noise_std(noise_for(law.edges, epsilon, pure=pure), 1.0)
+        row["non_private"] = statistics.median(one["kl"] for one in plain)
+        row["random"] = statistics.median(one["kl"] for one in random)
+        for method in ESTIMATORS:
+            row[method] = summary([one[method] for one in trials if method in one])
+        tuned = {factor: summary([one[f"naive x{factor:g}"] for one in trials[:POPULATIONS]]) for factor in TUNED}
+        best = min(TUNED, key=lambda factor: tuned[factor]["kl"])
+        row["naive_tuned"] = tuned[best] | {"penalty_over_std": best}
+        row["cgm_below_naive"] = sum(one["cgm"]["kl"] <= one["naive"]["kl"] for one in trials)
+        rows.append(row)
+    return rows
+
+
+def summary(trials: Sequence[Json]) -> Json:
+    """Of one method in one cell."""
+    divergences = [one["kl"] for one in trials]
+    return {
+        "kl": statistics.median(divergences),
+        "kl_range": [min(divergences), max(divergences)],
+        "trials": len(trials),
+        "seconds": statistics.median(one["seconds"] for one in trials),
+        "evaluations": statistics.median(one["evaluations"] for one in trials),
+    }
+
+
+def print_figure2(law: Law, rows: list[Json]) -> None:
+    """One structure and number of states."""
+    if not rows:
+        return
+    trials = sorted({row["trials"] for row in rows})
+    print(
+        f"\nFigure 2: {law.kind}, {NODES} nodes of {law.states} states, ADD_REMOVE_ONE: KL(truth || model) in nats, "
+        f"medians of {' or '.join(map(str, trials))} trials on {rows[0]['models']} models"
+    )
+    columns = [*ESTIMATORS, "naive_tuned"]
+    print(
+        f"{'n':>9} {'epsilon':>7} {'noise':>9} {'std':>7} "
+        + " ".join(f"{name:>11}" for name in columns)
+        + f" {'non-private':>11} {'random':>7} {'cgm wins':>9} {'cgm, s':>7}"
+    )
+    for row in rows:
+        values = " ".join(f"{row[name]['kl']:>11.4f}" for name in columns)
+        print(
+            f"{row['n']:>9,} {row['epsilon']:>7g} {'Laplace' if row['pure'] else 'Gaussian':>9} "
+            f"{row['noise_std']:>7.0f} {values} {row['non_private']:>11.4f} {row['random']:>7.2f} "
+            f"{row['cgm_below_naive']:>5}/{row['trials']:<3} {row['cgm']['seconds']:>7.2f}",
+            flush=True,
+        )
+    print_verdicts(rows)
+
+
+def print_verdicts(rows: list[Json]) -> None:
+    """What is wanted of these cells."""
+    above = [row for row in rows if row["cgm"]["kl"] > row["naive"]["kl"]]
+    ratios = sorted(row["naive"]["kl"] / row["cgm"]["kl"] for row in rows if row["epsilon"] == min_epsilon(rows))
+    print(f"  cgm at or below naive in the median: {len(rows) - len(above)} of {len(rows)} cells")
+    print(f"  naive over cgm at the least epsilon: {ratios[0]:.2f} to {ratios[-1]:.3g}")
+    tuned = [row["naive_tuned"]["kl"] / row["cgm"]["kl"] for row in rows]
+    print(f"  naive with the best penalty in hindsight over cgm: {min(tuned):.2f} to {max(tuned):.2f}")
+    pairs = paired_guarantees(rows)
+    below = sum(gaussian["cgm"]["kl"] <= laplace["cgm"]["kl"] for laplace, gaussian in pairs)
+    print(f"  cgm: Gaussian at or below Laplace of the same epsilon: {below} of {len(pairs)} cells")
+
+
+def min_epsilon(rows: list[Json]) -> float:
+    """The least epsilon of a table."""
+    return min(float(row["epsilon"]) for row in rows)
+
+
+def paired_guarantees(rows: list[Json]) -> list[tuple[Json, Json]]:
+    """Rows with Laplace noise, each with that of the same n and epsilon with Gaussian noise."""
+    gaussian = {(row["n"], row["epsilon"]): row for row in rows if not row["pure"]}
+    return [(row, gaussian[row["n"], row["epsilon"]]) for row in rows if row["pure"]]
+
+
+# --- figure 1c ----------------------------------------------------------------------------------------------
+
+PENALTIES = tuple(10.0**power for power in range(-3, 7))
+
+
+def penalised(
+    graph: Graph, tables: Sequence[NoisyTable], n: float | None, estimator: Estimator, strength: float
+) -> Estimate:
+    """An estimate with an L2 penalty."""
+    return estimate(graph, tables, n, estimator=estimator, regularization=strength)
+
+
+def figure1c(wish: Wish, states: int = 10, n: int = 100_000, epsilon: float = 0.1) -> None:
+    """Divergence against the L2 penalty on log-potentials."""
+    repetitions = 5 * wish.extent.repetitions
+    found: dict[str, dict[float, list[float]]] = {}
+    for repetition in range(repetitions):
+        true = population(Law("chain", states, n), repetition % POPULATIONS)
+        exact = true.tables(n)
+        noisy = released(true.graph, exact, noise_for(len(exact), epsilon, pure=True), pure=True)
+        fits: dict[str, Callable[[float], Estimate]] = {
+            one: partial(penalised, true.graph, noisy, None, one) for one in ESTIMATORS
+        }
+        fits["non_private"] = partial(penalised, true.graph, without_noise(true.graph, exact), n, "naive")
+        for (name, fit_with), strength in product(fits.items(), PENALTIES):
+            model = fit_with(strength)
+            values = found.setdefault(name, {}).setdefault(strength, [])
+            values.append(true.divergence(model.log_potentials, model.log_partition))
+    medians = {name: [statistics.median(values[p]) for p in PENALTIES] for name, values in found.items()}
+    print(
+        f"\nFigure 1c: chain of {NODES} nodes of {states} states, n = {n:,}, epsilon = {epsilon:g} (Laplace): KL in "
+        f"nats against the L2 penalty in rows, medians of {repetitions} trials"
+    )
+    print(f"{'penalty':>12} " + " ".join(f"{strength:>8g}" for strength in PENALTIES))
+    for name, values in medians.items():
+        print(f"{name:>12} " + " ".join(f"{value:>8.4f}" for value in values))
+    for name, values in medians.items():
+        print(f"  {name}: at the least penalty {values[0] / min(values):.2f} times its best")
+    wish.save(
+        f"chain, S = {states}, n = {n}, epsilon = {epsilon:g}",
+        {"trials": repetitions, "penalties": PENALTIES, "kl": medians},
+    )
+
+
+# --- Adult --------------------------------------------------------------------------------------------------
+
+MOST_BINS = 10
+HELD_OUT = 9_768
+"""Rows of the test sample: a fifth."""
+
+PGM_ITERATIONS = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Adult:
+    """The table in two parts; columns of more than ten codes are in ten bins of equal width, over their public range.
+
+    Attributes:
+        columns: as the schema has them.
+        train: codes (n, 14).
+        train_states: bins of the same rows.
+        test_states: bins of the others.
+    """
+
+    columns: tuple[NumericColumn, ...]
+    train: NDArray[np.float64]
+    train_states: States
+    test_states: States
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bins of each column."""
+        return tuple(len(column.bins) - 1 for column in self.columns)
+
+
+def adult_table(folder: Path) -> Adult:
+    """Reads adult.csv (codes from 0) and adult-domain.json (number of codes of each column)."""
+    domain: dict[str, int] = json.loads((folder / "adult-domain.json").read_text())
+    codes = np.loadtxt(folder / "adult.csv", delimiter=",", skiprows=1)
+    columns = []
+    for name, size in domain.items():
+        bins = min(size, MOST_BINS)
+        columns.append(NumericColumn(name, 0.0, float(size), tuple(edge * size / bins for edge in range(bins + 1))))
+    states = np.stack(
+        [np.searchsorted(column.bins, codes[:, i], side="right") - 1 for i, column in enumerate(columns)], axis=1
+    ).astype(np.uint8)
+    order = np.random.default_rng(0).permutation(len(codes))
+    train, test = order[:-HELD_OUT], order[-HELD_OUT:]
+    return Adult(tuple(columns), codes[train], states[train], states[test])
+
+
+def adult_requests(names: Sequence[str], epsilon: float, *, pure: bool) -> dict[str, fit_pb2.FitMRFRequest]:
+    """A request for each graph, in the order of the table."""
+
+    def cliques(pairs: Sequence[Clique]) -> fit_pb2.Cliques:
+        return fit_pb2.Cliques(cliques=[fit_pb2.Clique(columns=[names[v] for v in pair]) for pair in pairs])
+
+    T, paid = len(names), spend(epsilon, pure=pure)
+    return {
+        "independent": fit_pb2.FitMRFRequest(spend=paid, independent=fit_pb2.Independent()),
+        "chain": fit_pb2.FitMRFRequest(spend=paid, cliques=cliques(chain(T))),
+        "third-order chain": fit_pb2.FitMRFRequest(spend=paid, cliques=cliques(third_order(T))),
+        "tree": fit_pb2.FitMRFRequest(spend=paid, tree=fit_pb2.SelectTree()),
+    }
+
+
+def adult_non_private(table: Adult) -> dict[str, float]:
+    """Holdout log-likelihoods of maximum likelihood, with the naive estimator's default penalty."""
+    T = len(table.sizes)
+    graphs: dict[str, list[Clique]] = {
+        "independent": [(v,) for v in range(T)],
+        "chain": chain(T),
+        "third-order chain": third_order(T),
+        "tree": chow_liu(table.sizes, table.train_states),
+    }
+    found = {}
+    for name, cliques in graphs.items():
+        graph = Graph(table.sizes, tuple(cliques))
+        exact = [table_of(graph, clique, table.train_states) for clique in graph.cliques]
+        model = estimate(graph, without_noise(graph, exact), len(table.train), estimator="naive")
+        found[name] = score(graph, model.log_potentials, model.log_partition, table.test_states)
+    return found
+
+
+def adult_trial(wish: Wish, table: Adult, name: str, request: fit_pb2.FitMRFRequest, *, theirs: bool) -> Json:
+    """One fit, the naive estimator on the same released tables, and private-pgm on them."""
+    begun, cpu = time.perf_counter(), time.process_time()
+    wire = fit(request, ArrayRows(np.ascontiguousarray(table.train.T)), table.columns)
+    seconds = {"wall": time.perf_counter() - begun, "cpu": time.process_time() - cpu}
+    model = fitted(wire)
+    found: Json = {"cgm": model.score(table.test_states), "seconds": seconds, "evaluations": model.evaluations}
+    for estimator in ESTIMATORS:
+        if estimator != "cgm":
+            other = estimate(model.graph, model.tables, None, estimator=estimator)
+            found[estimator] = score(model.graph, other.log_potentials, other.log_partition, table.test_states)
+    if theirs and wish.pgm:
+        graph, theta, their_seconds, version = private_pgm(wish.pgm, model.graph, model.tables, PGM_ITERATIONS)
+        log_partition = log_partition_of(graph, theta)
+        found["private_pgm"] = score(graph, theta, log_partition, table.test_states)
+        found |= {"private_pgm_seconds": their_seconds, "private_pgm_version": version}
+    if name == "tree":
+        best = chow_liu(table.sizes, table.train_states)
+        found["edges_of_chow_liu"] = len(set(best) & {clique for clique in model.graph.cliques if len(clique) == 2})
+    return found
+
+
+ADULT_EARLIER = {  # private-pgm, Laplace, ADD_REMOVE_ONE, one repetition
+    "chain": {1.0: -14.224, 0.5: -14.285, 0.1: -15.532},
+    "tree": {1.0: -12.380, 0.1: -12.812},
+    "third-order chain": {1.0: -13.469},
+}
+"""github.com/ryan112358/private-pgm, measured earlier on the same columns, bins and test share; its tree was chosen
+without noise."""
+
+
+def adult(wish: Wish) -> None:
+    """Holdout log-likelihoods by graph, guarantee and epsilon."""
+    if wish.adult is None:
+        print("\nAdult: left out; --adult DIR names the folder of adult.csv and adult-domain.json")
+        return
+    table = adult_table(wish.adult)
+    names = [column.name for column in table.columns]
+    plain = adult_non_private(table)
+    print(
+        f"\nAdult: {len(table.train):,} rows, {len(names)} columns of at most {MOST_BINS} bins, ADD_REMOVE_ONE: "
+        f"holdout log-likelihood per row in nats, medians of {wish.extent.repetitions} fits by the server; "
+        f"{len(table.test_states):,} other rows"
+    )
+    print(
+        f"{'graph':>18} {'epsilon':>7} {'noise':>9} {'cgm':>8} {'(range)':>18} {'naive':>9} {'private-pgm':>11} "
+        f"{'earlier':>8} {'non-private':>11} {'wall s':>7} {'cpu s':>7}"
+    )
+    rows = []
+    for epsilon, pure in product((1.0, 0.5, 0.1), (True, False)):
+        for name, request in adult_requests(names, epsilon, pure=pure).items():
+            trials = [
+                adult_trial(wish, table, name, request, theirs=repetition == 0)
+                for repetition in range(wish.extent.repetitions)
+            ]
+            row: Json = {"graph": name, "epsilon": epsilon, "pure": pure, "fits": len(trials)}
+            row |= {one: statistics.median(trial[one] for trial in trials) for one in ESTIMATORS}
+            row["range"] = [min(trial["cgm"] for trial in trials), max(trial["cgm"] for trial in trials)]
+            row["seconds"] = {
+                one: statistics.median(trial["seconds"][one] for trial in trials) for one in ("wall", "cpu")
+            }
+            row["evaluations"] = statistics.median(trial["evaluations"] for trial in trials)
+            row |= {one: trials[0][one] for one in trials[0] if one.startswith(("private_pgm", "edges"))}
+            row["private_pgm_earlier"] = ADULT_EARLIER.get(name, {}).get(epsilon) if pure else None
+            row["non_private"] = plain[name]
+            rows.append(row)
+            print_adult(row)
+            wish.save("adult", rows)
+
+
+def print_adult(row: Json) -> None:
+    """One line."""
+    spread = f"{row['range'][0]:.3f} to {row['range'][1]:.3f}"
+    earlier = "-" if row["private_pgm_earlier"] is None else f"{row['private_pgm_earlier']:.3f}"
+    theirs = f"{row['private_pgm']:.3f}" if "private_pgm" in row else "-"
+    print(
+        f"{row['graph']:>18} {row['epsilon']:>7g} {'Laplace' if row['pure'] else 'Gaussian':>9} {row['cgm']:>8.3f} "
+        f"{spread:>18} {row['naive']:>9.3f} {theirs:>11} {earlier:>8} {row['non_private']:>11.3f} "
+        f"{row['seconds']['wall']:>7.2f} {row['seconds']['cpu']:>7.2f}",
+        flush=True,
+    )
+
+
+# --- private-pgm --------------------------------------------------------------------------------------------
+
+PEERS_EARLIER = {(10, 0.5): 0.041, (10, 0.1): 0.418, (20, 1.0): 0.160, (20, 0.5): 0.391, (20, 0.1): 1.996}
+"""KL of private-pgm, the better of its optimisers, by states and epsilon: measured earlier on other such graphs."""
+
+
+def peers(wish: Wish, n: int = 100_000) -> None:
+    """Erdos-Renyi graphs beside private-pgm, Laplace noise, on the same noisy tables."""
+    print(
+        f"\nErdos-Renyi graphs of {NODES} nodes and {EDGES} edges, n = {n:,}, Laplace, ADD_REMOVE_ONE: "
+        f"KL(truth || model) in nats, medians of {wish.extent.repetitions} models; by as much are log-likelihoods below "
+        "the truth's"
+    )
+    print(
+        f"{'states':>6} {'epsilon':>7} {'cgm':>8} {'naive':>9} {'private-pgm':>11} {'earlier':>8} {'truth':>8} "
+        f"{'cgm, s':>7} {'theirs, s':>9}"
+    )
+    rows = []
+    for states, epsilon in PEERS_EARLIER:
+        trials = [peers_trial(wish, states, epsilon, number, n) for number in range(wish.extent.repetitions)]
+        row: Json = {"states": states, "epsilon": epsilon, "n": n, "models": len(trials)}
+        row |= {name: statistics.median(trial[name] for trial in trials) for name in trials[0]}
+        row["private_pgm_earlier"] = PEERS_EARLIER[states, epsilon]
+        rows.append(row)
+        theirs = (f"{row['private_pgm']:.4f}", f"{row['private_pgm_seconds']:.1f}") if wish.pgm else ("-", "-")
+        print(
+            f"{states:>6} {epsilon:>7g} {row['cgm']:>8.4f} {row['naive']:>9.4f} {theirs[0]:>11} "
+            f"{row['private_pgm_earlier']:>8.3f} {row['truth']:>8.3f} {row['cgm_seconds']:>7.2f} {theirs[1]:>9}",
+            flush=True,
+        )
+        wish.save("Erdos-Renyi", rows)
+
+
+def peers_trial(wish: Wish, states: int, epsilon: float, number: int, n: int) -> Json:
+    """All on the same tables; processor seconds of ours, wall seconds of theirs with their compilation."""
+    true = population(Law("Erdos-Renyi graph", states, n), number)
+    tables = released(true.graph, true.tables(n), noise_for(EDGES, epsilon, pure=True), pure=True)
+    found: Json = {"truth": -true.entropy()}
+    for estimator in ESTIMATORS:
+        one = measured(true, partial(estimate, true.graph, tables, None, estimator=estimator))
+        found |= {estimator: one["kl"], f"{estimator}_seconds": one["seconds"]}
+    if wish.pgm:
+        graph, theta, seconds, _ = private_pgm(wish.pgm, true.graph, tables, PGM_ITERATIONS)
+        ordered = [theta[graph.cliques.index(clique)] for clique in true.graph.cliques]
+        log_partition = log_partition_of(true.graph, ordered)
+        found |= {"private_pgm": true.divergence(ordered, log_partition), "private_pgm_seconds": seconds}
+    return found
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Task:
+    """A fit to be timed.
+
+    Attributes:
+        title: for people and JSON.
+        sizes: states of the columns.
+        cliques: of the graph.
+        n: rows.
+    """
+
+    title: str
+    sizes: tuple[int, ...]
+    cliques: tuple[Clique, ...]
+    n: int = 100_000
+
+
+def timed(task: Task, rounds: int, epsilon: float = 1.0, draws: int = 100_000) -> Json:
+    """Seconds of whole fits (plan, sums over rows, noise, estimate, wire) and of drawing rows from the model.
+
+    Rows are those of a model with these cliques and potentials from a flat Dirichlet distribution.
+    """
+    graph = Graph(task.sizes, task.cliques)
+    true = world(graph, task.n, np.random.default_rng(0))
+    rows, columns = array_rows(true.rows), numeric_columns(task.sizes)
+    walls, cpus, samples = [], [], []
+    for _ in range(rounds):
+        begun, cpu = time.perf_counter(), time.process_time()
+        wire = fit(cliques_request(task.cliques, epsilon, pure=False), rows, columns)
+        walls.append(time.perf_counter() - begun)
+        cpus.append(time.process_time() - cpu)
+        model = markov_random_field(fitted(wire))
+        begun = time.process_time()
+        model.sample(draws, 0, output="dict")
+        samples.append(time.process_time() - begun)
+    return {
+        "title": task.title,
+        "n": task.n,
+        "columns": len(task.sizes),
+        "states": max(task.sizes),
+        "cliques": len(task.cliques),
+        "largest_clique": max(graph.cells(clique) for clique in graph.cliques),
+        "largest_table": largest_table(graph)[0],
+        "wall_seconds": statistics.median(walls),
+        "cpu_seconds": statistics.median(cpus),
+        "evaluations": model.iterations or wire.iterations,
+        "sample_seconds": statistics.median(samples),
+        "rounds": rounds,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def tasks(quick: bool) -> dict[str, list[Task]]:
+    """What is timed, by table."""
+    random_graph = erdos_renyi(NODES, EDGES, np.random.default_rng(0))
+    ten = {"chain": chain(NODES), "Erdos-Renyi": random_graph, "third-order": third_order(NODES)}
+    rows = [
+        Task(f"{name}, 10 columns", (10,) * NODES, tuple(cliques), n)
+        for name, cliques in ten.items()
+        for n in ((10_000,) if quick else (10_000, 100_000, 1_000_000))
+    ]
+    states = [
+        Task(f"{name}, 10 columns", (S,) * NODES, tuple(cliques))
+        for name, cliques in ten.items()
+        for S in ((5, 10) if quick else (5, 10, 20, 40))
+        if S < 40 or name != "third-order"
+    ]
+    fifteen = [
+        Task("third-order, 15 columns", (S,) * 15, tuple(third_order(15))) for S in ((5,) if quick else (5, 10, 20))
+    ]
+    triples = tuple((i, i + 1, i + 2) for i in range(13))
+    large = [
+        Task("chain, 15 columns", (100,) * 15, tuple(chain(15))),
+        Task("triples in a row, 15 columns", (21,) * 15, triples),
+    ]
+    return {"rows": rows, "states": states, "columns": fifteen + ([] if quick else large)}
+
+
+def growth(wish: Wish) -> None:
+    """Seconds of whole fits and of 1e5 samples, against rows, states, columns."""
+    quick = wish.extent is QUICK
+    for name, some in tasks(quick).items():
+        print(
+            f"\nTime against {name}: (epsilon, delta) = (1, {DELTA:g}), Gaussian, cgm; one thread, medians of "
+            f"{wish.extent.repetitions}"
+        )
+        print(
+            f"{'graph':>29} {'n':>9} {'states':>6} {'cliques':>7} {'largest clique':>14} {'after triangulation':>19} "
+            f"{'fit, wall s':>11} {'cpu s':>7} {'1e5 rows, s':>11} {'peak MB':>8}"
+        )
+        found = []
+        for task in some:
+            row = timed(task, wish.extent.repetitions)
+            found.append(row)
+            print(
+                f"{row['title']:>29} {row['n']:>9,} {row['states']:>6} {row['cliques']:>7} "
+                f"{row['largest_clique']:>14,} {row['largest_table']:>19,} {row['wall_seconds']:>11.2f} "
+                f"{row['cpu_seconds']:>7.2f} {row['sample_seconds']:>11.2f} {row['peak_mb']:>8.0f}",
+                flush=True,
+            )
+            wish.save(name, found)
+
+
+# --- picture ------------------------------------------------------------------------------------------------
+
+PICTURE = Path(__file__).parents[1] / "docs" / "fit-mrf.png"
+LINES = {
+    ("naive", True): ("naive, Laplace", "tab:orange", "-"),
+    ("nlbp", True): ("nlbp, Laplace", "tab:green", "-"),
+    ("cgm", True): ("cgm, Laplace", "tab:blue", "-"),
+    ("cgm", False): (f"cgm, Gaussian, delta {DELTA:g}", "tab:blue", "--"),
+}
+
+
+def picture(wish: Wish) -> None:
+    """Divergence against epsilon, a panel for each structure and number of rows, from the results of figure2."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    found = json.loads(Path(__file__).with_suffix(".json").read_text())["figure2"]
+    sizes = Extent().sizes
+    figure, axes = plt.subplots(2, len(sizes), figsize=(12, 5.5), sharex=True, sharey="row", layout="constrained")
+    for row, kind in zip(axes, FIGURE2, strict=True):
+        cells = found[f"{kind}, S = 10"]
+        for panel, n in zip(row, sizes, strict=True):
+            for (method, pure), (label, colour, style) in LINES.items():
+                some = [cell for cell in cells if (cell["n"], cell["pure"]) == (n, pure) and method in cell]
+                values = [cell[method]["kl"] for cell in some]
+                panel.plot([cell["epsilon"] for cell in some], values, style, marker=".", color=colour, label=label)
+            plain = next(cell["non_private"] for cell in cells if cell["n"] == n)
+            panel.axhline(plain, color="gray", linestyle=":", label="non-private")
+            panel.set(xscale="log", yscale="log", title=f"{kind}, n = {n:,}")
+            panel.grid(alpha=0.3)
+        row[0].set_ylabel("KL(truth || model), nats")
+    for panel in axes[-1]:
+        panel.set_xlabel("epsilon")
+    axes[0, 0].legend(fontsize=7)
+    figure.savefig(PICTURE, dpi=110)
+    print(f"\n{PICTURE.name}: drawn")
+
+
+PARTS: dict[str, Callable[[Wish], None]] = {
+    "growth": growth,
+    "figure1c": figure1c,
+    "peers": peers,
+    "adult": adult,
+    "figure2": figure2,
+    "picture": picture,
+}
+
+
+def main() -> None:
+    """Run the parts named on the command line, or all of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="left out: all")
+    parser.add_argument("--quick", action="store_true", help="about a minute: small, once; no JSON unless asked for")
+    parser.add_argument("--adult", type=Path, help="folder of adult.csv and adult-domain.json")
+    parser.add_argument("--pgm", type=Path, help="Python interpreter of an environment with private-pgm (mbi)")
+    parser.add_argument("--trials", type=int, help="of each cell of figure2; left out: 25")
+    parser.add_argument("--states", type=int, nargs="*", help="of nodes in figure2; left out: 10 20")
+    parser.add_argument("--minutes", type=float, help="after which no further trial of figure2 begins")
+    parser.add_argument("--fresh", action="store_true", help="forget the trials of figure2 that there are")
+    parser.add_argument("--json", type=Path, help="instead of bench/mrf.json")
+    options = parser.parse_args()
+    output = options.json or (None if options.quick else Path(__file__).with_suffix(".json"))
+    kept = output and output.with_suffix(".trials.jsonl")
+    if kept and options.fresh:
+        kept.unlink(missing_ok=True)
+    asked = {"trials": options.trials, "states": options.states and tuple(options.states), "minutes": options.minutes}
+    extent = QUICK if options.quick else Extent()
+    given = {name: value for name, value in asked.items() if value}
+    extent = replace(extent, **given) if given else extent
+    trials = Trials(kept)
+    mrf.warm_up()
+    for part in options.parts or PARTS:
+        start = time.perf_counter()
+        PARTS[part](Wish(extent, partial(saved, output, part), trials, options.adult, options.pgm))
+        print(f"  ({part}: {time.perf_counter() - start:.0f} s)", flush=True)
+
+
+def saved(output: Path | None, part: str, name: str, found: Any) -> None:
+    """Write results into those that there are; read again each time, so that parts may be run side by side."""
+    if output is None:
+        return
+    results: Json = json.loads(output.read_text()) if output.exists() else {}
+    results |= {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
+    results[part] = results.get(part, {}) | {name: found}
+    output.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
