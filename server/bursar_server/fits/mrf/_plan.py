@@ -23,6 +23,7 @@ from bursar_server.fits.mrf._fit import (
 from bursar_server.fits.mrf._reuse import Earlier, Kind, check_use, earlier_tables
 from bursar_server.fits.mrf._schema import (
     Wanted,
+    check_members,
     check_size,
     chosen,
     listed_cliques,
@@ -158,6 +159,8 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
     Raises InvalidRequestError naming every field that is wrong.
     """
     violations: Violations = []
+    paid = request.HasField("spend") or not request.reuse
+    amount = amount_of(request.spend, violations) if paid else None
     _check_choices(request, violations)
     asked = _asked(request, table, violations)
     stop_if(violations)
@@ -166,7 +169,7 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
     earlier = earlier_tables(request, kind, variables_of(table), released, violations)
     check_use(earlier, [one.columns for one in asked.wanted], violations)
     due = _due(asked, earlier)
-    amount = _amount(request, asked, due, violations)
+    _check_spend(amount, bool(due) or asked.kind == "tree", violations)
     stop_if(violations)
     new = _New((), None) if amount is None else _new(request, _Payment(amount, table), asked, due)
     settings = _settings(request, table, asked, earlier, new)
@@ -211,31 +214,26 @@ def _asked(request: fit_pb2.FitMRFRequest, table: PublicTable, violations: Viola
     """What is asked for; some of it is missing where it is wrong."""
     # Where a unit has one row at most, both weights are the same, and the simpler one needs no column.
     shares = table.unit_cap > 1 and request.unit_weights != fit_pb2.UNIT_WEIGHTS_ROWS
-    kind = request.WhichOneof("graph")
+    kind, before = request.WhichOneof("graph"), len(violations)
     if kind is None:
         violations.append(("graph", "expected cliques, tree, chain or independent"))
     if kind == "chain":
         return _asked_chain(request, table, shares, violations)
     listed = listed_cliques(request.cliques, violations) if kind == "cliques" else ()
+    covered = {column for one in listed for column in one.columns}
     names = list(request.columns)
-    if not names and kind == "cliques":
-        mentioned = {column for one in listed for column in one.columns}
-        names = [name for name in variables_of(table) if name in mentioned]
-        for index, one in enumerate(listed):
-            chosen(f"cliques[{index}].columns", one.columns, table, violations)
-    layout = Layout(chosen("columns", names or list(variables_of(table)), table, violations), shares)
-    if violations:
-        return _Asked("cliques", layout, ())
-    if kind == "tree" and len(layout.variables) <= 2:  # there is nothing to choose
-        listed = (Wanted(tuple(variable.name for variable in layout.variables), Fraction(1)),)
-    covered = set[str]()
-    for index, one in enumerate(listed):
-        covered.update(one.columns)
-        if missing := sorted(set(one.columns) - {variable.name for variable in layout.variables}):
-            text = f"has {', '.join(missing)}, not among columns; add it there, or leave columns out"
-            violations.append((f"cliques[{index}].columns", text))
-    singles = [Wanted((v.name,), Fraction(1)) for v in layout.variables if v.name not in covered]
-    return _Asked("tree" if kind == "tree" and not listed else "cliques", layout, (*listed, *singles))
+    if not names:
+        names = [name for name in variables_of(table) if name in covered or kind != "cliques"]
+    check_members(listed, names, table, violations)
+    if not (kind == "cliques" and len(violations) > before):  # there may be no columns left
+        variables = chosen("columns", names, table, violations)
+    if len(violations) > before:
+        return _Asked("cliques", Layout((), shares), ())
+    if kind == "tree" and len(names) <= 2:  # there is nothing to choose
+        listed, covered = (Wanted(tuple(names), Fraction(1)),), set(names)
+    singles = [Wanted((name,), Fraction(1)) for name in names if name not in covered]
+    chosen_kind = "tree" if kind == "tree" and not listed else "cliques"
+    return _Asked(chosen_kind, Layout(variables, shares), (*listed, *singles))
 
 
 def _asked_chain(request: fit_pb2.FitMRFRequest, table: PublicTable, shares: bool, violations: Violations) -> _Asked:
@@ -278,16 +276,14 @@ def _due(asked: _Asked, earlier: Earlier) -> tuple[Wanted, ...]:
     return tuple(one for one in asked.wanted if not earlier.covers(one.columns))
 
 
-def _amount(
-    request: fit_pb2.FitMRFRequest, asked: _Asked, due: tuple[Wanted, ...], violations: Violations
-) -> Amount | None:
-    """What pays for new tables; None if there are none."""
-    if due or asked.kind == "tree":
-        return amount_of(request.spend, violations)
-    if request.HasField("spend"):
+def _check_spend(amount: Amount | None, needed: bool, violations: Violations) -> None:
+    """That there is a spend where there are new tables, and none elsewhere."""
+    if needed and amount is None:
+        text = "expected one of rho, epsilon_delta, epsilon: the entries to reuse do not have all tables of this graph"
+        violations.append(("spend", text))
+    if not needed and amount is not None:
         text = "all tables of this graph are there already and cost nothing; leave spend out, or reuse fewer entries"
         violations.append(("spend", text))
-    return None
 
 
 def _new(request: fit_pb2.FitMRFRequest, payment: _Payment, asked: _Asked, due: tuple[Wanted, ...]) -> _New:

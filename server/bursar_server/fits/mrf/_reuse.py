@@ -15,7 +15,7 @@ from bursar_server.fits._requests import Violations
 from bursar_server.fits._seam import Released
 from bursar_server.fits.mrf._wire import table_from, variable_from, weights_of
 
-MOST_REUSED = 64
+MOST_REUSED = 16
 """Entries in a request."""
 
 
@@ -84,16 +84,18 @@ def earlier_tables(
             came |= {(paid, tuple(m.columns)): table_from(m) for m in model.tables if m.entry == paid}
         if text:
             violations.append((f"reuse[{index}]", text))
-        tables = came | tables
+        for key, table in came.items():
+            tables.setdefault(key, table)
         by_entry.append(tuple(came.values()))
     return Earlier(tuple(tables.values()), tuple(by_entry))
 
 
 def check_use(earlier: Earlier, cliques: Sequence[Sequence[str]], violations: Violations) -> None:
     """That every entry has a table that is within a clique, or has one within."""
+    wanted = [set(clique) for clique in cliques]
     for index, tables in enumerate(earlier.by_entry):
         scopes = [set(table.columns) for table in tables]
-        if scopes and not any(s <= set(c) or set(c) <= s for s in scopes for c in cliques):
+        if scopes and not any(scope <= clique or clique <= scope for scope in scopes for clique in wanted):
             violations.append((f"reuse[{index}]", "none of its tables is of use for this graph; leave it out"))
 
 

@@ -15,8 +15,8 @@ from bursar_server.fits._seam import PublicTable
 LEAST_PRECISION, MOST_PRECISION = 1e-6, 1e6
 """Of a clique, relative to the others."""
 
-MOST_CLIQUES = 4096
-"""Listed in a request."""
+MOST_CLIQUES = 2016
+"""Listed in a request; as many as 64 columns have pairs."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,35 @@ def listed_cliques(request: fit_pb2.Cliques, violations: Violations) -> tuple[Wa
         violations.append(("cliques", text))
         return ()
     wanted: list[Wanted] = []
+    seen = set[frozenset[str]]()
     for index, clique in enumerate(request.cliques):
         field, columns = f"cliques[{index}]", tuple(clique.columns)
         if not 1 <= len(columns) == len(set(columns)):
             violations.append((f"{field}.columns", "expected at least one column, and each once"))
-        elif any(set(columns) == set(other.columns) for other in wanted):
+        if frozenset(columns) in seen:
             violations.append((f"{field}.columns", "is there already; expected each clique once"))
-        if not (clique.precision == 0 or LEAST_PRECISION <= clique.precision <= MOST_PRECISION):
-            text = f"expected {LEAST_PRECISION:g} to {MOST_PRECISION:g}, or 0 for 1, got {clique.precision}"
+        seen.add(frozenset(columns))
+        precision = clique.precision or 1.0
+        if not LEAST_PRECISION <= precision <= MOST_PRECISION:
+            text = f"expected {LEAST_PRECISION:g} to {MOST_PRECISION:g}, or 0 for 1, got {precision}"
             violations.append((f"{field}.precision", text))
-            continue
-        wanted.append(Wanted(columns, Fraction(clique.precision) or Fraction(1)))
+            precision = 1.0
+        wanted.append(Wanted(columns, Fraction(precision)))
     return tuple(wanted)
+
+
+def check_members(listed: Sequence[Wanted], names: Sequence[str], table: PublicTable, violations: Violations) -> None:
+    """That the first clique with columns that have no states, or are not among those of the request, is named."""
+    states = variables_of(table)
+    for index, one in enumerate(listed):
+        field = f"cliques[{index}].columns"
+        if not set(one.columns) <= states.keys():
+            chosen(field, one.columns, table, violations)
+            return
+        if missing := [column for column in one.columns if column not in names]:
+            text = f"has {', '.join(missing)}, not among columns; add it there, or leave columns out"
+            violations.append((field, text))
+            return
 
 
 def check_size(field: str, graph: Graph, variables: Sequence[Variable], violations: Violations) -> None:

@@ -1,0 +1,458 @@
+"""FitMRF end to end: good fields for a good spend, what is released and in which order, and valid models always."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bursar.models.mrf import MarkovRandomField, Variable
+from bursar_ledger import Adjacency, Event
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import CategoricalColumn, PublicTable, mrf
+from bursar_server.fits.mrf import _kernel
+from bursar_server.fits.mrf._selection import targets_of
+from bursar_server.fits.mrf._statistics import Layout, blocks_of
+from bursar_server.vault import Noise, NoiseSource, OverspendError, SelectionNoise, Session
+from tests.server.fits.fielding import AR, RO, cliques, nothing, people, plan, rows_of, run, variables
+from tests.server.fits.running import Array, NoNoise, array, session
+
+AMPLE = types_pb2.Spend(rho=5.0)
+ROWS = rows_of(4000, seed=1)
+CHAIN_OF_FOUR: dict[str, Any] = {"cliques": cliques("ab", "bc", "cd")}
+STEPS = 6
+
+
+def paths(*, adjacency: Adjacency = RO, unit_cap: int = 1, rows: int | None = None) -> PublicTable:
+    """A public table of six columns with the same three categories, the last of which is "nowhere"."""
+    states = ("here", "there", "nowhere")
+    columns = tuple(CategoricalColumn(f"t{t}", states) for t in range(STEPS))
+    return PublicTable("people", (), adjacency, unit_cap, rows, columns)
+
+
+def path(**fields: Any) -> fit_pb2.HomogeneousChain:
+    """The chain over all of them."""
+    return fit_pb2.HomogeneousChain(columns=[f"t{t}" for t in range(STEPS)], **fields)
+
+
+def walks(n: int, seed: int = 0) -> Array:
+    """Paths (n, 6) of a Markov chain that mostly stays where it is."""
+    generator = np.random.default_rng(seed)  # noqa: TID251 - rows of a test
+    columns = [generator.integers(0, 3, n)]
+    for _ in range(STEPS - 1):
+        columns.append(np.where(generator.random(n) < 0.7, columns[-1], generator.integers(0, 3, n)))
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+class HugeNoise:
+    """The largest noise that an exact sum may get, and the last candidate."""
+
+    def __init__(self, size: int = 2**61) -> None:
+        self.size = size
+
+    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        """Return the sums plus or minus the size."""
+        return sums + np.where(np.arange(sums.size) % 2, self.size, -self.size).reshape(sums.shape)
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Return the last position."""
+        return len(scores) - 1
+
+
+class AnyChoice(NoNoise):
+    """No noise, and any of the candidates."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)  # noqa: TID251 - choices of a test
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Return any position."""
+        return int(self.generator.integers(len(scores)))
+
+
+def field_of(model: fit_pb2.MRFModel) -> MarkovRandomField:
+    """The model as a client has it, whose constructor checks every field."""
+    return MarkovRandomField(
+        variables_=tuple(Variable(v.column, tuple(v.states), tuple(v.edges)) for v in model.variables),
+        cliques_=tuple(tuple(p.columns) for p in model.potentials),
+        log_potentials_=tuple(array(p.log_potential) for p in model.potentials),
+        marginals_=tuple(array(p.marginal) for p in model.potentials),
+        log_partition_=model.log_partition,
+        n_rows=model.n_rows,
+        inference="loopy" if model.inference == fit_pb2.MRF_INFERENCE_LOOPY else "exact",
+        homogeneous_chain=model.homogeneous_chain,
+    )
+
+
+def check_valid(model: fit_pb2.MRFModel, made: mrf.MRFPlan) -> None:
+    """A model that any client accepts: finite potentials, probabilities that add up, all tables with their noise."""
+    field = field_of(model)
+    assert field.columns == tuple(variable.name for variable in made.settings.layout.variables)
+    assert np.isfinite([model.n_rows, model.log_partition]).all()
+    assert model.n_rows >= 1
+    for marginal in field.marginals_:
+        assert (marginal >= 0).all()
+        assert marginal.sum() == pytest.approx(1.0)
+    assert len(model.tables) >= len(made.settings.measurements)
+    for table in model.tables:
+        assert np.isfinite(array(table.counts)).all()
+        assert table.noise_std > 0
+    assert np.isfinite(field.mutual_information().get(("a", "b"), 0.0))
+
+
+def records(X: Array, model: fit_pb2.MRFModel) -> dict[str, list[str]]:
+    """Rows as a client would score them."""
+    return {v.column: [v.states[int(x)] for x in X[:, i]] for i, v in enumerate(model.variables)}
+
+
+def score(model: fit_pb2.MRFModel, X: Array = ROWS) -> float:
+    """Log-likelihood per row."""
+    return field_of(model).score(records(X, model))
+
+
+BEST = score(run(plan(people(rows=len(ROWS)), spend=types_pb2.Spend(rho=1e5), **CHAIN_OF_FOUR), ROWS))
+"""Of the graph from which the rows come, next to no noise."""
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "spend", "fields", "loss"),
+    [
+        (RO, AMPLE, CHAIN_OF_FOUR, 0.002),
+        (AR, AMPLE, CHAIN_OF_FOUR, 0.002),
+        (AR, types_pb2.Spend(epsilon=3.0), CHAIN_OF_FOUR, 0.005),
+        (RO, AMPLE, {"tree": {}, "columns": ["a", "b", "c", "d"]}, 0.004),
+        (AR, types_pb2.Spend(epsilon=6.0), {"tree": {}, "columns": ["a", "b", "c", "d"]}, 0.005),
+        (RO, AMPLE, {"cliques": cliques("abc", "bcd")}, 0.01),
+        (RO, AMPLE, {**CHAIN_OF_FOUR, "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE}, 0.01),
+        (RO, AMPLE, {**CHAIN_OF_FOUR, "inference": fit_pb2.MRF_INFERENCE_LOOPY}, 0.01),
+        (RO, AMPLE, {**CHAIN_OF_FOUR, "regularization": 0.5}, 0.01),
+    ],
+    ids=lambda value: str(value).replace("\n", " ")[:40],
+)
+def test_an_ample_spend_gives_nearly_the_best_field(
+    adjacency: Adjacency, spend: types_pb2.Spend, fields: dict[str, Any], loss: float
+) -> None:
+    """Every graph, noise and estimator comes near to the likelihood of a field without noise."""
+    made = plan(people(adjacency=adjacency, rows=len(ROWS)), spend=spend, **fields)
+    model = run(made, ROWS, adjacency=adjacency)
+    check_valid(model, made)
+    assert score(model) > BEST - loss
+    assert model.n_rows == pytest.approx(len(ROWS), rel=0.02)
+    loopy = fields.get("inference") == fit_pb2.MRF_INFERENCE_LOOPY
+    assert model.inference == (fit_pb2.MRF_INFERENCE_LOOPY if loopy else fit_pb2.MRF_INFERENCE_EXACT)
+    assert model.estimator == fields.get("estimator", fit_pb2.MRF_ESTIMATOR_CGM)
+
+
+def test_independent_columns_have_their_own_distributions() -> None:
+    """And nothing else."""
+    model = run(plan(people(rows=len(ROWS)), spend=AMPLE, independent={}, columns=["d", "a"]), ROWS[:, [3, 0]])
+    field = field_of(model)
+    assert field.marginal("d") == pytest.approx(np.bincount(ROWS[:, 3].astype(int)) / len(ROWS), abs=0.005)
+    assert field.marginal(["d", "a"]) == pytest.approx(np.outer(field.marginal("d"), field.marginal("a")))
+
+
+def test_a_numeric_column_has_its_bins() -> None:
+    """States are bins, with labels and edges; rows outside are in the nearest."""
+    made = plan(people(rows=6), cliques=cliques("x", "a"))
+    assert made.columns == ("a", "x")
+    X = np.array([[0.0, -5.0], [0.0, 0.5], [1.0, 1.0], [1.0, 2.5], [1.0, 10.0], [1.0, 99.0]])
+    model = run(made, X, source=NoNoise())
+    assert [tuple(v.states) for v in model.variables] == [("a0", "a1"), ("[0, 1)", "[1, 2.5)", "[2.5, 10]")]
+    assert list(model.variables[1].edges) == [0.0, 1.0, 2.5, 10.0]
+    counts = {tuple(table.columns): array(table.counts).tolist() for table in model.tables}
+    assert counts == {("x",): [2.0, 1.0, 3.0], ("a",): [2.0, 4.0]}
+
+
+def test_bins_that_print_alike_have_labels_of_their_own() -> None:
+    """A seventh digit is shown where it makes the difference."""
+    public = people()
+    close = replace(public.numeric[0], bins=(0.0, 1.0, 1.00000001, 1.00000002, 10.0))
+    model = run(plan(replace(public, numeric=(close,)), cliques=cliques("x")), np.zeros((5, 1)))
+    assert len(set(model.variables[0].states)) == 4
+
+
+EDGES = {frozenset(pair) for pair in ("ab", "bc", "cd")}
+"""Of the tree from which the rows come."""
+
+
+def test_a_tree_finds_the_edges_that_made_the_rows() -> None:
+    """With a good spend, under both kinds of noise; its tables are of these pairs."""
+    for spend in (AMPLE, types_pb2.Spend(epsilon=8.0)):
+        made = plan(people(rows=len(ROWS)), spend=spend, tree={}, columns=["a", "b", "c", "d"])
+        model = run(made, ROWS)
+        edges = {frozenset(p.columns) for p in model.potentials}
+        assert edges == EDGES
+        assert [len(table.columns) for table in model.tables] == [1] * 4 + [2] * 3
+
+
+def test_a_tree_spans_all_columns_whatever_is_chosen() -> None:
+    """Every choice joins two parts, be it the first, the last or any of the candidates."""
+    for seed in range(10):
+        model = run(plan(tree={}), np.zeros((50, 5)), source=AnyChoice(seed))
+        parts = {v.column: v.column for v in model.variables}
+        assert len(model.potentials) == 4
+        for potential in model.potentials:
+            a, b = (parts[column] for column in potential.columns)
+            assert a != b
+            parts = {column: a if part == b else part for column, part in parts.items()}
+
+
+def test_targets_are_tables_of_independent_columns_and_spared_cells() -> None:
+    """In lattice units, whatever noise has made of the number of rows; small tables get what large ones cost."""
+    singles = [np.array([0.25, 0.75]), np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.0])]
+    layout, pairs = Layout(variables(2, 3, 2), shares=False), [(0, 1), (0, 2)]
+    (first, second) = blocks_of(layout, pairs)
+    targets = targets_of(layout, pairs, singles, 1000.0, 2.5)
+    assert targets[first[0] : first[1]].tolist() == [125, 75, 50, 375, 225, 150, 0]
+    assert targets[second[0] : second[1]].tolist() == [250, 0, 750, 0, 5]
+    shared = targets_of(Layout(layout.variables, shares=True), pairs, singles, 1000.0, 2.5)
+    assert np.array_equal(shared, targets * 2**20)
+    for n_rows in (-1e300, 1e300):
+        wild = targets_of(Layout(layout.variables, shares=True), pairs, singles, n_rows, 1e300)
+        assert np.abs(wild).max() <= 2**46
+
+
+RELEASING: list[tuple[dict[str, Any], PublicTable, Array]] = [
+    (CHAIN_OF_FOUR, people(unit_cap=3), ROWS[:90]),
+    ({"tree": {}, "columns": ["a", "b", "c", "d"]}, people(unit_cap=3), ROWS[:90]),
+    ({"independent": {}, "columns": ["a", "b", "c", "d"]}, people(unit_cap=3), ROWS[:90]),
+    ({"chain": path(null_category="nowhere")}, paths(unit_cap=3, rows=90), walks(90)),
+]
+
+
+@pytest.mark.parametrize("weights", [fit_pb2.UNIT_WEIGHTS_ROWS, fit_pb2.UNIT_WEIGHTS_SHARES])
+@pytest.mark.parametrize("spend", [AMPLE, types_pb2.Spend(epsilon=1.0)])
+@pytest.mark.parametrize("case", range(len(RELEASING)))
+@pytest.mark.parametrize("adjacency", [AR, RO])
+def test_what_is_released_is_what_was_planned(
+    case: int, weights: int, spend: types_pb2.Spend, adjacency: Adjacency
+) -> None:
+    """The plan's events, all of them and no others, in their order; the meter has nothing left but its rounding."""
+    fields, public, X = RELEASING[case]
+    made = plan(replace(public, adjacency=adjacency), spend=spend, unit_weights=weights, **fields)
+    if weights == fit_pb2.UNIT_WEIGHTS_SHARES:
+        X = np.column_stack([X, np.full(len(X), 3.0)])
+    events: list[Event] = []
+    steps: list[tuple[int, int]] = []
+    paid = session(made, X, adjacency=adjacency, unit_cap=3, steps=steps)
+    watched = Session(
+        rows=paid._rows,
+        columns=X.shape[1],
+        adjacency=adjacency,
+        unit_cap=3,
+        meter=paid._meter,
+        source=paid._source,
+        progress=paid.progress,
+        tap=lambda release: events.append(release.event),
+        choice_tap=lambda choice: events.append(choice.event),
+    )
+    model = mrf.run(made, watched)
+    assert tuple(events) == made.events
+    assert 0 <= paid._meter.unspent < 2**-39
+    assert steps == [(i + 1, made.iterations) for i in range(made.iterations)]
+    assert [table.noise_std for table in model.tables][: len(made.settings.measurements)] == [
+        noise.count_std for noise in made.noise
+    ][: len(made.settings.measurements)]
+    assert all(table.laplace == spend.HasField("epsilon") for table in model.tables)
+
+
+def test_nothing_is_released_without_its_debit() -> None:
+    """A plan of more releases than were paid for is stopped."""
+    small, large = plan(people(rows=90)), plan(people(rows=90), spend=AMPLE)
+    with pytest.raises(OverspendError):
+        mrf.run(large, session(small, ROWS[:90]))
+
+
+def test_a_chain_has_the_transitions_of_its_paths() -> None:
+    """Pooled over time, with a good spend; the homogeneous model that a client has agrees."""
+    X = walks(20_000)
+    made = plan(paths(rows=len(X)), spend=AMPLE, chain=path())
+    model = run(made, X)
+    check_valid(model, made)
+    assert model.homogeneous_chain
+    assert [tuple(table.columns) for table in model.tables] == [("t0",), ("t0", "t1")]
+    assert all(table.pooled for table in model.tables)
+    field = field_of(model)
+    assert field.conditional("t3", {"t2": "there"}) == pytest.approx([0.1, 0.8, 0.1], abs=0.02)
+    assert field.marginal("t0") == pytest.approx(np.bincount(X[:, 0].astype(int)) / len(X), abs=0.01)
+    assert model.n_rows == len(X)
+
+
+def test_paths_that_were_never_seen_are_nobodys() -> None:
+    """Rows that are null throughout are in no table, and the number of paths is what tables say, not the public one."""
+    X = walks(3000)
+    X[:1000] = 2.0
+    made = plan(paths(rows=len(X)), spend=AMPLE, chain=path(null_category="nowhere"))
+    model = run(made, X)
+    assert model.null_category == "nowhere"
+    assert model.n_rows == pytest.approx((X != 2.0).any(axis=1).sum(), abs=60)
+
+
+def test_the_number_of_rows_is_public_unless_tables_say_otherwise() -> None:
+    """Rows that are null are in the public number only; noise alone does not move it."""
+    made = plan(people(rows=len(ROWS)), spend=AMPLE)
+    assert run(made, ROWS).n_rows == len(ROWS)
+    present = np.arange(len(ROWS)) < 3000
+    assert run(made, ROWS, present=present).n_rows == pytest.approx(3000, abs=50)
+    noisy = plan(people(rows=len(ROWS)), spend=types_pb2.Spend(rho=1e-6))
+    assert run(noisy, ROWS, present=present).n_rows == len(ROWS)
+    private = plan(people(rows=len(ROWS), adjacency=AR), spend=AMPLE)
+    assert 0 < abs(run(private, ROWS, adjacency=AR).n_rows - len(ROWS)) < 50
+
+
+def test_units_with_many_rows_count_once() -> None:
+    """A person with five rows of one kind weighs as much as one with a single row of another."""
+    X = np.array([[0.0, 5.0]] * 5 * 300 + [[1.0, 1.0]] * 300)
+    made = plan(people(unit_cap=5, rows=5000), spend=AMPLE, cliques=cliques("a"))
+    model = run(made, X, unit_cap=5)
+    assert model.unit_weights == fit_pb2.UNIT_WEIGHTS_SHARES
+    assert model.n_rows == pytest.approx(600, abs=30)
+    assert array(model.potentials[0].marginal) == pytest.approx([0.5, 0.5], abs=0.03)
+    rows = plan(people(unit_cap=5, rows=5000), spend=AMPLE, cliques=cliques("a"), unit_weights=1)
+    counted = run(rows, X[:, :1], unit_cap=5)
+    assert counted.unit_weights == fit_pb2.UNIT_WEIGHTS_ROWS
+    assert array(counted.potentials[0].marginal) == pytest.approx([5 / 6, 1 / 6], abs=0.03)
+
+
+# Reuse
+
+
+def stored(*models: fit_pb2.MRFModel) -> Any:
+    """Earlier releases under entries 1, 2, ..."""
+    return dict(enumerate(models, 1)).get
+
+
+def paid_under(entry: int, made: mrf.MRFPlan, X: Array, **arguments: Any) -> fit_pb2.MRFModel:
+    """A run whose debit has this entry."""
+    return run(replace(made, of_entry=entry), X, **arguments)
+
+
+def test_the_same_tables_give_the_same_field_for_nothing() -> None:
+    """Reused, with another estimator, or beside new ones; whoever has no rows to read can do it."""
+    public = people(rows=len(ROWS))
+    first = paid_under(1, plan(public, spend=AMPLE, **CHAIN_OF_FOUR), ROWS)
+    assert [table.entry for table in first.tables] == [1, 1, 1]
+    free = plan(public, stored(first), reuse=[1], spend=None)
+    steps: list[tuple[int, int]] = []
+    again = run(free, nothing(free), steps=steps)
+    assert steps == [(1, 1)]
+    assert list(again.tables) == list(first.tables)
+    assert list(again.potentials) == list(first.potentials)
+    naive = plan(public, stored(first), reuse=[1], spend=None, estimator=fit_pb2.MRF_ESTIMATOR_NAIVE)
+    assert run(naive, nothing(naive)).estimator == fit_pb2.MRF_ESTIMATOR_NAIVE
+    more = plan(public, stored(first), reuse=[1], spend=AMPLE, cliques=cliques("ab", "bc", "cd", "ad"))
+    second = paid_under(2, more, ROWS)
+    assert [tuple(table.columns) for table in second.tables] == [("a", "d"), ("a", "b"), ("b", "c"), ("c", "d")]
+    assert [table.entry for table in second.tables] == [2, 1, 1, 1]
+    assert score(second) > BEST - 0.005
+
+
+def test_larger_tables_are_summed_to_the_cliques_that_they_hold() -> None:
+    """Columns that the new field lacks are summed over, too."""
+    public = people(rows=len(ROWS))
+    first = paid_under(1, plan(public, spend=AMPLE, cliques=cliques("abc")), ROWS[:, :3])
+    made = plan(public, stored(first), reuse=[1], spend=None, cliques=cliques("ac"))
+    field = field_of(run(made, nothing(made)))
+    exact = np.histogram2d(ROWS[:, 0], ROWS[:, 2], bins=[np.arange(3), np.arange(5)])[0] / len(ROWS)
+    assert field.columns == ("a", "c")
+    assert field.marginal(["a", "c"]) == pytest.approx(exact, abs=0.01)
+
+
+def test_a_tree_uses_what_is_there() -> None:
+    """Earlier pairs say what single columns are like, and count in the estimate."""
+    public = people(rows=len(ROWS))
+    first = paid_under(1, plan(public, spend=AMPLE, **CHAIN_OF_FOUR), ROWS)
+    made = plan(public, stored(first), reuse=[1], spend=AMPLE, tree={}, columns=["a", "b", "c", "d"])
+    model = paid_under(2, made, ROWS)
+    assert {frozenset(p.columns) for p in model.potentials} == EDGES
+    assert sorted(table.entry for table in model.tables) == [1, 1, 1, 2, 2, 2]
+    assert score(model) > BEST - 0.002
+
+
+def test_a_chain_is_refitted_for_nothing() -> None:
+    """From the mean of all pooled tables that there are."""
+    X, public = walks(2000), paths(rows=2000)
+    made = plan(public, spend=AMPLE, chain=path())
+    first, second = (paid_under(entry, made, X) for entry in (1, 2))
+    free = plan(public, stored(first, second), reuse=[1, 2], spend=None, chain=path())
+    model = run(free, nothing(free))
+    assert [table.entry for table in model.tables] == [1, 1, 2, 2]
+    check_valid(model, free)
+    again = plan(public, stored(first), reuse=[1], spend=None, chain=path())
+    assert list(run(again, nothing(again)).potentials) == list(first.potentials)
+
+
+# Whatever comes
+
+
+AWKWARD = {
+    "no rows": np.zeros((0, 6)),
+    "one row": np.ones((1, 6)),
+    "not numbers": np.full((50, 6), np.nan),
+    "infinite": np.full((50, 6), np.inf),
+    "far out": np.full((50, 6), -1e300),
+    "all alike": np.full((500, 6), 1.0),
+}
+WILD: list[tuple[str, NoiseSource | None]] = [
+    *((name, source) for name in AWKWARD for source in (None, NoNoise())),
+    # Of rows there is then nothing left to see.
+    ("no rows", HugeNoise()),
+    ("all alike", HugeNoise(2**50)),
+]
+ASKED: list[dict[str, Any]] = [
+    {"cliques": cliques(("t0", "t1"), ("t1", "t2", "t3"), ("t0", "t3"))},
+    {"cliques": cliques(("t0", "t1"), ("t1", "t2"), ("t0", "t2")), "inference": fit_pb2.MRF_INFERENCE_LOOPY},
+    {"cliques": cliques(("t0", "t1"), ("t4", "t5")), "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE},
+    {"tree": {}},
+    {"independent": {}, "regularization": 3.0},
+    {"chain": path()},
+    {"chain": path(null_category="nowhere"), "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), WILD, ids=lambda value: value if value in AWKWARD else type(value).__name__
+)
+def test_whatever_rows_and_noise_are_a_valid_model_comes_back(name: str, source: NoiseSource | None) -> None:
+    """After the debit nothing fails: empty and absurd tables, noise of any size, all graphs, both adjacencies."""
+    X = AWKWARD[name]
+    for number, fields in enumerate(ASKED):
+        adjacency = (AR, RO)[number % 2]
+        spend = (types_pb2.Spend(rho=1.0), types_pb2.Spend(epsilon=1.0))[number // 2 % 2]
+        public = paths(adjacency=adjacency, unit_cap=2, rows=max(len(X), 1))
+        made = plan(public, spend=spend, **fields)
+        shared = np.column_stack([X[:, : len(made.columns) - 1], X[:, 0]])
+        present = np.zeros(len(X), dtype=np.bool_) if number % 3 == 0 else None
+        model = run(made, shared, adjacency=adjacency, unit_cap=2, source=source, present=present)
+        check_valid(model, made)
+
+
+def test_kernels_are_compiled_before_the_first_request() -> None:
+    """After warming up no kind of table compiles anything, so the time of the first one says nothing."""
+    kernels = [
+        _kernel.states,
+        _kernel.shares,
+        _kernel.add_clique,
+        _kernel.add_pairs,
+        _kernel.add_firsts,
+        _kernel.add_transitions,
+    ]
+    mrf.warm_up()
+    compiled = [len(kernel.signatures) for kernel in kernels]
+    assert min(compiled) >= 1
+    run(plan(tree={}), np.zeros((10, 5)))
+    run(plan(paths(unit_cap=2), chain=path(null_category="nowhere")), np.zeros((10, 7)), unit_cap=2)
+    run(plan(paths(), chain=path()), np.zeros((10, 6)))
+    assert [len(kernel.signatures) for kernel in kernels] == compiled
+
+
+def test_releases_and_choices_do_not_depend_on_the_estimator() -> None:
+    """What is asked of the rows is the same, whatever is made of the answers."""
+    found = []
+    for estimator in (fit_pb2.MRF_ESTIMATOR_CGM, fit_pb2.MRF_ESTIMATOR_NAIVE):
+        made = plan(people(rows=len(ROWS)), tree={}, columns=["a", "b", "c", "d"], estimator=estimator)
+        found.append(list(run(made, ROWS, source=NoNoise()).tables))
+    assert found[0] == found[1]
