@@ -106,6 +106,73 @@ MOMENTS_FIXED_ORIGIN: Moments.ValueType  # 2
 """The paper's: moments about the centre of the public ball, in units of its radius."""
 Global___Moments: _TypeAlias = Moments  # noqa: Y015
 
+class _LatentModel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LatentModelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LatentModel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LATENT_MODEL_UNSPECIFIED: _LatentModel.ValueType  # 0
+    """refused"""
+    LATENT_MODEL_SYMMETRIC_MIXTURE: _LatentModel.ValueType  # 1
+    """y = z b + noise with z = +-1 equally likely and noise of one standard deviation in every column."""
+    LATENT_MODEL_MIXTURE_OF_REGRESSIONS: _LatentModel.ValueType  # 2
+    """target = <features, b_z> + noise, with z one of n_components; or z b with z = +-1 if `symmetric`."""
+    LATENT_MODEL_MISSING_COVARIATES: _LatentModel.ValueType  # 3
+    """target = <features, b> + noise, where features that the schema declares nullable may be missing."""
+    LATENT_MODEL_GAUSSIAN_MIXTURE: _LatentModel.ValueType  # 4
+    """n_components Gaussians, each with one standard deviation in every column."""
+
+class LatentModel(_LatentModel, metaclass=_LatentModelEnumTypeWrapper): ...
+
+LATENT_MODEL_UNSPECIFIED: LatentModel.ValueType  # 0
+"""refused"""
+LATENT_MODEL_SYMMETRIC_MIXTURE: LatentModel.ValueType  # 1
+"""y = z b + noise with z = +-1 equally likely and noise of one standard deviation in every column."""
+LATENT_MODEL_MIXTURE_OF_REGRESSIONS: LatentModel.ValueType  # 2
+"""target = <features, b_z> + noise, with z one of n_components; or z b with z = +-1 if `symmetric`."""
+LATENT_MODEL_MISSING_COVARIATES: LatentModel.ValueType  # 3
+"""target = <features, b> + noise, where features that the schema declares nullable may be missing."""
+LATENT_MODEL_GAUSSIAN_MIXTURE: LatentModel.ValueType  # 4
+"""n_components Gaussians, each with one standard deviation in every column."""
+Global___LatentModel: _TypeAlias = LatentModel  # noqa: Y015
+
+class _GradientVariant:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GradientVariantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GradientVariant.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GRADIENT_VARIANT_UNSPECIFIED: _GradientVariant.ValueType  # 0
+    """recentred; radial where heavy tails are declared"""
+    GRADIENT_VARIANT_RECENTRED: _GradientVariant.ValueType  # 1
+    """The residual about each released component, clipped in norm to a multiple of the released noise level."""
+    GRADIENT_VARIANT_TRUNCATED: _GradientVariant.ValueType  # 2
+    """Wang et al. 2020, algorithm 2: Catoni's smoothed truncation of every coordinate of the part that depends on data."""
+    GRADIENT_VARIANT_RADIAL: _GradientVariant.ValueType  # 3
+    """Catoni's truncation of the norm of the residual about each released component."""
+    GRADIENT_VARIANT_CLIPPED: _GradientVariant.ValueType  # 4
+    """Algorithm 1: norms clipped to `scale`, the same in every step."""
+    GRADIENT_VARIANT_DP_EM: _GradientVariant.ValueType  # 5
+    """Algorithm 3: truncated sums of the M-step itself; of mixtures only."""
+
+class GradientVariant(_GradientVariant, metaclass=_GradientVariantEnumTypeWrapper):
+    """What bounds a row's part of a gradient."""
+
+GRADIENT_VARIANT_UNSPECIFIED: GradientVariant.ValueType  # 0
+"""recentred; radial where heavy tails are declared"""
+GRADIENT_VARIANT_RECENTRED: GradientVariant.ValueType  # 1
+"""The residual about each released component, clipped in norm to a multiple of the released noise level."""
+GRADIENT_VARIANT_TRUNCATED: GradientVariant.ValueType  # 2
+"""Wang et al. 2020, algorithm 2: Catoni's smoothed truncation of every coordinate of the part that depends on data."""
+GRADIENT_VARIANT_RADIAL: GradientVariant.ValueType  # 3
+"""Catoni's truncation of the norm of the residual about each released component."""
+GRADIENT_VARIANT_CLIPPED: GradientVariant.ValueType  # 4
+"""Algorithm 1: norms clipped to `scale`, the same in every step."""
+GRADIENT_VARIANT_DP_EM: GradientVariant.ValueType  # 5
+"""Algorithm 3: truncated sums of the M-step itself; of mixtures only."""
+Global___GradientVariant: _TypeAlias = GradientVariant  # noqa: Y015
+
 class _FrequencyLaw:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -653,6 +720,44 @@ class FitSeparatedGMMResponse(_message.Message):
 Global___FitSeparatedGMMResponse: _TypeAlias = FitSeparatedGMMResponse  # noqa: Y015
 
 @_typing.final
+class GradientStart(_message.Message):
+    """Where the analyst says, in the data's own units."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COEFFICIENTS_FIELD_NUMBER: _builtins.int
+    INTERCEPTS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def coefficients(self) -> _types_pb2.Tensor:
+        """Mixtures: means (n_components, n_columns), or of a symmetric mixture b (1, n_columns). Regressions: coefficients
+        (n_components, n_columns), or (1, n_columns) if there is one vector.
+        """
+
+    @_builtins.property
+    def intercepts(self) -> _types_pb2.Tensor:
+        """Of regressions: (as many,); left out: 0."""
+
+    @_builtins.property
+    def weights(self) -> _types_pb2.Tensor:
+        """(n_components,); left out: equal."""
+
+    def __init__(
+        self,
+        *,
+        coefficients: _types_pb2.Tensor | None = ...,
+        intercepts: _types_pb2.Tensor | None = ...,
+        weights: _types_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coefficients", b"coefficients", "intercepts", b"intercepts", "weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coefficients", b"coefficients", "intercepts", b"intercepts", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GradientStart: _TypeAlias = GradientStart  # noqa: Y015
+
+@_typing.final
 class FitGradientEMRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -660,12 +765,78 @@ class FitGradientEMRequest(_message.Message):
     DATASET_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     SPEND_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    N_COMPONENTS_FIELD_NUMBER: _builtins.int
+    SYMMETRIC_FIELD_NUMBER: _builtins.int
+    WITHOUT_INTERCEPT_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    HEAVY_TAILS_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    STEP_SIZE_FIELD_NUMBER: _builtins.int
+    AVERAGED_FIELD_NUMBER: _builtins.int
+    NOISE_STD_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    ZETA_FIELD_NUMBER: _builtins.int
+    TAU_FIELD_NUMBER: _builtins.int
+    RANDOM_FIELD_NUMBER: _builtins.int
+    GIVEN_FIELD_NUMBER: _builtins.int
+    CENTRE_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    PAPER_WEIGHTS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """As in FitDPEMRequest."""
     dataset: _builtins.str
+    model: Global___LatentModel.ValueType
+    target: _builtins.str
+    """Of regressions: the numeric column that is explained."""
+    n_components: _builtins.int
+    """Of Gaussian mixtures and mixtures of regressions: k. 0: 2."""
+    symmetric: _builtins.bool
+    """Of a mixture of regressions: two components b and -b of equal weight without intercept, as in Wang et al. 2020."""
+    without_intercept: _builtins.bool
+    """Of regressions: no constant."""
+    variant: Global___GradientVariant.ValueType
+    heavy_tails: _builtins.bool
+    """Say so where rows may lie far out: changes the default variant only."""
+    iterations: _builtins.int
+    """T, noisy gradient steps beside one look at the scales of the columns; 0 lets the server choose from public numbers."""
+    step_size: _builtins.float
+    """eta; 0: 1, a full EM step."""
+    averaged: _builtins.int
+    """How many of the last iterates are averaged; 0: the server's choice, 1: the last one alone."""
+    noise_std: _builtins.float
+    """Standard deviation of the model's noise, in the target's unit (regressions) or the columns' common unit; 0: estimated from
+    released sums. Mixtures of columns with units of their own: in half-widths of the bounds.
+    """
+    scale: _builtins.float
+    """Variants truncated, dp_em and clipped: s or C, in half-widths of the bounds (for regressions times the target's).
+    0: from the released spread, `tau` and public numbers.
+    """
+    zeta: _builtins.float
+    """Variants truncated and dp_em: failure probability zeta; 0: 0.05."""
+    tau: _builtins.float
+    """Variants truncated and dp_em: bound of a coordinate's second moment, in squared units of `scale`; 0: from the released spread."""
+    units: Global___ColumnUnits.ValueType
+    """Mixtures: unspecified is common."""
+    paper_weights: _builtins.bool
+    """The paper's posterior weights, which lack a factor 2 in the exponent; of symmetric models only."""
     @_builtins.property
-    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Mixtures: the numeric columns of a row. Regressions: the features, without the target; empty: all others."""
+
     @_builtins.property
     def spend(self) -> _types_pb2.Spend: ...
+    @_builtins.property
+    def random(self) -> Global___StartAtRandom:
+        """The default, with public seed 0."""
+
+    @_builtins.property
+    def given(self) -> Global___GradientStart: ...
+    @_builtins.property
+    def centre(self) -> _types_pb2.Tensor:
+        """Of a symmetric mixture: the point between the means, (n_columns,), in the data's own units; empty: the middle of the bounds."""
+
     def __init__(
         self,
         *,
@@ -673,14 +844,148 @@ class FitGradientEMRequest(_message.Message):
         dataset: _builtins.str = ...,
         columns: _abc.Iterable[_builtins.str] | None = ...,
         spend: _types_pb2.Spend | None = ...,
+        model: Global___LatentModel.ValueType = ...,
+        target: _builtins.str = ...,
+        n_components: _builtins.int = ...,
+        symmetric: _builtins.bool = ...,
+        without_intercept: _builtins.bool = ...,
+        variant: Global___GradientVariant.ValueType = ...,
+        heavy_tails: _builtins.bool = ...,
+        iterations: _builtins.int = ...,
+        step_size: _builtins.float = ...,
+        averaged: _builtins.int = ...,
+        noise_std: _builtins.float = ...,
+        scale: _builtins.float = ...,
+        zeta: _builtins.float = ...,
+        tau: _builtins.float = ...,
+        random: Global___StartAtRandom | None = ...,
+        given: Global___GradientStart | None = ...,
+        centre: _types_pb2.Tensor | None = ...,
+        units: Global___ColumnUnits.ValueType = ...,
+        paper_weights: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spend", b"spend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "given", b"given", "random", b"random", "spend", b"spend", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "request_id", b"request_id", "spend", b"spend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["averaged", b"averaged", "centre", b"centre", "columns", b"columns", "dataset", b"dataset", "given", b"given", "heavy_tails", b"heavy_tails", "iterations", b"iterations", "model", b"model", "n_components", b"n_components", "noise_std", b"noise_std", "paper_weights", b"paper_weights", "random", b"random", "request_id", b"request_id", "scale", b"scale", "spend", b"spend", "start", b"start", "step_size", b"step_size", "symmetric", b"symmetric", "target", b"target", "tau", b"tau", "units", b"units", "variant", b"variant", "without_intercept", b"without_intercept", "zeta", b"zeta"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["random", "given"]  # noqa: Y015
+    _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_start) -> _WhichOneofReturnType_start | None: ...
+
+Global___FitGradientEMRequest: _TypeAlias = FitGradientEMRequest  # noqa: Y015
+
+@_typing.final
+class GradientEMModel(_message.Message):
+    """A released model, in the data's own units. Every number is noise-protected or public."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    COEFFICIENTS_FIELD_NUMBER: _builtins.int
+    INTERCEPTS_FIELD_NUMBER: _builtins.int
+    NOISE_STD_FIELD_NUMBER: _builtins.int
+    COEFFICIENT_ERRORS_FIELD_NUMBER: _builtins.int
+    INTERCEPT_ERRORS_FIELD_NUMBER: _builtins.int
+    ITERATES_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    AVERAGED_FIELD_NUMBER: _builtins.int
+    STEP_SIZE_FIELD_NUMBER: _builtins.int
+    SCALES_FIELD_NUMBER: _builtins.int
+    N_ROWS_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
+    SYMMETRIC_FIELD_NUMBER: _builtins.int
+    FEATURE_MEANS_FIELD_NUMBER: _builtins.int
+    FEATURE_STD_FIELD_NUMBER: _builtins.int
+    model: Global___LatentModel.ValueType
+    target: _builtins.str
+    """Of regressions, else empty."""
+    variant: Global___GradientVariant.ValueType
+    iterations: _builtins.int
+    averaged: _builtins.int
+    """How many iterates were averaged."""
+    step_size: _builtins.float
+    n_rows: _builtins.float
+    """Estimated number of rows, from released counts."""
+    symmetric: _builtins.bool
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of mixtures, or features."""
+
+    @_builtins.property
+    def weights(self) -> _types_pb2.Tensor:
+        """(k,): probabilities of the components; k = 2 for symmetric models, 1 for missing covariates."""
+
+    @_builtins.property
+    def coefficients(self) -> _types_pb2.Tensor:
+        """(k, n_columns): means, or coefficients. Symmetric models: centre + b and centre - b, or b and -b."""
+
+    @_builtins.property
+    def intercepts(self) -> _types_pb2.Tensor:
+        """(k,): of regressions, else empty."""
+
+    @_builtins.property
+    def noise_std(self) -> _types_pb2.Tensor:
+        """Mixtures: (k, n_columns) standard deviations of the columns; regressions: (k,) of the target given the features."""
+
+    @_builtins.property
+    def coefficient_errors(self) -> _types_pb2.Tensor:
+        """What noise and sampling together are expected to move each number, approximately: the releases' noise and, for a nominal
+        number of rows, the sampling error of the model, through the linearised last steps. As `coefficients` and `intercepts`.
+        """
+
+    @_builtins.property
+    def intercept_errors(self) -> _types_pb2.Tensor: ...
+    @_builtins.property
+    def iterates(self) -> _types_pb2.Tensor:
+        """(iterations + 1, k, n_columns), with the intercept as one more column for regressions: start, then each step."""
+
+    @_builtins.property
+    def scales(self) -> _types_pb2.Tensor:
+        """(iterations,): radius or s of each step, in half-widths of the bounds (for regressions times the target's)."""
+
+    @_builtins.property
+    def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
+    @_builtins.property
+    def feature_means(self) -> _types_pb2.Tensor:
+        """Features may be null when it predicts: (n_columns,) means and standard deviations that stand for them. Of missing covariates."""
+
+    @_builtins.property
+    def feature_std(self) -> _types_pb2.Tensor: ...
+    def __init__(
+        self,
+        *,
+        model: Global___LatentModel.ValueType = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        target: _builtins.str = ...,
+        weights: _types_pb2.Tensor | None = ...,
+        coefficients: _types_pb2.Tensor | None = ...,
+        intercepts: _types_pb2.Tensor | None = ...,
+        noise_std: _types_pb2.Tensor | None = ...,
+        coefficient_errors: _types_pb2.Tensor | None = ...,
+        intercept_errors: _types_pb2.Tensor | None = ...,
+        iterates: _types_pb2.Tensor | None = ...,
+        variant: Global___GradientVariant.ValueType = ...,
+        iterations: _builtins.int = ...,
+        averaged: _builtins.int = ...,
+        step_size: _builtins.float = ...,
+        scales: _types_pb2.Tensor | None = ...,
+        n_rows: _builtins.float = ...,
+        noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
+        symmetric: _builtins.bool = ...,
+        feature_means: _types_pb2.Tensor | None = ...,
+        feature_std: _types_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "noise_std", b"noise_std", "scales", b"scales", "weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["averaged", b"averaged", "coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "columns", b"columns", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "iterations", b"iterations", "model", b"model", "n_rows", b"n_rows", "noise", b"noise", "noise_std", b"noise_std", "scales", b"scales", "step_size", b"step_size", "symmetric", b"symmetric", "target", b"target", "variant", b"variant", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FitGradientEMRequest: _TypeAlias = FitGradientEMRequest  # noqa: Y015
+Global___GradientEMModel: _TypeAlias = GradientEMModel  # noqa: Y015
 
 @_typing.final
 class FitGradientEMResponse(_message.Message):
@@ -688,21 +993,25 @@ class FitGradientEMResponse(_message.Message):
 
     RECEIPT_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _types_pb2.Receipt: ...
     @_builtins.property
     def progress(self) -> _types_pb2.Progress: ...
+    @_builtins.property
+    def model(self) -> Global___GradientEMModel: ...
     def __init__(
         self,
         *,
         receipt: _types_pb2.Receipt | None = ...,
         progress: _types_pb2.Progress | None = ...,
+        model: Global___GradientEMModel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model", b"model", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model", b"model", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["receipt", "progress"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["receipt", "progress", "model"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1467,24 +1776,28 @@ class PreviewRequest(_message.Message):
     DPEM_FIELD_NUMBER: _builtins.int
     SKETCH_KMEANS_FIELD_NUMBER: _builtins.int
     MRF_FIELD_NUMBER: _builtins.int
+    GRADIENT_EM_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def dpem(self) -> Global___FitDPEMRequest: ...
     @_builtins.property
     def sketch_kmeans(self) -> Global___FitSketchKMeansRequest: ...
     @_builtins.property
     def mrf(self) -> Global___FitMRFRequest: ...
+    @_builtins.property
+    def gradient_em(self) -> Global___FitGradientEMRequest: ...
     def __init__(
         self,
         *,
         dpem: Global___FitDPEMRequest | None = ...,
         sketch_kmeans: Global___FitSketchKMeansRequest | None = ...,
         mrf: Global___FitMRFRequest | None = ...,
+        gradient_em: Global___FitGradientEMRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "mrf", b"mrf", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "gradient_em", b"gradient_em", "mrf", b"mrf", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "mrf", b"mrf", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "gradient_em", b"gradient_em", "mrf", b"mrf", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_fit: _TypeAlias = _typing.Literal["dpem", "sketch_kmeans", "mrf"]  # noqa: Y015
+    _WhichOneofReturnType_fit: _TypeAlias = _typing.Literal["dpem", "sketch_kmeans", "mrf", "gradient_em"]  # noqa: Y015
     _WhichOneofArgType_fit: _TypeAlias = _typing.Literal["fit", b"fit"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_fit) -> _WhichOneofReturnType_fit | None: ...
 

@@ -19,7 +19,12 @@ from bursar_server.runs import Run, Runs
 
 _MOST_FITS_LEFT = 2**32 - 1
 
-_PREVIEWED: Mapping[str, str] = {"dpem": "FitDPEM", "sketch_kmeans": "FitSketchKMeans", "mrf": "FitMRF"}
+_PREVIEWED: Mapping[str, str] = {
+    "dpem": "FitDPEM",
+    "sketch_kmeans": "FitSketchKMeans",
+    "mrf": "FitMRF",
+    "gradient_em": "FitGradientEM",
+}
 """Methods by the field of `PreviewRequest` that has their request."""
 
 
