@@ -82,8 +82,11 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
 
 
 def _noise_table(noise: Sequence[ReleaseNoise]) -> tuple[list[str], list[list[str]]]:
+    """Headers and cells: a row for each kind of release, a column for each kind of number that some release has."""
+    stds = {"counts": [n.count_std for n in noise], "sums": [n.sum_std for n in noise]}
+    stds |= {"moments": [n.moment_std for n in noise]}
+    kept = [name for name, values in stds.items() if any(values)]
     cells = [
-        [n.name, str(n.times), str(n.size), *(f"{std:.3g}" for std in (n.count_std, n.sum_std, n.moment_std))]
-        for n in noise
+        [n.name, str(n.times), str(n.size), *(f"{stds[name][row]:.3g}" for name in kept)] for row, n in enumerate(noise)
     ]
-    return ["release", "times", "numbers", "counts", "sums", "moments"], cells
+    return ["release", "times", "numbers", *kept], cells

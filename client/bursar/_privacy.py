@@ -258,7 +258,8 @@ class ReleaseNoise:
     Attributes:
         name: what is released.
         size: how many numbers.
-        count_std: on the number of records in a component; of a sketch, in all.
+        count_std: on the number of records in a component; of a sketch, in all; of a contingency table, in each cell;
+            of a choice of the largest, on each of what is compared.
         sum_std: on a sum of positions, in records times the clip radius of the step; of a sketch, on each of its sums.
         moment_std: on second moments, in records times the squared radius.
         times: how many such releases.
