@@ -69,6 +69,7 @@ class PublicTable:
         unit_cap: most rows of one privacy unit.
         rows: under REPLACE_ONE the number of slots; under ADD_REMOVE_ONE what the owner declared, or None.
         categorical: its categorical columns, in the manifest's order.
+        names: of all columns, in the manifest's order; left out, categorical columns come before numeric ones.
     """
 
     name: str
@@ -77,6 +78,7 @@ class PublicTable:
     unit_cap: int
     rows: int | None
     categorical: tuple[CategoricalColumn, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 class InvalidRequestError(Exception):

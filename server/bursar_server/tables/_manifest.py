@@ -226,6 +226,7 @@ class Manifest(_Model):
             categorical=tuple(
                 CategoricalColumn(c.name, c.categories) for c in self.columns if isinstance(c, Categorical)
             ),
+            names=tuple(c.name for c in self.columns),
         )
 
 

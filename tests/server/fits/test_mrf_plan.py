@@ -267,6 +267,7 @@ def test_columns_are_those_of_the_graph_or_all_that_have_states() -> None:
     """In the schema's order, or in that asked for; a column that no clique has gets a table of its own."""
     assert plan(cliques=cliques("dc", "xa")).columns == ("a", "c", "d", "x")
     assert plan(independent={}).columns == plan(tree={}).columns == ("a", "b", "c", "d", "x")
+    assert plan(replace(people(), names=("x", "y", "d", "c", "b", "a")), tree={}).columns == ("x", "d", "c", "b", "a")
     made = plan(cliques=cliques("ab"), columns=["x", "b", "a", "d"])
     assert made.columns == ("x", "b", "a", "d")
     assert made.parameters["tables"] == [["b", "a"], ["x"], ["d"]]

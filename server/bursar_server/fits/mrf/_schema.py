@@ -33,10 +33,11 @@ class Wanted:
 
 
 def variables_of(table: PublicTable) -> dict[str, Variable]:
-    """Columns that have states, by name: categorical ones, then numeric ones with bins."""
+    """Columns that have states, by name, in the schema's order: categorical ones, and numeric ones with bins."""
     categorical = [Variable(column.name, column.categories) for column in table.categorical]
     numeric = [Variable(column.name, _labels(column.bins), column.bins) for column in table.numeric if column.bins]
-    return {variable.name: variable for variable in (*categorical, *numeric)}
+    found = {variable.name: variable for variable in (*categorical, *numeric)}
+    return {name: found[name] for name in table.names or found if name in found}
 
 
 def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Violations) -> tuple[Variable, ...]:

@@ -1,0 +1,84 @@
+"""Fields through the SDK from the real server: categories, bins, people with several rows, chosen trees, reuse."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+import bursar
+from bursar_ledger import Ledger, verify
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home
+
+MANIFEST = """
+name = "trips"
+adjacency = "add_remove_one"
+public_rows = 1200
+[unit]
+column = "who"
+max_rows = 3
+[[columns]]
+name = "from"
+kind = "categorical"
+categories = ["north", "south"]
+[[columns]]
+name = "km"
+kind = "numeric"
+lower = 0.0
+upper = 30.0
+bins = [0.0, 10.0, 20.0, 30.0]
+[[columns]]
+name = "to"
+kind = "categorical"
+categories = ["north", "south"]
+"""
+
+PEOPLE = 600
+
+
+def _trips(home: Home) -> None:
+    """600 people, those who stay in the north with three rows each, the others with one."""
+    folder = home.state.path.parent
+    north = [f"{who},north,{5 + who % 20},north" for who in range(PEOPLE // 2) for _ in range(3)]
+    south = [f"{who},south,25,{('north', 'south')[who % 2]}" for who in range(PEOPLE // 2, PEOPLE)]
+    (folder / "rows.csv").write_text("\n".join(["who,from,km,to", *north, *south, "9999,nowhere,1,north"]))
+    (folder / "table.toml").write_text(MANIFEST)
+    budget = ("--epsilon", "20", "--delta", "1e-6")
+    home.admin("import", "--manifest", folder / "table.toml", "--csv", folder / "rows.csv", *budget)
+
+
+def test_fields_are_previewed_paid_reused_and_verified(home: Home) -> None:
+    """What the preview says is what is debited; people count once; tables of earlier releases cost nothing."""
+    _trips(home)
+    server = home.start()
+    with bursar.connect(server.address, token=home.tokens["analyst"], ca=home.state.tls / "ca.pem") as client:
+        trips = client.dataset("trips")
+        pairs = [("from", "to"), ("from", "km")]
+        preview = trips.preview_mrf(cliques=pairs, spend=bursar.rho(0.5))
+        model = trips.fit_mrf(cliques=pairs, spend=bursar.rho(0.5), progress=False)
+        assert model.receipt is not None
+        assert preview.price == model.receipt.price
+        assert model.columns == ("from", "km", "to")
+        assert model.n_rows == pytest.approx(PEOPLE, abs=40)
+        assert model.marginal("from") == pytest.approx([0.5, 0.5], abs=0.05)
+        assert model.conditional("to", {"from": "south"}) == pytest.approx([0.5, 0.5], abs=0.1)
+        assert model.conditional("km", {"from": "south"})[2] > 0.95
+        left = trips.remaining()
+        naive = trips.fit_mrf(cliques=pairs, reuse=[model], estimator="naive", progress=False)
+        assert naive.receipt is not None
+        assert naive.receipt.free
+        assert [table.entry for table in naive.tables_] == [model.receipt.entry] * 2
+        assert trips.remaining() == left
+        tree = trips.fit_mrf(cliques="tree", spend=bursar.pure(4.0), progress=False)
+        assert {frozenset(clique) for clique in tree.cliques_} >= {frozenset(("from", "km"))}
+        chain = trips.fit_mrf(cliques=bursar.Chain(["from", "to"]), spend=bursar.rho(0.5), progress=False)
+        assert chain.conditional("to", {"from": "north"})[0] > 0.9
+        with pytest.raises(bursar.InvalidRequestError, match="no column of this name that has states"):
+            trips.fit_mrf(cliques=[("from", "who")], spend=bursar.rho(0.5))
+    assert server.end(signal.SIGTERM)[0] == 0
+    with Ledger.open(home.state.ledger) as ledger:
+        assert len(ledger.releases()) == 3
+    assert verify(home.state.ledger).ok
