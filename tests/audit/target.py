@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, SelectionEvent, cost_units
 from bursar_server.vault import (
@@ -151,17 +152,15 @@ class Choices:
         here, there: (runs, choices, v) scores on the run's table, and on the other; -inf for what was not available.
         chosen: (runs, choices) positions of those that were chosen.
         eta: (choices,) bounded range that was debited.
-        gap: largest difference between the sums that are scored and the independent reference's.
     """
 
     here: FloatArray
     there: FloatArray
     chosen: NDArray[np.int64]
     eta: FloatArray
-    gap: float
 
 
-NO_CHOICES = Choices(np.empty((0, 0, 1)), np.empty((0, 0, 1)), np.empty((0, 0), dtype=np.int64), np.empty(0), 0.0)
+NO_CHOICES = Choices(np.empty((0, 0, 1)), np.empty((0, 0, 1)), np.empty((0, 0), dtype=np.int64), np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -169,22 +168,27 @@ class Sample:
     """Many runs on both tables, in scales of the noise that was debited.
 
     Attributes:
-        residual: (runs, coordinates) release minus the independent reference's sum of the run's table.
+        residual: (runs, coordinates) release minus the independent reference's sum of the run's table; smoothed where
+            the noise is so small that its law, which is on integers, is not nearly that on the line.
+        gap: largest difference between what the code sums, or scores, and what the reference does.
         here, there: (runs, coordinates) release minus what the code that ran sums on the run's table, and on the other.
         other: (runs,) False for runs on D, True for runs on D'.
         release: (coordinates,) which release a coordinate belongs to.
         laplace: (coordinates,) the claimed law; Gaussian where False.
+        scale: (coordinates,) of the claimed noise, in lattice units.
         limit: (releases,) claimed sensitivity: L2, or L1 for Laplace.
         features: (runs, numbers) of the models; none where runs were stopped before they had one.
         choices: made between releases.
     """
 
     residual: FloatArray
+    gap: float
     here: FloatArray
     there: FloatArray
     other: NDArray[np.bool_]
     release: NDArray[np.int64]
     laplace: NDArray[np.bool_]
+    scale: FloatArray
     limit: FloatArray
     features: FloatArray
     choices: Choices = NO_CHOICES
@@ -211,19 +215,22 @@ def collect(target: Target, n: int) -> Sample | str:
     if any([release.statistic.size for release in one.releases] != sizes for one in seen):
         return "the number of released coordinates changes from run to run"
     lines = [_standardised(target, one.releases, bool(other)) for one, other in zip(seen, others, strict=True)]
-    residual, here, there = (np.array(part) for part in zip(*lines, strict=True))
+    residual, gaps, here, there = (np.array(part) for part in zip(*lines, strict=True))
+    choices, gap = _choices(target, seen, others) if target.chosen else (NO_CHOICES, 0.0)
     release = np.repeat(np.arange(len(claims)), sizes)
     models = [np.empty(0) if target.brief else target.features(one.model) for one in seen]
     return Sample(
         residual=residual,
+        gap=max(gap, float(np.abs(gaps).max())),
         here=here,
         there=there,
         other=others,
         release=release,
         laplace=np.array([isinstance(claim, LaplaceEvent) for claim in claims])[release],
+        scale=np.array([float(claim.scale) for claim in claims])[release],
         limit=np.array([_limit(claim) for claim in claims]),
         features=np.array(models),
-        choices=_choices(target, seen, others) if target.chosen else NO_CHOICES,
+        choices=choices,
     )
 
 
@@ -233,19 +240,55 @@ def _tables(target: Target, other: bool) -> tuple[ArrayRows, ArrayRows]:
 
 
 def _standardised(target: Target, releases: tuple[Release, ...], other: bool) -> tuple[FloatArray, ...]:
-    """Residuals of one run against the reference, the code on the run's table, and the code on the other table."""
+    """Residuals of one run against the reference, its gaps, and residuals of the code on both tables."""
     table, neighbour = _tables(target, other)
-    parts: list[list[FloatArray]] = [[], [], []]
+    parts: list[list[FloatArray]] = [[], [], [], []]
     for release, claim in zip(releases, target.claims, strict=True):
-        ran, columns = release.statistic, len(table.columns)
-        sums = (target.reference(ran, table), exact_sum(ran, table, columns), exact_sum(ran, neighbour, columns))
-        for part, total in zip(parts, sums, strict=True):
-            part.append(np.asarray((release.noisy - total).ravel() / float(claim.scale), dtype=np.float64))
+        ran, columns, scale = release.statistic, len(table.columns), float(claim.scale)
+        expected, here, there = (
+            np.asarray((release.noisy - total).ravel(), dtype=np.float64)
+            for total in (
+                target.reference(ran, table),
+                exact_sum(ran, table, columns),
+                exact_sum(ran, neighbour, columns),
+            )
+        )
+        gaps = (expected - here) / scale
+        for part, values in zip(parts, (smoothed(expected, claim), gaps, here / scale, there / scale), strict=True):
+            part.append(values)
     return tuple(np.concatenate(part) for part in parts)
 
 
-def _choices(target: Target, seen: list[Observation], others: NDArray[np.bool_]) -> Choices:
-    """The choices of runs, with the scores that were compared."""
+COARSE = 64.0
+"""Noise of a smaller scale is looked at as the law on integers that it has."""
+
+
+def on_integers(laplace: bool, scale: float) -> tuple[NDArray[np.int64], FloatArray]:
+    """Integers within 40 scales, ascending, and the chances of noise, which is Gaussian if not Laplace's."""
+    k = np.arange(-int(40 * scale) - 2, int(40 * scale) + 3)
+    weights = np.exp(-np.abs(k) / scale if laplace else -(k**2) / (2 * scale**2))
+    return k, weights / weights.sum()
+
+
+def smoothed(residual: FloatArray, claim: GaussianEvent | LaplaceEvent) -> FloatArray:
+    """Residuals in scales of the noise, with the law on the line if they have the claimed one on the integers.
+
+    Every integer is spread over the quantiles that belong to it.
+    """
+    scale, laplace = float(claim.scale), isinstance(claim, LaplaceEvent)
+    if scale >= COARSE:
+        return residual / scale
+    k, chances = on_integers(laplace, scale)
+    rng = np.random.default_rng()  # noqa: TID251 - where in an integer's quantiles
+    # The lower tail is the exact one.
+    place = np.searchsorted(k, np.clip(-np.abs(np.rint(residual)), k[0], 0))
+    quantile = np.cumsum(chances)[place] - rng.uniform(size=residual.shape) * chances[place]
+    law = stats.laplace if laplace else stats.norm
+    return np.asarray(np.where(residual > 0, -1.0, 1.0) * law.ppf(np.maximum(quantile, 1e-300)))
+
+
+def _choices(target: Target, seen: list[Observation], others: NDArray[np.bool_]) -> tuple[Choices, float]:
+    """The choices of runs, with the scores that were compared, and the largest gap to the reference's sums."""
     most = max(len(choice.candidates.blocks) for one in seen for choice in one.choices)
     here, there = (np.full((len(seen), len(target.chosen), most), -np.inf) for _ in range(2))
     chosen, gap = np.empty(here.shape[:2], dtype=np.int64), 0.0
@@ -257,9 +300,8 @@ def _choices(target: Target, seen: list[Observation], others: NDArray[np.bool_])
                 total = exact_sum(ran.statistic, table, len(table.columns))
                 scores[i, j, offered] = ran.scores(total)[offered] / scale
                 gap = max(gap, float(np.abs(total - target.reference(ran.statistic, table)).max()) / scale)
-    return Choices(
-        here, there, chosen, np.array([float(2 * one.sensitivity / one.scale) for one in target.chosen]), gap
-    )
+    eta = np.array([float(2 * one.sensitivity / one.scale) for one in target.chosen])
+    return Choices(here, there, chosen, eta), gap
 
 
 def _limit(claim: GaussianEvent | LaplaceEvent) -> float:

@@ -26,11 +26,13 @@ def made(residual: FloatArray, *, laplace: bool = False, shift: float = 0.0, lim
     runs, size = residual.shape
     return Sample(
         residual=residual,
+        gap=0.0,
         here=residual,
         there=residual + shift,
         other=np.arange(runs) >= runs // 2,
         release=np.zeros(size, dtype=np.int64),
         laplace=np.full(size, laplace),
+        scale=np.full(size, 1e6),
         limit=np.array([limit]),
         features=residual,
     )

@@ -118,11 +118,13 @@ class Wire:
         unseen = np.empty((2 * n, 0))
         return Sample(
             residual=unseen,
+            gap=0.0,
             here=unseen,
             there=unseen,
             other=np.arange(2 * n) % 2 == 1,
             release=np.empty(0, dtype=np.int64),
             laplace=np.empty(0, dtype=np.bool_),
+            scale=np.empty(0),
             limit=np.array([(2 * RHO) ** 0.5]),
             features=features,
         )
