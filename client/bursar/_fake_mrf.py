@@ -27,9 +27,7 @@ def fake_variables(request: fit_pb2.FitMRFRequest, schema: Sequence[catalog_pb2.
     Raises:
         ValueError: a column that has no states.
     """
-    # Categorical ones first, as the server has it.
-    ordered = sorted(schema, key=lambda column: column.WhichOneof("kind") == "numeric")
-    known = {column.name: column for column in ordered if _states(column)}
+    known = {column.name: column for column in schema if _states(column)}
     listed = {name for clique in request.cliques.cliques for name in clique.columns}
     asked = [*request.chain.columns, *request.columns]
     if unknown := [name for name in (*asked, *sorted(listed)) if name not in known]:

@@ -31,8 +31,8 @@ class Chain:
 
     Attributes:
         columns: in the order of time, at least two, all with the same categories, or with the same bins.
-        null: category that stands for "not observed": transitions from null to null are left out; None if there is
-            none.
+        null: category that stands for "not observed". Transitions from null to null are left out then, of K, too, and
+            the model hardly knows that null follows null. None counts all.
 
     Raises:
         InvalidRequestError: fewer than two columns, one of them twice, or something else than names.

@@ -38,15 +38,15 @@ def receipt_of(model: bursar.MarkovRandomField) -> bursar.Receipt:
 def test_a_fit_returns_a_model_with_its_tables_and_receipt(toy: bursar.Dataset) -> None:
     """Columns with their states, marginals of the cliques, the noisy tables, what it cost."""
     model = toy.fit_mrf(**ASK)
-    assert model.columns == ("group", "spring", "weight")
-    assert model.variables_[0].states == ("control", "treated")
-    assert model.variables_[2].states == ("[30, 60)", "[60, 90)", "[90, 120)", "[120, 150]")
-    assert model.variables_[2].edges == (30.0, 60.0, 90.0, 120.0, 150.0)
-    assert model.cliques_ == (("group", "weight"), ("spring", "weight"))
-    np.testing.assert_allclose(model.marginal(["group", "weight"]), model.marginals_[0])
+    assert model.columns == ("weight", "group", "spring")
+    assert model.variables_[0].states == ("[30, 60)", "[60, 90)", "[90, 120)", "[120, 150]")
+    assert model.variables_[0].edges == (30.0, 60.0, 90.0, 120.0, 150.0)
+    assert model.variables_[1].states == ("control", "treated")
+    assert model.cliques_ == (("weight", "group"), ("weight", "spring"))
+    np.testing.assert_allclose(model.marginal(["weight", "group"]), model.marginals_[0])
     assert [(table.columns, table.entry, table.laplace, table.pooled) for table in model.tables_] == [
-        (("group", "weight"), 2, False, False),
-        (("spring", "weight"), 2, False, False),
+        (("weight", "group"), 2, False, False),
+        (("weight", "spring"), 2, False, False),
     ]
     np.testing.assert_allclose(model.tables_[0].counts, 1000 * model.marginals_[0])
     receipt = receipt_of(model)
@@ -152,7 +152,7 @@ def test_every_kind_of_graph_is_sent(
 
 def test_trees_and_independent_columns_are_of_all_that_have_states(toy: bursar.Dataset) -> None:
     """Numbers without bins are left out; a tree joins all columns and brings the tables of its selection along."""
-    columns = ("group", *SEASONS, "weight")
+    columns = ("weight", "group", *SEASONS)
     alone = toy.fit_mrf(cliques="independent", spend=bursar.rho(0.1))
     assert alone.columns == columns
     assert {len(table.columns) for table in alone.tables_} == {1}
@@ -183,7 +183,7 @@ def test_a_model_makes_synthetic_tables_with_the_original_categories(toy: bursar
     assert list(frame["group"].cat.categories) == ["control", "treated"]
     assert frame["weight"].between(30, 150).all()
     assert set(frame["spring"]) == {"well", "ill", "unknown"}
-    assert model.sample(3, random_state=1, output="arrow").column_names == ["group", "spring", "weight"]
+    assert model.sample(3, random_state=1, output="arrow").column_names == ["weight", "group", "spring"]
     assert np.isfinite(model.score(frame))
 
 
@@ -282,8 +282,8 @@ def test_only_what_is_new_is_paid_for(server: FakeServer, toy: bursar.Dataset) -
     first = toy.fit_mrf(**ASK)
     second = toy.fit_mrf(cliques=[("weight",), ("spring", "summer")], spend=bursar.rho(0.1), reuse=[first])
     assert [(table.columns, table.entry) for table in second.tables_] == [
-        (("group", "weight"), 2),
-        (("spring", "weight"), 2),
+        (("weight", "group"), 2),
+        (("weight", "spring"), 2),
         (("spring", "summer"), 3),
     ]
     third = toy.fit_mrf(cliques=[*PAIRS, ("spring", "summer")], reuse=[second, 3])
@@ -367,8 +367,8 @@ def _cut(tensor: types_pb2.Tensor) -> None:
         lambda model: model.ClearField("inference"),
         lambda model: model.ClearField("unit_weights"),
         lambda model: model.ClearField("variables"),
-        lambda model: model.variables[0].states.append("control"),
-        lambda model: model.variables[0].states.append("another"),
+        lambda model: model.variables[1].states.append("control"),
+        lambda model: model.variables[1].states.append("another"),
         lambda model: _cut(model.potentials[0].marginal),
         lambda model: _cut(model.tables[0].counts),
         lambda model: setattr(model, "log_partition", float("nan")),
