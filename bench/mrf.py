@@ -1,7 +1,8 @@
 """FitMRF measured: `python bench/mrf.py [growth] [figure1c] [peers] [adult] [figure2] [picture]`.
 
-Prints tables and writes bench/mrf.json, table by table. Trials of figure2 are kept line by line in a file beside the
-JSON, so that a run that was cut goes on where it was; `--fresh` begins anew.
+Prints tables and writes bench/mrf.json, table by table. Single results, and the noisy tables that they are from, are
+kept in a folder beside the JSON, so that a run that was cut goes on where it was. `--again cgm` measures a method anew
+on the same noisy tables; deleting the folder begins anew.
 
 figure2: KL divergence from the truth, as in figure 2 of Bernstein et al. 2017.
 figure1c: KL divergence against regularization, as in their figure 1c.
@@ -20,6 +21,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import statistics
 import time
@@ -105,26 +107,56 @@ class Extent:
 QUICK = Extent(trials=1, states=(5,), sizes=(1_000, 10_000), epsilons=(0.1, 1.0), repetitions=1)
 
 
-class Trials:
-    """Results that are kept line by line in a file, so that a run that was cut goes on; without a file, in memory."""
+class Kept:
+    """Results and noisy tables that are kept in a folder, or in memory without one.
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        lines = path.read_text().splitlines() if path and path.exists() else []
-        self._found: dict[str, Json] = {one["key"]: one["found"] for one in map(json.loads, lines)}
+    Args:
+        folder: where they are.
+        again: methods, whose results are forgotten. They are the last words of keys.
+    """
+
+    def __init__(self, folder: Path | None, again: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._found: dict[str, Json] = {}
+        if folder:
+            folder.mkdir(exist_ok=True)
+            lines = self._lines.read_text().splitlines() if self._lines.exists() else []
+            found = {one["key"]: one["found"] for one in map(json.loads, lines)}
+            self._found = {key: one for key, one in found.items() if key.split(", ")[-1] not in again}
+
+    @property
+    def _lines(self) -> Path:
+        return (self._folder or Path()) / "results.jsonl"
 
     def result(self, key: str, work: Callable[[], Json]) -> Json:
         """What is known under a key, or else comes out of the work."""
         if key not in self._found:
             self._found[key] = work()
-            if self._path:
-                with self._path.open("a") as file:
+            if self._folder:
+                with self._lines.open("a") as file:
                     file.write(json.dumps({"key": key, "found": self._found[key]}) + "\n")
         return self._found[key]
 
     def known(self, keys: Sequence[str]) -> list[Json]:
         """What is known under some of the keys."""
         return [self._found[key] for key in keys if key in self._found]
+
+    def tables(self, key: str, work: Callable[[], list[NoisyTable]]) -> list[NoisyTable]:
+        """The noisy tables of a key, or else those that come out of the work."""
+        if self._folder is None:
+            return work()
+        path = self._folder / (re.sub(r"[^A-Za-z0-9.]+", "-", key) + ".npz")
+        if not path.exists():
+            arrays: dict[str, Any] = {}
+            for c, table in enumerate(work()):
+                noise = np.array([table.std, table.laplace])
+                arrays |= {f"y{c}": table.counts, f"v{c}": np.array(table.variables), f"noise{c}": noise}
+            np.savez_compressed(path, **arrays)
+        found = np.load(path)
+        return [
+            NoisyTable(tuple(found[f"v{c}"]), found[f"y{c}"], float(found[f"noise{c}"][0]), bool(found[f"noise{c}"][1]))
+            for c in range(len(found.files) // 3)
+        ]
 
 
 @dataclass(frozen=True)
@@ -134,14 +166,14 @@ class Wish:
     Attributes:
         extent: how much.
         save: called with a table's name and its results as soon as it is done.
-        trials: results of figure 2 so far.
+        kept: results so far.
         adult: folder of the table; None: it is left out.
         pgm: interpreter that has private-pgm; None: it is left out.
     """
 
     extent: Extent
     save: Callable[[str, Any], None]
-    trials: Trials
+    kept: Kept
     adult: Path | None
     pgm: Path | None
 
@@ -175,17 +207,17 @@ class Law:
         return len(self.cliques(np.random.default_rng(0)))
 
     def key(self, trial: int, n: int, epsilon: float, *, pure: bool) -> str:
-        """Name of a private trial in the file of trials."""
+        """Name of a private trial among what is kept."""
         noise = "Laplace" if pure else "Gaussian"
         return f"{self.kind}, S {self.states}, n {n}, epsilon {epsilon:g}, {noise}, trial {trial}"
 
     def reference_key(self, number: int, n: int) -> str:
         """Name of what a population has without noise."""
-        return f"{self.kind}, S {self.states}, n {n}, population {number}"
+        return f"{self.kind}, S {self.states}, n {n}, population {number}, non-private"
 
     def random_key(self, number: int) -> str:
         """Name of a population's random model."""
-        return f"{self.kind}, S {self.states}, random, population {number}"
+        return f"{self.kind}, S {self.states}, population {number}, random"
 
 
 @lru_cache(maxsize=10)
@@ -205,19 +237,31 @@ def measured(true: World, fit: Callable[[], Estimate]) -> Json:
     return {"kl": divergence, "evaluations": found.iterations, "seconds": seconds}
 
 
-def private_trial(law: Law, trial: int, n: int, epsilon: float, *, pure: bool) -> Json:
-    """All estimators on the same noisy tables; n is not told to them."""
+def methods_of(trial: int) -> dict[str, Callable[..., Estimate]]:
+    """What is measured in a trial, by name: functions of graph, tables and number of rows."""
+    first = trial < POPULATIONS
+    found: dict[str, Callable[..., Estimate]] = {
+        one: partial(estimate, estimator=one) for one in (ESTIMATORS if first else MAIN)
+    }
+    return found | ({f"naive x{factor:g}": partial(tuned, factor) for factor in TUNED} if first else {})
+
+
+def tuned(factor: float, graph: Graph, tables: Sequence[NoisyTable], n_rows: float | None) -> Estimate:
+    """The naive estimator with a penalty that goes with the noise."""
+    return estimate(graph, tables, n_rows, estimator="naive", regularization=factor * tables[0].std)
+
+
+def draws(law: Law, trial: int, n: int, epsilon: float, *, pure: bool) -> list[NoisyTable]:
+    """Noisy tables of a trial."""
     true = population(law, trial % POPULATIONS)
     exact = true.tables(n)
-    tables = released(true.graph, exact, noise_for(len(exact), epsilon, pure=pure), pure=pure)
-    found: Json = {}
-    for one in ESTIMATORS if trial < POPULATIONS else MAIN:
-        found[one] = measured(true, partial(estimate, true.graph, tables, None, estimator=one))
-    for factor in TUNED if trial < POPULATIONS else ():
-        strength = factor * tables[0].std
-        naive = partial(estimate, true.graph, tables, None, estimator="naive", regularization=strength)
-        found[f"naive x{factor:g}"] = measured(true, naive)
-    return found
+    return released(true.graph, exact, noise_for(len(exact), epsilon, pure=pure), pure=pure)
+
+
+def private_trial(law: Law, trial: int, tables: Sequence[NoisyTable], method: Callable[..., Estimate]) -> Json:
+    """One method; the number of rows is not told to it."""
+    true = population(law, trial % POPULATIONS)
+    return measured(true, lambda: method(true.graph, tables, None))
 
 
 def reference_trial(law: Law, number: int, n: int) -> Json:
@@ -240,9 +284,11 @@ def figure2_trial(wish: Wish, law: Law, trial: int) -> None:
     for n in wish.extent.sizes:
         for pure, epsilon in product((True, False), wish.extent.epsilons):
             key = law.key(trial, n, epsilon, pure=pure)
-            wish.trials.result(key, partial(private_trial, law, trial, n, epsilon, pure=pure))
-        wish.trials.result(law.reference_key(number, n), partial(reference_trial, law, number, n))
-    wish.trials.result(law.random_key(number), partial(random_trial, law, number))
+            tables = wish.kept.tables(key, partial(draws, law, trial, n, epsilon, pure=pure))
+            for name, method in methods_of(trial).items():
+                wish.kept.result(f"{key}, {name}", partial(private_trial, law, trial, tables, method))
+        wish.kept.result(law.reference_key(number, n), partial(reference_trial, law, number, n))
+    wish.kept.result(law.random_key(number), partial(random_trial, law, number))
 
 
 def figure2(wish: Wish) -> None:
@@ -263,22 +309,23 @@ def figure2_rows(wish: Wish, law: Law) -> list[Json]:
     extent, rows = wish.extent, []
     for n, pure, epsilon in product(extent.sizes, (True, False), extent.epsilons):
         keys = [law.key(trial, n, epsilon, pure=pure) for trial in range(extent.trials)]
-        trials = wish.trials.known(keys)
-        numbers = range(min(POPULATIONS, len(trials)))
-        plain = wish.trials.known([law.reference_key(number, n) for number in numbers])
-        random = wish.trials.known([law.random_key(number) for number in numbers])
-        if not (trials and plain and random):
+        names = methods_of(0)
+        found = {name: wish.kept.known([f"{key}, {name}" for key in keys]) for name in names}
+        numbers = range(min(POPULATIONS, len(found["cgm"])))
+        plain = wish.kept.known([law.reference_key(number, n) for number in numbers])
+        random = wish.kept.known([law.random_key(number) for number in numbers])
+        if not (all(found.values()) and plain and random):
             continue
-        row: Json = {"n": n, "epsilon": epsilon, "pure": pure, "trials": len(trials), "models": len(numbers)}
+        row: Json = {"n": n, "epsilon": epsilon, "pure": pure, "trials": len(found["cgm"]), "models": len(numbers)}
         row["noise_std"] = noise_std(noise_for(law.edges, epsilon, pure=pure), 1.0)
         row["non_private"] = statistics.median(one["kl"] for one in plain)
         row["random"] = statistics.median(one["kl"] for one in random)
-        for method in ESTIMATORS:
-            row[method] = summary([one[method] for one in trials if method in one])
-        tuned = {factor: summary([one[f"naive x{factor:g}"] for one in trials[:POPULATIONS]]) for factor in TUNED}
-        best = min(TUNED, key=lambda factor: tuned[factor]["kl"])
-        row["naive_tuned"] = tuned[best] | {"penalty_over_std": best}
-        row["cgm_below_naive"] = sum(one["cgm"]["kl"] <= one["naive"]["kl"] for one in trials)
+        row |= {method: summary(found[method]) for method in ESTIMATORS}
+        with_penalty = {factor: summary(found[f"naive x{factor:g}"]) for factor in TUNED}
+        best = min(TUNED, key=lambda factor: with_penalty[factor]["kl"])
+        row["naive_tuned"] = with_penalty[best] | {"penalty_over_std": best}
+        pairs = zip(found["cgm"], found["naive"], strict=False)
+        row["cgm_below_naive"] = sum(ours["kl"] <= naive["kl"] for ours, naive in pairs)
         rows.append(row)
     return rows
 
@@ -327,8 +374,8 @@ def print_verdicts(rows: list[Json]) -> None:
     ratios = sorted(row["naive"]["kl"] / row["cgm"]["kl"] for row in rows if row["epsilon"] == min_epsilon(rows))
     print(f"  cgm at or below naive in the median: {len(rows) - len(above)} of {len(rows)} cells")
     print(f"  naive over cgm at the least epsilon: {ratios[0]:.2f} to {ratios[-1]:.3g}")
-    tuned = [row["naive_tuned"]["kl"] / row["cgm"]["kl"] for row in rows]
-    print(f"  naive with the best penalty in hindsight over cgm: {min(tuned):.2f} to {max(tuned):.2f}")
+    best = [row["naive_tuned"]["kl"] / row["cgm"]["kl"] for row in rows]
+    print(f"  naive with the best penalty in hindsight over cgm: {min(best):.2f} to {max(best):.2f}")
     pairs = paired_guarantees(rows)
     below = sum(gaussian["cgm"]["kl"] <= laplace["cgm"]["kl"] for laplace, gaussian in pairs)
     print(f"  cgm: Gaussian at or below Laplace of the same epsilon: {below} of {len(pairs)} cells")
@@ -469,26 +516,49 @@ def adult_non_private(table: Adult) -> dict[str, float]:
     return found
 
 
-def adult_trial(wish: Wish, table: Adult, name: str, request: fit_pb2.FitMRFRequest, *, theirs: bool) -> Json:
-    """One fit, the naive estimator on the same released tables, and private-pgm on them."""
+def adult_fit(table: Adult, request: fit_pb2.FitMRFRequest, times: Json) -> list[NoisyTable]:
+    """The tables that a fit by the server releases; its times go to `times`."""
     begun, cpu = time.perf_counter(), time.process_time()
-    wire = fit(request, ArrayRows(np.ascontiguousarray(table.train.T)), table.columns)
-    seconds = {"wall": time.perf_counter() - begun, "cpu": time.process_time() - cpu}
-    model = fitted(wire)
-    found: Json = {"cgm": model.score(table.test_states), "seconds": seconds, "evaluations": model.evaluations}
-    for estimator in ESTIMATORS:
-        if estimator != "cgm":
-            other = estimate(model.graph, model.tables, None, estimator=estimator)
-            found[estimator] = score(model.graph, other.log_potentials, other.log_partition, table.test_states)
-    if theirs and wish.pgm:
-        graph, theta, their_seconds, version = private_pgm(wish.pgm, model.graph, model.tables, PGM_ITERATIONS)
-        log_partition = log_partition_of(graph, theta)
-        found["private_pgm"] = score(graph, theta, log_partition, table.test_states)
-        found |= {"private_pgm_seconds": their_seconds, "private_pgm_version": version}
-    if name == "tree":
+    model = fitted(fit(request, ArrayRows(np.ascontiguousarray(table.train.T)), table.columns))
+    times |= {"wall": time.perf_counter() - begun, "cpu": time.process_time() - cpu}
+    return model.tables
+
+
+def adult_estimate(table: Adult, tables: Sequence[NoisyTable], estimator: Estimator) -> Json:
+    """Holdout log-likelihood of the model that an estimator learns from released tables; for cgm the server's."""
+    graph = Graph(table.sizes, tuple(one.variables for one in tables if len(one.variables) > 1))
+    model = estimate(graph, tables, None, estimator=estimator)
+    return {"score": score(graph, model.log_potentials, model.log_partition, table.test_states)}
+
+
+def adult_private_pgm(interpreter: Path, table: Adult, tables: Sequence[NoisyTable]) -> Json:
+    """The same of private-pgm."""
+    graph, theta, seconds, version = private_pgm(interpreter, Graph(table.sizes, ()), tables, PGM_ITERATIONS)
+    found = score(graph, theta, log_partition_of(graph, theta), table.test_states)
+    return {"score": found, "seconds": seconds, "version": version}
+
+
+def adult_row(wish: Wish, table: Adult, key: str, request: fit_pb2.FitMRFRequest) -> Json:
+    """All methods on the same released tables; private-pgm in the first repetition of Laplace noise only."""
+    scores: dict[str, list[Json]] = {}
+    seconds, edges = [], []
+    for repetition in range(wish.extent.repetitions):
+        name = f"{key}, fit {repetition}"
+        times: Json = {}
+        tables = wish.kept.tables(name, partial(adult_fit, table, request, times))
+        seconds.append(wish.kept.result(f"{name}, seconds", times.copy))
+        for estimator in ESTIMATORS:
+            work = partial(adult_estimate, table, tables, estimator)
+            scores.setdefault(estimator, []).append(wish.kept.result(f"{name}, {estimator}", work))
+        if wish.pgm and repetition == 0 and tables[0].laplace:
+            work = partial(adult_private_pgm, wish.pgm, table, tables)
+            scores["private_pgm"] = [wish.kept.result(f"{name}, private-pgm", work)]
         best = chow_liu(table.sizes, table.train_states)
-        found["edges_of_chow_liu"] = len(set(best) & {clique for clique in model.graph.cliques if len(clique) == 2})
-    return found
+        edges.append(len(set(best) & {one.variables for one in tables}))
+    row: Json = {name: statistics.median(one["score"] for one in found) for name, found in scores.items()}
+    row["cgm_range"] = [min(one["score"] for one in scores["cgm"]), max(one["score"] for one in scores["cgm"])]
+    row["seconds"] = {one: statistics.median(times[one] for times in seconds) for one in ("wall", "cpu")}
+    return row | {"fits": len(seconds), "edges_of_chow_liu": edges}
 
 
 ADULT_EARLIER = {  # private-pgm, Laplace, ADD_REMOVE_ONE, one repetition
@@ -520,18 +590,8 @@ def adult(wish: Wish) -> None:
     rows = []
     for epsilon, pure in product((1.0, 0.5, 0.1), (True, False)):
         for name, request in adult_requests(names, epsilon, pure=pure).items():
-            trials = [
-                adult_trial(wish, table, name, request, theirs=repetition == 0)
-                for repetition in range(wish.extent.repetitions)
-            ]
-            row: Json = {"graph": name, "epsilon": epsilon, "pure": pure, "fits": len(trials)}
-            row |= {one: statistics.median(trial[one] for trial in trials) for one in ESTIMATORS}
-            row["range"] = [min(trial["cgm"] for trial in trials), max(trial["cgm"] for trial in trials)]
-            row["seconds"] = {
-                one: statistics.median(trial["seconds"][one] for trial in trials) for one in ("wall", "cpu")
-            }
-            row["evaluations"] = statistics.median(trial["evaluations"] for trial in trials)
-            row |= {one: trials[0][one] for one in trials[0] if one.startswith(("private_pgm", "edges"))}
+            key = f"Adult, {name}, epsilon {epsilon:g}, {'Laplace' if pure else 'Gaussian'}"
+            row: Json = {"graph": name, "epsilon": epsilon, "pure": pure} | adult_row(wish, table, key, request)
             row["private_pgm_earlier"] = ADULT_EARLIER.get(name, {}).get(epsilon) if pure else None
             row["non_private"] = plain[name]
             rows.append(row)
@@ -541,7 +601,7 @@ def adult(wish: Wish) -> None:
 
 def print_adult(row: Json) -> None:
     """One line."""
-    spread = f"{row['range'][0]:.3f} to {row['range'][1]:.3f}"
+    spread = f"{row['cgm_range'][0]:.3f} to {row['cgm_range'][1]:.3f}"
     earlier = "-" if row["private_pgm_earlier"] is None else f"{row['private_pgm_earlier']:.3f}"
     theirs = f"{row['private_pgm']:.3f}" if "private_pgm" in row else "-"
     print(
@@ -562,7 +622,7 @@ def peers(wish: Wish, n: int = 100_000) -> None:
     """Erdos-Renyi graphs beside private-pgm, Laplace noise, on the same noisy tables."""
     print(
         f"\nErdos-Renyi graphs of {NODES} nodes and {EDGES} edges, n = {n:,}, Laplace, ADD_REMOVE_ONE: "
-        f"KL(truth || model) in nats, medians of {wish.extent.repetitions} models; by as much are log-likelihoods below "
+        f"KL(truth || model) in nats, medians of {wish.extent.repetitions} models; log-likelihoods are as much below "
         "the truth's"
     )
     print(
@@ -587,18 +647,26 @@ def peers(wish: Wish, n: int = 100_000) -> None:
 
 def peers_trial(wish: Wish, states: int, epsilon: float, number: int, n: int) -> Json:
     """All on the same tables; processor seconds of ours, wall seconds of theirs with their compilation."""
-    true = population(Law("Erdos-Renyi graph", states, n), number)
-    tables = released(true.graph, true.tables(n), noise_for(EDGES, epsilon, pure=True), pure=True)
+    law = Law("Erdos-Renyi graph", states, n)
+    true, key = population(law, number), f"peers, {law.key(number, n, epsilon, pure=True)}"
+    tables = wish.kept.tables(key, partial(draws, law, number, n, epsilon, pure=True))
     found: Json = {"truth": -true.entropy()}
     for estimator in ESTIMATORS:
-        one = measured(true, partial(estimate, true.graph, tables, None, estimator=estimator))
+        method = partial(estimate, estimator=estimator)
+        one = wish.kept.result(f"{key}, {estimator}", partial(private_trial, law, number, tables, method))
         found |= {estimator: one["kl"], f"{estimator}_seconds": one["seconds"]}
     if wish.pgm:
-        graph, theta, seconds, _ = private_pgm(wish.pgm, true.graph, tables, PGM_ITERATIONS)
-        ordered = [theta[graph.cliques.index(clique)] for clique in true.graph.cliques]
-        log_partition = log_partition_of(true.graph, ordered)
-        found |= {"private_pgm": true.divergence(ordered, log_partition), "private_pgm_seconds": seconds}
+        one = wish.kept.result(f"{key}, private-pgm", partial(peers_private_pgm, wish.pgm, true, tables))
+        found |= {"private_pgm": one["kl"], "private_pgm_seconds": one["seconds"]}
     return found
+
+
+def peers_private_pgm(interpreter: Path, true: World, tables: Sequence[NoisyTable]) -> Json:
+    """Divergence of private-pgm's model."""
+    graph, theta, seconds, version = private_pgm(interpreter, true.graph, tables, PGM_ITERATIONS)
+    ordered = [theta[graph.cliques.index(clique)] for clique in true.graph.cliques]
+    kl = true.divergence(ordered, log_partition_of(true.graph, ordered))
+    return {"kl": kl, "seconds": seconds, "version": version}
 
 
 # --- time ---------------------------------------------------------------------------------------------------
@@ -767,22 +835,19 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="of each cell of figure2; left out: 25")
     parser.add_argument("--states", type=int, nargs="*", help="of nodes in figure2; left out: 10 20")
     parser.add_argument("--minutes", type=float, help="after which no further trial of figure2 begins")
-    parser.add_argument("--fresh", action="store_true", help="forget the trials of figure2 that there are")
+    parser.add_argument("--again", nargs="*", default=[], help="methods to measure anew, such as cgm")
     parser.add_argument("--json", type=Path, help="instead of bench/mrf.json")
     options = parser.parse_args()
     output = options.json or (None if options.quick else Path(__file__).with_suffix(".json"))
-    kept = output and output.with_suffix(".trials.jsonl")
-    if kept and options.fresh:
-        kept.unlink(missing_ok=True)
     asked = {"trials": options.trials, "states": options.states and tuple(options.states), "minutes": options.minutes}
     extent = QUICK if options.quick else Extent()
     given = {name: value for name, value in asked.items() if value}
     extent = replace(extent, **given) if given else extent
-    trials = Trials(kept)
+    kept = Kept(output and output.with_suffix(".kept"), options.again)
     mrf.warm_up()
     for part in options.parts or PARTS:
         start = time.perf_counter()
-        PARTS[part](Wish(extent, partial(saved, output, part), trials, options.adult, options.pgm))
+        PARTS[part](Wish(extent, partial(saved, output, part), kept, options.adult, options.pgm))
         print(f"  ({part}: {time.perf_counter() - start:.0f} s)", flush=True)
 
 
