@@ -55,7 +55,8 @@ Measured with the Adult census (39,073 rows, 14 columns of at most 10 states; me
 per row), one half of a third at epsilon 1 and 0.1 without delta: -12.39 and -13.30. At most 0.02 better at any other of
 16 divisions, with shares of 0.2 to 0.7 and 0.15 to 0.7 of them for single columns; up to 1.6 worse where these have
 little, because their noise looks like dependence. Under zCDP it matters less: -12.37 and -12.85, all of them from
--12.36 to -12.39 and from -12.82 to -13.03.
+-12.36 to -12.39 and from -12.82 to -13.03. Trees of 12 columns that were made for it, 20,000 rows, agree; there a share
+of a fifth is a little better at epsilon 1 (losses of 0.027 and 0.033), and one of a half at 0.1 (0.82 and 0.91).
 """
 
 CELL_COST = 0.4
@@ -66,7 +67,12 @@ An absolute error of a cell is 0.8 of them on average. In the same runs: -12.41,
 """
 
 OF_TRANSITIONS = Fraction(9)
-"""Precision of the table of transitions; that of first states is 1."""
+"""Precision of the table of transitions; that of first states is 1.
+
+Measured with 10,000 paths of 24 steps among 10 states, loss of holdout log-likelihood per path at precisions 1, 3, 9,
+30 and 100: 0.16, 0.12, 0.09, 0.09 and 0.07 at epsilon 1, and 2.5, 1.7, 1.5, 1.2 and 1.2 at 0.1; with 5,000 paths of 6
+steps among 4 states 0.14, 0.16, 0.09, 0.11 and 0.11 at 0.1.
+"""
 
 MOST_NUMBERS = 7 * 2**20
 """In an answer: the cells of its tables, potentials and marginals; they fit into a message of 64 MiB."""
