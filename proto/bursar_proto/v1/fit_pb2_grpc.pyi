@@ -44,8 +44,8 @@ class FitServiceStub:
     likes, for nothing (Schellekens et al. 2019, corrected).
     """
     FitMRF: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitMRFRequest, _fit_pb2.FitMRFResponse]
-    """Declared; answers UNIMPLEMENTED until it lands: noisy contingency tables of the cliques of a graph, and a Markov random
-    field learnt from them (Bernstein et al. 2017, corrected).
+    """Noisy contingency tables of the cliques of a graph, paid for once, and a Markov random field learnt from them, as often as
+    one likes, for nothing (Bernstein et al. 2017, corrected).
     """
     Preview: _grpc.UnaryUnaryMultiCallable[_fit_pb2.PreviewRequest, _fit_pb2.PreviewResponse]
     """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema (and,
@@ -68,8 +68,8 @@ class FitServiceAsyncStub(FitServiceStub):
     likes, for nothing (Schellekens et al. 2019, corrected).
     """
     FitMRF: _aio.UnaryStreamMultiCallable[_fit_pb2.FitMRFRequest, _fit_pb2.FitMRFResponse]  # type: ignore[assignment]
-    """Declared; answers UNIMPLEMENTED until it lands: noisy contingency tables of the cliques of a graph, and a Markov random
-    field learnt from them (Bernstein et al. 2017, corrected).
+    """Noisy contingency tables of the cliques of a graph, paid for once, and a Markov random field learnt from them, as often as
+    one likes, for nothing (Bernstein et al. 2017, corrected).
     """
     Preview: _aio.UnaryUnaryMultiCallable[_fit_pb2.PreviewRequest, _fit_pb2.PreviewResponse]  # type: ignore[assignment]
     """The price, the noise and the expected accuracy of a fit. A pure function of the request and the public schema (and,
@@ -119,8 +119,8 @@ class FitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fit_pb2.FitMRFRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fit_pb2.FitMRFResponse], _abc.AsyncIterator[_fit_pb2.FitMRFResponse]]:
-        """Declared; answers UNIMPLEMENTED until it lands: noisy contingency tables of the cliques of a graph, and a Markov random
-        field learnt from them (Bernstein et al. 2017, corrected).
+        """Noisy contingency tables of the cliques of a graph, paid for once, and a Markov random field learnt from them, as often as
+        one likes, for nothing (Bernstein et al. 2017, corrected).
         """
 
     @_abc_1.abstractmethod
