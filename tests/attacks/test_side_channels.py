@@ -144,11 +144,21 @@ ALLOWED_OF_SKETCHES = {
     "foreign.noise_std",
     "foreign.pilot_sigma",
 }
+ALLOWED_OF_GRADIENT_EM = {
+    # Where to start is public and free.
+    "random.public_seed",
+    # Sigma of the model: what its latent posterior weights divide by. The noise that protects comes from the price.
+    "noise_std",
+    # What bounds a row's gradient: the sensitivity is computed from it, and the noise grows with it.
+    "scale",
+}
 ALLOWED = {
     *ALLOWED_OF_DPEM,
     *(f"dpem.{path}" for path in ALLOWED_OF_DPEM),
     *ALLOWED_OF_SKETCHES,
     *(f"sketch_kmeans.{path}" for path in ALLOWED_OF_SKETCHES),
+    *ALLOWED_OF_GRADIENT_EM,
+    *(f"gradient_em.{path}" for path in ALLOWED_OF_GRADIENT_EM),
 }
 
 
