@@ -30,6 +30,7 @@ GRAPHS = {
 }
 
 
+BOTH: tuple[Literal["cgm"], Literal["naive"]] = ("cgm", "naive")
 HOW: tuple[Literal["exact", "loopy", "auto"], ...] = ("exact", "loopy", "auto")
 
 
@@ -85,8 +86,8 @@ def test_cgm_is_never_worse_than_naive(name: str, laplace: bool) -> None:
         totals = np.zeros(2)
         for seed in range(4):
             tables = released(GRAPHS[name], seed, 2000, ratio * 100, laplace)
-            for place, estimator in enumerate(ESTIMATORS):
-                found = estimate(GRAPHS[name], tables, 2000, estimator=estimator)
+            for place in range(2):
+                found = estimate(GRAPHS[name], tables, 2000, estimator=BOTH[place])
                 totals[place] += divergence(GRAPHS[name], seed, found)
         assert totals[0] <= most * totals[1]
 
@@ -130,7 +131,7 @@ def test_graphs_too_dense_for_exact_inference_are_learnt_by_loopy() -> None:
         estimate(graph, tables, 1e5, inference="exact")
 
 
-@pytest.mark.parametrize("estimator", ["cgm", "naive"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("laplace", [False, True])
 @pytest.mark.parametrize("fill", [0.0, 1.0, -1.0, 1e300, -1e300, 1e12])
 @pytest.mark.parametrize("std", [0.0, 1.0, 1e9])

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
+BoolArray = npt.NDArray[np.bool_]
 
 WEIGHT_TOLERANCE = 1e-8
 """How far a sum of weights may be from 1: far above float64 rounding of thousands of terms, far below any meaning."""
@@ -67,11 +68,11 @@ def checked_columns(columns: Sequence[str], d: int) -> tuple[str, ...]:
     return names
 
 
-def as_rows(X: Any, columns: tuple[str, ...], d: int) -> FloatArray:
+def as_rows(X: Any, columns: tuple[str, ...], d: int, *, missing: bool = False) -> FloatArray:
     """Rows as an array of shape (n, d), from an array-like of that shape or from a table that has `columns` by name.
 
     A table is anything with column names that gives a column for a name: pandas, pyarrow, polars, a mapping.
-    It may have more columns, in any order.
+    It may have more columns, in any order. With `missing`, NaN stands for a missing value.
 
     Raises:
         ValueError: a column is missing, the shape is not (n, d), or an entry is not finite.
@@ -81,8 +82,11 @@ def as_rows(X: Any, columns: tuple[str, ...], d: int) -> FloatArray:
     rows = np.asarray(table, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != d:
         raise ValueError(f"X: expected shape (n, {d}), got {rows.shape}")
+    if missing and not np.isinf(rows).any():
+        return rows
     if not np.isfinite(rows).all():
-        raise ValueError("X: every entry must be finite; drop or fill missing values first")
+        advice = "finite, or NaN where it is missing" if missing else "finite; drop or fill missing values first"
+        raise ValueError(f"X: every entry must be {advice}")
     return rows
 
 

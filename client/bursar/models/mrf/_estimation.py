@@ -16,16 +16,23 @@ from bursar.models._arrays import FloatArray
 from bursar.models.mrf._descent import Solve, minimized
 from bursar.models.mrf._graph import Graph, check_exact, is_exact
 from bursar.models.mrf._inference import LoopyBeliefs, cached_tree, chain_marginals, exact, spread, sum_to
-from bursar.models.mrf._posterior import tilted_gaussian, tilted_laplace
-from bursar.models.mrf._problem import FARTHEST, LEAST_STD, Infer, NoisyTable, Problem
+from bursar.models.mrf._nonlinear import expectation_maximization
+from bursar.models.mrf._posterior import tilted_gaussian
+from bursar.models.mrf._problem import (
+    FARTHEST,
+    LEAST_STD,
+    MAX_ITERATIONS,
+    Infer,
+    NoisyTable,
+    Problem,
+    likeliest,
+    tolerance,
+)
 
-Estimator = Literal["cgm", "naive"]
+Estimator = Literal["cgm", "naive", "nlbp"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 Inference = Literal["auto", "exact", "loopy"]
 INFERENCES: tuple[Inference, ...] = get_args(Inference)
-
-MAX_ITERATIONS = 500
-"""Most steps of the optimiser; public."""
 
 _ENTROPY = 0.3
 """Weight of the entropy for each cell of a table: see `estimate`. From 0.1 to 1 it makes little difference."""
@@ -71,28 +78,34 @@ def estimate(
     the potentials that fit them. As its M-step takes the tables' own potentials, the two are one concave problem over
     the marginal polytope, whose dual in the potentials theta is solved here: minimize
 
-        A(theta) + sum over cells of 1 / w log integral over n >= 0 of p(y | n) exp(-w theta n / N) dn
+        A(theta) + sum over cells of 1 / w log integral over n of p(n) p(y | n) exp(-w (theta - theta0) n / N) dn
 
     which makes the model's marginals agree with the posterior mean of every count, under a prior that the potentials
-    tilt. Two deviations from the paper, both because its optimum is the projection of the noise onto the polytope, on
-    its edge, where true states have probability 0:
+    tilt. Three deviations from the paper, as its optimum is the projection of the noise onto the polytope, on its edge,
+    where true states have probability 0:
 
     - Posterior means of the counts, not modes. They are above 0, and near y where that is large against the noise.
-    - The entropy's weight is w = `_ENTROPY` times the table's cells, not N. This is a prior on log-potentials of
-      standard deviation of about 1 / sqrt(_ENTROPY), which has no say where there is little noise; the results hardly
-      depend on it.
+    - The entropy's weight is w = `_ENTROPY` times the table's cells, not N, and it is relative to independent columns,
+      theta0. This is a prior on log-potentials of standard deviation of about 1 / sqrt(_ENTROPY), which has no say
+      where there is little noise; the results hardly depend on it.
+    - A cell of several columns has a prior p(n), of which half is exponential with the mean that independent columns
+      have there: a potential from a Dirichlet(1) makes such counts, and combinations of two rare states are rare. As
+      some are not, the other half is exponential with a mean of several average counts.
 
     Beside the cells, counts of single variables are at least 0, too: a flat prior on S cells alone would say that their
     sum is large, as its S - 1 power, and blur columns with rare states. So sums enter as tables (see `with_sums`).
     Nothing is tuned to data. With ever less noise this is maximum likelihood.
 
+    "nlbp" is the paper's own loop: see `expectation_maximization`.
+
     Args:
         graph: cliques that get a potential.
         tables: each over variables of one clique; several over the same ones are averaged by their precision.
         n_rows: number of rows; None estimates it from the tables' totals (see `estimated_rows`).
-        estimator: "cgm", or "naive", which projects every table to the simplex and takes it for the truth.
+        estimator: "cgm"; "nlbp"; or "naive", which projects every table to the simplex and takes it for the truth.
         regularization: L2 penalty on the log-potentials, in rows: (regularization / 2) |theta|^2 is taken from the
-            log-likelihood of all rows. None: none for "cgm", 1 for "naive", whose maximum may not exist without it.
+            log-likelihood of all rows. None: none for "cgm" and "nlbp", 1 for "naive", whose maximum may not exist
+            without it.
         inference: "exact" on a junction tree, "loopy", or "auto": exact where `check_exact` allows it.
 
     Returns:
@@ -109,7 +122,7 @@ def estimate(
         raise ValueError("tables: expected at least one")
     how: Literal["exact", "loopy"] = "exact" if inference == "exact" or _auto_exact(graph, inference) else "loopy"
     infer = _inference(graph, how)
-    merged = merge(tables) if estimator == "naive" else with_sums(merge(tables))
+    merged = with_sums(merge(tables)) if estimator == "cgm" else merge(tables)
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
     starts = starting_points([table.variables for table in merged], _denoised(merged, rows))
@@ -119,6 +132,7 @@ def estimate(
         _of_tables(graph, merged, homes, infer),
         [1.0] * len(merged),
         starts,
+        _independent(merged, rows) if estimator == "cgm" else [None] * len(merged),
         [table.variables for table in merged],
     )
     found, iterations = _fitted(problem, estimator, regularization)
@@ -179,7 +193,16 @@ def estimate_chain(
     # The gradient in (T - 1) log psi is the average over time that the table observes.
     guess, pairs = _denoised(tables, rows)
     start = [np.log(guess), (steps - 1) * np.log(pairs / pairs.sum(axis=1, keepdims=True))]
-    problem = Problem(tables, rows, infer, [1.0, float(steps - 1)], [start])
+    ends = [NoisyTable((v,), _sums(tables[1], v), transitions.std * math.sqrt(states)) for v in (1, 2)]
+    independent = [np.log(guess), np.broadcast_to((steps - 1) * np.log(pairs.sum(axis=0)), pairs.shape)]
+    problem = Problem(
+        tables,
+        rows,
+        infer,
+        [1.0, float(steps - 1)],
+        [independent, start],
+        [None, _independent([*ends, tables[1]], rows)[2]] if estimator == "cgm" else [None, None],
+    )
     (first, scaled), iterations = _fitted(problem, estimator, regularization)
     transition = scaled / (steps - 1)
     marginals, log_partition = chain_marginals(steps, first, transition)
@@ -248,8 +271,42 @@ def _fitted(problem: Problem, estimator: Estimator, regularization: float | None
     penalty = strength / problem.rows / np.square(problem.multiples)
     # Counts that no noise makes may overflow in a trial step, which is then refused.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        theta, iterations = (_naive if estimator == "naive" else _cgm)(problem, penalty)
+        theta, iterations = {"cgm": _cgm, "naive": _naive, "nlbp": expectation_maximization}[estimator](
+            problem, penalty
+        )
     return problem.split(theta), iterations
+
+
+def _independent(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray | None]:
+    """Counts that tables of several variables would have if these were independent; None for tables of one.
+
+    Every variable of the former has one of the latter.
+    """
+    alone = {table.variables[0]: _shrunken(table, rows) for table in tables if len(table.variables) == 1}
+    found: list[FloatArray | None] = []
+    for table in tables:
+        counts = np.full((1,) * table.counts.ndim, rows)
+        for variable in table.variables:
+            counts = counts * spread(alone[variable], (variable,), table.variables)
+        found.append(counts if len(table.variables) > 1 else None)
+    return found
+
+
+def _shrunken(table: NoisyTable, rows: float) -> FloatArray:
+    """Probabilities of one variable's states: moved to each other as far as noise explains that they differ.
+
+    Posterior means of counts of at least 0, normal around the average count with a variance that is estimated (James
+    and Stein 1961; Efron and Morris 1973).
+    """
+    average, std = rows / table.counts.size, max(table.std, LEAST_STD)
+    away = np.clip(table.counts, -FARTHEST * std, rows + FARTHEST * std) - average
+    # The mean square has this relative standard deviation if all of it is noise; less than half of it is no evidence.
+    doubt = math.sqrt(2 / table.counts.size)
+    between = max(float(np.square(away).mean()) - std**2, 0.5 * doubt * std**2)
+    kept = between / (between + std**2)
+    stds, rates = np.full(away.shape, std * math.sqrt(kept)), np.full(away.shape, 1 / average)
+    means = tilted_gaussian(average + kept * away, stds, -rates)[1]
+    return np.asarray(means / means.sum())
 
 
 def _denoised(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray]:
@@ -315,50 +372,25 @@ def _added(
 def _cgm(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
     rows = problem.rows
-    entropy = _ENTROPY * problem.cells
+    entropy = _ENTROPY * problem.cells / np.sqrt(problem.multiples)
 
     def objective(theta: FloatArray) -> tuple[float, FloatArray, Solve]:
         marginals, log_partition = problem.marginals(theta)
-        log_masses, means = _tilted(problem, -entropy / rows * theta)
+        log_masses, means = problem.posterior.tilted(entropy / rows * (problem.neutral - theta))
         value = log_partition + float((log_masses / entropy).sum()) + 0.5 * float(penalty * theta @ theta)
         # A posterior's variance is about that of the noise far above 0, and its squared mean near it.
         own = entropy * np.square(np.minimum(means, problem.stds) / rows) + penalty
         return value, marginals - means / rows + penalty * theta, problem.solver(marginals, own)
 
-    # Exponential tails of Laplace noise bear a tilt of less than their own rate.
-    lowest = np.where(problem.laplace, -math.sqrt(2) * rows / (problem.stds * entropy), -np.inf)
-    return minimized(objective, problem.starts, lowest, _tolerance(problem), MAX_ITERATIONS)
-
-
-def _tilted(problem: Problem, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """For every cell log of the integral of p(y | n) exp(tilt n) over n >= 0, up to a constant, and its derivative."""
-    log_masses, means = np.empty_like(tilts), np.empty_like(tilts)
-    for function, chosen in ((tilted_laplace, problem.laplace), (tilted_gaussian, ~problem.laplace)):
-        log_masses[chosen], means[chosen] = function(problem.counts[chosen], problem.stds[chosen], tilts[chosen])
-    return log_masses, means
+    lowest = problem.neutral - problem.posterior.highest() * rows / entropy
+    return minimized(objective, problem.starts, lowest, tolerance(problem), MAX_ITERATIONS)
 
 
 def _naive(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
     parts = problem.split(problem.counts / problem.rows)
     observed = np.concatenate([project_to_simplex(part).ravel() for part in parts])
-
-    def objective(theta: FloatArray) -> tuple[float, FloatArray, Solve]:
-        marginals, log_partition = problem.marginals(theta)
-        value = log_partition - theta @ observed + 0.5 * float(penalty * theta @ theta)
-        return value, marginals - observed + penalty * theta, problem.solver(marginals, penalty)
-
-    lowest = np.full(observed.shape, -np.inf)
-    return minimized(objective, problem.starts, lowest, _tolerance(problem), MAX_ITERATIONS)
-
-
-def _tolerance(problem: Problem) -> float:
-    """Progress of a step, in nats, at which fitting ends: little against the divergence that noise leaves anyhow.
-
-    That is of the order of half the cells' variances, of noise and of sampling, over their means and the rows.
-    """
-    divergence = float((1 + np.square(problem.stds) * problem.cells / problem.rows).sum()) / (2 * problem.rows)
-    return min(max(1e-5 * divergence, 1e-10), 1e-6)
+    return likeliest(problem, observed, penalty, problem.starts, MAX_ITERATIONS)
 
 
 def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> Infer:

@@ -3,17 +3,60 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_ndtr
 
-from bursar.models._arrays import FloatArray
+from bursar.models._arrays import BoolArray, FloatArray
 
 _NEAR = 1e-5
 """Exponents below it are expanded."""
 
 _FAR_BELOW = -50.0
 """Ratio from which the mean is expanded; the error is below 1e-9 on both sides."""
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Independent unknown counts n of at least 0, each with the prior and the noisy count that it has.
+
+    A prior is half exponential with the mean `near`, half with the mean `far`; flat where both are infinite.
+
+    Attributes:
+        counts: noisy counts y, of any sign.
+        stds: standard deviations of the noise, positive.
+        laplace: where the noise is Laplace's; normal elsewhere.
+        near: positive; infinite for a flat prior.
+        far: at least `near`; infinite where that is.
+    """
+
+    counts: FloatArray
+    stds: FloatArray
+    laplace: BoolArray
+    near: FloatArray
+    far: FloatArray
+
+    def tilted(self, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """For each count log of the integral of prior p(y | n) exp(tilt n), up to a constant, and its derivative.
+
+        The derivative is the posterior mean: positive, and ascending in the tilt.
+        """
+        values, means = zip(*(self._of(mean, tilts) for mean in (self.near, self.far)), strict=True)
+        log_masses = np.logaddexp(*values)
+        share = np.exp(values[0] - log_masses)
+        return log_masses, np.asarray(share * means[0] + (1 - share) * means[1])
+
+    def highest(self) -> FloatArray:
+        """Tilts from which the mean is infinite: tails of prior and Laplace noise bear less than their own rates."""
+        return np.where(self.laplace, math.sqrt(2) / self.stds + 1 / self.far, np.inf)
+
+    def _of(self, mean: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """With one exponential as prior, whose density is exp(-n / mean) / mean."""
+        tilts, values, means = tilts - 1 / mean, np.empty_like(tilts), np.empty_like(tilts)
+        for function, chosen in ((tilted_laplace, self.laplace), (tilted_gaussian, ~self.laplace)):
+            values[chosen], means[chosen] = function(self.counts[chosen], self.stds[chosen], tilts[chosen])
+        return values - np.where(np.isfinite(mean), np.log(mean), 0.0), means
 
 
 def tilted_gaussian(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:

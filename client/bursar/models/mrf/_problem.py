@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bursar.models._arrays import FloatArray, frozen
-from bursar.models.mrf._descent import Solve
+from bursar.models.mrf._descent import Solve, minimized
 from bursar.models.mrf._inference import spread, sum_to
+from bursar.models.mrf._posterior import Posterior
 
 _FLAT = 1e-12
 """Least second derivative."""
@@ -20,6 +21,15 @@ FARTHEST = 1e3
 
 LEAST_STD = 1e-6
 """Rows. Less noise counts as this much, so that empty cells keep finite log-potentials."""
+
+MAX_ITERATIONS = 500
+"""Most steps of the optimiser; public."""
+
+_FAR = 4.0
+"""Mean of the wide half of a prior, over the average count of the table's cells."""
+
+_LEAST_MEAN = 1e-6
+"""Standard deviations of the noise: counts that are expected to be smaller are expected to be this."""
 
 Infer = Callable[[Sequence[FloatArray]], tuple[list[FloatArray], float]]
 
@@ -62,7 +72,10 @@ class Problem:
         infer: from an array of parameters for each table to the model's probabilities of its cells, and the
             log-partition function, whose gradient these are.
         multiples: of the log-potentials that a table's parameters are.
-        starts: guesses of the parameters, an array for each table.
+        starts: guesses of the parameters, an array for each table. The first are those of the model that the prior
+            leans to, none of them positive.
+        expected: counts of each table under that model, positive; None for a table with a flat prior.
+        scopes: variables of each table, as far as sums over others may move from one table to another.
     """
 
     def __init__(
@@ -72,6 +85,7 @@ class Problem:
         infer: Infer,
         multiples: Sequence[float],
         starts: Sequence[Sequence[FloatArray]],
+        expected: Sequence[FloatArray | None],
         scopes: Sequence[tuple[int, ...]] = (),
     ) -> None:
         self.rows, self._infer = rows, infer
@@ -81,12 +95,24 @@ class Problem:
         self._shapes = [table.counts.shape for table in tables]
         self._lengths = [table.counts.size for table in tables]
         self.stds = self._repeated([max(table.std, LEAST_STD) for table in tables])
-        self.laplace = self._repeated([float(table.laplace) for table in tables]) > 0
         self.cells = self._repeated([float(length) for length in self._lengths])
         self.multiples = self._repeated(multiples)
         counts = np.concatenate([table.counts.ravel() for table in tables])
-        self.starts = [np.zeros(len(counts)), *(np.concatenate([part.ravel() for part in start]) for start in starts)]
-        self.counts = np.clip(counts, -FARTHEST * self.stds, rows + FARTHEST * self.stds)
+        guesses = [np.concatenate([part.ravel() for part in start]) for start in starts]
+        self.neutral, self.starts = guesses[0], [np.zeros(len(counts)), *guesses]
+        near = np.concatenate([_prior_means(*pair) for pair in zip(tables, expected, strict=True)])
+        self.posterior = Posterior(
+            counts=np.clip(counts, -FARTHEST * self.stds, rows + FARTHEST * self.stds),
+            stds=self.stds,
+            laplace=self._repeated([float(table.laplace) for table in tables]) > 0,
+            near=near,
+            far=np.maximum(near, _FAR * rows / self.cells),
+        )
+
+    @property
+    def counts(self) -> FloatArray:
+        """Noisy counts, those that no noise makes moved to where it might."""
+        return self.posterior.counts
 
     def split(self, values: FloatArray) -> list[FloatArray]:
         """A vector as one array for each table."""
@@ -132,3 +158,34 @@ class Problem:
 
     def _repeated(self, values: Sequence[float]) -> FloatArray:
         return np.repeat(np.asarray(values, dtype=np.float64), self._lengths)
+
+
+def _prior_means(table: NoisyTable, expected: FloatArray | None) -> FloatArray:
+    if expected is None:
+        return np.full(table.counts.size, np.inf)
+    return np.maximum(expected.ravel(), _LEAST_MEAN * max(table.std, LEAST_STD))
+
+
+def likeliest(
+    problem: Problem, observed: FloatArray, penalty: FloatArray, starts: Sequence[FloatArray], limit: int
+) -> tuple[FloatArray, int]:
+    """Parameters of the largest likelihood where tables have the probabilities `observed`, and number of evaluations.
+
+    Maximizes theta . observed - A(theta) - sum of penalty theta^2 / 2.
+    """
+
+    def objective(theta: FloatArray) -> tuple[float, FloatArray, Solve]:
+        marginals, log_partition = problem.marginals(theta)
+        value = log_partition - float(theta @ observed) + 0.5 * float(penalty * theta @ theta)
+        return value, marginals - observed + penalty * theta, problem.solver(marginals, penalty)
+
+    return minimized(objective, starts, np.full(observed.shape, -np.inf), tolerance(problem), limit)
+
+
+def tolerance(problem: Problem) -> float:
+    """Progress of a step, in nats, at which fitting ends: little against the divergence that noise leaves anyhow.
+
+    That is of the order of half the cells' variances, of noise and of sampling, over their means and the rows.
+    """
+    divergence = float((1 + np.square(problem.stds) * problem.cells / problem.rows).sum()) / (2 * problem.rows)
+    return min(max(1e-5 * divergence, 1e-10), 1e-6)
