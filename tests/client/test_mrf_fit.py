@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import numpy as np
@@ -70,6 +70,16 @@ def test_what_is_left_out_is_left_to_the_server(server: FakeServer, toy: bursar.
             estimator=fit_pb2.MRF_ESTIMATOR_CGM,
         )
     ]
+
+
+@pytest.mark.parametrize("estimator", ["cgm", "nlbp", "naive"])
+def test_every_estimator_is_sent_and_comes_back(
+    server: FakeServer, toy: bursar.Dataset, estimator: Literal["cgm", "nlbp", "naive"]
+) -> None:
+    """By its name."""
+    model = toy.fit_mrf(**ASK, estimator=estimator)
+    assert fit_pb2.MRFEstimator.Name(server.mrf_requests[0].estimator) == f"MRF_ESTIMATOR_{estimator.upper()}"
+    assert model.estimator == estimator
 
 
 def check_every(sent: fit_pb2.FitMRFRequest) -> None:
