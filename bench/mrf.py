@@ -79,9 +79,6 @@ TUNED = (0.3, 1.0)
 """Penalties of a naive estimator that is tuned in hindsight, over the noise's standard deviation in rows. Smaller and
 larger ones were worse wherever they were tried."""
 
-MAIN: tuple[Estimator, ...] = ("naive", "cgm")
-"""Estimators of every trial. The others, and the tuned one, are measured in the first trial on each population."""
-
 
 @dataclass(frozen=True)
 class Extent:
@@ -237,12 +234,15 @@ def measured(true: World, fit: Callable[[], Estimate]) -> Json:
     return {"kl": divergence, "evaluations": found.iterations, "seconds": seconds}
 
 
-def methods_of(trial: int) -> dict[str, Callable[..., Estimate]]:
-    """What is measured in a trial, by name: functions of graph, tables and number of rows."""
+def methods_of(trial: int, *, pure: bool) -> dict[str, Callable[..., Estimate]]:
+    """What is measured in a trial, by name: functions of graph, tables and number of rows.
+
+    The paper's comparison, cgm and naive with Laplace noise, in every trial, and cgm with Gaussian noise; everything
+    else in the first trial on each population only.
+    """
     first = trial < POPULATIONS
-    found: dict[str, Callable[..., Estimate]] = {
-        one: partial(estimate, estimator=one) for one in (ESTIMATORS if first else MAIN)
-    }
+    names: Sequence[Estimator] = ESTIMATORS if first else ("cgm", "naive") if pure else ("cgm",)
+    found: dict[str, Callable[..., Estimate]] = {one: partial(estimate, estimator=one) for one in names}
     return found | ({f"naive x{factor:g}": partial(tuned, factor) for factor in TUNED} if first else {})
 
 
@@ -285,7 +285,7 @@ def figure2_trial(wish: Wish, law: Law, trial: int) -> None:
         for pure, epsilon in product((True, False), wish.extent.epsilons):
             key = law.key(trial, n, epsilon, pure=pure)
             tables = wish.kept.tables(key, partial(draws, law, trial, n, epsilon, pure=pure))
-            for name, method in methods_of(trial).items():
+            for name, method in methods_of(trial, pure=pure).items():
                 wish.kept.result(f"{key}, {name}", partial(private_trial, law, trial, tables, method))
         wish.kept.result(law.reference_key(number, n), partial(reference_trial, law, number, n))
     wish.kept.result(law.random_key(number), partial(random_trial, law, number))
@@ -309,7 +309,7 @@ def figure2_rows(wish: Wish, law: Law) -> list[Json]:
     extent, rows = wish.extent, []
     for n, pure, epsilon in product(extent.sizes, (True, False), extent.epsilons):
         keys = [law.key(trial, n, epsilon, pure=pure) for trial in range(extent.trials)]
-        names = methods_of(0)
+        names = methods_of(0, pure=pure)
         found = {name: wish.kept.known([f"{key}, {name}" for key in keys]) for name in names}
         numbers = range(min(POPULATIONS, len(found["cgm"])))
         plain = wish.kept.known([law.reference_key(number, n) for number in numbers])
@@ -362,7 +362,7 @@ def print_figure2(law: Law, rows: list[Json]) -> None:
         print(
             f"{row['n']:>9,} {row['epsilon']:>7g} {'Laplace' if row['pure'] else 'Gaussian':>9} "
             f"{row['noise_std']:>7.0f} {values} {row['non_private']:>11.4f} {row['random']:>7.2f} "
-            f"{row['cgm_below_naive']:>5}/{row['trials']:<3} {row['cgm']['seconds']:>7.2f}",
+            f"{row['cgm_below_naive']:>5}/{row['naive']['trials']:<3} {row['cgm']['seconds']:>7.2f}",
             flush=True,
         )
     print_verdicts(rows)
