@@ -28,7 +28,9 @@ from bursar.models._frequencies import (
     public_uniforms,
 )
 from bursar.models._gaussian_mixture import GaussianMixture
+from bursar.models._gradient_trace import GRADIENT_VARIANTS, GradientTrace, GradientVariant
 from bursar.models._kmeans import KMeans, squared_distances
+from bursar.models._regressions import LinearRegression, MixtureOfRegressions
 from bursar.models._sketch import (
     TRUSTWORTHY_QUALITY,
     Signature,
@@ -38,6 +40,7 @@ from bursar.models._sketch import (
     trustworthy_clusters,
 )
 from bursar.models._starts import uniform_in_ball
+from bursar.models._symmetric_mixture import SymmetricMixture
 from bursar.models.mrf import (
     Estimate,
     Graph,
@@ -55,6 +58,7 @@ from bursar.models.mrf import (
 
 __all__ = [
     "COVARIANCE_TYPES",
+    "GRADIENT_VARIANTS",
     "MAX_FREQUENCIES",
     "MAX_SIGMA",
     "MIN_SIGMA",
@@ -66,15 +70,20 @@ __all__ = [
     "FrequencyLaw",
     "FrequencyStructure",
     "GaussianMixture",
+    "GradientTrace",
+    "GradientVariant",
     "Graph",
     "HadamardFactors",
     "KMeans",
+    "LinearRegression",
     "MarkovRandomField",
+    "MixtureOfRegressions",
     "NoisyTable",
     "ReleasedTable",
     "Signature",
     "Sketch",
     "Stream",
+    "SymmetricMixture",
     "Variable",
     "check_cliques",
     "check_exact",

@@ -18,6 +18,7 @@ from bursar.models._density import (
     log_mixture_density,
 )
 from bursar.models._describe import component_table, origin
+from bursar.models._gradient_trace import GradientTrace, checked_trace
 from bursar.models._sklearn import require_sklearn
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class GaussianMixture:
         iterations: noisy steps that were run.
         n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
         sketch: what it was decoded from, for other decodings; None for a model that comes from no sketch.
+        trace: iterates of the means and their errors; None for a model that no gradient EM made.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
@@ -57,6 +59,7 @@ class GaussianMixture:
     iterations: int | None = None
     n_rows: float | None = None
     sketch: Sketch | None = None
+    trace: GradientTrace | None = None
 
     def __post_init__(self) -> None:
         if self.covariance_type not in COVARIANCE_TYPES:
@@ -68,6 +71,7 @@ class GaussianMixture:
         object.__setattr__(self, "weights_", frozen_weights(self.weights_, k))
         object.__setattr__(self, "covariances_", _frozen_covariances(self.covariances_, self.covariance_type, k, d))
         object.__setattr__(self, "columns", checked_columns(self.columns, d))
+        checked_trace(self.trace, (k, d))
 
     @property
     def n_components(self) -> int:
@@ -78,6 +82,11 @@ class GaussianMixture:
     def n_features(self) -> int:
         """Number of features, d."""
         return int(self.means_.shape[1])
+
+    @property
+    def mean_errors_(self) -> FloatArray | None:
+        """Approximate standard error of each mean, shape (k, d): see `GradientTrace`. None without a trace."""
+        return None if self.trace is None else self.trace.errors
 
     def score_samples(self, X: Any) -> FloatArray:
         """Natural logarithm of the mixture's density at each row, shape (n,).

@@ -1,0 +1,372 @@
+"""Released linear regressions: one whose features may be missing, and mixtures of several (Wang et al. 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, overload
+
+import numpy as np
+from scipy.special import logsumexp
+
+from bursar._privacy import Receipt, ReleaseNoise
+from bursar._text import html_table, text_table
+from bursar.models._arrays import FloatArray, IntArray, as_rows, checked_columns, frozen, frozen_weights
+from bursar.models._describe import origin
+from bursar.models._gradient_trace import GradientTrace, checked_trace, with_errors
+from bursar.models._sklearn import require_sklearn
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearRegression:
+    """target = <features, coef> + intercept + noise, in the data's own units; features may be missing.
+
+    Features that are missing count as independent normal with means and standard deviations that are public or
+    released. Everything in it is released or public. The arrays are read-only copies. Names and shapes are those of
+    `sklearn.linear_model.LinearRegression`.
+
+    Attributes:
+        coef_: shape (d,).
+        intercept_: 0 if there is none.
+        noise_std_: standard deviation of the target given all features, in the target's unit, positive.
+        feature_means_: shape (d,), what stands for a missing feature; None if none may be missing.
+        feature_std_: shape (d,), not negative, how far a missing feature may be from that; None likewise.
+        columns: names of the features in their order; empty if they have none.
+        target: name of what is explained; empty if it has none.
+        receipt: what the release cost; None for a model that does not come from a server.
+        noise: the noise of every kind of release that went into the model.
+        iterations: noisy gradient steps that were run.
+        n_rows: estimated number of rows, from released counts.
+        trace: its iterates and errors; None for a model that no gradient EM made.
+
+    Raises:
+        ValueError: a field with a wrong shape, an entry that is not finite, a standard deviation out of its range, or
+            means of features without their standard deviations.
+    """
+
+    coef_: FloatArray
+    intercept_: float
+    noise_std_: float
+    feature_means_: FloatArray | None = None
+    feature_std_: FloatArray | None = None
+    columns: tuple[str, ...] = ()
+    target: str = ""
+    receipt: Receipt | None = None
+    noise: tuple[ReleaseNoise, ...] = ()
+    iterations: int | None = None
+    n_rows: float | None = None
+    trace: GradientTrace | None = None
+
+    def __post_init__(self) -> None:
+        coef = frozen("coef_", self.coef_)
+        if coef.ndim != 1 or not len(coef):
+            raise ValueError(f"coef_: expected shape (d,) with d >= 1, got {coef.shape}")
+        if not -math.inf < self.intercept_ < math.inf:
+            raise ValueError(f"intercept_: expected a finite number, got {self.intercept_}")
+        if not 0 < self.noise_std_ < math.inf:
+            raise ValueError(f"noise_std_: expected a number above 0, got {self.noise_std_}")
+        checked_trace(self.trace, (1, len(coef) + 1))
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "coef_", coef)
+        object.__setattr__(self, "columns", checked_columns(self.columns, len(coef)))
+        if (self.feature_means_ is None) != (self.feature_std_ is None):
+            raise ValueError("feature_means_ and feature_std_: expected both or neither")
+        if self.feature_means_ is not None:
+            std = frozen("feature_std_", self.feature_std_, coef.shape)
+            if not (std >= 0).all():
+                raise ValueError("feature_std_: every standard deviation must be at least 0")
+            object.__setattr__(self, "feature_means_", frozen("feature_means_", self.feature_means_, coef.shape))
+            object.__setattr__(self, "feature_std_", std)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, d."""
+        return len(self.coef_)
+
+    @property
+    def coef_errors_(self) -> FloatArray | None:
+        """Approximate standard error of each coefficient, shape (d,): see `GradientTrace`. None without a trace."""
+        return None if self.trace is None else self.trace.errors[0, :-1]
+
+    @property
+    def intercept_error_(self) -> float | None:
+        """Approximate standard error of the intercept: see `GradientTrace`. None without a trace."""
+        return None if self.trace is None else float(self.trace.errors[0, -1])
+
+    @overload
+    def predict(self, X: Any, *, return_std: Literal[False] = False) -> FloatArray: ...
+
+    @overload
+    def predict(self, X: Any, *, return_std: Literal[True]) -> tuple[FloatArray, FloatArray]: ...
+
+    def predict(self, X: Any, *, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Expected target of each row, shape (n,), in its unit.
+
+        Args:
+            X: array-like of shape (n, d), or a table that has the model's columns by name. NaN is a missing feature, if
+                the model knows what stands for it.
+            return_std: the standard deviation of the target about that, shape (n,), too: the noise, and what missing
+                features add to it. It does not have the errors of the coefficients.
+
+        Raises:
+            ValueError: a column is missing, the shape is not (n, d), or an entry is infinite, or NaN without
+                `feature_means_`.
+        """
+        if self.feature_means_ is None or self.feature_std_ is None:
+            rows = as_rows(X, self.columns, self.n_features)
+            variances = np.zeros(len(rows))
+        else:
+            rows = as_rows(X, self.columns, self.n_features, missing=True)
+            absent = np.isnan(rows)
+            rows = np.where(absent, self.feature_means_, rows)
+            variances = absent @ np.square(self.coef_ * self.feature_std_)
+        expected = rows @ self.coef_ + self.intercept_
+        return (expected, np.sqrt(variances + self.noise_std_**2)) if return_std else expected
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of the variance of `y` that the predictions explain (R^2), at most 1.
+
+        Args:
+            X: as in `predict`; at least two rows.
+            y: the target, array-like of shape (n,), not all the same.
+
+        Raises:
+            ValueError: as `predict`, or `y` is not n finite numbers.
+        """
+        expected = self.predict(X)
+        values = _as_target(y, len(expected))
+        return float(1 - np.square(values - expected).sum() / np.square(values - values.mean()).sum())
+
+    def to_sklearn(self) -> Any:
+        """A fitted `sklearn.linear_model.LinearRegression` with these parameters.
+
+        It takes no missing features: replace them with `feature_means_` first.
+
+        Raises:
+            bursar.Error: scikit-learn is not installed.
+        """
+        linear_model = require_sklearn("linear_model")
+        model = linear_model.LinearRegression()
+        model.coef_, model.intercept_, model.n_features_in_ = self.coef_.copy(), self.intercept_, self.n_features
+        return model
+
+    def _title(self) -> str:
+        target = f" of {self.target!r}" if self.target else ""
+        return f"LinearRegression{target}: noise {self.noise_std_:.4g}{origin(self.receipt)}"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        estimates = np.append(self.coef_, self.intercept_)[:, None]
+        cells = with_errors(estimates, None if self.trace is None else self.trace.errors.T)
+        names = [*_feature_names(self.columns, self.n_features), "intercept"]
+        return ["feature", "coefficient"], [[name, *cell] for name, cell in zip(names, cells, strict=True)]
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._table())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MixtureOfRegressions:
+    """`k` linear regressions of one target, of which each row follows one; in the data's own units.
+
+    Given its features, a row's target is <features, coef_[z]> + intercept_[z] + noise, with z drawn by `weights_`.
+    Everything in it is released or public. The arrays are read-only copies.
+
+    Attributes:
+        coef_: shape (k, d).
+        intercept_: shape (k,), zeros if there are none.
+        weights_: probabilities of the components, shape (k,), non-negative, sum 1.
+        noise_std_: standard deviation of the target given features and component, shape (k,), positive.
+        symmetric: two components b and -b of equal weight without intercept. Which one is b is the start's accident.
+        columns: names of the features in their order; empty if they have none.
+        target: name of what is explained; empty if it has none.
+        receipt: what the release cost; None for a model that does not come from a server.
+        noise: the noise of every kind of release that went into the model.
+        iterations: noisy gradient steps that were run.
+        n_rows: estimated number of rows, from released counts.
+        trace: its iterates and errors; None for a model that no gradient EM made.
+
+    Raises:
+        ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, a standard
+            deviation that is not positive, or a model that is called symmetric and is not.
+    """
+
+    coef_: FloatArray
+    intercept_: FloatArray
+    weights_: FloatArray
+    noise_std_: FloatArray
+    symmetric: bool = False
+    columns: tuple[str, ...] = ()
+    target: str = ""
+    receipt: Receipt | None = None
+    noise: tuple[ReleaseNoise, ...] = ()
+    iterations: int | None = None
+    n_rows: float | None = None
+    trace: GradientTrace | None = None
+
+    def __post_init__(self) -> None:
+        coef = frozen("coef_", self.coef_)
+        if coef.ndim != 2 or 0 in coef.shape:
+            raise ValueError(f"coef_: expected shape (k, d) with k >= 1 and d >= 1, got {coef.shape}")
+        k, d = coef.shape
+        intercept, std = frozen("intercept_", self.intercept_, (k,)), frozen("noise_std_", self.noise_std_, (k,))
+        if not (std > 0).all():
+            raise ValueError("noise_std_: every standard deviation must be above 0")
+        if self.symmetric and not (k == 2 and np.allclose(coef[0], -coef[1]) and not intercept.any()):
+            raise ValueError("symmetric: expected coefficients b and -b, and no intercept")
+        checked_trace(self.trace, (k, d + 1))
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "coef_", coef)
+        object.__setattr__(self, "intercept_", intercept)
+        object.__setattr__(self, "weights_", frozen_weights(self.weights_, k))
+        object.__setattr__(self, "noise_std_", std)
+        object.__setattr__(self, "columns", checked_columns(self.columns, d))
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return len(self.coef_)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, d."""
+        return int(self.coef_.shape[1])
+
+    @property
+    def coef_errors_(self) -> FloatArray | None:
+        """Approximate standard error of each coefficient, shape (k, d): see `GradientTrace`. None without a trace."""
+        return None if self.trace is None else self.trace.errors[:, :-1]
+
+    @property
+    def intercept_errors_(self) -> FloatArray | None:
+        """Approximate standard error of each intercept, shape (k,), 0 if there are none. None without a trace."""
+        return None if self.trace is None else self.trace.errors[:, -1]
+
+    def component(self, number: int) -> LinearRegression:
+        """The regression of one component; it has `to_sklearn`, which the mixture has no counterpart for.
+
+        Args:
+            number: 0 to k - 1.
+
+        Raises:
+            IndexError: there is no such component.
+        """
+        if not 0 <= number < self.n_components:
+            raise IndexError(f"number: expected 0 to {self.n_components - 1}, got {number}")
+        trace = self.trace
+        one = slice(number, number + 1)
+        return LinearRegression(
+            coef_=self.coef_[number],
+            intercept_=float(self.intercept_[number]),
+            noise_std_=float(self.noise_std_[number]),
+            columns=self.columns,
+            target=self.target,
+            receipt=self.receipt,
+            noise=self.noise,
+            iterations=self.iterations,
+            n_rows=self.n_rows,
+            trace=None if trace is None else replace(trace, iterates=trace.iterates[:, one], errors=trace.errors[one]),
+        )
+
+    def predict_components(self, X: Any) -> FloatArray:
+        """Expected target of each row under each component, shape (n, k), in its unit.
+
+        Args:
+            X: array-like of shape (n, d), or a table that has the model's columns by name.
+        """
+        return np.asarray(as_rows(X, self.columns, self.n_features) @ self.coef_.T + self.intercept_)
+
+    def predict(self, X: Any) -> FloatArray:
+        """Expected target of each row, shape (n,), whatever its component; `X` as in `predict_components`.
+
+        Of a symmetric model that is 0 everywhere: ask for `predict_components`.
+        """
+        return self.predict_components(X) @ self.weights_
+
+    def predict_proba(self, X: Any, y: Any) -> FloatArray:
+        """Probability of each component for each row, given its target, too, shape (n, k).
+
+        Args:
+            X: as in `predict_components`.
+            y: the target, array-like of shape (n,), in its unit.
+
+        Raises:
+            ValueError: as `predict_components`, or `y` is not n finite numbers.
+        """
+        joint = self._log_joint(X, y)
+        return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+
+    def score_samples(self, X: Any, y: Any) -> FloatArray:
+        """Natural logarithm of the density of each row's target given its features, shape (n,).
+
+        Args:
+            X: as in `predict_proba`.
+            y: likewise.
+        """
+        return np.asarray(logsumexp(self._log_joint(X, y), axis=1))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Mean of `score_samples`, in nats per row; at least one row."""
+        return float(self.score_samples(X, y).mean())
+
+    def sample(
+        self,
+        X: Any,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+    ) -> tuple[FloatArray, IntArray]:
+        """A synthetic target for each row (n,), and the component that it was drawn from (n,).
+
+        Args:
+            X: as in `predict_components`.
+            random_state: a seed or a numpy generator; None draws fresh. It protects nothing: the model is released.
+        """
+        rng = np.random.default_rng(random_state)  # noqa: TID251 - a caller's generator on released values
+        lines = self.predict_components(X)
+        z = rng.choice(self.n_components, size=len(lines), p=self.weights_ / self.weights_.sum())
+        noise = self.noise_std_[z] * rng.standard_normal(len(lines))
+        return lines[np.arange(len(lines)), z] + noise, z
+
+    def _log_joint(self, X: Any, y: Any) -> FloatArray:
+        """Logarithm of weight times density, shape (n, k)."""
+        lines = self.predict_components(X)
+        standard = (_as_target(y, len(lines))[:, None] - lines) / self.noise_std_
+        with np.errstate(divide="ignore"):  # log 0 = -inf is what an empty component should weigh
+            weights = np.log(self.weights_)
+        return np.asarray(weights - 0.5 * np.square(standard) - np.log(self.noise_std_) - 0.5 * math.log(2 * math.pi))
+
+    def _title(self) -> str:
+        target = f" of {self.target!r}" if self.target else ""
+        kind = "b and -b" if self.symmetric else f"{self.n_components} components"
+        return f"MixtureOfRegressions{target}: {kind}{origin(self.receipt)}"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        estimates = np.column_stack([self.coef_, self.intercept_])
+        cells = with_errors(estimates, None if self.trace is None else self.trace.errors)
+        parts = zip(self.weights_, cells, self.noise_std_, strict=True)
+        names = _feature_names(self.columns, self.n_features)
+        return (
+            ["weight", *names, "intercept", "noise"],
+            [[f"{weight:.4g}", *numbers, f"{std:.4g}"] for weight, numbers, std in parts],
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._table())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())
+
+
+def _as_target(y: Any, n: int) -> FloatArray:
+    """The target of n rows, all finite. Raises ValueError."""
+    values = np.asarray(y, dtype=np.float64)
+    if values.shape != (n,):
+        raise ValueError(f"y: expected shape ({n},), one number for each row of X, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("y: every entry must be finite")
+    return values
+
+
+def _feature_names(columns: tuple[str, ...], d: int) -> tuple[str, ...]:
+    return columns or tuple(f"x{j}" for j in range(d))

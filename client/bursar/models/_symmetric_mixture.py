@@ -1,0 +1,159 @@
+"""A released mixture of two Gaussians that mirror one another (Wang et al. 2020, equation 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bursar._privacy import Receipt, ReleaseNoise
+from bursar._text import html_table, text_table
+from bursar.models._arrays import FloatArray, IntArray, checked_columns, frozen
+from bursar.models._describe import origin
+from bursar.models._gaussian_mixture import GaussianMixture
+from bursar.models._gradient_trace import GradientTrace, checked_trace, with_errors
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SymmetricMixture:
+    """y = c + z b + noise, with z = 1 or -1 equally likely, on d features in the data's own units.
+
+    b and -b are the same model: which of them is called b is an accident of the start. Everything in it is released or
+    public. The arrays are read-only copies.
+
+    Attributes:
+        beta_: b, shape (d,).
+        centre_: c, the public point between the two means, shape (d,).
+        noise_std_: standard deviation of the noise in each column, shape (d,), positive.
+        columns: names of the features in their order; empty if they have none.
+        receipt: what the release cost; None for a model that does not come from a server.
+        noise: the noise of every kind of release that went into the model.
+        iterations: noisy gradient steps that were run.
+        n_rows: estimated number of rows, from released counts.
+        trace: its iterates and errors; None for a model that no gradient EM made.
+
+    Raises:
+        ValueError: a field with a wrong shape, an entry that is not finite, or a standard deviation that is not
+            positive.
+    """
+
+    beta_: FloatArray
+    centre_: FloatArray
+    noise_std_: FloatArray
+    columns: tuple[str, ...] = ()
+    receipt: Receipt | None = None
+    noise: tuple[ReleaseNoise, ...] = ()
+    iterations: int | None = None
+    n_rows: float | None = None
+    trace: GradientTrace | None = None
+
+    def __post_init__(self) -> None:
+        beta = frozen("beta_", self.beta_)
+        if beta.ndim != 1 or not len(beta):
+            raise ValueError(f"beta_: expected shape (d,) with d >= 1, got {beta.shape}")
+        std = frozen("noise_std_", self.noise_std_, beta.shape)
+        if not (std > 0).all():
+            raise ValueError("noise_std_: every standard deviation must be above 0")
+        checked_trace(self.trace, (2, len(beta)))
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "beta_", beta)
+        object.__setattr__(self, "centre_", frozen("centre_", self.centre_, beta.shape))
+        object.__setattr__(self, "noise_std_", std)
+        object.__setattr__(self, "columns", checked_columns(self.columns, len(beta)))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, d."""
+        return len(self.beta_)
+
+    @property
+    def means_(self) -> FloatArray:
+        """Means of the two components, c + b and c - b, shape (2, d)."""
+        return self.mixture.means_
+
+    @property
+    def weights_(self) -> FloatArray:
+        """Probabilities of the two components, shape (2,): a half each."""
+        return self.mixture.weights_
+
+    @property
+    def beta_errors_(self) -> FloatArray | None:
+        """Approximate standard error of each number of b, shape (d,): see `GradientTrace`. None without a trace."""
+        return None if self.trace is None else self.trace.errors[0]
+
+    @cached_property
+    def mixture(self) -> GaussianMixture:
+        """The same as a mixture of two Gaussians with diagonal covariances."""
+        return GaussianMixture(
+            weights_=np.full(2, 0.5),
+            means_=np.stack([self.centre_ + self.beta_, self.centre_ - self.beta_]),
+            covariances_=np.tile(np.square(self.noise_std_), (2, 1)),
+            covariance_type="diag",
+            columns=self.columns,
+            receipt=self.receipt,
+            noise=self.noise,
+            iterations=self.iterations,
+            n_rows=self.n_rows,
+            trace=self.trace,
+        )
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """Natural logarithm of the density at each row, shape (n,).
+
+        Args:
+            X: array-like of shape (n, d), or a table that has the model's columns by name.
+        """
+        return self.mixture.score_samples(X)
+
+    def score(self, X: Any) -> float:
+        """Mean log-likelihood per row, in nats; `X` as in `score_samples`, at least one row."""
+        return self.mixture.score(X)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probability of z = 1 and of z = -1 for each row, shape (n, 2); `X` as in `score_samples`."""
+        return self.mixture.predict_proba(X)
+
+    def predict(self, X: Any) -> IntArray:
+        """Component of each row, shape (n,): 0 for z = 1, 1 for z = -1; `X` as in `score_samples`."""
+        return self.mixture.predict(X)
+
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+    ) -> tuple[FloatArray, IntArray]:
+        """Synthetic rows (n, d) and the component of each (n,): see `GaussianMixture.sample`.
+
+        Args:
+            n: number of rows, at least 1.
+            random_state: a seed or a numpy generator; None draws fresh. It protects nothing: the model is released.
+
+        Raises:
+            ValueError: `n` below 1.
+        """
+        return self.mixture.sample(n, random_state)
+
+    def to_sklearn(self) -> Any:
+        """A fitted `sklearn.mixture.GaussianMixture` of the two components.
+
+        Raises:
+            bursar.Error: scikit-learn is not installed.
+        """
+        return self.mixture.to_sklearn()
+
+    def _title(self) -> str:
+        return f"SymmetricMixture: centre +- b{origin(self.receipt)}"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        names = self.columns or tuple(f"x{j}" for j in range(self.n_features))
+        errors = None if self.beta_errors_ is None else self.beta_errors_[:, None]
+        cells = zip(names, self.centre_, with_errors(self.beta_[:, None], errors), self.noise_std_, strict=True)
+        return ["column", "centre", "b", "noise"], [[n, f"{c:.4g}", b, f"{s:.4g}"] for n, c, (b,), s in cells]
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._table())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())
