@@ -711,7 +711,8 @@ def _column_from(message: catalog_pb2.Column) -> Column:
     match message.WhichOneof("kind"):
         case "numeric":
             bounds = message.numeric
-            return NumericColumn(message.name, message.description, bounds.lower, bounds.upper, tuple(bounds.bin_edges))
+            edges = tuple(bounds.bin_edges)
+            return NumericColumn(message.name, message.description, bounds.lower, bounds.upper, edges, bounds.nullable)
         case "categorical":
             return CategoricalColumn(message.name, message.description, tuple(message.categorical.categories))
     raise ServerError(

@@ -18,6 +18,7 @@ class NumericColumn:
         upper: and to at most this.
         bin_edges: of the public bins that make states of its values in a Markov random field, ascending, one more than
             bins; empty if the owner declared none.
+        nullable: whether rows may have no value here; only fits that say so can use such a column.
     """
 
     name: str
@@ -25,12 +26,14 @@ class NumericColumn:
     lower: float
     upper: float
     bin_edges: tuple[float, ...] = ()
+    nullable: bool = False
 
     @property
     def domain(self) -> str:
-        """The bounds, and how many bins there are, for people."""
+        """The bounds, how many bins there are, and whether values may be missing, for people."""
         bins = len(self.bin_edges) - 1
-        return f"{self.lower:g} to {self.upper:g}" + (f", {bins} bin{'s' * (bins > 1)}" if self.bin_edges else "")
+        in_bins = f", {bins} bin{'s' * (bins > 1)}" if self.bin_edges else ""
+        return f"{self.lower:g} to {self.upper:g}{in_bins}{', or null' * self.nullable}"
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,9 @@ def _column(column: Any) -> catalog_pb2.Column:
     message = catalog_pb2.Column(name=column.name, description=column.description)
     if column.kind == "numeric":
         message.numeric.CopyFrom(
-            catalog_pb2.NumericColumn(lower=column.lower, upper=column.upper, bin_edges=column.edges)
+            catalog_pb2.NumericColumn(
+                lower=column.lower, upper=column.upper, bin_edges=column.edges, nullable=column.nullable
+            )
         )
     else:
         message.categorical.CopyFrom(catalog_pb2.CategoricalColumn(categories=column.categories))

@@ -58,8 +58,11 @@ class NumericColumn(_message.Message):
     LOWER_FIELD_NUMBER: _builtins.int
     UPPER_FIELD_NUMBER: _builtins.int
     BIN_EDGES_FIELD_NUMBER: _builtins.int
+    NULLABLE_FIELD_NUMBER: _builtins.int
     lower: _builtins.float
     upper: _builtins.float
+    nullable: _builtins.bool
+    """Rows may have no value here. Only fits that say so can use the column."""
     @_builtins.property
     def bin_edges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Edges of the public bins that make states of its values, ascending; empty if the schema has none."""
@@ -70,10 +73,11 @@ class NumericColumn(_message.Message):
         lower: _builtins.float = ...,
         upper: _builtins.float = ...,
         bin_edges: _abc.Iterable[_builtins.float] | None = ...,
+        nullable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bin_edges", b"bin_edges", "lower", b"lower", "upper", b"upper"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bin_edges", b"bin_edges", "lower", b"lower", "nullable", b"nullable", "upper", b"upper"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -246,6 +246,7 @@ def _report_lines(report: ImportReport) -> Iterator[str]:
         ("rows_read", "rows read"),
         ("null_rows", "rows with a bad cell, kept as null rows"),
         ("values_clipped", "values moved to a bound"),
+        ("values_missing", "values missing in nullable columns"),
         ("rows_over_cap", "rows over their unit's cap, kept as null rows"),
     ):
         yield f"  {getattr(report, field):>12,}  {text}"

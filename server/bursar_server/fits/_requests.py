@@ -86,10 +86,19 @@ def _positive(field: str, value: float, violations: Violations) -> Fraction:
     return Fraction(value)
 
 
-def columns_of(columns: Sequence[str], table: PublicTable, violations: Violations) -> tuple[NumericColumn, ...]:
-    """The numeric columns of these names, in their order; all of them if there are no names."""
+def columns_of(
+    columns: Sequence[str], table: PublicTable, violations: Violations, *, nullable: bool = False
+) -> tuple[NumericColumn, ...]:
+    """The numeric columns of these names, in their order; all that the fit can use if there are no names.
+
+    Args:
+        columns: of the request.
+        table: that it asks about.
+        violations: get what is wrong.
+        nullable: whether the fit has a rule for rows without a value; if not, columns that may be null are refused.
+    """
     known = {column.name: column for column in table.numeric}
-    names = list(columns) or list(known)
+    names = list(columns) or [column.name for column in table.numeric if nullable or not column.nullable]
     if not 1 <= len(names) <= MAX_COLUMNS:
         violations.append(("columns", f"expected 1 to {MAX_COLUMNS} numeric columns, got {len(names)}"))
         return ()
@@ -103,7 +112,21 @@ def columns_of(columns: Sequence[str], table: PublicTable, violations: Violation
                     f"no numeric column of dataset {table.name!r} has this name; it has {', '.join(known)}",
                 )
             )
+        elif not nullable:
+            check_never_null(f"columns[{index}]", known[name], violations)
     return tuple(known[name] for name in names if name in known)
+
+
+def check_never_null(field: str, column: NumericColumn, violations: Violations) -> None:
+    """That every row that is present has a value in this column."""
+    if column.nullable:
+        violations.append(
+            (
+                field,
+                f"{column.name!r} may be null, and this fit has no rule for rows without a value; leave it out, or ask "
+                "the owner for a dataset where rows without it are left out",
+            )
+        )
 
 
 def check_enum(field: str, enum: Enumeration, value: int, violations: Violations) -> None:

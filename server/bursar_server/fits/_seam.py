@@ -37,12 +37,14 @@ class NumericColumn:
         upper: greatest value.
         bins: edges of the public bins that make states of its values, ascending from lower to upper, one more than
             states; () if the schema has none. State i is bins[i] <= x < bins[i + 1], the last one its upper edge, too.
+        nullable: whether a row that is present may have no value here; a session's rows hold NaN then.
     """
 
     name: str
     lower: float
     upper: float
     bins: tuple[float, ...] = ()
+    nullable: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ class Block:
     """Consecutive rows after cleaning.
 
     Attributes:
-        values: one array (n,) a column, in the manifest's order: float64 within bounds, or int32 codes. Null rows hold
-            0.0 and -1.
+        values: one array (n,) a column, in the manifest's order: float64 within bounds, or NaN of one bit pattern where
+            a nullable column has no value; or int32 codes. Null rows hold 0.0 and -1.
         present: (n,), False for null rows.
         clipped: how many values of present rows were moved to a bound; for the administrator only.
+        missing: how many values of nullable columns present rows lack; for the administrator only.
         unit_rows: (n,), once a cap on the rows of a unit was applied: K, how many rows the row's unit has in the whole
             table; 0 for null rows. None before that, and where nothing caps.
     """
@@ -35,6 +36,7 @@ class Block:
     values: tuple[NDArray[np.float64] | NDArray[np.int32], ...]
     present: NDArray[np.bool_]
     clipped: int = 0
+    missing: int = 0
     unit_rows: NDArray[np.int32] | None = None
 
     @property
@@ -51,19 +53,35 @@ class Block:
             tuple(np.where(keep, x, e) for x, e in zip(self.values, empty, strict=True)),
             self.present & keep,
             self.clipped,
+            self.missing,
         )
 
 
 def clean(cells: Sequence[pa.Array], columns: Sequence[Numeric | Categorical]) -> Block:
-    """Rows within the schema: clipped to it, or null for one cell that is no finite number or in no category."""
+    """Rows within the schema: clipped to it, or null for one cell that is no finite number or in no category.
+
+    Where the schema declares a column nullable, such a cell has no value and the row keeps the others. A row without
+    any value is null.
+    """
     raw = [
         numbers(array) if isinstance(column, Numeric) else codes(array, column.categories)
         for array, column in zip(cells, columns, strict=True)
     ]
-    present = np.logical_and.reduce([np.isfinite(x) if x.dtype == np.float64 else x != NO_CATEGORY for x in raw])
+    known = [np.isfinite(x) if x.dtype == np.float64 else x != NO_CATEGORY for x in raw]
+    present = np.logical_or.reduce(known)
+    for is_known, column in zip(known, columns, strict=True):
+        if not _is_nullable(column):
+            present &= is_known
     values = [_within(x, column, present) for x, column in zip(raw, columns, strict=True)]
-    clipped = sum(int(np.count_nonzero((x != y) & present)) for x, y in zip(raw, values, strict=True))
-    return Block(tuple(values), present, clipped)
+    clipped = sum(
+        int(np.count_nonzero((x != y) & is_known & present)) for x, y, is_known in zip(raw, values, known, strict=True)
+    )
+    missing = sum(int(np.count_nonzero(present & ~is_known)) for is_known in known)
+    return Block(tuple(values), present, clipped, missing)
+
+
+def _is_nullable(column: Numeric | Categorical) -> bool:
+    return isinstance(column, Numeric) and column.nullable
 
 
 def numbers(cells: pa.Array) -> NDArray[np.float64]:
@@ -110,8 +128,11 @@ def _within(
 ) -> NDArray[np.float64] | NDArray[np.int32]:
     if isinstance(column, Categorical):
         return np.where(present, raw, np.int32(NO_CATEGORY))
-    # Adding zero turns -0.0 into 0.0: equal values must have equal bytes, for hashes of rows.
-    return np.where(present, np.clip(raw, column.lower, column.upper), 0.0) + 0.0
+    # Equal values must have equal bytes, for hashes of rows: adding zero turns -0.0 into 0.0, and what is no number, of
+    # whatever bits, into one NaN. In a column that is not nullable no present row has one.
+    finite = np.isfinite(raw)
+    values = np.clip(np.where(finite, raw, 0.0), column.lower, column.upper) + 0.0
+    return np.where(present, np.where(finite, values, np.nan), 0.0)
 
 
 def _is_text(kind: pa.DataType) -> bool:

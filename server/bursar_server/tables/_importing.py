@@ -47,7 +47,8 @@ class ImportReport:
         directory: the snapshot's folder.
         rows_read: rows of the source.
         null_rows: rows without a number, category or unit where one was expected.
-        values_clipped: values of rows with a value in every column that were moved to a bound.
+        values_clipped: values of rows that are not null that were moved to a bound.
+        values_missing: values of nullable columns that rows that are not null lack.
         rows_over_cap: rows left out because their unit had more than the cap.
     """
 
@@ -56,6 +57,7 @@ class ImportReport:
     rows_read: int
     null_rows: int
     values_clipped: int
+    values_missing: int
     rows_over_cap: int
 
 
@@ -64,12 +66,14 @@ class _Counts:
     rows_read: int = 0
     null_rows: int = 0
     values_clipped: int = 0
+    values_missing: int = 0
     rows_over_cap: int = 0
 
     def add(self, block: Block) -> None:
         self.rows_read += len(block.present)
         self.null_rows += len(block.present) - block.rows
         self.values_clipped += block.clipped
+        self.values_missing += block.missing
 
 
 _Rows = tuple[Block, pa.Array]
@@ -87,9 +91,7 @@ def import_table(manifest: Manifest, source: Source, state_dir: Path, keys: Keys
     counts = _Counts()
     with _new_folder(state_dir / DATASETS) as (partial, final):
         _write(manifest, source, partial, keys, counts)
-    return ImportReport(
-        final.name, final, counts.rows_read, counts.null_rows, counts.values_clipped, counts.rows_over_cap
-    )
+    return ImportReport(final.name, final, **vars(counts))
 
 
 @contextlib.contextmanager

@@ -62,6 +62,8 @@ class Numeric(_Model):
         bins: makes states of the values, for models of categories: a number of bins of equal width from `lower` to
             `upper`, or their edges in the column's own unit, ascending, the first `lower` and the last `upper`. None:
             such models cannot use the column.
+        nullable: whether a row may have no value here. Such a row keeps its other values; where this is false it
+            becomes the null row at import.
     """
 
     kind: Literal["numeric"]
@@ -70,6 +72,7 @@ class Numeric(_Model):
     lower: Bound
     upper: Bound
     bins: Bins | None = None
+    nullable: bool = False
 
     @model_validator(mode="after")
     def _has_width(self) -> Self:
@@ -218,7 +221,9 @@ class Manifest(_Model):
         return PublicTable(
             name=self.name,
             numeric=tuple(
-                NumericColumn(c.name, c.lower, c.upper, c.edges) for c in self.columns if isinstance(c, Numeric)
+                NumericColumn(c.name, c.lower, c.upper, c.edges, c.nullable)
+                for c in self.columns
+                if isinstance(c, Numeric)
             ),
             adjacency=self.adjacency,
             unit_cap=self.unit.max_rows,

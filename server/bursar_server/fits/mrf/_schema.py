@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from bursar.models.mrf import MAX_VARIABLES, Graph, Variable, check_cliques, check_exact
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import Violations
-from bursar_server.fits._seam import PublicTable
+from bursar_server.fits._requests import Violations, check_never_null
+from bursar_server.fits._seam import NumericColumn, PublicTable
 
 LEAST_PRECISION, MOST_PRECISION = 1e-6, 1e6
 """Of a clique, relative to the others."""
@@ -33,9 +33,9 @@ class Wanted:
 
 
 def variables_of(table: PublicTable) -> dict[str, Variable]:
-    """Columns that have states, by name, in the schema's order: categorical ones, and numeric ones with bins."""
+    """Columns with a state in every row, by name, in the schema's order: categorical ones, numeric ones with bins."""
     categorical = [Variable(column.name, column.categories) for column in table.categorical]
-    numeric = [Variable(column.name, _labels(column.bins), column.bins) for column in table.numeric if column.bins]
+    numeric = [Variable(c.name, _labels(c.bins), c.bins) for c in table.numeric if c.bins and not c.nullable]
     found = {variable.name: variable for variable in (*categorical, *numeric)}
     return {name: found[name] for name in table.names or found if name in found}
 
@@ -43,7 +43,7 @@ def variables_of(table: PublicTable) -> dict[str, Variable]:
 def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Violations) -> tuple[Variable, ...]:
     """The variables of these names, in their order; fewer where some are wrong."""
     known, found = variables_of(table), []
-    unbinned = {column.name for column in table.numeric if not column.bins}
+    stateless = {column.name: column for column in table.numeric if column.name not in known}
     if len(set(names)) != len(names):
         violations.append((field, "expected each column once"))
     if not 1 <= len(names) <= MAX_VARIABLES:
@@ -52,13 +52,20 @@ def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Vio
     for index, name in enumerate(names):
         if name in known:
             found.append(known[name])
-        elif name in unbinned:
-            text = "is numeric and has no bins in the schema, so it has no states; ask the owner for bins"
-            violations.append((f"{field}[{index}]", text))
+        elif name in stateless:
+            _check_has_states(f"{field}[{index}]", stateless[name], violations)
         else:
             text = f"dataset {table.name!r} has no column of this name that has states; it has {', '.join(known)}"
             violations.append((f"{field}[{index}]", text))
     return tuple(found)
+
+
+def _check_has_states(field: str, column: NumericColumn, violations: Violations) -> None:
+    """That a numeric column has bins, and a value in every row."""
+    check_never_null(field, column, violations)
+    if not column.bins:
+        text = "is numeric and has no bins in the schema, so it has no states; ask the owner for bins"
+        violations.append((field, text))
 
 
 def listed_cliques(request: fit_pb2.Cliques, violations: Violations) -> tuple[Wanted, ...]:
