@@ -33,6 +33,7 @@ from bursar._errors import (
     TransportError,
     UnavailableError,
 )
+from bursar._gradient_em import GivenCoefficients
 from bursar._history import HistoryHead
 from bursar._mrf import Chain
 from bursar._preview import Preview
@@ -58,7 +59,16 @@ from bursar._releases import ReleaseState, ReleaseSummary, SketchSummary
 from bursar._schema import CategoricalColumn, Column, NumericColumn
 from bursar._sketch_file import load_sketch, save_sketch
 from bursar._sketch_kmeans import Pilot
-from bursar.models import GaussianMixture, KMeans, MarkovRandomField, Sketch
+from bursar.models import (
+    GaussianMixture,
+    GradientTrace,
+    KMeans,
+    LinearRegression,
+    MarkovRandomField,
+    MixtureOfRegressions,
+    Sketch,
+    SymmetricMixture,
+)
 
 __all__ = [
     "Adjacency",
@@ -77,15 +87,19 @@ __all__ = [
     "Error",
     "GaussianMixture",
     "GaussianPrior",
+    "GivenCoefficients",
     "GivenStart",
+    "GradientTrace",
     "HistoryError",
     "HistoryHead",
     "InvalidRequestError",
     "KMeans",
     "LedgerEntry",
     "Limits",
+    "LinearRegression",
     "MarkovRandomField",
     "MissingDependencyError",
+    "MixtureOfRegressions",
     "NotFoundError",
     "NotImplementedByServerError",
     "NumericColumn",
@@ -110,6 +124,7 @@ __all__ = [
     "Sketch",
     "SketchSummary",
     "Spend",
+    "SymmetricMixture",
     "TokenSummary",
     "TransportError",
     "UnavailableError",

@@ -61,6 +61,19 @@ MRF_INFERENCES = {
     "loopy": fit_pb2.MRF_INFERENCE_LOOPY,
 }
 UNIT_WEIGHTS = {"rows": fit_pb2.UNIT_WEIGHTS_ROWS, "shares": fit_pb2.UNIT_WEIGHTS_SHARES}
+LATENT_MODELS = {
+    "symmetric_mixture": fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE,
+    "mixture_of_regressions": fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS,
+    "missing_covariates": fit_pb2.LATENT_MODEL_MISSING_COVARIATES,
+    "gaussian_mixture": fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE,
+}
+GRADIENT_VARIANTS = {
+    "recentred": fit_pb2.GRADIENT_VARIANT_RECENTRED,
+    "truncated": fit_pb2.GRADIENT_VARIANT_TRUNCATED,
+    "radial": fit_pb2.GRADIENT_VARIANT_RADIAL,
+    "clipped": fit_pb2.GRADIENT_VARIANT_CLIPPED,
+    "dp_em": fit_pb2.GRADIENT_VARIANT_DP_EM,
+}
 DECODINGS = {"kmeans": fit_pb2.DECODING_KMEANS, "mixture": fit_pb2.DECODING_MIXTURE}
 ROLES = {"admin": admin_pb2.ROLE_ADMIN, "analyst": admin_pb2.ROLE_ANALYST, "auditor": admin_pb2.ROLE_AUDITOR}
 ADJACENCIES = {

@@ -7,11 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict, Unpack, overload
 
+import numpy.typing as npt
+
 from bursar import _convert
 from bursar._connection import Connection
 from bursar._dpem import DPEMSettings, GaussianPrior, Start
 from bursar._errors import ServerError
-from bursar._fit import fit_dpem, fit_mrf, fit_sketch
+from bursar._fit import fit_dpem, fit_gradient_em, fit_mrf, fit_sketch
+from bursar._gradient_em import (
+    GradientEMModel,
+    GradientEMSettings,
+    GradientStart,
+    LatentModel,
+    MixtureArguments,
+    RegressionArguments,
+)
 from bursar._mrf import MRFGraph, MRFSettings, PaidTables
 from bursar._preview import Preview, preview_from
 from bursar._privacy import Adjacency, EpsilonDelta, Limits, PrivacyUnit, Receipt, Remaining, Spend
@@ -33,10 +43,14 @@ from bursar.models import (
     FrequencyLaw,
     FrequencyStructure,
     GaussianMixture,
+    GradientVariant,
     KMeans,
+    LinearRegression,
     MarkovRandomField,
+    MixtureOfRegressions,
     Signature,
     Sketch,
+    SymmetricMixture,
 )
 from bursar.models.mrf._estimation import Estimator, Inference
 from bursar.models.mrf._markov_random_field import UnitWeights
@@ -180,7 +194,7 @@ class Dataset:
         Args:
             n_components: number of components.
             spend: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or `bursar.what_is_left()`.
-            columns: numeric columns in the order that the model shall have; None for all.
+            columns: numeric columns in the order that the model shall have; None for all that are never null.
             covariance_type: "full", "tied", "diag" or "spherical"; None is "full". Not for k-means.
             estimator: maximum likelihood "ml" or maximum a posteriori "map".
             prior: hyperparameters for "map"; None for the server's.
@@ -320,8 +334,8 @@ class Dataset:
             sketch: an earlier sketch of yours of this dataset, its receipt or its entry. Costs nothing.
             foreign: sketches of other sites with the same frequencies, merged with that one before decoding.
             decoding: "kmeans", or "mixture" for Gaussians with diagonal covariances.
-            columns: numeric columns in the order that the model shall have; None for all. This and the arguments down
-                to `public_seed` are for a new sketch only.
+            columns: numeric columns in the order that the model shall have; None for all that are never null. This and
+                the arguments down to `public_seed` are for a new sketch only.
             n_frequencies: m, the number of moments, 1 to 16384; None lets the server choose from public numbers.
             frequencies_per_row: r, how many of the m moments each row takes part in; None for all. Fewer save the
                 server's time; they save no privacy and cost accuracy.
@@ -646,6 +660,249 @@ class Dataset:
         request = fit_pb2.PreviewRequest(mrf=settings.message(self.name, None))
         return preview_from(self._connection.ask(self._connection.fits.Preview, request), ())
 
+    @overload
+    def fit_gradient_em(
+        self,
+        *,
+        model: Literal["symmetric_mixture"],
+        spend: Spend,
+        centre: npt.ArrayLike | None = None,
+        paper_weights: bool = False,
+        **arguments: Unpack[MixtureArguments],
+    ) -> SymmetricMixture: ...
+
+    @overload
+    def fit_gradient_em(
+        self,
+        *,
+        model: Literal["gaussian_mixture"],
+        spend: Spend,
+        n_components: int | None = None,
+        **arguments: Unpack[MixtureArguments],
+    ) -> GaussianMixture: ...
+
+    @overload
+    def fit_gradient_em(
+        self,
+        *,
+        model: Literal["mixture_of_regressions"],
+        spend: Spend,
+        target: str,
+        n_components: int | None = None,
+        symmetric: bool = False,
+        paper_weights: bool = False,
+        **arguments: Unpack[RegressionArguments],
+    ) -> MixtureOfRegressions: ...
+
+    @overload
+    def fit_gradient_em(
+        self,
+        *,
+        model: Literal["missing_covariates"],
+        spend: Spend,
+        target: str,
+        **arguments: Unpack[RegressionArguments],
+    ) -> LinearRegression: ...
+
+    def fit_gradient_em(
+        self,
+        *,
+        model: LatentModel,
+        spend: Spend,
+        columns: Sequence[str] | None = None,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        n_components: int | None = None,
+        symmetric: bool = False,
+        fit_intercept: bool = True,
+        variant: GradientVariant | None = None,
+        heavy_tails: bool = False,
+        iterations: int | None = None,
+        step_size: float | None = None,
+        averaged: int | None = None,
+        noise_std: float | None = None,
+        scale: float | None = None,
+        zeta: float | None = None,
+        tau: float | None = None,
+        start: GradientStart | None = None,
+        centre: npt.ArrayLike | None = None,
+        units: ColumnUnits = "common",
+        paper_weights: bool = False,
+        request_id: str | None = None,
+        progress: bool | None = None,
+    ) -> GradientEMModel:
+        """Fit a mixture, or a regression with something hidden, by differentially private gradient EM; debits `spend`.
+
+        Every step sums a bounded gradient over the rows and releases the sum with noise; how many steps there are is
+        decided before. The result comes with approximate standard errors.
+
+        A stream that breaks is asked for again with the same request_id, which costs nothing.
+
+        Args:
+            model: "symmetric_mixture": two Gaussians at centre + b and centre - b; "gaussian_mixture":
+                `n_components` Gaussians, each with one standard deviation in every column;
+                "mixture_of_regressions": each row follows one of `n_components` linear regressions;
+                "missing_covariates": one linear regression, of which features that the schema calls nullable may be
+                missing.
+            spend: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or `bursar.what_is_left()`.
+            columns: of mixtures, numeric columns in the order that the model shall have; None for all that are never
+                null.
+            target: of regressions, the numeric column to explain.
+            features: of regressions, the numeric columns that explain it, in the order that the model shall have; None
+                for all but the target; only "missing_covariates" has those that may be null.
+            n_components: of Gaussian mixtures and mixtures of regressions, k; None is 2.
+            symmetric: two regressions b and -b of equal weight without intercept, as in Wang et al. 2020.
+            fit_intercept: False for regressions through the origin of the data's own units.
+            variant: what bounds a row's part of a gradient. "recentred": residuals about the released model, clipped to
+                a multiple of the released noise level; "radial": Catoni's truncation of their norm; "truncated":
+                algorithm 2 of the paper, Catoni's truncation of every coordinate; "clipped": algorithm 1, norms
+                clipped to `scale` in every step; "dp_em": algorithm 3, truncated sums of the M-step itself, of
+                mixtures only. None leaves it to the server: recentred, or radial for `heavy_tails`.
+            heavy_tails: say so where rows may lie far out; changes the default variant only.
+            iterations: noisy gradient steps, T; None lets the server choose from public numbers.
+            step_size: eta; None is 1, a full EM step.
+            averaged: how many of the last iterates the estimate is the mean of; None is the server's choice, 1 takes
+                the last one alone.
+            noise_std: standard deviation of the model's noise if it is known without the rows: in the target's unit, or
+                the columns' common unit (with units="bounds" in half-widths of the bounds). None estimates it from
+                released sums.
+            scale: of the variants "truncated" and "dp_em" s, of "clipped" C, in half-widths of the bounds (of
+                regressions times the target's); None takes it from released and public numbers.
+            zeta: of "truncated" and "dp_em", the probability that they may fail with; None is 0.05.
+            tau: likewise, bound of a coordinate's second moment, in squared units of `scale`; None takes it from
+                released sums. A wrong one costs accuracy, never privacy.
+            start: a `RandomStart` (public seed 0 by default), a `GivenCoefficients`, or an earlier model of this kind,
+                whose numbers are sent; for a Gaussian mixture any `GaussianMixture` or `KMeans`.
+            centre: of a symmetric mixture, the point between the two means, array-like of shape (n_columns,), in the
+                data's own units; None is the middle of the bounds. It must be known without the rows.
+            units: of mixtures, "common" measures distances as the data do; "bounds" takes every column's half-width as
+                its unit.
+            paper_weights: posterior weights as the paper prints them, which lack a factor 2 in the exponent; of
+                symmetric models only.
+            request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one. The same key with the
+                same arguments gets the same release without a second debit.
+            progress: show a bar; None shows it in terminals and notebooks.
+
+        Returns:
+            A `SymmetricMixture`, a `GaussianMixture`, a `MixtureOfRegressions` or a `LinearRegression`, as `model`
+            says, with its receipt and its `trace`.
+
+        Raises:
+            RefusedError: nothing was debited; `InvalidRequestError`, `BudgetExhaustedError` and others say why.
+            TransportError: the stream broke too often; `error.request_id` resumes it.
+            ServerError: the server failed, perhaps after the debit.
+            HistoryError: the server's ledger is not the one that was seen before; the fit was not sent.
+        """
+        settings = GradientEMSettings(
+            model=model,
+            spend=spend,
+            columns=columns,
+            target=target,
+            features=features,
+            n_components=n_components,
+            symmetric=symmetric,
+            fit_intercept=fit_intercept,
+            variant=variant,
+            heavy_tails=heavy_tails,
+            iterations=iterations,
+            step_size=step_size,
+            averaged=averaged,
+            noise_std=noise_std,
+            scale=scale,
+            zeta=zeta,
+            tau=tau,
+            start=start,
+            centre=centre,
+            units=units,
+            paper_weights=paper_weights,
+        )
+        request = settings.message(self.name, request_id or str(uuid.uuid4()), self._latent_columns(model))
+        with progress_bar(progress, f"fit_gradient_em on {self.name}") as report:
+            return fit_gradient_em(self._connection, request, report)
+
+    def preview_gradient_em(
+        self,
+        *,
+        model: LatentModel,
+        spend: Spend,
+        columns: Sequence[str] | None = None,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        n_components: int | None = None,
+        symmetric: bool = False,
+        fit_intercept: bool = True,
+        variant: GradientVariant | None = None,
+        heavy_tails: bool = False,
+        iterations: int | None = None,
+        step_size: float | None = None,
+        averaged: int | None = None,
+        noise_std: float | None = None,
+        scale: float | None = None,
+        zeta: float | None = None,
+        tau: float | None = None,
+        start: GradientStart | None = None,
+        centre: npt.ArrayLike | None = None,
+        units: ColumnUnits = "common",
+        paper_weights: bool = False,
+    ) -> Preview:
+        """What `fit_gradient_em` with the same arguments would debit and how exact it would be. Reads no row.
+
+        Args:
+            model: all arguments as in `fit_gradient_em`.
+            spend: likewise.
+            columns: likewise.
+            target: likewise.
+            features: likewise.
+            n_components: likewise.
+            symmetric: likewise.
+            fit_intercept: likewise.
+            variant: likewise.
+            heavy_tails: likewise.
+            iterations: likewise.
+            step_size: likewise.
+            averaged: likewise.
+            noise_std: likewise.
+            scale: likewise.
+            zeta: likewise.
+            tau: likewise.
+            start: likewise.
+            centre: likewise.
+            units: likewise.
+            paper_weights: likewise.
+
+        Raises:
+            RefusedError: `fit_gradient_em` would be refused for its arguments; a price above what is left is no error
+                here.
+            TransportError: no answer.
+        """
+        settings = GradientEMSettings(
+            model=model,
+            spend=spend,
+            columns=columns,
+            target=target,
+            features=features,
+            n_components=n_components,
+            symmetric=symmetric,
+            fit_intercept=fit_intercept,
+            variant=variant,
+            heavy_tails=heavy_tails,
+            iterations=iterations,
+            step_size=step_size,
+            averaged=averaged,
+            noise_std=noise_std,
+            scale=scale,
+            zeta=zeta,
+            tau=tau,
+            start=start,
+            centre=centre,
+            units=units,
+            paper_weights=paper_weights,
+        )
+        # The server checks a preview as it would the fit, the key included; nothing is kept under it.
+        message = settings.message(self.name, str(uuid.uuid4()), self._latent_columns(model))
+        request = fit_pb2.PreviewRequest(gradient_em=message)
+        return preview_from(self._connection.ask(self._connection.fits.Preview, request), message.columns)
+
     def _fit_sketch(
         self, settings: SketchSettings, request_id: str | None, progress: bool | None
     ) -> _convert.SketchModel:
@@ -653,8 +910,13 @@ class Dataset:
         with progress_bar(progress, f"fit_sketch_kmeans on {self.name}") as report:
             return fit_sketch(self._connection, request, report)
 
-    def _numeric_columns(self) -> list[str]:
-        return [column.name for column in self.columns if isinstance(column, NumericColumn)]
+    def _numeric_columns(self, *, nullable: bool = False) -> list[str]:
+        """Those that every row has a value of: most fits have no rule for rows without one. `nullable`: all."""
+        numeric = [column for column in self.columns if isinstance(column, NumericColumn)]
+        return [column.name for column in numeric if nullable or not column.nullable]
+
+    def _latent_columns(self, model: LatentModel) -> list[str]:
+        return self._numeric_columns(nullable=model == "missing_covariates")
 
     def _title(self) -> str:
         return f"Dataset {self.name!r}: {self.description}" if self.description else f"Dataset {self.name!r}"

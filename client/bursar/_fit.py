@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import grpc
 
 from bursar import _convert
 from bursar._connection import Connection
 from bursar._errors import DeadlineError, Error, HistoryError, UnavailableError
+from bursar._gradient_em import GradientEMModel, gradient_em_from
 from bursar._history import History
 from bursar._privacy import Receipt
 from bursar._progress import Report
@@ -54,6 +55,21 @@ def fit_mrf(connection: Connection, request: fit_pb2.FitMRFRequest, report: Repo
     return _Fit(connection, connection.fits.FitMRF, request, _convert.mrf_from, report).persist()
 
 
+def fit_gradient_em(connection: Connection, request: fit_pb2.FitGradientEMRequest, report: Report) -> GradientEMModel:
+    """The released model of a request; see `_Fit.persist`.
+
+    Raises:
+        Error: likewise.
+    """
+    return _Fit(connection, connection.fits.FitGradientEM, request, gradient_em_from, report).persist()
+
+
+FitRequest: TypeAlias = (
+    fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest | fit_pb2.FitMRFRequest | fit_pb2.FitGradientEMRequest
+)
+"""A request of any fit."""
+
+
 @dataclass(frozen=True)
 class _Fit(Generic[Result]):
     """One request and what its answer means.
@@ -68,7 +84,7 @@ class _Fit(Generic[Result]):
 
     connection: Connection
     method: grpc.UnaryStreamMultiCallable[Any, Any]
-    request: fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest | fit_pb2.FitMRFRequest
+    request: FitRequest
     convert: Callable[[Any, Receipt], Result]
     report: Report
 
