@@ -173,6 +173,31 @@ def test_bins_are_part_of_a_domain(edges: tuple[float, ...], text: str) -> None:
     assert bursar.NumericColumn("x", "", 0.0, 2.0, edges).domain == text
 
 
+class Gaps(FakeServer):
+    """Heights may be missing."""
+
+    def GetDataset(
+        self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetDatasetResponse:
+        """As before, but for that."""
+        answer = super().GetDataset(request, context)
+        answer.dataset.columns[0].numeric.nullable = True
+        return answer
+
+
+def test_a_domain_says_that_values_may_be_missing() -> None:
+    """Where the owner declared it; a fit that has no rule for such columns does not get them by default."""
+    with fake_server(Gaps) as fake, fake.client() as client:
+        toy = client.dataset("toy")
+        height, weight, *_ = toy.columns
+        assert (height.domain, weight.domain) == ("100 to 220, or null", "30 to 150, 4 bins")
+        assert height == bursar.NumericColumn("height", "", 100.0, 220.0, nullable=True)
+        assert "100 to 220, or null" in repr(toy)
+        assert toy.fit_dpem(n_components=2, spend=bursar.rho(0.01), progress=False).columns == ("weight",)
+        sketch = toy.sketch(n_clusters=2, spend=bursar.rho(0.01), progress=False)
+        assert sketch.kmeans(2, n_init=1).columns == ("weight",)
+
+
 def test_many_categories_are_shortened_for_people_only() -> None:
     """The domain fits into a line; the categories are all there."""
     column = bursar.CategoricalColumn("state", "", tuple(f"state {i}" for i in range(100)))

@@ -43,6 +43,7 @@ kind = "numeric"
 lower = -1.0
 upper = 1.0
 bins = 4
+nullable = true
 """
 
 
@@ -64,6 +65,7 @@ def test_the_catalogue_shows_public_facts_only(served: Harness) -> None:
     ]
     assert (shown.columns[0].numeric.lower, shown.columns[0].numeric.upper) == (0.0, 3.0)
     assert not shown.columns[0].numeric.bin_edges
+    assert not shown.columns[0].numeric.nullable
     assert list(shown.columns[1].categorical.categories) == ["here", "there"]
     assert shown.adjacency == types_pb2.ADJACENCY_REPLACE_ONE
     assert (shown.privacy_unit.unit_column, shown.privacy_unit.max_rows_per_unit) == ("", 1)
@@ -80,6 +82,7 @@ def test_a_dataset_imported_while_the_server_runs_is_served(served: Harness, tmp
     assert shown[1].public_rows == 0
     assert (shown[1].privacy_unit.unit_column, shown[1].privacy_unit.max_rows_per_unit) == ("who", 2)
     assert shown[1].columns[0].numeric.bin_edges == [-1.0, -0.5, 0.0, 0.5, 1.0]
+    assert shown[1].columns[0].numeric.nullable
     # The fake fit plans for a unit of one row, so here the meter must stop it.
     call = fit_pb2_grpc.FitServiceStub(served.channel).FitDPEM(fit_request(dataset="others"), metadata=served.bearer())
     assert next(iter(call)).receipt.dataset == "others"

@@ -97,6 +97,8 @@ BAD = [
     ("upper = 1e6", 'upper = "1e6"', "columns[0].upper: expected a valid number, got '1e6'"),
     ("upper = 1e6", "upper = 1e6\nunit = 3", "columns[0].unit: unknown field"),
     ("upper = 1e6", "upper = 1e6\nbins = 0", "columns[0].bins: expected"),
+    ("upper = 1e6", "upper = 1e6\nnullable = 1", "columns[0].nullable: expected a valid boolean, got 1"),
+    ('kind = "categorical"', 'kind = "categorical"\nnullable = true', "columns[1].nullable: unknown field"),
     ("upper = 1e6", "upper = 1e6\nbins = 1001", "columns[0].bins: expected"),
     ("upper = 1e6", "upper = 1e6\nbins = true", "columns[0].bins: expected a valid integer, got True"),
     ("upper = 1e6", "upper = 1e6\nbins = 2.5", "columns[0].bins: expected a valid integer, got 2.5"),
@@ -164,13 +166,23 @@ def test_bins_of_equal_width_cover_the_bounds(
     assert np.all(np.diff(found.bins) > 0)
 
 
-def test_a_manifest_of_an_older_version_has_no_bins(manifest: Callable[..., Manifest]) -> None:
+@pytest.mark.parametrize("nullable", [True, False])
+def test_a_numeric_column_may_be_nullable(tmp_path: Path, nullable: bool) -> None:
+    """Plans know it, and the ledger keeps it."""
+    manifest = load(tmp_path, GOOD.replace("upper = 1e6", f"upper = 1e6\nnullable = {str(nullable).lower()}"))
+    assert manifest.table(100).numeric == (NumericColumn("income", 0.0, 1e6, nullable=nullable),)
+    assert Manifest.from_public(manifest.public()) == manifest
+    assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
+
+
+def test_a_manifest_of_an_older_version_has_no_bins_and_no_nulls(manifest: Callable[..., Manifest]) -> None:
     """A ledger's entries are read for ever."""
     older = manifest().public()
     for column in older["columns"]:
         column.pop("bins", None)
+        column.pop("nullable", None)
     assert Manifest.from_public(older) == manifest()
-    assert manifest().table(1).numeric[0].bins == ()
+    assert manifest().table(1).numeric[0] == NumericColumn("x", -1.0, 1.0)
 
 
 def test_every_problem_gets_a_line(tmp_path: Path) -> None:
