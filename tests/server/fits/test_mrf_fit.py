@@ -127,6 +127,8 @@ BEST = score(run(plan(people(rows=len(ROWS)), spend=types_pb2.Spend(rho=1e5), **
         (AR, types_pb2.Spend(epsilon=6.0), {"tree": {}, "columns": ["a", "b", "c", "d"]}, 0.005),
         (RO, AMPLE, {"cliques": cliques("abc", "bcd")}, 0.01),
         (RO, AMPLE, {**CHAIN_OF_FOUR, "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE}, 0.01),
+        (RO, AMPLE, {**CHAIN_OF_FOUR, "estimator": fit_pb2.MRF_ESTIMATOR_NLBP}, 0.01),
+        (AR, types_pb2.Spend(epsilon=3.0), {**CHAIN_OF_FOUR, "estimator": fit_pb2.MRF_ESTIMATOR_NLBP}, 0.01),
         (RO, AMPLE, {**CHAIN_OF_FOUR, "inference": fit_pb2.MRF_INFERENCE_LOOPY}, 0.01),
         (RO, AMPLE, {**CHAIN_OF_FOUR, "regularization": 0.5}, 0.01),
     ],
@@ -406,10 +408,13 @@ ASKED: list[dict[str, Any]] = [
     {"cliques": cliques(("t0", "t1"), ("t1", "t2", "t3"), ("t0", "t3"))},
     {"cliques": cliques(("t0", "t1"), ("t1", "t2"), ("t0", "t2")), "inference": fit_pb2.MRF_INFERENCE_LOOPY},
     {"cliques": cliques(("t0", "t1"), ("t4", "t5")), "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE},
+    {"cliques": cliques(("t0", "t1"), ("t1", "t2"), ("t0", "t2")), "estimator": fit_pb2.MRF_ESTIMATOR_NLBP},
     {"tree": {}},
     {"independent": {}, "regularization": 3.0},
+    {"tree": {}, "estimator": fit_pb2.MRF_ESTIMATOR_NLBP},
     {"chain": path()},
     {"chain": path(null_category="nowhere"), "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE},
+    {"chain": path(), "estimator": fit_pb2.MRF_ESTIMATOR_NLBP},
 ]
 
 
@@ -452,7 +457,7 @@ def test_kernels_are_compiled_before_the_first_request() -> None:
 def test_releases_and_choices_do_not_depend_on_the_estimator() -> None:
     """What is asked of the rows is the same, whatever is made of the answers."""
     found = []
-    for estimator in (fit_pb2.MRF_ESTIMATOR_CGM, fit_pb2.MRF_ESTIMATOR_NAIVE):
+    for estimator in (fit_pb2.MRF_ESTIMATOR_CGM, fit_pb2.MRF_ESTIMATOR_NAIVE, fit_pb2.MRF_ESTIMATOR_NLBP):
         made = plan(people(rows=len(ROWS)), tree={}, columns=["a", "b", "c", "d"], estimator=estimator)
         found.append(list(run(made, ROWS, source=NoNoise()).tables))
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]

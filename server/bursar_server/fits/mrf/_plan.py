@@ -156,7 +156,8 @@ class _Payment:
         epsilon. Any positive weights are as private.
         """
         weights = [Fraction(math.sqrt(p)) if self.amount.pure else p for p in precisions]
-        return [weight / sum(weights) for weight in weights]
+        total = sum(weights)
+        return [weight / total for weight in weights]
 
 
 def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released) -> MRFPlan:
@@ -202,8 +203,6 @@ def _check_choices(request: fit_pb2.FitMRFRequest, violations: Violations) -> No
         ("unit_weights", fit_pb2.UnitWeights),
     ):
         check_enum(field, enum, getattr(request, field), violations)
-    if request.estimator == fit_pb2.MRF_ESTIMATOR_NLBP:
-        violations.append(("estimator", "nlbp is not available in this version of the server; ask for cgm"))
     if not 0 <= request.regularization < LARGEST:
         text = f"expected a positive number, or 0 for the estimator's own, got {request.regularization}"
         violations.append(("regularization", text))

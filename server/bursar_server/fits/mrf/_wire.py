@@ -15,6 +15,7 @@ ESTIMATORS: Mapping[fit_pb2.MRFEstimator.ValueType, Estimator] = {
     fit_pb2.MRF_ESTIMATOR_UNSPECIFIED: "cgm",
     fit_pb2.MRF_ESTIMATOR_CGM: "cgm",
     fit_pb2.MRF_ESTIMATOR_NAIVE: "naive",
+    fit_pb2.MRF_ESTIMATOR_NLBP: "nlbp",
 }
 INFERENCES: Mapping[fit_pb2.MRFInference.ValueType, Inference] = {
     fit_pb2.MRF_INFERENCE_UNSPECIFIED: "auto",
