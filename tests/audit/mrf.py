@@ -147,6 +147,7 @@ def pair(audited: Audited, adjacency: Adjacency, cap: int) -> tuple[ArrayRows, A
     """
     rng = np.random.default_rng(5)  # noqa: TID251 - the audit's tables are fixed
     base = np.array([rng.integers(3, size=BASE) for _ in audited.said.columns]).astype(np.float64)
+    base[1:2, ::2] = base[:1, ::2]  # the first two columns depend on each other
     for i, column in enumerate(audited.said.columns):
         if column.edges is not None:
             base[i] = np.array(EDGES)[base[i].astype(int)]  # on the edges, where a bin begins
@@ -209,7 +210,7 @@ TABLES: Fields = {"cliques": cliques("ax", "ab", "b", precisions=(4.0, 1.0, 0.25
 CUBE: Fields = {"cliques": cliques("abx")}
 CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS, null_category="-")}
 PLAIN_CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS)}
-TREE: Fields = {"tree": fit_pb2.SelectTree(share=0.5), "columns": ["a", "b", "x"]}
+TREE: Fields = {"tree": fit_pb2.SelectTree(share=0.8), "columns": ["a", "b", "x"]}
 ALONE: Fields = {"independent": fit_pb2.Independent(), "columns": ["x"]}
 ROWS: Fields = {"unit_weights": fit_pb2.UNIT_WEIGHTS_ROWS}
 CGM: Fields = {"estimator": fit_pb2.MRF_ESTIMATOR_CGM}

@@ -165,17 +165,22 @@ class Reference:
     Attributes:
         said: what the entry says.
         pieces: of a row's contribution.
+        kept: sums of statistics by name and table; there are few of both, and many runs.
     """
 
     said: Said
     pieces: Pieces = field(default_factory=Pieces)
+    kept: dict[tuple[str, int], tuple[ArrayRows, FloatArray]] = field(default_factory=dict)
 
     def __call__(self, statistic: Statistic, rows: ArrayRows) -> FloatArray:
         """See `Target.reference`."""
-        present = np.ones(rows.slots, dtype=np.bool_) if rows.present is None else rows.present
-        out = np.zeros(statistic.size, dtype=np.int64)
-        self.add(statistic, rows.columns, present, out)
-        return out.reshape(statistic.shape).astype(np.float64)
+        key = statistic.name, id(rows)
+        if key not in self.kept:
+            present = np.ones(rows.slots, dtype=np.bool_) if rows.present is None else rows.present
+            out = np.zeros(statistic.size, dtype=np.int64)
+            self.add(statistic, rows.columns, present, out)
+            self.kept[key] = rows, out.reshape(statistic.shape).astype(np.float64)  # with rows, so that ids stay theirs
+        return self.kept[key][1]
 
     def add(self, statistic: Statistic, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
         """Add what rows contribute to `out`."""

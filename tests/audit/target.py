@@ -194,7 +194,7 @@ class Sample:
     choices: Choices = NO_CHOICES
 
 
-WHOLE_RUNS = 2
+WHOLE_RUNS = 1
 """On each table, where most runs are stopped."""
 
 

@@ -15,7 +15,7 @@ from tests.audit import checks, harness
 from tests.audit.checks import ALPHA, Finding
 from tests.audit.harness import round_of_tests, verdict
 from tests.audit.mutants import Blind
-from tests.audit.target import ORDER, FloatArray, Sample, Target, collect, observe
+from tests.audit.target import ORDER, Choices, FloatArray, Sample, Target, collect, observe, on_integers, smoothed
 from tests.audit.toy import UNIT, statistic_about, toy
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -153,6 +153,71 @@ def choosing(*, by_rows: bool = False, sensitivity: int = 0) -> Target:
 
     events = (SelectionEvent(sensitivity or statistic.bounds.l1, Fraction(noise.scale), 2),)
     return replace(toy(AR), events=events, run=run)
+
+
+def chosen(runs: int, *, factor: float = 1.0, steps: int = 2) -> Sample:
+    """A sample of choices among three blocks whose scores differ by some scales; with noise of another size."""
+    rng = np.random.default_rng(12)  # noqa: TID251 - simulated choices
+    scores = rng.normal(scale=1.5, size=(runs, steps, 3))
+    scores[:, 1, 2] = -np.inf  # not available
+    made = (scores + factor * rng.gumbel(size=scores.shape)).argmax(axis=2)
+    there = scores + np.array([0.5, -0.5, 0.0])
+    return replace(made_of_nothing(runs), choices=Choices(scores, there, made, np.full(steps, 1.0)))
+
+
+def made_of_nothing(runs: int) -> Sample:
+    """A sample of no residuals."""
+    return made(np.empty((runs, 0)))
+
+
+def test_choices_of_the_claimed_law_pass() -> None:
+    """T8 does not reject the exponential mechanism at its own scale, nor T2 what a bounded range allows."""
+    sample = chosen(400)
+    assert not any(finding.rejects for finding in [*checks.choices(sample), checks.distinguish(sample)])
+
+
+@pytest.mark.parametrize(("factor", "seen"), [(0.5, "T8 choices"), (0.0, "T8 choices"), (2.0, "T8 waste")])
+def test_choices_of_another_law_are_seen(factor: float, seen: str) -> None:
+    """T8 rejects choices with half the noise, none, or twice as much."""
+    assert seen in {finding.test for finding in checks.choices(chosen(900, factor=factor)) if finding.rejects}
+
+
+def test_choices_from_a_seed_are_seen() -> None:
+    """T8 rejects choices that are the same in every run, though each may be likely."""
+    sample = chosen(200)
+    even = replace(sample.choices, here=np.zeros_like(sample.choices.here), chosen=np.zeros((200, 2), dtype=np.int64))
+    assert {"T8 law"} == {one.test for one in checks.choices(replace(sample, choices=even)) if one.rejects}
+
+
+def test_odds_beyond_the_claim_are_seen() -> None:
+    """T8 rejects odds that changed by e^2 where a bounded range of 1 was debited, and passes those by e."""
+    here, there = np.array([300, 300]), np.array([300, 300 * 7])
+    assert checks.odds(here, there, 1.0).rejects
+    assert not checks.odds(here, there, 2.0).rejects
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 20.0])
+def test_residuals_on_few_integers_are_smoothed(laplace: bool, scale: float) -> None:
+    """With discrete noise of the claimed law they have the continuous law, by energy and sign."""
+    k, chances = on_integers(laplace, scale)
+    rng = np.random.default_rng(13)  # noqa: TID251 - simulated noise
+    claim: GaussianEvent | LaplaceEvent = (LaplaceEvent if laplace else GaussianEvent)(1, Fraction(scale))
+    drawn = rng.choice(k, p=chances, size=(4000, 1)).astype(float)
+    sample = made(smoothed(drawn, claim), laplace=laplace)
+    assert not any(finding.rejects for finding in [*checks.energy(sample), checks.whiteness(sample)])
+    law = stats.laplace if laplace else stats.norm
+    assert stats.kstest(sample.residual.ravel(), law.cdf).pvalue > 1e-6
+
+
+def test_shifts_on_few_integers_are_held_to_their_own_law() -> None:
+    """Noise of half an integer tells more than Gaussian noise of its size; that is what was debited."""
+    k, chances = on_integers(False, 0.5)
+    rng = np.random.default_rng(14)  # noqa: TID251 - simulated noise
+    noise = rng.choice(k, p=chances, size=(3000, 1)) / 0.5
+    sample = replace(made(noise, shift=2.0, limit=2.0), scale=np.array([0.5]))
+    assert not checks.distinguish(sample).rejects
+    assert checks.distinguish(replace(sample, scale=np.array([1e6]))).rejects
 
 
 def test_choices_have_a_price_by_hand() -> None:

@@ -1,0 +1,377 @@
+"""Planted bugs of FitMRF, in the manner of `mutants.py`, and the tests of the audit that must see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from bursar_ledger import GaussianEvent
+from bursar_proto.v1 import types_pb2
+from bursar_server.vault import (
+    Candidates,
+    Noise,
+    OpenDPNoise,
+    SelectionNoise,
+    Session,
+    Statistic,
+    exact_sum,
+)
+from tests.audit.mrf import (
+    ALONE,
+    AR,
+    CHAIN,
+    CUBE,
+    RO,
+    ROWS,
+    TABLES,
+    TREE,
+    Fields,
+    cliques,
+    fit_mrf,
+    planned,
+    pure,
+    released,
+)
+from tests.audit.mrf_choices import OneChoice, one_choice, priced_for
+from tests.audit.mrf_reference import BuggyKernel, Pieces, Reference, Said, states
+from tests.audit.mutants import (
+    Blind,
+    Common,
+    Integers,
+    Mutant,
+    Raw,
+    Reused,
+    Scaled,
+    Seeded,
+    _mutant,
+    taking_for,
+    tampering,
+)
+from tests.audit.target import FloatArray, Target
+
+ALIKE: Fields = {"cliques": cliques("ax", "ab"), "spend": types_pb2.Spend(rho=0.05)}
+"""Two tables of one shape and one noise, of some rows."""
+
+
+# Sources of noise
+
+
+class OccupiedOnly(OpenDPNoise):
+    """Noise on the cells that have rows, as where the domain is read off the data."""
+
+    def add(self, sums: Integers, noise: Noise) -> Integers:
+        """See `NoiseSource`."""
+        return np.where(sums == 0, 0, super().add(sums, noise))
+
+
+class BoldChoices(OpenDPNoise):
+    """Choices with half of the noise that was asked for."""
+
+    def argmax(self, scores: Integers, noise: SelectionNoise) -> int:
+        """See `NoiseSource`."""
+        return super().argmax(scores, SelectionNoise(noise.scale / 2))
+
+
+class BareChoices(OpenDPNoise):
+    """Choices of the largest score."""
+
+    def argmax(self, scores: Integers, noise: SelectionNoise) -> int:
+        """See `NoiseSource`."""
+        return int(scores.argmax())
+
+
+# Sessions that tamper
+
+
+def with_pieces(said: Said, **pieces: Any) -> Callable[..., Session]:
+    """Sessions whose statistics are the reference's, with some of its pieces replaced."""
+    reference = Reference(said, Pieces(**pieces))
+
+    def change(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
+        return replace(statistic, kernel=BuggyKernel(reference, statistic)), noise
+
+    return tampering(change)
+
+
+def with_noise(factors: Sequence[float]) -> Callable[..., Session]:
+    """Sessions that take other noise than asked for, by the order of the releases, and know it."""
+
+    class Tampered(Session):
+        """See `with_noise`."""
+
+        def __init__(self, **arguments: Any) -> None:
+            super().__init__(**arguments)
+            self.left = list(factors)
+
+        def noisy_sum(self, statistic: Statistic, noise: Noise) -> FloatArray:
+            """See `Session`."""
+            return super().noisy_sum(statistic, type(noise)(noise.scale * self.left.pop(0)))
+
+    return Tampered
+
+
+class TargetsFromRows(Session):
+    """Pairs are compared with the raw margins, not the released ones."""
+
+    def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
+        """See `Session`."""
+        exact = exact_sum(candidates.statistic, self._rows, self._columns).ravel()
+        targets = candidates.targets.copy()
+        for start, stop in candidates.blocks:
+            targets[start : stop - 1] = exact[start : stop - 1].sum() // (stop - 1 - start)
+        return super().choose(replace(candidates, targets=targets), available, noise)
+
+
+class FreeChoices(Session):
+    """Choices that no meter counts."""
+
+    def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
+        """See `Session`."""
+        meter, self._meter = self._meter, Blind(Fraction(2), 0)
+        try:
+            return super().choose(candidates, available, noise)
+        finally:
+            self._meter = meter
+
+
+class OfferedByRows(Session):
+    """One pair is offered where there are rows enough, all of them elsewhere."""
+
+    def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
+        """See `Session`."""
+        rows = exact_sum(candidates.statistic, self._rows, self._columns).ravel()[slice(*candidates.blocks[0])].sum()
+        return super().choose(candidates, available[:1] if rows > 10 else available, noise)
+
+
+# Pieces of a row's contribution
+
+
+def without_k(said: Said, row: FloatArray) -> int:
+    """Every row counts 1."""
+    return 1
+
+
+def either_sign(said: Said, row: FloatArray) -> int:
+    """Rows in the first state of the first column count -1."""
+    return -1 if states(said, row)[0] == 0 else 1
+
+
+def rounded_up(said: Said, unit: int, divisor: int) -> int:
+    """Shares that are not cut."""
+    return -(-unit // divisor)
+
+
+def rounded(said: Said, unit: int, divisor: int) -> int:
+    """Shares to the nearest lattice point."""
+    return round(unit * float(np.float32(1 / divisor)))
+
+
+def undivided(said: Said, path: list[int]) -> int:
+    """Every transition counts 1."""
+    return 1
+
+
+def steps_with_nulls(said: Said, path: list[int]) -> list[tuple[int, int]]:
+    """All transitions, those from null to null, too."""
+    return list(pairwise(path))
+
+
+def counted(said: Said, path: list[int]) -> int:
+    """How many transitions are not from null to null."""
+    return max(1, sum(step != (said.null, said.null) for step in pairwise(path)))
+
+
+def all_steps(said: Said, path: list[int]) -> int:
+    """How many transitions there are, null or not."""
+    return len(path) - 1
+
+
+# Runs that do something else
+
+
+def telling_true_n(target: Target) -> Target:
+    """The true number of rows in the model (allowed where it is public, not under ADD_REMOVE_ONE)."""
+
+    def run(session: Session) -> object:
+        model, rows = target.run(session), session._rows
+        present = rows.present  # type: ignore[attr-defined] # of the audit's tables
+        model.n_rows = float(rows.slots if present is None else present.sum())  # type: ignore[attr-defined]
+        return model
+
+    return replace(target, run=run)
+
+
+def twice(target: Target) -> Target:
+    """Every table is released twice, and paid for once."""
+
+    def run(session: Session) -> object:
+        target.run(session)
+        return target.run(session)
+
+    return replace(target, run=run, meter=Blind)
+
+
+def stopping_early(target: Target) -> Target:
+    """A run that leaves its last table out where few rows are beyond the first state."""
+    fewer = fit_mrf(AR, cliques=cliques("ax", "ab"))
+
+    def run(session: Session) -> object:
+        crowded = (session._rows.columns[0] >= 1).sum() > 3  # type: ignore[attr-defined] # the bug
+        return target.run(session) if crowded else fewer.run(session)
+
+    return replace(target, run=run, meter=Blind)
+
+
+@cache
+def mutants() -> tuple[Mutant, ...]:
+    """Every planted bug of FitMRF."""
+    return (*wrong_sizes(), *wrong_sensitivities(), *wrong_shares(), *wrong_laws(), *wrong_choices(), *wrong_flows())
+
+
+def wrong_sizes() -> list[Mutant]:
+    """Too little noise, too much, or more releases than were paid for."""
+    there, apart, chain = fit_mrf(AR, **TABLES), fit_mrf(RO, **TABLES), fit_mrf(AR, **CHAIN)
+    laplace, beside = fit_mrf(RO, spend=pure(6), **TABLES), fit_mrf(AR, earlier=released(), reuse=[1], **TABLES)
+    told = ("T5 arithmetic", "form")
+    pooled = replace(chain, session=with_noise(roots_of_shares(chain)), meter=Blind)
+    favoured = replace(there, session=with_noise([0.5, 1.0, 1.0]), meter=Blind)
+    return [
+        _mutant("noise x 0.5", replace(there, source=lambda: Scaled(0.5)), "T1 energy", n=20),
+        _mutant("noise x 0.7", replace(apart, source=lambda: Scaled(0.7)), "T1 energy", n=20),
+        _mutant("variance for deviation", replace(there, source=lambda: Scaled(0.5**0.5)), "T1 energy", n=20),
+        _mutant("noise x 1.5", replace(there, source=lambda: Scaled(1.5)), "T1 waste", n=20),
+        _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=20),
+        _mutant("empty cells not noised", replace(fit_mrf(AR, **CUBE), source=OccupiedOnly), "T1 energy", n=20),
+        _mutant("a clique's precision not paid for", favoured, "T1 energy", "T5 arithmetic", n=20),
+        _mutant("pooled chain priced as one table of two", pooled, "T1 energy", "T5 arithmetic", n=20),
+        _mutant("first states not paid for", unpaid(chain, 0), *told, n=2),
+        _mutant("a table beside an earlier one not paid for", unpaid(beside, -1), *told, n=2),
+        _mutant("tables released twice for one price", twice(there), *told, n=2),
+    ]
+
+
+def wrong_sensitivities() -> list[Mutant]:
+    """Rows that change a table more than was debited."""
+    seen = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
+    signed = fit_mrf(RO, spend=pure(6), **TABLES)
+    signs = replace(signed, session=with_pieces(planned(RO, **TABLES).said, share=either_sign))
+    return [
+        _mutant("add-remove sensitivity on a replace pair", mispriced(ALONE), *seen, n=250),
+        _mutant("unit cap ignored", uncapped(), *seen, n=60),
+        _mutant("rows priced as shares", priced_as_shares(), "T2 distinguish", "T4 sensitivity", n=60),
+        _mutant("counts of either sign priced as tables", signs, "T0 agreement", "T4 sensitivity", n=2),
+    ]
+
+
+def wrong_shares() -> list[Mutant]:
+    """Rows and transitions of a unit that count more than 1 together."""
+    shares, chain, both = (
+        fit_mrf(AR, cap=3, **ALONE),
+        fit_mrf(AR, **CHAIN),
+        fit_mrf(AR, cap=3, **CHAIN),
+    )
+    of_rows, of_chain = planned(AR, cap=3, **ALONE).said, planned(AR, **CHAIN).said
+    of_both = planned(AR, cap=3, **CHAIN).said
+    kept = with_pieces(of_chain, transitions=steps_with_nulls, count=counted)
+    seen = ("T0 agreement", "T2 distinguish", "T4 sensitivity")
+    return [
+        _mutant("K not applied", replace(shares, session=with_pieces(of_rows, share=without_k)), *seen, n=60),
+        _mutant("shares rounded up", replace(shares, session=with_pieces(of_rows, added=rounded_up)), seen[2], n=2),
+        _mutant("shares in float32", replace(both, session=with_pieces(of_both, added=rounded)), seen[2], n=2),
+        _mutant("transitions from null to null", replace(chain, session=kept), *seen, n=60),
+        _mutant(
+            "transitions undivided", replace(chain, session=with_pieces(of_chain, count=undivided)), *seen[::2], n=2
+        ),
+        _mutant("K counts nulls", replace(chain, session=with_pieces(of_chain, count=all_steps)), seen[0], n=2),
+    ]
+
+
+def wrong_laws() -> list[Mutant]:
+    """Noise of the right size that is not independent."""
+    alike = fit_mrf(AR, **ALIKE)
+    return [
+        _mutant("one draw for all tables", replace(alike, source=Reused), "T3 whiteness", n=40),
+        _mutant("noise from a seed", replace(alike, source=Seeded), "T3 whiteness", n=40),
+        _mutant("one draw for all cells", replace(alike, source=Common), "T3 whiteness", n=40),
+    ]
+
+
+def wrong_choices() -> list[Mutant]:
+    """Edges of a tree that are chosen too well, from rows, or for nothing."""
+    tree = fit_mrf(RO, **TREE)
+    unpriced = replace(tree, events=tree.claims, session=FreeChoices)
+    told = ("T5 arithmetic", "form")
+    return [
+        _mutant("choices not paid for", unpriced, *told, n=2),
+        _mutant("one choice not paid for", unpaid(tree, len(tree.events) // 2), *told, n=2),
+        _mutant("choices of add-remove sensitivity", mispriced(TREE), "T4 sensitivity", "T5 arithmetic", n=2),
+        _mutant("targets from the rows", replace(tree, session=TargetsFromRows), "T7 replay", n=2),
+        _mutant("pairs offered by the number of rows", replace(tree, session=OfferedByRows), "T7 replay", n=2),
+    ]
+
+
+def wrong_flows() -> list[Mutant]:
+    """True values that reach the model, or decide what is done."""
+    one = fit_mrf(AR, whole=True, spend=types_pb2.Spend(rho=0.3), **ALONE)
+    return [
+        _mutant("raw table returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=25),
+        _mutant("the true n", telling_true_n(one), "T6 black box", "T7 replay", n=25),
+        _mutant("a table left out by the rows", stopping_early(fit_mrf(AR, **TABLES)), "T7 replay", n=2),
+    ]
+
+
+def bare_choices() -> Mutant:
+    """A tree whose edges have the largest scores; it takes many runs to tell, since noise is not large either."""
+    return _mutant("choices without noise", replace(fit_mrf(RO, **TREE), source=BareChoices), "T8 choices", n=250)
+
+
+@cache
+def wrong_single_choices() -> dict[str, OneChoice]:
+    """Single choices that change the odds more than was debited."""
+    return {
+        "half the noise": replace(one_choice(RO), source=BoldChoices),
+        "add-remove sensitivity on a replace pair": priced_for(RO, AR),
+    }
+
+
+def roots_of_shares(target: Target) -> list[float]:
+    """By what noise is divided if every release takes the whole spend, for Gaussian noise."""
+    costs = [float(one.l2_squared / one.scale**2) for one in target.claims if isinstance(one, GaussianEvent)]
+    return [(cost / sum(costs)) ** 0.5 for cost in costs]
+
+
+def unpaid(target: Target, index: int) -> Target:
+    """One event fewer in the ledger."""
+    events = list(target.events)
+    del events[index]
+    return replace(target, events=tuple(events), meter=Blind)
+
+
+def mispriced(fields: Fields) -> Target:
+    """A replace pair under the noise, the events and the session of an add-remove plan."""
+    cheap, paid = fit_mrf(AR, **fields), fit_mrf(RO, **fields)
+    return replace(paid, run=cheap.run, events=cheap.events, session=taking_for(adjacency=AR))
+
+
+def uncapped() -> Target:
+    """Units of three rows under the noise, the events and the session of a plan for single rows."""
+    single = fit_mrf(AR, **ALONE)
+    target = fit_mrf(AR, cap=3, **ALONE, **ROWS)
+    return replace(target, run=single.run, events=single.events, session=taking_for(unit_cap=1))
+
+
+def priced_as_shares() -> Target:
+    """Units of three rows that count 1 each, under bounds that say that they share 1."""
+
+    def change(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
+        return replace(statistic, bounds=replace(statistic.bounds, per_unit=True)), noise
+
+    single = fit_mrf(AR, **ALONE)
+    target = fit_mrf(AR, cap=3, **ALONE, **ROWS)
+    return replace(target, run=single.run, events=single.events, session=tampering(change))
