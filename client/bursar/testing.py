@@ -6,7 +6,8 @@
 It answers on the loopback interface, without TLS, tokens, noise, budget or ledger; of the ledger it has the hashes, so
 that it can be rolled back. A released model depends on the request alone: equal weights, means spread evenly over the
 bounds. A sketch is that of rows that are uniform in the bounds. In a Markov random field columns that share a clique
-rise and fall together. Nothing is differentially private: nothing is private.
+rise and fall together. By gradient EM components are evenly spread over the bounds, and regressions cross them.
+Nothing is differentially private: nothing is private.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from grpc_status import rpc_status
 
 from bursar._client import Client
 from bursar._convert import tensor_to
+from bursar._fake_gradient_em import STEPS as GRADIENT_STEPS
+from bursar._fake_gradient_em import fake_gradient_em
 from bursar._fake_mrf import TABLE_STD, fake_mrf, fake_variables, unpaid
 from bursar._fake_sketch import N_FREQUENCIES, fake_decoding, fake_sketch
+from bursar._fit import FitRequest
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
 
 __all__ = ["FakeServer", "fake_server"]
@@ -38,12 +42,12 @@ __all__ = ["FakeServer", "fake_server"]
 STEPS = 3
 """Steps of a fake fit that leaves them to the server."""
 
-_Request = fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest | fit_pb2.FitMRFRequest
 
-_METHODS: dict[type[_Request], str] = {
+_METHODS: dict[type[FitRequest], str] = {
     fit_pb2.FitDPEMRequest: "FitDPEM",
     fit_pb2.FitSketchKMeansRequest: "FitSketchKMeans",
     fit_pb2.FitMRFRequest: "FitMRF",
+    fit_pb2.FitGradientEMRequest: "FitGradientEM",
 }
 
 _BOUNDS = {"height": (100.0, 220.0), "weight": (30.0, 150.0)}
@@ -56,7 +60,7 @@ _CATEGORIES = {
 }
 
 
-RequestT = TypeVar("RequestT", bound=_Request)
+RequestT = TypeVar("RequestT", bound=FitRequest)
 
 
 class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServiceServicer):
@@ -67,21 +71,22 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         requests: every `FitDPEM` that was asked for, in order; a repetition is one more.
         sketch_requests: likewise every `FitSketchKMeans`, free ones included.
         mrf_requests: likewise every `FitMRF`, free ones included.
+        gradient_em_requests: likewise every `FitGradientEM`.
         metadata: what came with every call, in order; the client's questions about the ledger's history are left out.
     """
 
-    # The fits that have no fake yet answer UNIMPLEMENTED, as the generated base does.
+    # The fit that has no fake yet answers UNIMPLEMENTED, as the generated base does.
     FitSeparatedGMM: Any = fit_pb2_grpc.FitServiceServicer.FitSeparatedGMM
-    FitGradientEM: Any = fit_pb2_grpc.FitServiceServicer.FitGradientEM
 
     def __init__(self) -> None:
         self.address = ""
         self.requests: list[fit_pb2.FitDPEMRequest] = []
         self.sketch_requests: list[fit_pb2.FitSketchKMeansRequest] = []
         self.mrf_requests: list[fit_pb2.FitMRFRequest] = []
+        self.gradient_em_requests: list[fit_pb2.FitGradientEMRequest] = []
         self.metadata: list[dict[str, str | bytes]] = []
         self._failures: deque[grpc.Status] = deque()
-        self._released: dict[str, _Request] = {}
+        self._released: dict[str, FitRequest] = {}
         self._ledger_id = secrets.token_hex(16)
         self._heads = [_hash(b"genesis")]
         self._lock = threading.Lock()
@@ -176,7 +181,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext
     ) -> fit_pb2.PreviewResponse:
         self._enter(context)
-        fit: _Request = getattr(request, request.WhichOneof("fit") or "dpem")
+        fit: FitRequest = getattr(request, request.WhichOneof("fit") or "dpem")
         free = isinstance(fit, fit_pb2.FitMRFRequest) and not fit.HasField("spend")
         if isinstance(fit, fit_pb2.FitMRFRequest):
             self._tables(fit, context)
@@ -189,7 +194,9 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
             noise=[_noise(fit)],
             iterations=_steps(fit),
         )
-        if isinstance(fit, fit_pb2.FitDPEMRequest):
+        if isinstance(fit, fit_pb2.FitGradientEMRequest):
+            self._gradient_em(fit, context)
+        if isinstance(fit, fit_pb2.FitDPEMRequest | fit_pb2.FitGradientEMRequest):
             preview.expected_mean_error.extend([0.5] * len(fit.columns))
         elif isinstance(fit, fit_pb2.FitSketchKMeansRequest):
             preview.predicted_snr = 1000.0
@@ -216,7 +223,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self._enter(context)
         self.sketch_requests.append(request)
         source = request.WhichOneof("source")
-        paid: _Request | None = request
+        paid: FitRequest | None = request
         if source == "new_sketch":
             self._debit(request, context)
         else:
@@ -235,7 +242,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
     ) -> Iterator[fit_pb2.FitMRFResponse]:
         self._enter(context)
         self.mrf_requests.append(request)
-        paid: _Request = request
+        paid: FitRequest = request
         if request.HasField("spend"):
             if request.request_id not in self._released:
                 self._tables(request, context)
@@ -249,12 +256,25 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
             yield fit_pb2.FitMRFResponse(progress=progress)
         yield fit_pb2.FitMRFResponse(model=self._mrf(request))
 
+    def FitGradientEM(  # noqa: D102, N802 - the contract's name
+        self, request: fit_pb2.FitGradientEMRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitGradientEMResponse]:
+        self._enter(context)
+        self.gradient_em_requests.append(request)
+        model = self._gradient_em(request, context)
+        self._debit(request, context)
+        yield fit_pb2.FitGradientEMResponse(receipt=self._receipt(request, request))
+        self._break(context)
+        for progress in _progress(request):
+            yield fit_pb2.FitGradientEMResponse(progress=progress)
+        yield fit_pb2.FitGradientEMResponse(model=model)
+
     def _enter(self, context: grpc.ServicerContext) -> None:
         self.metadata.append(dict(context.invocation_metadata()))
         if self._failures:
             context.abort_with_status(self._failures.popleft())
 
-    def _debit(self, request: _Request, context: grpc.ServicerContext) -> None:
+    def _debit(self, request: FitRequest, context: grpc.ServicerContext) -> None:
         with self._lock:
             replayed = request.request_id in self._released
             if not replayed:
@@ -299,6 +319,17 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         model.noise.append(_noise(request))
         return model
 
+    def _gradient_em(
+        self, request: fit_pb2.FitGradientEMRequest, context: grpc.ServicerContext
+    ) -> fit_pb2.GradientEMModel:
+        """The model of a request; refuses one whose columns are not there."""
+        try:
+            model = fake_gradient_em(request, _BOUNDS)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        model.noise.append(_noise(request))
+        return model
+
     def _mrf_requests(self) -> list[fit_pb2.FitMRFRequest]:
         return [fit for fit in self._released.values() if isinstance(fit, fit_pb2.FitMRFRequest)]
 
@@ -309,7 +340,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
             sketch.ClearField("sums")
         return sketch
 
-    def _receipt(self, request: _Request, paid: _Request | None) -> types_pb2.Receipt:
+    def _receipt(self, request: FitRequest, paid: FitRequest | None) -> types_pb2.Receipt:
         """For what was asked, of what is paid for: the same, an earlier sketch, or nothing of this server's."""
         entry = self._entry(paid) if paid else 0
         return types_pb2.Receipt(
@@ -323,13 +354,13 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
             free=paid is not request,
         )
 
-    def _entry(self, request: _Request) -> int:
+    def _entry(self, request: FitRequest) -> int:
         # Every debit is an entry, and the first entry of a ledger is no debit.
         return 2 + list(self._released).index(request.request_id)
 
     def _page(
         self, request: catalog_pb2.ListReleasesRequest | catalog_pb2.ListSketchesRequest
-    ) -> tuple[list[_Request], int]:
+    ) -> tuple[list[FitRequest], int]:
         """Debits of one page, and the token of the next."""
         later = [fit for fit in self._released.values() if self._entry(fit) > request.page_token]
         page = later[: request.page_size or len(later)]
@@ -385,7 +416,7 @@ def _hash(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def _price(request: _Request) -> types_pb2.Price:
+def _price(request: FitRequest) -> types_pb2.Price:
     if request.spend.WhichOneof("amount") == "remaining":
         return types_pb2.Price(cost_units=_remaining().cost_units, rho=_remaining().rho)
     return types_pb2.Price(cost_units=2**40, rho=0.1)
@@ -397,27 +428,31 @@ def _remaining() -> types_pb2.Remaining:
     )
 
 
-def _noise(request: _Request) -> types_pb2.ReleaseNoise:
+def _noise(request: FitRequest) -> types_pb2.ReleaseNoise:
     if isinstance(request, fit_pb2.FitSketchKMeansRequest):
         m = request.new_sketch.n_frequencies or N_FREQUENCIES
         return types_pb2.ReleaseNoise(name="sketch", size=2 * m, times=1)
     if isinstance(request, fit_pb2.FitMRFRequest):
         return types_pb2.ReleaseNoise(name="tables", size=1, count_std=TABLE_STD, times=1)
+    if isinstance(request, fit_pb2.FitGradientEMRequest):
+        return types_pb2.ReleaseNoise(name="gradients", size=len(request.columns), sum_std=5.0, times=_steps(request))
     return types_pb2.ReleaseNoise(
         name="moments", size=request.n_components, count_std=10.0, sum_std=5.0, times=_steps(request)
     )
 
 
-def _steps(request: _Request) -> int:
+def _steps(request: FitRequest) -> int:
     if isinstance(request, fit_pb2.FitDPEMRequest):
         return request.iterations or STEPS
     if isinstance(request, fit_pb2.FitMRFRequest):
         return 1
+    if isinstance(request, fit_pb2.FitGradientEMRequest):
+        return request.iterations or GRADIENT_STEPS
     source, scale = request.WhichOneof("source"), request.new_sketch.WhichOneof("scale")
     return (source == "new_sketch") + (scale == "pilot") + (request.n_clusters > 0) or 1
 
 
-def _progress(request: _Request) -> Iterator[types_pb2.Progress]:
+def _progress(request: FitRequest) -> Iterator[types_pb2.Progress]:
     steps = _steps(request)
     return (types_pb2.Progress(step=step, steps=steps) for step in range(1, steps + 1))
 
