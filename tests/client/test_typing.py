@@ -30,6 +30,12 @@ def program(dataset: bursar.Dataset) -> None:
     dataset.fit_mrf(cliques="tree", spend=bursar.rho(1), estimator="em")
     dataset.fit_mrf(cliques=["a", "b"], spend=bursar.rho(1))
     dataset.fit_mrf(cliques=[("a", "b")], reuse=2)
+    dataset.fit_gradient_em(model="regression", spend=bursar.rho(1))
+    dataset.fit_gradient_em(model="missing_covariates", spend=bursar.rho(1))
+    dataset.fit_gradient_em(model="gaussian_mixture", spend=bursar.rho(1), target="a")
+    dataset.fit_gradient_em(model="symmetric_mixture", spend=bursar.rho(1), n_components=2)
+    dataset.fit_gradient_em(model="gaussian_mixture", spend=bursar.rho(1), variant="catoni")
+    dataset.fit_gradient_em(model="mixture_of_regressions", target="a", spend=bursar.rho(1)).means_
 """
 
 
@@ -48,15 +54,30 @@ def test_modes_have_their_types(server: FakeServer) -> None:
         chain = bursar.Chain(["spring", "summer"], null="unknown")
         assert_type(toy.preview_mrf(cliques=chain, spend=bursar.rho(1)), bursar.Preview)
         assert_type(toy.fit_mrf(cliques=[("weight",)], reuse=[field, 5]), bursar.MarkovRandomField)
+        mirrored = toy.fit_gradient_em(model="symmetric_mixture", spend=bursar.rho(1), centre=[160, 90])
+        assert_type(mirrored, bursar.SymmetricMixture)
+        start = toy.fit_dpem(n_components=2, spend=bursar.rho(1))
+        mixture = toy.fit_gradient_em(model="gaussian_mixture", spend=bursar.rho(1), n_components=2, start=start)
+        assert_type(mixture, bursar.GaussianMixture)
+        lines = toy.fit_gradient_em(
+            model="mixture_of_regressions", target="weight", symmetric=True, spend=bursar.rho(1)
+        )
+        assert_type(lines, bursar.MixtureOfRegressions)
+        line = toy.fit_gradient_em(
+            model="missing_covariates", target="weight", features=["height"], spend=bursar.rho(1)
+        )
+        assert_type(line, bursar.LinearRegression)
+        expected, std = line.predict([[170.0]], return_std=True)
+        assert expected.shape == std.shape == (1,)
 
 
 @pytest.mark.slow
 def test_mistakes_are_found_before_they_run(tmp_path: Path) -> None:
-    """Each of twelve wrong lines is an error of its own, at its line."""
+    """Each of eighteen wrong lines is an error of its own, at its line."""
     importlib.metadata.version("mypy")
     (tmp_path / "wrong.py").write_text(WRONG)
     source = Path(bursar.__file__).parents[1]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (source, source.parent / "proto")))}
     command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "wrong.py"]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert [line for line in range(5, 17) if f"wrong.py:{line}: error" in run.stdout] == [*range(5, 17)]
+    assert [line for line in range(5, 23) if f"wrong.py:{line}: error" in run.stdout] == [*range(5, 23)]
