@@ -28,6 +28,8 @@ from bursar.models._arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 
 _MOST = 2**32 - 1
+_LEAST_WEIGHT = 1e-3
+"""Of a component to start from."""
 
 LatentModel: TypeAlias = Literal[
     "symmetric_mixture", "mixture_of_regressions", "missing_covariates", "gaussian_mixture"
@@ -227,7 +229,7 @@ def _set_start(request: fit_pb2.FitGradientEMRequest, start: object) -> None:
             request.given.CopyFrom(_given(start))
         case SymmetricMixture() | GaussianMixture() | KMeans() | MixtureOfRegressions() | LinearRegression():
             _check_alike(request, start)
-            request.given.CopyFrom(_given(_parameters(start, symmetric=request.symmetric)))
+            request.given.CopyFrom(_given(_parameters(start, request)))
         case _:
             expected = "a RandomStart, a GivenCoefficients, or an earlier model of this kind"
             raise InvalidRequestError.of("start", f"must be {expected}, got {type(start).__name__}")
@@ -263,25 +265,26 @@ def _check_alike(request: fit_pb2.FitGradientEMRequest, start: GradientEMModel |
         raise InvalidRequestError.of("start", "must be a symmetric model for a symmetric one")
 
 
-def _parameters(start: GradientEMModel | KMeans, *, symmetric: bool) -> GivenCoefficients:
-    """What a model has of a start.
-
-    Args:
-        start: any that is like the one to come.
-        symmetric: the one to come is a symmetric mixture of regressions.
-    """
+def _parameters(start: GradientEMModel | KMeans, request: fit_pb2.FitGradientEMRequest) -> GivenCoefficients:
+    """What a model, which is like the requested one, has of a start; no intercepts for one that has none."""
     match start:
         case SymmetricMixture():
             return GivenCoefficients(start.beta_[None])
         case GaussianMixture():
-            return GivenCoefficients(start.means_, weights=start.weights_)
+            return GivenCoefficients(start.means_, weights=_positive(start.weights_))
         case KMeans():
-            return GivenCoefficients(start.cluster_centers_, weights=start.weights_)
+            return GivenCoefficients(start.cluster_centers_, weights=_positive(start.weights_))
         case LinearRegression():
-            return GivenCoefficients(start.coef_[None], intercepts=[start.intercept_])
-    if symmetric:
+            return GivenCoefficients(start.coef_[None], None if request.without_intercept else [start.intercept_])
+    if request.symmetric:
         return GivenCoefficients(start.coef_[:1])
-    return GivenCoefficients(start.coef_, intercepts=start.intercept_, weights=start.weights_)
+    intercepts = None if request.without_intercept else start.intercept_
+    return GivenCoefficients(start.coef_, intercepts, _positive(start.weights_))
+
+
+def _positive(weights: FloatArray) -> FloatArray:
+    """A component of weight 0 would stay without rows for ever."""
+    return np.maximum(weights, _LEAST_WEIGHT)
 
 
 def gradient_em_from(message: fit_pb2.GradientEMModel, receipt: Receipt) -> GradientEMModel:

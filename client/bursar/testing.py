@@ -435,7 +435,8 @@ def _noise(request: FitRequest) -> types_pb2.ReleaseNoise:
     if isinstance(request, fit_pb2.FitMRFRequest):
         return types_pb2.ReleaseNoise(name="tables", size=1, count_std=TABLE_STD, times=1)
     if isinstance(request, fit_pb2.FitGradientEMRequest):
-        return types_pb2.ReleaseNoise(name="gradients", size=len(request.columns), sum_std=5.0, times=_steps(request))
+        T = _steps(request) - 1
+        return types_pb2.ReleaseNoise(name="gradient", size=len(request.columns), sum_std=5.0, times=T)
     return types_pb2.ReleaseNoise(
         name="moments", size=request.n_components, count_std=10.0, sum_std=5.0, times=_steps(request)
     )
@@ -447,7 +448,7 @@ def _steps(request: FitRequest) -> int:
     if isinstance(request, fit_pb2.FitMRFRequest):
         return 1
     if isinstance(request, fit_pb2.FitGradientEMRequest):
-        return request.iterations or GRADIENT_STEPS
+        return 1 + (request.iterations or GRADIENT_STEPS)  # the first one looks at the scales
     source, scale = request.WhichOneof("source"), request.new_sketch.WhichOneof("scale")
     return (source == "new_sketch") + (scale == "pilot") + (request.n_clusters > 0) or 1
 

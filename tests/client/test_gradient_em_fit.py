@@ -40,7 +40,7 @@ def test_every_model_has_its_type_its_receipt_and_its_trace(
     assert (model.receipt.entry, model.receipt.price.rho, model.n_rows) == (2, 0.1, 1000.0)
     assert (model.iterations, model.trace.iterations, model.trace.variant) == (4, 4, "recentred")
     assert (model.trace.averaged, model.trace.step_size) == (1, 1.0)
-    assert [(noise.name, noise.sum_std, noise.times) for noise in model.noise] == [("gradients", 5.0, 4)]
+    assert [(noise.name, noise.sum_std, noise.times) for noise in model.noise] == [("gradient", 5.0, 4)]
     assert "entry 2 of 'toy'" in repr(model)
     assert [release.method for release in toy.releases()] == ["FitGradientEM"]
 
@@ -213,7 +213,7 @@ def test_every_argument_is_sent_and_previewed(ask: dict[str, Any], expected: dic
     assert model.trace is not None
     assert (model.trace.averaged, model.trace.step_size) == (3, 0.5)
     np.testing.assert_array_equal(model.trace.scales, np.full(7, 1.5))
-    assert (preview.price.rho, preview.affordable, preview.iterations) == (0.1, True, 7)
+    assert (preview.price.rho, preview.affordable, preview.iterations) == (0.1, True, 8)
     assert preview.expected_mean_error == dict.fromkeys(expected["columns"], 0.5)
 
 
@@ -373,6 +373,16 @@ def test_a_model_of_something_else_is_no_start(toy: bursar.Dataset) -> None:
             toy.fit_gradient_em(**ask, start=start)
     # Without names the caller knows best.
     toy.fit_gradient_em(**LINES, start=replace(lines, columns=(), target=""))
+
+
+def test_a_start_has_only_what_the_new_model_has(server: FakeServer, toy: bursar.Dataset) -> None:
+    """No intercepts for one without, and no component of weight 0, which would never get a row."""
+    lines, line = toy.fit_gradient_em(**LINES), toy.fit_gradient_em(**MISSING)
+    for ask, start in ((LINES, lines), (MISSING, line)):
+        toy.fit_gradient_em(**ask, start=start, fit_intercept=False)
+        assert not server.gradient_em_requests[-1].given.HasField("intercepts")
+    toy.fit_gradient_em(**LINES, start=replace(lines, weights_=[1.0, 0.0]))
+    assert server.gradient_em_requests[-1].given.weights == tensor([1.0, 1e-3])
 
 
 def test_the_same_request_gets_the_same_model(server: FakeServer, toy: bursar.Dataset) -> None:
