@@ -545,7 +545,7 @@ def adult_private_pgm(interpreter: Path, table: Adult, tables: Sequence[NoisyTab
 
 
 def adult_row(wish: Wish, table: Adult, key: str, request: fit_pb2.FitMRFRequest) -> Json:
-    """All methods on the same released tables, those but cgm in the first repetition; private-pgm with Laplace noise."""
+    """All methods on the same released tables, the others in the first fit; private-pgm with Laplace noise."""
     scores: dict[str, list[Json]] = {}
     seconds, edges = [], []
     for repetition in range(wish.extent.repetitions):
