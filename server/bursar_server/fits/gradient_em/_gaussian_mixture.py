@@ -1,0 +1,104 @@
+"""k Gaussians, each with one standard deviation in every column of the frame.
+
+Gradient of a row about component k: gamma_k (z - mu_k), over the released sum of responsibilities. Weights come from
+those sums, standard deviations from released squared residuals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar.models import uniform_in_ball
+from bursar_server.fits.gradient_em import _kernel, _location
+from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
+from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look
+
+
+@dataclass(frozen=True)
+class GaussianMixture:
+    """See the module.
+
+    Attributes:
+        frame: of the columns.
+        k: components, at least 2.
+        public_seed: of the start.
+        given: (k, d) means in the frame's units to start from; None to draw them.
+        given_weights: (k,) to start from.
+        sigma: in the frame's units; None to estimate it.
+    """
+
+    frame: Frame
+    k: int
+    public_seed: int
+    given: FloatArray | None
+    given_weights: FloatArray
+    sigma: float | None
+
+    look = Look.LOCATION
+
+    @property
+    def blocks(self) -> int:
+        """Components."""
+        return self.k
+
+    @property
+    def q(self) -> int:
+        """Columns."""
+        return len(self.frame.centre)
+
+    @property
+    def residual_size(self) -> int:
+        """Columns."""
+        return self.q
+
+    def view(self, look: FloatArray, noise_std: float) -> View:
+        """Spread about the mean."""
+        rows, mean, square = _location.moments(look, noise_std)
+        about = square - float(mean @ mean) / self.q
+        return View(rows, max(about, 1e-6) ** 0.5, mean, np.empty((0, 0)), np.empty(0))
+
+    def start(self, view: View) -> State:
+        """Random means about that of all rows; the more of them, the narrower."""
+        drawn = view.shift + view.spread * self.q**0.5 * uniform_in_ball(self.k, self.q, self.public_seed)
+        theta = drawn if self.given is None else self.given
+        sigma = self.sigma or view.spread * self.k ** (-1.0 / self.q)
+        return State(self.project(view, theta), self.given_weights, np.full(self.k, sigma))
+
+    def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
+        """A block for each component."""
+        arguments = (
+            np.log(state.weights) - self.q * np.log(state.sigma),
+            0.5 / state.sigma**2,
+            state.theta,
+            np.zeros_like(state.theta) if bounded.split else state.theta,
+            bounded.scales,
+            _location.residual_scales(state, bounded, self.q),
+            np.empty(0),
+        )
+        return GradientKernel(_kernel.location_sums, self.frame, arguments, bounded.shape)
+
+    def origin(self, state: State) -> FloatArray:
+        """Vectors of the data part are taken about the middle of the bounds."""
+        return np.zeros_like(state.theta)
+
+    def gain(self, view: View, state: State, bounded: Pass) -> FloatArray:
+        """Of a normal residual."""
+        return _location.gain(view, state, bounded)
+
+    def project(self, view: View, theta: FloatArray) -> FloatArray:
+        """Into the bounds."""
+        return np.clip(theta, -self.frame.half, self.frame.half)
+
+    def answer(self, view: View, state: State) -> Answer:
+        """The means."""
+        return Answer(
+            self.frame.centre + self.frame.unit * state.theta,
+            np.empty(0),
+            _location.noise_std(self.frame, state.sigma),
+        )
+
+    def errors(self, view: View, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Of the means."""
+        return np.sqrt(variances) * self.frame.unit, np.empty(0)

@@ -1,0 +1,394 @@
+"""From a request and the public schema to a plan: every check, the price, the noise. Reads no row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._requests import (
+    MAX_COLUMNS,
+    Amount,
+    Violations,
+    amount_of,
+    check_enum,
+    check_never_null,
+    checked_array,
+    columns_of,
+    stop_if,
+)
+from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
+from bursar_server.fits.gradient_em._fit import Settings, Variant, root_beta
+from bursar_server.fits.gradient_em._gaussian_mixture import GaussianMixture
+from bursar_server.fits.gradient_em._missing_covariates import MissingCovariates
+from bursar_server.fits.gradient_em._mixture_of_regressions import MixtureOfRegressions
+from bursar_server.fits.gradient_em._seam import Model
+from bursar_server.fits.gradient_em._statistics import (
+    LOOK_LATTICE,
+    FloatArray,
+    Frame,
+    Shape,
+    Transform,
+    count_weight,
+    gradient_bounds,
+    look_bounds,
+)
+from bursar_server.fits.gradient_em._symmetric_mixture import SymmetricMixture
+from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_for, noise_std, sensitivity
+
+MAX_COMPONENTS, MAX_ITERATIONS = 64, 200
+"""Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
+
+_STEPS_MIXTURE, _STEPS_REGRESSION = 12, 16
+"""Measured: fewer do not settle from a random start, more divide the spend further; the average makes up for it."""
+
+_LOOK_MIXTURE, _LOOK_REGRESSION = Fraction(1, 20), Fraction(1, 10)
+"""Shares of the spend: regressions look at a whole matrix."""
+
+_ZETA = 0.05
+
+_FAR = 1e100
+"""Numbers of a start stay below it, so that squares of them stay doubles."""
+
+_LOUD = 0.25
+"""Noise on averaged parameters, in units of the model's own noise, from which a preview warns."""
+
+_VARIANTS = {
+    fit_pb2.GRADIENT_VARIANT_RECENTRED: Variant.RECENTRED,
+    fit_pb2.GRADIENT_VARIANT_TRUNCATED: Variant.TRUNCATED,
+    fit_pb2.GRADIENT_VARIANT_RADIAL: Variant.RADIAL,
+    fit_pb2.GRADIENT_VARIANT_CLIPPED: Variant.CLIPPED,
+    fit_pb2.GRADIENT_VARIANT_DP_EM: Variant.DP_EM,
+}
+
+_REGRESSIONS = (fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS, fit_pb2.LATENT_MODEL_MISSING_COVARIATES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientEMPlan(Plan):
+    """A plan with what its run needs.
+
+    Attributes:
+        settings: public parameters.
+        model: as the contract numbers it.
+        variant: as the contract numbers it.
+        symmetric: two components mirror each other.
+        target: of regressions, else "".
+    """
+
+    settings: Settings
+    model: fit_pb2.LatentModel.ValueType
+    variant: fit_pb2.GradientVariant.ValueType
+    symmetric: bool
+    target: str
+
+
+def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Released) -> GradientEMPlan:
+    """Check a request against the public schema and decide every release.
+
+    Raises InvalidRequestError naming every field that is wrong.
+    """
+    violations: Violations = []
+    amount = amount_of(request.spend, violations)
+    _check_choices(request, violations)
+    _check_numbers(request, violations)
+    stop_if(violations)
+    columns = _columns(request, table, violations)
+    stop_if(violations)
+    frame = _frame(request, columns, violations)
+    stop_if(violations)
+    model = _model(request, frame, violations)
+    stop_if(violations)
+    variant = _VARIANTS.get(request.variant, Variant.RADIAL if request.heavy_tails else Variant.RECENTRED)
+    zeta = request.zeta or _ZETA
+    smoothing = root_beta(model.q, zeta) if variant.transform is Transform.BOX else 1.0
+    shape = Shape(model.blocks, model.q, variant.transform, smoothing)
+    regression = request.model in _REGRESSIONS
+    T = request.iterations or (_STEPS_REGRESSION if regression else _STEPS_MIXTURE)
+    share = _LOOK_REGRESSION if regression else _LOOK_MIXTURE
+    look = look_bounds(model.look, len(columns))
+    try:
+        look_noise = _noise(look, amount, amount.value * share, table)
+        noise = _noise(gradient_bounds(shape), amount, amount.value * (1 - share) / T, table)
+    except ValueError as error:
+        raise InvalidRequestError(("spend", str(error))) from None
+    steps = float(amount.value * (1 - share))
+    settings = Settings(
+        model=model,
+        variant=variant,
+        shape=shape,
+        step_size=request.step_size or 1.0,
+        averaged=request.averaged or (T + 1) // 2,
+        sigma_known=request.noise_std > 0,
+        scale=request.scale or None,
+        tau=request.tau or None,
+        zeta=zeta,
+        steps_rho=steps * steps / 2.0 if amount.pure else steps,
+        look_noise=look_noise,
+        noise=noise,
+        T=T,
+    )
+    events = (
+        event_of(sensitivity(look, table.adjacency, table.unit_cap), look_noise),
+        *T * (event_of(sensitivity(gradient_bounds(shape), table.adjacency, table.unit_cap), noise),),
+    )
+    return GradientEMPlan(
+        columns=tuple(column.name for column in columns),
+        events=events,
+        iterations=T + 1,
+        noise=_noise_summary(settings, len(columns)),
+        warnings=_warnings(settings, table.rows),
+        parameters=_parameters(request, columns, settings),
+        settings=settings,
+        model=request.model,
+        variant=next(number for number, value in _VARIANTS.items() if value is variant),
+        symmetric=_is_symmetric(request),
+        target=request.target,
+    )
+
+
+def _is_symmetric(request: fit_pb2.FitGradientEMRequest) -> bool:
+    return request.model == fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE or request.symmetric
+
+
+def _has_components(request: fit_pb2.FitGradientEMRequest) -> bool:
+    """Whether the number of components is a choice."""
+    if request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS:
+        return not request.symmetric
+    return request.model == fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE
+
+
+def _check_choices(request: fit_pb2.FitGradientEMRequest, violations: Violations) -> None:
+    """Fields that only some models and variants have."""
+    for field, enum in (
+        ("model", fit_pb2.LatentModel),
+        ("variant", fit_pb2.GradientVariant),
+        ("units", fit_pb2.ColumnUnits),
+    ):
+        check_enum(field, enum, getattr(request, field), violations)
+    model, variant = request.model, request.variant
+    if model == fit_pb2.LATENT_MODEL_UNSPECIFIED:
+        violations.append(("model", "is missing; expected one of the latent models"))
+        return
+    regression = model in _REGRESSIONS
+    mixture_of_regressions = model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS
+    symmetric_mixture = model == fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE
+    truncated = variant in (fit_pb2.GRADIENT_VARIANT_TRUNCATED, fit_pb2.GRADIENT_VARIANT_DP_EM)
+    fixed = truncated or variant == fit_pb2.GRADIENT_VARIANT_CLIPPED
+    of_regressions, of_mixtures = "only regressions have it", "only mixtures of points have it"
+    for field, allowed, whose in (
+        ("target", regression, of_regressions),
+        ("without_intercept", regression, of_regressions),
+        ("symmetric", mixture_of_regressions, "only mixtures of regressions have it"),
+        ("n_components", _has_components(request), "this model's number is fixed"),
+        ("units", not regression, of_mixtures),
+        ("paper_weights", symmetric_mixture or request.symmetric, "only symmetric models have it"),
+        ("scale", fixed, "only the variants truncated, dp_em and clipped have it"),
+        ("zeta", truncated, "only the variants truncated and dp_em have it"),
+        ("tau", truncated, "only the variants truncated and dp_em have it"),
+        ("step_size", variant != fit_pb2.GRADIENT_VARIANT_DP_EM, "dp_em makes whole M-steps"),
+    ):
+        if getattr(request, field) and not allowed:
+            violations.append((field, f"{whose}; leave it out"))
+    if request.HasField("centre") and not symmetric_mixture:
+        violations.append(("centre", "only a symmetric mixture has it; leave it out"))
+    if variant == fit_pb2.GRADIENT_VARIANT_DP_EM and regression:
+        violations.append(
+            ("variant", "dp_em needs an M-step that is a mean over rows; expected another for regressions")
+        )
+    if regression and not request.target:
+        violations.append(("target", "is missing; expected the numeric column that is to be explained"))
+
+
+def _check_numbers(request: fit_pb2.FitGradientEMRequest, violations: Violations) -> None:
+    least = 1 if request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS else 2
+    if not (request.n_components == 0 or least <= request.n_components <= MAX_COMPONENTS):
+        text = f"expected {least} to {MAX_COMPONENTS}, or 0 for 2, got {request.n_components}"
+        violations.append(("n_components", text))
+    if not 0 <= request.iterations <= MAX_ITERATIONS:
+        text = f"expected 1 to {MAX_ITERATIONS}, or 0 to let the server choose, got {request.iterations}"
+        violations.append(("iterations", text))
+    if not request.averaged <= (request.iterations or MAX_ITERATIONS):
+        violations.append(("averaged", f"expected at most as many as iterations, got {request.averaged}"))
+    if not 0 <= request.step_size <= 2:
+        violations.append(("step_size", f"expected a number up to 2, or 0 for 1, got {request.step_size}"))
+    if not 0 <= request.zeta < 1:
+        violations.append(("zeta", f"expected a number between 0 and 1, or 0 for {_ZETA}, got {request.zeta}"))
+    for field in ("scale", "tau"):
+        value = getattr(request, field)
+        if not (value == 0 or 1e-9 <= value <= 1e9):
+            violations.append((field, f"expected 1e-9 to 1e9, or 0 to let the server choose, got {value}"))
+
+
+def _columns(
+    request: fit_pb2.FitGradientEMRequest, table: PublicTable, violations: Violations
+) -> tuple[NumericColumn, ...]:
+    """The columns of rows: of regressions the features, then the target."""
+    known = {column.name: column for column in table.numeric}
+    names, target = list(request.columns), request.target
+    if target and target in names:
+        violations.append(("columns", f"has the target {target!r}; a column cannot explain itself, leave it out"))
+        return ()
+    if target and target not in known:
+        text = f"no numeric column of dataset {table.name!r} has this name; it has {', '.join(known)}"
+        violations.append(("target", text))
+        return ()
+    may_be_null = request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES
+    if target and not names:
+        names = [c.name for c in table.numeric if c.name != target and (may_be_null or not c.nullable)]
+        if not 1 <= len(names) <= MAX_COLUMNS:
+            violations.append(("columns", f"expected 1 to {MAX_COLUMNS} features beside the target, got {len(names)}"))
+            return ()
+    columns = columns_of(names, table, violations, nullable=may_be_null)
+    if not target:
+        return columns
+    check_never_null("target", known[target], violations)
+    return (*columns, known[target])
+
+
+def _frame(request: fit_pb2.FitGradientEMRequest, columns: tuple[NumericColumn, ...], violations: Violations) -> Frame:
+    """Half-widths of the bounds as units; of mixtures the largest for all, unless asked otherwise."""
+    lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
+    width = upper / 2.0 - lower / 2.0
+    common = request.model not in _REGRESSIONS and request.units != fit_pb2.COLUMN_UNITS_BOUNDS
+    unit = np.full_like(width, width.max()) if common else width
+    if not np.all((unit > 1e-140) & (unit < 1e140)):  # variances are squares of it
+        violations.append(("columns", "the bounds leave the range of double numbers; narrow them"))
+    nullable = np.array([column.nullable for column in columns], dtype=np.bool_)
+    return Frame(lower / 2.0 + upper / 2.0, unit, width / unit, nullable)
+
+
+def _model(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Violations) -> Model:
+    """The model of a request. Raises InvalidRequestError as `plan`."""
+    regression = request.model in _REGRESSIONS
+    k = (request.n_components or 2) if _has_components(request) else 2 if _is_symmetric(request) else 1
+    blocks = k if _has_components(request) else 1
+    intercept = regression and not request.without_intercept and not request.symmetric
+    seed = request.random.public_seed
+    sigma = _sigma(request, frame, regression, violations)
+    middle = _middle(request, frame, violations)
+    given, weights = None, np.full(k, 1.0 / k)
+    if request.HasField("given"):
+        shape = (blocks, len(frame.centre) - regression)
+        given = _given(request.given, shape, intercept, violations)
+        if request.given.weights.values:
+            weights = _weights(request.given.weights, k, blocks, violations)
+    stop_if(violations)
+    if request.model == fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE:
+        start = None if given is None else given[0] / frame.unit
+        return SymmetricMixture(frame, middle, seed, start, sigma, request.paper_weights)
+    if request.model == fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE:
+        start = None if given is None else (given[0] - frame.centre) / frame.unit
+        return GaussianMixture(frame, k, seed, start, weights, sigma)
+    if request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES:
+        return MissingCovariates(frame, intercept, seed, given, sigma)
+    return MixtureOfRegressions(
+        frame, k, request.symmetric, intercept, seed, given, weights, sigma, request.paper_weights
+    )
+
+
+def _sigma(
+    request: fit_pb2.FitGradientEMRequest, frame: Frame, regression: bool, violations: Violations
+) -> float | None:
+    """The given noise level in the frame's units."""
+    if request.noise_std == 0:
+        return None
+    bounds = request.units == fit_pb2.COLUMN_UNITS_BOUNDS and not regression
+    unit = 1.0 if bounds else float(frame.unit[-1])
+    if not 1e-6 * unit <= request.noise_std <= 1e3 * unit:  # NaN fails
+        expected = f"expected {1e-6 * unit:g} to {1e3 * unit:g}, or 0 to have it estimated"
+        violations.append(("noise_std", f"{expected}; got {request.noise_std}"))
+        return None
+    return request.noise_std / unit
+
+
+def _given(
+    given: fit_pb2.GradientStart, shape: tuple[int, int], intercept: bool, violations: Violations
+) -> tuple[FloatArray, FloatArray]:
+    """Coefficients and intercepts to start from; zeros where they are wrong."""
+    if given.intercepts.values and not intercept:
+        violations.append(("given.intercepts", "this model has none; leave them out"))
+    coefficients = checked_array("given.coefficients", given.coefficients, shape, violations)
+    intercepts = None
+    if given.intercepts.values:
+        intercepts = checked_array("given.intercepts", given.intercepts, shape[:1], violations)
+    found = []
+    for field, values, expected in (("coefficients", coefficients, shape), ("intercepts", intercepts, shape[:1])):
+        if values is not None and not np.all(np.abs(values) < _FAR):
+            violations.append((f"given.{field}", f"expected numbers below {_FAR:g}"))
+        found.append(np.zeros(expected) if values is None else values)
+    return found[0], found[1]
+
+
+def _weights(tensor: types_pb2.Tensor, k: int, blocks: int, violations: Violations) -> FloatArray:
+    """Weights to start from; equal where they are wrong."""
+    if blocks == 1:
+        violations.append(("given.weights", "this model's weights are fixed; leave them out"))
+    weights = checked_array("given.weights", tensor, (k,), violations)
+    if weights is None or not np.all((weights > 0) & (weights < 1e6)):
+        violations.append(("given.weights", "expected positive numbers below 1e6"))
+        return np.full(k, 1.0 / k)
+    floored = np.maximum(weights / weights.sum(), 1e-6)
+    return np.asarray(floored / floored.sum())
+
+
+def _middle(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Violations) -> FloatArray:
+    """The centre of a symmetric mixture in the frame's units; the middle of the bounds where it is wrong."""
+    middle = np.zeros_like(frame.centre)
+    if request.HasField("centre"):
+        centre = checked_array("centre", request.centre, frame.centre.shape, violations)
+        if centre is not None and not np.all(np.abs(centre - frame.centre) <= frame.half * frame.unit * (1.0 + 1e-9)):
+            violations.append(("centre", "expected a point within the bounds of the columns"))
+        elif centre is not None:
+            middle = (centre - frame.centre) / frame.unit
+    return middle
+
+
+def _noise(bounds: Bounds, amount: Amount, value: Fraction, table: PublicTable) -> Noise:
+    """Noise for a release of these bounds. Raises ValueError if the amount is too small or far too large."""
+    change = sensitivity(bounds, table.adjacency, table.unit_cap)
+    return laplace_for(change, value) if amount.pure else gaussian_for(change, value)
+
+
+def _noise_summary(settings: Settings, columns: int) -> tuple[types_pb2.ReleaseNoise, ...]:
+    look = noise_std(settings.look_noise, LOOK_LATTICE)
+    std = settings.std
+    return (
+        types_pb2.ReleaseNoise(
+            name="look", size=settings.model.look.size(columns), count_std=look, sum_std=look * columns**0.5, times=1
+        ),
+        types_pb2.ReleaseNoise(
+            name="gradient", size=settings.shape.size, count_std=std / count_weight(), sum_std=std, times=settings.T
+        ),
+    )
+
+
+def _warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
+    """What can be said of the noise from a public or declared number of rows."""
+    if not rows or not settings.variant.adaptive:
+        return ()
+    noise = settings.std * settings.shape.blocks * settings.model.q / rows / math.sqrt(settings.averaged)
+    if noise <= _LOUD:
+        return ()
+    return (
+        f"noise alone is expected to move the parameters by about {noise:.2g} of the model's own noise level; "
+        "spend more, or ask for fewer columns or components",
+    )
+
+
+def _parameters(
+    request: fit_pb2.FitGradientEMRequest, columns: tuple[NumericColumn, ...], settings: Settings
+) -> dict[str, JSON]:
+    """What an auditor reads beside the events."""
+    return {
+        "model": fit_pb2.LatentModel.Name(request.model).removeprefix("LATENT_MODEL_").lower(),
+        "variant": settings.variant.value,
+        "columns": [column.name for column in columns],
+        "target": request.target,
+        "n_components": 2 if _is_symmetric(request) else settings.model.blocks,
+        "iterations": settings.T,
+        "start": request.WhichOneof("start") or "random",
+    }

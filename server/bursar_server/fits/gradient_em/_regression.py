@@ -1,0 +1,116 @@
+"""What the regressions have in common: working features, and the way back to the data's own units.
+
+The last column of the frame is the target. Working features are (1, whitener (z - shift)), without the 1 if there is no
+intercept; the working target is z_y - shift_y. Without an intercept the origin of both is the data's own zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bursar.models import uniform_in_ball
+from bursar_server.fits.gradient_em._seam import Answer, State, View
+from bursar_server.fits.gradient_em._statistics import FloatArray, Frame
+
+REACH = 4.0
+"""Largest norm of coefficients, in standard deviations of the target: one component may explain a rare part of it."""
+
+_LEAST_VARIANCE, _LEAST_EIGENVALUE = 1e-6, 0.01
+"""Of a column whose bounds are +-1; of features, relative to the mean."""
+
+_START = 0.7
+"""Of the target's standard deviation: size of a random start, and of its noise."""
+
+
+def zero(frame: Frame) -> FloatArray:
+    """(columns,) the data's own zero, in the frame's units."""
+    return -frame.centre / frame.unit
+
+
+def view_of_moments(frame: Frame, look: FloatArray, noise_std: float, *, intercept: bool) -> View:
+    """Read a `Look.REGRESSION`: means and covariances, drawn to equal variances as far as noise made them differ."""
+    size = len(frame.centre) + 1
+    moments = np.zeros((size, size))
+    moments[np.tril_indices(size)] = look * size
+    moments += np.tril(moments, -1).T
+    moments[~np.eye(size, dtype=bool)] /= 2.0**0.5
+    rows = max(float(moments[0, 0]), noise_std * size, 1.0)
+    noise = noise_std * size / rows
+    mean = np.clip(moments[0, 1:] / rows, -1.0, 1.0)
+    second = np.clip(moments[1:, 1:] / rows, -1.0, 1.0)
+    shift = mean if intercept else zero(frame)
+    about = second - np.outer(mean, mean) + np.outer(mean - shift, mean - shift)
+    whitener = _whitener(about[:-1, :-1], noise)
+    spread = max(float(about[-1, -1]), noise, _LEAST_VARIANCE) ** 0.5
+    return View(rows, spread, shift, whitener, np.ones(size - 2))
+
+
+def _whitener(covariance: FloatArray, noise: float) -> FloatArray:
+    """Symmetric inverse root of a covariance matrix whose entries have about this noise (Ledoit and Wolf 2004)."""
+    d = len(covariance)
+    mean = max(float(np.trace(covariance)) / d, noise / d**0.5, _LEAST_VARIANCE)
+    dispersion = float(np.sum((covariance - mean * np.eye(d)) ** 2))
+    share = min(1.0, noise**2 * (d + d * (d - 1) / 2.0) / max(dispersion, 1e-300))
+    values, vectors = np.linalg.eigh((1.0 - share) * covariance + share * mean * np.eye(d))
+    least = max(_LEAST_EIGENVALUE * mean, min((1.0 - share) * noise * (d / 2.0) ** 0.5, mean))
+    return np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
+
+
+def random_start(view: View, blocks: int, q: int, public_seed: int, *, intercept: bool) -> FloatArray:
+    """(blocks, q) random coefficients, intercepts 0."""
+    features = q - intercept
+    theta = np.zeros((blocks, q))
+    theta[:, intercept:] = _START * view.spread * uniform_in_ball(blocks, features, public_seed)
+    return theta
+
+
+def start_sigma(view: View) -> float:
+    """Noise to start with."""
+    return _START * view.spread
+
+
+def into_working(
+    frame: Frame, view: View, coefficients: FloatArray, intercepts: FloatArray, *, intercept: bool
+) -> FloatArray:
+    """(blocks, q) from slopes (blocks, d) and intercepts (blocks,) in the data's own units."""
+    unit, centre = frame.unit, frame.centre
+    slopes = coefficients * (unit[:-1] / unit[-1])
+    working = np.linalg.solve(view.whitener, slopes.T).T
+    if not intercept:
+        return working
+    at_shift = intercepts + coefficients @ (centre[:-1] + unit[:-1] * view.shift[:-1])
+    constant = (at_shift - centre[-1]) / unit[-1] - view.shift[-1]
+    return np.column_stack([constant, working])
+
+
+def project(view: View, theta: FloatArray) -> FloatArray:
+    """Each block into the ball of `REACH`."""
+    norms = np.linalg.norm(theta, axis=1, keepdims=True)
+    return np.asarray(theta * np.minimum(1.0, REACH * view.spread / np.maximum(norms, 1e-300)))
+
+
+def answer(frame: Frame, view: View, state: State, *, intercept: bool) -> Answer:
+    """Slopes, intercepts and noise in the data's own units."""
+    unit, centre = frame.unit, frame.centre
+    coefficients = _slopes(frame, view, state.theta, intercept=intercept)
+    intercepts = np.zeros(len(state.theta))
+    if intercept:
+        at_shift = centre[-1] + unit[-1] * (view.shift[-1] + state.theta[:, 0])
+        intercepts = at_shift - coefficients @ (centre[:-1] + unit[:-1] * view.shift[:-1])
+    return Answer(coefficients, intercepts, state.sigma * unit[-1])
+
+
+def errors(frame: Frame, view: View, variances: FloatArray, *, intercept: bool) -> tuple[FloatArray, FloatArray]:
+    """Standard errors of slopes (blocks, d) and intercepts (blocks,)."""
+    unit, centre = frame.unit, frame.centre
+    scale = unit[-1] / unit[:-1]
+    slopes = variances[:, intercept:] @ (view.whitener**2) * scale**2
+    intercepts = np.zeros(len(variances))
+    if intercept:
+        lever = (view.whitener @ (centre[:-1] / unit[:-1] + view.shift[:-1])) ** 2
+        intercepts = unit[-1] * np.sqrt(variances[:, 0] + variances[:, 1:] @ lever)
+    return np.sqrt(slopes), intercepts
+
+
+def _slopes(frame: Frame, view: View, theta: FloatArray, *, intercept: bool) -> FloatArray:
+    return np.asarray(theta[:, intercept:] @ view.whitener * (frame.unit[-1] / frame.unit[:-1]))

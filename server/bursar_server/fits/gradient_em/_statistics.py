@@ -1,0 +1,236 @@
+"""The statistics of FitGradientEM and what one row can contribute to them.
+
+Wang et al. 2020, algorithms 1-3, with the transforms that bound a row's gradient; proof in `_statistics.md`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar_server.fits.gradient_em import _kernel
+from bursar_server.vault import Bounds, Factor, Kernel, Statistic
+
+FloatArray = NDArray[np.float64]
+
+LATTICE = 2.0 ** (-2 * _kernel.BITS)
+"""Size of one lattice unit of a gradient's release."""
+
+LOOK_LATTICE = 2.0**-_kernel.LOOK_BITS
+"""Size of one lattice unit of a look."""
+
+_COUNT, _RESIDUAL = Fraction(1, 2), Fraction(2, 5)
+"""Weights of count and squared residual beside the vector's 1: the noise on a number of rows is twice that on a sum of
+vectors in units of their radius."""
+
+
+class Transform(enum.IntEnum):
+    """What bounds a row's vector about a component; numbered as the kernel has them."""
+
+    NORM = _kernel.NORM
+    """Its norm is clipped to 1."""
+    RADIAL = _kernel.RADIAL
+    """Its norm goes through Catoni's truncation, over that function's largest value."""
+    BOX = _kernel.BOX
+    """Every coordinate goes through the smoothed truncation, over that function's largest value."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Public map from the data's units: z = (x - centre) / unit, clipped to +-half. Shapes (columns,).
+
+    Attributes:
+        centre: middle of the bounds.
+        unit: what counts as 1.
+        half: half-width of the bounds in that unit, at most 1.
+        nullable: whether a number may be missing; one that is not there elsewhere makes its row null.
+    """
+
+    centre: FloatArray
+    unit: FloatArray
+    half: FloatArray
+    nullable: NDArray[np.bool_]
+
+    @property
+    def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
+        """As kernels take it."""
+        return self.centre, self.unit, self.half, self.nullable
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Form of a gradient's release.
+
+    Attributes:
+        blocks: components, or 1 if they fold into one.
+        q: numbers of a vector.
+        transform: of vectors.
+        root_beta: of BOX: square root of the smoothing's precision beta.
+    """
+
+    blocks: int
+    q: int
+    transform: Transform
+    root_beta: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """How many numbers are released: counts, vectors, residuals."""
+        return self.blocks * (self.q + 2)
+
+    @property
+    def kernel(self) -> tuple[int, float, float, float]:
+        """As kernels take it."""
+        return int(self.transform), self.root_beta, float(_integer(_COUNT)), float(_integer(_RESIDUAL))
+
+
+@dataclass(frozen=True)
+class GradientKernel:
+    """One of the compiled gradients with its arguments."""
+
+    function: Any
+    frame: Frame
+    arguments: tuple[Any, ...]
+    shape: Shape
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        """See `Kernel`."""
+        self.function(block, present, out, self.frame.arrays, *self.arguments, self.shape.kernel)
+
+
+def gradient_statistic(kernel: GradientKernel) -> Statistic:
+    """The release of one step."""
+    shape = kernel.shape
+    return Statistic(
+        name=f"gradient of {shape.blocks} x {shape.q} parameters",
+        kernel=kernel,
+        factors=(Factor("responsibilities", _kernel.BITS), Factor("vectors", _kernel.BITS)),
+        shape=(shape.size,),
+        bounds=gradient_bounds(shape),
+    )
+
+
+def gradient_bounds(shape: Shape) -> Bounds:
+    """What one row can contribute to `gradient_statistic`, in lattice units; a function of public numbers only."""
+    unit, count, residual = 2**_kernel.BITS, _integer(_COUNT), _integer(_RESIDUAL)
+    vector = unit * unit * (shape.q if shape.transform is Transform.BOX else 1)
+    norm_squared = unit**2 * (count**2 + vector + residual**2)
+    if shape.blocks == 1:
+        distance_squared = unit**2 * (4 * vector + residual**2)
+    else:
+        distance_squared = 2 * norm_squared - 2 * unit**2 * min(0, count**2 - vector)
+    longest = unit * shape.q if shape.transform is Transform.BOX else ceil_root(unit * unit * shape.q)
+    l1 = unit * (count + longest + residual)
+    return Bounds(l1=l1, l2_squared=norm_squared, l1_distance=2 * l1, l2_squared_distance=distance_squared)
+
+
+class Look(enum.Enum):
+    """What the first release looks at, of d columns in the frame's units."""
+
+    LOCATION = "location"
+    """(1, z / sqrt d, |z|^2 / d)."""
+    REGRESSION = "regression"
+    """svec of w w^T, w = (1, z) / sqrt(d + 1)."""
+    MISSING = "missing"
+    """(1, y, y^2), then (m, m z, m z^2) / sqrt(d - 1) of the features, m = 1 where they are there."""
+
+    def size(self, d: int) -> int:
+        """How many numbers are released."""
+        return {
+            Look.LOCATION: d + 2,
+            Look.REGRESSION: (d + 1) * (d + 2) // 2,
+            Look.MISSING: 3 * d,
+        }[self]
+
+    @property
+    def norm_squared(self) -> int:
+        """Largest squared norm of a row; the kernel drops rows above it."""
+        return {Look.LOCATION: 3, Look.REGRESSION: 1, Look.MISSING: 6}[self]
+
+    @property
+    def distance_squared(self) -> int:
+        """Largest squared distance of two rows."""
+        return {Look.LOCATION: 4, Look.REGRESSION: 2, Look.MISSING: 11}[self]
+
+
+@dataclass(frozen=True)
+class _LookKernel:
+    look: Look
+    frame: Frame
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        function = {
+            Look.LOCATION: _kernel.location_look,
+            Look.REGRESSION: _kernel.regression_look,
+            Look.MISSING: _kernel.missing_look,
+        }[self.look]
+        function(block, present, out, self.frame.arrays, self.look.norm_squared * 4**_kernel.LOOK_BITS)
+
+
+def look_statistic(look: Look, frame: Frame) -> Statistic:
+    """The first release: where the rows are, and how far they spread."""
+    d = len(frame.centre)
+    kernel: Kernel = _LookKernel(look, frame)
+    return Statistic(
+        name="a look at the columns' scales",
+        kernel=kernel,
+        factors=(Factor("moments", _kernel.LOOK_BITS),),
+        shape=(look.size(d),),
+        bounds=look_bounds(look, d),
+    )
+
+
+def look_bounds(look: Look, d: int) -> Bounds:
+    """What one row can contribute to `look_statistic`, in lattice units."""
+    unit, size = 2**_kernel.LOOK_BITS, look.size(d)
+    norm_squared = look.norm_squared * unit**2
+    l1 = ceil_root(norm_squared * size)
+    # Truncation moves each entry of either row by less than 1, their difference likewise; rounding by far less.
+    distance = ceil_root(look.distance_squared * unit**2) + ceil_root(size) + 1
+    return Bounds(l1=l1, l2_squared=norm_squared, l1_distance=2 * l1, l2_squared_distance=distance**2)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A gradient's release, in rows.
+
+    Attributes:
+        counts: (blocks,) noisy numbers of rows.
+        vectors: (blocks, q) noisy sums of transformed vectors, of norm (or coordinates) up to 1.
+        residuals: (blocks,) noisy sums of clipped squared residuals, up to 1.
+    """
+
+    counts: FloatArray
+    vectors: FloatArray
+    residuals: FloatArray
+
+
+def decode(flat: FloatArray, shape: Shape) -> Sums:
+    """Divide the weights out of a release."""
+    blocks, q = shape.blocks, shape.q
+    return Sums(
+        counts=flat[:blocks] / float(_COUNT),
+        vectors=flat[blocks : blocks * (1 + q)].reshape(blocks, q),
+        residuals=flat[blocks * (1 + q) :] / float(_RESIDUAL),
+    )
+
+
+def count_weight() -> float:
+    """The noise on counts is that of vectors divided by this."""
+    return float(_COUNT)
+
+
+def _integer(weight: Fraction) -> int:
+    return int(weight * 2**_kernel.BITS)
+
+
+def ceil_root(x: int) -> int:
+    """The least integer whose square is at least x."""
+    root = math.isqrt(x)
+    return root if root * root == x else root + 1

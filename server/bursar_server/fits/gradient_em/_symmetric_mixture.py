@@ -1,0 +1,104 @@
+"""y = c + z b + noise, z = +-1 equally likely: the symmetric mixture of two Gaussians (Wang et al. 2020, section 5.1).
+
+Gradient of a row, for the posterior probability w of z = 1: w (y - c - b) - (1 - w) (y - c + b). Each of the two
+residuals is bounded by itself. At the true parameters w times the density is that of the one component, so the mean of
+any odd function of its residual is zero, whatever the overlap: bounding moves no fixed point. The posterior has a
+factor 2 in its exponent that the paper leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar.models import uniform_in_ball
+from bursar_server.fits.gradient_em import _kernel, _location
+from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
+from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look
+
+_SIGNS = np.array([1.0, -1.0])
+
+
+@dataclass(frozen=True)
+class SymmetricMixture:
+    """See the module.
+
+    Attributes:
+        frame: of the columns.
+        middle: (d,) the point c in the frame's units.
+        public_seed: of the start.
+        given: (1, d) start in the frame's units; None to draw one.
+        sigma: in the frame's units; None to estimate it.
+        paper_weights: without the factor 2.
+    """
+
+    frame: Frame
+    middle: FloatArray
+    public_seed: int
+    given: FloatArray | None
+    sigma: float | None
+    paper_weights: bool
+
+    look = Look.LOCATION
+    blocks = 1
+
+    @property
+    def q(self) -> int:
+        """Columns."""
+        return len(self.middle)
+
+    @property
+    def residual_size(self) -> int:
+        """Columns."""
+        return len(self.middle)
+
+    def view(self, look: FloatArray, noise_std: float) -> View:
+        """Spread about the middle."""
+        rows, mean, square = _location.moments(look, noise_std)
+        about = square - 2.0 * float(mean @ self.middle) / self.q + float(self.middle @ self.middle) / self.q
+        return View(rows, max(about, 1e-6) ** 0.5, self.middle, np.empty((0, 0)), np.empty(0))
+
+    def start(self, view: View) -> State:
+        """A random direction, half of the spread along it, and all of it as noise."""
+        drawn = view.spread * (self.q / 2.0) ** 0.5 * uniform_in_ball(1, self.q, self.public_seed)
+        theta = drawn if self.given is None else self.given
+        return State(self.project(view, theta), np.full(2, 0.5), np.array([self.sigma or view.spread]))
+
+    def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
+        """The two components fold into one block."""
+        means = self.middle + _SIGNS[:, None] * state.theta
+        half_precision = 0.5 / state.sigma[0] ** 2 * (0.5 if self.paper_weights else 1.0)
+        arguments = (
+            np.zeros(2),
+            np.full(2, half_precision),
+            means,
+            np.tile(self.middle, (2, 1)) if bounded.split else means,
+            np.repeat(bounded.scales, 2),
+            np.repeat(_location.residual_scales(state, bounded, self.q), 2),
+            _SIGNS,
+        )
+        return GradientKernel(_kernel.location_sums, self.frame, arguments, bounded.shape)
+
+    def origin(self, state: State) -> FloatArray:
+        """Vectors of the data part are taken about the middle, where b is 0."""
+        return np.zeros_like(state.theta)
+
+    def gain(self, view: View, state: State, bounded: Pass) -> FloatArray:
+        """Of a normal residual."""
+        return _location.gain(view, state, bounded)
+
+    def project(self, view: View, theta: FloatArray) -> FloatArray:
+        """No farther from the middle than the far end of the bounds."""
+        reach = self.frame.half + np.abs(self.middle)
+        return np.clip(theta, -reach, reach)
+
+    def answer(self, view: View, state: State) -> Answer:
+        """The two means."""
+        means = self.middle + _SIGNS[:, None] * state.theta
+        sigma = np.repeat(state.sigma, 2)
+        return Answer(self.frame.centre + self.frame.unit * means, np.empty(0), _location.noise_std(self.frame, sigma))
+
+    def errors(self, view: View, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The same for both means."""
+        return np.tile(np.sqrt(variances) * self.frame.unit, (2, 1)), np.empty(0)
