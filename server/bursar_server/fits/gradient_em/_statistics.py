@@ -25,9 +25,11 @@ LATTICE = 2.0 ** (-2 * _kernel.BITS)
 LOOK_LATTICE = 2.0**-_kernel.LOOK_BITS
 """Size of one lattice unit of a look."""
 
-_COUNT, _RESIDUAL = Fraction(1, 2), Fraction(2, 5)
-"""Weights of count and squared residual beside the vector's 1: the noise on a number of rows is twice that on a sum of
-vectors in units of their radius."""
+_COUNT = Fraction(1, 2)
+"""Weight of a count beside the vector's 1: the noise on a number of rows is twice that on a sum of vectors."""
+
+_RESIDUAL = Fraction(2, 5)
+"""Weight of a squared residual, likewise."""
 
 
 class Transform(enum.IntEnum):
