@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from bursar.models import GradientTrace, LinearRegression, MixtureOfRegressions, SymmetricMixture
+from bursar.models import GaussianMixture, GradientTrace, LinearRegression, MixtureOfRegressions, SymmetricMixture
 from bursar.models._arrays import FloatArray
 
 RNG = np.random.default_rng(1)  # noqa: TID251 - invented rows and parameters, no release
@@ -295,7 +295,8 @@ def test_targets_that_do_not_fit_the_rows_are_refused(y: FloatArray, message: st
 
 def test_models_show_themselves() -> None:
     """Names, numbers and their errors, as text and as HTML with everything escaped."""
-    shown: list[SymmetricMixture | LinearRegression | MixtureOfRegressions] = [
+    shown: list[SymmetricMixture | LinearRegression | MixtureOfRegressions | GaussianMixture] = [
+        mirrored(columns=("a", "b<c"), trace=make_trace(2, 2)).mixture,
         mirrored(columns=("a", "b<c"), trace=make_trace(2, 2)),
         line(columns=("a", "b<c"), target="t", trace=make_trace(1, 3)),
         lines(columns=("a", "b<c"), target="t", trace=make_trace(3, 3)),
@@ -304,6 +305,8 @@ def test_models_show_themselves() -> None:
         assert "b<c" in repr(model)
         assert " ± 0.2" in repr(model)
         assert "b&lt;c" in model._repr_html_()
+    sure = lines(trace=make_trace(3, 3, errors=np.zeros((3, 3))))
+    assert "±" not in repr(sure)
     assert repr(lines()).splitlines()[1].split() == ["weight", "x0", "x1", "intercept", "noise"]
     assert repr(line()).splitlines()[2:] == [
         "         x0            2",

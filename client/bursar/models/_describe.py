@@ -22,10 +22,21 @@ def origin(receipt: Receipt | None, made: str = "decoded") -> str:
     return f", entry {receipt.entry} of {receipt.dataset!r}{f', {made} for nothing' if receipt.free else ''}"
 
 
+def with_errors(estimates: FloatArray, errors: FloatArray | None) -> list[list[str]]:
+    """Cells of numbers (k, p), each with its error, unless there are none or it is 0."""
+    sizes = np.zeros_like(estimates) if errors is None else errors
+    pairs = zip(estimates, sizes, strict=True)
+    return [[_with_error(value, error) for value, error in zip(*rows, strict=True)] for rows in pairs]
+
+
+def _with_error(value: float, error: float) -> str:
+    return f"{value:.4g} ± {error:.2g}" if error > 0 else f"{value:.4g}"
+
+
 def component_table(
-    columns: tuple[str, ...], weights: FloatArray, centres: FloatArray
+    columns: tuple[str, ...], weights: FloatArray, centres: FloatArray, errors: FloatArray | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Headers and cells: one row a component, its weight and its centre (k, d)."""
+    """Headers and cells: one row a component, its weight and its centre (k, d), with its errors if there are any."""
     names = list(columns) or [f"x{j}" for j in range(centres.shape[1])]
-    cells = [[f"{value:.4g}" for value in row] for row in np.column_stack([weights, centres])]
-    return ["weight", *names], cells
+    cells = zip(weights, with_errors(centres, errors), strict=True)
+    return ["weight", *names], [[f"{weight:.4g}", *centre] for weight, centre in cells]

@@ -159,10 +159,13 @@ class GaussianMixture:
         )
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*component_table(self.columns, self.weights_, self.means_))}"
+        return f"{self._title()}\n{text_table(*self._table())}"
 
     def _repr_html_(self) -> str:
-        return html_table(self._title(), *component_table(self.columns, self.weights_, self.means_))
+        return html_table(self._title(), *self._table())
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        return component_table(self.columns, self.weights_, self.means_, self.mean_errors_)
 
 
 def _frozen_covariances(value: object, covariance_type: CovarianceType, k: int, d: int) -> FloatArray:

@@ -95,11 +95,3 @@ def checked_trace(trace: GradientTrace | None, shape: tuple[int, int]) -> None:
     """
     if trace is not None and trace.errors.shape != shape:
         raise ValueError(f"trace: expected iterates of shape (T + 1, {shape[0]}, {shape[1]})")
-
-
-def with_errors(estimates: FloatArray, errors: FloatArray | None) -> list[list[str]]:
-    """Cells of numbers (k, p), each with its error if there are any."""
-    if errors is None:
-        return [[f"{value:.4g}" for value in row] for row in estimates]
-    pairs = zip(estimates, errors, strict=True)
-    return [[f"{value:.4g} ± {error:.2g}" for value, error in zip(*rows, strict=True)] for rows in pairs]

@@ -12,8 +12,8 @@ from scipy.special import logsumexp
 from bursar._privacy import Receipt, ReleaseNoise
 from bursar._text import html_table, text_table
 from bursar.models._arrays import FloatArray, IntArray, as_rows, checked_columns, frozen, frozen_weights
-from bursar.models._describe import origin
-from bursar.models._gradient_trace import GradientTrace, checked_trace, with_errors
+from bursar.models._describe import origin, with_errors
+from bursar.models._gradient_trace import GradientTrace, checked_trace
 from bursar.models._sklearn import require_sklearn
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from bursar._privacy import Receipt, ReleaseNoise
 from bursar._text import html_table, text_table
 from bursar.models._arrays import FloatArray, IntArray, checked_columns, frozen
-from bursar.models._describe import origin
+from bursar.models._describe import origin, with_errors
 from bursar.models._gaussian_mixture import GaussianMixture
-from bursar.models._gradient_trace import GradientTrace, checked_trace, with_errors
+from bursar.models._gradient_trace import GradientTrace, checked_trace
 
 
 @dataclass(frozen=True, eq=False, repr=False)
