@@ -104,6 +104,16 @@ def test_bins_are_closed_on_the_left_and_the_last_on_both_sides() -> None:
     assert summed(table_statistic(layout, (0,)), np.array([[NAN]])).tolist() == [1, 0, 0, 0]
 
 
+@pytest.mark.parametrize("bins", [1, 2, 3, 4, 5, 8, 37])
+def test_any_number_of_bins_is_searched(bins: int) -> None:
+    """At, between, below and above all edges."""
+    edges = np.cumsum(1.0 + np.arange(bins + 1) % 3)
+    variable = Variable("x", tuple(map(str, range(bins))), tuple(edges))
+    x = np.concatenate([edges, edges - 0.5, edges + 0.5, [-1e9, 1e9]])
+    found = summed(table_statistic(Layout((variable,), shares=False), (0,)), x[:, None])
+    assert found.tolist() == np.bincount(variable.encode(list(x)), minlength=bins).tolist()
+
+
 @pytest.mark.parametrize("shares", [False, True])
 def test_tables_of_pairs_are_the_tables(shares: bool) -> None:
     """One pass over the rows gives what as many releases would, block by block."""

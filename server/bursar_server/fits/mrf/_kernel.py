@@ -2,9 +2,9 @@
 
 A state is a function of one number of one row: the position of a category, or how many inner edges of public bins are
 not above it. Every comparison is one that NaN fails, and nothing is converted to an integer before comparisons have
-bounded it, so everything is defined for any bit pattern. The same operations are made for every row that is present;
-which cell they add to is the only thing that depends on its numbers. Sums are those of integers: no arithmetic in here
-rounds.
+bounded it, so everything is defined for any bit pattern. The same operations are made for every row, present or not;
+which cell they add to, and how much, is the only thing that depends on it. Sums are those of integers: no arithmetic in
+here rounds.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ def _category(x, size):  # type: ignore[no-untyped-def]
 @njit(**_options)
 def _bin(x, edges, start, size):  # type: ignore[no-untyped-def]
     """How many of the size - 1 ascending inner edges from `start` on are at most x; none for NaN."""
-    low, high = 0, size - 1
-    while low < high:
-        middle = (low + high) // 2
-        if edges[start + middle] <= x:
-            low = middle + 1
-        else:
-            high = middle
+    low, length = 0, size - 1
+    while length > 0:  # as often for every x
+        half = (length + 1) // 2
+        low += half * (edges[start + low + half - 1] <= x)
+        length -= half
     return low
 
 
@@ -78,11 +76,10 @@ def shares(block, place, out):  # type: ignore[no-untyped-def]
 def add_clique(codes, strides, present, share, unit, out):  # type: ignore[no-untyped-def]
     """Add floor(unit / share[r]) to the cell of each row: out[sum over i of strides[i] codes[i, r]]."""
     for r in range(len(present)):
-        if present[r]:
-            cell = 0
-            for i in range(len(strides)):
-                cell += strides[i] * codes[i, r]
-            out[cell] += unit // share[r]
+        cell = 0
+        for i in range(len(strides)):
+            cell += strides[i] * codes[i, r]
+        out[cell] += present[r] * (unit // share[r])
 
 
 @njit(**_options)
@@ -92,11 +89,10 @@ def add_pairs(codes, firsts, seconds, sizes, offsets, present, share, unit, out)
     Pair p is of columns firsts[p] and seconds[p], and its table begins at out[offsets[p]].
     """
     for r in range(len(present)):
-        if present[r]:
-            weight = unit // share[r]
-            for p in range(len(firsts)):
-                a, b = firsts[p], seconds[p]
-                out[offsets[p] + codes[a, r] * sizes[b] + codes[b, r]] += weight
+        weight = present[r] * (unit // share[r])
+        for p in range(len(firsts)):
+            a, b = firsts[p], seconds[p]
+            out[offsets[p] + codes[a, r] * sizes[b] + codes[b, r]] += weight
 
 
 @njit(**_options)
@@ -106,8 +102,8 @@ def add_firsts(codes, null, present, share, unit, out):  # type: ignore[no-untyp
     No state is null if `null` is negative.
     """
     for r in range(len(present)):
-        if present[r] and _transitions(codes, null, r) > 0:
-            out[codes[0, r]] += unit // share[r]
+        counts = present[r] and _transitions(codes, null, r) > 0
+        out[codes[0, r]] += counts * (unit // share[r])
 
 
 @njit(**_options)
@@ -118,13 +114,10 @@ def add_transitions(codes, size, null, present, share, out):  # type: ignore[no-
     """
     T = codes.shape[0]
     for r in range(len(present)):
-        K = _transitions(codes, null, r)
-        if present[r] and K > 0:
-            weight = UNIT // (K * share[r])
-            for t in range(T - 1):
-                a, b = codes[t, r], codes[t + 1, r]
-                if not (a == null and b == null):
-                    out[a * size + b] += weight
+        weight = present[r] * (UNIT // (max(_transitions(codes, null, r), 1) * share[r]))
+        for t in range(T - 1):
+            a, b = codes[t, r], codes[t + 1, r]
+            out[a * size + b] += (not (a == null and b == null)) * weight
 
 
 @njit(**_options)
