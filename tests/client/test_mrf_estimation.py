@@ -15,12 +15,13 @@ from bursar.models.mrf import Estimate, Graph, NoisyTable, estimate, estimate_ch
 from bursar.models.mrf._descent import minimized
 from bursar.models.mrf._estimation import (
     ESTIMATORS,
+    _shrunken,
     merge,
     project_to_simplex,
     with_sums,
 )
 from bursar.models.mrf._inference import chain_marginals, exact
-from bursar.models.mrf._posterior import tilted_gaussian, tilted_laplace
+from bursar.models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
 
 GRAPHS = {
     "chain": Graph((4, 3, 5, 4), ((0, 1), (1, 2), (2, 3))),
@@ -106,6 +107,44 @@ def test_rare_states_keep_a_probability() -> None:
     cgm = estimate(graph, tables, 1000).marginals[0]
     naive = estimate(graph, tables, 1000, estimator="naive", regularization=1e-9).marginals[0]
     assert naive[2] < 1e-6 < 0.001 < cgm[2] < cgm[3] < 0.05
+
+
+def keeping(stay: float, std: float) -> tuple[list[FloatArray], list[NoisyTable], Graph]:
+    """Four columns of 12 states, from frequent to rare, which keep their state with probability `stay`."""
+    states = 12
+    graph = Graph((states,) * 4, ((0, 1), (1, 2), (2, 3)))
+    share = np.arange(1.0, states + 1) ** -2.0
+    share /= share.sum()
+    pair = share[:, None] * (stay * np.eye(states) + (1 - stay) * share)
+    rng = np.random.default_rng(7)  # noqa: TID251 - test noise
+    noise = [unit_noise(rng, pair.shape, True) for _ in graph.cliques]
+    tables = [NoisyTable(c, 2e4 * pair + std * part, std, True) for c, part in zip(graph.cliques, noise, strict=True)]
+    return [pair] * 3, tables, graph
+
+
+def pair_divergence(truth: list[FloatArray], found: Estimate) -> float:
+    """Of all tables of pairs, in nats."""
+    return sum(
+        float((t * np.log(np.maximum(t, 1e-300) / m)).sum()) for t, m in zip(truth, found.marginals, strict=True)
+    )
+
+
+@pytest.mark.parametrize("stay", [0.0, 0.8])
+def test_rare_combinations_are_expected_to_be_rare_and_found_where_they_are_not(
+    stay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns with rare states, independent or not: far nearer to the truth than without a prior on combinations."""
+    truth, tables, graph = keeping(stay, 20.0)
+    found = pair_divergence(truth, estimate(graph, tables, 2e4))
+    monkeypatch.setattr("bursar.models.mrf._estimation._independent", lambda tables, _rows: [None] * len(tables))
+    assert found < 0.75 * pair_divergence(truth, estimate(graph, tables, 2e4))
+
+
+def test_states_that_noise_alone_tells_apart_are_taken_for_alike() -> None:
+    """The prior's probabilities of one column: averages where noise is large, the counts where it is small."""
+    counts = np.array([400.0, 250.0, 250.0, 100.0])
+    assert np.ptp(_shrunken(NoisyTable((0,), counts, 1e4), 1000)) < 0.01
+    np.testing.assert_allclose(_shrunken(NoisyTable((0,), counts, 1.0), 1000), counts / 1000, atol=1e-3)
 
 
 def test_loopy_inference_learns_where_dependence_is_moderate() -> None:
@@ -216,6 +255,46 @@ def test_posterior_means_are_those_of_quadrature(laplace: bool, count: float, ti
     step = 1e-6
     ends_of_step = [function(y, s, t + sign * step)[0][0] for sign in (1, -1)]
     assert (ends_of_step[0] - ends_of_step[1]) / (2 * step) == pytest.approx(moment / mass, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("near", [0.01, 3.0, 200.0])
+@pytest.mark.parametrize("count", [-100.0, 0.0, 30.0, 400.0])
+@pytest.mark.parametrize("laplace", [False, True])
+def test_posteriors_of_two_exponentials_are_those_of_quadrature(laplace: bool, count: float, near: float) -> None:
+    """Mean under the mixture as prior, and the derivative of its logarithm of the integral, tilted either way."""
+    std, far, tilt = 40.0, 300.0, -0.003
+    one = [np.array([value]) for value in (count, std, near, far)]
+    posterior = Posterior(one[0], one[1], np.array([laplace]), one[2], one[3])
+
+    def density(n: float) -> float:
+        noise = -abs(count - n) * math.sqrt(2) / std if laplace else -0.5 * ((count - n) / std) ** 2
+        return math.exp(noise + tilt * n) * (math.exp(-n / near) / near + math.exp(-n / far) / far)
+
+    ends = sorted({0.0, near, 10 * near, 50 * near, *([count] if count > 0 else []), 600.0, 5000.0})
+    mass, moment = (
+        sum(quad(lambda n, k=k: n**k * density(n), a, b, limit=200)[0] for a, b in pairwise(ends)) for k in (0, 1)
+    )  # fmt: skip
+    means = posterior.tilted(np.array([tilt]))[1]
+    assert means[0] == pytest.approx(moment / mass, rel=1e-5)
+    sides = [posterior.tilted(np.array([tilt + sign * 1e-6]))[0][0] for sign in (1, -1)]
+    assert (sides[0] - sides[1]) / 2e-6 == pytest.approx(means[0], rel=1e-4, abs=1e-4)
+
+
+def test_posteriors_say_which_tilts_they_bear() -> None:
+    """Just below the largest tilt the mean is huge and finite; normal noise bears all."""
+    ones = np.ones(2)
+    posterior = Posterior(5 * ones, 2 * ones, np.array([True, False]), 0.1 * ones, 30 * ones)
+    highest = posterior.highest()
+    assert highest[0] == pytest.approx(1 / math.sqrt(2) + 1 / 30)
+    assert highest[1] == math.inf
+    means = posterior.tilted(np.array([highest[0] * (1 - 1e-6), 0.0]))[1]
+    assert 1e5 < means[0] < math.inf
+    flat = Posterior(5 * ones, 2 * ones, np.array([True, False]), np.inf * ones, np.inf * ones)
+    assert flat.highest()[0] == pytest.approx(1 / math.sqrt(2))
+    np.testing.assert_allclose(
+        flat.tilted(np.zeros(2))[1],
+        [function(5 * ones, 2 * ones, 0 * ones)[1][0] for function in (tilted_laplace, tilted_gaussian)],
+    )
 
 
 def test_posterior_means_hold_far_from_the_counts() -> None:

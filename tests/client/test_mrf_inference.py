@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bursar.models._arrays import FloatArray
-from bursar.models.mrf import MAX_TABLE, Graph, check_cliques, check_exact, largest_table
+from bursar.models.mrf import MAX_TABLE, Graph, MarkovRandomField, Variable, check_cliques, check_exact, largest_table
 from bursar.models.mrf._graph import MAX_CLIQUE, is_exact, junction_tree, tree_cells
-from bursar.models.mrf._inference import calibrate, draw, exact, gibbs, loopy, spread, sum_to
+from bursar.models.mrf._inference import calibrate, chain_marginals, draw, exact, gibbs, loopy, spread, sum_to
 
 Infer = Callable[[Graph, list[FloatArray]], tuple[list[FloatArray], float]]
 
@@ -43,13 +43,24 @@ def potentials(graph: Graph, strength: float, seed: int = 0) -> list[FloatArray]
     return [strength * rng.normal(size=graph.shape(clique)) for clique in graph.cliques]
 
 
+def log_weights(graph: Graph, theta: list[FloatArray]) -> FloatArray:
+    """Logarithms of the products of all potentials, for all states."""
+    every = range(len(graph.sizes))
+    return sum((spread(t, c, every) for c, t in zip(graph.cliques, theta, strict=True)), np.zeros(graph.sizes))
+
+
+def everything(graph: Graph, theta: list[FloatArray]) -> FloatArray:
+    """Probabilities of all states."""
+    logs = log_weights(graph, theta)
+    joint = np.exp(logs - logs.max())
+    return np.asarray(joint / joint.sum())
+
+
 def enumerate_all(graph: Graph, theta: list[FloatArray]) -> tuple[list[FloatArray], float]:
     """Marginals and log-partition function from the table of all states."""
-    everything = range(len(graph.sizes))
-    logs = sum((spread(t, c, everything) for c, t in zip(graph.cliques, theta, strict=True)), np.zeros(graph.sizes))
-    top = logs.max()
-    joint = np.exp(logs - top)
-    return [sum_to(joint / joint.sum(), everything, clique) for clique in graph.cliques], top + np.log(joint.sum())
+    logs, joint, every = log_weights(graph, theta), everything(graph, theta), range(len(graph.sizes))
+    log_partition = logs.max() + float(np.log(np.exp(logs - logs.max()).sum()))
+    return [sum_to(joint, every, clique) for clique in graph.cliques], log_partition
 
 
 @pytest.mark.parametrize("strength", STRENGTHS)
@@ -70,6 +81,64 @@ def test_agrees_with_enumeration(infer: Infer, name: str, strength: str) -> None
         np.testing.assert_allclose(got, want, atol=1e-7)
         assert got.sum() == pytest.approx(1)
     assert log_partition == pytest.approx(expected_log, rel=1e-9, abs=1e-6)
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+@pytest.mark.parametrize("name", [*TREES, *CYCLES])
+def test_calibrated_trees_agree_with_enumeration(name: str, strength: str) -> None:
+    """Probabilities of every clique of the junction tree, and the factorisation from its roots to its leaves."""
+    graph = {**TREES, **CYCLES}[name]
+    theta = potentials(graph, STRENGTHS[strength])
+    every = range(len(graph.sizes))
+    joint = everything(graph, theta)
+    calibrated = calibrate(graph, theta, junction_tree(graph))
+    product = np.ones(graph.sizes)
+    for clique, belief, conditional in zip(
+        calibrated.tree.cliques, calibrated.beliefs, calibrated.conditionals, strict=True
+    ):
+        np.testing.assert_allclose(belief, sum_to(joint, every, clique), atol=1e-9)
+        product = product * spread(conditional, clique, every)
+    np.testing.assert_allclose(product, joint, atol=1e-9)
+
+
+@pytest.mark.parametrize("strength", ["uniform", "usual", "peaked"])
+@pytest.mark.parametrize("name", [*TREES, *CYCLES])
+def test_queries_agree_with_enumeration(name: str, strength: str) -> None:
+    """Marginals of all pairs and of three columns, and what they are given the state of another one."""
+    graph = {**TREES, **CYCLES}[name]
+    theta = potentials(graph, STRENGTHS[strength])
+    joint, count = everything(graph, theta), len(graph.sizes)
+    names = [f"x{variable}" for variable in range(count)]
+    model = MarkovRandomField(
+        variables_=tuple(Variable(n, tuple(map(str, range(s)))) for n, s in zip(names, graph.sizes, strict=True)),
+        cliques_=tuple(tuple(names[variable] for variable in clique) for clique in graph.cliques),
+        log_potentials_=tuple(theta),
+        marginals_=tuple(exact(graph, theta)[0]),
+        log_partition_=exact(graph, theta)[1],
+    )
+    for asked in [*combinations(range(count), 2), *combinations(range(count), 3)][:12]:
+        columns = [names[variable] for variable in asked]
+        np.testing.assert_allclose(model.marginal(columns), sum_to(joint, range(count), asked), atol=1e-9)
+        known = next((variable for variable in range(count) if variable not in asked), None)
+        if known is None:
+            continue
+        part = sum_to(joint, range(count), (*asked, known))[..., 0]
+        if part.sum() > 1e-9:
+            found = model.conditional(columns, {names[known]: "0"})
+            np.testing.assert_allclose(found, part / part.sum(), atol=1e-9)
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_homogeneous_chains_agree_with_enumeration(strength: str) -> None:
+    """Forward and backward over time, against the table of all paths."""
+    steps, states = 4, 3
+    first, transition = (STRENGTHS[strength] * t for t in potentials(Graph((3, 3), ((0,), (0, 1))), 1.0, 3))
+    graph = Graph((states,) * steps, ((0,), *((t, t + 1) for t in range(steps - 1))))
+    expected, expected_log = enumerate_all(graph, [first, *[transition] * (steps - 1)])
+    (start, pairs), log_partition = chain_marginals(steps, first, transition)
+    np.testing.assert_allclose(start, expected[0], atol=1e-9)
+    np.testing.assert_allclose(pairs, sum(expected[1:]) / (steps - 1), atol=1e-9)
+    assert log_partition == pytest.approx(expected_log, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", CYCLES)
@@ -205,11 +274,13 @@ def test_cliques_are_sets_and_cover_all_variables() -> None:
     assert Graph((2, 2, 2), ((1, 0), (0, 1))).cliques == ((0, 1), (2,))
 
 
-@pytest.mark.parametrize("name", ["chain", "forest", "third-order chain", "overlapping cliques of three"])
+@pytest.mark.parametrize(
+    "name", ["chain", "star", "forest", "nested", "singletons", "third-order chain", "overlapping cliques of three"]
+)
 def test_samples_have_the_model_s_marginals(name: str) -> None:
     """Ancestral and Gibbs samples: cell counts within six standard deviations, so false alarms are below 1e-6."""
     graph = {**TREES, **CYCLES}[name]
-    theta, n = potentials(graph, 0.7), 40_000
+    theta, n = potentials(graph, 0.7), 20_000
     rng = np.random.default_rng(1)  # noqa: TID251 - a test's draws
     calibrated = calibrate(graph, theta, junction_tree(graph))
     drawn = draw(graph, calibrated, rng.random((n, len(calibrated.tree.cliques))))
