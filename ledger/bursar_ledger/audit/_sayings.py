@@ -61,7 +61,7 @@ def opinion_in_words(opinion: SecondOpinion) -> str:
         f"{counted(opinion.debits, 'debit')} and {counted(opinion.promises, 'promise')}"
     )
     if opinion.bounded:
-        text += f"; {counted(opinion.bounded, 'debit')} with Laplace noise or selections lie between its bounds"
+        text += f"; its bounds enclose {counted(opinion.bounded, 'debit')} with Laplace noise or selections"
     return text
 
 
