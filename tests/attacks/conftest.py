@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,8 +99,27 @@ HERE = "".join(f"{0.5 - i % 2 + 1e-3 * i},{2.5 + 5 * (i % 2)}\n" for i in range(
 THERE = "nan,inf\n,\n1e308,-1e308\n5e-324,0\nabc,7\n" * 12 + "0.25,9.75\n" * 60
 
 
+TABLES = {"here": "x,y\n" + HERE, "there": "x,y\n" + THERE}
+
+
 @contextmanager
-def _pair(folder: Path, fit: AnyFit | None, method: str = "FitDPEM") -> Iterator[Pair]:
+def pair_of(
+    folder: Path,
+    fit: AnyFit | None,
+    method: str = "FitDPEM",
+    *,
+    schema: str = SCHEMA,
+    tables: Mapping[str, str] = TABLES,
+) -> Iterator[Pair]:
+    """A server in an empty folder with two tables of one schema, and the fit that it has for a method.
+
+    Args:
+        folder: empty.
+        fit: in the place of the method's; None for what a server that is started normally has.
+        method: that is asked for.
+        schema: manifest of both tables, with a place for the name.
+        tables: "here" and "there" as CSV.
+    """
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
     Keys.create(state.keys)
@@ -109,9 +128,9 @@ def _pair(folder: Path, fit: AnyFit | None, method: str = "FitDPEM") -> Iterator
     with ExitStack() as stack:
         ledger = stack.enter_context(Ledger.create(state.ledger, actor="test"))
         ledger.issue_credential("the-analyst", Role.ANALYST, hash_token(token), actor="test", reason="")
-        for name, rows in (("here", HERE), ("there", THERE)):
-            (folder / f"{name}.csv").write_text("x,y\n" + rows)
-            (folder / f"{name}.toml").write_text(SCHEMA.format(name=name))
+        for name, rows in tables.items():
+            (folder / f"{name}.csv").write_text(rows)
+            (folder / f"{name}.toml").write_text(schema.format(name=name))
             manifest, source = Manifest.load(folder / f"{name}.toml"), CsvSource(folder / f"{name}.csv")
             import_table(state, ledger, manifest, source, Budget(2.0**17, 1e-6), actor="test", reason="")
         fits = FITS if fit is None else {method: fit}
@@ -126,7 +145,7 @@ def _pair(folder: Path, fit: AnyFit | None, method: str = "FitDPEM") -> Iterator
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """The pair of tables behind the fit that every server has."""
-    with _pair(tmp_path_factory.mktemp("pair"), None) as served:
+    with pair_of(tmp_path_factory.mktemp("pair"), None) as served:
         yield served
 
 
@@ -134,4 +153,4 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def pair_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Pair]]:
     """The pair of tables behind another fit, or the real one with other noise: `pair_with(fit, method)`."""
     with ExitStack() as stack:
-        yield lambda *fit: stack.enter_context(_pair(tmp_path_factory.mktemp("pair"), *fit))
+        yield lambda *fit: stack.enter_context(pair_of(tmp_path_factory.mktemp("pair"), *fit))
