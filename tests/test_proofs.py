@@ -7,17 +7,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import bursar
 import bursar_ledger
 import bursar_server
 from tests.refresh_proofs import FENCE, ProofError, fingerprint, front_matter, main, stale
 
-SERVER, LEDGER = (Path(next(iter(package.__path__))) for package in (bursar_server, bursar_ledger))
-PROOFS = sorted([*SERVER.rglob("*.md"), *LEDGER.rglob("*.md")])
+CLIENT, SERVER, LEDGER = (Path(next(iter(package.__path__))) for package in (bursar, bursar_server, bursar_ledger))
+PROOFS = sorted([*CLIENT.rglob("*.md"), *SERVER.rglob("*.md"), *LEDGER.rglob("*.md")])
 MUST_BE_PROVEN = [
     SERVER / "tables" / "_snapshot.py",
     *(SERVER / "vault" / f"{name}.py" for name in ("_noise", "_selection", "_sensitivity", "_session", "_statistic")),
     *sorted(SERVER.glob("fits/*/_statistics.py")),
     LEDGER / "_pricing.py",
+    CLIENT / "local.py",
 ]
 
 SOURCE = '''

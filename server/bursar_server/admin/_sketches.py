@@ -67,7 +67,7 @@ def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--sigma", type=float, help="Width of a cluster, in half-widths of the bounds. [default: from K]"),
         click.option("--frequencies", type=int, metavar="M", help="How many. [default: from K and the columns]"),
         click.option("--clusters", type=_CLUSTERS, metavar="K", help="How many you look for."),
-        click.option("--columns", help="Numeric columns as a,b,c, in this order. [default: all]"),
+        click.option("--columns", help="Numeric columns as a,b,c, in this order. [default: all that are never null]"),
     ]
     for option in options:
         function = option(function)
@@ -117,9 +117,8 @@ def make(
 
     datasets = Datasets(acting.ledger, acting.state.datasets)
     spend = _spend(amount_rho, epsilon, delta)
-    names = (
-        columns.split(",") if columns else [column.name for column in datasets.table(datasets.state(dataset)).numeric]
-    )
+    numeric = datasets.table(datasets.state(dataset)).numeric
+    names = columns.split(",") if columns else [column.name for column in numeric if not column.nullable]
     request = fit_pb2.FitSketchKMeansRequest(
         request_id=request_id or str(uuid.uuid4()),
         dataset=dataset,
