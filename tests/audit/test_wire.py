@@ -11,11 +11,11 @@ import pytest
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2
 from bursar_server.config import Config, ConfigError
-from bursar_server.fits import dpem, sketch
+from bursar_server.fits import NumericColumn, dpem, mrf, sketch
 from bursar_server.vault import CHUNK, ArrayRows, Session
 from tests.audit.mutants import NoNoise, Scaled, one_row_or_two
 from tests.audit.sketch import COLUMNS, pair, planned
-from tests.audit.wire import Miswired, masked_numbers, sketch_numbers, wire
+from tests.audit.wire import MRF_RHO, Miswired, masked_numbers, mrf_numbers, sketch_numbers, wire
 
 AR = Adjacency.ADD_REMOVE_ONE
 
@@ -121,6 +121,30 @@ def test_a_server_that_sketches_wrongly_is_condemned(tmp_path: Path, mutant: Wir
     """The sketches alone betray it, twice."""
     with wire(tmp_path, AR, mutant.fit, far_first(AR), **SKETCH) as server:  # type: ignore[arg-type] # see there
         condemned, finding = server.verdict(mutant.n, again=1)
+    assert condemned, finding
+
+
+BINS = (-1.0, 0.0, 1.0)
+FIELD = {
+    "method": "FitMRF",
+    "ask": mrf_numbers,
+    "columns": (NumericColumn("x", -1.0, 1.0, BINS), NumericColumn("y", -1.0, 1.0, BINS)),
+    "rho": MRF_RHO,
+}
+
+
+@pytest.mark.parametrize("adjacency", [AR, pytest.param(Adjacency.REPLACE_ONE, marks=pytest.mark.slow)])
+def test_a_field_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
+    """From hundreds of random fields no linear test does better between D and D' than their debits allow."""
+    with wire(tmp_path, adjacency, **FIELD) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(40)
+    assert not condemned, finding
+
+
+def test_a_server_that_tells_raw_tables_is_condemned(tmp_path: Path) -> None:
+    """The fields alone betray it, twice."""
+    with wire(tmp_path, AR, Miswired(source=NoNoise(), fit=mrf), **FIELD) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(15, again=1)
     assert condemned, finding
 
 

@@ -97,6 +97,16 @@ def masked_numbers(dataset: bursar.Dataset) -> FloatArray:
     return sketch_numbers(dataset, r=1)
 
 
+MRF_RHO = 0.125
+"""Of every table, so that its noise has a standard deviation of two rows: with less its law is not nearly Gaussian."""
+
+
+def mrf_numbers(dataset: bursar.Dataset) -> FloatArray:
+    """What an analyst gets from one field of two columns: its table, its marginal and its number of rows."""
+    made = dataset.fit_mrf(cliques=[("x", "y")], spend=bursar.rho(MRF_RHO), estimator="naive", progress=False)
+    return np.array([*made.tables_[0].counts.ravel(), *made.marginals_[0].ravel(), made.n_rows])
+
+
 @dataclass(frozen=True)
 class Wire:
     """An analyst's connection to a server that holds D and D'.
@@ -104,10 +114,12 @@ class Wire:
     Attributes:
         client: of the server.
         ask: what the analyst does with a dataset, and all the numbers that come of it.
+        rho: of each time that it is done.
     """
 
     client: bursar.Client
     ask: Callable[[bursar.Dataset], FloatArray]
+    rho: float = RHO
 
     def sample(self, n: int) -> Sample:
         """The models of n fits on each table, as numbers; nothing else of a run leaves the server."""
@@ -125,7 +137,7 @@ class Wire:
             release=np.empty(0, dtype=np.int64),
             laplace=np.empty(0, dtype=np.bool_),
             scale=np.empty(0),
-            limit=np.array([(2 * RHO) ** 0.5]),
+            limit=np.array([(2 * self.rho) ** 0.5]),
             features=features,
         )
 
@@ -163,6 +175,7 @@ def wire(
     method: str = "FitDPEM",
     ask: Callable[[bursar.Dataset], FloatArray] = dpem_numbers,
     columns: Sequence[NumericColumn] = BALL,
+    rho: float = RHO,
 ) -> Iterator[Wire]:
     """A server on a fresh state directory with a pair of tables, asked by an analyst.
 
@@ -174,6 +187,7 @@ def wire(
         method: that is asked for.
         ask: what the analyst does.
         columns: of the tables, x and y.
+        rho: that this spends.
     """
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
@@ -190,7 +204,7 @@ def wire(
         server = BursarServer(state=state, config=settings, ledger=ledger, datasets=datasets, fits=fits)
         stack.enter_context(server)
         client = bursar.connect(server.address, token=token, ca=Certificates(state.tls).ca)
-        yield Wire(stack.enter_context(client), ask)
+        yield Wire(stack.enter_context(client), ask, rho)
 
 
 def _add(state: State, ledger: Ledger, name: str, rows: ArrayRows, manifest: dict[str, Any]) -> None:
@@ -203,5 +217,9 @@ def _add(state: State, ledger: Ledger, name: str, rows: ArrayRows, manifest: dic
 
 
 def _manifest(name: str, adjacency: Adjacency, columns: Sequence[NumericColumn]) -> dict[str, Any]:
-    described = [{"name": one.name, "kind": "numeric", "lower": one.lower, "upper": one.upper} for one in columns]
+    described: list[dict[str, Any]] = [
+        {"name": one.name, "kind": "numeric", "lower": one.lower, "upper": one.upper}
+        | ({"bins": list(one.bins)} if one.bins else {})
+        for one in columns
+    ]
     return {"name": name, "adjacency": adjacency.value, "columns": described}
