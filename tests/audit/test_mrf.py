@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bursar_ledger import Adjacency
+from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
+from bursar_proto.v1 import types_pb2
 from bursar_server.tables import CsvSource, Keys, Manifest, Snapshot, import_table
 from bursar_server.vault import Statistic, exact_sum, sensitivity
 from tests.audit.harness import verdict
@@ -60,6 +62,27 @@ def test_no_edge_is_chosen_more_often_than_its_price_allows(adjacency: Adjacency
     found = one_choice(adjacency).audit(250)
     assert not found.rejects, found.detail
     assert found.p < 1 - 1e-6, found.detail
+
+
+GRAPHS = {"tables": TABLES, "chain": CHAIN, "tree": TREE}
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("weights", [{}, ROWS], ids=["shares", "rows"])
+def test_releases_and_choices_add_up_to_the_spend(adjacency: Adjacency, graph: str, weights: Fields) -> None:
+    """By hand, from events: nothing is spent twice, and hardly anything is left."""
+    rho, epsilon = Fraction(0.7), Fraction(1.3)
+    fields = GRAPHS[graph] | weights
+    gaussian = fit_mrf(adjacency, cap=3, spend=types_pb2.Spend(rho=float(rho)), **fields)
+    laplace = fit_mrf(adjacency, cap=3, spend=types_pb2.Spend(epsilon=float(epsilon)), **fields)
+    ranges = [[2 * choice.sensitivity / choice.scale for choice in one.chosen] for one in (gaussian, laplace)]
+    concentrated = [one.l2_squared / (2 * one.scale**2) for one in gaussian.claims if isinstance(one, GaussianEvent)]
+    pure = [one.groups * one.l1 / one.scale for one in laplace.claims if isinstance(one, LaplaceEvent)]
+    assert len(concentrated) == len(pure) == (3 if graph == "tables" else 2 if graph == "chain" else 5)
+    little = Fraction(1, 10**9)
+    assert rho * (1 - little) <= sum(concentrated) + sum(eta**2 for eta in ranges[0]) / 8 <= rho
+    assert epsilon * (1 - little) <= sum(pure) + sum(ranges[1]) <= epsilon
 
 
 COLUMNS: list[dict[str, Any]] = [
