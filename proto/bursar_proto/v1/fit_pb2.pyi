@@ -810,8 +810,8 @@ class FitGradientEMRequest(_message.Message):
     released sums. Mixtures of columns with units of their own: in half-widths of the bounds.
     """
     scale: _builtins.float
-    """Variants truncated, dp_em and clipped: s or C, in half-widths of the bounds (for regressions times the target's).
-    0: from the released spread, `tau` and public numbers.
+    """Variants truncated, dp_em and clipped: s or C, in the unit of the columns (half-widths of the bounds); for regressions in
+    half-widths of the target's times standard deviations of the features. 0: from the released spread, `tau` and rows.
     """
     zeta: _builtins.float
     """Variants truncated and dp_em: failure probability zeta; 0: 0.05."""
@@ -933,8 +933,8 @@ class GradientEMModel(_message.Message):
 
     @_builtins.property
     def coefficient_errors(self) -> _types_pb2.Tensor:
-        """What noise and sampling together are expected to move each number, approximately: the releases' noise and, for a nominal
-        number of rows, the sampling error of the model, through the linearised last steps. As `coefficients` and `intercepts`.
+        """Approximate standard errors, as `coefficients` and `intercepts`: of the releases' noise, and of the sample if the model
+        holds, both through the linearised last steps. From public numbers and released iterates alone.
         """
 
     @_builtins.property
@@ -945,7 +945,7 @@ class GradientEMModel(_message.Message):
 
     @_builtins.property
     def scales(self) -> _types_pb2.Tensor:
-        """(iterations,): radius or s of each step, in half-widths of the bounds (for regressions times the target's)."""
+        """(iterations,): radius or s of each step, in the units of `scale`."""
 
     @_builtins.property
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...

@@ -84,8 +84,8 @@ class FitServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FitGradientEM(self, request, context):
-        """Declared; answers UNIMPLEMENTED until it lands: mixtures and regressions with latent variables by differentially private
-        gradient EM (Wang et al. 2020, corrected).
+        """Mixtures, and regressions with latent variables or missing features, by differentially private gradient EM (Wang et al.
+        2020, corrected).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

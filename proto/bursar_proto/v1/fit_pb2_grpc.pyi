@@ -36,8 +36,8 @@ class FitServiceStub:
     FitSeparatedGMM: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitSeparatedGMMRequest, _fit_pb2.FitSeparatedGMMResponse]
     """Declared; answers UNIMPLEMENTED until it lands."""
     FitGradientEM: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitGradientEMRequest, _fit_pb2.FitGradientEMResponse]
-    """Declared; answers UNIMPLEMENTED until it lands: mixtures and regressions with latent variables by differentially private
-    gradient EM (Wang et al. 2020, corrected).
+    """Mixtures, and regressions with latent variables or missing features, by differentially private gradient EM (Wang et al.
+    2020, corrected).
     """
     FitSketchKMeans: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitSketchKMeansRequest, _fit_pb2.FitSketchKMeansResponse]
     """A noisy sketch of random Fourier moments, paid for once, and k-means or a mixture decoded from it, as often as one
@@ -60,8 +60,8 @@ class FitServiceAsyncStub(FitServiceStub):
     FitSeparatedGMM: _aio.UnaryStreamMultiCallable[_fit_pb2.FitSeparatedGMMRequest, _fit_pb2.FitSeparatedGMMResponse]  # type: ignore[assignment]
     """Declared; answers UNIMPLEMENTED until it lands."""
     FitGradientEM: _aio.UnaryStreamMultiCallable[_fit_pb2.FitGradientEMRequest, _fit_pb2.FitGradientEMResponse]  # type: ignore[assignment]
-    """Declared; answers UNIMPLEMENTED until it lands: mixtures and regressions with latent variables by differentially private
-    gradient EM (Wang et al. 2020, corrected).
+    """Mixtures, and regressions with latent variables or missing features, by differentially private gradient EM (Wang et al.
+    2020, corrected).
     """
     FitSketchKMeans: _aio.UnaryStreamMultiCallable[_fit_pb2.FitSketchKMeansRequest, _fit_pb2.FitSketchKMeansResponse]  # type: ignore[assignment]
     """A noisy sketch of random Fourier moments, paid for once, and k-means or a mixture decoded from it, as often as one
@@ -99,8 +99,8 @@ class FitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fit_pb2.FitGradientEMRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fit_pb2.FitGradientEMResponse], _abc.AsyncIterator[_fit_pb2.FitGradientEMResponse]]:
-        """Declared; answers UNIMPLEMENTED until it lands: mixtures and regressions with latent variables by differentially private
-        gradient EM (Wang et al. 2020, corrected).
+        """Mixtures, and regressions with latent variables or missing features, by differentially private gradient EM (Wang et al.
+        2020, corrected).
         """
 
     @_abc_1.abstractmethod

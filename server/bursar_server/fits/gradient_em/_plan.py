@@ -106,9 +106,8 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
     zeta = request.zeta or _ZETA
     smoothing = root_beta(model.q, zeta) if variant.transform is Transform.BOX else 1.0
     shape = Shape(model.blocks, model.q, variant.transform, smoothing)
-    regression = request.model in _REGRESSIONS
-    T = request.iterations or (_STEPS_REGRESSION if regression else _STEPS_MIXTURE)
-    share = _LOOK_REGRESSION if regression else _LOOK_MIXTURE
+    T = _iterations(request)
+    share = _LOOK_REGRESSION if request.model in _REGRESSIONS else _LOOK_MIXTURE
     look = look_bounds(model.look, len(columns))
     try:
         look_noise = _noise(look, amount, amount.value * share, table)
@@ -203,6 +202,10 @@ def _check_choices(request: fit_pb2.FitGradientEMRequest, violations: Violations
         violations.append(("target", "is missing; expected the numeric column that is to be explained"))
 
 
+def _iterations(request: fit_pb2.FitGradientEMRequest) -> int:
+    return request.iterations or (_STEPS_REGRESSION if request.model in _REGRESSIONS else _STEPS_MIXTURE)
+
+
 def _check_numbers(request: fit_pb2.FitGradientEMRequest, violations: Violations) -> None:
     least = 1 if request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS else 2
     if not (request.n_components == 0 or least <= request.n_components <= MAX_COMPONENTS):
@@ -211,8 +214,9 @@ def _check_numbers(request: fit_pb2.FitGradientEMRequest, violations: Violations
     if not 0 <= request.iterations <= MAX_ITERATIONS:
         text = f"expected 1 to {MAX_ITERATIONS}, or 0 to let the server choose, got {request.iterations}"
         violations.append(("iterations", text))
-    if not request.averaged <= (request.iterations or MAX_ITERATIONS):
-        violations.append(("averaged", f"expected at most as many as iterations, got {request.averaged}"))
+    T = _iterations(request)
+    if not request.averaged <= T:
+        violations.append(("averaged", f"expected at most as many as iterations, {T}, got {request.averaged}"))
     if not 0 <= request.step_size <= 2:
         violations.append(("step_size", f"expected a number up to 2, or 0 for 1, got {request.step_size}"))
     if not 0 <= request.zeta < 1:

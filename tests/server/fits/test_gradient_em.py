@@ -1,0 +1,306 @@
+"""FitGradientEM as a whole: it finds what is there, in the data's units, and neither rows nor noise can break it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bursar_ledger import Adjacency
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import NumericColumn, PublicTable, gradient_em
+from bursar_server.fits.gradient_em import _kernel
+from bursar_server.fits.gradient_em._fit import error_variances
+from bursar_server.fits.gradient_em._normal import _value_and_slope, location_gain, regression_gain, unclip
+from bursar_server.fits.gradient_em._statistics import Transform
+from bursar_server.vault import ArrayRows, Release, exact_sum
+from tests.server.fits.gradient import MISSING, MIXTURE, REGRESSIONS, SYMMETRIC, plan, run, table
+from tests.server.fits.running import Array, NoNoise, array
+
+SPEND = types_pb2.Spend
+QUIET = SPEND(rho=50.0)
+VARIANTS = [value for value in fit_pb2.GradientVariant.values() if value]
+TARGET = {"target": "y"}
+
+
+def drawn(seed: int) -> np.random.Generator:  # noqa: TID251 - rows of a test
+    """Rows of a test."""
+    return np.random.default_rng(seed)  # noqa: TID251 - rows of a test
+
+
+def nearest(found: Array, truth: Array) -> float:
+    """Largest distance of a component to its counterpart, in the best order."""
+    orders = itertools.permutations(range(len(truth)))
+    return min(float(np.linalg.norm(found[list(order)] - truth, axis=1).max()) for order in orders)
+
+
+def mirrored(n: int, seed: int, b: Array, middle: Any = 0.0) -> Array:
+    """A symmetric mixture of unit noise."""
+    generator = drawn(seed)
+    return np.asarray(middle + generator.choice([-1, 1], n)[:, None] * b + generator.standard_normal((n, len(b))))
+
+
+def lines(n: int, seed: int, slopes: Array, intercepts: Array, shift: float = 0.0) -> Array:
+    """A mixture of regressions of equal weights and unit noise; features, then the target."""
+    generator = drawn(seed)
+    x = shift + generator.standard_normal((n, slopes.shape[1]))
+    z = generator.integers(0, len(slopes), n)
+    return np.column_stack([x, np.sum(x * slopes[z], axis=1) + intercepts[z] + generator.standard_normal(n)])
+
+
+B = np.array([2.0, -1.5, 1.0])
+SLOPES = np.array([[2.0, -1.0], [-1.0, 2.0]])
+INTERCEPTS = np.array([1.0, -2.0])
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_symmetric_mixture_is_found(adjacency: Adjacency, variant: Any) -> None:
+    """Every variant from a random start, noise level and rows estimated. Truncation is biased by a share of 1 / s^2."""
+    X = mirrored(20_000, 1, B)
+    scale = {"scale": 4.0} if variant == fit_pb2.GRADIENT_VARIANT_TRUNCATED else {}
+    model = run(plan(table(3, adjacency=adjacency), variant=variant, spend=QUIET, **scale), X, adjacency=adjacency)
+    assert nearest(array(model.coefficients), np.array([B, -B])) < 0.06
+    assert array(model.noise_std) == pytest.approx(np.ones((2, 3)), abs=0.03)
+    assert model.n_rows == pytest.approx(20_000, rel=0.01)
+    assert array(model.weights) == pytest.approx([0.5, 0.5])
+
+
+def test_centre_and_units_are_the_datas() -> None:
+    """Columns with other bounds, a middle that is not theirs: means come back in the data's own units."""
+    columns = (NumericColumn("x", -10, 20), NumericColumn("y", 100, 130))
+    public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 20_000)
+    middle = np.array([2.0, 118.0])
+    X = mirrored(20_000, 2, B[:2], middle)
+    model = run(plan(public, centre=types_pb2.Tensor(shape=[2], values=middle), spend=QUIET), X)
+    assert nearest(array(model.coefficients), middle + np.array([B[:2], -B[:2]])) < 0.06
+
+
+def test_gaussian_mixture_is_found() -> None:
+    """Weights, means and a standard deviation for each component, from a given start in its order."""
+    truth = np.array([[4.0, 3.0], [-5.0, 1.0], [0.0, -6.0]])
+    generator = drawn(3)
+    z = generator.choice(3, 20_000, p=[0.5, 0.3, 0.2])
+    sigma = np.array([1.0, 0.6, 1.5])
+    X = truth[z] + sigma[z][:, None] * generator.standard_normal((20_000, 2))
+    given_start = fit_pb2.GradientStart(coefficients=types_pb2.Tensor(shape=[3, 2], values=(truth + 0.8).ravel()))
+    model = run(plan(table(2, bound=12.0), model=MIXTURE, n_components=3, given=given_start, spend=QUIET), X)
+    assert array(model.coefficients) == pytest.approx(truth, abs=0.08)
+    assert array(model.weights) == pytest.approx([0.5, 0.3, 0.2], abs=0.02)
+    assert array(model.noise_std) == pytest.approx(np.repeat(sigma[:, None], 2, axis=1), rel=0.05)
+    assert array(model.iterates)[0] == pytest.approx(truth + 0.8)
+
+
+@pytest.mark.parametrize("variant", [0, fit_pb2.GRADIENT_VARIANT_RADIAL])
+def test_mixture_of_regressions_is_found(variant: Any) -> None:
+    """Slopes and intercepts in the data's units, features far from the middle of their bounds, from a random start."""
+    X = lines(20_000, 4, SLOPES, INTERCEPTS, shift=2.0)
+    public = table(2, bound=8.0, target=20.0)
+    model = run(plan(public, model=REGRESSIONS, variant=variant, spend=QUIET, **TARGET), X)
+    found = np.column_stack([array(model.coefficients), array(model.intercepts)])
+    assert nearest(found, np.column_stack([SLOPES, INTERCEPTS])) < 0.2
+    assert array(model.noise_std) == pytest.approx(np.ones(2), abs=0.05)
+    assert list(model.columns) == ["x0", "x1"]
+    assert model.target == "y"
+    assert array(model.iterates).shape == (17, 2, 3)
+
+
+def test_symmetric_regressions_are_found() -> None:
+    """The paper's mixed regressions: b and -b through the data's own zero."""
+    X = lines(20_000, 5, np.array([B, -B]), np.zeros(2))
+    model = run(plan(table(3, bound=4.0, target=15.0), model=REGRESSIONS, symmetric=True, spend=QUIET, **TARGET), X)
+    assert nearest(array(model.coefficients), np.array([B, -B])) < 0.08
+    assert array(model.intercepts) == pytest.approx(np.zeros(2))
+
+
+@pytest.mark.parametrize("without_intercept", [False, True])
+def test_one_regression_is_least_squares(without_intercept: bool) -> None:
+    """With one component and correlated features of different spread: ordinary regression."""
+    generator = drawn(6)
+    x = generator.standard_normal((20_000, 2)) @ np.array([[1.0, 0.8], [0.0, 0.3]]) + [1.0, 0.0]
+    y = x @ [2.0, -1.0] + (0.0 if without_intercept else 3.0) + generator.standard_normal(20_000)
+    fields = {"model": REGRESSIONS, "n_components": 1, "without_intercept": without_intercept, "spend": QUIET}
+    model = run(plan(table(2, target=20.0), **fields, **TARGET), np.column_stack([x, y]))
+    assert array(model.coefficients)[0] == pytest.approx([2.0, -1.0], abs=0.1)
+    assert array(model.intercepts) == pytest.approx([0.0 if without_intercept else 3.0], abs=0.1)
+
+
+def test_regression_with_missing_features_is_found() -> None:
+    """A third of the numbers missing at random, features with means and spreads of their own."""
+    generator = drawn(7)
+    x = np.array([1.0, 0.0, -2.0]) + np.array([1.0, 0.5, 2.0]) * generator.standard_normal((30_000, 3))
+    y = x @ B + 2.0 + generator.standard_normal(30_000)
+    x[generator.random(x.shape) < 0.33] = np.nan
+    model = run(
+        plan(table(3, bound=9.0, target=20.0, nullable=3), model=MISSING, spend=QUIET, **TARGET),
+        np.column_stack([x, y]),
+    )
+    assert array(model.coefficients)[0] == pytest.approx(B, abs=0.2)
+    assert array(model.intercepts) == pytest.approx([2.0], abs=0.3)
+    assert array(model.feature_means) == pytest.approx([1.0, 0.0, -2.0], abs=0.05)
+    assert array(model.feature_std) == pytest.approx([1.0, 0.5, 2.0], rel=0.05)
+
+
+def test_the_factor_two_of_the_posterior_matters() -> None:
+    """A step from the truth, 1.5 standard deviations, stays there; with the paper's weights it goes to 1.328."""
+    X = mirrored(50_000, 8, np.array([1.5]))
+    found = []
+    for paper in (False, True):
+        fields = {"iterations": 1, "noise_std": 1.0, "variant": fit_pb2.GRADIENT_VARIANT_CLIPPED, "scale": 1.0}
+        start = fit_pb2.GradientStart(coefficients=types_pb2.Tensor(shape=[1, 1], values=[1.5]))
+        made = plan(table(1), given=start, spend=QUIET, paper_weights=paper, **fields)
+        found.append(array(run(made, X).coefficients)[0, 0])
+    assert found == pytest.approx([1.5, 1.328], abs=0.02)
+
+
+@pytest.mark.parametrize("model", [SYMMETRIC, MIXTURE, REGRESSIONS, MISSING])
+def test_without_noise_one_row_more_changes_nothing_but_itself(model: Any) -> None:
+    """The same rows in another order give the same bits; nothing depends on neighbours."""
+    X = np.clip(lines(3000, 9, SLOPES, INTERCEPTS), -7, 7)
+    public = table(2, target=8.0, nullable=1 if model == MISSING else 0)
+    fields = TARGET if model in (REGRESSIONS, MISSING) else {}
+    made = plan(public, model=model, **fields)
+    assert run(made, X, source=NoNoise()) == run(made, X[::-1], source=NoNoise())
+
+
+BITS = st.floats(allow_nan=True, allow_infinity=True, width=64)
+MODELS: list[dict[str, Any]] = [
+    {"model": SYMMETRIC},
+    {"model": SYMMETRIC, "noise_std": 1.0, "step_size": 0.3, "paper_weights": True},
+    {"model": MIXTURE, "n_components": 4, "random": fit_pb2.StartAtRandom(public_seed=7)},
+    {"model": REGRESSIONS, **TARGET},
+    {"model": REGRESSIONS, "symmetric": True, **TARGET},
+    {"model": REGRESSIONS, "n_components": 1, "without_intercept": True, **TARGET},
+    {"model": MISSING, **TARGET},
+]
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(BITS, BITS, BITS), min_size=0, max_size=8),
+    st.sampled_from(MODELS),
+    st.sampled_from([0, *VARIANTS]),
+    st.sampled_from(Adjacency),
+    st.floats(-4, 3),
+    st.booleans(),
+)
+def test_no_rows_and_no_noise_can_make_it_fail(
+    rows: list[tuple[float, float, float]],
+    fields: dict[str, Any],
+    variant: Any,
+    adjacency: Adjacency,
+    magnitude: float,
+    pure: bool,
+) -> None:
+    """Any bits, any spend: as many steps and releases as planned, progress for each, finite numbers."""
+    if variant == fit_pb2.GRADIENT_VARIANT_DP_EM and (TARGET.items() <= fields.items() or "step_size" in fields):
+        variant = fit_pb2.GRADIENT_VARIANT_TRUNCATED
+    taps: list[Release] = []
+    steps: list[tuple[int, int]] = []
+    spend = SPEND(epsilon=10.0**magnitude) if pure else SPEND(rho=10.0**magnitude)
+    public = table(2, target=3.0, nullable=fields["model"] == MISSING, adjacency=adjacency)
+    made = plan(public, **fields, variant=variant, spend=spend, iterations=5)
+    model = run(made, np.array(rows, dtype=np.float64).reshape(-1, 3), adjacency=adjacency, taps=taps, steps=steps)
+    assert tuple(tap.event for tap in taps) == made.events
+    assert steps == [(i + 1, made.iterations) for i in range(made.iterations)]
+    for name in ("coefficients", "intercepts", "noise_std", "coefficient_errors", "iterates", "scales", "weights"):
+        assert np.all(np.isfinite(getattr(model, name).values)), name
+    assert np.all(array(model.noise_std) > 0)
+    assert np.all(array(model.weights) > 0)
+    assert array(model.weights).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("fields", MODELS, ids=str)
+def test_releases_do_not_depend_on_rows(fields: dict[str, Any]) -> None:
+    """Rows that fit, no rows, rows all alike, rows without a number: the same events and shapes in the same order."""
+    made = plan(table(2, target=3.0, nullable=fields["model"] == MISSING), **fields)
+    seen = []
+    for X in (mirrored(500, 1, B), np.zeros((0, 3)), np.ones((30, 3)), np.full((30, 3), np.nan)):
+        taps: list[Release] = []
+        run(made, X, taps=taps)
+        seen.append([(tap.event, tap.statistic.shape) for tap in taps])
+    assert all(events == seen[0] for events in seen)
+
+
+def test_noise_is_what_is_claimed() -> None:
+    """Residuals of releases about exact sums have the claimed variance: chi-squared over 50 fits, alpha below 1e-6."""
+    X = mirrored(40, 1, B)
+    made = plan(table(3), iterations=3)
+    squares, count = 0.0, 0
+    for _ in range(50):
+        taps: list[Release] = []
+        run(made, X, taps=taps)
+        for tap in taps:
+            exact = exact_sum(tap.statistic, ArrayRows(np.ascontiguousarray(X.T)), 3)
+            squares += float(np.sum(((tap.noisy - exact) / tap.noise.scale) ** 2))
+            count += exact.size
+    assert abs(squares - count) < 5.5 * np.sqrt(2 * count)
+
+
+def test_error_bars_hold() -> None:
+    """The mean square of errors over their claimed standard errors is about 1, with noise large and small."""
+    ratios = []
+    for seed in range(12):
+        rho = (0.02, 1.0)[seed % 2]
+        model = run(plan(table(3), spend=SPEND(rho=rho)), mirrored(4000, 100 + seed, B))
+        found = array(model.coefficients)[0]
+        off = found - B * np.sign(found @ B)
+        ratios.extend((off / array(model.coefficient_errors)[0]) ** 2)
+    assert 0.2 < float(np.mean(ratios)) < 3.0
+
+
+def test_error_variances_of_a_known_recursion() -> None:
+    """For x <- rho x + noise, settled: what is claimed for the mean of m iterates is what their variance is."""
+    generator = drawn(1)
+    rho, m, blocks, q = 0.6, 40, 400, 50
+    x = generator.standard_normal((blocks, q)) / np.sqrt(1 - rho**2)
+    trail = [x]
+    for _ in range(m):
+        trail.append(rho * trail[-1] + generator.standard_normal((blocks, q)))
+    claimed = error_variances(np.array(trail), np.ones((blocks, q)), np.zeros((blocks, 1)), 1.0)
+    actual = float(np.mean(np.mean(trail[1:], axis=0) ** 2))
+    assert float(np.median(claimed)) == pytest.approx(actual, rel=0.3)
+
+
+@pytest.mark.parametrize("transform", [Transform.NORM, Transform.RADIAL])
+def test_gains_are_those_of_simulated_steps(transform: Transform) -> None:
+    """A small shift of a normal sample moves the mean of its transform by the gain; of a regression's, likewise."""
+    d, shift, n = 3, 0.02, 400_000
+    generator = drawn(2)
+    y = generator.standard_normal((n, d))
+    y = np.concatenate([y, -y])
+
+    def mean_along(v: Array, along: Array, radius: float) -> float:
+        length = np.linalg.norm(v, axis=1)
+        return float(np.mean(_value_and_slope(transform, length / radius)[0] * radius * (v @ along) / length))
+
+    along = np.array([1.0, 0.0, 0.0])
+    moved = mean_along(y + shift * along, along, 1.7)
+    assert moved / shift == pytest.approx(location_gain(transform, d, 1.7), rel=0.02)
+    e = np.concatenate([generator.standard_normal(n), np.zeros(n)])
+    e[n:] = -e[:n]
+    moved = mean_along((e + shift * y[:, 0])[:, None] * y, along, 1.7)
+    assert moved / shift == pytest.approx(regression_gain(transform, d, 1.7), rel=0.03)
+
+
+def test_unclip_inverts_clipping() -> None:
+    """The noise level behind a mean of clipped squares."""
+    generator = drawn(3)
+    for size in (1, 10):
+        v = 0.8 * generator.standard_normal((200_000, size))
+        mean = np.mean(np.minimum(np.sum(v**2, axis=1) / (1.25**2 * size), 1.0))
+        assert unclip(np.array([mean]), size, 1.25) == pytest.approx([0.8], rel=0.01)
+
+
+def test_warming_up_compiles_what_runs() -> None:
+    """No kernel is compiled again by a fit."""
+    gradient_em.warm_up()
+    kernels = [_kernel.location_sums, _kernel.regression_sums, _kernel.missing_sums, _kernel.location_look]
+    compiled = [len(kernel.signatures) for kernel in kernels]
+    for fields in MODELS:
+        run(plan(table(2, target=3.0, nullable=fields["model"] == MISSING), **fields), np.zeros((3, 3)))
+    assert [len(kernel.signatures) for kernel in kernels] == compiled

@@ -1,0 +1,165 @@
+"""FitGradientEM's plans: every field is checked before the debit, and a plan's releases cost what was offered."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bursar_ledger import Adjacency, LaplaceEvent, rdp
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable
+from tests.server.fits.gradient import MISSING, MIXTURE, REGRESSIONS, SYMMETRIC, plan, table
+
+SPEND = types_pb2.Spend
+TABLE = table(3, target=5.0)
+HOLED = table(3, target=5.0, nullable=2)
+
+
+def tensor(*shape: int, value: float = 0.5) -> types_pb2.Tensor:
+    """A tensor of one value."""
+    return types_pb2.Tensor(shape=shape, values=[value] * math.prod(shape))
+
+
+def start(**fields: Any) -> fit_pb2.GradientStart:
+    """A given start."""
+    return fit_pb2.GradientStart(**fields)
+
+
+LINE: dict[str, Any] = {"model": REGRESSIONS, "target": "y"}
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"model": 0}, "model", "is missing"),
+    ({"model": 9}, "model", "expected one of"),
+    ({"variant": 9}, "variant", "expected one of"),
+    ({"units": 9}, "units", "expected one of"),
+    ({"model": REGRESSIONS}, "target", "is missing"),
+    ({"target": "y"}, "target", "only regressions"),
+    ({"without_intercept": True}, "without_intercept", "only regressions"),
+    ({"symmetric": True}, "symmetric", "only mixtures of regressions"),
+    ({"n_components": 2}, "n_components", "fixed"),
+    ({**LINE, "symmetric": True, "n_components": 2}, "n_components", "fixed"),
+    ({"model": MISSING, "target": "y", "n_components": 2}, "n_components", "fixed"),
+    ({"model": MIXTURE, "n_components": 1}, "n_components", "expected 2 to"),
+    ({"model": MIXTURE, "n_components": 65}, "n_components", "expected 2 to"),
+    ({**LINE, "units": fit_pb2.COLUMN_UNITS_BOUNDS}, "units", "only mixtures of points"),
+    ({**LINE, "paper_weights": True}, "paper_weights", "only symmetric"),
+    ({**LINE, "centre": tensor(3)}, "centre", "only a symmetric mixture"),
+    ({"centre": tensor(2)}, "centre", "expected shape"),
+    ({"centre": tensor(4, value=8.5)}, "centre", "within the bounds"),
+    ({"centre": tensor(4, value=math.nan)}, "centre", "finite"),
+    ({"scale": 1.0}, "scale", "only the variants"),
+    ({"zeta": 0.1}, "zeta", "only the variants"),
+    ({"tau": 0.1, "variant": fit_pb2.GRADIENT_VARIANT_CLIPPED}, "tau", "only the variants"),
+    ({"scale": math.nan, "variant": fit_pb2.GRADIENT_VARIANT_CLIPPED}, "scale", "expected 1e-9"),
+    ({"tau": -1.0, "variant": fit_pb2.GRADIENT_VARIANT_TRUNCATED}, "tau", "expected 1e-9"),
+    ({"zeta": 1.0, "variant": fit_pb2.GRADIENT_VARIANT_TRUNCATED}, "zeta", "between 0 and 1"),
+    ({"step_size": 0.5, "variant": fit_pb2.GRADIENT_VARIANT_DP_EM}, "step_size", "whole M-steps"),
+    ({**LINE, "variant": fit_pb2.GRADIENT_VARIANT_DP_EM}, "variant", "mean over rows"),
+    ({"step_size": math.nan}, "step_size", "up to 2"),
+    ({"step_size": 2.5}, "step_size", "up to 2"),
+    ({"iterations": 201}, "iterations", "expected 1 to 200"),
+    ({"iterations": 4, "averaged": 5}, "averaged", "at most as many"),
+    ({"averaged": 13}, "averaged", "at most as many"),
+    ({"noise_std": math.nan}, "noise_std", "to have it estimated"),
+    ({"noise_std": -1.0}, "noise_std", "to have it estimated"),
+    ({**LINE, "columns": ["x0", "y"]}, "columns", "explain itself"),
+    ({**LINE, "target": "z"}, "target", "no numeric column"),
+    ({"columns": ["x0", "x0"]}, "columns", "each column once"),
+    ({"columns": ["x9"]}, "columns[0]", "no numeric column"),
+    ({"given": start(coefficients=tensor(2, 4))}, "given.coefficients", "expected shape"),
+    ({"given": start(coefficients=tensor(1, 4, value=1e200))}, "given.coefficients", "below 1e+100"),
+    ({"given": start(coefficients=tensor(1, 4), weights=tensor(2))}, "given.weights", "fixed"),
+    ({"given": start(coefficients=tensor(1, 4), intercepts=tensor(1))}, "given.intercepts", "has none"),
+    ({**LINE, "given": start(coefficients=tensor(2, 3), intercepts=tensor(3))}, "given.intercepts", "expected shape"),
+    ({**LINE, "given": start(coefficients=tensor(2, 3), weights=tensor(2, value=-1))}, "given.weights", "positive"),
+    ({"spend": SPEND(rho=0.0)}, "spend.rho", "positive"),
+    ({"spend": SPEND()}, "spend", "expected one of"),
+    ({"spend": SPEND(rho=1e-36), "iterations": 200}, "spend", "too little is spent"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "text"), WRONG, ids=str)
+def test_wrong_requests_are_refused_with_the_field(fields: dict[str, Any], field: str, text: str) -> None:
+    """Before the debit, naming the field, saying what was expected."""
+    with pytest.raises(InvalidRequestError) as caught:
+        plan(TABLE, **fields)
+    assert any(where == field and text in words for where, words in caught.value.violations)
+
+
+def test_null_columns_are_for_missing_covariates_only() -> None:
+    """Named in another model they are refused, left out they are not chosen; a target is never null."""
+    for fields in ({"columns": ["x0", "x2"]}, {**LINE, "columns": ["x0"]}):
+        with pytest.raises(InvalidRequestError, match="may be null"):
+            plan(HOLED, **fields)
+    assert plan(HOLED).columns == ("x2", "y")
+    assert plan(HOLED, **LINE).columns == ("x2", "y")
+    assert plan(HOLED, model=MISSING, target="y").columns == ("x0", "x1", "x2", "y")
+    with pytest.raises(InvalidRequestError, match="may be null"):
+        plan(HOLED, model=MISSING, target="x0", columns=["x2"])
+
+
+def test_limits_on_columns() -> None:
+    """A target alone explains nothing, and 65 features are too many."""
+    with pytest.raises(InvalidRequestError, match="1 to 64 features"):
+        plan(table(0, target=1.0), **LINE)
+    with pytest.raises(InvalidRequestError, match="1 to 64 features"):
+        plan(table(65, target=1.0), **LINE)
+    wide = PublicTable("people", (NumericColumn("x", -1e300, 1e300),), Adjacency.REPLACE_ONE, 1, 100)
+    with pytest.raises(InvalidRequestError, match="narrow them"):
+        plan(wide)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("model", [SYMMETRIC, MIXTURE, REGRESSIONS, MISSING])
+@pytest.mark.parametrize("variant", [0, *range(1, 5)])
+def test_a_plan_costs_what_is_offered(adjacency: Adjacency, model: Any, variant: Any) -> None:
+    """Never more, and all but a rounding of it; a look and T equal steps."""
+    target = {"target": "y"} if model in (REGRESSIONS, MISSING) else {}
+    made = plan(table(3, target=5.0, adjacency=adjacency), model=model, variant=variant, iterations=7, **target)
+    order = Fraction(9)
+    cost = sum(rdp(event, order) for event in made.events) / order
+    assert 0.999999 <= cost <= 1
+    assert len(made.events) == made.iterations == 8
+    assert len(set(made.events[1:])) == 1
+    assert [noise.times for noise in made.noise] == [1, 7]
+
+
+def test_a_pure_plan_costs_its_epsilon() -> None:
+    """Laplace noise whose epsilons add up to what is offered."""
+    events = [event for event in plan(spend=SPEND(epsilon=2.0)).events if isinstance(event, LaplaceEvent)]
+    epsilons = [Fraction(event.l1 * event.groups) / event.scale for event in events]
+    assert len(epsilons) == 13
+    assert 1.999999 <= sum(epsilons) <= 2
+
+
+def test_defaults_do_not_know_the_answer() -> None:
+    """The variant follows what is declared about tails; steps and averages from public numbers."""
+    assert plan().variant == fit_pb2.GRADIENT_VARIANT_RECENTRED
+    assert plan(heavy_tails=True).variant == fit_pb2.GRADIENT_VARIANT_RADIAL
+    assert plan(heavy_tails=True, variant=fit_pb2.GRADIENT_VARIANT_CLIPPED).variant == fit_pb2.GRADIENT_VARIANT_CLIPPED
+    assert plan(TABLE, **LINE).settings.T > plan().settings.T
+    assert plan().settings.averaged * 2 == plan().settings.T
+
+
+def test_a_noisy_plan_warns() -> None:
+    """Where a public number of rows says that noise will rule; not without one, and not where it is quiet."""
+    assert plan(table(rows=50), spend=SPEND(rho=0.01)).warnings
+    assert not plan(table(rows=10**6)).warnings
+    assert not plan(table(rows=None, adjacency=Adjacency.ADD_REMOVE_ONE), spend=SPEND(rho=1e-6)).warnings
+
+
+def test_units_and_noise_are_the_datas() -> None:
+    """A given noise level is in the columns' common unit, in half-widths if asked, or in the target's."""
+    columns = (NumericColumn("x", -10, 10), NumericColumn("y", 0, 10))
+    public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 1000)
+    common = plan(public, noise_std=2.0).settings.model
+    assert np.array_equal(common.frame.unit, [10, 10])
+    assert np.array_equal(common.frame.half, [1, 0.5])
+    bounds = plan(public, noise_std=0.2, units=fit_pb2.COLUMN_UNITS_BOUNDS).settings.model
+    assert np.array_equal(bounds.frame.unit, [10, 5])
+    line = plan(public, noise_std=1.0, **LINE).settings.model
+    sigmas = [model.sigma for model in (common, bounds, line)]  # type: ignore[attr-defined]
+    assert sigmas == pytest.approx([0.2, 0.2, 0.2])
