@@ -326,8 +326,6 @@ def _trace_from(message: fit_pb2.GradientEMModel, *, regression: bool) -> Gradie
 
 def _symmetric_from(message: fit_pb2.GradientEMModel, shared: dict[str, Any]) -> SymmetricMixture:
     means = _convert.tensor_from(message.coefficients)
-    if means.ndim != 2 or len(means) != 2:
-        raise ValueError(f"coefficients: expected two means, got shape {means.shape}")
     return SymmetricMixture(
         beta_=(means[0] - means[1]) / 2,
         centre_=means.mean(axis=0),

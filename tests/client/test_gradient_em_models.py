@@ -224,6 +224,12 @@ def test_what_is_no_symmetric_mixture_is_refused(change: dict[str, Any], message
         mirrored(**change)
 
 
+def test_a_mixtures_trace_is_of_its_means() -> None:
+    """As many, of as many columns."""
+    with pytest.raises(ValueError, match=r"trace: expected iterates of shape \(T \+ 1, 2, 2\)"):
+        replace(mirrored().mixture, trace=make_trace(2, 3))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
