@@ -24,6 +24,7 @@ WITH_CODE = (
     "docs/fit-dpem.md",
     "docs/fit-sketch-kmeans.md",
     "docs/fit-mrf.md",
+    "docs/fit-gradient-em.md",
 )
 EXPORT = re.compile(r'export (BURSAR_\w+)="(.*)"')
 
