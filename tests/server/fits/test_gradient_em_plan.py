@@ -138,7 +138,8 @@ def test_a_pure_plan_costs_its_epsilon() -> None:
 def test_defaults_do_not_know_the_answer() -> None:
     """The variant follows what is declared about tails; steps and averages from public numbers."""
     assert plan().variant == fit_pb2.GRADIENT_VARIANT_RECENTRED
-    assert plan(heavy_tails=True).variant == fit_pb2.GRADIENT_VARIANT_RADIAL
+    assert plan(heavy_tails=True).variant == fit_pb2.GRADIENT_VARIANT_RECENTRED
+    assert plan(TABLE, heavy_tails=True, **LINE).variant == fit_pb2.GRADIENT_VARIANT_RADIAL
     assert plan(heavy_tails=True, variant=fit_pb2.GRADIENT_VARIANT_CLIPPED).variant == fit_pb2.GRADIENT_VARIANT_CLIPPED
     assert plan(TABLE, **LINE).settings.T > plan().settings.T
     assert plan().settings.averaged * 2 == plan().settings.T

@@ -167,11 +167,11 @@ def run(settings: Settings, session: Session) -> Result:
 
 def _pass(settings: Settings, view: View, state: State) -> Pass:
     """Bounds of the next gradient, a public function of what was released."""
-    length = math.sqrt(settings.model.q)
     if settings.variant.adaptive:
         # Half of the residuals are longer; the odd part of them that is cut off costs a few per cent of precision, and
         # the noise falls with the radius.
-        scales = state.sigma * length / (CATONI if settings.variant is Variant.RADIAL else 1.0)
+        radius = settings.model.radius(view, state)
+        scales = radius / (CATONI if settings.variant is Variant.RADIAL else 1.0)
     else:
         scale = settings.scale or _fixed_scale(settings, view)
         scales = np.full(settings.model.blocks, min(max(scale, _LEAST_SCALE), 1.0 / _LEAST_SCALE))

@@ -66,6 +66,10 @@ class GaussianMixture:
         sigma = self.sigma or view.spread * self.k ** (-1.0 / self.q)
         return State(self.project(view, theta), self.given_weights, np.full(self.k, sigma))
 
+    def radius(self, view: View, state: State) -> FloatArray:
+        """Root mean square of a vector."""
+        return np.asarray(state.sigma * self.q**0.5)
+
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """A block for each component."""
         arguments = (

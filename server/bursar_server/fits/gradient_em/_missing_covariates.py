@@ -78,6 +78,11 @@ class MissingCovariates:
             theta = _regression.into_working(self.frame, view, *self.given, intercept=self.intercept)
         return State(self.project(view, theta), np.ones(1), np.array([self.sigma or _regression.start_sigma(view)]))
 
+    def radius(self, view: View, state: State) -> FloatArray:
+        """Root mean square of the part that is there, for a residual of the size to which residuals are clipped."""
+        present, variance = self._there(view, state)
+        return np.asarray(state.sigma**2 * (np.sum(present) / variance) ** 0.5)
+
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """One block."""
         clip = self._clip(bounded)
@@ -98,13 +103,10 @@ class MissingCovariates:
 
     def gain(self, view: View, state: State, bounded: Pass) -> FloatArray:
         """Of the part that is there, in rows of average variance."""
-        share = np.append(np.ones(int(self.intercept)), view.present)
-        slopes = state.theta[0, int(self.intercept) :]
-        variance = state.sigma[0] ** 2
-        missing = float(np.sum((1.0 - view.present) * slopes**2))
+        present, variance = self._there(view, state)
         clip = self._clip(bounded)
         slope = clipped_slope(clip) if clip < _UNCLIPPED else 1.0
-        return np.asarray((slope * share * variance / (variance + missing))[None])
+        return np.asarray((slope * present * state.sigma[0] ** 2 / variance)[None])
 
     def project(self, view: View, theta: FloatArray) -> FloatArray:
         """Not larger than the spread of the target allows."""
@@ -122,6 +124,12 @@ class MissingCovariates:
     def errors(self, view: View, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Of slopes and intercept."""
         return _regression.errors(self.frame, view, variances, intercept=self.intercept)
+
+    def _there(self, view: View, state: State) -> tuple[FloatArray, float]:
+        """Share of rows in which each working feature is there, and the mean variance of the target given what is."""
+        slopes = state.theta[0, int(self.intercept) :]
+        variance = state.sigma[0] ** 2 + np.sum((1.0 - view.present) * slopes**2)
+        return np.append(np.ones(int(self.intercept)), view.present), float(variance)
 
     def _clip(self, bounded: Pass) -> float:
         return _UNCLIPPED if bounded.shape.transform is Transform.BOX else _CLIP

@@ -72,6 +72,10 @@ class MixtureOfRegressions:
         sigma = np.full(self.blocks, self.sigma or _regression.start_sigma(view))
         return State(self.project(view, theta), self.given_weights, sigma)
 
+    def radius(self, view: View, state: State) -> FloatArray:
+        """Root mean square of a vector."""
+        return np.asarray(state.sigma * self.q**0.5)
+
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """Symmetric: the two components fold into one block."""
         fold = _SIGNS if self.symmetric else np.empty(0)

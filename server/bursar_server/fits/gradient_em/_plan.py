@@ -42,7 +42,12 @@ from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_f
 MAX_COMPONENTS, MAX_ITERATIONS = 64, 200
 """Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
 
-_STEPS_MIXTURE, _STEPS_REGRESSION = 12, 16
+_STEPS = {
+    fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE: 12,
+    fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE: 12,
+    fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS: 16,
+    fit_pb2.LATENT_MODEL_MISSING_COVARIATES: 20,
+}
 """Measured: fewer do not settle from a random start, more divide the spend further; the average makes up for it."""
 
 _LOOK_MIXTURE, _LOOK_REGRESSION = Fraction(1, 20), Fraction(1, 10)
@@ -94,6 +99,7 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
     violations: Violations = []
     amount = amount_of(request.spend, violations)
     _check_choices(request, violations)
+    stop_if(violations)
     _check_numbers(request, violations)
     stop_if(violations)
     columns = _columns(request, table, violations)
@@ -102,7 +108,7 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
     stop_if(violations)
     model = _model(request, frame, violations)
     stop_if(violations)
-    variant = _VARIANTS.get(request.variant, Variant.RADIAL if request.heavy_tails else Variant.RECENTRED)
+    variant = _variant(request)
     zeta = request.zeta or _ZETA
     smoothing = root_beta(model.q, zeta) if variant.transform is Transform.BOX else 1.0
     shape = Shape(model.blocks, model.q, variant.transform, smoothing)
@@ -120,7 +126,7 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
         variant=variant,
         shape=shape,
         step_size=request.step_size or 1.0,
-        averaged=request.averaged or (T + 1) // 2,
+        averaged=_averaged(request),
         sigma_known=request.noise_std > 0,
         scale=request.scale or None,
         tau=request.tau or None,
@@ -203,7 +209,20 @@ def _check_choices(request: fit_pb2.FitGradientEMRequest, violations: Violations
 
 
 def _iterations(request: fit_pb2.FitGradientEMRequest) -> int:
-    return request.iterations or (_STEPS_REGRESSION if request.model in _REGRESSIONS else _STEPS_MIXTURE)
+    return request.iterations or _STEPS[request.model]
+
+
+def _averaged(request: fit_pb2.FitGradientEMRequest) -> int:
+    """The last half; more where all components are one and steps settle at once."""
+    T = _iterations(request)
+    alone = request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES or request.n_components == 1
+    return request.averaged or (T - T // 3 if alone else (T + 1) // 2)
+
+
+def _variant(request: fit_pb2.FitGradientEMRequest) -> Variant:
+    """Measured with t-distributed and with contaminated noise: only regressions gain by the radial truncation."""
+    heavy = request.heavy_tails and request.model in _REGRESSIONS
+    return _VARIANTS.get(request.variant, Variant.RADIAL if heavy else Variant.RECENTRED)
 
 
 def _check_numbers(request: fit_pb2.FitGradientEMRequest, violations: Violations) -> None:

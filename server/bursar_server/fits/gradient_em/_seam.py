@@ -115,6 +115,9 @@ class Model(Protocol):
     def start(self, view: View) -> State:
         """Where the first step begins: public but for the view."""
 
+    def radius(self, view: View, state: State) -> FloatArray:
+        """(blocks,) about the norm of a vector near the optimum: to which gradients are clipped there."""
+
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """The gradient at a state: of every row responsibilities, vectors and squared residuals."""
 

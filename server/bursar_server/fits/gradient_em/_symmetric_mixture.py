@@ -65,6 +65,10 @@ class SymmetricMixture:
         theta = drawn if self.given is None else self.given
         return State(self.project(view, theta), np.full(2, 0.5), np.array([self.sigma or view.spread]))
 
+    def radius(self, view: View, state: State) -> FloatArray:
+        """Root mean square of a vector."""
+        return np.asarray(state.sigma * self.q**0.5)
+
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """The two components fold into one block."""
         means = self.middle + _SIGNS[:, None] * state.theta
