@@ -215,6 +215,25 @@ def test_no_rows_and_no_noise_can_make_it_fail(
 
 
 @pytest.mark.parametrize("fields", MODELS, ids=str)
+@pytest.mark.parametrize("given_start", [False, True])
+def test_bounds_of_any_size_end_in_finite_numbers(fields: dict[str, Any], given_start: bool) -> None:
+    """Columns as wide as 1e100 beside columns as narrow as 1e-100, far from the middle of their bounds."""
+    columns = (NumericColumn("x0", 1e90, 1e100), NumericColumn("x1", -1e-100, 2e-100), NumericColumn("y", 5.0, 5.1))
+    public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 100)
+    fields = {name: value for name, value in fields.items() if name not in ("noise_std", "random")}
+    if given_start:
+        shape = [4 if fields["model"] == MIXTURE else 2 if fields == MODELS[3] else 1, 2 if "target" in fields else 3]
+        fields["given"] = fit_pb2.GradientStart(
+            coefficients=types_pb2.Tensor(shape=shape, values=[1e-100] * (shape[0] * shape[1]))
+        )
+    units = {} if "target" in fields else {"units": fit_pb2.COLUMN_UNITS_BOUNDS}
+    X = np.array([[1e95, 1e-100, 5.0], [1e100, 0.0, 5.1], [1e90, -1e-100, 5.05]])
+    model = run(plan(public, **fields, **units, iterations=3), X)
+    for name in ("coefficients", "intercepts", "noise_std", "coefficient_errors", "intercept_errors", "iterates"):
+        assert np.all(np.isfinite(getattr(model, name).values)), name
+
+
+@pytest.mark.parametrize("fields", MODELS, ids=str)
 def test_releases_do_not_depend_on_rows(fields: dict[str, Any]) -> None:
     """Rows that fit, no rows, rows all alike, rows without a number: the same events and shapes in the same order."""
     made = plan(table(2, target=3.0, nullable=fields["model"] == MISSING), **fields)

@@ -297,6 +297,7 @@ def _model(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Viol
     if request.HasField("given"):
         shape = (blocks, len(frame.centre) - regression)
         given = _given(request.given, shape, intercept, violations)
+        _check_near(frame, *given, violations)
         if request.given.weights.values:
             weights = _weights(request.given.weights, k, blocks, violations)
     stop_if(violations)
@@ -338,12 +339,24 @@ def _given(
     intercepts = None
     if given.intercepts.values:
         intercepts = checked_array("given.intercepts", given.intercepts, shape[:1], violations)
-    found = []
-    for field, values, expected in (("coefficients", coefficients, shape), ("intercepts", intercepts, shape[:1])):
-        if values is not None and not np.all(np.abs(values) < _FAR):
-            violations.append((f"given.{field}", f"expected numbers below {_FAR:g}"))
-        found.append(np.zeros(expected) if values is None else values)
-    return found[0], found[1]
+    return (
+        np.zeros(shape) if coefficients is None else coefficients,
+        np.zeros(shape[0]) if intercepts is None else intercepts,
+    )
+
+
+def _check_near(frame: Frame, coefficients: FloatArray, intercepts: FloatArray, violations: Violations) -> None:
+    """That a start is no farther than `_FAR` in the units of the bounds."""
+    unit, centre = frame.unit, frame.centre
+    d = coefficients.shape[1]
+    with np.errstate(over="ignore"):
+        if d == len(unit):
+            sizes = (np.abs(coefficients) + np.abs(centre)) / unit
+        else:
+            at_zero = np.abs(intercepts) + np.abs(coefficients) @ np.abs(centre[:d]) + np.abs(centre[d])
+            sizes = np.column_stack([np.abs(coefficients) * (unit[:d] / unit[d]), at_zero / unit[d]])
+    if not np.all(sizes < _FAR):
+        violations.append(("given", f"expected a start within {_FAR:g} half-widths of the bounds"))
 
 
 def _weights(tensor: types_pb2.Tensor, k: int, blocks: int, violations: Violations) -> FloatArray:

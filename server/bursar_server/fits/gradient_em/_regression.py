@@ -104,12 +104,12 @@ def errors(frame: Frame, view: View, variances: FloatArray, *, intercept: bool) 
     """Standard errors of slopes (blocks, d) and intercepts (blocks,)."""
     unit, centre = frame.unit, frame.centre
     scale = unit[-1] / unit[:-1]
-    slopes = variances[:, intercept:] @ (view.whitener**2) * scale**2
+    slopes = np.sqrt(variances[:, intercept:] @ (view.whitener**2)) * scale
     intercepts = np.zeros(len(variances))
     if intercept:
         lever = (view.whitener @ (centre[:-1] / unit[:-1] + view.shift[:-1])) ** 2
         intercepts = unit[-1] * np.sqrt(variances[:, 0] + variances[:, 1:] @ lever)
-    return np.sqrt(slopes), intercepts
+    return slopes, intercepts
 
 
 def _slopes(frame: Frame, view: View, theta: FloatArray, *, intercept: bool) -> FloatArray:
