@@ -94,6 +94,7 @@ class Extent:
         epsilons: of figure 2.
         repetitions: of everything else that is random.
         minutes: after which no further trial of figure 2 begins.
+        methods: of figure 2 that are measured now; empty: all. The others keep what is known of them.
     """
 
     trials: int = 25
@@ -102,6 +103,7 @@ class Extent:
     epsilons: tuple[float, ...] = (0.01, 0.1, 0.5, 1.0)
     repetitions: int = 3
     minutes: float = float("inf")
+    methods: tuple[str, ...] = ()
 
 
 QUICK = Extent(trials=1, states=(5,), sizes=(1_000, 10_000), epsilons=(0.1, 1.0), repetitions=1)
@@ -289,7 +291,8 @@ def figure2_trial(wish: Wish, law: Law, trial: int) -> None:
             key = law.key(trial, n, epsilon, pure=pure)
             tables = wish.kept.tables(key, partial(draws, law, trial, n, epsilon, pure=pure))
             for name, method in methods_of(law, trial, pure=pure).items():
-                wish.kept.result(f"{key}, {name}", partial(private_trial, law, trial, tables, method))
+                if not wish.extent.methods or name in wish.extent.methods:
+                    wish.kept.result(f"{key}, {name}", partial(private_trial, law, trial, tables, method))
         wish.kept.result(law.reference_key(number, n), partial(reference_trial, law, number, n))
     wish.kept.result(law.random_key(number), partial(random_trial, law, number))
 
@@ -317,14 +320,14 @@ def figure2_rows(wish: Wish, law: Law) -> list[Json]:
         numbers = range(min(POPULATIONS, len(found["cgm"])))
         plain = wish.kept.known([law.reference_key(number, n) for number in numbers])
         random = wish.kept.known([law.random_key(number) for number in numbers])
-        if not (all(found.values()) and plain and random):
+        if not (found["cgm"] and plain and random):
             continue
         row: Json = {"n": n, "epsilon": epsilon, "pure": pure, "trials": len(found["cgm"]), "models": len(numbers)}
         row["noise_std"] = noise_std(noise_for(law.edges, epsilon, pure=pure), 1.0)
         row["non_private"] = statistics.median(one["kl"] for one in plain)
         row["random"] = statistics.median(one["kl"] for one in random)
-        row |= {method: summary(found[method]) for method in ESTIMATORS if method in found}
-        with_penalty = {factor: summary(found[name]) for factor in TUNED if (name := f"naive x{factor:g}") in found}
+        row |= {method: summary(found[method]) for method in ESTIMATORS if found.get(method)}
+        with_penalty = {factor: summary(found[name]) for factor in TUNED if found.get(name := f"naive x{factor:g}")}
         if with_penalty:
             best = min(with_penalty, key=lambda factor: with_penalty[factor]["kl"])
             row["naive_tuned"] = with_penalty[best] | {"penalty_over_std": best}
@@ -375,6 +378,8 @@ def print_figure2(law: Law, rows: list[Json]) -> None:
 def print_verdicts(rows: list[Json]) -> None:
     """What is wanted of these cells."""
     both = [row for row in rows if "naive" in row]
+    if not both:
+        return
     below = sum(row["cgm"]["kl"] <= row["naive"]["kl"] for row in both)
     print(f"  cgm at or below naive in the median: {below} of {len(both)} cells")
     ratios = [row["naive"]["kl"] / row["cgm"]["kl"] for row in both if row["epsilon"] == min_epsilon(rows)]
@@ -759,7 +764,7 @@ def tasks(quick: bool) -> dict[str, list[Task]]:
 
 def growth(wish: Wish) -> None:
     """Seconds of whole fits and of 1e5 samples, against rows, states, columns."""
-    quick = wish.extent is QUICK
+    quick = wish.extent.repetitions == QUICK.repetitions
     for name, some in tasks(quick).items():
         print(
             f"\nTime against {name}: (epsilon, delta) = (1, {DELTA:g}), Gaussian, cgm; one thread, medians of "
@@ -842,14 +847,15 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="of each cell of figure2; left out: 25")
     parser.add_argument("--states", type=int, nargs="*", help="of nodes in figure2; left out: 10 20")
     parser.add_argument("--minutes", type=float, help="after which no further trial of figure2 begins")
+    parser.add_argument("--methods", nargs="*", help="of figure2, that are measured now; left out: all")
     parser.add_argument("--again", nargs="*", default=[], help="methods to measure anew, such as cgm")
     parser.add_argument("--json", type=Path, help="instead of bench/mrf.json")
     options = parser.parse_args()
     output = options.json or (None if options.quick else Path(__file__).with_suffix(".json"))
-    asked = {"trials": options.trials, "states": options.states and tuple(options.states), "minutes": options.minutes}
-    extent = QUICK if options.quick else Extent()
+    asked = {"trials": options.trials, "minutes": options.minutes}
+    asked |= {name: tuple(getattr(options, name) or ()) for name in ("states", "methods")}
     given = {name: value for name, value in asked.items() if value}
-    extent = replace(extent, **given) if given else extent
+    extent = replace(QUICK if options.quick else Extent(), **given)
     kept = Kept(output and output.with_suffix(".kept"), options.again)
     mrf.warm_up()
     for part in options.parts or PARTS:
