@@ -236,23 +236,24 @@ def mutants() -> tuple[Mutant, ...]:
 
 def wrong_sizes() -> list[Mutant]:
     """Too little noise, too much, or more releases than were paid for."""
-    there, apart, chain = fit_mrf(AR, **TABLES), fit_mrf(RO, **TABLES), fit_mrf(AR, **CHAIN)
-    laplace, beside = fit_mrf(RO, spend=pure(6), **TABLES), fit_mrf(AR, earlier=released(), reuse=[1], **TABLES)
+    there, apart, laplace = fit_mrf(AR, **CUBE), fit_mrf(RO, **CUBE), fit_mrf(RO, spend=pure(2), **CUBE)
+    tables, chain = fit_mrf(AR, **TABLES), fit_mrf(AR, **CHAIN)
+    beside = fit_mrf(AR, earlier=released(), reuse=[1], **TABLES)
     told = ("T5 arithmetic", "form")
     pooled = replace(chain, session=with_noise(roots_of_shares(chain)), meter=Blind)
-    favoured = replace(there, session=with_noise([0.5, 1.0, 1.0]), meter=Blind)
+    favoured = replace(tables, session=with_noise([0.5, 1.0, 1.0]), meter=Blind)
     return [
         _mutant("noise x 0.5", replace(there, source=lambda: Scaled(0.5)), "T1 energy", n=20),
         _mutant("noise x 0.7", replace(apart, source=lambda: Scaled(0.7)), "T1 energy", n=20),
         _mutant("variance for deviation", replace(there, source=lambda: Scaled(0.5**0.5)), "T1 energy", n=20),
         _mutant("noise x 1.5", replace(there, source=lambda: Scaled(1.5)), "T1 waste", n=20),
         _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=20),
-        _mutant("empty cells not noised", replace(fit_mrf(AR, **CUBE), source=OccupiedOnly), "T1 energy", n=20),
+        _mutant("empty cells not noised", replace(there, source=OccupiedOnly), "T1 energy", n=20),
         _mutant("a clique's precision not paid for", favoured, "T1 energy", "T5 arithmetic", n=20),
         _mutant("pooled chain priced as one table of two", pooled, "T1 energy", "T5 arithmetic", n=20),
         _mutant("first states not paid for", unpaid(chain, 0), *told, n=2),
         _mutant("a table beside an earlier one not paid for", unpaid(beside, -1), *told, n=2),
-        _mutant("tables released twice for one price", twice(there), *told, n=2),
+        _mutant("tables released twice for one price", twice(tables), *told, n=2),
     ]
 
 
@@ -262,9 +263,9 @@ def wrong_sensitivities() -> list[Mutant]:
     signed = fit_mrf(RO, spend=pure(6), **TABLES)
     signs = replace(signed, session=with_pieces(planned(RO, **TABLES).said, share=either_sign))
     return [
-        _mutant("add-remove sensitivity on a replace pair", mispriced(ALONE), *seen, n=250),
-        _mutant("unit cap ignored", uncapped(), *seen, n=60),
-        _mutant("rows priced as shares", priced_as_shares(), "T2 distinguish", "T4 sensitivity", n=60),
+        _mutant("add-remove sensitivity on a replace pair", mispriced(ALONE), *seen, n=80),
+        _mutant("unit cap ignored", uncapped(), *seen, n=120),
+        _mutant("rows priced as shares", priced_as_shares(), "T2 distinguish", "T4 sensitivity", n=120),
         _mutant("counts of either sign priced as tables", signs, "T0 agreement", "T4 sensitivity", n=2),
     ]
 
@@ -284,7 +285,7 @@ def wrong_shares() -> list[Mutant]:
         _mutant("K not applied", replace(shares, session=with_pieces(of_rows, share=without_k)), *seen, n=60),
         _mutant("shares rounded up", replace(shares, session=with_pieces(of_rows, added=rounded_up)), seen[2], n=2),
         _mutant("shares in float32", replace(both, session=with_pieces(of_both, added=rounded)), seen[2], n=2),
-        _mutant("transitions from null to null", replace(chain, session=kept), *seen, n=60),
+        _mutant("transitions from null to null", replace(chain, session=kept), *seen[::2], n=2),
         _mutant(
             "transitions undivided", replace(chain, session=with_pieces(of_chain, count=undivided)), *seen[::2], n=2
         ),
