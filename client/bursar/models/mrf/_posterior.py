@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import erfcx
 
 from bursar.models._arrays import BoolArray, FloatArray
 
@@ -15,6 +15,9 @@ _NEAR = 1e-5
 
 _FAR_BELOW = -50.0
 """Ratio from which the mean is expanded; the error is below 1e-9 on both sides."""
+
+_BLOCK = 2**13
+"""Counts that are computed together, so that what is computed on the way stays near the processor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,25 +45,46 @@ class Posterior:
 
         The derivative is the posterior mean: positive, and ascending in the tilt.
         """
-        values, means = zip(*(self._of(mean, tilts) for mean in (self.near, self.far)), strict=True)
-        log_masses = np.logaddexp(*values)
-        share = np.exp(values[0] - log_masses)
-        return log_masses, np.asarray(share * means[0] + (1 - share) * means[1])
+        values, means = np.empty_like(tilts), np.empty_like(tilts)
+        for start in range(0, len(tilts), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            values[block], means[block] = self._mixed(block, tilts[block])
+        return values, means
 
     def highest(self) -> FloatArray:
         """Tilts from which the mean is infinite: tails of prior and Laplace noise bear less than their own rates."""
         return np.where(self.laplace, math.sqrt(2) / self.stds + 1 / self.far, np.inf)
 
-    def _of(self, mean: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _mixed(self, block: slice, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """`tilted` of the counts of a block."""
+        near_values, near_means = self._of(block, self.near[block], tilts)
+        far_values, far_means = self._of(block, self.far[block], tilts)
+        above = near_values - far_values
+        smaller = np.exp(-np.abs(above))
+        share = np.where(above > 0, 1.0, smaller) / (1 + smaller)
+        log_masses = np.maximum(near_values, far_values) + np.log(1 + smaller)
+        return log_masses, np.asarray(share * near_means + (1 - share) * far_means)
+
+    def _of(self, block: slice, mean: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """With one exponential as prior, whose density is exp(-n / mean) / mean."""
-        tilts, values, means = tilts - 1 / mean, np.empty_like(tilts), np.empty_like(tilts)
-        for function, chosen in ((tilted_laplace, self.laplace), (tilted_gaussian, ~self.laplace)):
-            values[chosen], means[chosen] = function(self.counts[chosen], self.stds[chosen], tilts[chosen])
-        return values - np.where(np.isfinite(mean), np.log(mean), 0.0), means
+        counts, stds, laplace = self.counts[block], self.stds[block], self.laplace[block]
+        tilts, scale = tilts - 1 / mean, np.where(np.isfinite(mean), mean, 1.0)
+        if not laplace.any():
+            values, means = tilted_gaussian(counts, stds, tilts)
+        elif laplace.all():
+            values, means = tilted_laplace(counts, stds, tilts)
+        else:
+            values, means = np.empty_like(tilts), np.empty_like(tilts)
+            for function, chosen in ((tilted_laplace, laplace), (tilted_gaussian, ~laplace)):
+                values[chosen], means[chosen] = function(counts[chosen], stds[chosen], tilts[chosen])
+        return values - np.log(scale), means
 
 
 def tilted_gaussian(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Posterior of counts n >= 0 with the density exp(tilt n), up to scale, before Gaussian noise.
+
+    With r = y / std + tilt std and Phi the normal distribution function, the integral is exp(tilt y + (tilt std)^2 / 2)
+    Phi(r). Below 0 it is written with Phi(r) exp(r^2 / 2), of which nothing vanishes or cancels.
 
     Args:
         counts: noisy counts y.
@@ -71,20 +95,24 @@ def tilted_gaussian(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> 
         The logarithm of the integral over n of density and likelihood, up to a constant in the tilt; and its derivative
         in the tilt, which is the posterior mean: positive, ascending in y and in the tilt.
     """
-    ratios = counts / stds + tilts * stds
-    # Far below 0 differences of large numbers are replaced by expansions in 1 / ratio.
+    scaled, pulls = counts / stds, tilts * stds
+    ratios = scaled + pulls
+    below = ratios < 0
+    tails = 0.5 * erfcx(np.abs(ratios) * math.sqrt(0.5))
+    densities = np.exp(-0.5 * np.square(ratios))
+    masses = np.where(below, tails, 1 - tails * densities)
+    values = np.where(below, -0.5 * np.square(scaled), pulls * (scaled + 0.5 * pulls)) + np.log(masses)
+    means = stds * (ratios + np.where(below, 1.0, densities) / masses / math.sqrt(2 * math.pi))
     far = ratios < _FAR_BELOW
-    inverse = 1 / np.square(np.where(far, ratios, _FAR_BELOW))
-    log_masses = log_ndtr(np.where(far, _FAR_BELOW, ratios))
-    excess = np.exp(-0.5 * np.square(np.where(far, _FAR_BELOW, ratios)) - log_masses) / math.sqrt(2 * math.pi)
-    near_values = tilts * counts + 0.5 * np.square(tilts * stds) + log_masses
-    far_values = (
-        -0.5 * np.square(counts / stds)
-        + 0.5 * np.log(inverse / (2 * math.pi))
-        + np.log1p(inverse * (-1 + inverse * (3 - 15 * inverse)))
-    )
-    far_means = stds * np.sqrt(inverse) * (1 + inverse * (-2 + inverse * (10 - 74 * inverse)))
-    return np.where(far, far_values, near_values), np.where(far, far_means, stds * (ratios + excess))
+    if far.any():
+        means[far] = stds[far] * _mean_far_below(ratios[far])
+    return values, means
+
+
+def _mean_far_below(ratios: FloatArray) -> FloatArray:
+    """r plus the density over the distribution function at r: the difference of large numbers, expanded in 1 / r."""
+    inverse = 1 / np.square(ratios)
+    return np.sqrt(inverse) * (1 + inverse * (-2 + inverse * (10 - 74 * inverse)))
 
 
 def tilted_laplace(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> tuple[FloatArray, FloatArray]:
