@@ -214,6 +214,11 @@ TREE: Fields = {"tree": fit_pb2.SelectTree(share=0.8), "columns": ["a", "b", "x"
 ALONE: Fields = {"independent": fit_pb2.Independent(), "columns": ["x"]}
 ROWS: Fields = {"unit_weights": fit_pb2.UNIT_WEIGHTS_ROWS}
 CGM: Fields = {"estimator": fit_pb2.MRF_ESTIMATOR_CGM}
+LOOPY: Fields = {
+    "cliques": cliques("ab", "bx", "ax"),
+    "inference": fit_pb2.MRF_INFERENCE_LOOPY,
+    "estimator": fit_pb2.MRF_ESTIMATOR_NLBP,
+}
 
 _TARGETS: dict[str, Callable[[], Target]] = {
     "one column, add or remove": lambda: fit_mrf(AR, whole=True, **ALONE),
@@ -222,6 +227,7 @@ _TARGETS: dict[str, Callable[[], Target]] = {
     "one table, learnt, Laplace, replace": lambda: fit_mrf(RO, whole=True, spend=pure(2), **CUBE),
     "tables, add or remove": lambda: fit_mrf(AR, **TABLES, **CGM),
     "tables, replace": lambda: fit_mrf(RO, **TABLES),
+    "tables in a cycle, replace": lambda: fit_mrf(RO, **LOOPY),
     "tables, Laplace, add or remove": lambda: fit_mrf(AR, spend=pure(3), **TABLES),
     "tables, Laplace, replace": lambda: fit_mrf(RO, spend=pure(6), **TABLES),
     "tables, small spend, replace": lambda: fit_mrf(RO, spend=types_pb2.Spend(rho=0.05), **TABLES),
@@ -252,6 +258,7 @@ SLOW = frozenset(
         "one table, learnt, add or remove",
         "one table, learnt, Laplace, replace",
         "tables, Laplace, add or remove",
+        "tables in a cycle, replace",
         "tables, small spend, replace",
         "rows of units, Laplace, replace",
         "shares of units, Laplace, replace",
