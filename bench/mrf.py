@@ -794,7 +794,7 @@ LINES = {
     ("naive", True): ("naive, Laplace", "tab:orange", "-"),
     ("nlbp", True): ("nlbp, Laplace", "tab:green", "-"),
     ("cgm", True): ("cgm, Laplace", "tab:blue", "-"),
-    ("cgm", False): (f"cgm, Gaussian, delta {DELTA:g}", "tab:blue", "--"),
+    ("cgm", False): ("cgm, Gaussian, delta 1e-6", "tab:blue", "--"),
 }
 
 
@@ -817,12 +817,12 @@ def picture(wish: Wish) -> None:
                 panel.plot([cell["epsilon"] for cell in some], values, style, marker=".", color=colour, label=label)
             plain = next(cell["non_private"] for cell in cells if cell["n"] == n)
             panel.axhline(plain, color="gray", linestyle=":", label="non-private")
-            panel.set(xscale="log", yscale="log", title=f"{kind}, n = {n:,}")
+            panel.set(xscale="log", yscale="log", title=f"n = {n:,}")
             panel.grid(alpha=0.3)
-        row[0].set_ylabel("KL(truth || model), nats")
+        row[0].set_ylabel(f"{kind}\nKL(truth || model), nats")
     for panel in axes[-1]:
         panel.set_xlabel("epsilon")
-    axes[0, 0].legend(fontsize=7)
+    axes[0, -1].legend(fontsize=8, handlelength=3)
     figure.savefig(PICTURE, dpi=110)
     print(f"\n{PICTURE.name}: drawn")
 
