@@ -209,7 +209,9 @@ def contributions(kernel: Any, columns: FloatArray, pieces: Pieces) -> FloatArra
         vectors = (signs[:, None] * vectors).sum(axis=1, keepdims=True)
         residuals = residuals.sum(axis=1, keepdims=True)
         counted = pieces.counts(rows)[:, None]
-    return np.hstack([COUNT * counted, vectors.reshape(len(vectors), -1), RESIDUAL * residuals])
+    return np.hstack(
+        [COUNT * counted, vectors.reshape(len(vectors), kernel.shape.blocks * kernel.shape.q), RESIDUAL * residuals]
+    )
 
 
 def _signs(kernel: Any) -> FloatArray:
