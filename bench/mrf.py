@@ -495,7 +495,7 @@ def adult_table(folder: Path) -> Adult:
 
 
 def adult_requests(table: Adult, epsilon: float, *, pure: bool) -> dict[str, fit_pb2.FitMRFRequest]:
-    """A request for each graph, in the order of the table. The last one's tree is that of the true rows: not private."""
+    """A request for each graph, in the order of the table. The last one's tree is of the true rows: not private."""
     names, paid = [column.name for column in table.columns], spend(epsilon, pure=pure)
     T, best = len(names), chow_liu(table.sizes, table.train_states)
 
@@ -591,8 +591,8 @@ def adult(wish: Wish) -> None:
     plain = adult_non_private(table)
     print(
         f"\nAdult: {len(table.train):,} rows, {len(table.columns)} columns of at most {MOST_BINS} bins, "
-        f"ADD_REMOVE_ONE: holdout log-likelihood per row in nats, medians of {wish.extent.repetitions} fits by the server; "
-        f"{len(table.test_states):,} other rows"
+        f"ADD_REMOVE_ONE: log-likelihood of {len(table.test_states):,} other rows, per row in nats; medians of "
+        f"{wish.extent.repetitions} fits by the server"
     )
     print(
         f"{'graph':>18} {'epsilon':>7} {'noise':>9} {'cgm':>8} {'(range)':>18} {'nlbp':>9} {'naive':>9} "
