@@ -3,8 +3,9 @@
 A gradient has one shape for all models. A row has K responsibilities, and about each component a vector and a squared
 residual. The vector goes through a transform into the unit ball (or box), everything is truncated to integers, and
 responsibilities times (count, vector, residual) are summed. `_add` does that for every model and carries the privacy;
-what a model computes before it is utility only. Every row gets the same operations, present or not, and its integers
-are a function of that row and of released parameters alone.
+what a model computes before it is utility only. Every row gets the same passes, present or not. No arithmetic in here
+may be reordered, except in `_dot`, whose sums of integers are exact in any order; so a row's integers are a function of
+that row and of released parameters alone.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-SLICE = 64
-"""Rows that are loaded together: a block lies by columns, and rows are worked on one by one."""
+SLICE = 128
+"""Rows worked on together, one array per quantity, so that loops run over neighbouring rows and vectorise."""
 
 BITS = 18
 """Lattice of responsibilities, and of everything that they multiply: 2^-18 each."""
@@ -66,19 +67,28 @@ def smoothed(a, root_beta):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _load(block, first, present, centre, unit, half, nullable, z, missing, valid):  # type: ignore[no-untyped-def]
-    """Rows of a slice in units of `unit` about `centre`, clipped to +-`half`.
+    """Rows of a slice in units of `unit` about `centre`, clipped to +-`half`: z[i, r], missing[i, r], valid[r].
 
     A number that is not finite is missing (and 0) in a nullable column; in any other its row becomes invalid.
     """
     for r in range(SLICE):
         valid[r] = 1.0 if present[first + r] else 0.0
-    for i in range(z.shape[1]):
+    for i in range(z.shape[0]):
         for r in range(SLICE):
             x = (block[i, first + r] - centre[i]) / unit[i]
             finite = abs(x) < 1e100  # false for NaN
-            missing[r, i] = 0.0 if finite else 1.0
+            missing[i, r] = 0.0 if finite else 1.0
             valid[r] = valid[r] if finite or nullable[i] else 0.0
-            z[r, i] = min(max(x, -half[i]), half[i]) if finite else 0.0
+            z[i, r] = min(max(x, -half[i]), half[i]) if finite else 0.0
+
+
+@njit(fastmath={"reassoc", "contract", "nsz"}, **_options)
+def _dot(gamma, values):  # type: ignore[no-untyped-def]
+    # Products of integers up to 2^18 each, SLICE of them at most: exact in float64 in any order, fused or not.
+    total = 0.0
+    for r in range(SLICE):
+        total += gamma[r] * values[r]
+    return total
 
 
 @njit(**_options)
@@ -86,88 +96,103 @@ def _share(logs, valid, gamma):  # type: ignore[no-untyped-def]
     """Responsibilities in lattice units: integers >= 0 with sum at most UNIT, UNIT if there is one; 0 if invalid."""
     K = logs.shape[0]
     if K == 1:
-        gamma[0] = UNIT * valid
+        for r in range(SLICE):
+            gamma[0, r] = UNIT * valid[r]
         return
-    top, total, check = -np.inf, 0.0, 0.0
+    top, total, check = np.full(SLICE, -np.inf), np.zeros(SLICE), np.zeros(SLICE)
     for k in range(K):
-        top = max(top, logs[k])
+        for r in range(SLICE):
+            top[r] = max(top[r], logs[k, r])
     for k in range(K):
-        gamma[k] = math.exp(min(logs[k] - top, 0.0))
-        total += gamma[k]
+        for r in range(SLICE):
+            gamma[k, r] = math.exp(min(logs[k, r] - top[r], 0.0))
+            total[r] += gamma[k, r]
     for k in range(K):
-        share = gamma[k] / total * (valid * UNIT * (1.0 - 2.0**-30))
-        gamma[k] = np.trunc(share) if 0.0 <= share <= UNIT else 0.0  # NaN fails
-        check += gamma[k]
+        for r in range(SLICE):
+            share = gamma[k, r] / total[r] * (valid[r] * UNIT * (1.0 - 2.0**-30))
+            gamma[k, r] = np.trunc(share) if 0.0 <= share <= UNIT else 0.0  # NaN fails
+            check[r] += gamma[k, r]
     for k in range(K):
-        gamma[k] = gamma[k] if check <= UNIT else 0.0
+        for r in range(SLICE):
+            gamma[k, r] = gamma[k, r] if check[r] <= UNIT else 0.0
 
 
 @njit(**_options)
 def _into_ball(v, radial):  # type: ignore[no-untyped-def]
-    """Integers of norm at most UNIT in place of v."""
-    square, check = 0.0, 0.0
+    """In place of v[:, r], integers of norm at most UNIT."""
+    factor, check = np.zeros(SLICE), np.zeros(SLICE)
     for j in range(v.shape[0]):
-        square += v[j] * v[j]
-    norm = math.sqrt(square)
+        for r in range(SLICE):
+            factor[r] += v[j, r] * v[j, r]
     if radial:
-        u = min(norm, math.sqrt(2.0))
-        factor = (u - u * u * u / 6.0) / CATONI / max(norm, 1e-200)
+        for r in range(SLICE):
+            norm = math.sqrt(factor[r])
+            u = min(norm, math.sqrt(2.0))
+            factor[r] = (u - u * u * u / 6.0) / CATONI / max(norm, 1e-200)
     else:
-        factor = 1.0 / max(norm, 1.0)
+        for r in range(SLICE):
+            factor[r] = 1.0 / max(math.sqrt(factor[r]), 1.0)
     for j in range(v.shape[0]):
-        v[j] = np.trunc(v[j] * factor * (UNIT * (1.0 - 2.0**-30)))
-        check += v[j] * v[j]
+        for r in range(SLICE):
+            v[j, r] = np.trunc(v[j, r] * factor[r] * (UNIT * (1.0 - 2.0**-30)))
+            check[r] += v[j, r] * v[j, r]
     for j in range(v.shape[0]):
-        v[j] = v[j] if check <= UNIT * UNIT else 0.0  # NaN fails
+        for r in range(SLICE):
+            v[j, r] = v[j, r] if check[r] <= UNIT * UNIT else 0.0  # NaN fails
 
 
 @njit(**_options)
 def _into_box(v, root_beta):  # type: ignore[no-untyped-def]
-    """Integers of at most UNIT each in place of v."""
+    """In place of v, integers of at most UNIT each."""
     scale = UNIT / (CATONI * math.erf(root_beta / math.sqrt(2.0)))
     for j in range(v.shape[0]):
-        t = np.trunc(smoothed(v[j], root_beta) * scale)
-        v[j] = t if abs(t) <= UNIT else 0.0  # NaN fails
+        for r in range(SLICE):
+            t = np.trunc(smoothed(v[j, r], root_beta) * scale)
+            v[j, r] = t if abs(t) <= UNIT else 0.0  # NaN fails
 
 
 @njit(**_options)
 def _add(logs, vectors, residuals, valid, signs, transform, root_beta, count, weight, gamma, sums):  # type: ignore[no-untyped-def]
-    """Add one row to `sums`: counts, vectors, residuals of every block, in units of 2^-36.
+    """Add the rows of a slice to `sums`: counts, vectors, residuals of every block, in units of 2^-36.
 
-    With `signs` the components fold into one block: the signed sum of their vectors, and the row counts once.
+    With `signs` the components fold into one block: the signed sum of their vectors, and a row counts once.
 
     Args:
-        logs: (K,) log weights of the components, up to a constant.
-        vectors: (K, q); overwritten.
-        residuals: (K,) squared, 1 and more count as 1.
-        valid: 1.0, or 0.0 for a row that is to contribute nothing.
+        logs: (K, SLICE) log weights of the components, up to a constant.
+        vectors: (K, q, SLICE); overwritten.
+        residuals: (K, SLICE) squared, 1 and more count as 1; overwritten.
+        valid: (SLICE,) 1.0, or 0.0 for rows that are to contribute nothing.
         signs: (K,) of +-1, or (0,).
         transform: NORM, RADIAL or BOX.
         root_beta: of BOX.
         count: integer, a row's count.
         weight: integer, the residual's largest value.
-        gamma: (K,) scratch.
+        gamma: (K, SLICE) scratch.
         sums: (blocks (q + 2),).
     """
-    K, q = vectors.shape
+    K, q = vectors.shape[:2]
     _share(logs, valid, gamma)
     folded = signs.shape[0] > 0
     blocks = 1 if folded else K
     if folded:
-        sums[0] += UNIT * valid * count
+        for r in range(SLICE):
+            sums[0] += UNIT * valid[r] * count
     for k in range(K):
         if transform == BOX:
             _into_box(vectors[k], root_beta)
         else:
             _into_ball(vectors[k], transform == RADIAL)
-        share = residuals[k] * weight
-        residual = np.trunc(share) if 0.0 <= share <= weight else (weight if share > weight else 0.0)  # NaN is 0
+        for r in range(SLICE):
+            share = residuals[k, r] * weight
+            part = np.trunc(share) if share <= weight else weight
+            residuals[k, r] = part if share >= 0.0 else 0.0  # NaN fails
         block, sign = (0, signs[k]) if folded else (k, 1.0)
         if not folded:
-            sums[k] += gamma[k] * count
+            for r in range(SLICE):
+                sums[k] += gamma[k, r] * count
         for j in range(q):
-            sums[blocks + block * q + j] += sign * gamma[k] * vectors[k, j]
-        sums[blocks * (1 + q) + block] += gamma[k] * residual
+            sums[blocks + block * q + j] += sign * _dot(gamma[k], vectors[k, j])
+        sums[blocks * (1 + q) + block] += _dot(gamma[k], residuals[k])
 
 
 @njit(**_options)
@@ -182,21 +207,24 @@ def location_sums(  # type: ignore[no-untyped-def]
     K, d = means.shape
     centre, unit, half, nullable = frame
     transform, root_beta, count, weight = shape
-    z, missing, valid = np.empty((SLICE, d)), np.empty((SLICE, d)), np.empty(SLICE)
-    vectors, residuals, logs, gamma = np.empty((K, d)), np.empty(K), np.empty(K), np.empty(K)
+    z, missing, valid = np.empty((d, SLICE)), np.empty((d, SLICE)), np.empty(SLICE)
+    vectors, residuals = np.empty((K, d, SLICE)), np.empty((K, SLICE))
+    logs, gamma = np.empty((K, SLICE)), np.empty((K, SLICE))
     sums = np.zeros(out.shape[0])
     for first in range(0, block.shape[1], SLICE):
         _load(block, first, present, centre, unit, half, nullable, z, missing, valid)
-        for r in range(SLICE):
-            for k in range(K):
-                square = 0.0
-                for i in range(d):
-                    apart = z[r, i] - means[k, i]
-                    square += apart * apart
-                    vectors[k, i] = (z[r, i] - origins[k, i]) / scales[k]
-                logs[k] = log_weights[k] - half_precisions[k] * square
-                residuals[k] = square / residual_scales[k]
-            _add(logs, vectors, residuals, valid[r], signs, transform, root_beta, count, weight, gamma, sums)
+        for k in range(K):
+            for r in range(SLICE):
+                residuals[k, r] = 0.0
+            for i in range(d):
+                for r in range(SLICE):
+                    apart = z[i, r] - means[k, i]
+                    residuals[k, r] += apart * apart
+                    vectors[k, i, r] = (z[i, r] - origins[k, i]) / scales[k]
+            for r in range(SLICE):
+                logs[k, r] = log_weights[k] - half_precisions[k] * residuals[k, r]
+                residuals[k, r] /= residual_scales[k]
+        _add(logs, vectors, residuals, valid, signs, transform, root_beta, count, weight, gamma, sums)
     for j in range(out.shape[0]):
         out[j] += np.int64(sums[j])
 
@@ -214,31 +242,39 @@ def regression_sums(  # type: ignore[no-untyped-def]
     K, p = coefficients.shape
     centre, unit, half, nullable = frame
     whitener, shift, intercept = maps
+    offset = 1 if intercept else 0
     transform, root_beta, count, weight = shape
     d = centre.shape[0] - 1
-    z, missing, valid = np.empty((SLICE, d + 1)), np.empty((SLICE, d + 1)), np.empty(SLICE)
-    features, logs, gamma = np.empty(p), np.empty(K), np.empty(K)
-    vectors, residuals = np.empty((K, p)), np.empty(K)
+    z, missing, valid = np.empty((d + 1, SLICE)), np.empty((d + 1, SLICE)), np.empty(SLICE)
+    features, left = np.ones((p, SLICE)), np.empty(SLICE)
+    vectors, residuals = np.empty((K, p, SLICE)), np.empty((K, SLICE))
+    logs, gamma = np.empty((K, SLICE)), np.empty((K, SLICE))
     sums = np.zeros(out.shape[0])
     for first in range(0, block.shape[1], SLICE):
         _load(block, first, present, centre, unit, half, nullable, z, missing, valid)
-        for r in range(SLICE):
-            if intercept:
-                features[0] = 1.0
-            for i in range(d):
-                total = 0.0
-                for j in range(d):
-                    total += whitener[i, j] * (z[r, j] - shift[j])
-                features[p - d + i] = total
-            for k in range(K):
-                left = z[r, d] - shift[d]
-                for j in range(p):
-                    left -= coefficients[k, j] * features[j]
-                for j in range(p):
-                    vectors[k, j] = left * features[j] / scales[k]
-                logs[k] = log_weights[k] - half_precisions[k] * (left * left)
-                residuals[k] = left * left / residual_scales[k]
-            _add(logs, vectors, residuals, valid[r], signs, transform, root_beta, count, weight, gamma, sums)
+        for j in range(d):
+            for r in range(SLICE):
+                z[j, r] -= shift[j]
+        for i in range(d):
+            for r in range(SLICE):
+                features[offset + i, r] = 0.0
+            for j in range(d):
+                for r in range(SLICE):
+                    features[offset + i, r] += whitener[i, j] * z[j, r]
+        for k in range(K):
+            for r in range(SLICE):
+                left[r] = z[d, r] - shift[d]
+            for j in range(p):
+                for r in range(SLICE):
+                    left[r] -= coefficients[k, j] * features[j, r]
+            for j in range(p):
+                for r in range(SLICE):
+                    vectors[k, j, r] = left[r] * features[j, r] / scales[k]
+            for r in range(SLICE):
+                square = left[r] * left[r]
+                logs[k, r] = log_weights[k] - half_precisions[k] * square
+                residuals[k, r] = square / residual_scales[k]
+        _add(logs, vectors, residuals, valid, signs, transform, root_beta, count, weight, gamma, sums)
     for j in range(out.shape[0]):
         out[j] += np.int64(sums[j])
 
@@ -257,32 +293,37 @@ def missing_sums(  # type: ignore[no-untyped-def]
     p = coefficients.shape[0]
     centre, unit, half, nullable = frame
     spread, shift, intercept = maps
+    offset = 1 if intercept else 0
     transform, root_beta, count, weight = shape
     d = centre.shape[0] - 1
-    z, missing, valid = np.empty((SLICE, d + 1)), np.empty((SLICE, d + 1)), np.empty(SLICE)
-    features, vectors = np.empty(p), np.empty((1, p))
-    residuals, logs, gamma, signs = np.empty(1), np.zeros(1), np.empty(1), np.empty(0)
+    z, missing, valid = np.empty((d + 1, SLICE)), np.empty((d + 1, SLICE)), np.empty(SLICE)
+    features, vectors, residuals = np.ones((p, SLICE)), np.empty((1, p, SLICE)), np.empty((1, SLICE))
+    left, variance, t = np.empty(SLICE), np.empty(SLICE), np.empty(SLICE)
+    logs, gamma, signs = np.zeros((1, SLICE)), np.empty((1, SLICE)), np.empty(0)
     sums = np.zeros(out.shape[0])
     for first in range(0, block.shape[1], SLICE):
         _load(block, first, present, centre, unit, half, nullable, z, missing, valid)
         for r in range(SLICE):
-            if intercept:
-                features[0] = 1.0
-            left, variance = z[r, d] - shift[d], sigma * sigma
-            for i in range(d):
-                features[p - d + i] = (z[r, i] - shift[i]) * spread[i] * (1.0 - missing[r, i])
-                variance += missing[r, i] * (coefficients[p - d + i] * coefficients[p - d + i])
-            for j in range(p):
-                left -= coefficients[j] * features[j]
-            left /= math.sqrt(variance)
-            t = min(max(left, -clip), clip)
-            for j in range(p):
-                absent = missing[r, j - (p - d)] if j >= p - d else 0.0
-                part = t * features[j] / math.sqrt(variance)
-                part += absent * (t * t - clipped_square) * coefficients[j] / variance
-                vectors[0, j] = sigma * sigma * part / scale
-            residuals[0] = left * left / residual_scale
-            _add(logs, vectors, residuals, valid[r], signs, transform, root_beta, count, weight, gamma, sums)
+            left[r], variance[r] = z[d, r] - shift[d], sigma * sigma
+        for i in range(d):
+            square = coefficients[offset + i] * coefficients[offset + i]
+            for r in range(SLICE):
+                features[offset + i, r] = (z[i, r] - shift[i]) * spread[i] * (1.0 - missing[i, r])
+                variance[r] += missing[i, r] * square
+        for j in range(p):
+            for r in range(SLICE):
+                left[r] -= coefficients[j] * features[j, r]
+        for r in range(SLICE):
+            left[r] /= math.sqrt(variance[r])
+            t[r] = min(max(left[r], -clip), clip)
+            residuals[0, r] = left[r] * left[r] / residual_scale
+        for j in range(p):
+            for r in range(SLICE):
+                absent = missing[j - offset, r] if j >= offset else 0.0
+                part = t[r] * features[j, r] / math.sqrt(variance[r])
+                part += absent * (t[r] * t[r] - clipped_square) * coefficients[j] / variance[r]
+                vectors[0, j, r] = sigma * sigma * part / scale
+        _add(logs, vectors, residuals, valid, signs, transform, root_beta, count, weight, gamma, sums)
     for j in range(out.shape[0]):
         out[j] += np.int64(sums[j])
 
@@ -305,15 +346,15 @@ def location_look(block, present, out, frame, limit):  # type: ignore[no-untyped
     """Add (1, z / sqrt d, |z|^2 / d) of every row."""
     centre, unit, half, nullable = frame
     d = centre.shape[0]
-    z, missing, valid = np.empty((SLICE, d)), np.empty((SLICE, d)), np.empty(SLICE)
+    z, missing, valid = np.empty((d, SLICE)), np.empty((d, SLICE)), np.empty(SLICE)
     v, sums = np.empty(d + 2), np.zeros(out.shape[0])
     for first in range(0, block.shape[1], SLICE):
         _load(block, first, present, centre, unit, half, nullable, z, missing, valid)
         for r in range(SLICE):
             v[0], v[d + 1] = 1.0, 0.0
             for i in range(d):
-                v[1 + i] = z[r, i] / math.sqrt(d)
-                v[d + 1] += z[r, i] * z[r, i] / d
+                v[1 + i] = z[i, r] / math.sqrt(d)
+                v[d + 1] += z[i, r] * z[i, r] / d
             _add_checked(v, valid[r], limit, sums)
     for j in range(out.shape[0]):
         out[j] += np.int64(sums[j])
@@ -324,14 +365,14 @@ def regression_look(block, present, out, frame, limit):  # type: ignore[no-untyp
     """Add the entries on and below the diagonal of w w^T, w = (1, z) / sqrt(columns + 1), those below times sqrt 2."""
     centre, unit, half, nullable = frame
     d = centre.shape[0]
-    z, missing, valid = np.empty((SLICE, d)), np.empty((SLICE, d)), np.empty(SLICE)
+    z, missing, valid = np.empty((d, SLICE)), np.empty((d, SLICE)), np.empty(SLICE)
     w, v, sums = np.empty(d + 1), np.empty(out.shape[0]), np.zeros(out.shape[0])
     for first in range(0, block.shape[1], SLICE):
         _load(block, first, present, centre, unit, half, nullable, z, missing, valid)
         for r in range(SLICE):
             w[0] = 1.0
             for i in range(d):
-                w[1 + i] = z[r, i]
+                w[1 + i] = z[i, r]
             at = 0
             for i in range(d + 1):
                 for j in range(i + 1):
@@ -347,17 +388,17 @@ def missing_look(block, present, out, frame, limit):  # type: ignore[no-untyped-
     """Add (1, y, y^2), then (m, m z, m z^2) / sqrt d of every feature, m = 1 where it is there."""
     centre, unit, half, nullable = frame
     d = centre.shape[0] - 1
-    z, missing, valid = np.empty((SLICE, d + 1)), np.empty((SLICE, d + 1)), np.empty(SLICE)
+    z, missing, valid = np.empty((d + 1, SLICE)), np.empty((d + 1, SLICE)), np.empty(SLICE)
     v, sums = np.empty(out.shape[0]), np.zeros(out.shape[0])
     for first in range(0, block.shape[1], SLICE):
         _load(block, first, present, centre, unit, half, nullable, z, missing, valid)
         for r in range(SLICE):
-            v[0], v[1], v[2] = 1.0, z[r, d], z[r, d] * z[r, d]
+            v[0], v[1], v[2] = 1.0, z[d, r], z[d, r] * z[d, r]
             for i in range(d):
-                there = (1.0 - missing[r, i]) / math.sqrt(d)
+                there = (1.0 - missing[i, r]) / math.sqrt(d)
                 v[3 + i] = there
-                v[3 + d + i] = there * z[r, i]
-                v[3 + 2 * d + i] = there * (z[r, i] * z[r, i])
+                v[3 + d + i] = there * z[i, r]
+                v[3 + 2 * d + i] = there * (z[i, r] * z[i, r])
             _add_checked(v, valid[r], limit, sums)
     for j in range(out.shape[0]):
         out[j] += np.int64(sums[j])
