@@ -17,6 +17,7 @@ from bursar_server.fits import UNIT_ROWS, CategoricalColumn, InvalidRequestError
 from bursar_server.fits.mrf._plan import DEFAULT_SHARE, MOST_NUMBERS
 from bursar_server.fits.mrf._reuse import MOST_REUSED
 from bursar_server.fits.mrf._schema import MOST_CLIQUES
+from bursar_server.fits.mrf._wire import table_from
 from tests.server.fits.fielding import AR, PAIRS, PURE, RHO, RO, cliques, nothing, people, plan, request, rows_of, run
 from tests.server.fits.running import nothing_released
 
@@ -159,10 +160,24 @@ def test_limits_on_sizes_hold_before_the_debit() -> None:
     assert refused(same_states(people(s0=1100, s1=1100)), chain=path("s0", "s1")) == ["chain.columns"]
     assert refused(wide(64, 2), tree={}) == ["columns"]
     assert refused(wide(62, 60), tree={}) == ["tree"]
-    many = [(f"v{i}", f"v{j}") for i in range(4) for j in range(i)]
-    assert 3 * len(many) * 800**2 > MOST_NUMBERS
-    assert refused(wide(4, 800), cliques=cliques(*many)) == ["graph"]
+    star = [("v0", f"v{i}") for i in range(1, 6)]
+    assert 3 * len(star) * 700**2 > MOST_NUMBERS
+    assert refused(wide(6, 700), cliques=cliques(*star)) == ["graph"]
     assert plan(wide(63, 2), tree={}).events
+
+
+def test_what_would_hold_the_server_is_refused() -> None:
+    """Loopy inference of large tables, and long chains among many states; less of either is planned."""
+    ring = cliques(("v0", "v1"), ("v1", "v2"), ("v0", "v2"))
+    assert refused(wide(3, 800), cliques=ring) == ["cliques"]
+    assert "too long to learn from with loopy inference" in message_of(wide(3, 800), cliques=ring)
+    assert plan(wide(3, 400), cliques=ring, inference=fit_pb2.MRF_INFERENCE_LOOPY).events
+    steps = [f"s{i}" for i in range(60)]
+    sizes: dict[str, Any] = dict.fromkeys(steps, 800)
+    paths = same_states(people(**sizes))
+    assert refused(paths, chain=path(*steps)) == ["chain.columns"]
+    assert "among 800 states takes too long" in message_of(paths, chain=path(*steps))
+    assert plan(paths, chain=path(*steps[:20])).events
 
 
 def costs(made: mrf.MRFPlan, pure: bool) -> list[Fraction]:
@@ -396,6 +411,30 @@ def test_a_wrong_entry_is_named(text: str, public: PublicTable, models: dict[int
 def test_pooled_tables_are_for_the_same_chain(text: str, fields: dict[str, Any]) -> None:
     """The same columns in the same order, with the same null category."""
     assert text in message_of(PATHS, stored(FIVE), reuse=[5], **fields)
+
+
+def test_earlier_tables_are_counted_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first entry with which there are too many is named, and neither it nor those after it are converted."""
+    models = {7: PAID[7], 8: model_of(plan(cliques=cliques("ad")), 8), 9: model_of(plan(cliques=cliques("bd")), 9)}
+    first = sum(math.prod(table.counts.shape) for table in models[7].tables)
+    monkeypatch.setattr("bursar_server.fits.mrf._reuse.MOST_CELLS", first)
+    read: list[int] = []
+
+    def counted(message: fit_pb2.NoisyTable) -> Any:
+        read.append(message.entry)
+        return table_from(message)
+
+    monkeypatch.setattr("bursar_server.fits.mrf._reuse.table_from", counted)
+    text = message_of(released=stored(models), reuse=[7, 8, 9], cliques=cliques("ab", "bc", "ad", "bd"))
+    assert "reuse[1]" in text
+    assert "reuse fewer entries" in text
+    assert set(read) == {7}
+    assert plan(released=stored(models), reuse=[7], spend=None).events == ()
+    # A table that comes in twice counts once.
+    monkeypatch.setattr("bursar_server.fits.mrf._reuse.MOST_CELLS", first + 20)
+    second = plan(released=stored(PAID), cliques=cliques("ab", "ad"), reuse=[7])
+    models[10] = model_of(second, 10)
+    assert plan(released=stored(models), cliques=cliques("ab", "ad"), reuse=[7, 10], spend=None).events == ()
 
 
 def test_shares_are_reused_with_shares() -> None:

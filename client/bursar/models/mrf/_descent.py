@@ -68,7 +68,7 @@ def minimized(
         if not slope < 0:
             break
         step = min(1.0, _room(point, direction, lowest))
-        for _ in range(_HALVINGS):
+        for _ in range(min(_HALVINGS, limit - used)):
             trial = point + step * direction
             used += 1
             new = objective(trial)

@@ -13,21 +13,22 @@ from typing import Literal, get_args
 import numpy as np
 
 from bursar.models._arrays import FloatArray
+from bursar.models.mrf._canonical import canonical, canonical_chain
 from bursar.models.mrf._descent import Solve, minimized
-from bursar.models.mrf._graph import Graph, check_exact, is_exact
+from bursar.models.mrf._graph import Graph, check_exact
 from bursar.models.mrf._inference import LoopyBeliefs, cached_tree, chain_marginals, exact, spread, sum_to
 from bursar.models.mrf._nonlinear import expectation_maximization
 from bursar.models.mrf._posterior import tilted_gaussian
 from bursar.models.mrf._problem import (
     FARTHEST,
     LEAST_STD,
-    MAX_ITERATIONS,
     Infer,
     NoisyTable,
     Problem,
     likeliest,
     tolerance,
 )
+from bursar.models.mrf._work import chain_work, evaluations, exact_work, most_sweeps, routine
 
 Estimator = Literal["cgm", "naive", "nlbp"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -46,7 +47,8 @@ class Estimate:
     """A fitted model p(x) = exp(sum over cliques of theta_C(x_C) - A(theta)).
 
     Attributes:
-        log_potentials: theta_C, one array for each clique of the graph; finite. A constant in each is arbitrary.
+        log_potentials: theta_C, one array for each clique of the graph; finite. Of all that give the same model, those
+            of mean 0 and the least sum of squares: see `canonical`.
         marginals: probabilities of each clique under the model; under loopy inference its approximation.
         log_partition: A(theta), or its Bethe approximation.
         n_rows: number of rows that was used, at least 1.
@@ -106,10 +108,11 @@ def estimate(
         regularization: L2 penalty on the log-potentials, in rows: (regularization / 2) |theta|^2 is taken from the
             log-likelihood of all rows. None: none for "cgm" and "nlbp", 1 for "naive", whose maximum may not exist
             without it.
-        inference: "exact" on a junction tree, "loopy", or "auto": exact where `check_exact` allows it.
+        inference: "exact" on a junction tree, "loopy", or "auto": exact where `check_exact` allows it. A graph without
+            cycles has exact inference in any case, as it is no more work than one sweep of the other.
 
     Returns:
-        A model with finite potentials, whatever the counts.
+        A model with finite potentials, whatever the counts; found in bounded time, see `evaluations`.
 
     Raises:
         ValueError: no table; a table that is over no clique of the graph or has another shape; an argument outside its
@@ -120,8 +123,8 @@ def estimate(
         raise ValueError(f"inference: expected one of {INFERENCES}, got {inference!r}")
     if not tables:
         raise ValueError("tables: expected at least one")
-    how: Literal["exact", "loopy"] = "exact" if inference == "exact" or _auto_exact(graph, inference) else "loopy"
-    infer = _inference(graph, how)
+    how = routine(graph, inference)
+    infer, work = _inference(graph, how)
     merged = with_sums(merge(tables)) if estimator == "cgm" else merge(tables)
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
@@ -134,10 +137,15 @@ def estimate(
         starts,
         _independent(merged, rows) if estimator == "cgm" else [None] * len(merged),
         [table.variables for table in merged],
+        evaluations(work, sum(table.counts.size for table in merged)),
     )
     found, iterations = _fitted(problem, estimator, regularization)
     potentials = _added(graph, merged, homes, found)
     marginals, log_partition = infer(potentials)
+    potentials, less = canonical(graph, potentials)
+    log_partition -= less
+    if how == "exact":  # the other goes on from its last messages, which belong to the old potentials
+        marginals, log_partition = infer(potentials)
     return Estimate(potentials, marginals, log_partition, rows, iterations, how)
 
 
@@ -202,9 +210,10 @@ def estimate_chain(
         [1.0, float(steps - 1)],
         [independent, start],
         [None, _independent([*ends, tables[1]], rows)[2]] if estimator == "cgm" else [None, None],
+        limit=evaluations(chain_work(steps, states), states * (states + 1)),
     )
     (first, scaled), iterations = _fitted(problem, estimator, regularization)
-    transition = scaled / (steps - 1)
+    first, transition, _ = canonical_chain(steps, first, scaled / (steps - 1))
     marginals, log_partition = chain_marginals(steps, first, transition)
     return Estimate([first, transition], marginals, log_partition, rows, iterations, "exact")
 
@@ -383,26 +392,23 @@ def _cgm(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
         return value, marginals - means / rows + penalty * theta, problem.solver(marginals, own)
 
     lowest = problem.neutral - problem.posterior.highest() * rows / entropy
-    return minimized(objective, problem.starts, lowest, tolerance(problem), MAX_ITERATIONS)
+    return minimized(objective, problem.starts, lowest, tolerance(problem), problem.limit)
 
 
 def _naive(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
     """Log-potentials of the tables, and the number of evaluations."""
     parts = problem.split(problem.counts / problem.rows)
     observed = np.concatenate([project_to_simplex(part).ravel() for part in parts])
-    return likeliest(problem, observed, penalty, problem.starts, MAX_ITERATIONS)
+    return likeliest(problem, observed, penalty, problem.starts, problem.limit)
 
 
-def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> Infer:
+def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> tuple[Infer, int]:
+    """Marginals and log-partition function from potentials, and what one evaluation is beside its sweeps."""
     if how == "loopy":
-        return LoopyBeliefs(graph)
+        return LoopyBeliefs(graph, most=most_sweeps(graph)), 0
     check_exact(graph)
     tree = cached_tree(graph)
-    return lambda theta: exact(graph, theta, tree)
-
-
-def _auto_exact(graph: Graph, inference: Inference) -> bool:
-    return inference == "auto" and is_exact(graph)
+    return lambda theta: exact(graph, theta, tree), exact_work(graph)
 
 
 def _mean(variables: tuple[int, ...], tables: list[NoisyTable]) -> NoisyTable:

@@ -168,6 +168,17 @@ def is_exact(graph: Graph) -> bool:
     return largest_table(graph)[0] <= MAX_TABLE and tree_cells(graph) <= MAX_TREE
 
 
+def is_forest(graph: Graph) -> bool:
+    """Whether no cycle goes through variables and the cliques that have them; then no table is added to the cliques."""
+    parts = [{variable} for variable in range(len(graph.sizes))]
+    for clique in graph.cliques:
+        touched = [part for part in parts if part & set(clique)]
+        if len(touched) < len(clique):
+            return False
+        parts = [part for part in parts if part not in touched] + [set[int]().union(*touched)]
+    return True
+
+
 def _clique(variables: Iterable[int], n: int) -> tuple[int, ...]:
     clique = tuple(sorted(int(variable) for variable in variables))
     if not clique:

@@ -8,6 +8,7 @@ Source: Koller and Friedman (2009), "Probabilistic Graphical Models", chapters 1
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -263,7 +264,7 @@ class LoopyBeliefs:
     """Loopy belief propagation on the factor graph, which starts where its last call ended.
 
     Messages between a clique and its variables are kept as rows of one array, padded to the largest number of states;
-    the cliques of one shape are updated at once.
+    the cliques of one shape are updated at once. After `most` sweeps in all, a call makes one only.
     """
 
     def __init__(
@@ -273,8 +274,9 @@ class LoopyBeliefs:
         sweeps: int = LOOPY_SWEEPS,
         tolerance: float = LOOPY_TOLERANCE,
         damping: float = LOOPY_DAMPING,
+        most: float = math.inf,
     ) -> None:
-        self._graph = graph
+        self._graph, self._left = graph, most
         self._sweeps, self._tolerance, self._damping = sweeps, tolerance, damping
         edges = [(index, variable) for index, clique in enumerate(graph.cliques) for variable in clique]
         self._owner = np.array([variable for _, variable in edges])
@@ -285,7 +287,8 @@ class LoopyBeliefs:
     def __call__(self, theta: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
         """Pseudo-marginals of every clique, each of sum 1, and the Bethe log-partition function."""
         stacked = [np.stack([theta[member] for member in group.members]) for group in self._groups]
-        for _ in range(self._sweeps):
+        for _ in range(int(max(1, min(self._sweeps, self._left)))):
+            self._left -= 1
             new = self._sweep(stacked)
             change, scale = np.abs(new - self._to_variable).max(), np.abs(new).max()
             self._to_variable = self._damping * self._to_variable + (1 - self._damping) * new
@@ -298,6 +301,7 @@ class LoopyBeliefs:
         total = np.zeros(self._padding.shape)
         np.add.at(total, self._owner, self._to_variable)
         total[self._padding] = -np.inf
+        total -= total.max(axis=1, keepdims=True)
         return total - _log_sum(total, (1,))
 
     def _sweep(self, stacked: list[FloatArray]) -> FloatArray:
@@ -329,8 +333,12 @@ class LoopyBeliefs:
         bethe = 0.0
         for group, theta in zip(self._groups, stacked, strict=True):
             logs = self._clique_logs(group, theta, from_variable)
-            logs = logs - _log_sum(logs, tuple(range(1, logs.ndim)))
+            # Far from 0 the sum's logarithm is lost among the digits of the largest, so that comes off first.
+            axes = tuple(range(1, logs.ndim))
+            logs = logs - logs.max(axis=axes, keepdims=True)
             tables = np.exp(logs)
+            scales = tables.sum(axis=axes, keepdims=True)
+            tables, logs = tables / scales, logs - np.log(scales)
             bethe += float((tables * (theta - logs)).sum())
             for member, table in zip(group.members, tables, strict=True):
                 marginals[member] = table

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bursar.models._arrays import FloatArray
-from bursar.models.mrf._problem import MAX_ITERATIONS, Problem, likeliest
+from bursar.models.mrf._problem import Problem, likeliest
 
 _PROGRESS = 0.01
 """Nats a cell: less progress of the tables' likelihood counts as none. Noise takes a half (normal) or one (Laplace)."""
@@ -59,7 +59,7 @@ def log_likelihood(problem: Problem, counts: FloatArray) -> float:
 
 
 def expectation_maximization(
-    problem: Problem, penalty: FloatArray, limit: int = MAX_ITERATIONS, progress: float = _PROGRESS
+    problem: Problem, penalty: FloatArray, progress: float = _PROGRESS
 ) -> tuple[FloatArray, int]:
     """Alternates between the likeliest tables and the potentials that fit them (algorithm 2).
 
@@ -67,18 +67,17 @@ def expectation_maximization(
     no step lowers log p(y | n), by more than the gap of its tables, and the limit is its largest value over the
     marginal polytope: a step is a proximal one, with N times the divergence from the model before it for a distance.
     That limit fits the noise as well as tables can, with probabilities of 0. So it matters where it starts, at the
-    closed form of `starting_points`, and that it ends early: when a step gains little, or `limit` passes are used up.
+    closed form of `starting_points`, and that it ends early: when a step gains little, or the passes are used up.
 
     Args:
         problem: the tables.
         penalty: on the squares of the parameters, over the number of rows.
-        limit: most evaluations of marginals.
         progress: nats a cell.
 
     Returns:
         Parameters of the tables, and the number of evaluations.
     """
-    little = progress * len(problem.counts)
+    little, limit = progress * len(problem.counts), problem.limit
     theta, evidence = problem.starts[-1], np.zeros_like(problem.neutral)
     best, used = log_likelihood(problem, problem.rows * problem.marginals(theta)[0]), 1
     # No step can gain more than all that is missing.

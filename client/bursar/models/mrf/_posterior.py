@@ -110,7 +110,7 @@ def tilted_gaussian(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> 
 
 
 def _mean_far_below(ratios: FloatArray) -> FloatArray:
-    """r plus the density over the distribution function at r: the difference of large numbers, expanded in 1 / r."""
+    """Sum of r and the density over the distribution function at r, of opposite signs: expanded in 1 / r."""
     inverse = 1 / np.square(ratios)
     return np.sqrt(inverse) * (1 + inverse * (-2 + inverse * (10 - 74 * inverse)))
 

@@ -23,7 +23,7 @@ LEAST_STD = 1e-6
 """Rows. Less noise counts as this much, so that empty cells keep finite log-potentials."""
 
 MAX_ITERATIONS = 500
-"""Most steps of the optimiser; public."""
+"""Most evaluations of marginals; public."""
 
 _FAR = 4.0
 """Mean of the wide half of a prior, over the average count of the table's cells."""
@@ -76,6 +76,7 @@ class Problem:
             leans to, none of them positive.
         expected: counts of each table under that model, positive; None for a table with a flat prior.
         scopes: variables of each table, as far as sums over others may move from one table to another.
+        limit: most evaluations of marginals.
     """
 
     def __init__(
@@ -87,8 +88,9 @@ class Problem:
         starts: Sequence[Sequence[FloatArray]],
         expected: Sequence[FloatArray | None],
         scopes: Sequence[tuple[int, ...]] = (),
+        limit: int = MAX_ITERATIONS,
     ) -> None:
-        self.rows, self._infer = rows, infer
+        self.rows, self._infer, self.limit = rows, infer, limit
         self._scopes = [table.variables for table in tables]
         holders = {v: [i for i, scope in enumerate(scopes) if v in scope] for scope in scopes for v in scope}
         self._shared = {variable: numbers for variable, numbers in holders.items() if len(numbers) > 1}

@@ -20,11 +20,13 @@ from bursar_server.fits.mrf._fit import (
     chain_measurements,
     table_measurement,
 )
-from bursar_server.fits.mrf._reuse import Earlier, Kind, check_use, earlier_tables
+from bursar_server.fits.mrf._reuse import MOST_CELLS, Earlier, Kind, check_use, earlier_tables
 from bursar_server.fits.mrf._schema import (
     Wanted,
+    check_chain_time,
     check_members,
     check_size,
+    check_time,
     chosen,
     listed_cliques,
     too_dense,
@@ -74,7 +76,7 @@ Measured with 10,000 paths of 24 steps among 10 states, loss of holdout log-like
 steps among 4 states 0.14, 0.16, 0.09, 0.11 and 0.11 at 0.1.
 """
 
-MOST_NUMBERS = 7 * 2**20
+MOST_NUMBERS = MOST_CELLS
 """In an answer: the cells of its tables, potentials and marginals; they fit into a message of 64 MiB."""
 
 
@@ -266,12 +268,15 @@ def _check_graph(request: fit_pb2.FitMRFRequest, asked: _Asked, violations: Viol
     variables = asked.layout.variables
     if asked.kind == "chain":
         check_size("chain.columns", Graph(asked.layout.sizes[:2], ((0, 1),)), variables, violations)
+        check_chain_time(len(variables), variables, violations)
         return
     field, graph = request.WhichOneof("graph") or "", asked.graph()
     check_size(field, graph, variables, violations)
     exact = request.inference == fit_pb2.MRF_INFERENCE_EXACT and asked.kind == "cliques"
     if exact and (dense := too_dense(graph, variables)):
         violations.append((field, dense))
+    elif asked.kind == "cliques":  # trees end in time whenever their tables fit into an answer
+        check_time(field, graph, INFERENCES[request.inference], variables, violations)
 
 
 def _due(asked: _Asked, earlier: Earlier) -> tuple[Wanted, ...]:

@@ -6,6 +6,7 @@ for it. They are taken from that entry's own release, so that no table counts tw
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,12 @@ from bursar_server.fits.mrf._wire import table_from, variable_from, weights_of
 
 MOST_REUSED = 16
 """Entries in a request."""
+
+MOST_CELLS = 7 * 2**20
+"""Of all tables that they have; there is room for no more in an answer, so no more are read."""
+
+
+_TOO_MANY = f"with it, earlier tables have more than {MOST_CELLS:,} cells, the limit for an answer; reuse fewer entries"
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ def earlier_tables(
     if len(set(request.reuse)) != len(request.reuse):
         violations.append(("reuse", "expected each entry once"))
     tables: dict[tuple[int, tuple[str, ...]], ReleasedTable] = {}
-    by_entry = []
+    by_entry: list[tuple[ReleasedTable, ...]] = []
+    cells = 0
     for index, entry in enumerate(request.reuse):
         came: dict[tuple[int, tuple[str, ...]], ReleasedTable] = {}
         text = f"no field of yours of this dataset is stored under entry {entry}; see your list of releases"
@@ -81,7 +89,12 @@ def earlier_tables(
             text = _misfit(model, kind, schema)
             if text:
                 break
-            came |= {(paid, tuple(m.columns)): table_from(m) for m in model.tables if m.entry == paid}
+            own = {(paid, tuple(m.columns)): m for m in model.tables if m.entry == paid}
+            cells += sum(math.prod(m.counts.shape) for key, m in own.items() if key not in tables and key not in came)
+            if not cells <= MOST_CELLS:
+                violations.append((f"reuse[{index}]", _TOO_MANY))
+                return Earlier(tuple(tables.values()), tuple(by_entry))
+            came |= {key: tables.get(key) or table_from(m) for key, m in own.items()}
         if text:
             violations.append((f"reuse[{index}]", text))
         for key, table in came.items():

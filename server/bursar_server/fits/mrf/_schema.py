@@ -8,6 +8,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from bursar.models.mrf import MAX_VARIABLES, Graph, Variable, check_cliques, check_exact
+from bursar.models.mrf._estimation import Inference
+from bursar.models.mrf._work import check_chain_work, check_work
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations, check_never_null
 from bursar_server.fits._seam import NumericColumn, PublicTable
@@ -112,6 +114,27 @@ def check_size(field: str, graph: Graph, variables: Sequence[Variable], violatio
         check_cliques(graph, [variable.name for variable in variables])
     except ValueError as error:
         violations.append((field, str(error)))
+
+
+def check_time(
+    field: str, graph: Graph, inference: Inference, variables: Sequence[Variable], violations: Violations
+) -> None:
+    """That a model is learnt in a minute or two, if its tables are not too large anyway."""
+    if any(name == field for name, _ in violations):
+        return
+    try:
+        check_work(graph, inference, [variable.name for variable in variables])
+    except ValueError as error:
+        violations.append((field, str(error)))
+
+
+def check_chain_time(steps: int, variables: Sequence[Variable], violations: Violations) -> None:
+    """As `check_time`, of a chain."""
+    if variables and not any(name == "chain.columns" for name, _ in violations):
+        try:
+            check_chain_work(steps, len(variables[0].states))
+        except ValueError as error:
+            violations.append(("chain.columns", str(error)))
 
 
 def too_dense(graph: Graph, variables: Sequence[Variable]) -> str:
