@@ -9,6 +9,7 @@ import enum
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -129,6 +130,7 @@ def moment_statistic(frame: Frame, step: EStep, moments: Moments, weights: Weigh
     )
 
 
+@lru_cache(maxsize=256)  # asked in plans and in every step, of the same few schedules: milliseconds of exact fractions
 def moment_bounds(K: int, d: int, moments: Moments, weights: Weights) -> Bounds:
     """What one row can contribute to `moment_statistic`, in lattice units; a function of public numbers only."""
     a, b, c = (Fraction(w) for w in (weights.a, weights.b, weights.c))
