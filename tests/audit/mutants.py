@@ -235,10 +235,10 @@ def wrong_sizes() -> list[Mutant]:
     unsplit = replace(ADD_REMOVE, session=split, meter=Blind)
     return [
         _mutant("noise x 0.5", replace(ADD_REMOVE, source=lambda: Scaled(0.5)), "T1 energy", "T2 distinguish", n=120),
-        _mutant("noise x 0.7", replace(REPLACE, source=lambda: Scaled(0.7)), "T1 energy", n=50),
-        _mutant("noise x 0.9", replace(REPLACE, source=lambda: Scaled(0.9)), "T1 energy", n=80),
-        _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=50),
-        _mutant("noise x 1.5", replace(ADD_REMOVE, source=lambda: Scaled(1.5)), "T1 waste", n=50),
+        _mutant("noise x 0.7", replace(REPLACE, source=lambda: Scaled(0.7)), "T1 energy", n=20),
+        _mutant("noise x 0.9", replace(REPLACE, source=lambda: Scaled(0.9)), "T1 energy", n=60),
+        _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=20),
+        _mutant("noise x 1.5", replace(ADD_REMOVE, source=lambda: Scaled(1.5)), "T1 waste", n=20),
         _mutant("no noise", replace(ADD_REMOVE, source=NoNoise), "T1 energy", "T2 distinguish", n=50),
         _mutant("spend not split over T", unsplit, "T1 energy", "T2 distinguish", "T5 arithmetic", n=150),
         _mutant("noise scaled by a true count", replace(lonely(), source=ScaledByCount), "T1 sides", n=150),

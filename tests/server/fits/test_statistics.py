@@ -49,7 +49,7 @@ def largest_distance(K: int, d: int, moments: Moments, w: tuple[float, float, fl
     n = K * d + 1
     generator = np.random.default_rng(0)  # noqa: TID251 - starts of a search
     best = 0.0
-    for _ in range(8):
+    for _ in range(4):
         found = minimize(closeness, 1.5 * generator.standard_normal(2 * n), method="Powell")
         best = max(best, -float(found.fun))
     return best
