@@ -59,7 +59,7 @@ def log_likelihood(problem: Problem, counts: FloatArray) -> float:
 
 
 def expectation_maximization(
-    problem: Problem, penalty: FloatArray, progress: float = _PROGRESS
+    problem: Problem, penalty: FloatArray, limit: int | None = None, progress: float = _PROGRESS
 ) -> tuple[FloatArray, int]:
     """Alternates between the likeliest tables and the potentials that fit them (algorithm 2).
 
@@ -72,12 +72,14 @@ def expectation_maximization(
     Args:
         problem: the tables.
         penalty: on the squares of the parameters, over the number of rows.
+        limit: most evaluations of marginals; None: the problem's.
         progress: nats a cell.
 
     Returns:
         Parameters of the tables, and the number of evaluations.
     """
-    little, limit = progress * len(problem.counts), problem.limit
+    little = progress * len(problem.counts)
+    limit = problem.limit if limit is None else limit
     theta, evidence = problem.starts[-1], np.zeros_like(problem.neutral)
     best, used = log_likelihood(problem, problem.rows * problem.marginals(theta)[0]), 1
     # No step can gain more than all that is missing.
