@@ -171,8 +171,8 @@ def smoothed(a: FloatArray, root_beta: float) -> FloatArray:
 
 @cache
 def _table(root_beta: float) -> tuple[FloatArray, FloatArray]:
-    quantiles = special.ndtri((np.arange(2000) + 0.5) / 2000)
-    sizes = np.concatenate([[0.0], np.geomspace(1e-3, 1e5, 3000)])
+    quantiles = special.ndtri((np.arange(10_000) + 0.5) / 10_000)
+    sizes = np.concatenate([[0.0], np.geomspace(1e-3, 1e5, 600)])
     return sizes, catoni(sizes[:, None] * (1 + quantiles / root_beta)).mean(axis=1)
 
 
