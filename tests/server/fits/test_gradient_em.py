@@ -129,6 +129,19 @@ def test_one_regression_is_least_squares(without_intercept: bool) -> None:
     assert array(model.intercepts) == pytest.approx([0.0 if without_intercept else 3.0], abs=0.1)
 
 
+def test_collinear_features_predict_as_well_as_one() -> None:
+    """A feature and its copy, and one that hardly moves: what they say together is right, and nothing is large."""
+    generator = drawn(10)
+    x = generator.standard_normal(20_000)
+    y = 3.0 * x + generator.standard_normal(20_000)
+    X = np.column_stack([x, x, np.full(20_000, 0.5), y])
+    model = run(plan(table(3, target=20.0), model=REGRESSIONS, n_components=1, spend=QUIET, **TARGET), X)
+    slopes, intercept = array(model.coefficients)[0], array(model.intercepts)[0]
+    assert slopes[:2].sum() == pytest.approx(3.0, abs=0.1)
+    assert np.abs(slopes).max() < 20
+    assert intercept + 0.5 * slopes[2] == pytest.approx(0.0, abs=0.1)
+
+
 def test_regression_with_missing_features_is_found() -> None:
     """A third of the numbers missing at random, features with means and spreads of their own."""
     generator = drawn(7)
