@@ -264,17 +264,17 @@ def wrong_sensitivities() -> list[Mutant]:
         _mutant("clip removed", unclipped_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=100),
         _mutant("clip x 1.5", wide_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity"),
         _mutant("scatter about the noised mean", far_mean, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=50),
-        _mutant("indefinite covariance in the E-step", negative, "T0 agreement", "T4 sensitivity", n=50),
+        _mutant("indefinite covariance in the E-step", negative, "T0 agreement", "T4 sensitivity", n=10),
     ]
 
 
 def wrong_laws() -> list[Mutant]:
     """Noise of the right size that is not independent, or not centred."""
     return [
-        _mutant("noise used again in every step", replace(ADD_REMOVE, source=Reused), "T3 whiteness", n=50),
+        _mutant("noise used again in every step", replace(ADD_REMOVE, source=Reused), "T3 whiteness", n=25),
         _mutant("noise from a seed", replace(REPLACE, source=Seeded), "T3 whiteness", n=50),
         _mutant("one draw for all coordinates", replace(REPLACE, source=Common), "T3 whiteness", n=50),
-        _mutant("one-sided noise", replace(ADD_REMOVE, source=OneSided), "T3 whiteness", n=50),
+        _mutant("one-sided noise", replace(ADD_REMOVE, source=OneSided), "T3 whiteness", n=25),
     ]
 
 
@@ -282,7 +282,7 @@ def wrong_flows() -> list[Mutant]:
     """True values that reach the model, or decide what is done."""
     one = fit_dpem(AR, iterations=1)
     return [
-        _mutant("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay"),
+        _mutant("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=80),
         _mutant("division by the true n", divided_by_true_n(ADD_REMOVE), "T7 replay", n=10),
         _mutant("the true n, 1 or 2", divided_by_true_n(tiny()), "T6 black box", "T7 replay", n=50),
         _mutant("steps until convergence", stopping(ADD_REMOVE), "T7 replay", "form", n=10),
