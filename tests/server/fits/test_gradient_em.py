@@ -158,6 +158,17 @@ def test_regression_with_missing_features_is_found() -> None:
     assert array(model.feature_std) == pytest.approx([1.0, 0.5, 2.0], rel=0.05)
 
 
+def test_rows_that_miss_a_strong_feature_do_not_make_steps_too_long() -> None:
+    """Half of them miss what explains nearly all, so variances of rows differ by a factor of 25."""
+    generator = drawn(17)
+    x = generator.standard_normal((20_000, 2))
+    y = x @ [5.0, -1.0] + generator.standard_normal(20_000)
+    x[generator.random(20_000) < 0.5, 0] = np.nan
+    public = table(2, bound=5.0, target=30.0, nullable=2)
+    model = run(plan(public, model=MISSING, spend=QUIET, **TARGET), np.column_stack([x, y]))
+    assert array(model.coefficients)[0] == pytest.approx([5.0, -1.0], abs=0.2)
+
+
 def test_the_factor_two_of_the_posterior_matters() -> None:
     """A step from the truth, 1.5 standard deviations, stays there; with the paper's weights it goes to 1.328."""
     X = mirrored(50_000, 8, np.array([1.5]))
