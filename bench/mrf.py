@@ -634,8 +634,8 @@ def peers(wish: Wish, n: int = 100_000) -> None:
     """Erdos-Renyi graphs beside private-pgm, Laplace noise; that one on the same noisy tables of the first model."""
     print(
         f"\nErdos-Renyi graphs of {NODES} nodes and {EDGES} edges, n = {n:,}, Laplace, ADD_REMOVE_ONE: "
-        f"KL(truth || model) in nats, medians of {wish.extent.repetitions} models, and of the first; log-likelihoods are "
-        "as much below the truth's"
+        f"KL(truth || model) in nats, medians of {wish.extent.repetitions} models, and of the first; log-likelihoods "
+        "are as much below the truth's"
     )
     print(
         f"{'states':>6} {'epsilon':>7} {'cgm':>8} {'naive':>9} {'earlier':>8} {'truth':>8} {'cgm, s':>7} "
