@@ -331,8 +331,8 @@ def figure2_rows(wish: Wish, law: Law) -> list[Json]:
         if with_penalty:
             best = min(with_penalty, key=lambda factor: with_penalty[factor]["kl"])
             row["naive_tuned"] = with_penalty[best] | {"penalty_over_std": best}
-        pairs = zip(found["cgm"], found.get("naive", ()), strict=False)
-        row["cgm_below_naive"] = sum(ours["kl"] <= naive["kl"] for ours, naive in pairs)
+        pairs = [wish.kept.known([f"{key}, cgm", f"{key}, naive"]) for key in keys]
+        row["cgm_below_naive"] = sum(pair[0]["kl"] <= pair[1]["kl"] for pair in pairs if len(pair) == 2)
         rows.append(row)
     return rows
 
