@@ -187,7 +187,7 @@ def start(d: int, public_seed: int) -> Array:
 
 @dataclass
 class Clock:
-    """When steps of a fit ended, in seconds of the wall.
+    """When steps of a fit ended, in seconds of one processor.
 
     Attributes:
         ends: in order.
@@ -196,7 +196,7 @@ class Clock:
     ends: list[float] = field(default_factory=list)
 
     def __call__(self, step: int, steps: int) -> None:
-        self.ends.append(time.perf_counter())
+        self.ends.append(time.process_time())
 
 
 def fit(
