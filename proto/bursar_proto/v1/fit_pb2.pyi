@@ -106,6 +106,86 @@ MOMENTS_FIXED_ORIGIN: Moments.ValueType  # 2
 """The paper's: moments about the centre of the public ball, in units of its radius."""
 Global___Moments: _TypeAlias = Moments  # noqa: Y015
 
+class _SeparatedVariant:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SeparatedVariantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SeparatedVariant.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SEPARATED_VARIANT_UNSPECIFIED: _SeparatedVariant.ValueType  # 0
+    """recursive"""
+    SEPARATED_VARIANT_RECURSIVE: _SeparatedVariant.ValueType  # 1
+    """Kamath et al. 2019, algorithms 3 and 4, with another search and another division of the budget: rows are split in two where
+    a wide gap is found, in the columns' space or in that of noisy principal directions, and each half is split again.
+    """
+    SEPARATED_VARIANT_EASY: _SeparatedVariant.ValueType  # 2
+    """Algorithm 1, for components that are all separated alike: one set of principal directions, and k balls in their space."""
+    SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE: _SeparatedVariant.ValueType  # 3
+    """Section 6: many small parts of the rows are fitted without noise, and a ball is looked for in which their answers agree."""
+
+class SeparatedVariant(_SeparatedVariant, metaclass=_SeparatedVariantEnumTypeWrapper):
+    """How the components are looked for."""
+
+SEPARATED_VARIANT_UNSPECIFIED: SeparatedVariant.ValueType  # 0
+"""recursive"""
+SEPARATED_VARIANT_RECURSIVE: SeparatedVariant.ValueType  # 1
+"""Kamath et al. 2019, algorithms 3 and 4, with another search and another division of the budget: rows are split in two where
+a wide gap is found, in the columns' space or in that of noisy principal directions, and each half is split again.
+"""
+SEPARATED_VARIANT_EASY: SeparatedVariant.ValueType  # 2
+"""Algorithm 1, for components that are all separated alike: one set of principal directions, and k balls in their space."""
+SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE: SeparatedVariant.ValueType  # 3
+"""Section 6: many small parts of the rows are fitted without noise, and a ball is looked for in which their answers agree."""
+Global___SeparatedVariant: _TypeAlias = SeparatedVariant  # noqa: Y015
+
+class _SeparatedSearch:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SeparatedSearchEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SeparatedSearch.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SEPARATED_SEARCH_UNSPECIFIED: _SeparatedSearch.ValueType  # 0
+    """slabs"""
+    SEPARATED_SEARCH_SLABS: _SeparatedSearch.ValueType  # 1
+    """The points between two parallel planes; finds groups that planes separate, in any dimension."""
+    SEPARATED_SEARCH_BALLS: _SeparatedSearch.ValueType  # 2
+    """Euclidean balls in the space of the principal directions; finds groups that others surround, in few dimensions."""
+
+class SeparatedSearch(_SeparatedSearch, metaclass=_SeparatedSearchEnumTypeWrapper):
+    """The shapes that a split is looked for among."""
+
+SEPARATED_SEARCH_UNSPECIFIED: SeparatedSearch.ValueType  # 0
+"""slabs"""
+SEPARATED_SEARCH_SLABS: SeparatedSearch.ValueType  # 1
+"""The points between two parallel planes; finds groups that planes separate, in any dimension."""
+SEPARATED_SEARCH_BALLS: SeparatedSearch.ValueType  # 2
+"""Euclidean balls in the space of the principal directions; finds groups that others surround, in few dimensions."""
+Global___SeparatedSearch: _TypeAlias = SeparatedSearch  # noqa: Y015
+
+class _SeparatedEstimator:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SeparatedEstimatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SeparatedEstimator.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SEPARATED_ESTIMATOR_UNSPECIFIED: _SeparatedEstimator.ValueType  # 0
+    """EM"""
+    SEPARATED_ESTIMATOR_EM: _SeparatedEstimator.ValueType  # 1
+    """Noisy EM steps from the components that were found: rows count for several components where these overlap."""
+    SEPARATED_ESTIMATOR_CLUSTERS: _SeparatedEstimator.ValueType  # 2
+    """Every row counts for one component, whose mean and covariance are estimated by themselves (algorithm 6, corrected)."""
+
+class SeparatedEstimator(_SeparatedEstimator, metaclass=_SeparatedEstimatorEnumTypeWrapper):
+    """How the parameters of the components that were found are estimated."""
+
+SEPARATED_ESTIMATOR_UNSPECIFIED: SeparatedEstimator.ValueType  # 0
+"""EM"""
+SEPARATED_ESTIMATOR_EM: SeparatedEstimator.ValueType  # 1
+"""Noisy EM steps from the components that were found: rows count for several components where these overlap."""
+SEPARATED_ESTIMATOR_CLUSTERS: SeparatedEstimator.ValueType  # 2
+"""Every row counts for one component, whose mean and covariance are estimated by themselves (algorithm 6, corrected)."""
+Global___SeparatedEstimator: _TypeAlias = SeparatedEstimator  # noqa: Y015
+
 class _LatentModel:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -658,6 +738,10 @@ Global___FitDPEMResponse: _TypeAlias = FitDPEMResponse  # noqa: Y015
 
 @_typing.final
 class FitSeparatedGMMRequest(_message.Message):
+    """Lengths (radius, sigma_min, sigma_max, separation) are in the data's own units or, for units BOUNDS, in half-widths of the
+    columns' bounds. All of it is public.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -665,9 +749,41 @@ class FitSeparatedGMMRequest(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     SPEND_FIELD_NUMBER: _builtins.int
     N_COMPONENTS_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    SIGMA_MIN_FIELD_NUMBER: _builtins.int
+    SIGMA_MAX_FIELD_NUMBER: _builtins.int
+    MIN_WEIGHT_FIELD_NUMBER: _builtins.int
+    COVARIANCE_TYPE_FIELD_NUMBER: _builtins.int
+    SEPARATION_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    SEARCH_FIELD_NUMBER: _builtins.int
+    ESTIMATOR_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    PUBLIC_SEED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """As in FitDPEMRequest. A spend in pure epsilon is refused."""
     dataset: _builtins.str
     n_components: _builtins.int
+    """k, 1 to 32: the most components that are looked for."""
+    radius: _builtins.float
+    """R: all means lie in the ball of this radius about the middle of the bounds. 0: from the bounds."""
+    sigma_min: _builtins.float
+    """Square roots of bounds on the eigenvalues of every component's covariance; required, 0 < sigma_min < sigma_max."""
+    sigma_max: _builtins.float
+    min_weight: _builtins.float
+    """w_min: no component has a smaller part of the rows, as far as the analyst knows; 0: 1 / (2 k)."""
+    covariance_type: Global___CovarianceType.ValueType
+    """Of each component; tied is refused."""
+    separation: _builtins.float
+    """Least distance of two means, as far as the analyst knows; a hint, which decides how much is spent on what. 0: 6 times
+    the geometric mean of sigma_min and sigma_max.
+    """
+    variant: Global___SeparatedVariant.ValueType
+    search: Global___SeparatedSearch.ValueType
+    estimator: Global___SeparatedEstimator.ValueType
+    units: Global___ColumnUnits.ValueType
+    public_seed: _builtins.int
+    """Of the directions in which splits are looked for; part of the request, protects nothing."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -680,14 +796,106 @@ class FitSeparatedGMMRequest(_message.Message):
         columns: _abc.Iterable[_builtins.str] | None = ...,
         spend: _types_pb2.Spend | None = ...,
         n_components: _builtins.int = ...,
+        radius: _builtins.float = ...,
+        sigma_min: _builtins.float = ...,
+        sigma_max: _builtins.float = ...,
+        min_weight: _builtins.float = ...,
+        covariance_type: Global___CovarianceType.ValueType = ...,
+        separation: _builtins.float = ...,
+        variant: Global___SeparatedVariant.ValueType = ...,
+        search: Global___SeparatedSearch.ValueType = ...,
+        estimator: Global___SeparatedEstimator.ValueType = ...,
+        units: Global___ColumnUnits.ValueType = ...,
+        public_seed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spend", b"spend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "n_components", b"n_components", "request_id", b"request_id", "spend", b"spend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "min_weight", b"min_weight", "n_components", b"n_components", "public_seed", b"public_seed", "radius", b"radius", "request_id", b"request_id", "search", b"search", "separation", b"separation", "sigma_max", b"sigma_max", "sigma_min", b"sigma_min", "spend", b"spend", "units", b"units", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FitSeparatedGMMRequest: _TypeAlias = FitSeparatedGMMRequest  # noqa: Y015
+
+@_typing.final
+class SeparatedGMM(_message.Message):
+    """The components that were found, in the data's own units. Every number is noise-protected or public."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    COVARIANCE_TYPE_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    MEANS_FIELD_NUMBER: _builtins.int
+    COVARIANCES_FIELD_NUMBER: _builtins.int
+    MEAN_ERRORS_FIELD_NUMBER: _builtins.int
+    WEIGHT_ERRORS_FIELD_NUMBER: _builtins.int
+    COVARIANCE_ERRORS_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
+    N_ROWS_FIELD_NUMBER: _builtins.int
+    covariance_type: Global___CovarianceType.ValueType
+    """As asked for; diag where spheres in half-widths of the bounds are no spheres in the data's units."""
+    found: _builtins.int
+    """How many components were found, 1 to n_components; all that follows has as many."""
+    iterations: _builtins.int
+    """Steps that the progress counted."""
+    n_rows: _builtins.float
+    """Estimated number of rows: public under REPLACE_ONE, from noisy counts under ADD_REMOVE_ONE."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def weights(self) -> _types_pb2.Tensor:
+        """(found,)."""
+
+    @_builtins.property
+    def means(self) -> _types_pb2.Tensor:
+        """(found, n_columns)."""
+
+    @_builtins.property
+    def covariances(self) -> _types_pb2.Tensor:
+        """full (found, d, d); diag (found, d); spherical (found,)."""
+
+    @_builtins.property
+    def mean_errors(self) -> _types_pb2.Tensor:
+        """Approximate standard errors, from public numbers and released values alone: of the noise, and of the sample if the model
+        holds. Not of a component that was not found, nor of a split in the wrong place.
+        (found, n_columns), of `means`.
+        """
+
+    @_builtins.property
+    def weight_errors(self) -> _types_pb2.Tensor:
+        """(found,), of `weights`."""
+
+    @_builtins.property
+    def covariance_errors(self) -> _types_pb2.Tensor:
+        """(found,): of each covariance as a whole, Frobenius norm of the error over that of the covariance."""
+
+    @_builtins.property
+    def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        covariance_type: Global___CovarianceType.ValueType = ...,
+        found: _builtins.int = ...,
+        weights: _types_pb2.Tensor | None = ...,
+        means: _types_pb2.Tensor | None = ...,
+        covariances: _types_pb2.Tensor | None = ...,
+        mean_errors: _types_pb2.Tensor | None = ...,
+        weight_errors: _types_pb2.Tensor | None = ...,
+        covariance_errors: _types_pb2.Tensor | None = ...,
+        iterations: _builtins.int = ...,
+        noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
+        n_rows: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["covariance_errors", b"covariance_errors", "covariances", b"covariances", "mean_errors", b"mean_errors", "means", b"means", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "covariance_errors", b"covariance_errors", "covariance_type", b"covariance_type", "covariances", b"covariances", "found", b"found", "iterations", b"iterations", "mean_errors", b"mean_errors", "means", b"means", "n_rows", b"n_rows", "noise", b"noise", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SeparatedGMM: _TypeAlias = SeparatedGMM  # noqa: Y015
 
 @_typing.final
 class FitSeparatedGMMResponse(_message.Message):
@@ -701,13 +909,13 @@ class FitSeparatedGMMResponse(_message.Message):
     @_builtins.property
     def progress(self) -> _types_pb2.Progress: ...
     @_builtins.property
-    def model(self) -> Global___GaussianMixtureModel: ...
+    def model(self) -> Global___SeparatedGMM: ...
     def __init__(
         self,
         *,
         receipt: _types_pb2.Receipt | None = ...,
         progress: _types_pb2.Progress | None = ...,
-        model: Global___GaussianMixtureModel | None = ...,
+        model: Global___SeparatedGMM | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "model", b"model", "progress", b"progress", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1777,6 +1985,7 @@ class PreviewRequest(_message.Message):
     SKETCH_KMEANS_FIELD_NUMBER: _builtins.int
     MRF_FIELD_NUMBER: _builtins.int
     GRADIENT_EM_FIELD_NUMBER: _builtins.int
+    SEPARATED_GMM_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def dpem(self) -> Global___FitDPEMRequest: ...
     @_builtins.property
@@ -1785,6 +1994,8 @@ class PreviewRequest(_message.Message):
     def mrf(self) -> Global___FitMRFRequest: ...
     @_builtins.property
     def gradient_em(self) -> Global___FitGradientEMRequest: ...
+    @_builtins.property
+    def separated_gmm(self) -> Global___FitSeparatedGMMRequest: ...
     def __init__(
         self,
         *,
@@ -1792,16 +2003,77 @@ class PreviewRequest(_message.Message):
         sketch_kmeans: Global___FitSketchKMeansRequest | None = ...,
         mrf: Global___FitMRFRequest | None = ...,
         gradient_em: Global___FitGradientEMRequest | None = ...,
+        separated_gmm: Global___FitSeparatedGMMRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "gradient_em", b"gradient_em", "mrf", b"mrf", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "gradient_em", b"gradient_em", "mrf", b"mrf", "separated_gmm", b"separated_gmm", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "gradient_em", b"gradient_em", "mrf", b"mrf", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dpem", b"dpem", "fit", b"fit", "gradient_em", b"gradient_em", "mrf", b"mrf", "separated_gmm", b"separated_gmm", "sketch_kmeans", b"sketch_kmeans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_fit: _TypeAlias = _typing.Literal["dpem", "sketch_kmeans", "mrf", "gradient_em"]  # noqa: Y015
+    _WhichOneofReturnType_fit: _TypeAlias = _typing.Literal["dpem", "sketch_kmeans", "mrf", "gradient_em", "separated_gmm"]  # noqa: Y015
     _WhichOneofArgType_fit: _TypeAlias = _typing.Literal["fit", b"fit"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_fit) -> _WhichOneofReturnType_fit | None: ...
 
 Global___PreviewRequest: _TypeAlias = PreviewRequest  # noqa: Y015
+
+@_typing.final
+class PreflightRule(_message.Message):
+    """A condition under which a fit was seen to work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    MARGIN_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What it is about, in a few words."""
+    margin: _builtins.float
+    """What there is of what it takes, over what it takes: it holds from 1 on."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        margin: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["margin", b"margin", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreflightRule: _TypeAlias = PreflightRule  # noqa: Y015
+
+@_typing.final
+class Preflight(_message.Message):
+    """Whether a fit that looks for something is expected to find it, from public numbers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULES_FIELD_NUMBER: _builtins.int
+    PREDICTED_FOUND_FIELD_NUMBER: _builtins.int
+    EXPECTED_COVARIANCE_ERROR_FIELD_NUMBER: _builtins.int
+    SUGGESTED_RHO_FIELD_NUMBER: _builtins.int
+    predicted_found: _builtins.int
+    """How many components it is expected to find, if there are as many as it looks for."""
+    expected_covariance_error: _builtins.float
+    """Frobenius norm of the error of a covariance over that of the covariance, for components of equal weight."""
+    suggested_rho: _builtins.float
+    """The least rho, about, with which all rules hold; 0 if there is none, since they do not depend on it alone."""
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreflightRule]: ...
+    def __init__(
+        self,
+        *,
+        rules: _abc.Iterable[Global___PreflightRule] | None = ...,
+        predicted_found: _builtins.int = ...,
+        expected_covariance_error: _builtins.float = ...,
+        suggested_rho: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_covariance_error", b"expected_covariance_error", "predicted_found", b"predicted_found", "rules", b"rules", "suggested_rho", b"suggested_rho"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Preflight: _TypeAlias = Preflight  # noqa: Y015
 
 @_typing.final
 class PreviewResponse(_message.Message):
@@ -1818,6 +2090,7 @@ class PreviewResponse(_message.Message):
     PREDICTED_SNR_FIELD_NUMBER: _builtins.int
     PREDICTED_RELATIVE_SSE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    PREFLIGHT_FIELD_NUMBER: _builtins.int
     affordable: _builtins.bool
     """Whether the fit would be admitted now; false for a retired dataset."""
     fits_left: _builtins.int
@@ -1853,6 +2126,10 @@ class PreviewResponse(_message.Message):
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What an analyst should know before paying."""
 
+    @_builtins.property
+    def preflight(self) -> Global___Preflight:
+        """Of a separated mixture. Absent if the number of rows is neither public nor declared."""
+
     def __init__(
         self,
         *,
@@ -1867,10 +2144,11 @@ class PreviewResponse(_message.Message):
         predicted_snr: _builtins.float | None = ...,
         predicted_relative_sse: _builtins.float | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        preflight: Global___Preflight | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "available", b"available", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "available", b"available", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "preflight", b"preflight", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "affordable", b"affordable", "available", b"available", "expected_mean_error", b"expected_mean_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "price", b"price", "remaining", b"remaining", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "affordable", b"affordable", "available", b"available", "expected_mean_error", b"expected_mean_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__predicted_relative_sse: _TypeAlias = _typing.Literal["predicted_relative_sse"]  # noqa: Y015
     _WhichOneofArgType__predicted_relative_sse: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse"]  # noqa: Y015

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from google.protobuf.message import Message
 
 from bursar_ledger import Adjacency, Event
-from bursar_proto.v1 import types_pb2
+from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.vault import Session
 
 JSON = str | int | float | bool | None | list["JSON"] | dict[str, "JSON"]
@@ -112,6 +112,7 @@ class Plan:
         predicted_snr: see `PreviewResponse.predicted_snr`.
         predicted_relative_sse: see `PreviewResponse.predicted_relative_sse`.
         warnings: see `PreviewResponse.warnings`.
+        preflight: see `PreviewResponse.preflight`.
         of_entry: of a plan without events: the debit whose release it computes from, 0 if there is none; of any other
             plan that is run: its own debit.
     """
@@ -125,6 +126,7 @@ class Plan:
     predicted_snr: float | None = None
     predicted_relative_sse: float | None = None
     warnings: tuple[str, ...] = ()
+    preflight: fit_pb2.Preflight | None = None
     of_entry: int = 0
 
 

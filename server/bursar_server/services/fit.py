@@ -24,6 +24,7 @@ _PREVIEWED: Mapping[str, str] = {
     "sketch_kmeans": "FitSketchKMeans",
     "mrf": "FitMRF",
     "gradient_em": "FitGradientEM",
+    "separated_gmm": "FitSeparatedGMM",
 }
 """Methods by the field of `PreviewRequest` that has their request."""
 
@@ -106,6 +107,7 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
             predicted_snr=plan.predicted_snr,
             predicted_relative_sse=plan.predicted_relative_sse,
             warnings=plan.warnings,
+            preflight=plan.preflight,
         )
 
     def _fit(self, method: str, request: FitRequest, context: grpc.ServicerContext) -> Iterator[Any]:
