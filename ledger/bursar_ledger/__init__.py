@@ -6,6 +6,7 @@ from ._conversion import epsilon_of, rho_of
 from ._events import (
     Adjacency,
     ApproximateEvent,
+    ConcentratedEvent,
     Event,
     ExactEvent,
     GaussianEvent,
@@ -59,6 +60,7 @@ __all__ = [
     "ApproximateEvent",
     "Budget",
     "BudgetExhaustedError",
+    "ConcentratedEvent",
     "Credential",
     "CredentialExistsError",
     "DatasetExistsError",

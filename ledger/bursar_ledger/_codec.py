@@ -9,13 +9,22 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
+from ._events import (
+    ApproximateEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    SelectionEvent,
+)
 
 _EVENTS: dict[str, type[Any]] = {
     "gaussian": GaussianEvent,
     "laplace": LaplaceEvent,
     "pure": PureEvent,
     "selection": SelectionEvent,
+    "concentrated": ConcentratedEvent,
     "approximate": ApproximateEvent,
 }
 _FRACTION = re.compile(r"(-?[0-9]{1,1000})/([0-9]{1,1000})")

@@ -113,7 +113,27 @@ class SelectionEvent:
         return 2 * self.sensitivity / Fraction(self.scale)
 
 
-ExactEvent = GaussianEvent | LaplaceEvent | PureEvent | SelectionEvent
+@dataclass(frozen=True)
+class ConcentratedEvent:
+    """`count` mechanisms that are rho-zero-concentrated differentially private as a whole, interactive ones included.
+
+    What happens inside is not listed, because its parts do not simply add up: of operations on parts of a table, chosen
+    one after another, a privacy unit is touched only by those on the parts that hold its rows. Whoever makes the event
+    proves that the whole stays within rho.
+
+    Attributes:
+        rho: D_a <= a rho for every order a > 1 (Bun and Steinke 2016, Definition 1.1); positive.
+        count: how many such mechanisms; positive.
+    """
+
+    rho: Fraction
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+ExactEvent = GaussianEvent | LaplaceEvent | PureEvent | SelectionEvent | ConcentratedEvent
 
 
 @dataclass(frozen=True)
@@ -158,5 +178,5 @@ def _check(event: Event) -> None:
 _NUMBERS = {
     # Names and declared types of the fields that are numbers; annotations are strings here.
     kind: [(field.name, field.type) for field in dataclasses.fields(kind) if field.type in ("int", "Fraction")]
-    for kind in (GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ApproximateEvent)
+    for kind in (GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ConcentratedEvent, ApproximateEvent)
 }

@@ -12,7 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
+from ._events import (
+    ApproximateEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    SelectionEvent,
+)
 from ._rounding import float_up, precise, to_decimal, upper
 
 COST_UNIT = 2**40
@@ -95,6 +103,12 @@ def _pure(event: PureEvent, order: Fraction) -> Fraction:
 @rdp.register
 def _selection(event: SelectionEvent, order: Fraction) -> Fraction:
     return event.count * selection_rdp(order, event.bounded_range)
+
+
+@rdp.register
+def _concentrated(event: ConcentratedEvent, order: Fraction) -> Fraction:
+    _check_order(order)
+    return event.count * order * event.rho
 
 
 @rdp.register

@@ -14,7 +14,15 @@ from decimal import Decimal
 from fractions import Fraction
 
 from ._codec import GaussianNumbers
-from ._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
+from ._events import (
+    ApproximateEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    SelectionEvent,
+)
 
 _CONTEXT = decimal.Context(
     prec=150,
@@ -50,7 +58,7 @@ def price_range(gaussian: Iterable[GaussianNumbers], others: Sequence[Event], or
 
 def _slack(event: Event, divergence: Fraction) -> Fraction:
     exact = event.event if isinstance(event, ApproximateEvent) else event
-    if isinstance(exact, GaussianEvent):
+    if isinstance(exact, GaussianEvent | ConcentratedEvent):
         return Fraction(0)
     times = exact.count * getattr(exact, "groups", 1) * (event.count if exact is not event else 1)
     return divergence * _RELATIVE + times * _ABSOLUTE
@@ -106,6 +114,8 @@ def _divergence(event: Event, order: Fraction) -> Fraction:
         return event.count * _divergence(event.event, order)
     if isinstance(event, GaussianEvent):
         return order * event.count * event.l2_squared / (2 * event.scale**2)
+    if isinstance(event, ConcentratedEvent):
+        return event.rho * order * event.count
     if isinstance(event, SelectionEvent):
         return event.count * _choice(event.sensitivity / Fraction(event.scale), order)
     return _rounded_divergence(event, order)

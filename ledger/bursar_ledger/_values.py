@@ -10,7 +10,16 @@ from fractions import Fraction
 
 from ._budget import Budget, Remaining
 from ._canonical import canonical
-from ._events import Adjacency, ApproximateEvent, Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
+from ._events import (
+    Adjacency,
+    ApproximateEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    SelectionEvent,
+)
 from ._pricing import Price
 
 EVERYONE = "*"
@@ -285,7 +294,7 @@ class Credential:
     revoked: bool
 
 
-_EVENTS = (GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ApproximateEvent)
+_EVENTS = (GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ConcentratedEvent, ApproximateEvent)
 
 
 def check_name(name: str, value: object) -> None:

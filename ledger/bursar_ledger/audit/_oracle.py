@@ -16,7 +16,16 @@ from fractions import Fraction
 from typing import Any
 
 from .._codec import decode_event, decode_fraction
-from .._events import ApproximateEvent, Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
+from .._events import (
+    ApproximateEvent,
+    ConcentratedEvent,
+    Event,
+    ExactEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    SelectionEvent,
+)
 from .._pricing import COST_UNIT
 from ._history import Losses
 from ._reading import Row
@@ -85,7 +94,7 @@ def bounds(events: Sequence[Event], order: float) -> tuple[float, float]:
     response, the worst mechanism there is. Laplace: at least the continuous Laplace's (the discrete one at the same
     scale is less private, and tends to it), at most that of randomised response. Selection: at least that of two
     candidates that were level, which is randomised response at half the bounded range; at most (eta^2 / 8)-zCDP, or
-    randomised response at all of it. Approximate: that of the event inside.
+    randomised response at all of it. Concentrated: its rho. Approximate: that of the event inside.
     """
     from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NeighboringRelation, rdp
     from dp_accounting.dp_event import ZCDpEvent
@@ -99,6 +108,11 @@ def bounds(events: Sequence[Event], order: float) -> tuple[float, float]:
             gaussian = GaussianDpEvent(float(Fraction(inner.scale) ** 2 / inner.l2_squared) ** 0.5)
             low.compose(gaussian, count)
             high.compose(gaussian, count)
+            continue
+        if isinstance(inner, ConcentratedEvent):
+            whole = ZCDpEvent(float(inner.rho))
+            low.compose(whole, count)
+            high.compose(whole, count)
             continue
         epsilon = _pure_epsilon(inner)
         if isinstance(inner, LaplaceEvent):
@@ -131,7 +145,7 @@ def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
     a sensitivity of 10,000 lattice units as continuous; a selection as the worst of its bounded range. None without
     dp-accounting; infinity if failures use up delta.
     """
-    if installed_version() is None:
+    if installed_version() is None or any(isinstance(event, ConcentratedEvent) for event in losses.others):
         return None
     left = delta - losses.failures
     if not left > 0:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._canonical import body_hash
 from .._codec import decode_event, decode_fraction
-from .._events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent, SelectionEvent
+from .._events import ApproximateEvent, ConcentratedEvent, Event, GaussianEvent, LaplaceEvent, SelectionEvent
 from .._pricing import COST_UNIT, DELTA_UNIT, price
 from ._columns import Line, rho, summary
 from ._formats import json_text
@@ -70,6 +70,11 @@ def event_in_words(event: Event) -> str:
         return (
             f"{counted(event.count, 'choice')} by the exponential mechanism (Gumbel noise): sensitivity of a score "
             f"{event.sensitivity}, scale {_exact(event.scale)} (epsilon {number(float(event.bounded_range))} of each)"
+        )
+    if isinstance(event, ConcentratedEvent):
+        return (
+            f"{counted(event.count, 'interaction')} within rho = {_exact(event.rho)} of zero-concentrated privacy, "
+            "of which its parts, chosen one after another, take their shares"
         )
     return f"{_times(event.count)} with pure epsilon = {_exact(event.epsilon)}"
 
