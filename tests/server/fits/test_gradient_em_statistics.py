@@ -14,6 +14,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from bursar_server.fits.gradient_em import _kernel
+from bursar_server.fits.gradient_em._fit import root_beta
 from bursar_server.fits.gradient_em._statistics import (
     LATTICE,
     LOOK_LATTICE,
@@ -23,6 +24,7 @@ from bursar_server.fits.gradient_em._statistics import (
     decode,
     gradient_bounds,
 )
+from bursar_server.fits.gradient_em._truncation import curve, limit, smoothed
 from bursar_server.vault import CHUNK, ArrayRows, Statistic, exact_sum
 from tests.server.fits.gradient import contribution, located, looked, regressed, regressed_with_missing
 from tests.server.fits.running import Array
@@ -97,29 +99,68 @@ def test_blocks_that_share_a_row_do_not_multiply_its_price() -> None:
     assert box.l2_squared_distance > 8 * ball.l2_squared_distance
 
 
-@pytest.mark.parametrize("a", [0.0, 1e-12, 1e-7, 0.3, 1.0, -1.4, 2.0, 10.0, -300.0])
-@pytest.mark.parametrize("root_beta", [1.0, 1.316, 1.7])
-def test_smoothed_truncation_is_the_expectation(a: float, root_beta: float) -> None:
-    """The closed form is E phi(a (1 + eta)), by quadrature."""
+def expectation(a: float, root_beta: float) -> float:
+    """E phi(a (1 + eta)) by adaptive quadrature of the definition."""
 
     def phi(u: float) -> float:
         return u - u**3 / 6 if abs(u) <= math.sqrt(2) else math.copysign(_kernel.CATONI, u)
 
-    points = sorted(x for x in (((s * math.sqrt(2)) / a - 1) * root_beta for s in (-1, 1)) if abs(x) < 12) if a else []
-    expected = quad(lambda t: phi(a * (1 + t / root_beta)) * norm.pdf(t), -12, 12, points=points or None, limit=400)[0]
-    assert _kernel.smoothed(a, root_beta) == pytest.approx(expected, abs=1e-9)
+    kinks = [x for x in ((math.sqrt(2) / a - 1) * root_beta, (-math.sqrt(2) / a - 1) * root_beta) if abs(x) < 12]
+    found = quad(lambda t: phi(a * (1 + t / root_beta)) * norm.pdf(t), -12, 12, points=kinks or None, limit=400)
+    return float(found[0])
 
 
-@given(st.floats(allow_nan=True, allow_infinity=True, width=64), st.floats(0.5, 3.0))
+def boxed(a: float, root_beta: float) -> float:
+    """What the kernel makes of one coordinate: of the limit, in lattice units."""
+    v = np.full((1, _kernel.SLICE), a)
+    _kernel._into_box(v, curve(root_beta))
+    return float(v[0, 0])
+
+
+ZETAS = ((1, 1 - 1e-6), (1, 0.5), (1, 0.05), (20, 0.05), (65, 1e-6))
+"""Numbers of coordinates with zeta: the least smoothing's precision, the usual, and the largest."""
+
+
+@pytest.mark.parametrize("a", [1e-12, 1e-7, 0.01, 0.1, 0.3, 1.0, 1.4, 2.0, 3.0, 10.0, 300.0, 1e4])
+@pytest.mark.parametrize(("q", "zeta"), ZETAS)
+def test_smoothed_truncation_is_the_expectation(a: float, q: int, zeta: float) -> None:
+    """The quadrature is E phi(a (1 + eta)), and the kernel's polynomial to 1e-8 of the limit and a lattice unit."""
+    root = root_beta(q, zeta)
+    a *= min(root, 1.0)
+    expected = expectation(a, root) / limit(root)
+    assert smoothed(np.array([a]), root)[0] / limit(root) == pytest.approx(expected, abs=1e-12)
+    for sign in (1, -1):
+        assert abs(boxed(sign * a, root) - sign * expected * _kernel.UNIT) <= 1 + 1e-8 * _kernel.UNIT
+
+
+@pytest.mark.parametrize(
+    ("roots", "accuracy"), [(np.geomspace(1e-4, 2.07, 40), 1e-8), (np.linspace(2.1, 4, 10), 1e-6), ([5.3], 3e-6)]
+)
+def test_the_polynomial_is_as_accurate_as_it_says(roots: Array, accuracy: float) -> None:
+    """Over the whole line, for every precision of the smoothing that a request can ask for."""
+    for root in roots:
+        width, c = curve(float(root))
+        a = math.sqrt(width) * np.geomspace(1e-3, 1e5, 2000)
+        u = a / np.sqrt(a * a + width)
+        found = u * np.polynomial.polynomial.polyval(2 * u * u - 1, c)
+        assert np.max(np.abs(found - smoothed(a, float(root)) / limit(float(root)))) <= accuracy
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True, width=64), st.floats(1e-4, 5.3))
 @example(1e6, 1.0)
-@example(1e8, 1.7)
 @example(1e103, 1.0)
-def test_smoothed_truncation_stays_below_the_tight_limit(a: float, root_beta: float) -> None:
-    """Where the literal closed form cancels, returns 1e8 or NaN, this does not."""
-    value = _kernel.smoothed(a, root_beta)
-    limit = _kernel.CATONI * math.erf(root_beta / math.sqrt(2))
-    assert abs(value) <= limit * (1 + 1e-15)
-    assert math.isnan(a) or a == 0 or math.copysign(1, value) == math.copysign(1, a)
+@example(math.inf, 1.7)
+@example(-math.inf, 0.1)
+@example(math.nan, 1.0)
+def test_the_truncation_is_total_odd_and_bounded(a: float, root: float) -> None:
+    """Where the literal closed form cancels, returns 1e8 or NaN, the kernel does not; NaN counts as zero."""
+    value = boxed(a, root)
+    assert abs(value) <= _kernel.UNIT
+    assert boxed(-a, root) == -value
+    if math.isnan(a):
+        assert value == 0
+    elif abs(a) >= 1e4:
+        assert value * math.copysign(1, a) >= (1 - 1e-5) * _kernel.UNIT
 
 
 def gradient_of(log_density: Callable[[Array], float], theta: Array) -> Array:
@@ -223,8 +264,7 @@ def reference(means: Array, rows: Array, scale: float, transform: Transform, pre
         u = np.minimum(length, math.sqrt(2))
         v = v * (u - u**3 / 6) / _kernel.CATONI / length
     else:
-        limit = _kernel.CATONI * math.erf(1.3 / math.sqrt(2))
-        v = np.vectorize(lambda a: _kernel.smoothed(a, 1.3))(v) / limit
+        v = np.sign(v) * smoothed(np.abs(v), 1.3) / limit(1.3)
     counts = gamma.sum(axis=0)
     return np.concatenate(
         [

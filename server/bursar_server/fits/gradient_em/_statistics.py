@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_server.fits.gradient_em import _kernel
+from bursar_server.fits.gradient_em._truncation import curve
 from bursar_server.vault import Bounds, Factor, Kernel, Statistic
 
 FloatArray = NDArray[np.float64]
@@ -87,9 +88,9 @@ class Shape:
         return self.blocks * (self.q + 2)
 
     @property
-    def kernel(self) -> tuple[int, float, float, float]:
+    def kernel(self) -> tuple[int, tuple[float, FloatArray], float, float]:
         """As kernels take it."""
-        return int(self.transform), self.root_beta, float(_integer(_COUNT)), float(_integer(_RESIDUAL))
+        return int(self.transform), curve(self.root_beta), float(_integer(_COUNT)), float(_integer(_RESIDUAL))
 
 
 @dataclass(frozen=True)
