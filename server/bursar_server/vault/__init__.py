@@ -3,6 +3,7 @@
 Nothing else in the server reads rows, and nothing else draws noise. A fit is a plain function of a `Session`.
 """
 
+from bursar_server.vault._errors import OverspendError
 from bursar_server.vault._noise import (
     GaussianNoise,
     LaplaceNoise,
@@ -12,19 +13,25 @@ from bursar_server.vault._noise import (
     SelectionNoise,
     noise_std,
 )
+from bursar_server.vault._parts import Forest, Node, PartRelease, PartSearch, PathMeter, Rule
 from bursar_server.vault._rows import CHUNK, MAX_ROWS, ArrayRows, Rows
+from bursar_server.vault._search import Counts, ExactSearch, Family, Scores, SearchSource
 from bursar_server.vault._selection import MAX_SCORE, Candidates
 from bursar_server.vault._sensitivity import (
     Bounds,
+    ScoreBounds,
     Sensitivity,
     event_of,
     gaussian_for,
     laplace_for,
+    part_cost,
+    part_sensitivity,
     pure_selection_for,
+    search_noise_for,
     selection_for,
     sensitivity,
 )
-from bursar_server.vault._session import Choice, Meter, OverspendError, Release, Session
+from bursar_server.vault._session import Choice, Meter, Release, Session
 from bursar_server.vault._statistic import Factor, Kernel, Statistic, exact_sum
 
 __all__ = [
@@ -35,17 +42,29 @@ __all__ = [
     "Bounds",
     "Candidates",
     "Choice",
+    "Counts",
+    "ExactSearch",
     "Factor",
+    "Family",
+    "Forest",
     "GaussianNoise",
     "Kernel",
     "LaplaceNoise",
     "Meter",
+    "Node",
     "Noise",
     "NoiseSource",
     "OpenDPNoise",
     "OverspendError",
+    "PartRelease",
+    "PartSearch",
+    "PathMeter",
     "Release",
     "Rows",
+    "Rule",
+    "ScoreBounds",
+    "Scores",
+    "SearchSource",
     "SelectionNoise",
     "Sensitivity",
     "Session",
@@ -55,7 +74,10 @@ __all__ = [
     "gaussian_for",
     "laplace_for",
     "noise_std",
+    "part_cost",
+    "part_sensitivity",
     "pure_selection_for",
+    "search_noise_for",
     "selection_for",
     "sensitivity",
 ]

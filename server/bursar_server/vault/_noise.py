@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import opendp.prelude as dp
 from numpy.typing import NDArray
+from opendp import domains, measurements, measures, metrics, mod
 
-dp.enable_features("contrib")
+# Without `opendp.prelude`, which loads polars and scikit-learn where they are installed: seconds of every start.
+mod.enable_features("contrib")
 
 MAX_SCALE = 2.0**56
 """OpenDP's integers saturate at 2^63; sums stay below 2^62, and noise beyond 64 scales does not occur (`_noise.md`)."""
@@ -86,17 +87,26 @@ class OpenDPNoise:
 def measurement_of(noise: Noise) -> Any:
     """OpenDP's measurement on integer vectors that adds this noise; its map prices L2 (Gaussian) or L1 distances."""
     # "i64" in words: OpenDP takes Python's int for i32, which saturates at once on this lattice.
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    domain = domains.vector_domain(domains.atom_domain(T="i64"))
     if isinstance(noise, GaussianNoise):
-        return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=noise.scale)
-    return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=noise.scale)
+        return measurements.make_gaussian(domain, metrics.l2_distance(T=float), scale=noise.scale)
+    return measurements.make_laplace(domain, metrics.l1_distance(T="i64"), scale=noise.scale)
 
 
 def selection_of(noise: SelectionNoise) -> Any:
     """OpenDP's report-noisy-max with Gumbel noise; its map prices how far any one score moves, either way."""
-    domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64")
+    domain, metric = domains.vector_domain(domains.atom_domain(T="i64")), metrics.linf_distance(T="i64")
     # The measure decides the law of the noise: Gumbel for zero-concentrated divergence, exponential for pure.
-    return dp.m.make_noisy_max(domain, metric, dp.zero_concentrated_divergence(), scale=noise.scale)
+    return measurements.make_noisy_max(domain, metric, measures.zero_concentrated_divergence(), scale=noise.scale)
+
+
+def fair_bits(number: int) -> int:
+    """An integer of `number` fair, independent bits; 0 for none."""
+    size = -(-number // 8)
+    # Randomised response that keeps each bit of zeros with probability 1/2; f = 1 is exact in floating point.
+    domain = domains.bitvector_domain(max_weight=1)
+    coins = measurements.make_randomized_response_bitvec(domain, metrics.discrete_distance(), f=1.0)
+    return int.from_bytes(coins(bytes(size)), "big") & ((1 << number) - 1)
 
 
 def _check_scale(scale: float) -> None:

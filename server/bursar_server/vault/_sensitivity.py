@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, SelectionEvent
@@ -90,6 +90,76 @@ def sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitiv
     return Sensitivity(rows * max(bounds.l1, l1), rows**2 * max(bounds.l2_squared, l2_squared), groups)
 
 
+@dataclass(frozen=True)
+class ScoreBounds:
+    """How far one row of a part can drive the scores of candidates apart, proven beside the family.
+
+    The range of a change is its largest value over the candidates minus its least: what is added to all scores alike
+    changes no choice.
+
+    Attributes:
+        range_one: largest range of the change of all scores when one row is added to the part or removed from it.
+        range_replaced: the same when one row of the part is replaced by another row of the part.
+    """
+
+    range_one: int
+    range_replaced: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.range_replaced <= 2 * self.range_one:
+            raise ValueError(
+                f"bounds of scores must be positive, and range_replaced at most twice range_one, got {self!r}"
+            )
+
+
+def part_sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
+    """What a release on a part of a table is priced by, under the accounts of paths (`_parts.md`).
+
+    Under REPLACE_ONE a row may leave one part and come back in another, so two paths pay for it: what comes or what
+    leaves alone must cost half of the price, hence at least twice the squared norm. L1 is that of one part by itself.
+
+    Raises ValueError for bounds of a whole unit, which say nothing about those of its rows that lie in one part, and if
+    `unit_cap` is not positive.
+    """
+    if bounds.per_unit:
+        raise ValueError("bounds per_unit: a part may hold some of a unit's rows; expected bounds of single rows")
+    whole = sensitivity(bounds, adjacency, unit_cap)
+    if adjacency is Adjacency.ADD_REMOVE_ONE:
+        return whole
+    return replace(whole, l2_squared=max(whole.l2_squared, 2 * unit_cap**2 * bounds.l2_squared))
+
+
+def search_noise_for(bounds: ScoreBounds, adjacency: Adjacency, unit_cap: int, rho: Fraction) -> SelectionNoise:
+    """The least Gumbel noise with which a search on a part costs at most `rho`, rounded up.
+
+    (range / scale)^2 / 8 <= rho: the zero-concentrated divergence of a mechanism of bounded range (Cesar and Rogers
+    2021). Raises ValueError as `gaussian_for`.
+    """
+    return SelectionNoise(_least_root(rho, Fraction(_range_squared(bounds, adjacency, unit_cap), 4)))
+
+
+def part_cost(
+    bounds: Bounds | ScoreBounds, adjacency: Adjacency, unit_cap: int, noise: GaussianNoise | SelectionNoise
+) -> Fraction:
+    """Rho that the accounts of paths are charged for a release (`Bounds`, Gaussian) or a search on a part, exactly."""
+    variance = Fraction(noise.scale) ** 2
+    if isinstance(bounds, Bounds) and isinstance(noise, GaussianNoise):
+        return part_sensitivity(bounds, adjacency, unit_cap).l2_squared / (2 * variance)
+    if isinstance(bounds, ScoreBounds) and isinstance(noise, SelectionNoise):
+        return _range_squared(bounds, adjacency, unit_cap) / (8 * variance)
+    raise TypeError(f"a part takes Gaussian noise on sums and Gumbel noise on scores, got {type(noise).__name__}")
+
+
+def _range_squared(bounds: ScoreBounds, adjacency: Adjacency, unit_cap: int) -> int:
+    """Square of the range that a search on a part is priced by: as in `part_sensitivity`, sqrt(2) in REPLACE_ONE."""
+    if not unit_cap >= 1:
+        raise ValueError(f"unit_cap must be at least 1, got {unit_cap}")
+    squared = bounds.range_one**2
+    if adjacency is Adjacency.REPLACE_ONE:
+        squared = max(bounds.range_replaced**2, 2 * squared)
+    return unit_cap**2 * squared
+
+
 def event_of(sensitivity: Sensitivity, noise: Noise | SelectionNoise) -> Event:
     """What releasing a sum of this sensitivity with this noise is, for meter and ledger.
 
@@ -136,7 +206,7 @@ def pure_selection_for(sensitivity: Sensitivity, epsilon: Fraction) -> Selection
     return SelectionNoise(_least_quotient(epsilon, 2 * sensitivity.l1_total))
 
 
-def _least_root(rho: Fraction, square: int) -> float:
+def _least_root(rho: Fraction, square: Fraction | int) -> float:
     """The least float whose square is at least square / (2 rho)."""
     if not rho > 0:
         raise ValueError(f"rho must be positive, got {rho}")

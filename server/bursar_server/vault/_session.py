@@ -9,16 +9,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_ledger import COST_UNIT, Adjacency, Event, rdp
+from bursar_ledger import COST_UNIT, Adjacency, ConcentratedEvent, Event, rdp
+from bursar_server.vault._errors import OverspendError
 from bursar_server.vault._noise import Noise, NoiseSource, SelectionNoise
+from bursar_server.vault._parts import Forest, PartRelease, PartSearch
 from bursar_server.vault._rows import Rows
+from bursar_server.vault._search import ExactSearch, SearchSource
 from bursar_server.vault._selection import Candidates
 from bursar_server.vault._sensitivity import event_of, sensitivity
 from bursar_server.vault._statistic import Statistic, exact_sum
-
-
-class OverspendError(Exception):
-    """A fit asked for more than was debited; nothing was read, no noise drawn. A bug in the fit, never in the data."""
 
 
 class Meter:
@@ -95,6 +94,8 @@ class Session:
         progress: called with (step, steps) at data-independent points.
         tap: sees every release; for audits inside the process.
         choice_tap: sees every choice; the same callable may be given for both, to see their order.
+        part_tap: sees every operation on a part of the table; likewise.
+        search_source: draws the candidates of searches on parts; anything but `ExactSearch` is for tests.
     """
 
     def __init__(
@@ -110,6 +111,8 @@ class Session:
         progress: Callable[[int, int], None] = lambda step, steps: None,
         tap: Callable[[Release], None] = lambda release: None,
         choice_tap: Callable[[Choice], None] = lambda choice: None,
+        part_tap: Callable[[PartRelease | PartSearch], None] = lambda operation: None,
+        search_source: SearchSource | None = None,
     ) -> None:
         self._rows = rows
         self._columns = columns
@@ -120,6 +123,8 @@ class Session:
         self._threads = threads
         self._tap = tap
         self._choice_tap = choice_tap
+        self._part_tap = part_tap
+        self._search_source = search_source or ExactSearch()
         self._scored: tuple[Candidates, NDArray[np.int64]] | None = None
         self.progress = progress
 
@@ -160,6 +165,24 @@ class Session:
         chosen = offered[self._source.argmax(self._scores(candidates)[list(offered)], noise)]
         self._choice_tap(Choice(candidates, offered, chosen, noise, event))
         return chosen
+
+    def forest(self, rho: Fraction) -> Forest:
+        """Buy operations on parts of the table that are rho-zCDP together, however many parts there will be.
+
+        The meter is charged here, once. Raises OverspendError if the debit does not cover it.
+        """
+        self._meter.charge(ConcentratedEvent(rho))
+        return Forest(
+            rho,
+            rows=self._rows,
+            columns=self._columns,
+            adjacency=self._adjacency,
+            unit_cap=self._unit_cap,
+            source=self._source,
+            search_source=self._search_source,
+            threads=self._threads,
+            tap=self._part_tap,
+        )
 
     def _scores(self, candidates: Candidates) -> NDArray[np.int64]:
         """Exact scores, which stay inside; for calls that have been paid for."""

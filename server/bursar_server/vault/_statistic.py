@@ -29,7 +29,8 @@ class Kernel(Protocol):
     def __call__(self, block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
         """Add to `out` (flat, `Statistic.size`) what the rows of `block` (n_columns, CHUNK) with `present` contribute.
 
-        A total function of any bit patterns. Must release the interpreter lock to let blocks run side by side.
+        A total function of any bit patterns, which changes neither `block` nor `present`: others may read them next.
+        Must release the interpreter lock to let blocks run side by side.
         """
 
 
@@ -79,21 +80,26 @@ def exact_sum(statistic: Statistic, rows: Rows, columns: int, *, threads: int = 
 
     Exact, hence the same for every number of threads and every order of rows. Memory does not grow with the rows.
     """
+    return kernel_sum(statistic.kernel, statistic.size, rows, columns, threads=threads).reshape(statistic.shape)
+
+
+def kernel_sum(kernel: Kernel, size: int, rows: Rows, columns: int, *, threads: int = 1) -> NDArray[np.int64]:
+    """Sum what a kernel adds to a flat array of `size` numbers over all rows, (size,)."""
     firsts = range(0, rows.slots, CHUNK)
     parts = [firsts[i::threads] for i in range(threads)]
     if threads == 1:
-        sums = [_part_sum(statistic, rows, columns, parts[0])]
+        sums = [_part_sum(kernel, size, rows, columns, parts[0])]
     else:
         with ThreadPoolExecutor(threads) as pool:
-            sums = list(pool.map(lambda part: _part_sum(statistic, rows, columns, part), parts))
-    return np.sum(sums, axis=0, dtype=np.int64).reshape(statistic.shape)
+            sums = list(pool.map(lambda part: _part_sum(kernel, size, rows, columns, part), parts))
+    return np.asarray(np.sum(sums, axis=0, dtype=np.int64))
 
 
-def _part_sum(statistic: Statistic, rows: Rows, columns: int, firsts: Iterable[int]) -> NDArray[np.int64]:
+def _part_sum(kernel: Kernel, size: int, rows: Rows, columns: int, firsts: Iterable[int]) -> NDArray[np.int64]:
     block = np.zeros((columns, CHUNK))
     present = np.zeros(CHUNK, dtype=np.bool_)
-    out = np.zeros(statistic.size, dtype=np.int64)
+    out = np.zeros(size, dtype=np.int64)
     for first in firsts:
         rows.read(first, block, present)
-        statistic.kernel(block, present, out)
+        kernel(block, present, out)
     return out
