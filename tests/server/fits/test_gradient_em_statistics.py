@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -89,6 +90,33 @@ def test_bounds_are_reached(transform: Transform) -> None:
     shape = Shape(1, 2, transform)
     without_residual = gradient_bounds(shape).l2_squared_distance * 4 / (4 + 0.16)
     assert np.sum((v - w) ** 2) >= 0.95 * without_residual
+
+
+@pytest.mark.parametrize("transform", Transform)
+def test_replacing_a_row_of_one_block_moves_no_count(transform: Transform) -> None:
+    """Opposite rows reach the L1 distance but for the residual, whose greatest difference needs a row at the middle."""
+    statistic = located(np.zeros((1, 2)), 1e-6, transform)
+    v, w, middle = (contribution(statistic, np.array([x, x])) for x in (1.0, -1.0, 0.0))
+    distance, residual = statistic.bounds.l1_distance, 0.4 * _kernel.UNIT**2
+    assert 0.999 * (distance - residual) <= np.sum(np.abs(v - w)) <= distance - 0.999 * residual
+    assert np.abs(v - middle)[-1] >= 0.999 * residual
+    assert distance < 0.8 * 2 * statistic.bounds.l1
+    several = gradient_bounds(Shape(2, 2, transform))
+    assert several.l1_distance == 2 * several.l1
+
+
+@pytest.mark.parametrize("look", Look)
+def test_distances_of_looks_are_the_largest_and_reached(look: Look) -> None:
+    """By brute force over a grid of rows, with features missing where they may be."""
+    statistic = looked(look, 3)
+    values = [-1.0, -0.5, 0.0, 0.5, 1.0]
+    features = [*values, math.nan] if look is Look.MISSING else values
+    rows = [contribution(statistic, np.array(row)) for row in itertools.product(features, features, values)]
+    V = np.array(rows) / _kernel.LOOK_UNIT
+    square = np.sum(V**2, axis=1)
+    assert np.max(square) <= look.norm_squared
+    largest = np.max(square[:, None] + square - 2 * V @ V.T)
+    assert 0.99 * look.distance_squared <= largest <= look.distance_squared + 1e-6
 
 
 def test_blocks_that_share_a_row_do_not_multiply_its_price() -> None:

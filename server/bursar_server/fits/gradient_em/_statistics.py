@@ -124,13 +124,13 @@ def gradient_bounds(shape: Shape) -> Bounds:
     unit, count, residual = 2**_kernel.BITS, _integer(_COUNT), _integer(_RESIDUAL)
     vector = unit * unit * (shape.q if shape.transform is Transform.BOX else 1)
     norm_squared = unit**2 * (count**2 + vector + residual**2)
-    if shape.blocks == 1:
-        distance_squared = unit**2 * (4 * vector + residual**2)
-    else:
-        distance_squared = 2 * norm_squared - 2 * unit**2 * min(0, count**2 - vector)
     longest = unit * shape.q if shape.transform is Transform.BOX else ceil_root(unit * unit * shape.q)
     l1 = unit * (count + longest + residual)
-    return Bounds(l1=l1, l2_squared=norm_squared, l1_distance=2 * l1, l2_squared_distance=distance_squared)
+    if shape.blocks == 1:  # both rows have one count
+        distance, distance_squared = unit * (2 * longest + residual), unit**2 * (4 * vector + residual**2)
+    else:
+        distance, distance_squared = 2 * l1, 2 * norm_squared - 2 * unit**2 * min(0, count**2 - vector)
+    return Bounds(l1=l1, l2_squared=norm_squared, l1_distance=distance, l2_squared_distance=distance_squared)
 
 
 class Look(enum.Enum):
@@ -159,7 +159,7 @@ class Look(enum.Enum):
     @property
     def distance_squared(self) -> int:
         """Largest squared distance of two rows."""
-        return {Look.LOCATION: 4, Look.REGRESSION: 2, Look.MISSING: 11}[self]
+        return {Look.LOCATION: 4, Look.REGRESSION: 2, Look.MISSING: 8}[self]
 
 
 @dataclass(frozen=True)
