@@ -36,7 +36,7 @@ from bursar._errors import (
 from bursar._gradient_em import GivenCoefficients
 from bursar._history import HistoryHead
 from bursar._mrf import Chain
-from bursar._preview import Preview
+from bursar._preview import Preflight, Preview
 from bursar._privacy import (
     Adjacency,
     EpsilonDelta,
@@ -66,6 +66,7 @@ from bursar.models import (
     LinearRegression,
     MarkovRandomField,
     MixtureOfRegressions,
+    Separation,
     Sketch,
     SymmetricMixture,
 )
@@ -106,6 +107,7 @@ __all__ = [
     "OverloadedError",
     "PermissionDeniedError",
     "Pilot",
+    "Preflight",
     "Preview",
     "Price",
     "PrivacyUnit",
@@ -120,6 +122,7 @@ __all__ = [
     "Remaining",
     "RequestIdReusedError",
     "Rho",
+    "Separation",
     "ServerError",
     "Sketch",
     "SketchSummary",

@@ -74,6 +74,13 @@ GRADIENT_VARIANTS = {
     "clipped": fit_pb2.GRADIENT_VARIANT_CLIPPED,
     "dp_em": fit_pb2.GRADIENT_VARIANT_DP_EM,
 }
+SEPARATED_VARIANTS = {
+    "recursive": fit_pb2.SEPARATED_VARIANT_RECURSIVE,
+    "easy": fit_pb2.SEPARATED_VARIANT_EASY,
+    "sample_and_aggregate": fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE,
+}
+SEPARATED_SEARCHES = {"slabs": fit_pb2.SEPARATED_SEARCH_SLABS, "balls": fit_pb2.SEPARATED_SEARCH_BALLS}
+SEPARATED_ESTIMATORS = {"em": fit_pb2.SEPARATED_ESTIMATOR_EM, "clusters": fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS}
 DECODINGS = {"kmeans": fit_pb2.DECODING_KMEANS, "mixture": fit_pb2.DECODING_MIXTURE}
 ROLES = {"admin": admin_pb2.ROLE_ADMIN, "analyst": admin_pb2.ROLE_ANALYST, "auditor": admin_pb2.ROLE_AUDITOR}
 ADJACENCIES = {

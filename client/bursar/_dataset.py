@@ -13,7 +13,7 @@ from bursar import _convert
 from bursar._connection import Connection
 from bursar._dpem import DPEMSettings, GaussianPrior, Start
 from bursar._errors import ServerError
-from bursar._fit import fit_dpem, fit_gradient_em, fit_mrf, fit_sketch
+from bursar._fit import fit_dpem, fit_gradient_em, fit_mrf, fit_separated_gmm, fit_sketch
 from bursar._gradient_em import (
     GradientEMModel,
     GradientEMSettings,
@@ -28,6 +28,13 @@ from bursar._privacy import Adjacency, EpsilonDelta, Limits, PrivacyUnit, Receip
 from bursar._progress import progress_bar
 from bursar._releases import ReleaseSummary, SketchSummary, list_releases, list_sketches
 from bursar._schema import CategoricalColumn, Column, NumericColumn
+from bursar._separated_gmm import (
+    SeparatedCovariance,
+    SeparatedEstimator,
+    SeparatedGMMSettings,
+    SeparatedSearch,
+    SeparatedVariant,
+)
 from bursar._sketch_kmeans import (
     ColumnUnits,
     Decoding,
@@ -202,7 +209,7 @@ class Dataset:
             moments: "recentred" about the released means, or the paper's "fixed_origin".
             iterations: noisy steps in all, the start's included; None lets the server choose from public numbers.
             start: "splitting" (private, the default), a `RandomStart`, a `GivenStart`, or an earlier model, its receipt
-                or its entry.
+                or its entry. Of a `GaussianMixture` that another fit made the numbers are sent, for nothing.
             clip_radius: of the public ball to which rows are clipped, in half-widths of a column's bounds (for
                 spherical covariances and k-means: the largest); None for the ball that holds the whole box.
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one. The same key with the
@@ -901,6 +908,155 @@ class Dataset:
         # The server checks a preview as it would the fit, the key included; nothing is kept under it.
         message = settings.message(self.name, str(uuid.uuid4()), self._latent_columns(model))
         request = fit_pb2.PreviewRequest(gradient_em=message)
+        return preview_from(self._connection.ask(self._connection.fits.Preview, request), message.columns)
+
+    def fit_separated_gmm(
+        self,
+        *,
+        n_components: int,
+        sigma_min: float,
+        sigma_max: float,
+        spend: Spend,
+        columns: Sequence[str] | None = None,
+        radius: float | None = None,
+        min_weight: float | None = None,
+        covariance_type: SeparatedCovariance = "full",
+        separation: float | None = None,
+        variant: SeparatedVariant = "recursive",
+        search: SeparatedSearch = "slabs",
+        estimator: SeparatedEstimator = "em",
+        units: ColumnUnits = "common",
+        public_seed: int = 0,
+        request_id: str | None = None,
+        progress: bool | None = None,
+    ) -> GaussianMixture:
+        """Find Gaussians that lie apart, and estimate each; debits `spend`.
+
+        Rows are split in two where a wide gap is found, and each part again, down to single components. It needs no
+        start and no luck, but components that are far enough apart and have rows enough: `preview_separated_gmm` says
+        whether they do. If fewer components than were asked for are found, those are the result.
+
+        A stream that breaks is asked for again with the same request_id, which costs nothing.
+
+        Args:
+            n_components: k, the most components that are looked for, 1 to 32.
+            sigma_min: no component is narrower in any direction (standard deviation), as far as you know without the
+                rows. In the data's own units; with units="bounds" in half-widths of the columns' bounds.
+            sigma_max: none is wider; likewise. Bounds that are wrong cost accuracy, never privacy.
+            spend: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, or `bursar.what_is_left()`; there is no pure variant.
+            columns: numeric columns in the order that the model shall have; None for all that are never null.
+            radius: R, all means lie in the ball of this radius about the middle of the bounds; units as of `sigma_min`.
+                None takes it from the bounds.
+            min_weight: no component has a smaller part of the rows, as far as you know; None is 1 / (2 k).
+            covariance_type: of each component, "full", "diag" or "spherical".
+            separation: least distance of two means, as far as you know; units as of `sigma_min`. It only decides how
+                much is spent on what. None is 6 times the geometric mean of `sigma_min` and `sigma_max`.
+            variant: "recursive"; "easy", algorithm 1 of the paper, for components that are all equally far apart; or
+                "sample_and_aggregate", its section 6, to compare with.
+            search: "slabs" between parallel planes, or "balls" in the space of the principal directions, for groups
+                that others surround.
+            estimator: "em", noisy EM steps from what was found; or "clusters", every row for the component that it was
+                put into, as in the paper.
+            units: "common" measures distances as the data do; "bounds" takes every column's half-width as its unit.
+            public_seed: of the directions in which splits are looked for, 0 to 2^64 - 1. It is part of the request and
+                protects nothing.
+            request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one. The same key with the
+                same arguments gets the same release without a second debit.
+            progress: show a bar; None shows it in terminals and notebooks.
+
+        Returns:
+            A `GaussianMixture` of `found_` components with its receipt and its errors, see `Separation`. It can start
+            `fit_dpem` and `fit_gradient_em` for nothing.
+
+        Raises:
+            RefusedError: nothing was debited; `InvalidRequestError`, `BudgetExhaustedError` and others say why.
+            TransportError: the stream broke too often; `error.request_id` resumes it.
+            ServerError: the server failed, perhaps after the debit.
+            HistoryError: the server's ledger is not the one that was seen before; the fit was not sent.
+        """
+        settings = SeparatedGMMSettings(
+            n_components=n_components,
+            sigma_min=sigma_min,
+            sigma_max=sigma_max,
+            spend=spend,
+            columns=columns,
+            radius=radius,
+            min_weight=min_weight,
+            covariance_type=covariance_type,
+            separation=separation,
+            variant=variant,
+            search=search,
+            estimator=estimator,
+            units=units,
+            public_seed=public_seed,
+        )
+        request = settings.message(self.name, request_id or str(uuid.uuid4()), self._numeric_columns())
+        with progress_bar(progress, f"fit_separated_gmm on {self.name}") as report:
+            return fit_separated_gmm(self._connection, request, report)
+
+    def preview_separated_gmm(
+        self,
+        *,
+        n_components: int,
+        sigma_min: float,
+        sigma_max: float,
+        spend: Spend,
+        columns: Sequence[str] | None = None,
+        radius: float | None = None,
+        min_weight: float | None = None,
+        covariance_type: SeparatedCovariance = "full",
+        separation: float | None = None,
+        variant: SeparatedVariant = "recursive",
+        search: SeparatedSearch = "slabs",
+        estimator: SeparatedEstimator = "em",
+        units: ColumnUnits = "common",
+        public_seed: int = 0,
+    ) -> Preview:
+        """What `fit_separated_gmm` with the same arguments would debit, and whether it would find them. Reads no row.
+
+        Args:
+            n_components: all arguments as in `fit_separated_gmm`.
+            sigma_min: likewise.
+            sigma_max: likewise.
+            spend: likewise.
+            columns: likewise.
+            radius: likewise.
+            min_weight: likewise.
+            covariance_type: likewise.
+            separation: likewise.
+            variant: likewise.
+            search: likewise.
+            estimator: likewise.
+            units: likewise.
+            public_seed: likewise.
+
+        Returns:
+            A preview with a `preflight`, if the number of rows is public or declared.
+
+        Raises:
+            RefusedError: `fit_separated_gmm` would be refused for its arguments; a price above what is left is no error
+                here.
+            TransportError: no answer.
+        """
+        settings = SeparatedGMMSettings(
+            n_components=n_components,
+            sigma_min=sigma_min,
+            sigma_max=sigma_max,
+            spend=spend,
+            columns=columns,
+            radius=radius,
+            min_weight=min_weight,
+            covariance_type=covariance_type,
+            separation=separation,
+            variant=variant,
+            search=search,
+            estimator=estimator,
+            units=units,
+            public_seed=public_seed,
+        )
+        # The server checks a preview as it would the fit, the key included; nothing is kept under it.
+        message = settings.message(self.name, str(uuid.uuid4()), self._numeric_columns())
+        request = fit_pb2.PreviewRequest(separated_gmm=message)
         return preview_from(self._connection.ask(self._connection.fits.Preview, request), message.columns)
 
     def _fit_sketch(

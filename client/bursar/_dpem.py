@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 
@@ -12,7 +12,7 @@ from bursar import _convert
 from bursar._arguments import entry_of, names, numbers, whole
 from bursar._errors import InvalidRequestError
 from bursar._privacy import Receipt, Spend, positive
-from bursar.models import CovarianceType, GaussianMixture, KMeans
+from bursar.models import CovarianceType, GaussianMixture, KMeans, reshaped_covariances
 from bursar_proto.v1 import fit_pb2
 
 
@@ -154,11 +154,40 @@ def _set_start(request: fit_pb2.FitDPEMRequest, start: object) -> None:
             request.given.CopyFrom(_given_message(start))
         case int():
             request.released.entry = whole("start.released.entry", start, 0, 2**64 - 1)
+        case GaussianMixture() if not _is_of_dpem(start):
+            request.given.CopyFrom(_given_message(_parameters(start, request)))
         case GaussianMixture() | KMeans() | Receipt():
             request.released.entry = entry_of("start", start, "give its parameters in a GivenStart")
         case _:
             expected = "'splitting', a RandomStart, a GivenStart, an earlier model or receipt, or its entry"
             raise InvalidRequestError.of("start", f"must be {expected}, got {type(start).__name__}")
+
+
+def _is_of_dpem(model: GaussianMixture) -> bool:
+    """Whether the server may know this model under its entry as an earlier release of the same method."""
+    return model.sketch is None and model.trace is None and model.separation is None
+
+
+def _parameters(model: GaussianMixture, request: fit_pb2.FitDPEMRequest) -> GivenStart:
+    """What another fit found, as a start. Raises InvalidRequestError for one of other columns, or of another size."""
+    if model.columns and list(model.columns) != list(request.columns):
+        text = f"is a model of columns {list(model.columns)}, and this one is of {list(request.columns)}, in this order"
+        raise InvalidRequestError.of("start", text)
+    if model.n_components != request.n_components:
+        found = "found" if model.separation is not None else "has"
+        text = f"{found} {model.n_components} components; ask for n_components={model.n_components}"
+        raise InvalidRequestError.of("start", f"{text}, got {request.n_components}")
+    # The mixed key type keeps mypy from seeing that the names are the literals of CovarianceType.
+    wanted: Any = _convert.named(_convert.COVARIANCE_TYPES, request.covariance_type or fit_pb2.COVARIANCE_TYPE_FULL)
+    covariances = reshaped_covariances(
+        model.covariances_,
+        model.weights_,
+        model.n_features,
+        given=model.covariance_type,
+        # One radius a cluster is all that k-means starts from.
+        wanted="spherical" if request.mode == fit_pb2.MODE_KMEANS else wanted,
+    )
+    return GivenStart(model.means_, model.weights_, covariances)
 
 
 def _given_message(start: GivenStart) -> fit_pb2.StartGiven:

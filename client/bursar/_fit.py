@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import grpc
@@ -21,6 +22,7 @@ from bursar._gradient_em import GradientEMModel, gradient_em_from
 from bursar._history import History
 from bursar._privacy import Receipt
 from bursar._progress import Report
+from bursar._separated_gmm import separated_gmm_from
 from bursar._wire_errors import translated
 from bursar.models import GaussianMixture, KMeans, MarkovRandomField
 from bursar_proto.v1 import fit_pb2, types_pb2
@@ -64,8 +66,24 @@ def fit_gradient_em(connection: Connection, request: fit_pb2.FitGradientEMReques
     return _Fit(connection, connection.fits.FitGradientEM, request, gradient_em_from, report).persist()
 
 
+def fit_separated_gmm(
+    connection: Connection, request: fit_pb2.FitSeparatedGMMRequest, report: Report
+) -> GaussianMixture:
+    """The released model of a request; see `_Fit.persist`.
+
+    Raises:
+        Error: likewise.
+    """
+    convert = partial(separated_gmm_from, sought=request.n_components)
+    return _Fit(connection, connection.fits.FitSeparatedGMM, request, convert, report).persist()
+
+
 FitRequest: TypeAlias = (
-    fit_pb2.FitDPEMRequest | fit_pb2.FitSketchKMeansRequest | fit_pb2.FitMRFRequest | fit_pb2.FitGradientEMRequest
+    fit_pb2.FitDPEMRequest
+    | fit_pb2.FitSketchKMeansRequest
+    | fit_pb2.FitMRFRequest
+    | fit_pb2.FitGradientEMRequest
+    | fit_pb2.FitSeparatedGMMRequest
 )
 """A request of any fit."""
 

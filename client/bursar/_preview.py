@@ -11,6 +11,29 @@ from bursar._text import text_table
 from bursar_proto.v1 import fit_pb2
 
 
+@dataclass(frozen=True)
+class Preflight:
+    """Whether a search is expected to find what it looks for, by rules of thumb on public numbers.
+
+    Attributes:
+        margins: by the name of a rule, what there is of what it takes, over what it takes: the rule holds from 1 on.
+        predicted_found: how many components it is expected to find, if there are as many as it looks for.
+        expected_covariance_error: Frobenius norm of the error of a covariance over that of the covariance, for
+            components of equal weight.
+        suggested_rho: the least rho, about, with which all rules hold; None if none would do.
+    """
+
+    margins: Mapping[str, float]
+    predicted_found: int
+    expected_covariance_error: float
+    suggested_rho: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether all rules hold."""
+        return all(margin >= 1 for margin in self.margins.values())
+
+
 @dataclass(frozen=True, repr=False)
 class Preview:
     """What a fit would cost and how exact it would be; computed without data, changes nothing.
@@ -30,6 +53,8 @@ class Preview:
         predicted_relative_sse: of a sketch, the sum of squares of the k-means to be decoded, over that of Lloyd's
             algorithm on the rows; a rough guess. None as above, and if no number of clusters was given.
         warnings: what to know before paying.
+        preflight: of a separated mixture, whether its components will be found; None for other fits, and if the number
+            of rows is neither public nor declared.
     """
 
     price: Price
@@ -43,6 +68,7 @@ class Preview:
     predicted_snr: float | None = None
     predicted_relative_sse: float | None = None
     warnings: tuple[str, ...] = ()
+    preflight: Preflight | None = None
 
     def __repr__(self) -> str:
         verdict = f"affordable, {self.fits_left} like it are left" if self.affordable else "not affordable"
@@ -58,6 +84,8 @@ class Preview:
             lines.append(f"  predicted signal-to-noise ratio: {self.predicted_snr:.3g}")
         if self.predicted_relative_sse is not None:
             lines.append(f"  predicted sum of squares over Lloyd's: {self.predicted_relative_sse:.3g}")
+        if self.preflight is not None:
+            lines += _preflight_lines(self.preflight)
         lines += [f"  warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
@@ -78,7 +106,28 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
         predicted_snr=message.predicted_snr if message.HasField("predicted_snr") else None,
         predicted_relative_sse=(message.predicted_relative_sse if message.HasField("predicted_relative_sse") else None),
         warnings=tuple(message.warnings),
+        preflight=_preflight_from(message.preflight) if message.HasField("preflight") else None,
     )
+
+
+def _preflight_from(message: fit_pb2.Preflight) -> Preflight:
+    return Preflight(
+        margins={rule.name: rule.margin for rule in message.rules},
+        predicted_found=message.predicted_found,
+        expected_covariance_error=message.expected_covariance_error,
+        suggested_rho=message.suggested_rho or None,
+    )
+
+
+def _preflight_lines(preflight: Preflight) -> list[str]:
+    rules = ", ".join(f"{name} {margin:.3g}" for name, margin in preflight.margins.items())
+    rho = preflight.suggested_rho
+    return [
+        f"  expected to find {preflight.predicted_found} components; "
+        f"relative error of a covariance: {preflight.expected_covariance_error:.2g}",
+        f"  rules of thumb, which hold from 1 on: {rules}"
+        + ("" if rho is None else f"; all do from about rho={rho:.3g}"),
+    ]
 
 
 def _noise_table(noise: Sequence[ReleaseNoise]) -> tuple[list[str], list[list[str]]]:

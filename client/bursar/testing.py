@@ -7,6 +7,7 @@ It answers on the loopback interface, without TLS, tokens, noise, budget or ledg
 that it can be rolled back. A released model depends on the request alone: equal weights, means spread evenly over the
 bounds. A sketch is that of rows that are uniform in the bounds. In a Markov random field columns that share a clique
 rise and fall together. By gradient EM components are evenly spread over the bounds, and regressions cross them.
+Separated components are evenly spread, too; for a rho below 0.001 only half of them are found.
 Nothing is differentially private: nothing is private.
 """
 
@@ -19,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 import numpy as np
@@ -33,6 +34,8 @@ from bursar._convert import tensor_to
 from bursar._fake_gradient_em import STEPS as GRADIENT_STEPS
 from bursar._fake_gradient_em import fake_gradient_em
 from bursar._fake_mrf import TABLE_STD, fake_mrf, fake_variables, unpaid
+from bursar._fake_separated_gmm import STEPS as SEPARATED_STEPS
+from bursar._fake_separated_gmm import fake_preflight, fake_separated_gmm
 from bursar._fake_sketch import N_FREQUENCIES, fake_decoding, fake_sketch
 from bursar._fit import FitRequest
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
@@ -48,6 +51,7 @@ _METHODS: dict[type[FitRequest], str] = {
     fit_pb2.FitSketchKMeansRequest: "FitSketchKMeans",
     fit_pb2.FitMRFRequest: "FitMRF",
     fit_pb2.FitGradientEMRequest: "FitGradientEM",
+    fit_pb2.FitSeparatedGMMRequest: "FitSeparatedGMM",
 }
 
 _BOUNDS = {"height": (100.0, 220.0), "weight": (30.0, 150.0)}
@@ -72,11 +76,9 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         sketch_requests: likewise every `FitSketchKMeans`, free ones included.
         mrf_requests: likewise every `FitMRF`, free ones included.
         gradient_em_requests: likewise every `FitGradientEM`.
+        separated_gmm_requests: likewise every `FitSeparatedGMM`.
         metadata: what came with every call, in order; the client's questions about the ledger's history are left out.
     """
-
-    # The fit that has no fake yet answers UNIMPLEMENTED, as the generated base does.
-    FitSeparatedGMM: Any = fit_pb2_grpc.FitServiceServicer.FitSeparatedGMM
 
     def __init__(self) -> None:
         self.address = ""
@@ -84,6 +86,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self.sketch_requests: list[fit_pb2.FitSketchKMeansRequest] = []
         self.mrf_requests: list[fit_pb2.FitMRFRequest] = []
         self.gradient_em_requests: list[fit_pb2.FitGradientEMRequest] = []
+        self.separated_gmm_requests: list[fit_pb2.FitSeparatedGMMRequest] = []
         self.metadata: list[dict[str, str | bytes]] = []
         self._failures: deque[grpc.Status] = deque()
         self._released: dict[str, FitRequest] = {}
@@ -196,7 +199,10 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         )
         if isinstance(fit, fit_pb2.FitGradientEMRequest):
             self._gradient_em(fit, context)
-        if isinstance(fit, fit_pb2.FitDPEMRequest | fit_pb2.FitGradientEMRequest):
+        if isinstance(fit, fit_pb2.FitSeparatedGMMRequest):
+            self._separated_gmm(fit, context)
+            preview.preflight.CopyFrom(fake_preflight(fit))
+        if isinstance(fit, fit_pb2.FitDPEMRequest | fit_pb2.FitGradientEMRequest | fit_pb2.FitSeparatedGMMRequest):
             preview.expected_mean_error.extend([0.5] * len(fit.columns))
         elif isinstance(fit, fit_pb2.FitSketchKMeansRequest):
             preview.predicted_snr = 1000.0
@@ -269,6 +275,19 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
             yield fit_pb2.FitGradientEMResponse(progress=progress)
         yield fit_pb2.FitGradientEMResponse(model=model)
 
+    def FitSeparatedGMM(  # noqa: D102, N802 - the contract's name
+        self, request: fit_pb2.FitSeparatedGMMRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitSeparatedGMMResponse]:
+        self._enter(context)
+        self.separated_gmm_requests.append(request)
+        model = self._separated_gmm(request, context)
+        self._debit(request, context)
+        yield fit_pb2.FitSeparatedGMMResponse(receipt=self._receipt(request, request))
+        self._break(context)
+        for progress in _progress(request):
+            yield fit_pb2.FitSeparatedGMMResponse(progress=progress)
+        yield fit_pb2.FitSeparatedGMMResponse(model=model)
+
     def _enter(self, context: grpc.ServicerContext) -> None:
         self.metadata.append(dict(context.invocation_metadata()))
         if self._failures:
@@ -325,6 +344,17 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         """The model of a request; refuses one whose columns are not there."""
         try:
             model = fake_gradient_em(request, _BOUNDS)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        model.noise.append(_noise(request))
+        return model
+
+    def _separated_gmm(
+        self, request: fit_pb2.FitSeparatedGMMRequest, context: grpc.ServicerContext
+    ) -> fit_pb2.SeparatedGMM:
+        """The model of a request; refuses what the server would refuse."""
+        try:
+            model = fake_separated_gmm(request, _BOUNDS)
         except ValueError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         model.noise.append(_noise(request))
@@ -437,6 +467,8 @@ def _noise(request: FitRequest) -> types_pb2.ReleaseNoise:
     if isinstance(request, fit_pb2.FitGradientEMRequest):
         T = _steps(request) - 1
         return types_pb2.ReleaseNoise(name="gradient", size=len(request.columns), sum_std=5.0, times=T)
+    if isinstance(request, fit_pb2.FitSeparatedGMMRequest):
+        return types_pb2.ReleaseNoise(name="splits", size=3, count_std=10.0, times=request.n_components - 1)
     return types_pb2.ReleaseNoise(
         name="moments", size=request.n_components, count_std=10.0, sum_std=5.0, times=_steps(request)
     )
@@ -449,6 +481,8 @@ def _steps(request: FitRequest) -> int:
         return 1
     if isinstance(request, fit_pb2.FitGradientEMRequest):
         return 1 + (request.iterations or GRADIENT_STEPS)  # the first one looks at the scales
+    if isinstance(request, fit_pb2.FitSeparatedGMMRequest):
+        return SEPARATED_STEPS
     source, scale = request.WhichOneof("source"), request.new_sketch.WhichOneof("scale")
     return (source == "new_sketch") + (scale == "pilot") + (request.n_clusters > 0) or 1
 

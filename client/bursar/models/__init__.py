@@ -14,6 +14,7 @@ from bursar.models._density import (
     log_gaussian_density,
     log_mixture_density,
     n_parameters,
+    reshaped_covariances,
 )
 from bursar.models._frequencies import (
     MAX_FREQUENCIES,
@@ -31,6 +32,7 @@ from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._gradient_trace import GRADIENT_VARIANTS, GradientTrace, GradientVariant
 from bursar.models._kmeans import KMeans, squared_distances
 from bursar.models._regressions import LinearRegression, MixtureOfRegressions
+from bursar.models._separation import Separation
 from bursar.models._sketch import (
     TRUSTWORTHY_QUALITY,
     Signature,
@@ -80,6 +82,7 @@ __all__ = [
     "MixtureOfRegressions",
     "NoisyTable",
     "ReleasedTable",
+    "Separation",
     "Signature",
     "Sketch",
     "Stream",
@@ -101,6 +104,7 @@ __all__ = [
     "predicted_relative_sse",
     "predicted_snr",
     "public_uniforms",
+    "reshaped_covariances",
     "squared_distances",
     "trustworthy_clusters",
     "uniform_in_ball",

@@ -33,6 +33,37 @@ def covariance_shape(covariance_type: CovarianceType, k: int, d: int) -> tuple[i
     return shapes[covariance_type]
 
 
+def reshaped_covariances(
+    covariances: FloatArray, weights: FloatArray, d: int, *, given: CovarianceType, wanted: CovarianceType
+) -> FloatArray:
+    """Covariances in the shape that another covariance type has, as near as it can be.
+
+    What the other type has no room for is left out: correlations, or differences between columns (by the mean variance)
+    or between components (by the weighted mean matrix).
+
+    Args:
+        covariances: of the shape that `given` has.
+        weights: of the components, shape (k,), with a positive sum.
+        d: number of features.
+        given: how these covariances are shared and shaped.
+        wanted: how the result is.
+    """
+    if given == wanted:
+        return covariances
+    k = len(weights)
+    if given in ("full", "tied"):
+        matrices = np.broadcast_to(covariances, (k, d, d))
+    else:
+        variances = covariances if given == "diag" else np.broadcast_to(covariances[:, None], (k, d))
+        matrices = variances[:, :, None] * np.eye(d)
+    if wanted == "tied":
+        return np.asarray(np.average(matrices, axis=0, weights=weights))
+    if wanted == "full":
+        return np.asarray(matrices)
+    diagonal: FloatArray = np.diagonal(matrices, axis1=1, axis2=2)
+    return diagonal if wanted == "diag" else np.asarray(diagonal.mean(axis=1))
+
+
 def n_parameters(covariance_type: CovarianceType, k: int, d: int) -> int:
     """Number of free parameters of a mixture of `k` components in `d` dimensions: weights, means, covariances."""
     matrix = d * (d + 1) // 2

@@ -34,9 +34,14 @@ def _with_error(value: float, error: float) -> str:
 
 
 def component_table(
-    columns: tuple[str, ...], weights: FloatArray, centres: FloatArray, errors: FloatArray | None = None
+    columns: tuple[str, ...],
+    weights: FloatArray,
+    centres: FloatArray,
+    errors: FloatArray | None = None,
+    weight_errors: FloatArray | None = None,
 ) -> tuple[list[str], list[list[str]]]:
-    """Headers and cells: one row a component, its weight and its centre (k, d), with its errors if there are any."""
+    """Headers and cells: one row a component, its weight and its centre (k, d), with their errors if there are any."""
     names = list(columns) or [f"x{j}" for j in range(centres.shape[1])]
-    cells = zip(weights, with_errors(centres, errors), strict=True)
-    return ["weight", *names], [[f"{weight:.4g}", *centre] for weight, centre in cells]
+    first = with_errors(weights[:, None], None if weight_errors is None else weight_errors[:, None])
+    cells = zip(first, with_errors(centres, errors), strict=True)
+    return ["weight", *names], [[*weight, *centre] for weight, centre in cells]

@@ -19,6 +19,7 @@ from bursar.models._density import (
 )
 from bursar.models._describe import component_table, origin
 from bursar.models._gradient_trace import GradientTrace, checked_trace
+from bursar.models._separation import Separation, checked_separation
 from bursar.models._sklearn import require_sklearn
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class GaussianMixture:
         n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
         sketch: what it was decoded from, for other decodings; None for a model that comes from no sketch.
         trace: iterates of the means and their errors; None for a model that no gradient EM made.
+        separation: how many components were looked for, and errors of what was found; None for a model that
+            `fit_separated_gmm` did not make.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
@@ -60,6 +63,7 @@ class GaussianMixture:
     n_rows: float | None = None
     sketch: Sketch | None = None
     trace: GradientTrace | None = None
+    separation: Separation | None = None
 
     def __post_init__(self) -> None:
         if self.covariance_type not in COVARIANCE_TYPES:
@@ -72,6 +76,7 @@ class GaussianMixture:
         object.__setattr__(self, "covariances_", _frozen_covariances(self.covariances_, self.covariance_type, k, d))
         object.__setattr__(self, "columns", checked_columns(self.columns, d))
         checked_trace(self.trace, (k, d))
+        checked_separation(self.separation, (k, d))
 
     @property
     def n_components(self) -> int:
@@ -85,8 +90,25 @@ class GaussianMixture:
 
     @property
     def mean_errors_(self) -> FloatArray | None:
-        """Approximate standard error of each mean, shape (k, d): see `GradientTrace`. None without a trace."""
+        """Approximate standard error of each mean, shape (k, d): see `Separation` and `GradientTrace`."""
+        if self.separation is not None:
+            return self.separation.mean_errors
         return None if self.trace is None else self.trace.errors
+
+    @property
+    def weight_errors_(self) -> FloatArray | None:
+        """Approximate standard error of each weight, shape (k,): see `Separation`; None without one."""
+        return None if self.separation is None else self.separation.weight_errors
+
+    @property
+    def covariance_errors_(self) -> FloatArray | None:
+        """Approximate relative error of each covariance, shape (k,): see `Separation`; None without one."""
+        return None if self.separation is None else self.separation.covariance_errors
+
+    @property
+    def found_(self) -> int | None:
+        """How many of the components that were looked for were found, which is k; None where none were looked for."""
+        return None if self.separation is None else self.n_components
 
     def score_samples(self, X: Any) -> FloatArray:
         """Natural logarithm of the mixture's density at each row, shape (n,).
@@ -154,8 +176,10 @@ class GaussianMixture:
         return log_mixture_density(rows, self.weights_, self.means_, self.covariances_, self.covariance_type)
 
     def _title(self) -> str:
+        sought = "" if self.separation is None else f" of {self.separation.sought} that were looked for"
         return (
-            f"GaussianMixture: {self.n_components} components, {self.covariance_type} covariances{origin(self.receipt)}"
+            f"GaussianMixture: {self.n_components} components{sought}, {self.covariance_type} covariances"
+            f"{origin(self.receipt)}"
         )
 
     def __repr__(self) -> str:
@@ -165,7 +189,13 @@ class GaussianMixture:
         return html_table(self._title(), *self._table())
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        return component_table(self.columns, self.weights_, self.means_, self.mean_errors_)
+        headers, cells = component_table(
+            self.columns, self.weights_, self.means_, self.mean_errors_, self.weight_errors_
+        )
+        if self.separation is None:
+            return headers, cells
+        errors = [f"± {error:.2g}" for error in self.separation.covariance_errors]
+        return [*headers, "covariance"], [[*row, error] for row, error in zip(cells, errors, strict=True)]
 
 
 def _frozen_covariances(value: object, covariance_type: CovarianceType, k: int, d: int) -> FloatArray:

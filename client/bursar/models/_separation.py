@@ -1,0 +1,64 @@
+"""What a search for separated components says about the mixture that it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bursar.models._arrays import FloatArray, frozen
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Separation:
+    """How a search for separated components went (Kamath et al. 2019, made practical). All of it is released or public.
+
+    The errors are approximate standard deviations: how far the noise of the releases and the sampling of the rows
+    together are expected to move the estimates. They are computed from public numbers and released values. They know
+    nothing of a component that was not found, of rows that were counted for the wrong component, or of a wrong model.
+    The arrays are read-only copies.
+
+    Attributes:
+        sought: how many components were looked for, at least as many as were found.
+        mean_errors: shape (found, d), not negative, in the data's own units.
+        weight_errors: shape (found,), not negative.
+        covariance_errors: shape (found,), not negative: Frobenius norm of a covariance's error over that of the
+            covariance.
+
+    Raises:
+        ValueError: a field with a wrong shape or out of its range.
+    """
+
+    sought: int
+    mean_errors: FloatArray
+    weight_errors: FloatArray
+    covariance_errors: FloatArray
+
+    def __post_init__(self) -> None:
+        means = frozen("mean_errors", self.mean_errors)
+        if means.ndim != 2:
+            raise ValueError(f"mean_errors: expected shape (found, d), got {means.shape}")
+        found = len(means)
+        errors = {
+            "mean_errors": means,
+            "weight_errors": frozen("weight_errors", self.weight_errors, (found,)),
+            "covariance_errors": frozen("covariance_errors", self.covariance_errors, (found,)),
+        }
+        for name, values in errors.items():
+            if not (values >= 0).all():
+                raise ValueError(f"{name}: every entry must be at least 0")
+            # A frozen dataclass can store its cleaned fields in no other way.
+            object.__setattr__(self, name, values)
+        if not self.sought >= found:
+            raise ValueError(f"sought: expected at least {found}, as many as were found, got {self.sought}")
+
+    def __repr__(self) -> str:
+        return f"Separation: {len(self.mean_errors)} components of {self.sought} that were looked for"
+
+
+def checked_separation(separation: Separation | None, shape: tuple[int, int]) -> None:
+    """Checks that the errors are those of the model that has them.
+
+    Raises:
+        ValueError: they are of another number of components or features than `shape` (k, d).
+    """
+    if separation is not None and separation.mean_errors.shape != shape:
+        raise ValueError(f"separation: expected mean_errors of shape {shape}, got {separation.mean_errors.shape}")
