@@ -316,10 +316,10 @@ def _noisy(signal: npt.NDArray[np.int64], scale: float) -> FloatArray:
 def _measurement(scale: float) -> Any:
     """OpenDP's discrete Gaussian on 64-bit integers (Canonne, Kamath and Steinke 2020)."""
     try:
-        import opendp.prelude as dp
+        from opendp import domains, measurements, metrics, mod
     except ImportError as error:
         raise MissingDependencyError("OpenDP is not installed: pip install 'bursar[local]'") from error
-    dp.enable_features("contrib")
+    mod.enable_features("contrib")
     # "i64" in words: OpenDP takes Python's int for i32, which would saturate.
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    return dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale)
+    domain = domains.vector_domain(domains.atom_domain(T="i64"))
+    return measurements.make_gaussian(domain, metrics.l2_distance(T=float), scale=scale)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from bursar_server.fits.dpem._released import Released, pool_variances, spectral_noise, trace_noise, unclip
 from bursar_server.fits.dpem._statistics import FloatArray, Moments
@@ -85,7 +85,7 @@ def observe(cells: Cells, released: Released, moments: Moments, *, averaging: bo
     tails = np.full(K, _SPLITTING_TAIL)
     if averaging:
         tails = np.clip(_TAIL_PER_NOISE * released.sum_std / counts, _LEAST_TAIL, _SPLITTING_TAIL)
-    radii = np.clip(np.sqrt(chi2.isf(tails, d) * variance) * old, _SHRINKAGE * old, _GROWTH * old)
+    radii = np.clip(np.sqrt(chdtri(d, tails) * variance) * old, _SHRINKAGE * old, _GROWTH * old)
     noise = spectral_noise(released.second_std, d, moments) / counts * correction * old**2
     new = []
     for i in range(K):

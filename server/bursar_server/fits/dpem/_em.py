@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from bursar_server.fits.dpem._cells import Cells, inside_ball
 from bursar_server.fits.dpem._released import Released, pool_variances, spectral_noise, trace_noise, unclip
@@ -100,7 +100,7 @@ def recentred_step(mixture: Mixture, moments: Moments, second_std: float) -> tup
     tails = np.clip(second_std / mixture.counts, _LEAST_TAIL, _LARGEST_TAIL)
     if moments is Moments.TIED:
         tails = np.full(K, tails.min())
-    radii = np.sqrt(chi2.isf(tails, d))
+    radii = np.sqrt(chdtri(d, tails))
     step = _e_step(mixture, moments)
     return replace(step, whiteners=step.factors / radii[:, None, None]), radii
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
+from scipy.special import chdtr, chdtrc
 
 from bursar_server.fits.dpem._statistics import FloatArray, Moments, Weights
 
@@ -125,4 +125,4 @@ def pool_variances(variance: FloatArray, unit: FloatArray, mean_square: FloatArr
 @lru_cache(maxsize=64)
 def _clipped_table(d: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     v = np.geomspace(0.25 * d, 40.0 * d, 1000)
-    return v, np.asarray(chi2.sf(v, d) + d / v * chi2.cdf(v, d + 2))
+    return v, np.asarray(chdtrc(d, v) + d / v * chdtr(d + 2, v))

@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.stats import chi, chi2, norm
+from scipy.special import chdtr, chdtrc, gammaincinv, ndtr, ndtri
 
 from bursar_server.fits.gradient_em._kernel import CATONI
 from bursar_server.fits.gradient_em._statistics import FloatArray, Transform
@@ -28,7 +28,7 @@ def unclip(mean: FloatArray, size: int, limit: float) -> FloatArray:
 def _clipped_table(size: int, limit: float) -> tuple[FloatArray, FloatArray]:
     deviation = np.geomspace(0.1, 10.0, 1000)
     a = limit**2 * size / deviation**2
-    return deviation, np.asarray(chi2.sf(a, size) + size / a * chi2.cdf(a, size + 2))
+    return deviation, np.asarray(chdtrc(size, a) + size / a * chdtr(size + 2, a))
 
 
 @lru_cache(maxsize=64)
@@ -51,25 +51,26 @@ def regression_gain(transform: Transform, p: int, radius: float) -> float:
     """
     length, weight = _grid(p)
     steps = 400
-    e = norm.ppf((np.arange(steps) + 0.5) / steps)
+    e = ndtri((np.arange(steps) + 0.5) / steps)
     _, slope = _value_and_slope(transform, np.abs(np.outer(length, e)) / radius)
     return float(np.sum(weight * length**2 * slope.mean(axis=1)) / p)
 
 
 def clipped_square(limit: float) -> float:
     """E min(e^2, limit^2) of a standard normal e."""
-    tail = 2.0 * float(norm.sf(limit))
-    return 1.0 - tail - 2.0 * limit * float(norm.pdf(limit)) + limit * limit * tail
+    tail = 2.0 * float(ndtr(-limit))
+    density = math.exp(-0.5 * limit * limit) / math.sqrt(2.0 * math.pi)
+    return 1.0 - tail - 2.0 * limit * density + limit * limit * tail
 
 
 def clipped_slope(limit: float) -> float:
     """P(|e| <= limit) of a standard normal e."""
-    return 1.0 - 2.0 * float(norm.sf(limit))
+    return 1.0 - 2.0 * float(ndtr(-limit))
 
 
 def _grid(d: int) -> tuple[FloatArray, FloatArray]:
     """Norms of a normal vector of d numbers, and their probabilities."""
-    r = np.asarray(chi.ppf((np.arange(_GRID) + 0.5) / _GRID, d))
+    r = np.sqrt(2.0 * gammaincinv(0.5 * d, (np.arange(_GRID) + 0.5) / _GRID))
     return r, np.full(_GRID, 1.0 / _GRID)
 
 
