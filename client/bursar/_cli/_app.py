@@ -1,0 +1,33 @@
+"""The program `bursar`: one group, in the order of an analyst's work."""
+
+from __future__ import annotations
+
+import click
+
+from bursar._cli._catalog import datasets, limits, releases, setup, show
+from bursar._cli._failing import STATUS
+from bursar._cli._fitting import fit, preview
+from bursar._cli._groups import InOrder
+from bursar._cli._released import model
+
+
+@click.group(
+    name="bursar",
+    cls=InOrder,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=STATUS,
+)
+@click.version_option(package_name="bursar")
+def app() -> None:
+    """Ask a server for differentially private models of tables that nobody may see, and pay from their budget.
+
+    The commands are in the order in which an analyst comes to need them: keep the connection once, look at a dataset
+    and at what is left of its budget, ask for a price, pay for a fit; then use the model as often as you like.
+
+    Your token is in the file that --token-file or the settings name, or in BURSAR_TOKEN. It is never an argument: other
+    users of the machine can read those.
+    """
+
+
+for _command in (setup, datasets, show, limits, preview, fit, releases, model):
+    app.add_command(_command)

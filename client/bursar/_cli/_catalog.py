@@ -1,0 +1,172 @@
+"""What there is, what is left, and what was bought: commands that only ask."""
+
+from __future__ import annotations
+
+import click
+
+import bursar
+from bursar._cli._connecting import CA, DATASET, SERVER, TOKEN_FILE, Connecting, connected, settings_file
+from bursar._cli._failing import STATUS, explained
+from bursar._cli._groups import JSON
+from bursar._cli._printing import percent, rho, say, say_json, say_table
+
+
+@click.command(epilog=STATUS)
+@SERVER
+@CA
+@TOKEN_FILE
+@JSON
+def setup(as_json: bool, **said: object) -> None:
+    """Try a connection, and keep it for the commands to come.
+
+    What is given here, or in the environment, goes into a file of settings; your token stays where it is, and only the
+    name of its file is kept. The file is the one that BURSAR_CONFIG names, else bursar/config.toml in $XDG_CONFIG_HOME
+    or ~/.config. Options and the environment are asked before it.
+
+    \b
+      bursar setup --server my-host.example.org:8443 --ca ca.pem --token-file alice.token
+    """  # noqa: D301  click reads the backslash
+    with explained():
+        connecting = Connecting(**said).completed()  # type: ignore[arg-type]  # click has made the types
+        with connecting.client() as client:
+            found = client.datasets()
+        path = settings_file()
+        connecting.keep(path)
+    if as_json:
+        say_json({"settings": str(path), "server": connecting.server, "datasets": [data.name for data in found]})
+        return
+    say(f"{connecting.server} answers: {len(found)} dataset{'s' * (len(found) != 1)}. Kept in {path}")
+    if connecting.token_file is None:
+        say("The token is not kept: leave it in BURSAR_TOKEN, or give --token-file", err=True)
+
+
+@click.command(epilog=STATUS)
+@connected
+@JSON
+def datasets(client: bursar.Client, as_json: bool) -> None:
+    """List the datasets that you may ask about, and what you may spend of each.
+
+    \b
+      bursar datasets
+    """  # noqa: D301  click reads the backslash
+    found = [(data, data.available()) for data in client.datasets()]
+    if as_json:
+        say_json([{**_public(data), "available": available} for data, available in found])
+        return
+    rows = [
+        (
+            data.name,
+            "private" if data.public_rows is None else data.public_rows,
+            len(data.columns),
+            f"({data.total.epsilon:g}, {data.total.delta:g})",
+            "retired" if data.retired else f"{rho(left.rho)} ({percent(left.share)})",
+            data.description,
+        )
+        for data, left in found
+    ]
+    if rows:
+        say_table(("dataset", "rows", "columns", "total", "yours", "description"), rows)
+    else:
+        say("no datasets: ask the owner to import one", err=True)
+
+
+@click.command(epilog=STATUS)
+@connected
+@click.argument("dataset", type=DATASET)
+@JSON
+def show(client: bursar.Client, dataset: str, as_json: bool) -> None:
+    """Show what is public about a dataset, and what is left of its budget.
+
+    Bounds, bins and categories were declared by the owner; nothing of this was computed from rows.
+
+    \b
+      bursar show rand-hie
+    """  # noqa: D301  click reads the backslash
+    data = client.dataset(dataset)
+    limits = data.limits()
+    if as_json:
+        say_json({**_public(data), "limits": limits})
+        return
+    say(data._title())
+    say_table(("column", "domain", "description"), [(c.name, c.domain, c.description) for c in data.columns])
+    say(data._facts())
+    for name, left in _amounts(limits):
+        say(f"{name}: {rho(left.rho)} ({percent(left.share)})")
+
+
+@click.command(epilog=STATUS)
+@connected
+@click.argument("dataset", type=DATASET)
+@JSON
+def limits(client: bursar.Client, dataset: str, as_json: bool) -> None:
+    """Show everything that your next request has to fit into.
+
+    The owner's total is shared by everybody. Inside of it you may have an allowance, and a maximum for one request. In
+    rho, the prices of requests add up. The last line is the most that you may ask for now, which is also what
+    --what-is-left spends.
+
+    \b
+      bursar limits rand-hie
+    """  # noqa: D301  click reads the backslash
+    found = client.dataset(dataset).limits()
+    if as_json:
+        say_json(found)
+        return
+    rows = [
+        (name, f"{left.rho:.6g}", percent(left.share), f"{left.pure_epsilon:.6g}") for name, left in _amounts(found)
+    ]
+    say_table(("limit", "rho left", "of it", "or pure epsilon"), rows)
+
+
+@click.command(epilog=STATUS)
+@connected
+@click.argument("dataset", type=DATASET, required=False)
+@JSON
+def releases(client: bursar.Client, dataset: str | None, as_json: bool) -> None:
+    """List what you have paid for, of one dataset or of all.
+
+    Whatever is released can be had again for nothing: give the number of its entry to bursar model show.
+
+    \b
+      bursar releases rand-hie
+    """  # noqa: D301  click reads the backslash
+    bought = (
+        client.dataset(dataset).releases()
+        if dataset is not None
+        else [release for data in client.datasets() for release in data.releases()]
+    )
+    if as_json:
+        say_json(bought)
+        return
+    rows = [(r.entry, r.time, r.dataset, r.method, rho(r.price.rho), r.state.value, r.request_id) for r in bought]
+    if rows:
+        say_table(("entry", "time", "dataset", "method", "paid", "state", "request id"), rows)
+    else:
+        say("nothing was paid for yet", err=True)
+
+
+def _public(data: bursar.Dataset) -> dict[str, object]:
+    return {
+        name: getattr(data, name)
+        for name in (
+            "name",
+            "description",
+            "columns",
+            "adjacency",
+            "privacy_unit",
+            "public_rows",
+            "total",
+            "retired",
+        )
+    }
+
+
+def _amounts(limits: bursar.Limits) -> list[tuple[str, bursar.Remaining]]:
+    """The limits that there are, in words, the smallest last."""
+    named = [
+        ("left for everybody", limits.dataset),
+        ("left of your allowance", limits.allowance),
+        ("at most for one request", limits.call),
+        ("yours now", limits.available),
+    ]
+    return [(name, left) for name, left in named if left is not None]

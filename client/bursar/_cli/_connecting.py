@@ -1,0 +1,161 @@
+"""Which server, whose token: options, the environment, and a small file of settings, in this order."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+import bursar
+from bursar._cli._failing import explained
+from bursar._cli._printing import say
+from bursar._client import DEFAULT_ADDRESS
+
+VARIABLE = "BURSAR_CONFIG"
+_KEYS = ("server", "ca", "token_file")
+_COMPLETION_SECONDS = 2.0
+"""That somebody who pressed the tabulator waits for a server."""
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+SERVER = click.option(
+    "--server", metavar="HOST:PORT", envvar="BURSAR_ADDRESS", show_envvar=True, help="The server to ask."
+)
+CA = click.option(
+    "--ca", type=FILE, envvar="BURSAR_CA", show_envvar=True, help="Certificate that the server's is checked against."
+)
+TOKEN_FILE = click.option("--token-file", type=FILE, help="File with your token. [env var BURSAR_TOKEN: the token]")
+
+
+@dataclass(frozen=True)
+class Connecting:
+    """How to reach a server, as far as it was said.
+
+    Attributes:
+        server: "host:port".
+        ca: the authority's certificate; None for the authorities that gRPC ships with.
+        token_file: where the token is; None for the environment's, or none.
+    """
+
+    server: str | None
+    ca: Path | None
+    token_file: Path | None
+
+    def completed(self) -> Connecting:
+        """With what the environment and the file of settings say, where nothing was said.
+
+        Raises:
+            click.ClickException: the file is not one of settings.
+            OSError: it cannot be read.
+        """
+        kept = _kept(settings_file())
+        return Connecting(
+            server=self.server or kept.server or DEFAULT_ADDRESS,
+            ca=self.ca or kept.ca,
+            # A token in the environment was put there for this run, a file in the settings for all of them.
+            token_file=self.token_file or (None if os.environ.get("BURSAR_TOKEN") else kept.token_file),
+        )
+
+    def client(self, timeout: float | None = None) -> bursar.Client:
+        """A client of that server.
+
+        Args:
+            timeout: seconds that one call may take; None for no limit.
+
+        Raises:
+            bursar.Error: the certificate or the token cannot be one.
+            OSError: a file cannot be read.
+        """
+        token = None if self.token_file is None else _token(self.token_file)
+        return bursar.connect(self.server, token=token, ca=self.ca, timeout=timeout)
+
+    def keep(self, path: Path) -> None:
+        """Write this as settings. Raises OSError."""
+        paths = {"ca": self.ca, "token_file": self.token_file}
+        values = {"server": self.server} | {name: str(p.absolute()) for name, p in paths.items() if p is not None}
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A string of JSON is one of TOML, too.
+        path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()), encoding="utf-8")
+
+
+def settings_file() -> Path:
+    """The file of settings: BURSAR_CONFIG, else bursar/config.toml in $XDG_CONFIG_HOME or ~/.config."""
+    named = os.environ.get(VARIABLE)
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return Path(named) if named else (Path(base) if base else Path.home() / ".config") / "bursar" / "config.toml"
+
+
+def connected(function: Callable[..., None]) -> Callable[..., None]:
+    """Makes a function a command's callback: adds the options of a connection, and gives it a `bursar.Client` first."""
+
+    @functools.wraps(function)
+    def command(server: str | None, ca: Path | None, token_file: Path | None, **kwargs: Any) -> None:
+        with explained(), Connecting(server, ca, token_file).completed().client() as client:
+            function(client, **kwargs)
+
+    for option in (TOKEN_FILE, CA, SERVER):
+        command = option(command)
+    return command
+
+
+class Dataset(click.ParamType[str]):
+    """The name of a dataset; the tabulator asks the server for all that there are."""
+
+    name = "dataset"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name as it was typed: the server knows which there are."""
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names that begin so; none if the server cannot be asked, since nobody reads an error there."""
+        said = Connecting(*(ctx.params.get(name) for name in _KEYS))
+        try:
+            with said.completed().client(timeout=_COMPLETION_SECONDS) as client:
+                names = [dataset.name for dataset in client.datasets()]
+        except (bursar.Error, click.ClickException, OSError):
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+DATASET = Dataset()
+
+
+def _kept(path: Path) -> Connecting:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Connecting(None, None, None)
+    try:
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _no_settings(path, str(error)) from None
+    unknown = sorted(set(content) - set(_KEYS))
+    if unknown:
+        raise _no_settings(path, f"it has {unknown[0]!r}, which is none of {', '.join(_KEYS)}")
+    wrong = [name for name, value in content.items() if not (isinstance(value, str) and value)]
+    if wrong:
+        raise _no_settings(path, f"{wrong[0]} must be a text in quotes")
+    files = {name: path.parent / content[name] for name in ("ca", "token_file") if name in content}
+    return Connecting(content.get("server"), files.get("ca"), files.get("token_file"))
+
+
+def _no_settings(path: Path, why: str) -> click.ClickException:
+    return click.ClickException(f"{path} is no file of settings: {why}. Mend it, or write it anew: bursar setup --help")
+
+
+def _token(path: Path) -> str:
+    token = path.read_text(encoding="utf-8", errors="replace").strip()
+    if not token:
+        raise bursar.AuthenticationError(f"{path} has no token in it")
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        say(f"Warning: others can read your token in {path}: chmod 600 {path}", err=True)
+    return token

@@ -1,0 +1,127 @@
+"""What commands print: tables that fit a terminal, JSON with the SDK's own names, nothing that steers a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from bursar._privacy import Remaining
+from bursar._schema import CategoricalColumn, NumericColumn
+
+_GAP = "  "
+_LEAST = 8
+"""Characters to which a column may be shortened."""
+
+_KINDS = {NumericColumn: "numeric", CategoricalColumn: "categorical"}
+
+
+def visible(text: object) -> str:
+    """`text` in one line with everything that is not printable as an escape: names come from a server or a file."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print text of one or more lines; what is not printable in them is escaped.
+
+    Args:
+        text: or something that shows itself as text.
+        err: on standard error, which has everything that is no result.
+    """
+    for line in str(text).splitlines():
+        click.echo(visible(line), err=err)
+
+
+def say_json(value: object) -> None:
+    """Print a value of the SDK as JSON, indented; every field under its SDK's name."""
+    click.echo(json_text(value), nl=False)
+
+
+def json_text(value: object) -> str:
+    """A value of the SDK as JSON, with a line break at its end."""
+    return f"{json.dumps(plain(value), indent=2, allow_nan=False)}\n"
+
+
+def plain(value: object) -> Any:
+    """A value of the SDK as JSON has it: objects by their public fields, enumerations by their values.
+
+    A `Remaining` also has its `share`, a column its `kind`. Numbers that JSON does not have are null.
+    """
+    match value:
+        case enum.Enum():
+            return value.value
+        case float() | np.floating():
+            return float(value) if math.isfinite(value) else None
+        case np.integer() | np.bool_() | np.ndarray():
+            return plain(value.tolist())
+        case Mapping():
+            return {str(name): plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _fields(value)
+    return value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    named = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
+    fields = {name: plain(getattr(value, name)) for name in named}
+    if isinstance(value, Remaining):
+        fields["share"] = plain(value.share)
+    kind = _KINDS.get(type(value))
+    return fields if kind is None else {"kind": kind, **fields}
+
+
+def say_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print left-aligned columns; on a terminal that is too narrow, the widest ones are shortened."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table(header, rows, width):
+        click.echo(line)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None) -> list[str]:
+    """Lines of left-aligned columns.
+
+    Args:
+        header: names of the columns.
+        rows: cells, as many in each.
+        width: characters in a line; the widest columns are shortened to fit, but to no fewer than 8. None for any.
+    """
+    cells = [[visible(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if width is not None:
+        widths = _fitting(widths, width - len(_GAP) * (len(widths) - 1))
+    return [
+        _GAP.join(_shortened(cell, most).ljust(most) for cell, most in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+
+
+def _fitting(widths: Sequence[int], total: int) -> list[int]:
+    """Widths that add up to `total`, if that can be: the wide ones share what the narrow ones leave."""
+    fitting = list(widths)
+    while sum(fitting) > total and max(fitting) > _LEAST:
+        fitting[fitting.index(max(fitting))] -= 1
+    return fitting
+
+
+def _shortened(cell: str, most: int) -> str:
+    return cell if len(cell) <= most else f"{cell[: most - 3]}..."
+
+
+def rho(value: float) -> str:
+    """An amount as `bursar-admin` prints it."""
+    return f"rho {value:.6g}"
+
+
+def percent(share: float) -> str:
+    """A part of a whole."""
+    return f"{share:.1%}"

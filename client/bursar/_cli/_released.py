@@ -1,0 +1,231 @@
+"""`bursar model`: what to do with a model that was released and saved; it asks nobody and costs nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+import bursar
+from bursar._cli._connecting import FILE
+from bursar._cli._failing import STATUS, explained
+from bursar._cli._groups import JSON, InOrder
+from bursar._cli._printing import json_text, say, say_json, say_table
+from bursar._files import write_whole
+from bursar.models._optional import require
+
+Released = bursar.models.Model | bursar.Sketch
+"""A model, or a sketch that models are decoded from."""
+
+_MODEL = click.argument("file", type=FILE)
+_SEED = click.IntRange(0, 2**64 - 1)
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+@click.group(cls=InOrder)
+def model() -> None:
+    """Use a model that bursar fit --save wrote to a file. Asks no server, and is free.
+
+    Everything in the file is released: look at it, draw it, sample from it and share it as often as you like.
+    """
+
+
+@model.command(epilog=STATUS)
+@_MODEL
+@JSON
+def show(file: Path, as_json: bool) -> None:
+    """Show a model, or a sketch.
+
+    \b
+      bursar model show model.json
+    """  # noqa: D301  click reads the backslash
+    with explained():
+        found = opened(file)
+    if as_json:
+        say_json(found.to_dict())
+    else:
+        say(found)
+
+
+@model.command(epilog=STATUS)
+@_MODEL
+@click.option("--out", type=FILE, required=True, help="The picture, .png, .svg or .pdf. An older one is replaced.")
+@click.option("--columns", help="One or two of a mixture's columns as a,b. [default: the first two]")
+@JSON
+def plot(file: Path, out: Path, columns: str | None, as_json: bool) -> None:
+    """Draw a model: ellipses, centres, coefficients, or the graph of what depends on what. Needs matplotlib.
+
+    \b
+      bursar model plot model.json --columns visits,diseases --out model.png
+    """  # noqa: D301  click reads the backslash
+    if out.suffix.lower() not in _PICTURES:
+        raise click.BadParameter(
+            f"expected a name that ends in {', '.join(_PICTURES)}, got {out}", param_hint="'--out'"
+        )
+    with explained():
+        found = _model(file)
+        chosen = {} if columns is None else {"columns": columns.split(",")}
+        if chosen and not isinstance(found, _WITH_COLUMNS):
+            raise click.UsageError(f"a {type(found).__name__} is drawn as a whole; leave --columns out")
+        _draw(found, out, chosen)
+    _say_written(out, as_json=as_json)
+
+
+@model.command(epilog=STATUS)
+@_MODEL
+@click.option("-n", "--rows", type=click.IntRange(min=1), default=10, show_default=True, help="How many.")
+@click.option("--seed", type=_SEED, help="The same seed gives the same rows; it protects nothing. [default: fresh]")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--out", type=FILE, help="Write to this file. An older one is replaced.")
+@JSON
+def sample(file: Path, rows: int, seed: int | None, as_csv: bool, out: Path | None, as_json: bool) -> None:
+    """Draw rows of nobody from a model, as a table, CSV or JSON.
+
+    Mixtures give numbers, also outside of the bounds; Markov random fields give the original categories, and in a
+    numeric column a number of the bin. Texts are written as they are: a spreadsheet may take one for a formula.
+
+    \b
+      bursar model sample model.json -n 1000 --csv --out synthetic.csv
+    """  # noqa: D301  click reads the backslash
+    if as_csv and as_json:
+        raise click.UsageError("--csv or --json, not both")
+    with explained():
+        columns = _sampled(_model(file), rows, seed)
+        names, cells = list(columns), list(zip(*columns.values(), strict=True))
+        records = [dict(zip(names, row, strict=True)) for row in cells]
+        if out is not None:
+            write_whole(out, json_text(records) if as_json else _csv_text(names, cells))
+    if out is not None:
+        say(f"wrote {out}", err=True)
+    elif as_json:
+        say_json(records)
+    elif as_csv:
+        click.echo(_csv_text(names, cells), nl=False)
+    else:
+        say_table(names, [[_cell(value) for value in row] for row in cells])
+
+
+@model.command(epilog=STATUS)
+@click.argument("file", type=FILE)
+@click.option("--clusters", type=click.IntRange(min=1), metavar="K", required=True, help="How many.")
+@click.option("--mixture", is_flag=True, help="A mixture of Gaussians with diagonal covariances instead of k-means.")
+@click.option("--restarts", type=click.IntRange(1, 1000), default=20, show_default=True, help="Of the decoder; free.")
+@click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the restarts.")
+@click.option("--save", type=FILE, help="Write the model to this file, which must not be there yet.")
+@JSON
+def decode(
+    file: Path, clusters: int, mixture: bool, restarts: int, seed: int, save: Path | None, as_json: bool
+) -> None:
+    """Decode clusters from a sketch, for any number of them.
+
+    The sketch is a file that bursar fit sketch --save or bursar-admin sketch wrote.
+
+    \b
+      bursar model decode sketch.json --clusters 5
+    """  # noqa: D301  click reads the backslash
+    with explained():
+        if save is not None:
+            check_new(save)
+        sketch = opened(file)
+        if not isinstance(sketch, bursar.Sketch):
+            raise click.ClickException(f"{file} holds a {type(sketch).__name__}, and only sketches are decoded")
+        if not clusters <= sketch.m:
+            raise click.ClickException(f"--clusters: expected at most the {sketch.m} frequencies of the sketch")
+        decoder = sketch.gaussian_mixture if mixture else sketch.kmeans
+        found = decoder(clusters, n_init=restarts, public_seed=seed)
+        if save is not None:
+            found.save(save)
+    if as_json:
+        say_json(found.to_dict())
+    else:
+        say(found)
+    if save is not None:
+        say(f"saved to {save}", err=True)
+
+
+def opened(path: Path) -> Released:
+    """What a file holds. Raises ValueError, bursar.InvalidRequestError, or OSError."""
+    try:
+        return bursar.models.load(path)
+    except ValueError as error:
+        if "it holds a sketch" not in str(error):
+            raise
+    return bursar.load_sketch(path)
+
+
+def save_released(released: Released, path: Path) -> None:
+    """Write what `opened` reads. Raises OSError."""
+    if isinstance(released, bursar.Sketch):
+        bursar.save_sketch(released, path)
+    else:
+        released.save(path)
+
+
+def check_new(path: Path, *, new: bool = True) -> None:
+    """That a file can be written, before anything is paid.
+
+    Args:
+        path: of it.
+        new: it must not be there yet.
+
+    Raises:
+        click.ClickException: it cannot.
+    """
+    if new and path.exists():
+        raise click.ClickException(f"{path} is there already; choose another name")
+    if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise click.ClickException(f"{path.parent} is no folder that can be written to")
+
+
+_WITH_COLUMNS = (bursar.GaussianMixture, bursar.KMeans, bursar.SymmetricMixture)
+
+
+def _model(path: Path) -> bursar.models.Model:
+    found = opened(path)
+    if isinstance(found, bursar.Sketch):
+        raise click.ClickException(f"{path} holds a sketch; decode it first: bursar model decode {path} --clusters K")
+    return found
+
+
+def _draw(found: bursar.models.Model, out: Path, chosen: Mapping[str, Any]) -> None:
+    """Without a display: the figure is made for a file and for nothing else."""
+    figure = require("matplotlib.figure").Figure(layout="constrained")
+    found.plot(figure.add_subplot(), **chosen)
+    figure.savefig(out, dpi=150)
+
+
+def _sampled(found: bursar.models.Model, n: int, seed: int | None) -> dict[str, list[Any]]:
+    """Rows that a model draws, by column."""
+    match found:
+        case bursar.GaussianMixture() | bursar.SymmetricMixture():
+            rows, _ = found.sample(n, random_state=seed)
+            names = found.columns or [f"x{j}" for j in range(rows.shape[1])]
+            return {name: rows[:, j].tolist() for j, name in enumerate(names)}
+        case bursar.MarkovRandomField():
+            table = found.sample(n, random_state=seed, output="dict")
+            return {name: cells.tolist() for name, cells in table.items()}
+    raise click.ClickException(
+        f"a {type(found).__name__} does not say how rows are distributed; mixtures and Markov random fields do"
+    )
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _csv_text(names: list[str], rows: list[tuple[Any, ...]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([names, *rows])
+    return text.getvalue()
+
+
+def _say_written(path: Path, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"wrote": str(path)})
+    else:
+        say(f"wrote {path}")

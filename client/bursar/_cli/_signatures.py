@@ -1,0 +1,286 @@
+"""The options of a fit, from the signature and the docstring of the SDK's method: there is no second list of them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import click
+import numpy.typing as npt
+
+import bursar
+from bursar._cli import _values
+from bursar._cli._failing import in_options, option
+from bursar._dpem import Start
+from bursar._gradient_em import GradientStart
+from bursar._mrf import MRFGraph, PaidTables
+from bursar._sketch_kmeans import PaidSketch, Scale
+
+Given = dict[str, Any]
+"""What was typed, by the names of click's parameters; what was not typed is None or an empty tuple."""
+
+
+_REFERRING = re.compile("likewise|as in |all arguments as in |this and the other")
+_SHAPE = re.compile(r",? array-like of shape \([^)]*\)")
+_SAID = {"None": "left out", "True": "yes", "False": "no"}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a method of the SDK.
+
+    Attributes:
+        name: of it.
+        default: `inspect.Parameter.empty` if it must be given.
+        options: that stand for it.
+        value: makes it of what was typed; None if nothing was.
+    """
+
+    name: str
+    default: object
+    options: tuple[click.Option, ...]
+    value: Callable[[Given], Any]
+
+
+def arguments(method: Callable[..., Any], words: Mapping[str, str], without: Sequence[str] = ()) -> list[Argument]:
+    """The arguments of a method of `bursar.Dataset`, in its order.
+
+    Args:
+        method: of the class.
+        words: of each argument, for the help.
+        without: names that are no options.
+
+    Raises:
+        TypeError: an argument has a type that no option can be made for; this module then needs a line for it.
+    """
+    hints = get_type_hints(method)
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    return [
+        _argument(parameter, hints[parameter.name], words.get(parameter.name, ""))
+        for parameter in parameters
+        if parameter.name not in without
+    ]
+
+
+def described(method: Callable[..., Any]) -> dict[str, str]:
+    """What a docstring says of each argument, as the command line has it; not what only refers to another method's.
+
+    Args:
+        method: with a docstring in Google's style.
+    """
+    text = (inspect.getdoc(method) or "").partition("\nArgs:\n")[2]
+    section = re.split(r"\n\S", text)[0]
+    found = re.findall(r"^    (\w+): (.*(?:\n {6,}.*)*)", section, re.MULTILINE)
+    return {name: _for_people(" ".join(words.split())) for name, words in found if not _REFERRING.match(words)}
+
+
+def _for_people(text: str) -> str:
+    """An argument's words without Python: None is what happens if an option is left out."""
+    text = in_options(_SHAPE.sub("", text.replace("`", "")))
+    for python, said in _SAID.items():
+        text = re.sub(rf"\b{python}\b", said, text)
+    # A symbol stays as it is: m is not M.
+    return re.sub(r"(^|\. )([a-z])(?=[a-z])", lambda found: f"{found[1]}{found[2].upper()}", text)
+
+
+def _argument(parameter: inspect.Parameter, hint: object, words: str) -> Argument:
+    name, default = parameter.name, parameter.default
+    hint = _without_none(hint)
+    for known, make in _SPECIAL:
+        if hint == known:
+            return make(name, default)
+    kind, many = _type_of(name, hint)
+    return Argument(name, default, (_option(name, kind, default, words, many=many),), lambda given: given[name])
+
+
+def _type_of(name: str, hint: object) -> tuple[click.ParamType[Any], bool]:
+    """The type of an option's value, and whether the option may be repeated."""
+    for known, kind, many in _TYPES:
+        if hint == known:
+            return kind, many
+    if get_origin(hint) is Literal:
+        return click.Choice(get_args(hint)), False
+    raise TypeError(f"there is no option for the type of {name}, {hint}: say in bursar._cli._signatures how to type it")
+
+
+def _option(name: str, kind: click.ParamType[Any], default: object, words: str, *, many: bool = False) -> click.Option:
+    required = default is inspect.Parameter.empty
+    if kind is click.BOOL:
+        spelt = f"{option(name)}/--no-{option(name)[2:]}" if default is not False else option(name)
+        return click.Option([spelt, name], is_flag=True, default=None, help=_with_default(words, default))
+    return click.Option(
+        [option(name), name],
+        type=kind,
+        multiple=many,
+        required=required,
+        help=_with_default(words, default),
+    )
+
+
+def _with_default(words: str, default: object) -> str:
+    if default in (None, False, (), inspect.Parameter.empty):
+        return words
+    word = {True: "yes"}.get(default, default) if isinstance(default, bool) else default
+    return f"{words} [default: {word}]".strip()
+
+
+def _without_none(hint: object) -> object:
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    kept = [part for part in get_args(hint) if part is not type(None)]
+    return Union[tuple(kept)]  # noqa: UP007 - made of parts that are known only here
+
+
+def _spend(name: str, default: object) -> Argument:
+    must = default is inspect.Parameter.empty
+    options = (
+        click.Option(["--rho", "rho"], type=float, metavar="R", help="Spend so much, with Gaussian noise."),
+        click.Option(
+            ["--epsilon", "epsilon"],
+            type=float,
+            metavar="E",
+            help="With --delta: spend what implies them, with Gaussian noise. Alone: Laplace.",
+        ),
+        click.Option(["--delta", "delta"], type=float, metavar="D", help="Goes with --epsilon."),
+        click.Option(["--what-is-left", "what_is_left"], is_flag=True, help="Spend all that one request may cost now."),
+    )
+    return Argument(name, default, options, lambda given: spend(given, must=must))
+
+
+def spend(given: Given, *, must: bool = True) -> bursar.Spend | None:
+    """The spend that was typed.
+
+    Args:
+        given: what was typed.
+        must: there has to be one.
+
+    Raises:
+        click.UsageError: none, or more than one.
+        InvalidRequestError: an amount that is not positive and finite.
+    """
+    match given["rho"], given["epsilon"], given["delta"], bool(given["what_is_left"]):
+        case float(amount), None, None, False:
+            return bursar.rho(amount)
+        case None, float(epsilon), None, False:
+            return bursar.pure(epsilon)
+        case None, float(epsilon), float(delta), False:
+            return bursar.epsilon_delta(epsilon, delta)
+        case None, None, None, True:
+            return bursar.what_is_left()
+        case None, None, None, False if not must:
+            return None
+    raise click.UsageError(
+        "say what to spend: --rho, or --epsilon with --delta (Gaussian noise), or --epsilon alone (Laplace noise), or "
+        "--what-is-left; one of them"
+    )
+
+
+def _cliques(name: str, default: object) -> Argument:
+    options = (
+        click.Option(
+            ["--cliques", name],
+            multiple=True,
+            metavar="tree|independent|A,B",
+            help="Which columns have a table together: a,b for each clique (repeat it); tree to have the server choose "
+            "a tree of strong dependences, which a part of the spend pays for; independent for one table a column.",
+        ),
+        click.Option(
+            ["--chain", "chain"],
+            type=_values.Value("a,b,c", _values.names),
+            help="Instead: columns in the order of time, with the same transitions between all neighbours.",
+        ),
+        click.Option(["--null", "null"], metavar="CATEGORY", help="With --chain: stands for not observed."),
+    )
+    return Argument(name, default, options, lambda given: _graph(given[name], given["chain"], given["null"]))
+
+
+def _graph(cliques: Sequence[str], chain: list[str] | None, null: str | None) -> Any:
+    if bool(cliques) == bool(chain):
+        raise click.UsageError("say which columns have a table together: --cliques or --chain, one of them")
+    if chain:
+        return bursar.Chain(chain, null)
+    if null is not None:
+        raise click.UsageError("--null goes with --chain")
+    try:
+        return _values.graph(cliques)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--cliques'") from None
+
+
+def _precisions(name: str, default: object) -> Argument:
+    made = _option(
+        name, _values.Value("a,b=number", _values.precision), default, " ".join(_PRECISIONS.split()), many=True
+    )
+    return Argument(name, default, (made,), lambda given: dict(given[name]) or None)
+
+
+def _simple(
+    label: str, read: Callable[[str], Any], words: str, *, many: bool = False
+) -> Callable[[str, object], Argument]:
+    """For a type whose words in the docstring are about Python."""
+
+    def make(name: str, default: object) -> Argument:
+        made = _option(name, _values.Value(label, read), default, " ".join(words.split()), many=many)
+        return Argument(name, default, (made,), lambda given: given[name])
+
+    return make
+
+
+_START = """
+Where EM starts: splitting (private), random:SEED (a public place), the ENTRY of an earlier model of yours, or a file: a
+saved model, or a JSON object with means, and with weights and covariances if you know them.
+"""
+_GRADIENT_START = """
+Where it starts: random:SEED (a public place, 0 by default), or a file: a saved model of this kind, or a JSON object
+with coefficients, and with intercepts and weights if you know them.
+"""
+_PRIOR = f"""
+For --estimator map, NAME=NUMBER between commas, of {", ".join(bursar.GaussianPrior.__dataclass_fields__)}; left out:
+the server's.
+"""
+_SCALE = """
+Standard deviation of a cluster that the frequencies are tuned to: found by a pilot sketch, which a part of the spend
+pays for (pilot:share=S,n_frequencies=M says which part); from the public schema, which costs nothing and knows nothing;
+or a number in the sketch's units.
+"""
+_FOREIGN = "Sketch of another site with the same frequencies, in a file (repeat it), merged with yours before decoding."
+_PRECISIONS = """
+Of listed cliques relative to one another, as a,b=4 (repeat it): the noise on a clique's table is divided by the square
+root of its precision. Left out: 1.
+"""
+
+_SPECIAL: list[tuple[object, Callable[[str, object], Argument]]] = [
+    (bursar.Spend, _spend),
+    (MRFGraph, _cliques),
+    (Mapping[tuple[str, ...], float], _precisions),
+    (Start, _simple("start", _values.start, _START)),
+    (GradientStart, _simple("start", _values.gradient_start, _GRADIENT_START)),
+    (bursar.GaussianPrior, _simple("prior", _values.prior, _PRIOR)),
+    (Scale, _simple("scale", _values.scale, _SCALE)),
+    (PaidSketch, _simple("entry", int, "Entry of an earlier sketch of yours of this dataset. Costs nothing.")),
+    (bursar.Receipt | int, _simple("entry", int, "Entry of an earlier sketch of yours. Costs nothing.")),
+    (
+        Sequence[PaidTables],
+        _simple(
+            "entry",
+            int,
+            "Entry of an earlier model of this dataset (repeat it). All its tables are used beside the new ones, and "
+            "cliques that are within one of them are not paid for again.",
+            many=True,
+        ),
+    ),
+    (Sequence[bursar.Sketch], _simple("file", _values.foreign, _FOREIGN, many=True)),
+]
+
+_TYPES: list[tuple[object, click.ParamType[Any], bool]] = [
+    (bool, click.BOOL, False),
+    (int, click.INT, False),
+    (float, click.FLOAT, False),
+    (str, click.STRING, False),
+    (Sequence[str], _values.Value("a,b,c", _values.names), False),
+    (_without_none(npt.ArrayLike | None), _values.Value("x,y,...", _values.numbers), False),
+]
