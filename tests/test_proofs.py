@@ -16,7 +16,10 @@ CLIENT, SERVER, LEDGER = (Path(next(iter(package.__path__))) for package in (bur
 PROOFS = sorted([*CLIENT.rglob("*.md"), *SERVER.rglob("*.md"), *LEDGER.rglob("*.md")])
 MUST_BE_PROVEN = [
     SERVER / "tables" / "_snapshot.py",
-    *(SERVER / "vault" / f"{name}.py" for name in ("_noise", "_selection", "_sensitivity", "_session", "_statistic")),
+    *(
+        SERVER / "vault" / f"{name}.py"
+        for name in ("_noise", "_parts", "_search", "_selection", "_sensitivity", "_session", "_statistic")
+    ),
     *sorted(SERVER.glob("fits/*/_statistics.py")),
     LEDGER / "_pricing.py",
     CLIENT / "local.py",
