@@ -218,6 +218,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "nulls in the target": (MISSING | {"columns": ["x"], "target": "m"}, "target"),
     "the target among the features": (MISSING | {"columns": ["x", "y"]}, "columns"),
     "no target": (MISSING | {"target": ""}, "target"),
+    "no intercept for what is missing": (MISSING | {"without_intercept": True}, "without_intercept"),
     "a target of points": (SYMMETRIC | {"target": "y"}, "target"),
     "a column that is not there": (SYMMETRIC | {"columns": ["x", "z"]}, "columns"),
     "a column twice": (SYMMETRIC | {"columns": ["x", "x"]}, "columns"),
@@ -236,8 +237,11 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a noise of nothing": ({"noise_std": 1e-300}, "noise_std"),
     "a centre far away": ({"centre": tensor(1e9, 0.0)}, "centre"),
     "a centre that is no number": ({"centre": tensor(NAN, 0.0)}, "centre"),
-    "a start that is no number": ({"given": {"coefficients": tensor(NAN, 0.0, shape=(1, 2))}}, "given.coefficients"),
-    "a start of another shape": ({"given": {"coefficients": tensor(0.0, shape=(1, 1))}}, "given.coefficients"),
+    "a start that is no number": (
+        {"given": {"coefficients": tensor(NAN, 0.0, shape=(1, 2))}},
+        "start.given.coefficients",
+    ),
+    "a start of another shape": ({"given": {"coefficients": tensor(0.0, shape=(1, 1))}}, "start.given.coefficients"),
 }
 """What can be wrong with a request, and the field that must be named."""
 

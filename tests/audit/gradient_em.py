@@ -240,9 +240,7 @@ _TARGETS: dict[str, Callable[[], Target]] = {
     "regressions, Laplace, replace": lambda: fit_gradient_em(RO, "regressions", spend=PURE),
     "missing, recentred, add or remove": lambda: fit_gradient_em(AR, "missing"),
     "missing, recentred, replace": lambda: fit_gradient_em(RO, "missing"),
-    "missing, noise estimated, no intercept, add or remove": lambda: fit_gradient_em(
-        AR, "missing", **(ESTIMATED | BARE)
-    ),
+    "missing, noise estimated, add or remove": lambda: fit_gradient_em(AR, "missing", **ESTIMATED),
     "missing, truncated, add or remove": lambda: fit_gradient_em(AR, "missing", **TRUNCATED),
     "missing, radial, replace": lambda: fit_gradient_em(RO, "missing", **RADIAL),
     "missing, clipped, replace": lambda: fit_gradient_em(RO, "missing", **CLIPPED),

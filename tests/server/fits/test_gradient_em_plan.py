@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from fractions import Fraction
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from bursar_ledger import Adjacency, LaplaceEvent, rdp
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable
-from tests.server.fits.gradient import MISSING, MIXTURE, REGRESSIONS, SYMMETRIC, plan, table
+from tests.server.fits.gradient import MISSING, MIXTURE, REGRESSIONS, SYMMETRIC, plan, run, table
 
 SPEND = types_pb2.Spend
 TABLE = table(3, target=5.0)
@@ -38,6 +40,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"model": REGRESSIONS}, "target", "is missing"),
     ({"target": "y"}, "target", "only regressions"),
     ({"without_intercept": True}, "without_intercept", "only regressions"),
+    ({"model": MISSING, "target": "y", "without_intercept": True}, "without_intercept", "near their means"),
     ({"symmetric": True}, "symmetric", "only mixtures of regressions"),
     ({"n_components": 2}, "n_components", "fixed"),
     ({**LINE, "symmetric": True, "n_components": 2}, "n_components", "fixed"),
@@ -69,13 +72,21 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({**LINE, "target": "z"}, "target", "no numeric column"),
     ({"columns": ["x0", "x0"]}, "columns", "each column once"),
     ({"columns": ["x9"]}, "columns[0]", "no numeric column"),
-    ({"given": start(coefficients=tensor(2, 4))}, "given.coefficients", "expected shape"),
-    ({"given": start(coefficients=tensor(1, 4, value=1e200))}, "given", "within 1e+100 half-widths"),
-    ({**LINE, "given": start(coefficients=tensor(2, 3, value=1e120))}, "given", "within 1e+100 half-widths"),
-    ({"given": start(coefficients=tensor(1, 4), weights=tensor(2))}, "given.weights", "fixed"),
-    ({"given": start(coefficients=tensor(1, 4), intercepts=tensor(1))}, "given.intercepts", "has none"),
-    ({**LINE, "given": start(coefficients=tensor(2, 3), intercepts=tensor(3))}, "given.intercepts", "expected shape"),
-    ({**LINE, "given": start(coefficients=tensor(2, 3), weights=tensor(2, value=-1))}, "given.weights", "positive"),
+    ({"given": start(coefficients=tensor(2, 4))}, "start.given.coefficients", "expected shape"),
+    ({"given": start(coefficients=tensor(1, 4, value=1e200))}, "start.given", "within 1e+100 half-widths"),
+    ({**LINE, "given": start(coefficients=tensor(2, 3, value=1e120))}, "start.given", "within 1e+100 half-widths"),
+    ({"given": start(coefficients=tensor(1, 4), weights=tensor(2))}, "start.given.weights", "fixed"),
+    ({"given": start(coefficients=tensor(1, 4), intercepts=tensor(1))}, "start.given.intercepts", "has none"),
+    (
+        {**LINE, "given": start(coefficients=tensor(2, 3), intercepts=tensor(3))},
+        "start.given.intercepts",
+        "expected shape",
+    ),
+    (
+        {**LINE, "given": start(coefficients=tensor(2, 3), weights=tensor(2, value=-1))},
+        "start.given.weights",
+        "positive",
+    ),
     ({"spend": SPEND(rho=0.0)}, "spend.rho", "positive"),
     ({"spend": SPEND()}, "spend", "expected one of"),
     ({"spend": SPEND(rho=1e-36), "iterations": 200}, "spend", "too little is spent"),
@@ -175,3 +186,83 @@ def test_units_and_noise_are_the_datas() -> None:
     line = plan(public, noise_std=1.0, **LINE).settings.model
     sigmas = [model.sigma for model in (common, bounds, line)]  # type: ignore[attr-defined]
     assert sigmas == pytest.approx([0.2, 0.2, 0.2])
+
+
+def test_the_ledger_gets_all_that_was_chosen() -> None:
+    """With the schema a request can be made again from a plan's parameters; what was left open is null."""
+    left_open = plan(TABLE, columns=["x0", "x1"]).parameters
+    assert left_open == {
+        "model": "symmetric_mixture",
+        "variant": "recentred",
+        "columns": ["x0", "x1"],
+        "target": "",
+        "n_components": 2,
+        "symmetric": True,
+        "intercept": False,
+        "units": "common",
+        "centre": None,
+        "paper_weights": False,
+        "iterations": 12,
+        "step_size": 1.0,
+        "averaged": 6,
+        "noise_std": None,
+        "scale": None,
+        "tau": None,
+        "zeta": None,
+        "start": "random",
+        "public_seed": "0",
+        "start_sha256": None,
+    }
+    seeded = {"random": fit_pb2.StartAtRandom(public_seed=2**63)}
+    numbers = {
+        "iterations": 7,
+        "averaged": 2,
+        "step_size": 0.5,
+        "noise_std": 2.0,
+        "scale": 3.0,
+        "tau": 4.0,
+        "zeta": 0.1,
+    }
+    more: dict[str, Any] = {"units": fit_pb2.COLUMN_UNITS_BOUNDS, "paper_weights": True, "centre": tensor(4)}
+    asked = plan(TABLE, variant=fit_pb2.GRADIENT_VARIANT_TRUNCATED, **numbers, **more, **seeded).parameters
+    assert {name: asked[name] for name in numbers} == numbers
+    assert asked["public_seed"] == str(2**63)
+    assert [asked[name] for name in ("units", "paper_weights", "centre")] == ["bounds", True, [0.5] * 4]
+    line = plan(TABLE, **LINE, n_components=1, without_intercept=True).parameters
+    assert [line[name] for name in ("intercept", "symmetric", "units", "n_components")] == [False, False, None, 1]
+    assert plan(TABLE, **LINE).parameters["intercept"]
+    assert json.loads(json.dumps(asked)) == asked
+
+
+def test_a_given_start_stands_in_the_ledger_by_its_hash() -> None:
+    """It may have thousands of numbers; who has them can compare."""
+    given = start(coefficients=tensor(1, 4))
+    made = plan(TABLE, given=given).parameters
+    assert (made["start"], made["public_seed"]) == ("given", None)
+    assert made["start_sha256"] == hashlib.sha256(given.SerializeToString(deterministic=True)).hexdigest()
+    assert plan(TABLE, given=start(coefficients=tensor(1, 4, value=0.6))).parameters != made
+
+
+@pytest.mark.parametrize("variant", [fit_pb2.GRADIENT_VARIANT_RECENTRED, fit_pb2.GRADIENT_VARIANT_RADIAL])
+def test_the_expected_error_of_means_is_that_of_the_noise(variant: Any) -> None:
+    """For components far apart: over fits to one table, the spread of every mean, in the data's units."""
+    generator = np.random.default_rng(3)  # noqa: TID251 - rows of a test
+    columns = (NumericColumn("x", -10, 10), NumericColumn("y", 0, 40))
+    public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 2000)
+    truth = np.array([[-5.0, 10.0], [5.0, 30.0]])
+    X = truth[np.arange(2000) % 2] + [1.0, 2.0] * generator.standard_normal((2000, 2))
+    given = start(coefficients=types_pb2.Tensor(shape=[2, 2], values=truth.ravel()))
+    made = plan(
+        public, model=MIXTURE, variant=variant, given=given, noise_std=0.1, units=2, spend=SPEND(rho=0.1), iterations=6
+    )
+    found = np.array([run(made, X).coefficients.values for _ in range(60)]).reshape(60, 2, 2)
+    assert np.sqrt(np.mean(np.var(found, axis=0, ddof=1), axis=0)) == pytest.approx(made.expected_mean_error, rel=0.4)
+
+
+def test_an_expected_error_needs_a_radius_that_is_known_before() -> None:
+    """None without a number of rows or a noise level, for variants with a scale of their own, or for regressions."""
+    assert len(plan(TABLE, noise_std=1.0).expected_mean_error) == 4
+    for fields in ({}, {"noise_std": 1.0, "variant": fit_pb2.GRADIENT_VARIANT_CLIPPED}, {**LINE, "noise_std": 1.0}):
+        assert plan(TABLE, **fields).expected_mean_error == ()
+    unknown = table(3, rows=None, adjacency=Adjacency.ADD_REMOVE_ONE)
+    assert plan(unknown, noise_std=1.0).expected_mean_error == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,6 +26,7 @@ from bursar_server.fits.gradient_em._fit import Settings, Variant, root_beta
 from bursar_server.fits.gradient_em._gaussian_mixture import GaussianMixture
 from bursar_server.fits.gradient_em._missing_covariates import MissingCovariates
 from bursar_server.fits.gradient_em._mixture_of_regressions import MixtureOfRegressions
+from bursar_server.fits.gradient_em._normal import location_gain
 from bursar_server.fits.gradient_em._seam import Model
 from bursar_server.fits.gradient_em._statistics import (
     LOOK_LATTICE,
@@ -127,6 +129,7 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
         events=events,
         iterations=settings.T + 1,
         noise=_noise_summary(settings, len(columns)),
+        expected_mean_error=_expected_mean_error(request, settings, table.rows),
         warnings=_warnings(settings, table.rows),
         parameters=_parameters(request, columns, settings),
         settings=settings,
@@ -175,6 +178,10 @@ def _has_components(request: fit_pb2.FitGradientEMRequest) -> bool:
     return request.model == fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE
 
 
+def _has_intercept(request: fit_pb2.FitGradientEMRequest) -> bool:
+    return request.model in _REGRESSIONS and not request.without_intercept and not request.symmetric
+
+
 def _check_choices(request: fit_pb2.FitGradientEMRequest, violations: Violations) -> None:
     """Fields that only some models and variants have."""
     for field, enum in (
@@ -189,13 +196,14 @@ def _check_choices(request: fit_pb2.FitGradientEMRequest, violations: Violations
         return
     regression = model in _REGRESSIONS
     mixture_of_regressions = model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS
+    no_origin = "only mixtures of regressions have it: missing features are believed near their means, not near 0"
     symmetric_mixture = model == fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE
     truncated = variant in (fit_pb2.GRADIENT_VARIANT_TRUNCATED, fit_pb2.GRADIENT_VARIANT_DP_EM)
     fixed = truncated or variant == fit_pb2.GRADIENT_VARIANT_CLIPPED
     of_regressions, of_mixtures = "only regressions have it", "only mixtures of points have it"
     for field, allowed, whose in (
         ("target", regression, of_regressions),
-        ("without_intercept", regression, of_regressions),
+        ("without_intercept", mixture_of_regressions, no_origin if regression else of_regressions),
         ("symmetric", mixture_of_regressions, "only mixtures of regressions have it"),
         ("n_components", _has_components(request), "this model's number is fixed"),
         ("units", not regression, of_mixtures),
@@ -297,7 +305,7 @@ def _model(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Viol
     regression = request.model in _REGRESSIONS
     k = (request.n_components or 2) if _has_components(request) else 2 if _is_symmetric(request) else 1
     blocks = k if _has_components(request) else 1
-    intercept = regression and not request.without_intercept and not request.symmetric
+    intercept = _has_intercept(request)
     seed = request.random.public_seed
     sigma = _sigma(request, frame, regression, violations)
     middle = _middle(request, frame, violations)
@@ -342,11 +350,11 @@ def _given(
 ) -> tuple[FloatArray, FloatArray]:
     """Coefficients and intercepts to start from; zeros where they are wrong."""
     if given.intercepts.values and not intercept:
-        violations.append(("given.intercepts", "this model has none; leave them out"))
-    coefficients = checked_array("given.coefficients", given.coefficients, shape, violations)
+        violations.append(("start.given.intercepts", "this model has none; leave them out"))
+    coefficients = checked_array("start.given.coefficients", given.coefficients, shape, violations)
     intercepts = None
     if given.intercepts.values:
-        intercepts = checked_array("given.intercepts", given.intercepts, shape[:1], violations)
+        intercepts = checked_array("start.given.intercepts", given.intercepts, shape[:1], violations)
     return (
         np.zeros(shape) if coefficients is None else coefficients,
         np.zeros(shape[0]) if intercepts is None else intercepts,
@@ -364,16 +372,16 @@ def _check_near(frame: Frame, coefficients: FloatArray, intercepts: FloatArray, 
             at_zero = np.abs(intercepts) + np.abs(coefficients) @ np.abs(centre[:d]) + np.abs(centre[d])
             sizes = np.column_stack([np.abs(coefficients) * (unit[:d] / unit[d]), at_zero / unit[d]])
     if not np.all(sizes < _FAR):
-        violations.append(("given", f"expected a start within {_FAR:g} half-widths of the bounds"))
+        violations.append(("start.given", f"expected a start within {_FAR:g} half-widths of the bounds"))
 
 
 def _weights(tensor: types_pb2.Tensor, k: int, blocks: int, violations: Violations) -> FloatArray:
     """Weights to start from; equal where they are wrong."""
     if blocks == 1:
-        violations.append(("given.weights", "this model's weights are fixed; leave them out"))
-    weights = checked_array("given.weights", tensor, (k,), violations)
+        violations.append(("start.given.weights", "this model's weights are fixed; leave them out"))
+    weights = checked_array("start.given.weights", tensor, (k,), violations)
     if weights is None or not np.all((weights > 0) & (weights < 1e6)):
-        violations.append(("given.weights", "expected positive numbers below 1e6"))
+        violations.append(("start.given.weights", "expected positive numbers below 1e6"))
         return np.full(k, 1.0 / k)
     floored = np.maximum(weights / weights.sum(), 1e-6)
     return np.asarray(floored / floored.sum())
@@ -428,16 +436,48 @@ def _warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
     )
 
 
+def _expected_mean_error(
+    request: fit_pb2.FitGradientEMRequest, settings: Settings, rows: int | None
+) -> tuple[float, ...]:
+    """Noise on an averaged mean, for k equal components far apart; () where the radius follows what is released."""
+    model = settings.model
+    sigma = _sigma(request, model.frame, request.model in _REGRESSIONS, [])
+    if not rows or sigma is None or request.model in _REGRESSIONS or not settings.variant.adaptive:
+        return ()
+    radius = model.q**0.5
+    gain = location_gain(settings.shape.transform, model.q, round(radius, 2))
+    error = settings.std * radius * sigma * model.blocks / (rows * gain * settings.averaged**0.5)
+    return tuple(float(s) for s in error * model.frame.unit)
+
+
 def _parameters(
     request: fit_pb2.FitGradientEMRequest, columns: tuple[NumericColumn, ...], settings: Settings
 ) -> dict[str, JSON]:
-    """What an auditor reads beside the events."""
+    """What an auditor reads beside the events: with the schema all that was chosen; null where it was left open.
+
+    A given start may have thousands of numbers, and stands as the SHA-256 of its message.
+    """
+    regression, boxed = request.model in _REGRESSIONS, settings.shape.transform is Transform.BOX
+    given = request.given.SerializeToString(deterministic=True) if request.HasField("given") else None
     return {
         "model": fit_pb2.LatentModel.Name(request.model).removeprefix("LATENT_MODEL_").lower(),
         "variant": settings.variant.value,
         "columns": [column.name for column in columns],
         "target": request.target,
         "n_components": 2 if _is_symmetric(request) else settings.model.blocks,
+        "symmetric": _is_symmetric(request),
+        "intercept": _has_intercept(request),
+        "units": None if regression else "bounds" if request.units == fit_pb2.COLUMN_UNITS_BOUNDS else "common",
+        "centre": list(request.centre.values) if request.HasField("centre") else None,
+        "paper_weights": request.paper_weights,
         "iterations": settings.T,
+        "step_size": settings.step_size,
+        "averaged": settings.averaged,
+        "noise_std": request.noise_std or None,
+        "scale": settings.scale,
+        "tau": settings.tau,
+        "zeta": settings.zeta if boxed else None,
         "start": request.WhichOneof("start") or "random",
+        "public_seed": None if given is not None else str(request.random.public_seed),
+        "start_sha256": hashlib.sha256(given).hexdigest() if given is not None else None,
     }
