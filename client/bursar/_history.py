@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bursar._errors import HistoryError, InvalidRequestError
+from bursar._files import write_whole
 
 if sys.platform != "win32":
     import fcntl
@@ -109,7 +109,7 @@ class Shelf:
                     return kept
                 if kept is None or kept.size < head.size:
                     content["servers"][self._server] = {"address": self._address, **asdict(head)}
-                    _replace(self.path, json.dumps(content, indent=1, sort_keys=True))
+                    write_whole(self.path, json.dumps(content, indent=1, sort_keys=True), mode=0o600)
         except OSError as error:
             self._warn(error)
         return None
@@ -321,17 +321,3 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file that only its owner may read (0600), whole or not at all."""
-    descriptor, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

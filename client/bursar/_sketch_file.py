@@ -8,6 +8,7 @@ from google.protobuf import json_format
 
 from bursar import _convert
 from bursar._errors import InvalidRequestError, ServerError
+from bursar._files import write_whole
 from bursar.models import Sketch
 from bursar_proto.v1 import fit_pb2
 
@@ -28,7 +29,7 @@ def save_sketch(sketch: Sketch, path: str | Path) -> None:
     # A merged sketch has no receipt, and one that was decoded from other sites' sketches has entry 0.
     entry = sketch.receipt.entry if sketch.receipt else 0
     text = json_format.MessageToJson(_convert.sketch_to(sketch, entry=entry), preserving_proto_field_name=True)
-    Path(path).write_text(f"{text}\n", encoding="utf-8")
+    write_whole(path, f"{text}\n")
 
 
 def load_sketch(path: str | Path) -> Sketch:

@@ -31,6 +31,7 @@ from bursar.models._frequencies import (
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._gradient_trace import GRADIENT_VARIANTS, GradientTrace, GradientVariant
 from bursar.models._kmeans import KMeans, squared_distances
+from bursar.models._portable import Model, load
 from bursar.models._regressions import LinearRegression, MixtureOfRegressions
 from bursar.models._separation import Separation
 from bursar.models._sketch import (
@@ -80,6 +81,7 @@ __all__ = [
     "LinearRegression",
     "MarkovRandomField",
     "MixtureOfRegressions",
+    "Model",
     "NoisyTable",
     "ReleasedTable",
     "Separation",
@@ -98,6 +100,7 @@ __all__ = [
     "estimated_rows",
     "hadamard_transform",
     "largest_table",
+    "load",
     "log_gaussian_density",
     "log_mixture_density",
     "n_parameters",

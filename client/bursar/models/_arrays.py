@@ -71,15 +71,15 @@ def checked_columns(columns: Sequence[str], d: int) -> tuple[str, ...]:
 def as_rows(X: Any, columns: tuple[str, ...], d: int, *, missing: bool = False) -> FloatArray:
     """Rows as an array of shape (n, d), from an array-like of that shape or from a table that has `columns` by name.
 
-    A table is anything with column names that gives a column for a name: pandas, pyarrow, polars, a mapping.
-    It may have more columns, in any order. With `missing`, NaN stands for a missing value.
+    A table is anything with column names that gives a column for a name: pandas, polars, pyarrow, a mapping. It may
+    have more columns, in any order; of a model without names it must have its features alone, in their order. With
+    `missing`, NaN and null stand for a missing value.
 
     Raises:
-        ValueError: a column is missing, the shape is not (n, d), or an entry is not finite.
+        ValueError: a column is missing or holds no numbers, the shape is not (n, d), or an entry is not finite.
     """
     names = _names(X)
-    table = _select(X, names, columns) if names is not None and columns else X
-    rows = np.asarray(table, dtype=np.float64)
+    rows = _numbers("X", X) if names is None else _select(X, names, columns or tuple(names))
     if rows.ndim != 2 or rows.shape[1] != d:
         raise ValueError(f"X: expected shape (n, {d}), got {rows.shape}")
     if missing and not np.isinf(rows).any():
@@ -90,7 +90,29 @@ def as_rows(X: Any, columns: tuple[str, ...], d: int, *, missing: bool = False) 
     return rows
 
 
-def _names(X: Any) -> list[str] | None:
+def as_target(y: Any, X: Any, target: str, n: int) -> FloatArray:
+    """The target of n rows, all finite, shape (n,): what was given as `y`, or the table's column `target`.
+
+    Raises:
+        ValueError: neither is there, or it is not n finite numbers.
+    """
+    if y is None:
+        names = _names(X)
+        if not target or names is None or target not in names:
+            wanted = (
+                f"or an X with the model's target {target!r}" if target else "as the model has no name for its target"
+            )
+            raise ValueError(f"y: expected the target, array-like of shape (n,), {wanted}")
+        y = X[target]
+    values = _numbers("y", y)
+    if values.shape != (n,):
+        raise ValueError(f"y: expected shape ({n},), one number for each row of X, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("y: every entry must be finite")
+    return values
+
+
+def _names(X: Any) -> list[Any] | None:
     """The column names of a table, or None for what is not one."""
     if isinstance(X, Mapping):
         return list(X)
@@ -99,8 +121,22 @@ def _names(X: Any) -> list[str] | None:
     return None if names is None else list(names)
 
 
-def _select(X: Any, names: list[str], columns: tuple[str, ...]) -> FloatArray:
+def _select(X: Any, names: list[Any], columns: tuple[Any, ...]) -> FloatArray:
     missing = [name for name in columns if name not in names]
     if missing:
         raise ValueError(f"X: the model's columns {missing} are missing from the table")
-    return np.stack([np.asarray(X[name], dtype=np.float64) for name in columns], axis=1)
+    parts = [_numbers(f"X, column {name!r}", X[name]) for name in columns]
+    if len({part.shape for part in parts}) > 1:
+        raise ValueError("X: all columns must have the same number of rows")
+    return np.stack(parts, axis=1) if parts else np.empty((0, 0))
+
+
+def _numbers(name: str, values: Any) -> FloatArray:
+    """An array of numbers; None and null are NaN. The values are the caller's rows, so that no message shows one."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "mMUS":
+            return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{name}: expected numbers; text, dates and lists of different lengths are none")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -16,18 +17,22 @@ from bursar.models._density import (
     cholesky_factors,
     covariance_shape,
     log_mixture_density,
+    reshaped_covariances,
 )
 from bursar.models._describe import component_table, origin
 from bursar.models._gradient_trace import GradientTrace, checked_trace
+from bursar.models._optional import require
+from bursar.models._plot import Components, chosen, feature_names, plot_mixture
+from bursar.models._portable import Model
 from bursar.models._separation import Separation, checked_separation
-from bursar.models._sklearn import require_sklearn
+from bursar.models._tables import Output, as_table
 
 if TYPE_CHECKING:
     from bursar.models._sketch import Sketch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianMixture:
+class GaussianMixture(Model):
     """A mixture of `k` Gaussians on `d` features, in the data's own units. Everything in it is released or public.
 
     The arrays are read-only copies. Names and shapes are those of `sklearn.mixture.GaussianMixture`.
@@ -131,19 +136,42 @@ class GaussianMixture:
         likeliest: IntArray = self._log_densities(X)[1].argmax(axis=1)
         return likeliest
 
+    @overload
     def sample(
         self,
         n: int = 1,
         random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
-    ) -> tuple[FloatArray, IntArray]:
+        *,
+        output: None = None,
+    ) -> tuple[FloatArray, IntArray]: ...
+
+    @overload
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: Output,
+    ) -> Any: ...
+
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: Output | None = None,
+    ) -> Any:
         """Synthetic rows (n, d) and the component of each (n,), grouped by component as scikit-learn does.
 
         Args:
             n: number of rows, at least 1.
             random_state: a seed or a numpy generator; None draws fresh. It protects nothing: the model is released.
+            output: None for the two arrays. "pandas" or "polars" for one DataFrame, "arrow" for a pyarrow Table, "dict"
+                for arrays by name: the model's columns, and "component" as the last one, unless a column has that name.
 
         Raises:
-            ValueError: `n` below 1.
+            ValueError: `n` below 1, or another output.
+            bursar.MissingDependencyError: the library of `output` is not installed.
         """
         if not n >= 1:
             raise ValueError(f"n: expected at least 1 row, got {n}")
@@ -154,7 +182,29 @@ class GaussianMixture:
             mean + _colour(rng.standard_normal((count, self.n_features)), factor)
             for mean, factor, count in zip(self.means_, factors, counts, strict=True)
         ]
-        return np.concatenate(parts), np.repeat(np.arange(self.n_components), counts)
+        rows, labels = np.concatenate(parts), np.repeat(np.arange(self.n_components), counts)
+        if output is None:
+            return rows, labels
+        table = dict(zip(feature_names(self.columns, self.n_features), rows.T, strict=True))
+        return as_table(table if "component" in table else {**table, "component": labels}, output)
+
+    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
+        """Draws the components on two columns, as ellipses of 1 and 2 standard deviations; on one, the density.
+
+        Means that have errors get bars of two of them. What other columns say is averaged over.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+            columns: names of one or two; None for the first two.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ValueError: a column that the model does not have, or more than two.
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        return plot_mixture(self._components(columns), self._title(), ax)
 
     def to_sklearn(self) -> Any:
         """A fitted `sklearn.mixture.GaussianMixture` with these parameters.
@@ -162,7 +212,7 @@ class GaussianMixture:
         Raises:
             bursar.Error: scikit-learn is not installed.
         """
-        mixture = require_sklearn("mixture")
+        mixture = require("sklearn.mixture")
         model = mixture.GaussianMixture(self.n_components, covariance_type=self.covariance_type)
         model.weights_, model.means_ = self.weights_.copy(), self.means_.copy()
         model.covariances_ = self.covariances_.copy()
@@ -170,6 +220,21 @@ class GaussianMixture:
         model.precisions_ = _precisions(model.precisions_cholesky_, self.covariance_type)
         model.converged_, model.n_iter_, model.n_features_in_ = True, self.iterations or 0, self.n_features
         return model
+
+    def _components(self, columns: str | Sequence[str] | None) -> Components:
+        """What is drawn on one or two columns. Raises ValueError."""
+        places = chosen(self.columns, self.n_features, columns)
+        names = feature_names(self.columns, self.n_features)
+        matrices = reshaped_covariances(
+            self.covariances_, self.weights_, self.n_features, given=self.covariance_type, wanted="full"
+        )
+        return Components(
+            names=tuple(names[place] for place in places),
+            weights=self.weights_,
+            centres=self.means_[:, places],
+            covariances=matrices[:, places][:, :, places],
+            errors=None if self.mean_errors_ is None else self.mean_errors_[:, places],
+        )
 
     def _log_densities(self, X: Any) -> tuple[FloatArray, FloatArray]:
         rows = as_rows(X, self.columns, self.n_features)

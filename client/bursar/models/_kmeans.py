@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,16 @@ from bursar._privacy import Receipt, ReleaseNoise
 from bursar._text import html_table, text_table
 from bursar.models._arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
 from bursar.models._describe import component_table, origin
-from bursar.models._sklearn import require_sklearn
+from bursar.models._optional import require
+from bursar.models._plot import Components, chosen, feature_names, plot_centres
+from bursar.models._portable import Model
 
 if TYPE_CHECKING:
     from bursar.models._sketch import Sketch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KMeans:
+class KMeans(Model):
     """`k` cluster centres on `d` features, in the data's own units. Everything in it is released or public.
 
     The arrays are read-only copies. Names and shapes are those of `sklearn.cluster.KMeans`.
@@ -94,7 +97,7 @@ class KMeans:
         Raises:
             bursar.Error: scikit-learn is not installed.
         """
-        cluster = require_sklearn("cluster")
+        cluster = require("sklearn.cluster")
         model = cluster.KMeans(self.n_clusters, init=self.cluster_centers_, n_init=1, max_iter=1)
         # Fitting the centres to themselves sets the private fields that `predict` needs; coinciding centres would warn.
         with warnings.catch_warnings():
@@ -103,6 +106,32 @@ class KMeans:
         model.cluster_centers_ = self.cluster_centers_.copy()
         del model.labels_, model.inertia_
         return model
+
+    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
+        """Draws the centres on two columns, each with a circle of its clusters' root mean square distance per column.
+
+        On one column: the centres, their shares of the rows, and that distance as a bar.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+            columns: names of one or two; None for the first two.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ValueError: a column that the model does not have, or more than two.
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        places = chosen(self.columns, self.n_features, columns)
+        names = feature_names(self.columns, self.n_features)
+        shown = Components(
+            names=tuple(names[place] for place in places),
+            weights=self.weights_,
+            centres=self.cluster_centers_[:, places],
+            covariances=self.variances_[:, None, None] * np.eye(len(places)),
+        )
+        return plot_centres(shown, self._title(), ax)
 
     def _squared_distances(self, X: Any) -> FloatArray:
         return squared_distances(as_rows(X, self.columns, self.n_features), self.cluster_centers_)

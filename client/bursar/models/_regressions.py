@@ -11,14 +11,16 @@ from scipy.special import logsumexp
 
 from bursar._privacy import Receipt, ReleaseNoise
 from bursar._text import html_table, text_table
-from bursar.models._arrays import FloatArray, IntArray, as_rows, checked_columns, frozen, frozen_weights
+from bursar.models._arrays import FloatArray, IntArray, as_rows, as_target, checked_columns, frozen, frozen_weights
 from bursar.models._describe import origin, with_errors
 from bursar.models._gradient_trace import GradientTrace, checked_trace
-from bursar.models._sklearn import require_sklearn
+from bursar.models._optional import require
+from bursar.models._plot import feature_names, plot_coefficients
+from bursar.models._portable import Model
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearRegression:
+class LinearRegression(Model):
     """target = <features, coef> + intercept + noise, in the data's own units; features may be missing.
 
     Features that are missing count as independent normal with means and standard deviations that are public or
@@ -123,18 +125,18 @@ class LinearRegression:
         expected = rows @ self.coef_ + self.intercept_
         return (expected, np.sqrt(variances + self.noise_std_**2)) if return_std else expected
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any = None) -> float:
         """Share of the variance of `y` that the predictions explain (R^2), at most 1.
 
         Args:
             X: as in `predict`; at least two rows.
-            y: the target, array-like of shape (n,), not all the same.
+            y: the target, array-like of shape (n,), not all the same; None takes the table's column of that name.
 
         Raises:
             ValueError: as `predict`, or `y` is not n finite numbers.
         """
         expected = self.predict(X)
-        values = _as_target(y, len(expected))
+        values = as_target(y, X, self.target, len(expected))
         return float(1 - np.square(values - expected).sum() / np.square(values - values.mean()).sum())
 
     def to_sklearn(self) -> Any:
@@ -145,10 +147,35 @@ class LinearRegression:
         Raises:
             bursar.Error: scikit-learn is not installed.
         """
-        linear_model = require_sklearn("linear_model")
+        linear_model = require("sklearn.linear_model")
         model = linear_model.LinearRegression()
         model.coef_, model.intercept_, model.n_features_in_ = self.coef_.copy(), self.intercept_, self.n_features
         return model
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the coefficients, each with a bar of two standard errors on both sides where it has them.
+
+        Each is in units of the target per unit of its own feature, so that lengths compare features only as far as
+        their units do.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        return plot_coefficients(
+            feature_names(self.columns, self.n_features),
+            self.coef_[None],
+            None if self.coef_errors_ is None else self.coef_errors_[None],
+            (),
+            _per_unit(self.target),
+            f"{self._title()}; intercept {self._table()[1][-1][1]}",
+            ax,
+        )
 
     def _title(self) -> str:
         target = f" of {self.target!r}" if self.target else ""
@@ -157,7 +184,7 @@ class LinearRegression:
     def _table(self) -> tuple[list[str], list[list[str]]]:
         estimates = np.append(self.coef_, self.intercept_)[:, None]
         cells = with_errors(estimates, None if self.trace is None else self.trace.errors.T)
-        names = [*_feature_names(self.columns, self.n_features), "intercept"]
+        names = [*feature_names(self.columns, self.n_features), "intercept"]
         return ["feature", "coefficient"], [[name, *cell] for name, cell in zip(names, cells, strict=True)]
 
     def __repr__(self) -> str:
@@ -168,7 +195,7 @@ class LinearRegression:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixtureOfRegressions:
+class MixtureOfRegressions(Model):
     """`k` linear regressions of one target, of which each row follows one; in the data's own units.
 
     Given its features, a row's target is <features, coef_[z]> + intercept_[z] + noise, with z drawn by `weights_`.
@@ -285,12 +312,12 @@ class MixtureOfRegressions:
         """
         return self.predict_components(X) @ self.weights_
 
-    def predict_proba(self, X: Any, y: Any) -> FloatArray:
+    def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
         """Probability of each component for each row, given its target, too, shape (n, k).
 
         Args:
             X: as in `predict_components`.
-            y: the target, array-like of shape (n,), in its unit.
+            y: the target, array-like of shape (n,), in its unit; None takes the table's column of that name.
 
         Raises:
             ValueError: as `predict_components`, or `y` is not n finite numbers.
@@ -298,7 +325,7 @@ class MixtureOfRegressions:
         joint = self._log_joint(X, y)
         return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
 
-    def score_samples(self, X: Any, y: Any) -> FloatArray:
+    def score_samples(self, X: Any, y: Any = None) -> FloatArray:
         """Natural logarithm of the density of each row's target given its features, shape (n,).
 
         Args:
@@ -307,7 +334,7 @@ class MixtureOfRegressions:
         """
         return np.asarray(logsumexp(self._log_joint(X, y), axis=1))
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`, in nats per row; at least one row."""
         return float(self.score_samples(X, y).mean())
 
@@ -328,10 +355,36 @@ class MixtureOfRegressions:
         noise = self.noise_std_[z] * rng.standard_normal(len(lines))
         return lines[np.arange(len(lines)), z] + noise, z
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the coefficients of all components beside each other, with bars of two standard errors.
+
+        Each is in units of the target per unit of its own feature, so that lengths compare features only as far as
+        their units do.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        intercepts = [row[-2] for row in self._table()[1]]
+        return plot_coefficients(
+            feature_names(self.columns, self.n_features),
+            self.coef_,
+            self.coef_errors_,
+            [f"{z}: {self.weights_[z]:.1%}, intercept {intercept}" for z, intercept in enumerate(intercepts)],
+            _per_unit(self.target),
+            self._title(),
+            ax,
+        )
+
     def _log_joint(self, X: Any, y: Any) -> FloatArray:
         """Logarithm of weight times density, shape (n, k)."""
         lines = self.predict_components(X)
-        standard = (_as_target(y, len(lines))[:, None] - lines) / self.noise_std_
+        standard = (as_target(y, X, self.target, len(lines))[:, None] - lines) / self.noise_std_
         with np.errstate(divide="ignore"):  # log 0 = -inf is what an empty component should weigh
             weights = np.log(self.weights_)
         return np.asarray(weights - 0.5 * np.square(standard) - np.log(self.noise_std_) - 0.5 * math.log(2 * math.pi))
@@ -345,7 +398,7 @@ class MixtureOfRegressions:
         estimates = np.column_stack([self.coef_, self.intercept_])
         cells = with_errors(estimates, None if self.trace is None else self.trace.errors)
         parts = zip(self.weights_, cells, self.noise_std_, strict=True)
-        names = _feature_names(self.columns, self.n_features)
+        names = feature_names(self.columns, self.n_features)
         return (
             ["weight", *names, "intercept", "noise"],
             [[f"{weight:.4g}", *numbers, f"{std:.4g}"] for weight, numbers, std in parts],
@@ -358,15 +411,5 @@ class MixtureOfRegressions:
         return html_table(self._title(), *self._table())
 
 
-def _as_target(y: Any, n: int) -> FloatArray:
-    """The target of n rows, all finite. Raises ValueError."""
-    values = np.asarray(y, dtype=np.float64)
-    if values.shape != (n,):
-        raise ValueError(f"y: expected shape ({n},), one number for each row of X, got {values.shape}")
-    if not np.isfinite(values).all():
-        raise ValueError("y: every entry must be finite")
-    return values
-
-
-def _feature_names(columns: tuple[str, ...], d: int) -> tuple[str, ...]:
-    return columns or tuple(f"x{j}" for j in range(d))
+def _per_unit(target: str) -> str:
+    return f"{target or 'target'} per unit of the feature"

@@ -21,6 +21,7 @@ from bursar.models._describe import origin
 from bursar.models._frequencies import Frequencies
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._kmeans import KMeans
+from bursar.models._portable import Portable
 
 ComplexArray = npt.NDArray[np.complex128]
 
@@ -42,7 +43,7 @@ _FARTHEST = 4.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sketch:
+class Sketch(Portable):
     """Noisy sums over rows of a signature at m public frequencies. Everything in it is released or public.
 
     One sketch serves any number of decodings, of k-means and mixtures with any k, at no further cost to privacy.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -14,10 +15,13 @@ from bursar.models._arrays import FloatArray, IntArray, checked_columns, frozen
 from bursar.models._describe import origin, with_errors
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._gradient_trace import GradientTrace, checked_trace
+from bursar.models._plot import chosen, plot_mixture
+from bursar.models._portable import Model
+from bursar.models._tables import Output
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SymmetricMixture:
+class SymmetricMixture(Model):
     """y = c + z b + noise, with z = 1 or -1 equally likely, on d features in the data's own units.
 
     b and -b are the same model: which of them is called b is an accident of the start. Everything in it is released or
@@ -119,21 +123,43 @@ class SymmetricMixture:
         """Component of each row, shape (n,): 0 for z = 1, 1 for z = -1; `X` as in `score_samples`."""
         return self.mixture.predict(X)
 
+    @overload
     def sample(
         self,
         n: int = 1,
         random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
-    ) -> tuple[FloatArray, IntArray]:
-        """Synthetic rows (n, d) and the component of each (n,): see `GaussianMixture.sample`.
+        *,
+        output: None = None,
+    ) -> tuple[FloatArray, IntArray]: ...
+
+    @overload
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: Output,
+    ) -> Any: ...
+
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: Output | None = None,
+    ) -> Any:
+        """Synthetic rows (n, d) and the component of each (n,), or a table of both: see `GaussianMixture.sample`.
 
         Args:
             n: number of rows, at least 1.
             random_state: a seed or a numpy generator; None draws fresh. It protects nothing: the model is released.
+            output: None for the two arrays; "pandas", "polars", "arrow" or "dict" for a table.
 
         Raises:
-            ValueError: `n` below 1.
+            ValueError: `n` below 1, or another output.
+            bursar.MissingDependencyError: the library of `output` is not installed.
         """
-        return self.mixture.sample(n, random_state)
+        return self.mixture.sample(n, random_state, output=output) if output else self.mixture.sample(n, random_state)
 
     def to_sklearn(self) -> Any:
         """A fitted `sklearn.mixture.GaussianMixture` of the two components.
@@ -142,6 +168,26 @@ class SymmetricMixture:
             bursar.Error: scikit-learn is not installed.
         """
         return self.mixture.to_sklearn()
+
+    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
+        """Draws the two components as `GaussianMixture.plot` does, and the centre between them.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+            columns: names of one or two; None for the first two.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ValueError: a column that the model does not have, or more than two.
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        ax = plot_mixture(self.mixture._components(columns), self._title(), ax)
+        places = chosen(self.columns, self.n_features, columns)
+        x, y = (self.centre_[places[0]], self.centre_[places[1]] if len(places) > 1 else 0.0)
+        ax.plot(x, y, "+", color="0.15", markersize=10, clip_on=False)
+        return ax
 
     def _title(self) -> str:
         return f"SymmetricMixture: centre +- b{origin(self.receipt)}"

@@ -15,11 +15,13 @@ from bursar._privacy import Receipt, ReleaseNoise
 from bursar._text import html_table, text_table
 from bursar.models._arrays import FloatArray, IntArray, frozen
 from bursar.models._describe import origin
+from bursar.models._portable import Model
+from bursar.models._tables import Output
 from bursar.models.mrf._estimation import ESTIMATORS, Estimator
 from bursar.models.mrf._graph import Graph, check_exact, is_exact
 from bursar.models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
-from bursar.models.mrf._plot import plot_graph
-from bursar.models.mrf._variables import Output, Variable, decode_table, encode_table
+from bursar.models.mrf._plot import plot_chain, plot_graph
+from bursar.models.mrf._variables import Variable, decode_table, encode_table
 
 UnitWeights: TypeAlias = Literal["rows", "shares"]
 """What a row counts in the tables."""
@@ -67,7 +69,7 @@ class ReleasedTable:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MarkovRandomField:
+class MarkovRandomField(Model):
     """p(x) = exp(sum over cliques C of theta_C(x_C) - A(theta)) over discrete columns. All in it is released or public.
 
     The arrays are read-only copies.
@@ -214,7 +216,7 @@ class MarkovRandomField:
         Args:
             n: number of rows, at least 0.
             random_state: a seed or a numpy generator; None draws fresh. It protects nothing: the model is released.
-            output: "pandas" a DataFrame, "arrow" a pyarrow Table, "dict" arrays by name.
+            output: "pandas" or "polars" a DataFrame, "arrow" a pyarrow Table, "dict" arrays by name.
             bins: "values" draws a numeric column's number uniformly in its bin; "labels" gives the bin's label.
 
         Raises:
@@ -240,7 +242,8 @@ class MarkovRandomField:
 
     def plot(self, ax: Any = None) -> Any:
         """Draws the graph: columns on a circle, and between those that share a clique a line that is the wider the
-        more information they have about each other.
+        more information they have about each other. Of a homogeneous chain: the probabilities of the first state, and
+        of the next state given the state before, averaged over time.
 
         Args:
             ax: matplotlib axes to draw on; None makes a figure.
@@ -251,6 +254,9 @@ class MarkovRandomField:
         Raises:
             bursar.MissingDependencyError: matplotlib is not installed.
         """  # noqa: D205 - one sentence
+        if self.homogeneous_chain:
+            first, pairs = self.marginals_
+            return plot_chain(self.variables_[0].states, self.null_category, first, pairs, self._title(), ax)
         return plot_graph(self.columns, self.mutual_information(), self._title(), ax)
 
     @cached_property

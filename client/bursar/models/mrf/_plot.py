@@ -1,4 +1,4 @@
-"""The picture of a graph."""
+"""The picture of a graph, and of a chain's transitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bursar.models.mrf._variables import require
+from bursar.models._arrays import FloatArray
+from bursar.models._optional import require
+from bursar.models._plot import new_axes, put_title
 
 _WIDEST = 6.0
 """Points: the line of the strongest dependence."""
@@ -18,6 +20,9 @@ _LETTER, _AROUND = 0.085, 1.5
 
 _LEGEND = 3
 """Lines whose mutual information is written out."""
+
+_WRITTEN, _NAMED = 12, 40
+"""States of a chain up to which probabilities are written out, and up to which they are named."""
 
 
 def plot_graph(columns: Sequence[str], dependence: Mapping[tuple[str, str], float], title: str, ax: Any = None) -> Any:
@@ -84,6 +89,49 @@ def plot_graph(columns: Sequence[str], dependence: Mapping[tuple[str, str], floa
     ax.set_aspect("equal", anchor="N")
     ax.set(xlim=(-width, width), ylim=(-height, height))
     ax.set_axis_off()
+    return ax
+
+
+def plot_chain(
+    states: Sequence[str], null: str | None, first: FloatArray, pairs: FloatArray, title: str, ax: Any = None
+) -> Any:
+    """A matrix of the probabilities of the next state, one row a state before, below those of the first state.
+
+    Args:
+        states: their labels, s.
+        null: the one that stands for "not observed"; None if there is none.
+        first: probabilities of the first state, shape (s,).
+        pairs: of two neighbours in time, shape (s, s). A state that has none has an empty row.
+        title: above the picture.
+        ax: matplotlib axes to draw on; None makes a figure.
+
+    Raises:
+        bursar.MissingDependencyError: matplotlib is not installed.
+    """
+    s, before = len(states), pairs.sum(axis=1, keepdims=True)
+    transitions = np.divide(pairs, before, out=np.full_like(pairs, np.nan), where=before > 0)
+    # An empty row between the two.
+    cells = np.concatenate([first[None], np.full((1, s), np.nan), transitions])
+    size = min(max(3.2, 0.62 * s), 10.0)
+    ax = new_axes(ax, size + 2.4, size + 1.4)
+    image = ax.imshow(cells, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    if s <= _WRITTEN:
+        for row, column in np.argwhere(np.isfinite(cells)).tolist():
+            value = cells[row, column]
+            colour = "white" if value > 0.6 else "0.15"
+            ax.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize="small")
+    names = [f"{state}\n(not observed)" if state == null else state for state in states] if s <= _NAMED else [""] * s
+    longest = max(len(line) for name in names for line in name.split("\n"))
+    # Names that would run into each other are slanted.
+    slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if _LETTER * longest > size / s else {}
+    ax.set_xticks(range(s), names, **slanted)
+    ax.set_yticks([0, *range(2, s + 2)], ["first state", *names])
+    ax.tick_params(length=0)
+    for side in ax.spines.values():
+        side.set_visible(False)
+    ax.set(xlabel="next state", ylabel="state before")
+    ax.figure.colorbar(image, ax=ax, label="probability")
+    put_title(ax, title)
     return ax
 
 

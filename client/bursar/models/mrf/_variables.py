@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
-from bursar._errors import MissingDependencyError
 from bursar.models._arrays import FloatArray, IntArray
-
-Output = Literal["pandas", "arrow", "dict"]
-OUTPUTS: tuple[Output, ...] = get_args(Output)
+from bursar.models._tables import Categories, Output, as_table
 
 
 @dataclass(frozen=True)
@@ -64,10 +60,6 @@ class Variable:
         lookup: dict[Any, int] = {label: state for state, label in enumerate(self.states)}
         return np.array([self._state(lookup, value) for value in values], dtype=np.intp)
 
-    def decode(self, states: IntArray) -> Any:
-        """Labels of states, as an array of text."""
-        return np.array(self.states, dtype=object)[states]
-
     def _state(self, lookup: dict[Any, int], value: Any) -> int:
         state = lookup.get(value)
         if state is None:
@@ -100,42 +92,21 @@ def decode_table(rows: IntArray, variables: Sequence[Variable], uniforms: FloatA
         rows: states (n, T).
         variables: of its columns.
         uniforms: where in its bin a number lies, in [0, 1), shape (n, T); None gives the bins' labels instead.
-        output: "pandas" a DataFrame, "arrow" a pyarrow Table, both with dictionary-encoded categories; "dict" arrays.
+        output: as in `as_table`.
 
     Raises:
         ValueError: another output.
         bursar.MissingDependencyError: the package for it is not installed.
     """
-    if output not in OUTPUTS:
-        raise ValueError(f"output: expected one of {OUTPUTS}, got {output!r}")
-    package: Any = None if output == "dict" else require({"pandas": "pandas", "arrow": "pyarrow"}[output])
-    columns = {}
-    for number, variable in enumerate(variables):
-        states = rows[:, number]
-        if variable.edges and uniforms is not None:
-            columns[variable.name] = _within(variable, states, uniforms[:, number])
-        elif output == "pandas":
-            columns[variable.name] = package.Categorical.from_codes(states, categories=list(variable.states))
-        elif output == "arrow":
-            columns[variable.name] = package.DictionaryArray.from_arrays(states.astype(np.int32), list(variable.states))
-        else:
-            columns[variable.name] = variable.decode(states)
-    if output == "dict":
-        return columns
-    return package.DataFrame(columns) if output == "pandas" else package.table(columns)
-
-
-def require(module: str) -> Any:
-    """An optional package.
-
-    Raises:
-        bursar.MissingDependencyError: it is not installed; the message has the command that installs it.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.split(".")[0]
-        raise MissingDependencyError(f"{package} is not installed: pip install {package}") from error
+    columns = {
+        variable.name: (
+            _within(variable, states, uniforms[:, number])
+            if variable.edges and uniforms is not None
+            else Categories(states, variable.states)
+        )
+        for number, (variable, states) in enumerate(zip(variables, rows.T, strict=True))
+    }
+    return as_table(columns, output)
 
 
 def _within(variable: Variable, states: IntArray, uniforms: FloatArray) -> FloatArray:
@@ -159,7 +130,10 @@ def _column(table: Any, name: str) -> Sequence[Any]:
 
 
 def _numbers(values: Sequence[Any]) -> FloatArray | None:
-    """Numbers as an array; None if one is text."""
+    """Numbers as an array; None if one is none."""
     if any(isinstance(value, str) for value in values):
         return None
-    return np.array([math.nan if value is None else float(value) for value in values])
+    try:
+        return np.array([math.nan if value is None else float(value) for value in values])
+    except TypeError:  # pandas has a missing value that is no number and no text
+        return None

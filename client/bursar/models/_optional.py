@@ -1,0 +1,25 @@
+"""Libraries that only some methods need."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from bursar._errors import MissingDependencyError
+
+_NAMES = {"sklearn": "scikit-learn"}
+_EXTRAS = {"sklearn": "'bursar[sklearn]'", "matplotlib": "'bursar[plot]'"}
+
+
+def require(module: str) -> Any:
+    """A module of an optional library.
+
+    Raises:
+        bursar.MissingDependencyError: it is not installed; the message has the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.split(".")[0]
+        text = f"{_NAMES.get(package, package)} is not installed: pip install {_EXTRAS.get(package, package)}"
+        raise MissingDependencyError(text) from error

@@ -1,0 +1,263 @@
+"""Released models as plain JSON values and back, exactly, and in files. No pickle: a file can hold numbers only.
+
+What a field may hold follows from its annotation, so a new field of a model needs nothing here.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from bursar._files import write_whole
+from bursar.models._arrays import FloatArray
+from bursar.models._frequencies import Frequencies
+
+VERSION = 1
+"""Of what is written. It rises when fields change their meaning; a field that is added does not change it."""
+
+_DIGEST = "digest"
+"""Beside the numbers of frequencies: the hash of what they stand for, as hexadecimal digits."""
+
+# JSON has no numbers for them; some fields of receipts may hold them.
+_NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+
+
+class Portable:
+    """Something released that goes to plain JSON values and back, without loss: every float is the same float."""
+
+    _kinds: ClassVar[dict[str, type[Portable]]] = {}
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if ABC not in cls.__bases__:
+            Portable._kinds[cls.__name__] = cls
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in it as plain JSON values: its kind, the version of the form, and its fields by their names.
+
+        Arrays are nested lists in row-major order. Receipt, noise and what it was made from are included.
+        """
+        return {"kind": type(self).__name__, "version": VERSION, **_record(self)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """What `to_dict` made of one of these; JSON in between changes nothing.
+
+        Args:
+            content: as `to_dict` gives it.
+
+        Raises:
+            ValueError: another kind or version, a field that is missing or unknown, of another type, of another shape
+                or out of its range; the message names the field.
+        """
+        found = _from_dict(content)
+        if not isinstance(found, cls):
+            raise ValueError(f"kind: expected {cls.__name__!r}, got {type(found).__name__!r}; use that class")
+        return found
+
+
+class Model(Portable, ABC):
+    """A released model: it can be kept in a file, and drawn."""
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file, from which `bursar.models.load` gets the same model; an older file is replaced.
+
+        It is JSON text of `to_dict()`, written whole or not at all. The receipt is in it, no token and no row.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        parts = (f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in self.to_dict().items())
+        write_whole(path, "{\n" + ",\n".join(parts) + "\n}\n")
+
+    @abstractmethod
+    def plot(self, ax: Any = None) -> Any:
+        """Draws it.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+
+
+def load(path: str | Path) -> Model:
+    """The model that a model's `save` wrote to a file, receipt and noise included.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it holds no model, or one that this version cannot read.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_constant)
+        if isinstance(content, dict) and "kind" not in content and "frequencies" in content:
+            raise ValueError("it holds a sketch; use bursar.load_sketch")
+        found = _from_dict(content)
+        if not isinstance(found, Model):
+            raise ValueError(f"kind: {type(found).__name__!r} is no model; use bursar.{type(found).__name__}.from_dict")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no model that this version can read: {error}") from error
+    return found
+
+
+def _from_dict(content: Any) -> Portable:
+    if not isinstance(content, Mapping):
+        raise ValueError(f"expected an object with kind and version, got {_told(content)}")
+    kind, version = content.get("kind"), content.get("version")
+    if not isinstance(kind, str) or kind not in Portable._kinds:
+        raise ValueError(f"kind: expected one of {sorted(Portable._kinds)}, got {kind!r}")
+    if type(version) is not int or version < 1:
+        raise ValueError(f"version: expected {VERSION}, got {version!r}")
+    if version > VERSION:
+        raise ValueError(
+            f"version: {version} was written by a newer bursar, and this one reads {VERSION}: upgrade bursar"
+        )
+    body = {name: value for name, value in content.items() if name not in ("kind", "version")}
+    made: Portable = _made(Portable._kinds[kind], body, "")
+    return made
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _record(value: Any) -> dict[str, Any]:
+    """A dataclass by the names of its fields."""
+    record = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.init}
+    # They are worth nothing where other ones are drawn from the same seed.
+    return {**record, _DIGEST: value.digest().hex()} if isinstance(value, Frequencies) else record
+
+
+def _plain(value: Any) -> Any:
+    """JSON values of what a field holds."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()  # all finite, as models have them
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else next(n for n, x in _NOT_FINITE.items() if str(x) == str(value))
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return _record(value) if is_dataclass(value) else value
+
+
+def _made(cls: Any, value: Any, path: str) -> Any:
+    """A dataclass from the values of its fields; `path` of its fields, with a dot at its end."""
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"{path.rstrip('.')}: expected an object with the fields of {cls.__name__}, got {_told(value)}"
+        )
+    left, hints = dict(value), _hints(cls)
+    digest = left.pop(_DIGEST, None) if cls is Frequencies else None
+    known = {field.name: field for field in fields(cls) if field.init}
+    if unknown := sorted(str(name) for name in left if name not in known):
+        raise ValueError(f"{path}{unknown[0]}: {cls.__name__} has no such field here; a newer bursar may know it")
+    needed = [name for name, field in known.items() if field.default is field.default_factory is MISSING]
+    if missing := [name for name in needed if name not in left]:
+        raise ValueError(f"{path}{missing[0]}: is missing")
+    arguments = {name: _read(hints[name], one, f"{path}{name}") for name, one in left.items()}
+    try:
+        made = cls(**arguments)
+    except ValueError as error:
+        raise ValueError(f"{path}{error}") from error
+    if cls is Frequencies and made.digest().hex() != digest:
+        text = "this version of bursar draws others from their seed: use the version that the sketch was made with"
+        raise ValueError(f"{path.rstrip('.')}: {text}")
+    return made
+
+
+@cache
+def _hints(cls: Hashable) -> dict[str, Any]:
+    """Types of the fields, those included that a module imports for type checkers only."""
+    return get_type_hints(cls, localns=dict(Portable._kinds))
+
+
+def _read(hint: Any, value: Any, path: str) -> Any:
+    """A value of the type `hint` from JSON values."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        kinds = [kind for kind in arguments if kind is not type(None)]
+        return None if value is None else _read(kinds[0], value, path)
+    if origin is np.ndarray:
+        return _array(value, path)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{path}: expected a list, got {_told(value)}")
+        return tuple(_read(arguments[0], one, f"{path}[{place}]") for place, one in enumerate(value))
+    if origin is Literal:
+        if not isinstance(value, str) or value not in arguments:
+            raise ValueError(f"{path}: expected one of {arguments}, got {_told(value)}")
+        return value
+    if issubclass(hint, enum.Enum):
+        names = [one.value for one in hint]
+        if value not in names:
+            raise ValueError(f"{path}: expected one of {names}, got {_told(value)}")
+        return hint(value)
+    return _made(hint, value, f"{path}.") if is_dataclass(hint) else _SIMPLE[hint](value, path)
+
+
+def _array(value: Any, path: str) -> FloatArray:
+    try:
+        array = np.array(value)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected lists of numbers, all of one length at each depth") from error
+    # numpy would make numbers of text, too.
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{path}: expected lists of numbers, all of one length at each depth")
+    return array.astype(np.float64)
+
+
+def _number(value: Any, path: str) -> float:
+    if isinstance(value, str) and value in _NOT_FINITE:
+        return _NOT_FINITE[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{path}: expected a number, got {_told(value)}")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError(f"{path}: expected a number within the range of floats") from error
+
+
+def _exactly(kind: type[Any], name: str) -> Callable[[Any, str], Any]:
+    def read(value: Any, path: str) -> Any:
+        if type(value) is not kind:
+            raise ValueError(f"{path}: expected {name}, got {_told(value)}")
+        return value
+
+    return read
+
+
+_SIMPLE: dict[Any, Callable[[Any, str], Any]] = {
+    float: _number,
+    int: _exactly(int, "a whole number"),
+    bool: _exactly(bool, "true or false"),
+    str: _exactly(str, "text"),
+}
+
+
+def _told(value: Any) -> str:
+    """A wrong value, short enough for a message."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

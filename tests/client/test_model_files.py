@@ -1,0 +1,426 @@
+"""Released models as plain JSON values and in files: back comes the same, and nothing else is taken for a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bursar
+from bursar._files import write_whole
+from bursar.models import (
+    Frequencies,
+    GaussianMixture,
+    GradientTrace,
+    KMeans,
+    LinearRegression,
+    MarkovRandomField,
+    MixtureOfRegressions,
+    Model,
+    ReleasedTable,
+    Separation,
+    Sketch,
+    SymmetricMixture,
+    Variable,
+    load,
+)
+from bursar.models._portable import Portable
+
+NUMBERS = st.floats(-1e300, 1e300)
+POSITIVE = st.floats(1e-150, 1e150)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+WHOLE = st.integers(0, 2**64 - 1)
+
+
+def arrays(shape: tuple[int, ...], numbers: st.SearchStrategy[float] = NUMBERS) -> st.SearchStrategy[Any]:
+    """Arrays of a shape."""
+    size = int(np.prod(shape))
+    return st.lists(numbers, min_size=size, max_size=size).map(lambda values: np.array(values).reshape(shape))
+
+
+def weights(k: int) -> st.SearchStrategy[Any]:
+    """Non-negative numbers that sum to 1."""
+    return arrays((k,), st.floats(0.01, 1)).map(lambda values: values / values.sum())
+
+
+PRICES = st.builds(bursar.Price, WHOLE, WHOLE, POSITIVE)
+REMAINING = st.builds(
+    bursar.Remaining, WHOLE, WHOLE, WHOLE, WHOLE, POSITIVE, POSITIVE | st.just(float("inf")), POSITIVE
+)
+RECEIPTS = st.builds(
+    bursar.Receipt,
+    dataset=TEXT,
+    request_id=TEXT,
+    entry=WHOLE,
+    price=PRICES,
+    remaining=REMAINING,
+    ledger_head=TEXT,
+    adjacency=st.sampled_from(bursar.Adjacency),
+    allowance_remaining=st.none() | REMAINING,
+    replayed=st.booleans(),
+    free=st.booleans(),
+)
+NOISE = st.lists(st.builds(bursar.ReleaseNoise, TEXT, WHOLE, POSITIVE, POSITIVE, POSITIVE, WHOLE), max_size=2).map(
+    tuple
+)
+
+
+def trace(k: int, p: int) -> st.SearchStrategy[GradientTrace]:
+    """Two steps of k components of p numbers."""
+    return st.builds(
+        GradientTrace,
+        variant=st.sampled_from(["recentred", "dp_em"]),
+        iterates=arrays((3, k, p)),
+        errors=arrays((k, p), POSITIVE),
+        scales=arrays((2,), POSITIVE),
+        step_size=POSITIVE,
+        averaged=st.integers(1, 3),
+    )
+
+
+@st.composite
+def sketches(draw: st.DrawFn) -> Sketch:
+    """Sketches of two columns."""
+    lower = draw(arrays((2,), st.floats(-100, 100)))
+    m = draw(st.integers(2, 5))
+    return Sketch(
+        columns=draw(st.sampled_from([(), ("a", "b")])),
+        centre=lower + 1,
+        unit=np.ones(2),
+        lower=lower,
+        upper=lower + 2,
+        frequencies=Frequencies(
+            m, 2, draw(WHOLE), draw(st.floats(0.01, 1)), draw(st.sampled_from(["gaussian", "multiscale"]))
+        ),
+        signature=draw(st.sampled_from(["exponential", "one_bit"])),
+        frequencies_per_row=2,
+        sums=draw(arrays((2, m))),
+        noise_std=draw(POSITIVE),
+        n_rows=draw(NUMBERS),
+        n_rows_std=draw(POSITIVE),
+        receipt=draw(st.none() | RECEIPTS),
+        pilot_sigma=draw(st.none() | POSITIVE),
+    )
+
+
+def released(k: int, p: int) -> dict[str, st.SearchStrategy[Any]]:
+    """What models of k components with p numbers each share."""
+    return {
+        "receipt": st.none() | RECEIPTS,
+        "noise": NOISE,
+        "iterations": st.none() | WHOLE,
+        "n_rows": st.none() | NUMBERS,
+        "trace": st.none() | trace(k, p),
+    }
+
+
+def without_trace(shared: dict[str, st.SearchStrategy[Any]]) -> dict[str, st.SearchStrategy[Any]]:
+    """For models that gradient EM does not make."""
+    return {name: strategy for name, strategy in shared.items() if name != "trace"}
+
+
+COLUMNS = st.sampled_from([(), ("a", "\u00fc\n\u4e2d")])
+FIELD = {
+    "variables_": (Variable("a", ("low", "high"), (0.0, 0.1, 1.0)), Variable("b", ("yes", "no"))),
+    "cliques_": (("a", "b"),),
+}
+
+MODELS: dict[Any, st.SearchStrategy[Any]] = {
+    GaussianMixture: st.builds(
+        GaussianMixture,
+        weights_=weights(3),
+        means_=arrays((3, 2)),
+        covariances_=arrays((3, 2), POSITIVE),
+        covariance_type=st.just("diag"),
+        columns=COLUMNS,
+        sketch=st.none() | sketches(),
+        separation=st.none()
+        | st.builds(
+            Separation,
+            sought=st.integers(3, 9),
+            mean_errors=arrays((3, 2), POSITIVE),
+            weight_errors=arrays((3,), POSITIVE),
+            covariance_errors=arrays((3,), POSITIVE),
+        ),
+        **released(3, 2),
+    ),
+    KMeans: st.builds(
+        KMeans,
+        cluster_centers_=arrays((2, 1)),
+        weights_=weights(2),
+        variances_=arrays((2,), POSITIVE),
+        sketch=st.none() | sketches(),
+        **without_trace(released(2, 1)),
+    ),
+    SymmetricMixture: st.builds(
+        SymmetricMixture,
+        beta_=arrays((2,)),
+        centre_=arrays((2,)),
+        noise_std_=arrays((2,), POSITIVE),
+        columns=COLUMNS,
+        **released(2, 2),
+    ),
+    LinearRegression: st.builds(
+        LinearRegression,
+        coef_=arrays((2,)),
+        intercept_=NUMBERS,
+        noise_std_=POSITIVE,
+        feature_means_=arrays((2,)),
+        feature_std_=arrays((2,), POSITIVE),
+        columns=COLUMNS,
+        target=TEXT,
+        **released(1, 3),
+    ),
+    MixtureOfRegressions: st.builds(
+        MixtureOfRegressions,
+        coef_=arrays((2, 1)),
+        intercept_=arrays((2,)),
+        weights_=weights(2),
+        noise_std_=arrays((2,), POSITIVE),
+        target=TEXT,
+        **released(2, 2),
+    ),
+    MarkovRandomField: st.builds(
+        MarkovRandomField,
+        **{name: st.just(value) for name, value in FIELD.items()},
+        log_potentials_=st.tuples(arrays((2, 2))),
+        marginals_=st.tuples(arrays((2, 2), st.floats(0, 1))),
+        log_partition_=NUMBERS,
+        tables_=st.lists(
+            st.builds(ReleasedTable, st.just(("a", "b")), arrays((2, 2)), POSITIVE, st.booleans(), st.none() | WHOLE),
+            max_size=2,
+        ),
+        estimator=st.sampled_from(["cgm", "naive"]),
+        inference=st.sampled_from(["exact", "loopy"]),
+        unit_weights=st.sampled_from(["rows", "shares"]),
+        null_category=st.none() | TEXT,
+        **without_trace(released(1, 1)),
+    ),
+}
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Of the same types, with the same bits."""
+    assert type(one) is type(other)
+    if is_dataclass(one):
+        for field in fields(one):
+            assert_same(getattr(one, field.name), getattr(other, field.name))
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    elif isinstance(one, tuple):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    else:
+        assert repr(one) == repr(other)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_every_model_comes_back_from_json(kind: type[Model], data: st.DataObject) -> None:
+    """With the same bits in every number, receipt and noise included, read-only as before."""
+    model = data.draw(MODELS[kind])
+    content = json.loads(json.dumps(model.to_dict(), allow_nan=False))
+    assert_same(kind.from_dict(content), model)
+    assert (content["kind"], content["version"]) == (kind.__name__, 1)
+
+
+@settings(max_examples=25)
+@given(sketches())
+def test_every_sketch_comes_back_from_json(sketch: Sketch) -> None:
+    """Its receipt included, and with the frequencies that it was made with."""
+    again = Sketch.from_dict(json.loads(json.dumps(sketch.to_dict())))
+    assert_same(again, sketch)
+    np.testing.assert_array_equal(again.frequencies.matrix(), sketch.frequencies.matrix())
+
+
+def test_all_models_are_tested() -> None:
+    """A new kind of model comes into this file, too."""
+    assert {kind.__name__ for kind in MODELS} | {"Sketch"} == set(Portable._kinds)
+
+
+def fitted(toy: bursar.Dataset) -> list[Model]:
+    """One model of every fit of the fake server."""
+    ask: dict[str, Any] = {"spend": bursar.rho(0.1)}
+    chain = bursar.Chain(["spring", "summer", "autumn"], null="unknown")
+    return [
+        toy.fit_dpem(n_components=2, **ask),
+        toy.fit_dpem(n_components=2, mode="kmeans", **ask),
+        toy.fit_sketch_kmeans(n_clusters=2, **ask),
+        toy.fit_sketch_kmeans(n_clusters=2, decoding="mixture", **ask),
+        toy.fit_gradient_em(model="symmetric_mixture", **ask),
+        toy.fit_gradient_em(model="mixture_of_regressions", target="weight", **ask),
+        toy.fit_gradient_em(model="missing_covariates", target="weight", **ask),
+        toy.fit_mrf(cliques="tree", **ask),
+        toy.fit_mrf(cliques=chain, **ask),
+    ]
+
+
+def test_models_of_every_fit_are_saved_and_loaded(toy: bursar.Dataset, tmp_path: Path) -> None:
+    """What a server sent comes back from a file as it was."""
+    for number, model in enumerate(fitted(toy)):
+        path = tmp_path / f"{number}.json"
+        model.save(path)
+        again = load(path)
+        assert_same(again, model)
+        assert repr(again) == repr(model)
+
+
+def kmeans(**change: Any) -> KMeans:
+    """Two clusters on a line."""
+    noise = (bursar.ReleaseNoise("x", 1, 1.0, 1.0, 1.0, 1),)
+    good: dict[str, Any] = {"cluster_centers_": [[1.0], [2.5]], "weights_": [0.5, 0.5], "variances_": [0.1, 0.2]}
+    return KMeans(**{**good, "columns": ("a",), "noise": noise, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version: 2 was written by a newer bursar"),
+        ({"version": 0}, "version: expected 1, got 0"),
+        ({"version": True}, "version: expected 1, got True"),
+        ({"version": None}, "version: expected 1"),
+        ({"kind": "Forest"}, "kind: expected one of"),
+        ({"kind": ["KMeans"]}, "kind: expected one of"),
+        ({"kind": "Sketch"}, "no such field"),
+        ({"colour": 1}, "colour: KMeans has no such field"),
+        ({"weights_": [0.5, 0.6]}, "weights_: expected a sum of 1"),
+        ({"weights_": [0.5]}, r"weights_: expected shape \(2,\)"),
+        ({"weights_": ["0.5", "0.5"]}, "weights_: expected lists of numbers"),
+        ({"weights_": [None, 1]}, "weights_: expected lists of numbers"),
+        ({"weights_": [[1], [1, 2]]}, "weights_: expected lists of numbers"),
+        ({"columns": "a"}, "columns: expected a list, got 'a'"),
+        ({"columns": [1]}, r"columns\[0\]: expected text, got 1"),
+        ({"iterations": 2.5}, "iterations: expected a whole number"),
+        ({"iterations": True}, "iterations: expected a whole number"),
+        ({"n_rows": "many"}, "n_rows: expected a number"),
+        ({"n_rows": False}, "n_rows: expected a number"),
+        ({"n_rows": 10**400}, "n_rows: expected a number within the range"),
+        ({"noise": [{}]}, r"noise\[0\].name: is missing"),
+        ({"noise": [1]}, r"noise\[0\]: expected an object with the fields of ReleaseNoise"),
+        ({"receipt": {"dataset": "x" * 99}}, "receipt.request_id: is missing"),
+    ],
+)
+def test_what_is_no_model_is_refused(change: dict[str, Any], message: str) -> None:
+    """By the name of the field that is wrong."""
+    with pytest.raises(ValueError, match=message):
+        KMeans.from_dict({**kmeans().to_dict(), **change})
+
+
+def test_a_receipt_has_the_types_of_a_receipt(toy: bursar.Dataset) -> None:
+    """Flags are flags, and an adjacency is one that there is."""
+    content = toy.fit_dpem(n_components=1, spend=bursar.rho(0.1)).to_dict()
+    for field, value in (("free", 1), ("adjacency", "replace_two"), ("adjacency", [])):
+        with pytest.raises(ValueError, match=f"receipt.{field}: expected"):
+            GaussianMixture.from_dict({**content, "receipt": {**content["receipt"], field: value}})
+    with pytest.raises(ValueError, match="covariance_type: expected one of"):
+        GaussianMixture.from_dict({**content, "covariance_type": "round"})
+
+
+def test_a_field_that_is_missing_has_its_default_or_is_asked_for() -> None:
+    """A file from before a field was added can still be read."""
+    content = kmeans().to_dict()
+    assert KMeans.from_dict({name: content[name] for name in content if name != "noise"}).noise == ()
+    with pytest.raises(ValueError, match="variances_: is missing"):
+        KMeans.from_dict({name: content[name] for name in content if name != "variances_"})
+
+
+def test_a_class_takes_its_own_kind_only() -> None:
+    """The message says which one it is."""
+    with pytest.raises(ValueError, match="expected 'GaussianMixture', got 'KMeans'"):
+        GaussianMixture.from_dict(kmeans().to_dict())
+    assert_same(Model.from_dict(kmeans().to_dict()), kmeans())
+
+
+def test_a_sketch_with_other_frequencies_is_refused(toy: bursar.Dataset) -> None:
+    """It is worth nothing where other ones are drawn from its seed."""
+    content = toy.sketch(spend=bursar.rho(0.1)).to_dict()
+    frequencies = {**content["frequencies"], "public_seed": 99}
+    with pytest.raises(ValueError, match="frequencies: this version of bursar draws others"):
+        Sketch.from_dict({**content, "frequencies": frequencies})
+    bad = {**content, "frequencies": {**frequencies, "m": 0}}
+    within = {**kmeans().to_dict(), "sketch": {k: v for k, v in bad.items() if k not in ("kind", "version")}}
+    with pytest.raises(ValueError, match=r"sketch\.frequencies\.m: expected 1"):
+        KMeans.from_dict(within)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no model that this version can read"),
+        ("[1]", "expected an object with kind and version"),
+        ("[" * 100_000, "no model that this version can read"),
+        ('{"kind": "KMeans", "version": 1, "n_rows": NaN}', "NaN is no number in JSON"),
+        ('{"columns": [], "frequencies": {}}', "use bursar.load_sketch"),
+        ("\x80\x04\x95", "no model that this version can read"),
+    ],
+)
+def test_files_without_a_model_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    """The message names the file and what is wrong with it."""
+    path = tmp_path / "some.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
+def test_a_sketch_is_no_model(toy: bursar.Dataset, tmp_path: Path) -> None:
+    """It has its own files, which other programs read, too."""
+    sketch = toy.sketch(spend=bursar.rho(0.1))
+    bursar.save_sketch(sketch, tmp_path / "sketch.json")
+    with pytest.raises(ValueError, match=r"use bursar\.load_sketch"):
+        load(tmp_path / "sketch.json")
+    (tmp_path / "dict.json").write_text(json.dumps(sketch.to_dict()))
+    with pytest.raises(ValueError, match=r"use bursar\.Sketch\.from_dict"):
+        load(tmp_path / "dict.json")
+
+
+def test_numbers_of_numpy_are_plain_in_json() -> None:
+    """A caller's own model may have them."""
+    model = kmeans(iterations=np.int64(3), n_rows=np.float64(0.1))
+    assert json.dumps(model.to_dict())
+    assert KMeans.from_dict(model.to_dict()).iterations == 3
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the disk is full, the older file is still there, and nothing else; a link stays one."""
+    path, link = tmp_path / "model.json", tmp_path / "link.json"
+    kmeans().save(path)
+    link.symlink_to(path)
+    kmeans(cluster_centers_=[[7.0], [8.0]]).save(link)
+    assert link.is_symlink()
+    model = load(path)
+    assert isinstance(model, KMeans)
+    assert model.cluster_centers_.tolist() == [[7.0], [8.0]]
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        kmeans().save(path)
+    assert_same(load(path), model)
+    assert {one.name for one in tmp_path.iterdir()} == {"model.json", "link.json"}
+
+
+def test_files_have_the_permissions_that_were_asked_for(tmp_path: Path) -> None:
+    """As the user's umask has it, or for their owner alone; a device is written to and stays one."""
+    umask = os.umask(0o027)
+    try:
+        kmeans().save(tmp_path / "model.json")
+        write_whole(tmp_path / "secret.json", "{}", mode=0o600)
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "model.json").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "secret.json").stat().st_mode) == 0o600
+    kmeans().save(os.devnull)
+    assert not Path(os.devnull).is_file()
