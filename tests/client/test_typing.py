@@ -36,6 +36,9 @@ def program(dataset: bursar.Dataset) -> None:
     dataset.fit_gradient_em(model="symmetric_mixture", spend=bursar.rho(1), n_components=2)
     dataset.fit_gradient_em(model="gaussian_mixture", spend=bursar.rho(1), variant="catoni")
     dataset.fit_gradient_em(model="mixture_of_regressions", target="a", spend=bursar.rho(1)).means_
+    dataset.fit_separated_gmm(n_components=2, sigma_min=1, spend=bursar.rho(1))
+    dataset.fit_separated_gmm(n_components=2, sigma_min=1, sigma_max=2, spend=bursar.rho(1), covariance_type="tied")
+    dataset.fit_separated_gmm(n_components=2, sigma_min=1, sigma_max=2, spend=bursar.rho(1)).cluster_centers_
 """
 
 
@@ -67,17 +70,20 @@ def test_modes_have_their_types(server: FakeServer) -> None:
             model="missing_covariates", target="weight", features=["height"], spend=bursar.rho(1)
         )
         assert_type(line, bursar.LinearRegression)
+        found = toy.fit_separated_gmm(n_components=2, sigma_min=1, sigma_max=9.5, spend=bursar.rho(1))
+        assert_type(found, bursar.GaussianMixture)
         expected, std = line.predict([[170.0]], return_std=True)
         assert expected.shape == std.shape == (1,)
 
 
 @pytest.mark.slow
 def test_mistakes_are_found_before_they_run(tmp_path: Path) -> None:
-    """Each of eighteen wrong lines is an error of its own, at its line."""
+    """Each of the wrong lines is an error of its own, at its line."""
     importlib.metadata.version("mypy")
     (tmp_path / "wrong.py").write_text(WRONG)
     source = Path(bursar.__file__).parents[1]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (source, source.parent / "proto")))}
     command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "wrong.py"]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert [line for line in range(5, 23) if f"wrong.py:{line}: error" in run.stdout] == [*range(5, 23)]
+    lines = [*range(5, 5 + WRONG.count("    dataset."))]
+    assert [line for line in lines if f"wrong.py:{line}: error" in run.stdout] == lines
