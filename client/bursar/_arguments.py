@@ -34,15 +34,15 @@ def entry_of(field: str, released: _Released | Receipt, otherwise: str) -> int:
     return receipt.entry
 
 
-def names(columns: Sequence[str]) -> list[str]:
-    """Names of columns as a list.
+def names(columns: Sequence[str], field: str = "columns") -> list[str]:
+    """Names of columns, which the argument `field` gives, as a list.
 
     Raises:
         InvalidRequestError: something else than a list of names.
     """
     # A string is a sequence of strings, and never what was meant.
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-        raise InvalidRequestError.of("columns", f"must be a list of names, got {columns!r}")
+        raise InvalidRequestError.of(field, f"must be a list of names, got {columns!r}")
     return list(columns)
 
 

@@ -584,7 +584,7 @@ class Dataset:
                 it by the paper's own loop; "naive" takes the noisy tables, projected to the simplex, for the truth.
             regularization: L2 penalty on the log-potentials, in rows; None: none, and 1 for "naive".
             inference: "exact" on a junction tree, refused where its tables are above the server's limit; "loopy" belief
-                propagation; "auto" for exact where that is possible.
+                propagation; "auto" for exact where that is possible. A graph without cycles is always exact.
             unit_weights: where a person may have several rows: "shares" counts each of K rows as 1/K, for the price of
                 one row; "rows" counts each as 1, for the price of all that a person may have. None: shares, or rows
                 where a row is the privacy unit.
@@ -697,6 +697,7 @@ class Dataset:
         target: str,
         n_components: int | None = None,
         symmetric: bool = False,
+        fit_intercept: bool = True,
         paper_weights: bool = False,
         **arguments: Unpack[RegressionArguments],
     ) -> MixtureOfRegressions: ...
@@ -759,12 +760,13 @@ class Dataset:
                 for all but the target; only "missing_covariates" has those that may be null.
             n_components: of Gaussian mixtures and mixtures of regressions, k; None is 2.
             symmetric: two regressions b and -b of equal weight without intercept, as in Wang et al. 2020.
-            fit_intercept: False for regressions through the origin of the data's own units.
+            fit_intercept: False for mixtures of regressions through the origin of the data's own units.
             variant: what bounds a row's part of a gradient. "recentred": residuals about the released model, clipped to
                 a multiple of the released noise level; "radial": Catoni's truncation of their norm; "truncated":
-                algorithm 2 of the paper, Catoni's truncation of every coordinate; "clipped": algorithm 1, norms
-                clipped to `scale` in every step; "dp_em": algorithm 3, truncated sums of the M-step itself, of
-                mixtures only. None leaves it to the server: recentred, or radial for `heavy_tails`.
+                algorithm 2 of the paper, Catoni's truncation of every coordinate; "clipped": algorithm 1, norms of
+                the gradients about each component clipped to `scale` in every step; "dp_em": algorithm 3, truncated
+                sums of the M-step itself, of mixtures only. None leaves it to the server: recentred, or radial for
+                regressions with `heavy_tails`.
             heavy_tails: say so where rows may lie far out; changes the default variant only.
             iterations: noisy gradient steps, T; None lets the server choose from public numbers.
             step_size: eta; None is 1, a full EM step.

@@ -28,9 +28,11 @@ def fake_gradient_em(
         bounds: of all numeric columns.
 
     Raises:
-        ValueError: a column that has no bounds, or no column at all.
+        ValueError: a column that has no bounds, no column at all, or no intercept where features are missing.
     """
     regression = request.model in _REGRESSIONS
+    if request.without_intercept and request.model != fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS:
+        raise ValueError("without_intercept: only mixtures of regressions have it; leave it out")
     asked = [*request.columns, *([request.target] if regression else [])]
     if unknown := [name for name in asked if name not in bounds]:
         raise ValueError(f"columns: {unknown[0]!r} is no numeric column")
@@ -50,7 +52,7 @@ def fake_gradient_em(
     model.iterates.CopyFrom(tensor_to(path))
     model.scales.CopyFrom(tensor_to(np.full(steps, request.scale or 1.0)))
     model.variant = request.variant or (
-        fit_pb2.GRADIENT_VARIANT_RADIAL if request.heavy_tails else fit_pb2.GRADIENT_VARIANT_RECENTRED
+        fit_pb2.GRADIENT_VARIANT_RADIAL if request.heavy_tails and regression else fit_pb2.GRADIENT_VARIANT_RECENTRED
     )
     model.averaged, model.step_size = request.averaged or 1, request.step_size or 1.0
     model.n_rows = N_ROWS

@@ -50,7 +50,7 @@ _ONLY_OF = {
     "units": _MIXTURES,
     "target": _REGRESSIONS,
     "features": _REGRESSIONS,
-    "fit_intercept": _REGRESSIONS,
+    "fit_intercept": {_LINES},
     "n_components": {_GAUSSIANS, _LINES},
     "symmetric": {_LINES},
     "centre": {_SYMMETRIC},
@@ -116,7 +116,6 @@ class RegressionArguments(GradientEMArguments, total=False):
     """Those that the overloads for regressions share."""
 
     features: Sequence[str] | None
-    fit_intercept: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,10 +188,10 @@ class GradientEMSettings:
             text = f"is missing: name the numeric column that the regression explains, got {self.target!r}"
             raise InvalidRequestError.of("target", text)
         others = [name for name in numeric if name != self.target]
-        request.columns.extend(others if self.features is None else names(self.features))
+        request.columns.extend(others if self.features is None else names(self.features, "features"))
         if self.target in request.columns:
             text = f"must not have the target, {self.target!r}, which they are to explain"
-            raise InvalidRequestError.of("columns", text)
+            raise InvalidRequestError.of("features", text)
         request.target = self.target
 
     def _set_kind(self, request: fit_pb2.FitGradientEMRequest) -> None:
@@ -275,7 +274,7 @@ def _parameters(start: GradientEMModel | KMeans, request: fit_pb2.FitGradientEMR
         case KMeans():
             return GivenCoefficients(start.cluster_centers_, weights=_positive(start.weights_))
         case LinearRegression():
-            return GivenCoefficients(start.coef_[None], None if request.without_intercept else [start.intercept_])
+            return GivenCoefficients(start.coef_[None], [start.intercept_])
     if request.symmetric:
         return GivenCoefficients(start.coef_[:1])
     intercepts = None if request.without_intercept else start.intercept_

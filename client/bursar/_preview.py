@@ -47,7 +47,8 @@ class Preview:
         noise: the noise of every kind of release.
         iterations: steps that would be run; noisy ones, but for the decoding of a sketch.
         expected_mean_error: by column, the rough standard error that the noise alone adds to a component's mean, in the
-            column's own units, for components of equal weight; empty if the number of rows is not public.
+            column's own units, for components of equal weight; empty if the number of rows is not public. Of gradient
+            EM for mixtures with `noise_std` and a variant without `scale` alone: elsewhere a bound follows the noise.
         predicted_snr: of a sketch, its signal-to-noise ratio (Schellekens et al. 2019, equation 6); None for other
             fits, and if the number of rows is neither public nor declared.
         predicted_relative_sse: of a sketch, the sum of squares of the k-means to be decoded, over that of Lloyd's

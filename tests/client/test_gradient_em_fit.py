@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import bursar
+from bursar._fake_gradient_em import fake_gradient_em
 from bursar.testing import FakeServer, fake_server
 from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 
@@ -263,6 +264,7 @@ def test_features_that_may_be_null_are_for_the_model_that_has_them_missing() -> 
         (SYMMETRIC, {"target": "height"}, "target"),
         (GAUSSIANS, {"features": ["height"]}, "features"),
         (GAUSSIANS, {"fit_intercept": False}, "fit_intercept"),
+        (MISSING, {"fit_intercept": False}, "fit_intercept"),
         (SYMMETRIC, {"n_components": 2}, "n_components"),
         (MISSING, {"n_components": 1}, "n_components"),
         (GAUSSIANS, {"n_components": 0}, "n_components"),
@@ -279,8 +281,8 @@ def test_features_that_may_be_null_are_for_the_model_that_has_them_missing() -> 
         (LINES, {"target": None}, "target"),
         (LINES, {"target": ""}, "target"),
         (MISSING, {"target": 3}, "target"),
-        (LINES, {"features": "height"}, "columns"),
-        (LINES, {"features": ["height", "weight"]}, "columns"),
+        (LINES, {"features": "height"}, "features"),
+        (LINES, {"features": ["height", "weight"]}, "features"),
         (GAUSSIANS, {"variant": "catoni"}, "variant"),
         (GAUSSIANS, {"iterations": 0}, "iterations"),
         (GAUSSIANS, {"averaged": 0}, "averaged"),
@@ -377,10 +379,9 @@ def test_a_model_of_something_else_is_no_start(toy: bursar.Dataset) -> None:
 
 def test_a_start_has_only_what_the_new_model_has(server: FakeServer, toy: bursar.Dataset) -> None:
     """No intercepts for one without, and no component of weight 0, which would never get a row."""
-    lines, line = toy.fit_gradient_em(**LINES), toy.fit_gradient_em(**MISSING)
-    for ask, start in ((LINES, lines), (MISSING, line)):
-        toy.fit_gradient_em(**ask, start=start, fit_intercept=False)
-        assert not server.gradient_em_requests[-1].given.HasField("intercepts")
+    lines = toy.fit_gradient_em(**LINES)
+    toy.fit_gradient_em(**LINES, start=lines, fit_intercept=False)
+    assert not server.gradient_em_requests[-1].given.HasField("intercepts")
     toy.fit_gradient_em(**LINES, start=replace(lines, weights_=[1.0, 0.0]))
     assert server.gradient_em_requests[-1].given.weights == tensor([1.0, 1e-3])
 
@@ -404,6 +405,15 @@ def test_the_fake_refuses_columns_that_it_does_not_have(toy: bursar.Dataset) -> 
             with pytest.raises(bursar.InvalidRequestError, match="is no numeric column"):
                 call(**{**LINES, **change})
     assert toy.releases() == []
+
+
+def test_the_fake_has_an_intercept_where_features_are_missing() -> None:
+    """A request by other means than this package is refused as the server refuses it."""
+    request = fit_pb2.FitGradientEMRequest(
+        model=fit_pb2.LATENT_MODEL_MISSING_COVARIATES, columns=["height"], target="weight", without_intercept=True
+    )
+    with pytest.raises(ValueError, match="without_intercept: only mixtures of regressions"):
+        fake_gradient_em(request, {"height": (0.0, 1.0), "weight": (0.0, 1.0)})
 
 
 def _cut(message: types_pb2.Tensor) -> None:

@@ -232,7 +232,9 @@ class _GradientVariantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Gradi
     GRADIENT_VARIANT_RADIAL: _GradientVariant.ValueType  # 3
     """Catoni's truncation of the norm of the residual about each released component."""
     GRADIENT_VARIANT_CLIPPED: _GradientVariant.ValueType  # 4
-    """Algorithm 1: norms clipped to `scale`, the same in every step."""
+    """Algorithm 1: norms clipped to `scale`, the same in every step; of the gradient about each component by itself, before the
+    row's probabilities weigh them, where the paper clips their sum.
+    """
     GRADIENT_VARIANT_DP_EM: _GradientVariant.ValueType  # 5
     """Algorithm 3: truncated sums of the M-step itself; of mixtures only."""
 
@@ -248,7 +250,9 @@ GRADIENT_VARIANT_TRUNCATED: GradientVariant.ValueType  # 2
 GRADIENT_VARIANT_RADIAL: GradientVariant.ValueType  # 3
 """Catoni's truncation of the norm of the residual about each released component."""
 GRADIENT_VARIANT_CLIPPED: GradientVariant.ValueType  # 4
-"""Algorithm 1: norms clipped to `scale`, the same in every step."""
+"""Algorithm 1: norms clipped to `scale`, the same in every step; of the gradient about each component by itself, before the
+row's probabilities weigh them, where the paper clips their sum.
+"""
 GRADIENT_VARIANT_DP_EM: GradientVariant.ValueType  # 5
 """Algorithm 3: truncated sums of the M-step itself; of mixtures only."""
 Global___GradientVariant: _TypeAlias = GradientVariant  # noqa: Y015
@@ -410,7 +414,7 @@ class _MRFInferenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MRFInfer
     MRF_INFERENCE_EXACT: _MRFInference.ValueType  # 1
     """Junction tree; refused where its largest table is above the server's limit."""
     MRF_INFERENCE_LOOPY: _MRFInference.ValueType  # 2
-    """Loopy belief propagation."""
+    """Loopy belief propagation; of a graph without cycles the result is exact, as if that had been asked for."""
 
 class MRFInference(_MRFInference, metaclass=_MRFInferenceEnumTypeWrapper): ...
 
@@ -419,7 +423,7 @@ MRF_INFERENCE_UNSPECIFIED: MRFInference.ValueType  # 0
 MRF_INFERENCE_EXACT: MRFInference.ValueType  # 1
 """Junction tree; refused where its largest table is above the server's limit."""
 MRF_INFERENCE_LOOPY: MRFInference.ValueType  # 2
-"""Loopy belief propagation."""
+"""Loopy belief propagation; of a graph without cycles the result is exact, as if that had been asked for."""
 Global___MRFInference: _TypeAlias = MRFInference  # noqa: Y015
 
 class _UnitWeights:
@@ -1003,7 +1007,7 @@ class FitGradientEMRequest(_message.Message):
     symmetric: _builtins.bool
     """Of a mixture of regressions: two components b and -b of equal weight without intercept, as in Wang et al. 2020."""
     without_intercept: _builtins.bool
-    """Of regressions: no constant."""
+    """Of mixtures of regressions: no constant. With missing covariates there is one: missing features are near their means, not 0."""
     variant: Global___GradientVariant.ValueType
     heavy_tails: _builtins.bool
     """Say so where rows may lie far out: changes the default variant only."""
@@ -2115,7 +2119,8 @@ class PreviewResponse(_message.Message):
     @_builtins.property
     def expected_mean_error(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Rough standard error of a component's mean that the noise alone adds, in the data's own units per column, for components of
-        equal weight: (n_columns,). Empty if the number of rows is neither public nor declared.
+        equal weight: (n_columns,). Empty if the number of rows is neither public nor declared. Of FitGradientEM for mixtures whose
+        `noise_std` is given, with a variant that needs no `scale`; otherwise empty: what bounds a row there follows what is released.
         """
 
     @_builtins.property
