@@ -68,6 +68,7 @@ class FakeFit:
         hold_free: likewise, for a run that is for nothing.
         error: raised by a run, after its release.
         peeks: whether a run that is for nothing asks for a release.
+        preflight: of its plans.
     """
 
     runs: int = 0
@@ -76,6 +77,7 @@ class FakeFit:
     hold_free: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
     peeks: bool = False
+    preflight: fit_pb2.Preflight | None = None
 
     def __post_init__(self) -> None:
         self.hold.set()
@@ -102,6 +104,7 @@ class FakeFit:
             iterations=2,
             noise=(noise,),
             expected_mean_error=(0.5,),
+            preflight=self.preflight,
             parameters={"n_components": request.n_components},
         )
 

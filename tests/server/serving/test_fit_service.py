@@ -90,6 +90,17 @@ def test_a_preview_costs_nothing_and_names_the_price_that_a_fit_pays(served: Har
     assert served.fit.runs == 1
 
 
+def test_a_preview_says_whether_a_search_will_find_what_it_looks_for(served: Harness, fit_request: Make) -> None:
+    """What the plan says of it, and nothing where the plan says nothing."""
+    stub = fit_pb2_grpc.FitServiceStub(served.channel)
+    expected = fit_pb2.Preflight(rules=[fit_pb2.PreflightRule(name="search", margin=0.5)], predicted_found=1)
+    for preflight in (None, expected):
+        served.fit.preflight = preflight
+        preview = stub.Preview(fit_pb2.PreviewRequest(dpem=fit_request(request_id="")), metadata=served.bearer())
+        assert preview.HasField("preflight") == (preflight is not None)
+    assert preview.preflight == expected
+
+
 def test_a_preview_of_nothing_names_the_missing_field(served: Harness, refused: Refused) -> None:
     """A preview has to say which fit it is about."""
     stub = fit_pb2_grpc.FitServiceStub(served.channel)
