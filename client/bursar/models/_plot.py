@@ -16,6 +16,9 @@ from bursar.models._optional import require
 _LISTED = 12
 """Components that a legend names."""
 
+_WITHIN = 6
+"""Components that a legend within the axes names; of more, it would cover too much."""
+
 _LETTER = 0.088
 """Inches: the width of a letter of a title."""
 
@@ -222,8 +225,12 @@ def _colour(number: int) -> str:
 
 
 def _list(ax: Any, title: str) -> None:
-    """The legend: beside the axes, where it covers nothing, if the figure makes room for it."""
-    beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0, "frameon": False}
-    place = beside if ax.figure.get_layout_engine() else {"loc": "best"}
-    legend = ax.legend(title=title, title_fontsize="small", fontsize="small", alignment="left", **place)
-    legend.set_zorder(5)
+    """The legend: beside the axes if the figure makes room for it there, else a small one, if any, within them."""
+    handles, labels = ax.get_legend_handles_labels()
+    style: dict[str, Any] = {"loc": "best", "fontsize": "x-small"}
+    if ax.figure.get_layout_engine():
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0, "frameon": False}
+        style = {**beside, "title": title, "title_fontsize": "small", "fontsize": "small", "alignment": "left"}
+    elif len(handles) > _WITHIN:
+        return
+    ax.legend(handles, labels, **style)
