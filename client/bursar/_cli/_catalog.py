@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 import bursar
@@ -65,7 +67,7 @@ def datasets(client: bursar.Client, as_json: bool) -> None:
         for data, left in found
     ]
     if rows:
-        say_table(("dataset", "rows", "columns", "total", "yours", "description"), rows)
+        say_table(("dataset", "rows", "columns", "total", "yours", "description"), rows, whole=("dataset",))
     else:
         say("no datasets: ask the owner to import one", err=True)
 
@@ -125,7 +127,8 @@ def limits(client: bursar.Client, dataset: str, as_json: bool) -> None:
 def releases(client: bursar.Client, dataset: str | None, as_json: bool) -> None:
     """List what you have paid for, of one dataset or of all.
 
-    Whatever is released can be had again for nothing: give the number of its entry to bursar model show.
+    Whatever is released can be had again for nothing: give the command that paid for it with its request id. The entry
+    is what a later fit names to start from a model, to decode a sketch, or to use noisy tables again.
 
     \b
       bursar releases rand-hie
@@ -138,9 +141,15 @@ def releases(client: bursar.Client, dataset: str | None, as_json: bool) -> None:
     if as_json:
         say_json(bought)
         return
-    rows = [(r.entry, r.time, r.dataset, r.method, rho(r.price.rho), r.state.value, r.request_id) for r in bought]
+    header = ("entry", "time", "dataset", "method", "paid", "state", "request id")
+    rows = [
+        (r.entry, r.time[:16].replace("T", " "), r.dataset, r.method, rho(r.price.rho), r.state.value, r.request_id)
+        for r in bought
+    ]
+    if dataset is not None:
+        header, rows = _without(header, 2), [_without(row, 2) for row in rows]
     if rows:
-        say_table(("entry", "time", "dataset", "method", "paid", "state", "request id"), rows)
+        say_table(header, rows, whole=("entry", "request id"))
     else:
         say("nothing was paid for yet", err=True)
 
@@ -159,6 +168,10 @@ def _public(data: bursar.Dataset) -> dict[str, object]:
             "retired",
         )
     }
+
+
+def _without(row: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+    return (*row[:place], *row[place + 1 :])
 
 
 def _amounts(limits: bursar.Limits) -> list[tuple[str, bursar.Remaining]]:

@@ -26,6 +26,7 @@ Exit status:
 _FOR_PROGRAMS = {
     "pass token= to connect(), or set BURSAR_TOKEN": "give --token-file, or set BURSAR_TOKEN; see: bursar setup --help",
     "(ca=)": "(--ca)",
+    "ListDatasets has those there are": "bursar datasets lists those that there are",
     "connect with history=False or with another file": "set BURSAR_HISTORY to another file, or to off",
     "or pass history=False": "or to off",
 }

@@ -26,6 +26,10 @@ _HERE = ("request_id", "progress")
 """Arguments of fits that a command has for itself."""
 
 
+_KEY_LENGTH = 16
+"""Hexadecimal digits of a key that is made here: to be copied from a terminal, and of one analyst only."""
+
+
 @dataclass(frozen=True)
 class Method:
     """A fit of the SDK.
@@ -131,7 +135,7 @@ def _fit_command(method: Method) -> click.Command:
         if save is not None:
             check_new(save, new=bought is None)
         if "spend" in values:
-            request_id = request_id or str(uuid.uuid4())
+            request_id = request_id or uuid.uuid4().hex[:_KEY_LENGTH]
             if bought is not None:
                 say(f"entry {bought.entry} has paid for {request_id}: nothing more is debited", err=True)
             elif not yes:
@@ -213,9 +217,14 @@ def _ask(preview: bursar.Preview, dataset: str) -> None:
         say(f"yours  {rho(yours.rho)} for one request now", err=True)
     for warning in preview.warnings:
         say(f"note   {warning}", err=True)
-    if not sys.stdin.isatty():
+    if not at_terminal():
         raise click.ClickException("there is no terminal to ask at: give --yes to pay this, or ask for a preview only")
     click.confirm(f"Spend that of {dataset}, for good?", abort=True, err=True)
+
+
+def at_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
 
 
 @contextmanager

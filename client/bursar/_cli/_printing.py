@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -80,36 +80,49 @@ def _fields(value: Any) -> dict[str, Any]:
     return fields if kind is None else {"kind": kind, **fields}
 
 
-def say_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print left-aligned columns; on a terminal that is too narrow, the widest ones are shortened."""
+def say_table(header: Sequence[str], rows: Sequence[Sequence[object]], whole: Collection[str] = ()) -> None:
+    """Print left-aligned columns; on a terminal that is too narrow, the widest ones are shortened.
+
+    Args:
+        header: names of the columns.
+        rows: cells, as many in each.
+        whole: columns that are never shortened, because people copy what is in them.
+    """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in table(header, rows, width):
+    for line in table(header, rows, width, whole):
         click.echo(line)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None) -> list[str]:
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None, whole: Collection[str] = ()
+) -> list[str]:
     """Lines of left-aligned columns.
 
     Args:
         header: names of the columns.
         rows: cells, as many in each.
         width: characters in a line; the widest columns are shortened to fit, but to no fewer than 8. None for any.
+        whole: columns that are never shortened.
     """
     cells = [[visible(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
-        widths = _fitting(widths, width - len(_GAP) * (len(widths) - 1))
+        kept = [name in whole for name in header]
+        widths = _fitting(widths, kept, width - len(_GAP) * (len(widths) - 1))
     return [
         _GAP.join(_shortened(cell, most).ljust(most) for cell, most in zip(row, widths, strict=True)).rstrip()
         for row in cells
     ]
 
 
-def _fitting(widths: Sequence[int], total: int) -> list[int]:
-    """Widths that add up to `total`, if that can be: the wide ones share what the narrow ones leave."""
+def _fitting(widths: Sequence[int], kept: Sequence[bool], total: int) -> list[int]:
+    """Widths that add up to `total`, if that can be: the wide ones share what the narrow and the kept ones leave."""
     fitting = list(widths)
-    while sum(fitting) > total and max(fitting) > _LEAST:
-        fitting[fitting.index(max(fitting))] -= 1
+    while sum(fitting) > total:
+        width, place = max(((w, p) for p, w in enumerate(fitting) if not kept[p]), default=(0, 0))
+        if width <= _LEAST:
+            break
+        fitting[place] -= 1
     return fitting
 
 
