@@ -11,11 +11,13 @@ import pytest
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2
 from bursar_server.config import Config, ConfigError
-from bursar_server.fits import NumericColumn, dpem, mrf, sketch
+from bursar_server.fits import NumericColumn, dpem, gradient_em, mrf, sketch
 from bursar_server.vault import CHUNK, ArrayRows, Session
+from tests.audit.gradient_em import UNITS
+from tests.audit.gradient_em import pair as gradient_pair
 from tests.audit.mutants import NoNoise, Scaled, one_row_or_two
 from tests.audit.sketch import COLUMNS, pair, planned
-from tests.audit.wire import MRF_RHO, Miswired, masked_numbers, mrf_numbers, sketch_numbers, wire
+from tests.audit.wire import MRF_RHO, Miswired, gradient_numbers, masked_numbers, mrf_numbers, sketch_numbers, wire
 
 AR = Adjacency.ADD_REMOVE_ONE
 
@@ -147,6 +149,44 @@ def test_a_server_that_tells_raw_tables_is_condemned(tmp_path: Path) -> None:
     """The fields alone betray it, twice."""
     with wire(tmp_path, AR, Miswired(source=NoNoise(), fit=mrf), **FIELD) as server:  # type: ignore[arg-type] # see there
         condemned, finding = server.verdict(15, again=1)
+    assert condemned, finding
+
+
+GRADIENT = {
+    "method": "FitGradientEM",
+    "ask": gradient_numbers,
+    "columns": (NumericColumn("x", -1.0, 3.0), NumericColumn("y", -2.0, 2.0)),
+}
+
+
+def far_last(adjacency: Adjacency) -> tuple[ArrayRows, ArrayRows]:
+    """The pair of FitGradientEM's audit: a row far out that goes, or is on the other side."""
+    here, there, _ = gradient_pair(adjacency, "symmetric", 1, UNITS["symmetric"])
+    return here, there
+
+
+@pytest.mark.parametrize("adjacency", [AR, pytest.param(Adjacency.REPLACE_ONE, marks=pytest.mark.slow)])
+def test_a_gradient_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
+    """From hundreds of steps no linear test does better between D and D' than their debits allow."""
+    with wire(tmp_path, adjacency, tables=far_last(adjacency), **GRADIENT) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(40)
+    assert not condemned, finding
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(
+            WireMutant("noise x 0.5", Miswired(source=Scaled(0.5), fit=gradient_em), 250), marks=pytest.mark.slow
+        ),
+        WireMutant("raw sums", Miswired(source=NoNoise(), fit=gradient_em), 30),
+    ],
+    ids=lambda mutant: mutant.bug,
+)
+def test_a_server_that_steps_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
+    """The steps alone betray it, twice."""
+    with wire(tmp_path, AR, mutant.fit, far_last(AR), **GRADIENT) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(mutant.n, again=1)
     assert condemned, finding
 
 

@@ -107,6 +107,23 @@ def mrf_numbers(dataset: bursar.Dataset) -> FloatArray:
     return np.array([*made.tables_[0].counts.ravel(), *made.marginals_[0].ravel(), made.n_rows])
 
 
+def gradient_numbers(dataset: bursar.Dataset) -> FloatArray:
+    """What an analyst gets from one step of FitGradientEM: a multiple of its noisy sum, and its number of rows."""
+    made = dataset.fit_gradient_em(
+        model="symmetric_mixture",
+        columns=["x", "y"],
+        spend=bursar.rho(RHO),
+        start=bursar.GivenCoefficients([[1.0, 0.0]]),
+        noise_std=0.3,
+        iterations=1,
+        progress=False,
+    )
+    if made.trace is None or made.n_rows is None:
+        raise TypeError("a released model has a trace and a number of rows")
+    start, end = made.trace.iterates[:, 0]
+    return np.append((end - start) * made.n_rows, made.n_rows)
+
+
 @dataclass(frozen=True)
 class Wire:
     """An analyst's connection to a server that holds D and D'.
