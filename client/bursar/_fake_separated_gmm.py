@@ -93,9 +93,11 @@ def _check(request: fit_pb2.FitSeparatedGMMRequest, bounds: Mapping[str, tuple[f
         raise ValueError(f"n_components: expected 1 to {_MOST_COMPONENTS}, got {request.n_components}")
     if not 0 < request.sigma_min < request.sigma_max:
         raise ValueError(f"sigma_max: expected more than sigma_min, {request.sigma_min}, got {request.sigma_max}")
+    if not (request.radius == 0 or request.radius >= request.sigma_min):
+        raise ValueError(f"radius: expected sigma_min, {request.sigma_min}, or more, got {request.radius}")
     if not 0 <= request.min_weight * request.n_components <= 1:
         raise ValueError(f"min_weight: expected 1 / n_components or less, got {request.min_weight}")
     if request.covariance_type == fit_pb2.COVARIANCE_TYPE_TIED:
         raise ValueError("covariance_type: expected full, diag or spherical, got tied")
     if request.spend.WhichOneof("amount") == "epsilon":
-        raise ValueError("spend: expected rho or epsilon_delta, got a pure epsilon")
+        raise ValueError("spend.epsilon: expected rho or epsilon_delta")

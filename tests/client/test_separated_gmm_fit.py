@@ -228,6 +228,7 @@ def test_what_no_server_would_accept_is_not_sent(
         ({"columns": ["group"]}, "columns: 'group' is no numeric column"),
         ({"columns": []}, "columns: expected at least one"),
         ({"n_components": 33}, "n_components: expected 1 to 32"),
+        ({"radius": 0.5}, "radius: expected sigma_min, 1.0, or more, got 0.5"),
     ],
 )
 def test_the_fake_refuses_what_the_server_would(toy: bursar.Dataset, change: dict[str, Any], message: str) -> None:
@@ -245,7 +246,7 @@ def test_the_fake_refuses_what_the_server_would(toy: bursar.Dataset, change: dic
         ({"sigma_min": 0.0}, "sigma_max: expected more than sigma_min"),
         ({"min_weight": 0.26}, "min_weight: expected 1 / n_components or less"),
         ({"covariance_type": fit_pb2.COVARIANCE_TYPE_TIED}, "covariance_type: expected full"),
-        ({"spend": types_pb2.Spend(epsilon=1.0)}, "spend: expected rho or epsilon_delta"),
+        ({"spend": types_pb2.Spend(epsilon=1.0)}, "spend.epsilon: expected rho or epsilon_delta"),
     ],
 )
 def test_the_fake_checks_what_other_clients_may_send(
