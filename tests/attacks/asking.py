@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from bursar_ledger import Role
-from bursar_proto.v1 import fit_pb2, fit_pb2_grpc
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc
 from bursar_server.auth import hash_token, new_token
+from bursar_server.fits import PublicTable
+from bursar_server.fits._seam import Released
+from bursar_server.orders import AnyFit
+from bursar_server.vault import Session
 
 if TYPE_CHECKING:
+    from tests.attacks.conftest import Pair
     from tests.server.serving.conftest import Harness
 
 Make = Callable[..., fit_pb2.FitDPEMRequest]
@@ -66,3 +73,57 @@ def analyst(served: Harness, name: str) -> Metadata:
     token = new_token(Role.ANALYST)
     served.ledger.issue_credential(name, Role.ANALYST, hash_token(token), actor="test", reason="")
     return (("authorization", f"Bearer {token}"),)
+
+
+@dataclass
+class Careless:
+    """A fit that keeps its newest release beside the ledger and gives it to whoever names a number.
+
+    Attributes:
+        fit: that it is otherwise.
+        newest: what it keeps.
+    """
+
+    fit: AnyFit
+    newest: Message | None = None
+
+    def plan(self, request: Any, table: PublicTable, released: Released) -> Any:
+        """See `Fit`."""
+        return self.fit.plan(request, table, lambda entry: released(entry) or self.newest)
+
+    def run(self, plan: Any, session: Session) -> Message:
+        """See `Fit`."""
+        model: Message = self.fit.run(plan, session)
+        self.newest = model if plan.events else self.newest
+        return model
+
+
+def differs(
+    pair: Pair,
+    method: str,
+    preview: str,
+    ask: Callable[[str], Message],
+    forget: Callable[[Any], None] = lambda model: None,
+) -> bool:
+    """Whether anything but the noisy sums tells "here" from "there": in answer, preview, catalogue or list.
+
+    Args:
+        pair: the two tables.
+        method: of the service.
+        preview: where a preview's request has the method's.
+        ask: makes the request for a table.
+        forget: clears what a model says of the ledger, such as its entry.
+    """
+    fits, catalog = fit_pb2_grpc.FitServiceStub(pair.channel), catalog_pb2_grpc.CatalogServiceStub(pair.channel)
+    seen: list[list[object]] = []
+    for name in ("here", "there"):
+        message: Any = ask(name)
+        answer = list(getattr(fits, method)(message, metadata=pair.bearer, timeout=PATIENCE))
+        shown = fits.Preview(fit_pb2.PreviewRequest(**{preview: message}), metadata=pair.bearer, timeout=PATIENCE)
+        listed = catalog.ListReleases(catalog_pb2.ListReleasesRequest(dataset=name), metadata=pair.bearer).releases[-1]
+        # Steps follow each other too fast for all to be reported; how many there are is what may not differ.
+        steps = {one.progress.steps for one in answer if one.HasField("progress")}
+        model = answer[-1].model
+        forget(model)
+        seen.append([steps, shown, listed.price, model])
+    return seen[0] != seen[1]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.fits import gradient_em
 from bursar_server.vault import Session
-from tests.attacks.asking import PATIENCE
+from tests.attacks.asking import PATIENCE, differs
 from tests.attacks.conftest import Pair, pair_of
 from tests.attacks.test_side_channels import Deaf, Seeded
 from tests.audit.wire import Miswired
@@ -146,19 +146,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-def differs(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy sums tells "here" from "there": in answer, preview, catalogue or list."""
-    fits, catalog = fit_pb2_grpc.FitServiceStub(pair.channel), catalog_pb2_grpc.CatalogServiceStub(pair.channel)
-    seen: list[list[object]] = []
-    for name in ("here", "there"):
-        message = asked(name, **fields)
-        answer = heard(pair, message)
-        preview = fits.Preview(fit_pb2.PreviewRequest(gradient_em=message), metadata=pair.bearer, timeout=PATIENCE)
-        listed = catalog.ListReleases(catalog_pb2.ListReleasesRequest(dataset=name), metadata=pair.bearer).releases[-1]
-        # Steps follow each other too fast for all to be reported; how many there are is what may not differ.
-        steps = {one.progress.steps for one in answer if one.HasField("progress")}
-        seen.append([steps, preview, listed.price, answer[-1].model])
-    return seen[0] != seen[1]
+def differ(pair: Pair, **fields: Any) -> bool:
+    """Whether anything but the noisy sums tells "here" from "there"."""
+    return differs(pair, METHOD, "gradient_em", lambda name: asked(name, **fields))
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -168,7 +158,7 @@ def test_under_equal_noise_all_tables_have_one_model(deaf: Pair, name: str) -> N
     Starts, scales, radii, noise levels, means of what is missing, numbers of rows and of steps: nothing came past the
     noise. The paper's own preparation takes centre, noise level and radius from the rows (appendix J).
     """
-    assert not differs(deaf, **REQUESTS[name])
+    assert not differ(deaf, **REQUESTS[name])
 
 
 def counting_rows(plan: Any, session: Session) -> Message:
@@ -188,12 +178,12 @@ def shorter(plan: Any, session: Session) -> Message:
 @pytest.mark.parametrize("run", [counting_rows, shorter])
 def test_a_rival_that_says_more_is_heard(persons_with: PersonsWith, run: Any) -> None:
     """The same comparison finds what comes from the table."""
-    assert differs(persons_with(Miswired(Deaf(), run, gradient_em)))
+    assert differ(persons_with(Miswired(Deaf(), run, gradient_em)))
 
 
 def test_without_that_deafness_tables_differ(persons: Pair) -> None:
     """With the real noise the comparison sees two tables, so that its silence above means something."""
-    assert differs(persons)
+    assert differ(persons)
 
 
 NAN, INF = math.nan, math.inf

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server.fits import PublicTable, mrf
-from bursar_server.fits._seam import Released
+from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_server.fits import mrf
 from bursar_server.fits.mrf._statistics import table_statistic
 from bursar_server.vault import GaussianNoise, Session
-from tests.attacks.asking import PATIENCE, Metadata, analyst
+from tests.attacks.asking import PATIENCE, Careless, Metadata, analyst, differs
 from tests.attacks.conftest import Pair, pair_of
 from tests.attacks.test_side_channels import Deaf, Seeded
 from tests.audit.wire import Miswired
@@ -244,25 +243,9 @@ def test_a_number_opens_only_ones_own_fields_of_a_table(persons: Pair) -> None:
     assert len(answers) == 1
 
 
-class Careless:
-    """A fit that keeps the newest field beside the ledger and gives it to whoever names a number."""
-
-    newest: Message | None = None
-
-    def plan(self, request: Any, table: PublicTable, released: Released) -> Any:
-        """See `Fit`."""
-        return mrf.plan(request, table, lambda entry: released(entry) or self.newest)
-
-    def run(self, plan: Any, session: Session) -> Message:
-        """See `Fit`."""
-        model = mrf.run(plan, session)
-        self.newest = model if plan.events else self.newest
-        return model
-
-
 def test_at_a_careless_rival_they_open_anothers(persons_with: Callable[..., Pair]) -> None:
     """The same attack on a fit with a memory of its own: mallory reads tables that she did not pay for."""
-    pair = persons_with(Careless())
+    pair = persons_with(Careless(mrf))
     mine, mallory = heard(pair, paid("here")), analyst(pair, "mallory")  # type: ignore[arg-type] # likewise
     stolen = heard(pair, asked("here", reuse=[mine[0].receipt.entry]), mallory)
     assert cells(stolen[-1].model) == cells(mine[-1].model)
@@ -280,22 +263,14 @@ REQUESTS: list[dict[str, Any]] = [
 IDS = ["shares", "rows", "cube", "loopy", "tree", "chain", "independent"]
 
 
-def differs(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy tables tells "here" from "there": in answer, preview, catalogue or list."""
-    fits, catalog = fit_pb2_grpc.FitServiceStub(pair.channel), catalog_pb2_grpc.CatalogServiceStub(pair.channel)
-    seen: list[list[object]] = []
-    for name in ("here", "there"):
-        message = paid(name, **fields)
-        answer = heard(pair, message)
-        preview = fits.Preview(fit_pb2.PreviewRequest(mrf=message), metadata=pair.bearer, timeout=PATIENCE)
-        listed = catalog.ListReleases(catalog_pb2.ListReleasesRequest(dataset=name), metadata=pair.bearer).releases[-1]
-        # Steps follow each other too fast for all to be reported; how many there are is what may not differ.
-        steps = {one.progress.steps for one in answer if one.HasField("progress")}
-        model = answer[-1].model
+def differ(pair: Pair, **fields: Any) -> bool:
+    """Whether anything but the noisy tables tells "here" from "there"."""
+
+    def forget(model: fit_pb2.MRFModel) -> None:
         for table in model.tables:
             table.entry = 0
-        seen.append([steps, preview, listed.price, model])
-    return seen[0] != seen[1]
+
+    return differs(pair, METHOD, "mrf", lambda name: paid(name, **fields), forget)
 
 
 @pytest.mark.parametrize("fields", REQUESTS, ids=IDS)
@@ -305,7 +280,7 @@ def test_under_equal_noise_all_tables_have_one_field(persons_with: Callable[...,
     Edges, states, domains, numbers of rows and of iterations, inference: nothing came past the noise. Structure
     learning as it is in libraries reads edges off the rows, and categories, too.
     """
-    assert not differs(persons_with(Miswired(Deaf(), fit=mrf)), **fields)
+    assert not differ(persons_with(Miswired(Deaf(), fit=mrf)), **fields)
 
 
 def graph_of_rows(plan: Any, session: Session) -> Message:
@@ -317,7 +292,7 @@ def graph_of_rows(plan: Any, session: Session) -> Message:
 
 def test_a_rival_that_reads_its_graph_off_the_rows_is_heard(persons_with: Callable[..., Pair]) -> None:
     """The same comparison finds what comes from the table."""
-    assert differs(persons_with(Miswired(Deaf(), graph_of_rows, mrf)))
+    assert differ(persons_with(Miswired(Deaf(), graph_of_rows, mrf)))
 
 
 NAN, INF = math.nan, math.inf

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server.fits import PublicTable, sketch
-from bursar_server.fits._seam import Released
+from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_server.fits import sketch
 from bursar_server.vault import Session
-from tests.attacks.asking import PATIENCE, Metadata, analyst
+from tests.attacks.asking import PATIENCE, Careless, Metadata, analyst, differs
 from tests.attacks.test_side_channels import Deaf, Seeded
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import refusal_of
@@ -118,25 +117,9 @@ def test_a_number_opens_only_ones_own_sketches_of_a_table(pair: Pair) -> None:
     assert len(answers) == 1
 
 
-class Careless:
-    """A fit that keeps the newest sketch beside the ledger and gives it to whoever names a number."""
-
-    newest: Message | None = None
-
-    def plan(self, request: Any, table: PublicTable, released: Released) -> Any:
-        """See `Fit`."""
-        return sketch.plan(request, table, lambda entry: released(entry) or self.newest)
-
-    def run(self, plan: Any, session: Session) -> Message:
-        """See `Fit`."""
-        model = sketch.run(plan, session)
-        self.newest = model if plan.events else self.newest
-        return model
-
-
 def test_at_a_careless_rival_they_open_anothers(pair_with: PairWith) -> None:
     """The same attack on a fit with a memory of its own: mallory decodes what she did not pay for."""
-    pair = pair_with(Careless(), METHOD)
+    pair = pair_with(Careless(sketch), METHOD)
     mine, mallory = heard(pair, paid("here")), analyst(pair, "mallory")  # type: ignore[arg-type] # likewise
     stolen = heard(pair, asked("here", entry=mine[0].receipt.entry, n_clusters=2, n_init=1), mallory)
     assert sums(stolen) == sums(mine)
@@ -261,22 +244,13 @@ REQUESTS: list[dict[str, Any]] = [
 ]
 
 
-def differs(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy sums tells "here" from "there": in answer, preview, catalogue or list."""
-    fits, catalog = fit_pb2_grpc.FitServiceStub(pair.channel), catalog_pb2_grpc.CatalogServiceStub(pair.channel)
-    seen: list[list[object]] = []
-    for name in ("here", "there"):
-        message = paid(name, **fields)
-        answer = heard(pair, message)
-        preview = fits.Preview(fit_pb2.PreviewRequest(sketch_kmeans=message), metadata=pair.bearer, timeout=PATIENCE)
-        asking = catalog_pb2.ListReleasesRequest(dataset=name)
-        listed = catalog.ListReleases(asking, metadata=pair.bearer).releases[-1]
-        # Steps follow each other too fast for all to be reported; how many there are is what may not differ.
-        steps = {one.progress.steps for one in answer if one.HasField("progress")}
-        seen.append([steps, preview, listed.price])
-        answer[-1].model.sketch.entry = 0
-        seen[-1].append(answer[-1].model)
-    return seen[0] != seen[1]
+def differ(pair: Pair, **fields: Any) -> bool:
+    """Whether anything but the noisy sums tells "here" from "there"."""
+
+    def forget(model: fit_pb2.SketchModel) -> None:
+        model.sketch.entry = 0
+
+    return differs(pair, METHOD, "sketch_kmeans", lambda name: paid(name, **fields), forget)
 
 
 @pytest.mark.parametrize("fields", REQUESTS)
@@ -286,7 +260,7 @@ def test_under_equal_noise_all_tables_have_one_sketch(pair_with: PairWith, field
     Frequencies, scale, box, number of rows, restarts of the decoder: nothing came past the noise. In the paper's
     experiments the scale comes from the rows, and so do the box and the choice among replicates.
     """
-    assert not differs(pair_with(Miswired(Deaf(), fit=sketch), METHOD), **fields)
+    assert not differ(pair_with(Miswired(Deaf(), fit=sketch), METHOD), **fields)
 
 
 def box_of_rows(plan: Any, session: Session) -> Message:
@@ -298,4 +272,4 @@ def box_of_rows(plan: Any, session: Session) -> Message:
 
 def test_a_rival_that_reads_its_box_off_the_rows_is_heard(pair_with: PairWith) -> None:
     """The same comparison finds a box that comes from the table."""
-    assert differs(pair_with(Miswired(Deaf(), box_of_rows, sketch), METHOD))
+    assert differ(pair_with(Miswired(Deaf(), box_of_rows, sketch), METHOD))
