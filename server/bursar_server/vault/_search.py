@@ -179,6 +179,8 @@ def _place(counted: Counts, scale: Fraction, drawn: int, bits: int) -> int | Non
     # Number times total, from its least to its largest value; candidates below weigh less than one unit each.
     least, largest = drawn * lows[-1], (drawn + 1) * (highs[-1] + counted.below)
     place = bisect_left(lows, -(-largest >> bits))
+    if place == len(lows) and not counted.below:
+        place -= 1  # nothing lies beyond the last, and no uniform number reaches one
     if place == len(lows) or (place > 0 and highs[place - 1] << bits > least):
         return None
     return place
