@@ -55,7 +55,7 @@ from bursar._privacy import (
     rho,
     what_is_left,
 )
-from bursar._releases import ReleaseState, ReleaseSummary, SketchSummary
+from bursar._releases import Releases, ReleaseState, ReleaseSummary, SketchSummary
 from bursar._schema import CategoricalColumn, Column, NumericColumn
 from bursar._sketch_file import load_sketch, save_sketch
 from bursar._sketch_kmeans import Pilot
@@ -119,6 +119,7 @@ __all__ = [
     "ReleaseNoise",
     "ReleaseState",
     "ReleaseSummary",
+    "Releases",
     "Remaining",
     "RequestIdReusedError",
     "Rho",

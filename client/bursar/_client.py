@@ -16,7 +16,9 @@ from bursar._connection import Connection
 from bursar._dataset import Dataset, dataset_from, get_dataset
 from bursar._errors import AuthenticationError, InvalidRequestError
 from bursar._history import OFF, VARIABLE, History, default_file, in_file, in_memory, server_name
-from bursar._privacy import positive
+from bursar._privacy import Receipt, positive
+from bursar._releases import Releases, ReleaseSummary, find_release, list_releases
+from bursar.models import Model, Sketch
 from bursar_proto.v1 import catalog_pb2
 
 DEFAULT_ADDRESS = "localhost:8443"
@@ -80,6 +82,29 @@ class Client:
             Error: the call failed.
         """
         return dataset_from(get_dataset(self._connection, name), self._connection)
+
+    def releases(self) -> Releases:
+        """The caller's own debits on all datasets, oldest first: what was bought, and what became of it.
+
+        Raises:
+            Error: the call failed.
+        """
+        return list_releases(self._connection, "")
+
+    def model(self, entry: ReleaseSummary | Receipt | int, *, progress: bool | None = None) -> Model | Sketch:
+        """What one of the caller's own debits released, once more; debits nothing. See `Dataset.model`.
+
+        Args:
+            entry: of the ledger, or the receipt, or what `releases()` lists.
+            progress: show a bar; None shows it in terminals and notebooks.
+
+        Raises:
+            NotFoundError: there is no such debit, its fit ended without a model, or this client did not send the
+                request.
+            Error: otherwise as `Dataset.model`.
+        """
+        paid = find_release(self._connection, "", entry)
+        return self.dataset(paid.dataset).model(paid, progress=progress)
 
     def close(self) -> None:
         """Close the channel; further calls raise `TransportError`."""

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from bursar import _convert
+from bursar._arguments import whole
 from bursar._connection import Connection
-from bursar._privacy import Price
+from bursar._errors import NotFoundError
+from bursar._privacy import Price, Receipt
+from bursar._text import html_table, text_table
 from bursar.models import FrequencyLaw, FrequencyStructure, Signature
 from bursar_proto.v1 import catalog_pb2
 
@@ -20,6 +23,9 @@ class _Page(Protocol):
 
 
 PageT = TypeVar("PageT", bound=_Page)
+
+_LAST_ENTRY = 2**62
+"""Beyond every ledger."""
 
 
 class ReleaseState(enum.Enum):
@@ -65,6 +71,25 @@ class ReleaseSummary:
     state: ReleaseState
 
 
+class Releases(list[ReleaseSummary]):
+    """Debits, which show themselves as a table."""
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        cells = [
+            [str(one.entry), one.dataset, one.method, one.state.value, f"{one.price.rho:.6g}", one.time] for one in self
+        ]
+        return ["entry", "dataset", "method", "state", "rho", "time"], cells
+
+    def _title(self) -> str:
+        return f"{len(self)} {'release' if len(self) == 1 else 'releases'}"
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._table())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())
+
+
 @dataclass(frozen=True)
 class SketchSummary:
     """One of the caller's own sketches, without its numbers; `Dataset.sketch(entry=...)` gets them for nothing.
@@ -102,8 +127,8 @@ class SketchSummary:
     n_rows: float
 
 
-def list_releases(connection: Connection, dataset: str) -> list[ReleaseSummary]:
-    """The caller's own debits on a dataset, oldest first.
+def list_releases(connection: Connection, dataset: str) -> Releases:
+    """The caller's own debits on a dataset, oldest first; on all of them if its name is empty.
 
     Raises:
         Error: the call failed.
@@ -113,7 +138,43 @@ def list_releases(connection: Connection, dataset: str) -> list[ReleaseSummary]:
         request = catalog_pb2.ListReleasesRequest(dataset=dataset, page_token=token)
         return connection.ask(connection.catalog.ListReleases, request)
 
-    return [_release_from(release) for answer in _pages(page) for release in answer.releases]
+    return Releases(_release_from(release) for answer in _pages(page) for release in answer.releases)
+
+
+def find_release(connection: Connection, dataset: str, paid: ReleaseSummary | Receipt | int) -> ReleaseSummary:
+    """The caller's own debit of an entry, on a dataset; on any if its name is empty.
+
+    Raises:
+        InvalidRequestError: what was given names no entry.
+        NotFoundError: there is no such debit, or its fit ended without a model.
+        Error: the call failed.
+    """
+    entry = whole("entry", paid if isinstance(paid, int) else paid.entry, 1, _LAST_ENTRY)
+    # The first debit after the entry before it.
+    request = catalog_pb2.ListReleasesRequest(dataset=dataset, page_token=entry - 1, page_size=1)
+    found = [*map(_release_from, connection.ask(connection.catalog.ListReleases, request).releases)]
+    if not found or found[0].entry != entry:
+        where = f" on {dataset!r}" if dataset else ""
+        raise NotFoundError(f"entry {entry} of the ledger is no debit of yours{where}: releases() lists those")
+    if found[0].state is ReleaseState.FAILED:
+        raise NotFoundError(f"the fit of entry {entry} ended without a model, and is never run again")
+    return found[0]
+
+
+def request_of(connection: Connection, paid: ReleaseSummary) -> Any:
+    """The request that paid for a debit, if this client sent it.
+
+    Raises:
+        NotFoundError: it did not; the message says how the model can be had without a debit.
+    """
+    request = connection.asked.get(paid.request_id)
+    if request is None:
+        raise NotFoundError(
+            f"entry {paid.entry} is a {paid.method} that this client did not ask for, and the server gives what was "
+            f"released to the same request only: fit with the arguments of then and request_id={paid.request_id!r}, "
+            "which debits nothing, or load the file in which you saved the model (bursar.models.load)"
+        )
+    return request
 
 
 def list_sketches(connection: Connection, dataset: str) -> list[SketchSummary]:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_
 import numpy as np
 
 from bursar._files import write_whole
+from bursar._privacy import Receipt
 from bursar.models._arrays import FloatArray
 from bursar.models._frequencies import Frequencies
 
@@ -67,7 +68,13 @@ class Portable:
 
 
 class Model(Portable, ABC):
-    """A released model: it can be kept in a file, and drawn."""
+    """A released model: it can be kept in a file, and drawn.
+
+    Attributes:
+        receipt: what the release cost; None for a model that does not come from a server.
+    """
+
+    receipt: Receipt | None
 
     def save(self, path: str | Path) -> None:
         """Write it to a file, from which `bursar.models.load` gets the same model; an older file is replaced.
