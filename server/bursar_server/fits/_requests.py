@@ -87,7 +87,12 @@ def _positive(field: str, value: float, violations: Violations) -> Fraction:
 
 
 def columns_of(
-    columns: Sequence[str], table: PublicTable, violations: Violations, *, nullable: bool = False
+    columns: Sequence[str],
+    table: PublicTable,
+    violations: Violations,
+    *,
+    nullable: bool = False,
+    most: int = MAX_COLUMNS,
 ) -> tuple[NumericColumn, ...]:
     """The numeric columns of these names, in their order; all that the fit can use if there are no names.
 
@@ -96,11 +101,12 @@ def columns_of(
         table: that it asks about.
         violations: get what is wrong.
         nullable: whether the fit has a rule for rows without a value; if not, columns that may be null are refused.
+        most: how many there may be.
     """
     known = {column.name: column for column in table.numeric}
     names = list(columns) or [column.name for column in table.numeric if nullable or not column.nullable]
-    if not 1 <= len(names) <= MAX_COLUMNS:
-        violations.append(("columns", f"expected 1 to {MAX_COLUMNS} numeric columns, got {len(names)}"))
+    if not 1 <= len(names) <= most:
+        violations.append(("columns", f"expected 1 to {most} numeric columns, got {len(names)}"))
         return ()
     if len(set(names)) != len(names):
         violations.append(("columns", "expected each column once"))

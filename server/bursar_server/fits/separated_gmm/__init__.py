@@ -1,0 +1,32 @@
+"""FitSeparatedGMM: mixtures of well separated Gaussians (Kamath, Sheffet, Singhal and Ullman 2019, made practical).
+
+`plan` decides the price from request and public schema; `run` splits and estimates inside a paid session.
+"""
+
+import numpy as np
+
+from bursar_server.fits.dpem._statistics import Frame
+from bursar_server.fits.separated_gmm._model import run
+from bursar_server.fits.separated_gmm._plan import SeparatedPlan, plan
+from bursar_server.fits.separated_gmm._search import BINS, RadiusFamily, SplitFamily
+from bursar_server.fits.separated_gmm._statistics import Sample, Slab, View, slab_statistic
+from bursar_server.vault import CHUNK
+
+__all__ = ["SeparatedPlan", "plan", "run", "warm_up"]
+
+
+def warm_up() -> None:
+    """Compile the kernels on made-up rows, so that the time of the first fit says nothing."""
+    frame, origin = Frame(np.zeros(2), np.ones(2)), np.zeros(2)
+    view, directions = View(origin, np.zeros((0, 2))), np.eye(2)
+    split = SplitFamily(frame, view, directions, 1.0, 5, 1, 0, Sample(np.ones(3, dtype=np.uint64), 0))
+    block, absent = np.zeros((2, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
+    for statistic in (
+        split.statistic(0, 2),
+        RadiusFamily(frame, origin, 0.1, 1.0, 1, 1).statistic(0, 1),
+        slab_statistic(frame, view, directions[0], np.arange(4.0)),
+    ):
+        out = np.zeros(statistic.size, dtype=np.int64)
+        statistic.kernel(block, absent, out)
+    split.scores(0, np.zeros(BINS, dtype=np.int64))
+    Slab(frame, view, directions[0], 0.0, 1.0)(block, absent, np.zeros(CHUNK, dtype=np.int16))

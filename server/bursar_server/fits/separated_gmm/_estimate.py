@@ -1,0 +1,308 @@
+"""Means, covariances and weights of the components that were found, from noisy moments of parts or of responsibilities.
+
+Kamath et al. 2019, algorithms 5 and 6 (PGME, PSGE), with squares about released centres instead of pairs of rows; and
+EM steps on FitDPEM's statistic (Park et al. 2016), which count a row for several components where these overlap.
+Post-processing of released values only, and total.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar_server.fits.dpem._em import Mixture, recentred_step
+from bursar_server.fits.dpem._released import Released, decode, unclip
+from bursar_server.fits.dpem._statistics import LATTICE, Moments, Weights, moment_bounds, moment_statistic
+from bursar_server.fits.separated_gmm._parts import Parts, Settings
+from bursar_server.fits.separated_gmm._statistics import FloatArray, ball_statistic
+from bursar_server.fits.separated_gmm._tree import Leaf
+from bursar_server.vault import Node
+
+_FIRST = 0.2
+"""Of what is left: moments of the leaves as they were split."""
+
+SETTLED_STEPS = 2
+"""Releases after those of the leaves, if components do not overlap."""
+
+_APART = 3.0
+"""Components this many deviations from the point between them do not overlap."""
+
+
+_LEAST_WEIGHT = 0.15
+"""Of counts, sums and second moments beside the largest of the three."""
+
+_BLURRED = 0.5
+"""Relative error of a covariance from which its shape is not to be seen."""
+
+_UNKNOWN = 1e6
+"""Variance of what was not released, in the unit ball, where nothing is larger than one."""
+
+_FAR_INSIDE = 0.05
+"""Mean square, in clip radii, of rows that hardly reach the sphere."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """What one release says of K components, in the unit ball; no shrinkage.
+
+    Attributes:
+        counts: (K,) rows, positive.
+        count_std: of the noise on them.
+        means: (K, d).
+        mean_variance: (K,) of the noise on a coordinate.
+        covariances: (K, d, d), symmetric.
+        covariance_variance: (K,) of the noise on an entry of the diagonal; half of it off the diagonal.
+    """
+
+    counts: FloatArray
+    count_std: float
+    means: FloatArray
+    mean_variance: FloatArray
+    covariances: FloatArray
+    covariance_variance: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Parameters in the unit ball with their standard errors.
+
+    Attributes:
+        counts: (K,) rows, positive.
+        means: (K, d).
+        covariances: (K, d, d) of the form that was asked for.
+        mean_errors: (K, d).
+        count_errors: (K,) of the noise alone.
+        covariance_errors: (K,) Frobenius, relative.
+    """
+
+    counts: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+    mean_errors: FloatArray
+    count_errors: FloatArray
+    covariance_errors: FloatArray
+
+    @property
+    def mixture(self) -> Mixture:
+        """As FitDPEM's E-step takes it."""
+        return Mixture(self.counts, self.means, self.covariances)
+
+
+def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> Estimate:
+    """All that is left of the spend, on the components that the leaves stand for."""
+    s = parts.settings
+    moments = [of_leaves(parts, leaves, _FIRST * min(parts.left(leaf.node) for leaf in leaves))]
+    progress()
+    current = combine(s, moments)
+    overlapping = not s.clusters and not are_apart(current)
+    steps = s.em_steps if overlapping else SETTLED_STEPS
+    if s.clusters:
+        share = min(parts.left(leaf.node) for leaf in leaves) / steps
+    else:
+        root = parts.forest.tree()
+        share = parts.left(root) / steps
+    for _ in range(steps):
+        if s.clusters:
+            moments.append(of_clusters(parts, leaves, current, share))
+        else:
+            moments.append(of_responsibilities(parts, root, current, share))
+        current = combine(s, moments, overlapping=overlapping)
+        progress()
+    return current
+
+
+def of_leaves(parts: Parts, leaves: list[Leaf], share: float) -> Moment:
+    """Moments of every leaf about the centre of its ball."""
+    s = parts.settings
+    rows = min(leaf.rows for leaf in leaves)
+    moments = s.moments
+    weights = precisions(s.d, moments)
+    noise = parts.std(leaves[0].node, moment_bounds(1, s.d, moments, weights), LATTICE, share) / weights.c / rows
+    if not _clear(s.d, noise, moments):
+        moments = Moments.SPHERICAL
+        weights = precisions(s.d, moments)
+    statistics = [ball_statistic(s.frame, leaf.ball.centre, leaf.ball.radius, moments, weights) for leaf in leaves]
+    read = []
+    for leaf, (flat, std) in zip(
+        leaves, parts.releases([leaf.node for leaf in leaves], statistics, share), strict=True
+    ):
+        released = decode(flat, 1, s.d, moments, weights, std)
+        lower = np.asarray(np.eye(s.d)[None] * leaf.ball.radius, dtype=np.float64)
+        read.append(_read(released, leaf.ball.centre[None], lower, np.ones(1), moments, s.moments))
+    return _joined(read)
+
+
+def precisions(d: int, moments: Moments, *, blurred: bool = False) -> Weights:
+    """Weights of counts, sums and second moments.
+
+    They minimise the squared error of a mean, in deviations, and of a covariance, relative: with squared clip radius v
+    the noise on them counts for 2, d v and q v^2 / d, and weights go with the fourth roots. Second moments that are too
+    noisy to tell more than a trace get no more than sums.
+    """
+    v = 1.6 * d + 2.0
+    second = v * v / (d * d) if moments is Moments.SPHERICAL else moments.size(d) * v * v / d
+    roots = np.array([2.0, d * v, d * v if blurred and moments is not Moments.SPHERICAL else second]) ** 0.25
+    a, b, c = (float(w) for w in np.maximum(roots / roots.max(), _LEAST_WEIGHT))
+    return Weights(a, b, c)
+
+
+def _clear(d: int, noise: float, moments: Moments) -> bool:
+    """Whether second moments that have this noise, in clip radii and rows of one, tell more than a trace."""
+    return math.sqrt(moments.size(d) / d) * noise * (1.6 * d + 2.0) < _BLURRED
+
+
+def of_clusters(parts: Parts, leaves: list[Leaf], current: Estimate, share: float) -> Moment:
+    """Moments of every leaf about the released mean, in units of the released covariance."""
+    s = parts.settings
+    nodes = [leaf.node for leaf in leaves]
+    weights = _weights(parts, nodes[0], current, 1, share)
+    ones = [
+        Mixture(current.counts[k : k + 1], current.means[k : k + 1], current.covariances[k : k + 1])
+        for k in range(len(leaves))
+    ]
+    std = parts.std(nodes[0], moment_bounds(1, s.d, s.moments, weights), LATTICE, share)
+    steps = [recentred_step(one, s.moments, std / weights.c) for one in ones]
+    statistics = [moment_statistic(s.frame, step, s.moments, weights) for step, _ in steps]
+    read = []
+    for one, (_, radii), (flat, noise) in zip(ones, steps, parts.releases(nodes, statistics, share), strict=True):
+        released = decode(flat, 1, s.d, s.moments, weights, noise)
+        lower = np.asarray(np.linalg.cholesky(one.covariances), dtype=np.float64)
+        read.append(_read(released, one.means, lower, radii, s.moments, s.moments))
+    return _joined(read)
+
+
+def of_responsibilities(parts: Parts, root: Node, current: Estimate, share: float) -> Moment:
+    """Moments of all rows by their responsibilities: one EM step."""
+    s = parts.settings
+    K = len(current.counts)
+    weights = _weights(parts, root, current, K, share)
+    std = parts.std(root, moment_bounds(K, s.d, s.moments, weights), LATTICE, share)
+    step, radii = recentred_step(current.mixture, s.moments, std / weights.c)
+    flat, std = parts.release(root, moment_statistic(s.frame, step, s.moments, weights), share)
+    released = decode(flat, K, s.d, s.moments, weights, std)
+    lower = np.asarray(np.linalg.cholesky(current.covariances), dtype=np.float64)
+    return _read(released, current.means, lower, radii, s.moments, s.moments)
+
+
+def _weights(parts: Parts, node: Node, current: Estimate, K: int, share: float) -> Weights:
+    """Of a release about the components that were found."""
+    s = parts.settings
+    weights = precisions(s.d, s.moments)
+    std = parts.std(node, moment_bounds(K, s.d, s.moments, weights), LATTICE, share)
+    noise = std / weights.c / float(np.median(current.counts))
+    return precisions(s.d, s.moments, blurred=not _clear(s.d, noise, s.moments))
+
+
+def _joined(moments: list[Moment]) -> Moment:
+    return Moment(
+        np.concatenate([m.counts for m in moments]),
+        max(m.count_std for m in moments),
+        np.concatenate([m.means for m in moments]),
+        np.concatenate([m.mean_variance for m in moments]),
+        np.concatenate([m.covariances for m in moments]),
+        np.concatenate([m.covariance_variance for m in moments]),
+    )
+
+
+def _read(
+    released: Released, centres: FloatArray, lower: FloatArray, radii: FloatArray, moments: Moments, wanted: Moments
+) -> Moment:
+    """Moments of u = lower^-1 (z - centre) / radius, clipped to the unit ball, in the unit ball's own units."""
+    d = centres.shape[1]
+    counts, shift = released.safe_counts(), released.mean_u()
+    sizes = np.sum(lower**2, axis=(1, 2)) / d
+    bias = (released.sum_std / counts) ** 2  # of the square of the noisy shift
+    second = released.seconds / counts[:, None, None] - shift[:, :, None] * shift[:, None, :]
+    second += bias[:, None, None] * np.eye(d)
+    square = np.trace(second, axis1=1, axis2=2)
+    # What clipping took from a Gaussian; far inside of the ball it took nothing.
+    unclipped = np.where(square < _FAR_INSIDE, 1.0, d * unclip(square, d) / np.maximum(square, _FAR_INSIDE))
+    scale = radii**2 * unclipped
+    noise = released.second_std / counts * scale * sizes
+    covariances = lower @ (second * scale[:, None, None]) @ np.swapaxes(lower, 1, 2)
+    return Moment(
+        counts,
+        released.count_std,
+        centres + np.einsum("kij,kj->ki", lower, shift * radii[:, None]),
+        (released.sum_std / counts * radii) ** 2 * sizes,
+        covariances,
+        _entry_variance(noise, d, moments, wanted),
+    )
+
+
+def _entry_variance(noise: FloatArray, d: int, moments: Moments, wanted: Moments) -> FloatArray:
+    """Of an entry of the diagonal; a trace says nothing of the shape of a covariance."""
+    if moments is Moments.SPHERICAL and wanted is not Moments.SPHERICAL:
+        return np.full_like(noise, _UNKNOWN)
+    return np.asarray((noise / (d if moments is Moments.SPHERICAL else 1.0)) ** 2)
+
+
+def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = False) -> Estimate:
+    """The mean of several releases, by their precision; where components overlap, later ones count for more."""
+    since = 1 if overlapping and len(moments) > 1 else 0
+    used = moments[since:]
+    order = np.arange(1.0, len(used) + 1.0)[:, None] if overlapping else np.ones((len(used), 1))
+    by_mean = _shares(order / np.array([m.mean_variance for m in used]))
+    by_covariance = _shares(order / np.array([m.covariance_variance for m in used]))
+    by_count = _shares(order[:, 0] / np.array([m.count_std**2 for m in used]))
+    counts = np.asarray(by_count @ np.array([m.counts for m in used]))
+    means = np.einsum("tk,tki->ki", by_mean, np.array([m.means for m in used]))
+    raw = np.einsum("tk,tkij->kij", by_covariance, np.array([m.covariances for m in used]))
+    mean_variance = np.sum(by_mean**2 * np.array([m.mean_variance for m in used]), axis=0)
+    noise = np.sum(by_covariance**2 * np.array([m.covariance_variance for m in used]), axis=0)
+    count_std = math.sqrt(float(by_count**2 @ np.array([m.count_std**2 for m in used])))
+    shaped = [shrink(settings, *each) for each in zip(raw, noise, counts, strict=True)]
+    covariances = np.array([covariance for covariance, _ in shaped])
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    means = means * np.minimum(1.0, settings.radius / np.maximum(np.linalg.norm(means, axis=1), 1e-300))[:, None]
+    return Estimate(
+        counts=counts,
+        means=means,
+        covariances=covariances,
+        mean_errors=np.sqrt(mean_variance[:, None] + variances / counts[:, None]),
+        count_errors=np.full(len(counts), count_std),
+        covariance_errors=np.array([error for _, error in shaped]),
+    )
+
+
+def _shares(precisions: FloatArray) -> FloatArray:
+    return np.asarray(precisions / np.sum(precisions, axis=0))
+
+
+def shrink(settings: Settings, raw: FloatArray, noise: float, rows: float) -> tuple[FloatArray, float]:
+    """A covariance of the form that was asked for from a noisy one, and its error, relative.
+
+    What differs from a multiple of the identity by no more than noise and sampling explain is drawn to that.
+    Eigenvalues stay within their public bounds.
+    """
+    d, moments = settings.d, settings.moments
+    low, high = settings.sigma_min**2, settings.sigma_max**2
+    level = float(np.clip(np.trace(raw) / d, low, high))
+    if moments is Moments.SPHERICAL:
+        error = math.sqrt(noise / level**2 + 2.0 / (d * rows))
+        return level * np.eye(d), min(error, high / low)
+    numbers = moments.size(d)
+    variance = noise + 2.0 * level**2 / rows
+    shape = np.diag(np.diag(raw)) if moments is Moments.DIAG else raw
+    rest = shape - np.trace(shape) / d * np.eye(d)
+    keep = max(0.0, 1.0 - (numbers - 1) * variance / max(float(np.sum(rest**2)), 1e-300))
+    values, vectors = np.linalg.eigh(level * np.eye(d) + keep * rest)
+    covariance = (vectors * np.clip(values, low, high)) @ vectors.T
+    error = math.sqrt((1.0 + keep * (numbers - 1)) * variance / float(np.sum(covariance**2)))
+    return covariance, min(error, high / low)
+
+
+def are_apart(estimate: Estimate) -> bool:
+    """Whether a plane between any two components is many deviations of either away from both."""
+    means, covariances = estimate.means, estimate.covariances
+    for k in range(len(means)):
+        for j in range(k):
+            apart = means[k] - means[j]
+            a = np.linalg.solve(covariances[k] + covariances[j], apart)
+            deviations = math.sqrt(float(a @ covariances[k] @ a)) + math.sqrt(float(a @ covariances[j] @ a))
+            if float(a @ apart) < _APART * deviations:
+                return False
+    return True

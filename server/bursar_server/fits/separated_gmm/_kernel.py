@@ -1,0 +1,194 @@
+"""The compiled passes over rows: where a row lies, as integers, and counts of rows by where they lie.
+
+A row becomes a point of a public integer lattice, and is moved about released integers and projected on them. All of
+that is exact in double numbers: sums of integers of which every partial sum stays below 2^53, whatever the order. So
+which side of a released split a row is on is a function of that row and of released numbers, the same in every pass.
+Every row that is present gets the same work.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+SLICE = 128
+"""Rows worked on together, one array per quantity, so that loops run over neighbouring rows and vectorise."""
+
+POINT_BITS = 29
+"""Lattice of points: coordinates are integers up to 2^29, which is the radius of the public ball."""
+
+POINT = float(2**POINT_BITS)
+
+DIRECTION_BITS = 15
+"""Lattice of directions: integers of norm about 2^15, of L1 norm at most `MAX_DIRECTION`."""
+
+MAX_DIRECTION = 2**19
+"""Largest L1 norm of a direction: products with points, 2^30 apart at most in a coordinate, stay below 2^49."""
+
+_PROJECTED = 2.0**-16
+"""Projections are rounded down to multiples of 2^16: below 2^33, they can be projected once more, to below 2^52."""
+
+STEPS_BITS = 4
+"""Squared distances are told apart to 2^-4 of an octave."""
+
+_options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+
+@njit(**_options)
+def _points(block, first, present, centre, scale, p, valid):  # type: ignore[no-untyped-def]
+    """Rows of a slice as integers p[i, r], clipped to the public ball. Not present or not finite: invalid."""
+    norm = np.zeros(SLICE)
+    for r in range(SLICE):
+        valid[r] = 1.0 if present[first + r] else 0.0
+    for i in range(p.shape[0]):
+        for r in range(SLICE):
+            x = (block[i, first + r] - centre[i]) / scale[i]
+            finite = abs(x) < 1e100  # false for NaN
+            valid[r] = valid[r] if finite else 0.0
+            p[i, r] = x if finite else 0.0
+            norm[r] += p[i, r] * p[i, r]
+    for r in range(SLICE):
+        norm[r] = valid[r] * (POINT * (1.0 - 2.0**-30)) / math.sqrt(max(norm[r], 1.0))
+    for i in range(p.shape[0]):
+        for r in range(SLICE):
+            t = np.trunc(p[i, r] * norm[r])
+            p[i, r] = t if abs(t) <= POINT else 0.0  # NaN fails
+
+
+@njit(**_options)
+def _project(p, origin, basis, y):  # type: ignore[no-untyped-def]
+    """y[j, r]: p - origin itself if the basis has no rows, else its products with them, rounded down."""
+    if basis.shape[0] == 0:
+        for i in range(p.shape[0]):
+            for r in range(SLICE):
+                y[i, r] = p[i, r] - origin[i]
+        return
+    for j in range(basis.shape[0]):
+        for r in range(SLICE):
+            y[j, r] = 0.0
+        for i in range(p.shape[0]):
+            for r in range(SLICE):
+                y[j, r] += basis[j, i] * (p[i, r] - origin[i])
+        for r in range(SLICE):
+            y[j, r] = np.floor(y[j, r] * _PROJECTED)
+
+
+@njit(**_options)
+def _along(y, first, direction, v):  # type: ignore[no-untyped-def]
+    for r in range(SLICE):
+        v[r] = 0.0
+    for j in range(direction.shape[0]):
+        for r in range(SLICE):
+            v[r] += direction[j] * y[j, first + r]
+
+
+@njit(**_options)
+def slab_labels(block, present, labels, frame, view, direction, low, high):  # type: ignore[no-untyped-def]
+    """labels[r] = 1 if low <= <direction, y_r> < high, else 0. `frame` is (centre, scale), `view` (origin, basis)."""
+    centre, scale = frame
+    origin, basis = view
+    p, y = np.empty((origin.shape[0], SLICE)), np.empty((direction.shape[0], SLICE))
+    v, valid = np.empty(SLICE), np.empty(SLICE)
+    for first in range(0, block.shape[1], SLICE):
+        _points(block, first, present, centre, scale, p, valid)
+        _project(p, origin, basis, y)
+        _along(y, 0, direction, v)
+        for r in range(SLICE):
+            labels[first + r] = 1 if low <= v[r] and v[r] < high else 0
+
+
+@njit(**_options)
+def slab_counts(block, present, out, frame, view, direction, edges):  # type: ignore[no-untyped-def]
+    """Add to `out` how many rows have <direction, y> within edges[1:3], outside of edges[0] and [3], and between."""
+    centre, scale = frame
+    origin, basis = view
+    p, y = np.empty((origin.shape[0], SLICE)), np.empty((direction.shape[0], SLICE))
+    v, valid = np.empty(SLICE), np.empty(SLICE)
+    inside, outside, rows = 0.0, 0.0, 0.0
+    for first in range(0, block.shape[1], SLICE):
+        _points(block, first, present, centre, scale, p, valid)
+        _project(p, origin, basis, y)
+        _along(y, 0, direction, v)
+        for r in range(SLICE):
+            inside += valid[r] if edges[1] <= v[r] and v[r] < edges[2] else 0.0
+            outside += valid[r] if v[r] < edges[0] or v[r] >= edges[3] else 0.0
+            rows += valid[r]
+    out[0] += np.int64(inside)
+    out[1] += np.int64(outside)
+    out[2] += np.int64(rows - inside - outside)
+
+
+@njit(**_options)
+def _sampled(p, valid, keys, threshold):  # type: ignore[no-untyped-def]
+    """Set valid[r] to 0 unless a hash of the row's own point, with public keys, is at most the threshold."""
+    for r in range(SLICE):
+        h = keys[0]
+        for i in range(p.shape[0]):
+            h += keys[i + 1] * np.uint64(np.int64(p[i, r]))
+        # SplitMix64 (Steele, Lea and Flood 2014).
+        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        h ^= h >> np.uint64(31)
+        valid[r] = valid[r] if h <= threshold else 0.0
+
+
+@njit(**_options)
+def slab_histograms(block, present, out, frame, view, directions, bins, width, sample):  # type: ignore[no-untyped-def]
+    """Add to `out` (directions x bins, flat) the histograms of <direction, y> in bins of `width` about 0.
+
+    What lies beyond the first or last bin counts there. `sample` is (keys, threshold) of `_sampled`.
+    """
+    centre, scale = frame
+    origin, basis = view
+    keys, threshold = sample
+    m, slots = directions.shape[1], block.shape[1]
+    p, y, kept = np.empty((origin.shape[0], SLICE)), np.empty((m, SLICE)), np.zeros((m, slots + SLICE))
+    v, valid, count = np.empty(SLICE), np.empty(SLICE), 0
+    index = np.empty(SLICE, dtype=np.int64)
+    inverse, middle, last = 1.0 / width, bins // 2, float(bins - 1)
+    for first in range(0, slots, SLICE):
+        _points(block, first, present, centre, scale, p, valid)
+        if threshold < np.uint64(0xFFFFFFFFFFFFFFFF):
+            _sampled(p, valid, keys, threshold)
+        _project(p, origin, basis, y)
+        for r in range(SLICE):
+            index[r] = count  # a row that is not kept is overwritten by the next
+            count += 1 if valid[r] > 0.0 else 0
+        for j in range(m):
+            for r in range(SLICE):
+                kept[j, index[r]] = y[j, r]
+    for f in range(directions.shape[0]):
+        start = f * bins
+        for first in range(0, count, SLICE):
+            _along(kept, first, directions[f], v)
+            for r in range(SLICE):
+                v[r] = min(max(np.floor(v[r] * inverse) + middle, 0.0), last)
+            for r in range(min(SLICE, count - first)):
+                out[start + np.int64(v[r])] += 1
+
+
+@njit(**_options)
+def distance_counts(block, present, out, frame, origin, base):  # type: ignore[no-untyped-def]
+    """Add to `out` how many rows have a squared distance to `origin` in each of its steps, `base` being the first.
+
+    A step is what double numbers with the same exponent and the same first `STEPS_BITS` digits have in common.
+    """
+    centre, scale = frame
+    p, valid = np.empty((origin.shape[0], SLICE)), np.empty(SLICE)
+    squares = np.empty(SLICE)
+    bits = squares.view(np.int64)
+    last = out.shape[0] - 1
+    for first in range(0, block.shape[1], SLICE):
+        _points(block, first, present, centre, scale, p, valid)
+        for r in range(SLICE):
+            squares[r] = 0.0
+        for i in range(p.shape[0]):
+            for r in range(SLICE):
+                apart = p[i, r] - origin[i]
+                squares[r] += apart * apart
+        for r in range(SLICE):
+            step = min(max((bits[r] >> (52 - STEPS_BITS)) - base, 0), last)
+            out[step] += 1 if valid[r] > 0.0 else 0

@@ -1,0 +1,85 @@
+"""A ball that holds nearly all rows of a part: its centre by a noisy mean, its radius by a private choice.
+
+Kamath et al. 2019, algorithm 4, step 2 (PGLoc): every round shrinks the ball by about n sqrt(rho / d).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar_server.fits.dpem._released import decode
+from bursar_server.fits.dpem._statistics import Moments, Weights
+from bursar_server.fits.separated_gmm._parts import Parts
+from bursar_server.fits.separated_gmm._search import RADIUS_UNIT, RadiusFamily
+from bursar_server.fits.separated_gmm._statistics import FloatArray, ball_statistic, lattice_point
+from bursar_server.vault import Node
+
+_WEIGHTS = Weights(0.4, 1.0, 0.2)
+"""Of a part's count, sum and sum of squares."""
+
+_MEAN = 0.5
+"""Share of a round for the mean; the rest is for the radius."""
+
+_SHRINKS = 1.5
+"""A round that shrinks the ball by less is the last."""
+
+_OUTSIDE = 0.02
+"""Of the smallest component: how many rows may lie outside of a ball."""
+
+_BLIND = 0.4
+"""A radius that would leave out more of the rows because of its noise is not asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """Released: a ball of the unit ball that holds nearly all rows of a part, and about how many rows there are."""
+
+    centre: FloatArray
+    radius: float
+    rows: float
+
+
+def round_share(k: int, d: int, sigma_min: float, cap: float) -> float:
+    """What a round costs, so that `cap` pays for all rounds on the way to a leaf of a tree with k leaves."""
+    far = math.ceil(max(0.0, math.log(1.0 / (10.0 * math.sqrt(d) * sigma_min)) / math.log(20.0)))
+    return cap / (math.ceil(math.log2(k + 1)) + 4 + far)
+
+
+def tighten(parts: Parts, node: Node, ball: Ball, share: float, smallest: float) -> Ball:
+    """One round: a better centre, and a ball about it. `smallest` is the number of rows of the smallest component."""
+    s = parts.settings
+    statistic = ball_statistic(s.frame, ball.centre, ball.radius, Moments.SPHERICAL, _WEIGHTS)
+    flat, std = parts.release(node, statistic, _MEAN * share)
+    released = decode(flat, 1, s.d, Moments.SPHERICAL, _WEIGHTS, std)
+    rows = max(float(released.counts[0]), 2.0 * released.count_std, 1.0)
+    centre = ball.centre + ball.radius * released.mean_u()[0]
+    centre /= max(1.0, float(np.linalg.norm(centre)))
+    return _radius(parts, node, Ball(centre, ball.radius, rows), (1.0 - _MEAN) * share, smallest, ball)
+
+
+def _radius(parts: Parts, node: Node, ball: Ball, share: float, smallest: float, before: Ball) -> Ball:
+    s = parts.settings
+    least = 0.5 * s.sigma_min * math.sqrt(s.d)
+    family = RadiusFamily(s.frame, lattice_point(ball.centre), least, max(2.0 * ball.radius, 2.0 * least), 0, 0)
+    scale = parts.noise_of(family, node, share).scale / RADIUS_UNIT
+    target = scale * (math.log(family.steps) + 9.0)
+    if target > 0.25 * ball.rows:
+        target = scale * (math.log(family.steps) + 4.0)
+    target = max(_OUTSIDE * smallest, target)
+    if target > _BLIND * ball.rows:
+        return Ball(before.centre, before.radius, ball.rows)
+    tilt = min(0.05 * scale, 0.2 * ball.rows / family.steps)
+    family = RadiusFamily(
+        s.frame, family.origin, family.least, family.most, round(target), max(1, round(tilt * RADIUS_UNIT))
+    )
+    _, index = parts.forest.search(node, family, parts.noise_of(family, node, share))
+    inflated = family.radius(index) * (1.05 + 0.8 / math.sqrt(s.d)) * (1.0 + target / ball.rows)
+    return Ball(ball.centre, min(inflated, 2.0), ball.rows)
+
+
+def shrinks(before: Ball, after: Ball) -> bool:
+    """Whether another round is worth its price."""
+    return after.radius * _SHRINKS < before.radius

@@ -1,0 +1,205 @@
+"""From a request and the public schema to a plan: every check and the price. Reads no row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from bursar_ledger import Adjacency, ConcentratedEvent
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits._requests import LARGEST, Violations, amount_of, check_enum, columns_of, stop_if
+from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
+from bursar_server.fits.dpem._statistics import LATTICE, Frame, Moments, moment_bounds
+from bursar_server.fits.separated_gmm._estimate import SETTLED_STEPS, precisions
+from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Settings
+from bursar_server.fits.separated_gmm._preflight import ESTIMATION, expected_mean_error, preflight, warnings
+from bursar_server.vault import gaussian_for, noise_std, part_sensitivity
+
+MAX_COMPONENTS, MAX_COLUMNS = 32, 128
+"""Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
+
+EM_STEPS = 6
+"""Where components overlap; each divides what is left, and all but the first of them are averaged."""
+
+_OUTER_STEPS = 3
+"""Splitting, the leaves' moments, and the end, for those who watch."""
+
+_TAIL = 8.0
+"""Rows may be so many deviations farther from a mean than most are: beyond that there are less than one in 1e14."""
+
+_FINEST = 2.0**-24
+"""Least sigma_min over the radius of the ball that rows are clipped to: 32 steps of the rows' lattice."""
+
+_MOMENTS = {
+    fit_pb2.COVARIANCE_TYPE_UNSPECIFIED: Moments.FULL,
+    fit_pb2.COVARIANCE_TYPE_FULL: Moments.FULL,
+    fit_pb2.COVARIANCE_TYPE_DIAG: Moments.DIAG,
+    fit_pb2.COVARIANCE_TYPE_SPHERICAL: Moments.SPHERICAL,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeparatedPlan(Plan):
+    """A plan with what its run needs.
+
+    Attributes:
+        settings: public parameters.
+        per_column: every column has its own unit, so that spheres are none in the data's units.
+    """
+
+    settings: Settings
+    per_column: bool
+
+
+def plan(request: fit_pb2.FitSeparatedGMMRequest, table: PublicTable, released: Released) -> SeparatedPlan:
+    """Check a request against the public schema and decide the price.
+
+    Raises InvalidRequestError naming every field that is wrong.
+    """
+    violations: Violations = []
+    amount = amount_of(request.spend, violations)
+    if amount.pure:
+        text = "splits and estimates have Gaussian noise, which no pure epsilon pays for; expected rho or epsilon_delta"
+        violations.append(("spend.epsilon", text))
+    _check_choices(request, violations)
+    columns = columns_of(request.columns, table, violations, most=MAX_COLUMNS)
+    _check_numbers(request, violations)
+    stop_if(violations)
+    settings = _settings(request, columns, table, amount.value, violations)
+    stop_if(violations)
+    try:
+        noise = _noise_summary(settings)
+    except ValueError as error:
+        raise InvalidRequestError(("spend", str(error))) from None
+    return SeparatedPlan(
+        columns=tuple(column.name for column in columns),
+        events=(ConcentratedEvent(amount.value),),
+        iterations=EM_STEPS + _OUTER_STEPS,
+        noise=noise,
+        parameters=_parameters(request, columns, settings),
+        expected_mean_error=expected_mean_error(settings, table.rows),
+        warnings=warnings(settings, table.rows),
+        preflight=preflight(settings, table.rows),
+        settings=settings,
+        per_column=request.units == fit_pb2.COLUMN_UNITS_BOUNDS,
+    )
+
+
+def _check_choices(request: fit_pb2.FitSeparatedGMMRequest, violations: Violations) -> None:
+    for field, enum in (
+        ("covariance_type", fit_pb2.CovarianceType),
+        ("variant", fit_pb2.SeparatedVariant),
+        ("search", fit_pb2.SeparatedSearch),
+        ("estimator", fit_pb2.SeparatedEstimator),
+        ("units", fit_pb2.ColumnUnits),
+    ):
+        check_enum(field, enum, getattr(request, field), violations)
+    if request.covariance_type == fit_pb2.COVARIANCE_TYPE_TIED:
+        violations.append(("covariance_type", "components have their own; expected full, diag or spherical, got tied"))
+    if request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE:
+        text = "sample and aggregate is not there in this version; expected recursive or easy"
+        violations.append(("variant", text))
+    if request.search == fit_pb2.SEPARATED_SEARCH_BALLS:
+        violations.append(("search", "balls are not there in this version; expected slabs"))
+
+
+def _check_numbers(request: fit_pb2.FitSeparatedGMMRequest, violations: Violations) -> None:
+    k = request.n_components
+    if not 1 <= k <= MAX_COMPONENTS:
+        violations.append(("n_components", f"expected 1 to {MAX_COMPONENTS}, got {k}"))
+    for field in ("sigma_min", "sigma_max"):
+        value = getattr(request, field)
+        if not 0 < value < LARGEST:
+            violations.append((field, f"expected a positive number, the public bound of deviations, got {value}"))
+    if not request.sigma_min < request.sigma_max:
+        violations.append(("sigma_max", f"expected more than sigma_min, {request.sigma_min}, got {request.sigma_max}"))
+    if not (request.radius == 0 or request.sigma_min <= request.radius < LARGEST):
+        expected = f"expected sigma_min, {request.sigma_min}, or more, or 0 for the whole of the bounds"
+        violations.append(("radius", f"{expected}; got {request.radius}"))
+    if not 0 <= request.min_weight * max(k, 1) <= 1.0 + 1e-12:
+        text = f"expected at most 1 / n_components, {1 / max(k, 1):g}, or 0 for half of that; got {request.min_weight}"
+        violations.append(("min_weight", text))
+    if not 0 <= request.separation < LARGEST:
+        text = f"expected a distance of means, or 0 for 6 sqrt(sigma_min sigma_max), got {request.separation}"
+        violations.append(("separation", text))
+
+
+def _settings(
+    request: fit_pb2.FitSeparatedGMMRequest,
+    columns: tuple[NumericColumn, ...],
+    table: PublicTable,
+    rho: Fraction,
+    violations: Violations,
+) -> Settings:
+    lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
+    half = upper / 2.0 - lower / 2.0
+    unit = half if request.units == fit_pb2.COLUMN_UNITS_BOUNDS else np.ones_like(half)
+    d, whole = len(columns), float(np.linalg.norm(half / unit))
+    R = min(request.radius or whole, whole)
+    ball = min(R + request.sigma_max * (math.sqrt(d) + _TAIL), whole)
+    scale = unit * ball
+    if not np.all((scale > 1e-140) & (scale < 1e140)):  # variances are squares of it
+        violations.append(("columns", "the ball leaves the range of double numbers; narrow the bounds or the radius"))
+    if not request.sigma_min >= _FINEST * ball:
+        text = f"expected at least 2^-24 of the ball that holds the rows, {_FINEST * ball:g}, got {request.sigma_min}"
+        violations.append(("sigma_min", text))
+    sigma_max = min(request.sigma_max, ball)
+    k = request.n_components
+    return Settings(
+        frame=Frame(lower / 2.0 + upper / 2.0, scale),
+        k=k,
+        moments=_MOMENTS.get(request.covariance_type, Moments.FULL),
+        radius=R / ball,
+        sigma_min=min(request.sigma_min / ball, 1.0),
+        sigma_max=sigma_max / ball,
+        min_weight=min(request.min_weight, 1.0 / k) or 0.5 / k,
+        separation=min(request.separation or 6.0 * math.sqrt(request.sigma_min * sigma_max), 2.0 * ball) / ball,
+        rho=rho,
+        adjacency=table.adjacency,
+        unit_cap=table.unit_cap,
+        rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
+        seed=request.public_seed,
+        easy=request.variant == fit_pb2.SEPARATED_VARIANT_EASY,
+        clusters=request.estimator == fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS,
+        em_steps=EM_STEPS,
+    )
+
+
+def _noise_summary(settings: Settings) -> tuple[types_pb2.ReleaseNoise, ...]:
+    """Of the last releases, if components do not overlap. Raises ValueError if the spend is too small for any."""
+    s = settings
+    weights = precisions(s.d, s.moments)
+    change = part_sensitivity(moment_bounds(s.k, s.d, s.moments, weights), s.adjacency, s.unit_cap)
+    gaussian_for(change, s.rho * Fraction(LEAST_SHARE))
+    std = noise_std(gaussian_for(change, s.rho * Fraction(ESTIMATION) / SETTLED_STEPS), LATTICE)
+    return (
+        types_pb2.ReleaseNoise(
+            name="moments of components",
+            size=s.k * (1 + s.d + s.moments.size(s.d)),
+            count_std=std / weights.a,
+            sum_std=std / weights.b,
+            moment_std=std / weights.c,
+            times=SETTLED_STEPS,
+        ),
+    )
+
+
+def _parameters(
+    request: fit_pb2.FitSeparatedGMMRequest, columns: tuple[NumericColumn, ...], settings: Settings
+) -> dict[str, JSON]:
+    """What an auditor reads beside the event."""
+    return {
+        "n_components": settings.k,
+        "variant": "easy" if settings.easy else "recursive",
+        "search": "slabs",
+        "estimator": "clusters" if settings.clusters else "em",
+        "covariance_type": settings.moments.name.lower(),
+        "min_weight": settings.min_weight,
+        "sigma_min": request.sigma_min,
+        "sigma_max": request.sigma_max,
+        "radius": request.radius,
+        "columns": [column.name for column in columns],
+    }

@@ -1,0 +1,204 @@
+"""What is chosen privately: a radius about a released centre, and a slab with a gap around it. Scores are integers.
+
+Kamath, Sheffet, Singhal and Ullman 2019, section 5.1 (PTerrificBall), in projections: many points inside, many outside,
+few in the annulus between, whose width grows with the radius. Proof of the scores' ranges in `_search.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bursar_server.fits.dpem._statistics import Frame
+from bursar_server.fits.separated_gmm import _kernel
+from bursar_server.fits.separated_gmm._statistics import (
+    NOWHERE,
+    FloatArray,
+    Sample,
+    View,
+    distance_statistic,
+    histogram_statistic,
+)
+from bursar_server.vault import ScoreBounds, Statistic
+
+BINS = 512
+"""Of a histogram along a direction."""
+
+PENALTY = 2
+"""lambda: what a row in the gap costs."""
+
+_GROWTH = 1.3
+"""Ratio of neighbouring radii."""
+
+_GAPS = (0.4, 0.7, 1.0)
+"""Widths of gaps over the radius."""
+
+_LEAST_BINS = 5
+"""Of a radius."""
+
+_BATCH = 64
+"""Directions that one pass over the rows serves: their histograms stay in the cache."""
+
+RADIUS_UNIT = 64
+"""Score of one row more or less beyond a radius: finer than one, so that ties can be broken by less than a row."""
+
+_options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The candidates of every direction: inside bins [low, high), the gap to [outer_low, outer_high); shapes (c,)."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    outer_low: NDArray[np.int64]
+    outer_high: NDArray[np.int64]
+    gap: NDArray[np.int64]
+
+
+@lru_cache(maxsize=32)
+def shapes(least: int) -> Shapes:
+    """All slabs whose half-width is at least so many bins, with gaps of all widths."""
+    parts, half = [], float(max(least, _LEAST_BINS))
+    while half <= BINS // 2:
+        h = round(half)
+        middles = np.arange(0, BINS, max(1, h // 5))
+        for index, ratio in enumerate(_GAPS):
+            gap = max(1, round(ratio * h))
+            low, high = middles - h, middles + h + 1
+            parts.append(np.stack([low, high, low - gap, high + gap, np.full_like(low, index)]))
+        half *= _GROWTH
+    edges = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), dtype=np.int64)
+    edges[:4] = np.clip(edges[:4], 0, BINS)
+    return Shapes(*(np.ascontiguousarray(row) for row in edges))
+
+
+@njit(**_options)
+def _slab_scores(counts, low, high, outer_low, outer_high, gap, cap, bonus, out):  # type: ignore[no-untyped-def]
+    """max(0, min(inside, outside, cap) - 2 between) + bonus of its gap, for every candidate."""
+    below = np.zeros(counts.shape[0] + 1, dtype=np.int64)
+    for b in range(counts.shape[0]):
+        below[b + 1] = below[b] + counts[b]
+    for c in range(low.shape[0]):
+        inside = below[high[c]] - below[low[c]]
+        wide = below[outer_high[c]] - below[outer_low[c]]
+        score = min(inside, below[-1] - wide, cap) - PENALTY * (wide - inside)
+        out[c] = max(score, 0) + bonus * gap[c]
+
+
+@dataclass(frozen=True, eq=False)
+class SplitFamily:
+    """Slabs along public or released directions.
+
+    Attributes:
+        frame: public map into the unit ball.
+        view: from where.
+        directions: (groups, m) integers.
+        width: of a bin, a power of two.
+        least: bins of the smallest half-width.
+        cap: rows on either side that are enough.
+        bonus: for every wider gap, in rows.
+        sample: whom to look at.
+    """
+
+    frame: Frame
+    view: View
+    directions: FloatArray
+    width: float
+    least: int
+    cap: int
+    bonus: int
+    sample: Sample
+    batch: int = _BATCH
+
+    @property
+    def bounds(self) -> ScoreBounds:
+        """See `_search.md`."""
+        return ScoreBounds(range_one=1 + PENALTY, range_replaced=2 * (1 + PENALTY))
+
+    @property
+    def groups(self) -> int:
+        """Directions."""
+        return len(self.directions)
+
+    def statistic(self, first: int, stop: int) -> Statistic:
+        """See `Family`."""
+        return histogram_statistic(self.frame, self.view, self.directions[first:stop], BINS, self.width, self.sample)
+
+    def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Family`; the same candidates for every direction."""
+        s = shapes(self.least)
+        out = np.empty(len(s.low), dtype=np.int64)
+        _slab_scores(sums, s.low, s.high, s.outer_low, s.outer_high, s.gap, self.cap, self.bonus, out)
+        return out
+
+    def edges(self, index: int) -> FloatArray:
+        """Outer low, low, high and outer high edge of a candidate, in units of <direction, y>."""
+        s = shapes(self.least)
+        bins = np.array([s.outer_low[index], s.low[index], s.high[index], s.outer_high[index]])
+        edges = (bins - BINS // 2) * self.width
+        edges[bins <= 0] = -NOWHERE  # the first and the last bin hold all that lies beyond
+        edges[bins >= BINS] = NOWHERE
+        return edges
+
+
+@dataclass(frozen=True, eq=False)
+class RadiusFamily:
+    """Radii about a point: the best leaves `target` rows outside; among equals the smaller is better.
+
+    Attributes:
+        frame: public map into the unit ball.
+        origin: (d,) integers.
+        least, most: of the radii, in the unit ball.
+        target: rows that may lie outside.
+        tilt: score of every step to a larger radius, in units of 1 / `RADIUS_UNIT` rows.
+    """
+
+    frame: Frame
+    origin: FloatArray
+    least: float
+    most: float
+    target: int
+    tilt: int
+    groups: int = 1
+    batch: int = 1
+
+    @property
+    def bounds(self) -> ScoreBounds:
+        """See `_search.md`."""
+        return ScoreBounds(range_one=2 * RADIUS_UNIT, range_replaced=2 * RADIUS_UNIT)
+
+    @cached_property
+    def _base(self) -> int:
+        return _step_of(self.least)
+
+    @property
+    def steps(self) -> int:
+        """How many radii there are."""
+        return _step_of(self.most) - self._base + 2
+
+    def statistic(self, first: int, stop: int) -> Statistic:
+        """See `Family`."""
+        return distance_statistic(self.frame, self.origin, self._base, self.steps)
+
+    def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Family`: a candidate is the upper edge of a step."""
+        beyond = sums.sum() - np.cumsum(sums)
+        return np.asarray(-RADIUS_UNIT * np.abs(beyond - self.target) - self.tilt * np.arange(len(sums)))
+
+    def radius(self, index: int) -> float:
+        """Of a candidate, in the unit ball."""
+        bits = np.array([(self._base + index + 1) << (52 - _kernel.STEPS_BITS)], dtype=np.int64)
+        return math.sqrt(float(bits.view(np.float64)[0])) / _kernel.POINT
+
+
+def _step_of(radius: float) -> int:
+    """The step of squared distances on the lattice that a radius of the unit ball is in."""
+    square = np.array([(radius * _kernel.POINT) ** 2])
+    return int(square.view(np.int64)[0]) >> (52 - _kernel.STEPS_BITS)
