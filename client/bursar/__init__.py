@@ -6,6 +6,8 @@
 
 Rows never leave the server; a model is differentially private and may be used in any way. Everything public is in this
 namespace, in `bursar.models` and in `bursar.testing`.
+
+Examples in docstrings need no server: `client` is `bursar.testing.fake_server()`'s, and `data` its dataset "toy".
 """
 
 from bursar._admin import Admin, TokenSummary

@@ -88,6 +88,15 @@ class Client:
 
         Raises:
             Error: the call failed.
+
+        Example:
+            >>> model = data.fit_dpem(n_components=2, spend=bursar.rho(0.1))
+            >>> client.releases()
+            1 release
+              entry  dataset   method     state  rho  time
+                  2      toy  FitDPEM  released  0.1
+            >>> client.model(2).n_components
+            2
         """
         return list_releases(self._connection, "")
 

@@ -182,6 +182,12 @@ class Dataset:
             TransportError: the stream broke too often.
             ServerError: the server failed, or lost the release.
             HistoryError: the server's ledger is not the one that was seen before; nothing was sent.
+
+        Example:
+            >>> model = data.fit_dpem(n_components=2, spend=bursar.rho(0.1))
+            >>> again = data.model(model.receipt)
+            >>> again.receipt.replayed, (again.means_ == model.means_).all().item()
+            (True, True)
         """
         paid = find_release(self._connection, self.name, entry)
         if paid.method == "FitSketchKMeans":
@@ -263,6 +269,16 @@ class Dataset:
             TransportError: the stream broke too often; `error.request_id` resumes it.
             ServerError: the server failed, perhaps after the debit.
             HistoryError: the server's ledger is not the one that was seen before; the fit was not sent.
+
+        Example:
+            >>> model = data.fit_dpem(n_components=2, columns=["height", "weight"], spend=bursar.rho(0.1))
+            >>> model
+            GaussianMixture: 2 components, full covariances, entry 2 of 'toy'
+              weight  height  weight
+                 0.5     130      60
+                 0.5     190     120
+            >>> model.receipt.price
+            Price(rho=0.1, cost_units=1099511627776, delta_units=0)
         """
         settings = DPEMSettings(
             n_components=n_components,
@@ -314,6 +330,14 @@ class Dataset:
         Raises:
             RefusedError: `fit_dpem` would be refused for its arguments; a price above what is left is no error here.
             TransportError: no answer.
+
+        Example:
+            >>> data.preview_dpem(n_components=2, spend=bursar.rho(0.1))
+            Preview: debits rho=0.1 of rho=0.9 left; affordable, 9 like it are left
+              3 steps; standard deviations of the noise:
+              release  times  numbers  counts  sums
+              moments      3        2      10     5
+              expected error of a component's mean: height 0.5, weight 0.5
         """
         settings = DPEMSettings(
             n_components=n_components,
@@ -414,6 +438,14 @@ class Dataset:
             ServerError: the server failed, perhaps after the debit; or this version of bursar draws other frequencies
                 than the server's.
             HistoryError: the server's ledger is not the one that was seen before; the request was not sent.
+
+        Example:
+            >>> model = data.fit_sketch_kmeans(n_clusters=2, spend=bursar.rho(0.1))
+            >>> model.n_clusters, model.receipt.free
+            (2, False)
+            >>> another = data.fit_sketch_kmeans(n_clusters=5, sketch=model.sketch)
+            >>> another.n_clusters, another.receipt.free
+            (5, True)
         """
         settings = SketchSettings(
             new=NewSketch(
@@ -502,6 +534,13 @@ class Dataset:
             ServerError: the server failed, perhaps after the debit; or this version of bursar draws other frequencies
                 than the server's.
             HistoryError: the server's ledger is not the one that was seen before; the request was not sent.
+
+        Example:
+            >>> sketch = data.sketch(spend=bursar.rho(0.1), columns=["height", "weight"], public_seed=1)
+            >>> sketch.kmeans(3)  # decoded here, for nothing
+            KMeans: 3 clusters, ...
+            >>> data.sketch(entry=sketch.receipt.entry).receipt.free  # another day
+            True
         """
         settings = SketchSettings(
             new=NewSketch(
@@ -642,6 +681,15 @@ class Dataset:
             TransportError: the stream broke too often; `error.request_id` resumes it.
             ServerError: the server failed, perhaps after the debit.
             HistoryError: the server's ledger is not the one that was seen before; the request was not sent.
+
+        Example:
+            >>> field = data.fit_mrf(cliques=[("group", "spring"), ("spring", "summer")], spend=bursar.rho(0.1))
+            >>> field.columns
+            ('group', 'spring', 'summer')
+            >>> field.conditional("spring", {"group": "treated"}).round(2).tolist()
+            [0.1, 0.19, 0.71]
+            >>> data.fit_mrf(cliques=[("spring",)], reuse=[field]).receipt.free
+            True
         """
         settings = MRFSettings(
             cliques=cliques,
@@ -840,6 +888,13 @@ class Dataset:
             TransportError: the stream broke too often; `error.request_id` resumes it.
             ServerError: the server failed, perhaps after the debit.
             HistoryError: the server's ledger is not the one that was seen before; the fit was not sent.
+
+        Example:
+            >>> data.fit_gradient_em(model="mixture_of_regressions", target="weight", spend=bursar.rho(0.1))
+            MixtureOfRegressions of 'weight': 2 components, entry 2 of 'toy'
+              weight       height  intercept  noise
+                 0.5  0.5 ± 0.005   10 ± 0.1     12
+                 0.5     1 ± 0.01  -70 ± 0.7     12
         """
         settings = GradientEMSettings(
             model=model,
@@ -1014,6 +1069,11 @@ class Dataset:
             TransportError: the stream broke too often; `error.request_id` resumes it.
             ServerError: the server failed, perhaps after the debit.
             HistoryError: the server's ledger is not the one that was seen before; the fit was not sent.
+
+        Example:
+            >>> model = data.fit_separated_gmm(n_components=2, sigma_min=1, sigma_max=20, spend=bursar.rho(0.1))
+            >>> model.found_, model.means_.tolist()
+            (2, [[130.0, 60.0], [190.0, 120.0]])
         """
         settings = SeparatedGMMSettings(
             n_components=n_components,

@@ -36,6 +36,11 @@ class Chain:
 
     Raises:
         InvalidRequestError: fewer than two columns, one of them twice, or something else than names.
+
+    Example:
+        >>> chain = bursar.Chain(["spring", "summer", "autumn"], null="unknown")
+        >>> data.fit_mrf(cliques=chain, spend=bursar.rho(0.1)).homogeneous_chain
+        True
     """
 
     columns: Sequence[str]

@@ -403,6 +403,12 @@ def fake_server(kind: type[FakeServer] = FakeServer) -> Iterator[FakeServer]:
 
     Args:
         kind: a class of your own, for other answers.
+
+    Example:
+        >>> import bursar.testing
+        >>> with bursar.testing.fake_server() as server, server.client() as client:
+        ...     client.dataset("toy").remaining()
+        Remaining(rho=0.9, pure_epsilon=1.3, share=90.0%)
     """
     servicer = kind()
     server = grpc.server(ThreadPoolExecutor(max_workers=4))

@@ -55,6 +55,19 @@ class GaussianMixture(Model):
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
             covariance that is not positive definite.
+
+    Example:
+        >>> model = bursar.GaussianMixture(
+        ...     weights_=[0.3, 0.7],
+        ...     means_=[[0], [5]],
+        ...     covariances_=[1, 4],
+        ...     covariance_type="spherical",
+        ...     columns=("age",),
+        ... )
+        >>> model.predict({"age": [0.5, 4]}).tolist()
+        [0, 1]
+        >>> model.sample(3, random_state=0, output="dict")["age"].round(2).tolist()
+        [-0.13, 6.28, 5.21]
     """
 
     weights_: FloatArray

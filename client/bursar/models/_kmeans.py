@@ -40,6 +40,12 @@ class KMeans(Model):
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, or weights that do not sum to 1.
+
+    Example:
+        >>> model = bursar.KMeans(cluster_centers_=[[0], [5]], weights_=[0.3, 0.7], variances_=[1, 4], columns=("age",))
+        >>> model.predict({"name": ["x", "y"], "age": [0.5, 4]}).tolist()
+        [0, 1]
+        >>> ax = model.plot()
     """
 
     cluster_centers_: FloatArray

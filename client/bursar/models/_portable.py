@@ -47,6 +47,13 @@ class Portable:
         """Everything in it as plain JSON values: its kind, the version of the form, and its fields by their names.
 
         Arrays are nested lists in row-major order. Receipt, noise and what it was made from are included.
+
+        Example:
+            >>> content = bursar.KMeans([[0], [5]], [0.3, 0.7], [1, 4]).to_dict()
+            >>> content["kind"], content["version"], content["cluster_centers_"]
+            ('KMeans', 1, [[0.0], [5.0]])
+            >>> bursar.KMeans.from_dict(content).n_clusters
+            2
         """
         return {"kind": type(self).__name__, "version": VERSION, **_record(self)}
 
@@ -114,6 +121,15 @@ def load(path: str | Path) -> Model:
     Raises:
         OSError: it cannot be read.
         ValueError: it holds no model, or one that this version cannot read.
+
+    Example:
+        >>> model = bursar.KMeans([[0], [5]], [0.3, 0.7], [1, 4], columns=("age",))
+        >>> model.save("model.json")
+        >>> bursar.models.load("model.json")
+        KMeans: 2 clusters
+          weight  age
+             0.3    0
+             0.7    5
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_no_constant)

@@ -44,6 +44,13 @@ class LinearRegression(Model):
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, a standard deviation out of its range, or
             means of features without their standard deviations.
+
+    Example:
+        >>> model = bursar.LinearRegression([2, -1], 1, 0.5, columns=("age", "dose"), target="cost")
+        >>> model.predict({"dose": [1], "age": [3]}).tolist()
+        [6.0]
+        >>> model.score({"age": [3, 4], "dose": [1, 1], "cost": [6, 8]})
+        1.0
     """
 
     coef_: FloatArray
@@ -218,6 +225,18 @@ class MixtureOfRegressions(Model):
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, a standard
             deviation that is not positive, or a model that is called symmetric and is not.
+
+    Example:
+        >>> model = bursar.MixtureOfRegressions(
+        ...     coef_=[[2], [-2]],
+        ...     intercept_=[0, 0],
+        ...     weights_=[0.5, 0.5],
+        ...     noise_std_=[1, 1],
+        ...     columns=("dose",),
+        ...     target="gain",
+        ... )
+        >>> model.predict_proba({"dose": [1, 1], "gain": [2, 0]}).round(2).tolist()
+        [[1.0, 0.0], [0.5, 0.5]]
     """
 
     coef_: FloatArray

@@ -69,6 +69,14 @@ class Sketch(Portable):
 
     Raises:
         ValueError: a field with a wrong shape, or an entry outside its range; the message names the field.
+
+    Example:
+        >>> sketch = data.sketch(spend=bursar.rho(0.1))
+        >>> sketch.kmeans(2).n_clusters, sketch.gaussian_mixture(3).n_components
+        (2, 3)
+        >>> bursar.save_sketch(sketch, "sketch.json")
+        >>> (bursar.load_sketch("sketch.json").sums == sketch.sums).all().item()
+        True
     """
 
     columns: tuple[str, ...]

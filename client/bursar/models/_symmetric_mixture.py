@@ -41,6 +41,13 @@ class SymmetricMixture(Model):
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, or a standard deviation that is not
             positive.
+
+    Example:
+        >>> model = bursar.SymmetricMixture(beta_=[2], centre_=[10], noise_std_=[1], columns=("age",))
+        >>> model.means_.tolist()
+        [[12.0], [8.0]]
+        >>> model.predict({"age": [11, 9]}).tolist()
+        [0, 1]
     """
 
     beta_: FloatArray

@@ -94,6 +94,13 @@ class MarkovRandomField(Model):
 
     Raises:
         ValueError: fields that do not fit together, or an entry that is not finite; the message names the field.
+
+    Example:
+        >>> field = data.fit_mrf(cliques=[("group", "spring")], spend=bursar.rho(0.1))
+        >>> field.marginal("group").round(2).tolist()
+        [0.5, 0.5]
+        >>> list(field.sample(2, random_state=0, output="dict"))
+        ['group', 'spring']
     """
 
     variables_: tuple[Variable, ...]

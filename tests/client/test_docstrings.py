@@ -1,0 +1,60 @@
+"""Examples in docstrings do what they say. `client` and `data` are a fake server's, new for each docstring."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import bursar
+import bursar.models
+import bursar.testing
+
+mpl.use("Agg")
+
+# A program's own namespace, and the command line, which has pages instead.
+_LEFT_OUT = {"_cli", "local"}
+
+
+def _examples() -> Iterator[doctest.DocTest]:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    names = [one.name for one in pkgutil.walk_packages(bursar.__path__, "bursar.")]
+    for name in ("bursar", *(name for name in names if name.split(".")[1] not in _LEFT_OUT)):
+        yield from (found for found in finder.find(importlib.import_module(name)) if found.examples)
+
+
+EXAMPLES = {example.name: example for example in _examples()}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_does_what_it_says(
+    name: str, client: bursar.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it prints is what it says that it prints."""
+    monkeypatch.chdir(tmp_path)
+    example = EXAMPLES[name]
+    example.globs = {"bursar": bursar, "np": np, "client": client, "data": client.dataset("toy")}
+    told: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS).run(example, out=told.append)
+    plt.close("all")
+    assert not told, "".join(told)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"Dataset.{name}" for name in vars(bursar.Dataset) if name.startswith("fit_") or name in ("sketch", "model")),
+        *("GaussianMixture", "KMeans", "SymmetricMixture", "LinearRegression", "MixtureOfRegressions"),
+        *("MarkovRandomField", "Sketch", "load", "fake_server", "Client.releases", "Chain"),
+    ],
+)
+def test_what_a_beginner_looks_up_has_an_example(name: str) -> None:
+    """Every fit, every model, and what keeps them."""
+    assert any(example.endswith(f".{name}") for example in EXAMPLES)
