@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -37,7 +38,7 @@ def setup(as_json: bool, **said: object) -> None:
     if as_json:
         say_json({"settings": str(path), "server": connecting.server, "datasets": [data.name for data in found]})
         return
-    say(f"{connecting.server} answers: {len(found)} dataset{'s' * (len(found) != 1)}. Kept in {path}")
+    say(f"{connecting.server} answers: {len(found)} dataset{'s' * (len(found) != 1)}. Kept in {_short(path)}")
     if connecting.token_file is None:
         say("The token is not kept: leave it in BURSAR_TOKEN, or give --token-file", err=True)
 
@@ -168,6 +169,12 @@ def _public(data: bursar.Dataset) -> dict[str, object]:
             "retired",
         )
     }
+
+
+def _short(path: Path) -> str:
+    """A path with ~ for the home, as people write it."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def _without(row: tuple[Any, ...], place: int) -> tuple[Any, ...]:

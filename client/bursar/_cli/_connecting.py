@@ -18,6 +18,7 @@ import bursar
 from bursar._cli._failing import explained
 from bursar._cli._printing import say
 from bursar._client import DEFAULT_ADDRESS
+from bursar._files import write_whole
 
 VARIABLE = "BURSAR_CONFIG"
 _KEYS = ("server", "ca", "token_file")
@@ -83,7 +84,7 @@ class Connecting:
         values = {"server": self.server} | {name: str(p.absolute()) for name, p in paths.items() if p is not None}
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A string of JSON is one of TOML, too.
-        path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()), encoding="utf-8")
+        write_whole(path, "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
 
 
 def settings_file() -> Path:
@@ -131,11 +132,9 @@ DATASET = Dataset()
 
 def _kept(path: Path) -> Connecting:
     try:
-        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Connecting(None, None, None)
-    try:
-        content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise _no_settings(path, str(error)) from None
     unknown = sorted(set(content) - set(_KEYS))
@@ -149,7 +148,9 @@ def _kept(path: Path) -> Connecting:
 
 
 def _no_settings(path: Path, why: str) -> click.ClickException:
-    return click.ClickException(f"{path} is no file of settings: {why}. Mend it, or write it anew: bursar setup --help")
+    return click.ClickException(
+        f"{path} is no file of settings: {why}. Mend it, or remove it and make another: bursar setup --help"
+    )
 
 
 def _token(path: Path) -> str:

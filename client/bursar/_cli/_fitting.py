@@ -110,7 +110,7 @@ def _preview_command(method: Method) -> click.Command:
         else:
             say(found)
 
-    text = f"Say what bursar fit {method.name} with the same options would debit and how exact it would be."
+    text = f"Price bursar fit {method.name}: what it would debit, and how exact it would be."
     return _command(method, "preview", command, typed, text)
 
 

@@ -24,7 +24,7 @@ Given = dict[str, Any]
 """What was typed, by the names of click's parameters; what was not typed is None or an empty tuple."""
 
 
-_REFERRING = re.compile("likewise|as in |all arguments as in |this and the other")
+_REFERRING = re.compile(r"likewise\.$|as in |all arguments as in |this and the other")
 _SHAPE = re.compile(r",? array-like of shape \([^)]*\)")
 _SAID = {"None": "left out", "True": "yes", "False": "no"}
 
