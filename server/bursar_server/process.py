@@ -13,12 +13,18 @@ from bursar_server import logs
 from bursar_server.checkpointing import Checkpointer, open_checkpoints, places_of
 from bursar_server.config import Config, ConfigError
 from bursar_server.datasets import Datasets
-from bursar_server.fits import dpem, gradient_em, mrf, sketch
+from bursar_server.fits import dpem, gradient_em, mrf, separated_gmm, sketch
 from bursar_server.orders import AnyFit
 from bursar_server.server import AddressError, BursarServer
 from bursar_server.state import State, StateError
 
-FITS: Mapping[str, AnyFit] = {"FitDPEM": dpem, "FitSketchKMeans": sketch, "FitMRF": mrf, "FitGradientEM": gradient_em}
+FITS: Mapping[str, AnyFit] = {
+    "FitDPEM": dpem,
+    "FitSketchKMeans": sketch,
+    "FitMRF": mrf,
+    "FitGradientEM": gradient_em,
+    "FitSeparatedGMM": separated_gmm,
+}
 """The fits of this version, by name of their RPC."""
 
 

@@ -77,8 +77,7 @@ class FitServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FitSeparatedGMM(self, request, context):
-        """Declared; answers UNIMPLEMENTED until it lands: mixtures of separated Gaussians, found by recursive private splits (Kamath
-        et al. 2019, made practical).
+        """Mixtures of separated Gaussians, found by recursive private splits (Kamath et al. 2019, made practical).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

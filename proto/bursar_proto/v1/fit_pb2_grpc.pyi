@@ -34,9 +34,7 @@ class FitServiceStub:
     FitDPEM: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitDPEMRequest, _fit_pb2.FitDPEMResponse]
     """Mixture of Gaussians or k-means by differentially private EM (Park et al. 2016, corrected)."""
     FitSeparatedGMM: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitSeparatedGMMRequest, _fit_pb2.FitSeparatedGMMResponse]
-    """Declared; answers UNIMPLEMENTED until it lands: mixtures of separated Gaussians, found by recursive private splits (Kamath
-    et al. 2019, made practical).
-    """
+    """Mixtures of separated Gaussians, found by recursive private splits (Kamath et al. 2019, made practical)."""
     FitGradientEM: _grpc.UnaryStreamMultiCallable[_fit_pb2.FitGradientEMRequest, _fit_pb2.FitGradientEMResponse]
     """Mixtures, and regressions with latent variables or missing features, by differentially private gradient EM (Wang et al.
     2020, corrected).
@@ -60,9 +58,7 @@ class FitServiceAsyncStub(FitServiceStub):
     FitDPEM: _aio.UnaryStreamMultiCallable[_fit_pb2.FitDPEMRequest, _fit_pb2.FitDPEMResponse]  # type: ignore[assignment]
     """Mixture of Gaussians or k-means by differentially private EM (Park et al. 2016, corrected)."""
     FitSeparatedGMM: _aio.UnaryStreamMultiCallable[_fit_pb2.FitSeparatedGMMRequest, _fit_pb2.FitSeparatedGMMResponse]  # type: ignore[assignment]
-    """Declared; answers UNIMPLEMENTED until it lands: mixtures of separated Gaussians, found by recursive private splits (Kamath
-    et al. 2019, made practical).
-    """
+    """Mixtures of separated Gaussians, found by recursive private splits (Kamath et al. 2019, made practical)."""
     FitGradientEM: _aio.UnaryStreamMultiCallable[_fit_pb2.FitGradientEMRequest, _fit_pb2.FitGradientEMResponse]  # type: ignore[assignment]
     """Mixtures, and regressions with latent variables or missing features, by differentially private gradient EM (Wang et al.
     2020, corrected).
@@ -95,9 +91,7 @@ class FitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fit_pb2.FitSeparatedGMMRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fit_pb2.FitSeparatedGMMResponse], _abc.AsyncIterator[_fit_pb2.FitSeparatedGMMResponse]]:
-        """Declared; answers UNIMPLEMENTED until it lands: mixtures of separated Gaussians, found by recursive private splits (Kamath
-        et al. 2019, made practical).
-        """
+        """Mixtures of separated Gaussians, found by recursive private splits (Kamath et al. 2019, made practical)."""
 
     @_abc_1.abstractmethod
     def FitGradientEM(
