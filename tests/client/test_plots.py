@@ -67,8 +67,10 @@ def test_ellipses_have_one_and_two_standard_deviations(make_mixture: Any, covari
     full = np.broadcast_to(full, (3, 3, 3))
     drawn = ellipses(ax)
     assert len(drawn) == 6
-    for number, z in enumerate(np.argsort(-model.weights_)):
-        covariance = full[z][np.ix_([2, 0], [2, 0])]
+    shown = full[:, [2, 0]][:, :, [2, 0]]
+    # The largest is below the others.
+    for number, z in enumerate(np.argsort(-np.linalg.det(shown), kind="stable")):
+        covariance = shown[z]
         for radius, ellipse in zip((1, 2), drawn[2 * number : 2 * number + 2], strict=True):
             points = ellipse.get_patch_transform().transform(np.array([[1, 0], [0, 1], [-0.6, 0.8]]))
             away = points - model.means_[z, [2, 0]]

@@ -187,8 +187,8 @@ def _plot_density(shown: Components, ax: Any) -> None:
 def _plot_ellipses(shown: Components, radii: Sequence[int], ax: Any) -> None:
     patches = require("matplotlib.patches")
     heaviest = shown.weights.max()
-    # The heaviest first, below the others.
-    for number in np.argsort(-shown.weights, kind="stable").tolist():
+    # The largest first, below the others.
+    for number in np.argsort(-np.linalg.det(shown.covariances), kind="stable").tolist():
         centre, share = shown.centres[number], shown.weights[number] / heaviest
         lengths, directions = np.linalg.eigh(shown.covariances[number])
         angle = math.degrees(math.atan2(directions[1, 1], directions[0, 1]))
