@@ -134,11 +134,7 @@ def releases(client: bursar.Client, dataset: str | None, as_json: bool) -> None:
     \b
       bursar releases rand-hie
     """  # noqa: D301  click reads the backslash
-    bought = (
-        client.dataset(dataset).releases()
-        if dataset is not None
-        else [release for data in client.datasets() for release in data.releases()]
-    )
+    bought = client.releases() if dataset is None else client.dataset(dataset).releases()
     if as_json:
         say_json(bought)
         return

@@ -26,13 +26,15 @@ Exit status:
 _FOR_PROGRAMS = {
     "pass token= to connect(), or set BURSAR_TOKEN": "give --token-file, or set BURSAR_TOKEN; see: bursar setup --help",
     "(ca=)": "(--ca)",
+    "releases() lists those": "bursar releases lists those",
+    ", or load the file in which you saved the model (bursar.models.load)": ", or name the file that it was saved to",
     "ListDatasets has those there are": "bursar datasets lists those that there are",
     "connect with history=False or with another file": "set BURSAR_HISTORY to another file, or to off",
     "or pass history=False": "or to off",
 }
 """Advice of the SDK to programs, and the same for the command line."""
 
-_WITH_WORD = re.compile(r"\b(\w+)=[\"'](\w+)[\"']")
+_WITH_WORD = re.compile(r"\b(\w+)=[\"']([\w.:-]+)[\"']")
 _WITH_TRUE = re.compile(r"\b(\w+)=True")
 _NAMED = re.compile(r"\b(\w+)=(?=[\s;:,.)]|$)")
 

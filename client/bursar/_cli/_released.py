@@ -1,4 +1,4 @@
-"""`bursar model`: what to do with a model that was released and saved; it asks nobody and costs nothing."""
+"""`bursar model`: what to do with a model that was released; none of it costs anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import bursar
-from bursar._cli._connecting import FILE
+from bursar._cli._connecting import CA, FILE, SERVER, TOKEN_FILE, Connecting
 from bursar._cli._failing import STATUS, explained
 from bursar._cli._groups import JSON, InOrder
 from bursar._cli._printing import json_text, say, say_json, say_table
@@ -29,27 +29,46 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 @click.group(cls=InOrder)
 def model() -> None:
-    """Use a model that bursar fit --save wrote to a file. Asks no server, and is free.
+    """Use a model that bursar fit --save wrote to a file. Everything here is free.
 
-    Everything in the file is released: look at it, draw it, sample from it and share it as often as you like.
+    What is in the file is released: look at it, draw it, sample from it and share it as often as you like.
     """
 
 
 @model.command(epilog=STATUS)
-@_MODEL
+@click.argument("file", metavar="FILE|ENTRY")
+@click.option("--save", type=FILE, help="Write it to this file, which must not be there yet.")
+@SERVER
+@CA
+@TOKEN_FILE
 @JSON
-def show(file: Path, as_json: bool) -> None:
-    """Show a model, or a sketch.
+def show(file: str, save: Path | None, as_json: bool, **said: Any) -> None:
+    """Show a model, or a sketch; or get a sketch again.
+
+    With the ENTRY of the ledger that paid for it, the server is asked for what it released. It gives a sketch to
+    whoever bought it, and any other model only to the request that paid for it: give that command again, with its
+    request id, as bursar releases lists it. A file whose name is a number is written ./12.
 
     \b
       bursar model show model.json
+      bursar model show 13 --save sketch.json
     """  # noqa: D301  click reads the backslash
     with explained():
-        found = opened(file)
+        if save is not None:
+            check_new(save)
+        if file.isdecimal():
+            with Connecting(**said).completed().client() as client:
+                found = client.model(int(file))
+        else:
+            found = opened(Path(file))
+        if save is not None:
+            save_released(found, save)
     if as_json:
         say_json(found.to_dict())
-    else:
-        say(found)
+        return
+    say(found)
+    if save is not None:
+        say(f"saved to {save}")
 
 
 @model.command(epilog=STATUS)
@@ -142,10 +161,10 @@ def decode(
             found.save(save)
     if as_json:
         say_json(found.to_dict())
-    else:
-        say(found)
+        return
+    say(found)
     if save is not None:
-        say(f"saved to {save}", err=True)
+        say(f"saved to {save}")
 
 
 def opened(path: Path) -> Released:

@@ -245,6 +245,19 @@ def test_what_is_free_is_not_asked_about(run: Run, tmp_path: Path) -> None:
     mixture = run("model", "decode", "sketch.json", "--clusters", "2", "--mixture", "--restarts", "2", "--json")
     assert json.loads(mixture.stdout)["kind"] == "GaussianMixture"
     assert "frequencies" in json.loads(run("model", "show", "sketch.json", "--json").stdout)
+    fetched = run("model", "show", entry, "--save", "again.json")
+    assert "saved to again.json" in fetched.stdout
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "sketch.json").read_text()
+
+
+def test_an_entry_that_is_no_sketch_says_how_to_get_its_model(run: Run) -> None:
+    """The server gives it to the same request only, whose id is named."""
+    assert run("fit", *DPEM, "--yes", "--request-id", "my.key-1").exit_code == 0
+    entry = json.loads(run("releases", "--json").stdout)[-1]["entry"]
+    result = run("model", "show", entry)
+    assert result.exit_code == 1
+    assert "and --request-id my.key-1, which debits nothing, or name the file" in result.stderr
+    assert "bursar releases lists those" in run("model", "show", "100000").stderr
 
 
 def test_a_file_is_checked_before_anything_is_paid(run: Run, shop: Shop, tmp_path: Path) -> None:
