@@ -25,6 +25,7 @@ WITH_CODE = (
     "docs/fit-sketch-kmeans.md",
     "docs/fit-mrf.md",
     "docs/fit-gradient-em.md",
+    "docs/fit-separated-gmm.md",
 )
 EXPORT = re.compile(r'export (BURSAR_\w+)="(.*)"')
 
