@@ -7,7 +7,7 @@ import os
 import stat
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import numpy as np
 import pytest
@@ -271,7 +271,7 @@ def test_models_of_every_fit_are_saved_and_loaded(toy: bursar.Dataset, tmp_path:
     for number, model in enumerate(fitted(toy)):
         path = tmp_path / f"{number}.json"
         model.save(path)
-        again = load(path)
+        again = assert_type(load(path), Model)
         assert_same(again, model)
         assert repr(again) == repr(model)
 
@@ -348,6 +348,11 @@ def test_a_sketch_with_other_frequencies_is_refused(toy: bursar.Dataset) -> None
     frequencies = {**content["frequencies"], "public_seed": 99}
     with pytest.raises(ValueError, match="frequencies: this version of bursar draws others"):
         Sketch.from_dict({**content, "frequencies": frequencies})
+    with pytest.raises(ValueError, match="frequencies: this version of bursar draws others"):
+        Sketch.from_dict({**content, "frequencies": {k: v for k, v in content["frequencies"].items() if k != "digest"}})
+    # Nothing of that size is drawn.
+    with pytest.raises(ValueError, match="columns: expected 1000000000000 names"):
+        Sketch.from_dict({**content, "frequencies": {**frequencies, "d": 10**12}})
     bad = {**content, "frequencies": {**frequencies, "m": 0}}
     within = {**kmeans().to_dict(), "sketch": {k: v for k, v in bad.items() if k not in ("kind", "version")}}
     with pytest.raises(ValueError, match=r"sketch\.frequencies\.m: expected 1"):

@@ -193,7 +193,8 @@ def _made(cls: Any, value: Any, path: str) -> Any:
             f"{path.rstrip('.')}: expected an object with the fields of {cls.__name__}, got {_told(value)}"
         )
     left, hints = dict(value), _hints(cls)
-    digest = left.pop(_DIGEST, None) if cls is Frequencies else None
+    if cls is Frequencies:
+        left.pop(_DIGEST, None)
     known = {field.name: field for field in fields(cls) if field.init}
     if unknown := sorted(str(name) for name in left if name not in known):
         raise ValueError(f"{path}{unknown[0]}: {cls.__name__} has no such field here; a newer bursar may know it")
@@ -205,9 +206,11 @@ def _made(cls: Any, value: Any, path: str) -> Any:
         made = cls(**arguments)
     except ValueError as error:
         raise ValueError(f"{path}{error}") from error
-    if cls is Frequencies and made.digest().hex() != digest:
-        text = "this version of bursar draws others from their seed: use the version that the sketch was made with"
-        raise ValueError(f"{path.rstrip('.')}: {text}")
+    # Now that whatever has them knows how many columns there are: the matrix is as large as a wrong file says.
+    for name, one in arguments.items():
+        if isinstance(one, Frequencies) and one.digest().hex() != value[name].get(_DIGEST):
+            text = "this version of bursar draws others from their seed: use the version that the sketch was made with"
+            raise ValueError(f"{path}{name}: {text}")
     return made
 
 
