@@ -201,6 +201,17 @@ def test_a_long_chain_has_no_numbers_in_its_cells() -> None:
     assert np.isnan(np.asarray(ax.images[0].get_array())[5]).all()
 
 
+def test_a_sketch_shows_its_moments_and_the_noise(toy: bursar.Dataset) -> None:
+    """One point a frequency, and a line at the root mean square of what noise and sampling leave."""
+    sketch = replace(toy.sketch(spend=bursar.rho(0.1)), noise_std=30.0)
+    ax = sketch.plot()
+    points, line = ax.lines
+    np.testing.assert_allclose(points.get_ydata(), np.abs(sketch.moments()))
+    np.testing.assert_allclose(points.get_xdata(), sketch.frequencies.radii(), rtol=1e-6)
+    assert line.get_ydata()[0] == pytest.approx(math.sqrt(2) * sketch.moment_error())
+    assert ax.get_title(loc="left").startswith(f"Sketch: {sketch.m} frequencies of 2 columns")
+
+
 def test_pictures_go_onto_the_axes_that_are_given(make_mixture: Any) -> None:
     """And come back; a figure without a layout has a small legend within them."""
     ax = plt.figure().gca()

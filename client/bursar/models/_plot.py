@@ -87,15 +87,27 @@ def put_title(ax: Any, title: str) -> None:
     ax.set_title(lines, fontsize="medium", loc="left")
 
 
+def put_legend(ax: Any, title: str) -> None:
+    """The legend: beside the axes if the figure makes room for it there, else a small one, if any, within them."""
+    handles, labels = ax.get_legend_handles_labels()
+    style: dict[str, Any] = {"loc": "best", "fontsize": "x-small"}
+    if ax.figure.get_layout_engine():
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0, "frameon": False}
+        style = {**beside, "title": title, "title_fontsize": "small", "fontsize": "small", "alignment": "left"}
+    elif len(handles) > _WITHIN:
+        return
+    ax.legend(handles, labels, **style)
+
+
 def plot_mixture(shown: Components, title: str, ax: Any = None) -> Any:
     """Gaussians: the density along one column, or ellipses of 1 and 2 standard deviations on two."""
     ax = new_axes(ax, 8.0)
     if len(shown.names) == 1:
         _plot_density(shown, ax)
-        _list(ax, "component: share of the rows")
+        put_legend(ax, "component: share of the rows")
     else:
         _plot_ellipses(shown, (1, 2), ax)
-        _list(ax, "component: share of the rows\nellipses: 1 and 2 standard deviations" + _bars(shown))
+        put_legend(ax, "component: share of the rows\nellipses: 1 and 2 standard deviations" + _bars(shown))
     put_title(ax, title)
     return ax
 
@@ -115,7 +127,7 @@ def plot_centres(shown: Components, title: str, ax: Any = None) -> Any:
     else:
         _plot_ellipses(shown, (1,), ax)
     shape = "bars" if len(shown.names) == 1 else "circles"
-    _list(ax, f"cluster: share of the rows\n{shape}: root mean square distance")
+    put_legend(ax, f"cluster: share of the rows\n{shape}: root mean square distance")
     put_title(ax, title)
     return ax
 
@@ -164,7 +176,7 @@ def plot_coefficients(
     ax.margins(x=0.08)
     ax.set_xlabel(axis if errors is None else f"{axis}\nbars: 2 standard errors (noise and sampling)")
     if labels:
-        _list(ax, "regression: share of the rows")
+        put_legend(ax, "regression: share of the rows")
     put_title(ax, title)
     return ax
 
@@ -222,15 +234,3 @@ def _label(weights: FloatArray, number: int) -> str | None:
 
 def _colour(number: int) -> str:
     return f"C{number % 10}"
-
-
-def _list(ax: Any, title: str) -> None:
-    """The legend: beside the axes if the figure makes room for it there, else a small one, if any, within them."""
-    handles, labels = ax.get_legend_handles_labels()
-    style: dict[str, Any] = {"loc": "best", "fontsize": "x-small"}
-    if ax.figure.get_layout_engine():
-        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0, "frameon": False}
-        style = {**beside, "title": title, "title_fontsize": "small", "fontsize": "small", "alignment": "left"}
-    elif len(handles) > _WITHIN:
-        return
-    ax.legend(handles, labels, **style)

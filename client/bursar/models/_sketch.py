@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from bursar.models._describe import origin
 from bursar.models._frequencies import Frequencies
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._kmeans import KMeans
+from bursar.models._plot import new_axes, put_legend, put_title
 from bursar.models._portable import Portable
 
 ComplexArray = npt.NDArray[np.complex128]
@@ -297,6 +298,33 @@ class Sketch(Portable):
             centres=np.clip(found.centres * self.unit + self.centre, self.lower, self.upper),
             variances=found.variances * squares if mixture else (found.variances[:, None] * squares).mean(axis=1),
         )
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws how large each moment is against the length of its frequency, and how large noise alone would make it.
+
+        Moments of low frequencies are near 1, as they hardly tell rows apart; those of high ones, which see less than a
+        cluster, sink into the noise. A good sketch has most of its frequencies between the two.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        ax = new_axes(ax, 8.0)
+        lengths = np.linalg.norm(self.frequencies.matrix(), axis=1)
+        ax.plot(lengths, np.abs(self.moments()), "o", markersize=3, alpha=0.6, label="moments of the rows")
+        # A moment has two parts, each with this error.
+        noise = math.sqrt(2) * self.moment_error()
+        ax.axhline(noise, color="0.15", linewidth=1, label="noise and sampling alone")
+        ax.set(xlabel="length of the frequency, in 1 / unit of the frame", ylabel="modulus of the moment")
+        ax.set_ylim(bottom=0)
+        put_legend(ax, f"SNR {self.snr():.3g}, energy {self.energy():.2g}")
+        put_title(ax, self._title())
+        return ax
 
     def _rows(self) -> float:
         return max(self.n_rows, 1.0)
