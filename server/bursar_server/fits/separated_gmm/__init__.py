@@ -24,9 +24,9 @@ def warm_up() -> None:
     for statistic in (
         split.statistic(0, 2),
         RadiusFamily(frame, origin, 0.1, 1.0, 1, 1).statistic(0, 1),
-        slab_statistic(frame, view, directions[0], np.arange(4.0)),
+        slab_statistic(frame, origin, directions[0], np.arange(4.0)),
     ):
         out = np.zeros(statistic.size, dtype=np.int64)
         statistic.kernel(block, absent, out)
     split.scores(0, np.zeros(BINS, dtype=np.int64))
-    Slab(frame, view, directions[0], 0.0, 1.0)(block, absent, np.zeros(CHUNK, dtype=np.int16))
+    Slab(frame, origin, directions[0], 0.0, 1.0)(block, absent, np.zeros(CHUNK, dtype=np.int16))

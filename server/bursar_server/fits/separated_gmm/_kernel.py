@@ -38,14 +38,15 @@ _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"
 
 
 @njit(**_options)
-def _points(block, first, present, centre, scale, p, valid):  # type: ignore[no-untyped-def]
+def _points(block, first, present, frame, p, valid):  # type: ignore[no-untyped-def]
     """Rows of a slice as integers p[i, r], clipped to the public ball. Not present or not finite: invalid."""
+    centre, inverse = frame
     norm = np.zeros(SLICE)
     for r in range(SLICE):
         valid[r] = 1.0 if present[first + r] else 0.0
     for i in range(p.shape[0]):
         for r in range(SLICE):
-            x = (block[i, first + r] - centre[i]) / scale[i]
+            x = (block[i, first + r] - centre[i]) * inverse[i]
             finite = abs(x) < 1e100  # false for NaN
             valid[r] = valid[r] if finite else 0.0
             p[i, r] = x if finite else 0.0
@@ -77,6 +78,16 @@ def _project(p, origin, basis, y):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
+def _across(p, origin, direction, v):  # type: ignore[no-untyped-def]
+    """v[r] = <direction, p_r - origin>."""
+    for r in range(SLICE):
+        v[r] = 0.0
+    for i in range(p.shape[0]):
+        for r in range(SLICE):
+            v[r] += direction[i] * (p[i, r] - origin[i])
+
+
+@njit(**_options)
 def _along(y, first, direction, v):  # type: ignore[no-untyped-def]
     for r in range(SLICE):
         v[r] = 0.0
@@ -86,32 +97,24 @@ def _along(y, first, direction, v):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def slab_labels(block, present, labels, frame, view, direction, low, high):  # type: ignore[no-untyped-def]
-    """labels[r] = 1 if low <= <direction, y_r> < high, else 0. `frame` is (centre, scale), `view` (origin, basis)."""
-    centre, scale = frame
-    origin, basis = view
-    p, y = np.empty((origin.shape[0], SLICE)), np.empty((direction.shape[0], SLICE))
-    v, valid = np.empty(SLICE), np.empty(SLICE)
+def slab_labels(block, present, labels, frame, origin, direction, low, high):  # type: ignore[no-untyped-def]
+    """labels[r] = 1 if low <= <direction, p_r - origin> < high, else 0. `frame` is (centre, inverse scale)."""
+    p, v, valid = np.empty((origin.shape[0], SLICE)), np.empty(SLICE), np.empty(SLICE)
     for first in range(0, block.shape[1], SLICE):
-        _points(block, first, present, centre, scale, p, valid)
-        _project(p, origin, basis, y)
-        _along(y, 0, direction, v)
+        _points(block, first, present, frame, p, valid)
+        _across(p, origin, direction, v)
         for r in range(SLICE):
             labels[first + r] = 1 if low <= v[r] and v[r] < high else 0
 
 
 @njit(**_options)
-def slab_counts(block, present, out, frame, view, direction, edges):  # type: ignore[no-untyped-def]
-    """Add to `out` how many rows have <direction, y> within edges[1:3], outside of edges[0] and [3], and between."""
-    centre, scale = frame
-    origin, basis = view
-    p, y = np.empty((origin.shape[0], SLICE)), np.empty((direction.shape[0], SLICE))
-    v, valid = np.empty(SLICE), np.empty(SLICE)
+def slab_counts(block, present, out, frame, origin, direction, edges):  # type: ignore[no-untyped-def]
+    """Add to `out` how many rows have v = <direction, p - origin> within edges[1:3], beyond edges[0] or [3], or else."""
+    p, v, valid = np.empty((origin.shape[0], SLICE)), np.empty(SLICE), np.empty(SLICE)
     inside, outside, rows = 0.0, 0.0, 0.0
     for first in range(0, block.shape[1], SLICE):
-        _points(block, first, present, centre, scale, p, valid)
-        _project(p, origin, basis, y)
-        _along(y, 0, direction, v)
+        _points(block, first, present, frame, p, valid)
+        _across(p, origin, direction, v)
         for r in range(SLICE):
             inside += valid[r] if edges[1] <= v[r] and v[r] < edges[2] else 0.0
             outside += valid[r] if v[r] < edges[0] or v[r] >= edges[3] else 0.0
@@ -141,7 +144,6 @@ def slab_histograms(block, present, out, frame, view, directions, bins, width, s
 
     What lies beyond the first or last bin counts there. `sample` is (keys, threshold) of `_sampled`.
     """
-    centre, scale = frame
     origin, basis = view
     keys, threshold = sample
     m, slots = directions.shape[1], block.shape[1]
@@ -150,7 +152,7 @@ def slab_histograms(block, present, out, frame, view, directions, bins, width, s
     index = np.empty(SLICE, dtype=np.int64)
     inverse, middle, last = 1.0 / width, bins // 2, float(bins - 1)
     for first in range(0, slots, SLICE):
-        _points(block, first, present, centre, scale, p, valid)
+        _points(block, first, present, frame, p, valid)
         if threshold < np.uint64(0xFFFFFFFFFFFFFFFF):
             _sampled(p, valid, keys, threshold)
         _project(p, origin, basis, y)
@@ -176,13 +178,12 @@ def distance_counts(block, present, out, frame, origin, base):  # type: ignore[n
 
     A step is what double numbers with the same exponent and the same first `STEPS_BITS` digits have in common.
     """
-    centre, scale = frame
     p, valid = np.empty((origin.shape[0], SLICE)), np.empty(SLICE)
     squares = np.empty(SLICE)
     bits = squares.view(np.int64)
     last = out.shape[0] - 1
     for first in range(0, block.shape[1], SLICE):
-        _points(block, first, present, centre, scale, p, valid)
+        _points(block, first, present, frame, p, valid)
         for r in range(SLICE):
             squares[r] = 0.0
         for i in range(p.shape[0]):

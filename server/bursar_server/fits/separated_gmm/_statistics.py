@@ -47,10 +47,21 @@ class View:
             _kernel.POINT_BITS + (2 * _kernel.DIRECTION_BITS - 16 if len(self.basis) else _kernel.DIRECTION_BITS)
         )
 
+    def across(self, direction: FloatArray) -> tuple[FloatArray, float]:
+        """A direction (m,) of what is seen as one of points, (d,), and how much longer products with it are."""
+        if not len(self.basis):
+            return direction, 1.0
+        return lattice_directions((direction @ self.basis)[None])[0], 2.0 ** (16 - _kernel.DIRECTION_BITS)
+
     @property
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """As kernels take it."""
         return self.origin, self.basis
+
+
+def lattice_frame(frame: Frame) -> tuple[FloatArray, FloatArray]:
+    """As kernels take it."""
+    return frame.centre, 1.0 / frame.scale
 
 
 def lattice_point(z: FloatArray) -> FloatArray:
@@ -68,17 +79,17 @@ def lattice_directions(u: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A rule: rows between two parallel planes, low <= <direction, y> < high, are put into part 1, all others into 0.
+    """A rule: rows between two parallel planes, low <= <direction, p - origin> < high, are in part 1, all others in 0.
 
     Attributes:
         frame: public map into the unit ball.
-        view: from where.
-        direction: (m,) integers.
+        origin: (d,) a point of the lattice.
+        direction: (d,) integers.
         low, high: integers.
     """
 
     frame: Frame
-    view: View
+    origin: FloatArray
     direction: FloatArray
     low: float
     high: float
@@ -86,24 +97,23 @@ class Slab:
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], labels: NDArray[np.int16]) -> None:
         """See `Rule`."""
-        frame = self.frame.centre, self.frame.scale
-        _kernel.slab_labels(block, present, labels, frame, self.view.arrays, self.direction, self.low, self.high)
+        frame = lattice_frame(self.frame)
+        _kernel.slab_labels(block, present, labels, frame, self.origin, self.direction, self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
 class _SlabCounts:
     frame: Frame
-    view: View
+    origin: FloatArray
     direction: FloatArray
     edges: FloatArray
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        frame = self.frame.centre, self.frame.scale
-        _kernel.slab_counts(block, present, out, frame, self.view.arrays, self.direction, self.edges)
+        _kernel.slab_counts(block, present, out, lattice_frame(self.frame), self.origin, self.direction, self.edges)
 
 
-def slab_statistic(frame: Frame, view: View, direction: FloatArray, edges: FloatArray) -> Statistic:
-    """How many rows have <direction, y> in [edges[1], edges[2]), outside of [edges[0], edges[3]), and elsewhere.
+def slab_statistic(frame: Frame, origin: FloatArray, direction: FloatArray, edges: FloatArray) -> Statistic:
+    """How many rows have v = <direction, p - origin> in [edges[1], edges[2]), outside of [edges[0], edges[3]), or else.
 
     Raises ValueError if edges do not ascend.
     """
@@ -111,7 +121,7 @@ def slab_statistic(frame: Frame, view: View, direction: FloatArray, edges: Float
         raise ValueError("edges: expected four numbers that ascend")
     return Statistic(
         name="rows inside of a gap, outside, and in it",
-        kernel=_SlabCounts(frame, view, direction, edges),
+        kernel=_SlabCounts(frame, origin, direction, edges),
         factors=(),
         shape=(3,),
         bounds=one_cell(1),
@@ -141,7 +151,7 @@ class _SlabHistograms:
     sample: Sample
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        frame = self.frame.centre, self.frame.scale
+        frame = lattice_frame(self.frame)
         sample = self.sample.keys, np.uint64(self.sample.threshold)
         _kernel.slab_histograms(
             block, present, out, frame, self.view.arrays, self.directions, self.bins, self.width, sample
@@ -168,7 +178,7 @@ class _DistanceCounts:
     base: int
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        _kernel.distance_counts(block, present, out, (self.frame.centre, self.frame.scale), self.origin, self.base)
+        _kernel.distance_counts(block, present, out, lattice_frame(self.frame), self.origin, self.base)
 
 
 def distance_statistic(frame: Frame, origin: FloatArray, base: int, steps: int) -> Statistic:

@@ -19,6 +19,7 @@ from bursar_server.fits.separated_gmm._parts import Parts
 from bursar_server.fits.separated_gmm._search import BINS, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
+    NOWHERE,
     FloatArray,
     Sample,
     Slab,
@@ -196,13 +197,16 @@ class _Growth:
             family = self._family(leaf, view, np.concatenate([direction[None], near]))
             direction, edges = self._choose(leaf, family, shares[1] * budget)
         leaf = replace(leaf, split=leaf.split + budget)
-        flat, std = self.parts.release(leaf.node, slab_statistic(s.frame, view, direction, edges), shares[2] * budget)
+        direction, longer = view.across(direction)
+        edges = np.clip(edges * longer, -NOWHERE, NOWHERE)
+        statistic = slab_statistic(s.frame, view.origin, direction, edges)
+        flat, std = self.parts.release(leaf.node, statistic, shares[2] * budget)
         inside, outside, between = (float(x) for x in flat)
         fewer = min(inside, outside)
         if fewer < max(_ENOUGH * self.smallest, _ABOVE_NOISE * std) or between > _EMPTY * fewer:
             return False, [leaf]
         low, high = np.rint((edges[0] + edges[1]) / 2.0), np.rint((edges[2] + edges[3]) / 2.0)
-        nodes = self.parts.forest.split(leaf.node, Slab(s.frame, view, direction, float(low), float(high)))
+        nodes = self.parts.forest.split(leaf.node, Slab(s.frame, view.origin, direction, float(low), float(high)))
         inherited = leaf.basis if projected else None
         halves = [
             Leaf(node, leaf.ball, max(rows, 1.0), leaf.located, leaf.directed, leaf.split, inherited)
