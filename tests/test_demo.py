@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import bursar
+from bursar._cli._app import app
 from bursar_ledger import Ledger, verify
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -155,6 +159,39 @@ def test_the_guides_code_runs_against_the_demo(demo: Demo, page: str, monkeypatc
         for thing in namespace.values():
             if isinstance(thing, bursar.Client):
                 thing.close()
+
+
+def _lines(page: str) -> Iterator[tuple[str, str]]:
+    """The command lines of a page, each with what it is said to print."""
+    for block in re.findall(r"^```\n(\$ bursar .*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, said = part.partition("\n")
+            yield line, said
+
+
+def _matches(said: str, printed: str) -> bool:
+    """Whether a page's words are what was printed, but for numbers, keys and spaces, and where it has [...]."""
+    parts = [re.sub(r"request id \w+|\d+(\.\d+)?(e-?\d+)?", "0", part).split() for part in said.split("[...]")]
+    found = " ".join(re.sub(r"request id \w+|\d+(\.\d+)?(e-?\d+)?", "0", printed).split())
+    return bool(re.fullmatch(".*".join(re.escape(" ".join(part)) for part in parts), found))
+
+
+def test_the_command_lines_tour_runs_against_the_demo(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line of the page, in order, as a reader would type it, prints what the page says."""
+    home = demo.folder.parent
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    for name, value in (demo.variables | {"HOME": str(home), "BURSAR_CONFIG": ""}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(home)
+    monkeypatch.setattr("bursar._cli._fitting.at_terminal", lambda: True)
+    lines = list(_lines("docs/cli.md"))
+    assert len(lines) > 15
+    for line, said in lines:
+        words = shlex.split(os.path.expandvars(line))[1:]
+        result = CliRunner().invoke(app, words, input="y\n" if "[y/N]: y" in said else None)
+        assert _matches(said, result.output), f"$ {line}\n{result.output}"
+        assert result.exit_code == (3 if "Error:" in said else 0)
 
 
 def test_links_in_the_pages_lead_somewhere() -> None:
