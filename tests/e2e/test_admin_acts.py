@@ -60,21 +60,21 @@ def test_acts_bind_the_next_request_of_a_running_server(home: Home) -> None:
         # The total of (1, 1e-6) is worth rho 0.0241; a tenth of it is 0.0024.
         _typed(home, "allowance", "set", "people", "--analyst", "the-analyst", "--share", "10%")
         assert _refused(server, channel, "r2", 0.002) is exhausted
-        _typed(home, "allowance", "set", "people", "--analyst", "the-analyst", "--share", "1/2")
-        _typed(home, "call-limit", "set", "people", "--share", "5%")
+        home.admin("allowance", "set", "people", "--analyst", "the-analyst", "--share", "1/2")
+        home.admin("call-limit", "set", "people", "--share", "5%")
         assert _refused(server, channel, "r2", 0.002) is exhausted
         _fit(server, channel, "r2", 0.001)
-        _typed(home, "call-limit", "end", "people")
-        _typed(home, "budget", "set", "people", "--epsilon", "0.2", "--yes")
+        home.admin("call-limit", "end", "people")
+        home.admin("budget", "set", "people", "--epsilon", "0.2", "--yes")
         assert _refused(server, channel, "r3", 0.001) is exhausted
-        _typed(home, "budget", "set", "people", "--epsilon", "1", "--yes")
+        home.admin("budget", "set", "people", "--epsilon", "1", "--yes")
         new_rows = home.state.path.parent / "new.csv"
         new_rows.write_text("x,y\n" + "".join(f"{(i % 9) / 9},{i % 10}\n" for i in range(300)))
         manifest = home.state.path.parent / "table.toml"
-        _typed(home, "snapshot", "--manifest", manifest, "--csv", new_rows, "--yes", "--delete-old-rows")
+        home.admin("snapshot", "--manifest", manifest, "--csv", new_rows, "--yes", "--delete-old-rows")
         assert len(list(home.state.datasets.iterdir())) == 1
         _fit(server, channel, "r3", 0.001)
-        _typed(home, "retire", "people", "--yes", "--delete-rows", "--reason", "over")
+        home.admin("retire", "people", "--yes", "--delete-rows", "--reason", "over")
         assert not list(home.state.datasets.iterdir())
         assert _refused(server, channel, "r4", 0.001) is grpc.StatusCode.FAILED_PRECONDITION
         assert _fit(server, channel, "r1", 0.002) == first  # what was released can still be had

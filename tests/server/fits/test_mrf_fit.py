@@ -427,9 +427,14 @@ ASKED: list[dict[str, Any]] = [
     ("name", "source"), WILD, ids=lambda value: value if value in AWKWARD else type(value).__name__
 )
 def test_whatever_rows_and_noise_are_a_valid_model_comes_back(name: str, source: NoiseSource | None) -> None:
-    """After the debit nothing fails: empty and absurd tables, noise of any size, all graphs, both adjacencies."""
-    X = AWKWARD[name]
+    """After the debit nothing fails: empty and absurd tables, noise of any size, all graphs, both adjacencies.
+
+    Every graph meets every table, with OpenDP's noise or with none, in turns, and huge noise.
+    """
+    X, turn = AWKWARD[name], list(AWKWARD).index(name) + (source is None)
     for number, fields in enumerate(ASKED):
+        if (number // 4 + turn) % 2:
+            continue
         adjacency = (AR, RO)[number % 2]
         spend = (types_pb2.Spend(rho=1.0), types_pb2.Spend(epsilon=1.0))[number // 2 % 2]
         public = paths(adjacency=adjacency, unit_cap=2, rows=max(len(X), 1))

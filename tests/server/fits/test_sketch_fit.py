@@ -254,7 +254,7 @@ def test_whatever_rows_and_noise_are_a_valid_model_comes_back(name: str, source:
             n_init=1,
             new_sketch={"n_frequencies": 40, "signature": signature},
         )
-        for present in (None, np.zeros(len(X), dtype=np.bool_)):
+        for present in (None, np.zeros(len(X), dtype=np.bool_)) if name == "far out" else (None,):
             model = run(made, X, adjacency=adjacency, source=source, present=present)
             check_valid(model, made, 3, mixture=decoding == fit_pb2.DECODING_MIXTURE)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -10,41 +12,47 @@ from scipy.optimize import minimize
 
 from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_bounds, moment_statistic
 from bursar_server.vault import CHUNK
-from tests.server.fits.running import Array
 
 KINDS = [Moments.SPHERICAL, Moments.DIAG, Moments.FULL, Moments.TIED]
 REACHED = {Moments.FULL: 0.99, Moments.TIED: 0.95, Moments.SPHERICAL: 0.85, Moments.DIAG: 0.7}
 WEIGHTS = [(1.0, 1.0, 1.0), (0.3, 0.5, 1.0), (1.0, 1.0, 0.3), (0.6, 0.6, 1.0), (0.1, 1.0, 1.0), (1.0, 0.1, 1.0)]
 
 
-def features(u: Array, moments: Moments, w: tuple[float, float, float]) -> Array:
-    """(a, b u, c s(u)) from the definition."""
-    outer = np.outer(u, u)
-    second = {
-        Moments.SPHERICAL: np.array([u @ u]),
-        Moments.DIAG: u**2,
-    }.get(moments, np.concatenate([np.diag(outer), np.sqrt(2) * outer[np.tril_indices(len(u), -1)]]))
-    return np.concatenate([[w[0]], w[1] * u, w[2] * second])
+def features(u: list[float], moments: Moments, w: tuple[float, float, float]) -> list[float]:
+    """(a, b u, c s(u)) from the definition, in plain Python: a search asks for it a million times."""
+    squares = [x * x for x in u]
+    if moments is Moments.SPHERICAL:
+        second = [sum(squares)]
+    elif moments is Moments.DIAG:
+        second = squares
+    else:
+        second = squares + [math.sqrt(2) * x * y for x, y in itertools.combinations(u, 2)]
+    return [w[0], *(w[1] * x for x in u), *(w[2] * x for x in second)]
 
 
-def into_ball(u: Array) -> Array:
+def into_ball(u: list[float]) -> list[float]:
     """Clip to the unit ball."""
-    return np.asarray(u / max(1.0, float(np.linalg.norm(u))))
+    norm = max(1.0, math.hypot(*u))
+    return [x / norm for x in u]
 
 
 def largest_distance(K: int, d: int, moments: Moments, w: tuple[float, float, float]) -> float:
     """Squared distance of two rows' vectors, maximised over positions and, for K = 2, responsibilities."""
 
-    def vector(x: Any) -> Array:
-        blocks = [features(into_ball(x[k * d : (k + 1) * d]), moments, w) for k in range(K)]
-        shares = np.ones(1) if K == 1 else np.array([np.sin(x[-1]) ** 2, np.cos(x[-1]) ** 2])
+    def vector(x: list[float]) -> list[float]:
+        shares = [1.0] if K == 1 else [math.sin(x[-1]) ** 2, math.cos(x[-1]) ** 2]
+        blocks = [
+            [g * value for value in features(into_ball(x[k * d : (k + 1) * d]), moments, w)]
+            for k, g in enumerate(shares)
+        ]
         if moments is Moments.TIED:
-            pooled = sum(g * block[1 + d :] for g, block in zip(shares, blocks, strict=True))
-            return np.concatenate([*(g * block[: 1 + d] for g, block in zip(shares, blocks, strict=True)), pooled])
-        return np.concatenate([g * block for g, block in zip(shares, blocks, strict=True)])
+            firsts = [value for block in blocks for value in block[: 1 + d]]
+            return firsts + [sum(values) for values in zip(*(block[1 + d :] for block in blocks), strict=True)]
+        return [value for block in blocks for value in block]
 
     def closeness(x: Any) -> float:
-        return -float(np.sum((vector(x[:n]) - vector(x[n:])) ** 2))
+        numbers = x.tolist()
+        return -(math.dist(vector(numbers[:n]), vector(numbers[n:])) ** 2)
 
     n = K * d + 1
     generator = np.random.default_rng(0)  # noqa: TID251 - starts of a search

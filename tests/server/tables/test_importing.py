@@ -369,7 +369,7 @@ def test_the_key_chooses_without_favour(manifest: Build, write_csv: Callable[...
     assert abs(both - trials / 6) < 5.5 * math.sqrt(trials * 5 / 36)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(st.tuples(st.one_of(st.none(), st.floats(-2, 2)), st.sampled_from(["a", "b", "z", None])), max_size=10))
 def test_sources_agree(
     manifest: Build, load: Load, slots: Slots, tmp_path_factory: pytest.TempPathFactory, table: list[Any]
