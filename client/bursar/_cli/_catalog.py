@@ -138,11 +138,8 @@ def releases(client: bursar.Client, dataset: str | None, as_json: bool) -> None:
     if as_json:
         say_json(bought)
         return
-    header = ("entry", "time", "dataset", "method", "paid", "state", "request id")
-    rows = [
-        (r.entry, r.time[:16].replace("T", " "), r.dataset, r.method, rho(r.price.rho), r.state.value, r.request_id)
-        for r in bought
-    ]
+    header = ("entry", "date", "dataset", "method", "paid", "state", "request id")
+    rows = [(r.entry, r.time[:10], r.dataset, r.method, rho(r.price.rho), r.state.value, r.request_id) for r in bought]
     if dataset is not None:
         header, rows = _without(header, 2), [_without(row, 2) for row in rows]
     if rows:

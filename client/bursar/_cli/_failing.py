@@ -25,7 +25,8 @@ Exit status:
 
 _FOR_PROGRAMS = {
     "pass token= to connect(), or set BURSAR_TOKEN": "give --token-file, or set BURSAR_TOKEN; see: bursar setup --help",
-    "(ca=)": "(--ca)",
+    "check the address, the CA certificate (ca=) and that the server runs": "check --server, --ca and that the server "
+    "runs; bursar setup keeps them",
     "releases() lists those": "bursar releases lists those",
     ", or load the file in which you saved the model (bursar.models.load)": ", or name the file that it was saved to",
     "ListDatasets has those there are": "bursar datasets lists those that there are",

@@ -94,7 +94,7 @@ def fit() -> None:
     """Fit a model, and pay for it.
 
     The price and what is left are shown before anything is spent. What was paid for is kept by the server: the same
-    command with the same --request-id, or bursar model show with its entry, gets it again for nothing.
+    command with the same --request-id gets it again for nothing.
     """
 
 

@@ -123,12 +123,14 @@ def test_setup_keeps_nothing_that_does_not_work(run: Run, tmp_path: Path, monkey
     """A wrong certificate or a server that does not answer."""
 
     def nobody(*_: object, **__: object) -> bursar.Client:
-        raise bursar.UnavailableError("nobody answers; check the address, the CA certificate (ca=) and that it runs")
+        raise bursar.UnavailableError(
+            "nobody answers; check the address, the CA certificate (ca=) and that the server runs"
+        )
 
     monkeypatch.setattr(bursar, "connect", nobody)
     result = run("setup", "--server", "host:9")
     assert result.exit_code == 1
-    assert "the CA certificate (--ca)" in result.stderr
+    assert "check --server, --ca and that the server runs; bursar setup" in result.stderr
     assert not (tmp_path / "config.toml").exists()
 
 
