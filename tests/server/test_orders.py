@@ -8,7 +8,9 @@ import pytest
 
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import InvalidRequestError, sketch
-from bursar_server.orders import Orders
+from bursar_server.orders import RESPONSES, Orders
+from bursar_server.process import FITS
+from bursar_server.services import fit as service
 
 if TYPE_CHECKING:
     from bursar_server.datasets import Datasets
@@ -25,3 +27,13 @@ def test_a_field_that_nobody_knows_is_found_wherever_it_is() -> None:
     request = fit_pb2.FitSketchKMeansRequest(foreign=[fit_pb2.Sketch(), fit_pb2.Sketch(sums=sums)])
     with pytest.raises(InvalidRequestError, match=r"does not know: foreign\.sums\.1023"):
         orders.order("FitSketchKMeans", "alice", request)
+
+
+def test_every_fit_of_the_contract_is_there_and_can_be_previewed() -> None:
+    """Registered, with an answer, with a field of the preview's request, and with a method for callers."""
+    methods = {method.name for method in fit_pb2.DESCRIPTOR.services_by_name["FitService"].methods} - {"Preview"}
+    assert set(FITS) == set(RESPONSES) == methods
+    fields = fit_pb2.PreviewRequest.DESCRIPTOR.oneofs_by_name["fit"].fields
+    previewed = {field.name: field.message_type.name.removesuffix("Request") for field in fields}
+    assert service._PREVIEWED == previewed
+    assert set(previewed.values()) == methods
