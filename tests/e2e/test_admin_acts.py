@@ -10,7 +10,8 @@ import grpc
 import pytest
 
 from bursar_ledger import verify
-from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+from tests.e2e.conftest import MANIFEST
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, Server
@@ -52,10 +53,15 @@ def _refused(server: Server, channel: grpc.Channel, request_id: str, rho: float)
 
 
 def test_acts_bind_the_next_request_of_a_running_server(home: Home) -> None:
-    """Allowance, call limit, total, new rows, retirement: each from the next request on, and the ledger verifies."""
+    """A table, an allowance, a call limit, a total, new rows, retirement: each from the next request on."""
     server = home.start()
     exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
     with server.channel() as channel:
+        home.add_table("later", shift=0.02)
+        listed: Any = catalog_pb2_grpc.CatalogServiceStub(channel).ListDatasets(
+            catalog_pb2.ListDatasetsRequest(), metadata=server.bearer()
+        )
+        assert [dataset.name for dataset in listed.datasets] == ["people", "later"]
         first = _fit(server, channel, "r1", 0.002)
         # The total of (1, 1e-6) is worth rho 0.0241; a tenth of it is 0.0024.
         _typed(home, "allowance", "set", "people", "--analyst", "the-analyst", "--share", "10%")
@@ -70,12 +76,13 @@ def test_acts_bind_the_next_request_of_a_running_server(home: Home) -> None:
         home.admin("budget", "set", "people", "--epsilon", "1", "--yes")
         new_rows = home.state.path.parent / "new.csv"
         new_rows.write_text("x,y\n" + "".join(f"{(i % 9) / 9},{i % 10}\n" for i in range(300)))
-        manifest = home.state.path.parent / "table.toml"
+        manifest = home.state.path.parent / "people.toml"
+        manifest.write_text(MANIFEST.format(name="people"))
         home.admin("snapshot", "--manifest", manifest, "--csv", new_rows, "--yes", "--delete-old-rows")
-        assert len(list(home.state.datasets.iterdir())) == 1
+        assert len(list(home.state.datasets.iterdir())) == 2
         _fit(server, channel, "r3", 0.001)
         home.admin("retire", "people", "--yes", "--delete-rows", "--reason", "over")
-        assert not list(home.state.datasets.iterdir())
+        assert len(list(home.state.datasets.iterdir())) == 1
         assert _refused(server, channel, "r4", 0.001) is grpc.StatusCode.FAILED_PRECONDITION
         assert _fit(server, channel, "r1", 0.002) == first  # what was released can still be had
     found = verify(home.state.ledger)
