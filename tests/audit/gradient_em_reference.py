@@ -133,7 +133,13 @@ def missing_covariates(
     left = ((rows.z - shift)[:, [-1]] - features @ coefficients[:, None]) / deviation
     t = np.clip(left, -clip, clip)
     score = t * features / deviation + absent * (t**2 - clipped_square) * coefficients / deviation**2
-    return Parts(np.zeros((len(features), 1)), (sigma**2 * score / scale)[:, None, :], left**2 / limit)
+    longest = np.zeros_like(deviation)
+    if clip < _kernel.UNCLIPPED:  # of the vectors that such a row has for any residual
+        part = max(clipped_square, clip**2 - clipped_square) * (deviation**2 - sigma**2) ** 0.5 / deviation
+        ends = clip**2 * np.sum(features**2, axis=1, keepdims=True) + part**2
+        longest = sigma**2 * np.sqrt(ends) / deviation
+    vectors = sigma**2 * score / np.maximum(scale, longest)
+    return Parts(np.zeros((len(features), 1)), vectors[:, None, :], left**2 / limit)
 
 
 def shares(logs: FloatArray) -> FloatArray:

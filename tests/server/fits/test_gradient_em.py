@@ -14,8 +14,17 @@ from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import NumericColumn, PublicTable, gradient_em
 from bursar_server.fits.gradient_em import _kernel
-from bursar_server.fits.gradient_em._fit import error_variances
-from bursar_server.fits.gradient_em._normal import _value_and_slope, location_gain, regression_gain, unclip
+from bursar_server.fits.gradient_em._fit import averaged_noise, settled
+from bursar_server.fits.gradient_em._information import hidden_of_lines, hidden_of_means
+from bursar_server.fits.gradient_em._normal import (
+    Kind,
+    _value_and_slope,
+    best_radius,
+    location_gain,
+    regression_gain,
+    response,
+    unclip,
+)
 from bursar_server.fits.gradient_em._statistics import Transform
 from bursar_server.vault import ArrayRows, Release, exact_sum
 from tests.server.fits.gradient import MISSING, MIXTURE, REGRESSIONS, SYMMETRIC, plan, run, table
@@ -296,17 +305,96 @@ def test_error_bars_hold() -> None:
     assert 0.2 < float(np.mean(ratios)) < 3.0
 
 
-def test_error_variances_of_a_known_recursion() -> None:
-    """For x <- rho x + noise, settled: what is claimed for the mean of m iterates is what their variance is."""
+@pytest.mark.parametrize(("known", "step", "m"), [(1.0, 1.0, 30), (0.4, 1.0, 40), (0.8, 0.3, 60), (1.0, 1.0, 1)])
+def test_averaged_noise_of_a_known_recursion(known: float, step: float, m: int) -> None:
+    """For x <- (1 - step known) x + step noise, settled: the variance of the mean of m is as claimed, or a bit less."""
     generator = drawn(1)
-    rho, m, blocks, q = 0.6, 40, 400, 50
-    x = generator.standard_normal((blocks, q)) / np.sqrt(1 - rho**2)
-    trail = [x]
-    for _ in range(m):
-        trail.append(rho * trail[-1] + generator.standard_normal((blocks, q)))
-    claimed = error_variances(np.array(trail), np.ones((blocks, q)), np.zeros((blocks, 1)), 1.0)
-    actual = float(np.mean(np.mean(trail[1:], axis=0) ** 2))
-    assert float(np.median(claimed)) == pytest.approx(actual, rel=0.3)
+    x, trail = np.zeros(20_000), []
+    for t in range(60 + m):
+        x = (1 - step * known) * x + step * generator.standard_normal(len(x))
+        if t >= 60:
+            trail.append(x)
+    claimed = averaged_noise(np.ones((1, 1)), np.full((1, 1), known), step, m)
+    assert float(claimed[0, 0]) == pytest.approx(np.var(np.mean(trail, axis=0)), rel=0.1)
+
+
+def test_settled_steps_are_those_that_noise_explains() -> None:
+    """Targets that come in from far do not count, those that only differ by noise do, whatever its size."""
+    generator = drawn(2)
+    std = np.geomspace(1.0, 0.1, 30)[:, None, None]
+    targets = std * generator.standard_normal((30, 2, 10))
+    assert settled(targets, np.broadcast_to(std**2, targets.shape), 5) == 30
+    targets[:12] += 8.0 * std[:12]
+    assert settled(targets, np.broadcast_to(std**2, targets.shape), 5) == 18
+    assert settled(targets, np.broadcast_to(1e-6 * std**2, targets.shape), 5) == 5
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_hidden_information(folded: bool) -> None:
+    """None where components are far apart; all but nothing where they are one, and of lines likewise."""
+    for separation, share in ((6.0, 0.0), (0.01, 1.0)):
+        ends = separation * np.array([[1.0, 0.0], [-1.0, 0.0]])
+        ends = ends if folded else ends + 3.0
+        even, ones = np.full(2, 0.5), np.ones(2)
+        of_means = hidden_of_means(ends, even, ones, folded=folded)
+        of_lines = hidden_of_lines(ends, even, ones, intercept=False, folded=folded)
+        if folded or share == 0.0:
+            assert of_means == pytest.approx(np.full(1 if folded else 2, share), abs=0.05)
+            assert of_lines == pytest.approx(np.full(1 if folded else 2, share), abs=0.15)
+        else:  # of a row's own number it is known to be one of two
+            assert of_means == pytest.approx([0.5, 0.5], abs=0.02)
+
+
+def test_hidden_information_slows_em_down() -> None:
+    """A small error of the symmetric mixture's parameter keeps the share of itself that is hidden, in the mean."""
+    b = np.array([0.8, 0.6])
+    generator = drawn(4)
+    y = generator.choice([-1.0, 1.0], 400_000)[:, None] * b + generator.standard_normal((400_000, 2))
+    kept = []
+    for shift in 0.02 * np.eye(2):
+        up, down = (np.mean(np.tanh(y @ (b + sign * shift))[:, None] * y, axis=0) for sign in (1.0, -1.0))
+        kept.append(float((up - down) @ shift / (2 * shift @ shift)))
+    hidden = hidden_of_means(np.array([b, -b]), np.full(2, 0.5), np.ones(2), folded=True)
+    assert hidden == pytest.approx([np.mean(kept)], abs=0.04)
+
+
+def test_starts_are_not_lost_where_the_look_is_noise() -> None:
+    """Few rows: what the look says of the spread is noise, which must not make a start too narrow to leave it."""
+    near = 0
+    for seed in range(12):
+        X = mirrored(1000, 200 + seed, B)
+        model = run(plan(table(3, rows=1000), spend=SPEND(rho=0.01), random=fit_pb2.StartAtRandom(public_seed=seed)), X)
+        near += nearest(array(model.coefficients), np.array([B, -B])) < 1.0
+    assert near >= 9
+
+
+def test_features_far_from_their_noisy_means_do_not_make_steps_overshoot() -> None:
+    """Many features, of whose means the look says little: steps that are too long show in moves that turn back."""
+    generator = drawn(18)
+    d, n = 40, 8000
+    b = np.full(d, 3.0 / d**0.5)
+    x = generator.standard_normal((n, d))
+    y = x @ b + generator.standard_normal(n)
+    x[generator.random(x.shape) < 0.2] = np.nan
+    public = table(d, bound=4.0, target=12.0, nullable=d, rows=n)
+    errors = []
+    for _ in range(3):
+        model = run(plan(public, model=MISSING, spend=SPEND(rho=0.008), **TARGET), np.column_stack([x, y]))
+        errors.append(float(np.linalg.norm(array(model.coefficients)[0] - b)))
+    assert float(np.median(errors)) < 1.0
+
+
+def test_without_enough_to_go_by_the_result_is_near_nothing() -> None:
+    """Where noise is far larger than what there is, coefficients are drawn to 0 and errors say how little is known."""
+    X = lines(300, 19, np.array([[2.0, -1.0]]), np.zeros(1))
+    public = table(2, bound=4.0, target=12.0, rows=300)
+    for model in (REGRESSIONS, MISSING):
+        single = {"n_components": 1} if model == REGRESSIONS else {}
+        fields = {"model": model, "spend": SPEND(rho=1e-6), **single, **TARGET}
+        nullable = table(2, bound=4.0, target=12.0, rows=300, nullable=2)
+        found = run(plan(nullable if model == MISSING else public, **fields), X)
+        assert np.linalg.norm(array(found.coefficients)) < 3.0
+        assert np.all(array(found.coefficient_errors) > 0.1)
 
 
 @pytest.mark.parametrize("transform", [Transform.NORM, Transform.RADIAL])
@@ -328,6 +416,17 @@ def test_gains_are_those_of_simulated_steps(transform: Transform) -> None:
     e[n:] = -e[:n]
     moved = mean_along((e + shift * y[:, 0])[:, None] * y, along, 1.7)
     assert moved / shift == pytest.approx(regression_gain(transform, d, 1.7), rel=0.03)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_radii_follow_the_noise(kind: Kind) -> None:
+    """Hardly any noise: wide, and nearly all that the sample says; much of it: narrow, but not without end."""
+    quiet, loud = best_radius(kind, Transform.NORM, 10, np.array([1e-6, 10.0]))
+    assert quiet == pytest.approx(1.5 * 10**0.5)
+    assert 0.4 * 10**0.5 <= loud < 0.8 * 10**0.5
+    variance = response(kind, Transform.NORM, 10, np.array([2.0 * quiet]), np.array([2.0])).variance
+    assert variance == pytest.approx(np.full((1, 10), 4.0), rel=0.08)
+    assert np.all(variance >= 4.0)
 
 
 def test_unclip_inverts_clipping() -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bursar_server.fits.gradient_em._kernel import CATONI
+from bursar_server.fits.gradient_em._kernel import CATONI, UNCLIPPED
 from bursar_server.fits.gradient_em._normal import unclip
 from bursar_server.fits.gradient_em._seam import Answer, Model, Pass, State, View
 from bursar_server.fits.gradient_em._statistics import (
@@ -44,11 +44,21 @@ _LEAST_WEIGHT = 1e-3
 _LEAST_SCALE = 1e-12
 """Of a radius or s; its inverse is the largest."""
 
+_DAMPED = 0.5
+"""Least step after the first half of them, where hidden components let errors of parameters die out slowly."""
+
+_SURPRISE, _UNLIKE = 3.0, 4.0
+"""Standard deviations by which the square of a move has to exceed what was expected before more is believed to be left
+to go, and that of a target's distance before it counts as one of those before parameters settled."""
+
+_MOST_BRAKE = 10.0
+"""Largest divisor of steps that overshoot."""
+
+_LEAST_KNOWN = 0.05
+"""Least share of the information that is believed not to be hidden."""
+
 _TRUSTED_COUNT = 2.0
 """A count below so many standard deviations of its noise is taken to be that many."""
-
-_MOST_MEMORY = 0.95
-"""Largest share of an error that a step is believed to keep."""
 
 
 class Variant(enum.Enum):
@@ -84,7 +94,8 @@ class Settings:
         variant: how.
         shape: of every gradient.
         step_size: eta.
-        averaged: how many last iterates.
+        averaged: how many last iterates, if steps are not tracked, and about how many if they are.
+        tracked: steps shrink as parameters settle, and the result is the mean of all that have settled.
         sigma_known: the noise level is the analyst's.
         scale: s or C of the variants that do not adapt; None: from `tau`, `zeta` and the spread.
         tau: bound of second moments in squared units; None: from the spread.
@@ -100,6 +111,7 @@ class Settings:
     shape: Shape
     step_size: float
     averaged: int
+    tracked: bool
     sigma_known: bool
     scale: float | None
     tau: float | None
@@ -121,6 +133,7 @@ class Result:
 
     Attributes:
         answer: the averaged parameters.
+        averaged: over how many steps.
         weights: (components,).
         coefficient_errors: as the answer's coefficients.
         intercept_errors: as the answer's intercepts.
@@ -130,6 +143,7 @@ class Result:
     """
 
     answer: Answer
+    averaged: int
     weights: FloatArray
     coefficient_errors: FloatArray
     intercept_errors: FloatArray
@@ -143,6 +157,51 @@ def root_beta(q: int, zeta: float) -> float:
     return float(math.log(q / zeta) ** 0.25)
 
 
+@dataclass(frozen=True)
+class _Track:
+    """What is believed of the released parameters of each block.
+
+    A step asks for a move to a target, which is the fixed point plus noise of known variance if steps are linear. So
+    parameters are moved by the share of their own uncertainty in that of the move, as a Kalman filter does. A move that
+    is too long for chance says that more is left to go, and one that takes the last one back, that steps overshoot.
+
+    Attributes:
+        variance: (blocks, q) of the parameters.
+        brake: (blocks, 1) divisor of steps.
+        move: (blocks, q) the last one that was asked for.
+        noise: (blocks, q) variance of that.
+        step: (blocks, q) share of it that was made.
+    """
+
+    variance: FloatArray
+    brake: FloatArray
+    move: FloatArray
+    noise: FloatArray
+    step: FloatArray
+
+    def after(self, move: FloatArray, noise: FloatArray, least: float) -> _Track:
+        """With another move, of which a share is to be made: at least `least`, if there is no brake."""
+        brake = np.maximum(self.brake, self._overshoot(move, noise))
+        square = np.mean(move**2, axis=1, keepdims=True)
+        chance = 1.0 + _SURPRISE * math.sqrt(2.0 / move.shape[1])
+        surprising = square > chance * np.mean(self.variance + noise, axis=1, keepdims=True)
+        variance = np.where(surprising, np.maximum(self.variance, square - noise), self.variance)
+        step = np.maximum(variance / (variance + noise), least) / brake
+        return _Track((1.0 - step) ** 2 * variance + step**2 * noise, brake, move, noise, step)
+
+    def _overshoot(self, move: FloatArray, noise: FloatArray) -> FloatArray:
+        """(blocks, 1) by how much steps were too long, read from a move against the last one; 0 if it is not clear."""
+        noisy = np.sum(self.noise, axis=1, keepdims=True)
+        size = np.sum(self.move**2, axis=1, keepdims=True) - noisy
+        along = np.sum(move * self.move + self.step * self.noise, axis=1, keepdims=True)
+        deviation = np.sqrt(
+            np.sum(self.noise * noise, axis=1, keepdims=True)
+            + np.maximum(size, 0.0) * np.mean(noise, axis=1, keepdims=True)
+        )
+        slope = (1.0 - along / np.maximum(size, np.maximum(noisy, 1e-300))) / np.maximum(self.step.mean(), 1e-3)
+        return np.where(along < -2.0 * deviation, np.minimum(slope, _MOST_BRAKE), 0.0)
+
+
 def run(settings: Settings, session: Session) -> Result:
     """Make the look and the steps. A total function of rows and noise."""
     model, T = settings.model, settings.T
@@ -150,32 +209,45 @@ def run(settings: Settings, session: Session) -> Result:
     session.progress(1, T + 1)
     view = model.view(look, noise_std(settings.look_noise, LOOK_LATTICE))
     rows, counts = view.rows, []
-    states, scales = [model.start(view)], []
-    variances = np.zeros_like(states[0].theta)
+    states, passes, targets, noises = [model.start(view)], [], [], []
+    nothing = np.zeros_like(states[0].theta)
+    track = _Track(nothing + model.prior(view)[1], np.ones((settings.shape.blocks, 1)), nothing, nothing, nothing)
     for t in range(T):
         bounded = _pass(settings, view, states[-1])
         statistic = gradient_statistic(model.kernel(view, states[-1], bounded))
         sums = decode(session.noisy_sum(statistic, settings.noise), settings.shape)
         counts.append(float(np.sum(sums.counts)))
         rows = max(float(np.mean(counts)), 1.0)
-        state, variances = _step(settings, view, states[-1], bounded, sums, rows)
-        states.append(state)
-        scales.append(float(np.sqrt(np.mean(bounded.scales**2))))
+        target, noise = _target(settings, view, states[-1], bounded, sums, rows)
+        move = target.theta - states[-1].theta
+        track = track.after(move, noise, _least_step(settings, target, t))
+        share = track.step if settings.tracked else settings.step_size
+        states.append(replace(target, theta=model.project(view, states[-1].theta + share * move)))
+        passes.append(bounded)
+        targets.append(target.theta)
+        noises.append(noise)
         session.progress(t + 2, T + 1)
-    return _result(settings, view, states, np.array(scales), variances, rows)
+    return _result(settings, view, states, passes, np.array(targets), np.array(noises), rows)
+
+
+def _least_step(settings: Settings, state: State, t: int) -> float:
+    """Of components that are to be told apart: whole steps first, then half ones at least."""
+    if len(state.weights) == 1:
+        return 0.0
+    return 1.0 if 2 * t < settings.T else _DAMPED
 
 
 def _pass(settings: Settings, view: View, state: State) -> Pass:
     """Bounds of the next gradient, a public function of what was released."""
+    model, clip = settings.model, UNCLIPPED
     if settings.variant.adaptive:
-        # Half of the residuals are longer; the odd part of them that is cut off costs a few per cent of precision, and
-        # the noise falls with the radius.
-        radius = settings.model.radius(view, state)
+        noise = settings.std**2 / (view.rows * settings.averaged)
+        radius, clip = model.bounds(view, state, settings.shape.transform, noise)
         scales = radius / (CATONI if settings.variant is Variant.RADIAL else 1.0)
     else:
         scale = settings.scale or _fixed_scale(settings, view)
-        scales = np.full(settings.model.blocks, min(max(scale, _LEAST_SCALE), 1.0 / _LEAST_SCALE))
-    return Pass(settings.shape, scales, settings.shape.transform is Transform.BOX, _RESIDUAL_LIMIT)
+        scales = np.full(model.blocks, min(max(scale, _LEAST_SCALE), 1.0 / _LEAST_SCALE))
+    return Pass(settings.shape, scales, settings.shape.transform is Transform.BOX, _RESIDUAL_LIMIT, clip)
 
 
 def _fixed_scale(settings: Settings, view: View) -> float:
@@ -190,23 +262,21 @@ def _fixed_scale(settings: Settings, view: View) -> float:
     return math.sqrt(view.rows * tau * math.sqrt(settings.steps_rho)) / (2.0 * beta)
 
 
-def _step(
+def _target(
     settings: Settings, view: View, state: State, bounded: Pass, sums: Sums, rows: float
 ) -> tuple[State, FloatArray]:
-    """The next state, and the variances that the noise alone gives its theta."""
+    """Where a whole step leads, and the variances that the noise alone gives its theta."""
     model, blocks = settings.model, settings.shape.blocks
     least = max(_TRUSTED_COUNT * settings.std / count_weight(), 1.0)
     N = np.maximum(sums.counts, least) if blocks > 1 else np.array([max(rows, least)])
-    gain = model.gain(view, state, bounded) if settings.variant.adaptive else np.ones_like(state.theta)
-    unit = settings.step_size * bounded.reach[:, None] / (N[:, None] * gain)
-    origin = model.origin(state) if bounded.split else state.theta
-    theta = state.theta + settings.step_size * (origin - state.theta) + unit * sums.vectors
+    gain = model.response(view, state, bounded).gain if settings.variant.adaptive else np.ones_like(state.theta)
+    unit = bounded.reach[:, None] / (N[:, None] * gain)
+    theta = (model.origin(state) if bounded.split else state.theta) + unit * sums.vectors
     weights = state.weights
     if blocks > 1:
         floored = np.maximum(N / N.sum(), _LEAST_WEIGHT / blocks)
         weights = floored / floored.sum()
-    moved = State(model.project(view, theta), weights, _sigma(settings, view, state, sums.residuals / N))
-    return moved, (unit * settings.std) ** 2
+    return State(theta, weights, _sigma(settings, view, state, sums.residuals / N)), (unit * settings.std) ** 2
 
 
 def _sigma(settings: Settings, view: View, state: State, mean_residuals: FloatArray) -> FloatArray:
@@ -219,50 +289,77 @@ def _sigma(settings: Settings, view: View, state: State, mean_residuals: FloatAr
 
 
 def _result(
-    settings: Settings, view: View, states: list[State], scales: FloatArray, variances: FloatArray, rows: float
+    settings: Settings,
+    view: View,
+    states: list[State],
+    passes: list[Pass],
+    targets: FloatArray,
+    noises: FloatArray,
+    rows: float,
 ) -> Result:
-    model, m = settings.model, settings.averaged
-    last = states[-m:]
-    mean = State(
+    """The estimate, its errors, and how it came about."""
+    model = settings.model
+    m = settled(targets, noises, max(settings.T // 3, 1)) if settings.tracked else settings.averaged
+    last, rest = states[-m:], 1.0 / noises[-m:]
+    end = State(
         theta=np.mean([state.theta for state in last], axis=0),
         weights=np.mean([state.weights for state in last], axis=0),
         sigma=np.sqrt(np.mean([state.sigma**2 for state in last], axis=0)),
     )
-    trail = np.array([state.theta for state in states[-m - 1 :]])
-    errors = model.errors(view, error_variances(trail, variances, _sampling(settings, mean, rows), settings.step_size))
+    if settings.tracked:
+        theta = np.sum(rest * targets[-m:], axis=0) / np.sum(rest, axis=0)
+        end = replace(end, theta=model.project(view, theta))
+    known = np.maximum(1.0 - model.hidden(view, end), _LEAST_KNOWN)[:, None]
+    shares = end.weights[:, None] if settings.shape.blocks > 1 else np.ones((1, 1))
+    sampling = model.response(view, end, passes[-1]).variance / (rows * shares * known)
+    if settings.tracked:
+        noise = 1.0 / (np.sum(rest, axis=0) * known**2)
+    else:
+        noise = averaged_noise(noises[-1], known, settings.step_size, m)
+    variances = noise + sampling + _unsettled(targets[-m:], noises[-m:])
+    if settings.tracked:
+        # Where errors are as large as what there is to estimate, something between it and nothing is nearer.
+        middle, spread = model.prior(view)
+        share = spread / (spread + np.mean(variances, axis=1, keepdims=True))
+        end = replace(end, theta=model.project(view, middle + share * (end.theta - middle)))
+        variances = share * variances
+    errors = model.errors(view, variances)
     answers = [model.answer(view, state) for state in states]
     iterates = [
         np.column_stack([a.coefficients, a.intercepts]) if len(a.intercepts) else a.coefficients for a in answers
     ]
-    return Result(model.answer(view, mean), mean.weights, *errors, np.array(iterates), scales, rows)
+    scales = np.array([float(np.sqrt(np.mean(bounded.scales**2))) for bounded in passes])
+    return Result(model.answer(view, end), m, end.weights, *errors, np.array(iterates), scales, rows)
 
 
-def _sampling(settings: Settings, state: State, rows: float) -> FloatArray:
-    """(blocks, 1) variance of a parameter if it were known which component each row is of, and none were clipped."""
-    shares = state.weights if settings.shape.blocks > 1 else np.ones(1)
-    return (state.sigma**2 / (rows * shares))[:, None]
+def settled(targets: FloatArray, noises: FloatArray, least: int) -> int:
+    """Over how many of the last steps targets (T, blocks, q) differ by no more than noise of these variances may."""
+    T, q = len(targets), targets.shape[2]
+    chance = 1.0 + _UNLIKE * math.sqrt(2.0 / q)
+    for m in range(least, T):
+        rest = np.sum(1.0 / noises[-m:], axis=0)
+        mean = np.sum(targets[-m:] / noises[-m:], axis=0) / rest
+        apart = np.mean((targets[-m - 1] - mean) ** 2 / (noises[-m - 1] + 1.0 / rest), axis=1)
+        if not np.all(apart <= chance):
+            return m
+    return T
 
 
-def error_variances(trail: FloatArray, noise: FloatArray, sampling: FloatArray, step_size: float) -> FloatArray:
-    """Variances (blocks, q) of averaged iterates: of their noise, of the sample, and of what has not settled.
+def averaged_noise(noise: FloatArray, known: FloatArray, step_size: float, m: int) -> FloatArray:
+    """Variance (blocks, q) of the mean of m settled iterates of whose information a share is not hidden.
 
-    Near the fixed point steps are linear: an error x becomes rho x + noise. Then the mean square of a step is
-    2 noise / (1 + rho), from which rho is read; a step that loses 1 - rho of the error has 1 - (1 - rho) / step_size of
-    the information missing. Approximate: one rho for all parameters of a block, and read from few steps.
-
-    Args:
-        trail: (m + 1, blocks, q), the iterates that are averaged and the one before them.
-        noise: (blocks, q) variance of a step.
-        sampling: (blocks, 1) variance of the sample with nothing missing.
-        step_size: eta.
+    An error x becomes (1 - step_size known) x plus step_size times noise of variance `noise`, so that the stationary
+    variance is noise step_size / (known (2 - step_size known)), and that of a long mean noise / (m known^2).
     """
-    m = len(trail) - 1
-    squares = np.mean(np.diff(trail, axis=0) ** 2, axis=(0, 2))[:, None]
-    level = np.mean(noise, axis=1, keepdims=True)
-    rho = np.clip(2.0 * level / np.maximum(squares, 1e-300) - 1.0, max(0.0, 1.0 - step_size), _MOST_MEMORY)
-    stationary = 1.0 / (1.0 - rho**2)
-    averaged = noise * np.minimum(stationary, 1.0 / (m * (1.0 - rho) ** 2))
-    missing = np.minimum((1.0 - rho) / min(step_size, 1.0), 1.0)
-    moved = np.mean((trail[-1] - trail[0]) ** 2, axis=1, keepdims=True)
-    unsettled = np.maximum(moved - 2.0 * level * stationary, 0.0) / m
-    return np.asarray(averaged + sampling / missing + unsettled)
+    stationary = step_size / (known * np.maximum(2.0 - step_size * known, _LEAST_KNOWN))
+    return np.asarray(noise * np.minimum(stationary, 1.0 / (m * known**2)))
+
+
+def _unsettled(targets: FloatArray, noises: FloatArray) -> FloatArray:
+    """(blocks, 1) by how much the halves of the targets that are averaged differ more than noise makes them."""
+    half = len(targets) // 2
+    if half == 0:
+        return np.zeros((targets.shape[1], 1))
+    apart = np.mean(targets[-half:], axis=0) - np.mean(targets[:half], axis=0)
+    noise = (np.sum(noises[-half:], axis=0) + np.sum(noises[:half], axis=0)) / half**2
+    return np.asarray(np.maximum(np.mean(apart**2 - noise, axis=1, keepdims=True), 0.0) / 4.0)

@@ -12,8 +12,11 @@ import numpy as np
 
 from bursar.models import uniform_in_ball
 from bursar_server.fits.gradient_em import _kernel, _location
+from bursar_server.fits.gradient_em._information import hidden_of_means
+from bursar_server.fits.gradient_em._kernel import UNCLIPPED
+from bursar_server.fits.gradient_em._normal import Kind, Response, best_radius, response
 from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
-from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look
+from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Transform
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class GaussianMixture:
         """Spread about the mean."""
         rows, mean, square = _location.moments(look, noise_std)
         about = square - float(mean @ mean) / self.q
-        return View(rows, max(about, 1e-6) ** 0.5, mean, np.empty((0, 0)), np.empty(0))
+        return View(rows, _location.spread(about, noise_std / rows), mean, np.empty((0, 0)), np.empty(0))
 
     def start(self, view: View) -> State:
         """Random means about that of all rows; the more of them, the narrower."""
@@ -66,9 +69,13 @@ class GaussianMixture:
         sigma = self.sigma or view.spread * self.k ** (-1.0 / self.q)
         return State(self.project(view, theta), self.given_weights, np.full(self.k, sigma))
 
-    def radius(self, view: View, state: State) -> FloatArray:
-        """Root mean square of a vector."""
-        return np.asarray(state.sigma * self.q**0.5)
+    def bounds(self, view: View, state: State, transform: Transform, noise: float) -> tuple[FloatArray, float]:
+        """By the noise on each component's rows."""
+        return state.sigma * best_radius(Kind.LOCATION, transform, self.q, noise / state.weights), UNCLIPPED
+
+    def prior(self, view: View) -> tuple[FloatArray, float]:
+        """About the mean of all rows, as widely as they are."""
+        return np.tile(view.shift, (self.k, 1)), view.spread**2
 
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """A block for each component."""
@@ -87,9 +94,13 @@ class GaussianMixture:
         """Vectors of the data part are taken about the middle of the bounds."""
         return np.zeros_like(state.theta)
 
-    def gain(self, view: View, state: State, bounded: Pass) -> FloatArray:
+    def response(self, view: View, state: State, bounded: Pass) -> Response:
         """Of a normal residual."""
-        return _location.gain(view, state, bounded)
+        return response(Kind.LOCATION, bounded.shape.transform, self.q, bounded.reach, state.sigma)
+
+    def hidden(self, view: View, state: State) -> FloatArray:
+        """Which component a row is of."""
+        return hidden_of_means(state.theta, state.weights, state.sigma, folded=False)
 
     def project(self, view: View, theta: FloatArray) -> FloatArray:
         """Into the bounds."""

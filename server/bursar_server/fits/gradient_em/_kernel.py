@@ -38,6 +38,9 @@ CATONI = 2.0 * math.sqrt(2.0) / 3.0
 TERMS = 20
 """Of the polynomial that stands for the smoothed truncation; a multiple of four."""
 
+UNCLIPPED = 1e6
+"""Residuals that may reach so many standard deviations are not clipped."""
+
 _FAR = 1e9
 """The smoothed truncation is at its limit far before this; it keeps squares finite."""
 
@@ -278,7 +281,9 @@ def missing_sums(  # type: ignore[no-untyped-def]
     Features are w = (1, (z - shift) spread), normal and independent where they are missing; `maps` is (spread, shift,
     intercept). The target given what is there is normal about <b, w> with variance v = sigma^2 + |b_missing|^2. With t
     the clipped standardised residual, the vector is sigma^2 (t w / sqrt v + (t^2 - clipped_square) b_missing / v): the
-    score of that density times sigma^2. The residual is the square of what is clipped.
+    score of that density times sigma^2. If residuals are clipped, rows whose vector could be longer than `scale` for
+    some residual get less weight, whatever their own residual is: then both parts of a vector keep the mean zero, where
+    a clip of its norm would not. The residual is the square of what is clipped.
     """
     p = coefficients.shape[0]
     centre, unit, half, nullable = frame
@@ -288,7 +293,8 @@ def missing_sums(  # type: ignore[no-untyped-def]
     d = centre.shape[0] - 1
     z, missing, valid = np.empty((d + 1, SLICE)), np.empty((d + 1, SLICE)), np.empty(SLICE)
     features, vectors, residuals = np.ones((p, SLICE)), np.empty((1, p, SLICE)), np.empty((1, SLICE))
-    left, variance, t = np.empty(SLICE), np.empty(SLICE), np.empty(SLICE)
+    left, variance, t, longest = np.empty(SLICE), np.empty(SLICE), np.empty(SLICE), np.empty(SLICE)
+    most = max(clipped_square, clip * clip - clipped_square)
     logs, gamma, signs = np.zeros((1, SLICE)), np.empty((1, SLICE)), np.empty(0)
     sums = np.zeros(out.shape[0])
     for first in range(0, block.shape[1], SLICE):
@@ -307,12 +313,19 @@ def missing_sums(  # type: ignore[no-untyped-def]
             left[r] /= math.sqrt(variance[r])
             t[r] = min(max(left[r], -clip), clip)
             residuals[0, r] = left[r] * left[r] / residual_scale
+        for r in range(SLICE):
+            longest[r] = most * most * (1.0 - sigma * sigma / variance[r])
+        for j in range(p):
+            for r in range(SLICE):
+                longest[r] += clip * clip * features[j, r] * features[j, r]
+        for r in range(SLICE):
+            longest[r] = sigma * sigma * math.sqrt(longest[r] / variance[r]) if clip < UNCLIPPED else 0.0
         for j in range(p):
             for r in range(SLICE):
                 absent = missing[j - offset, r] if j >= offset else 0.0
                 part = t[r] * features[j, r] / math.sqrt(variance[r])
                 part += absent * (t[r] * t[r] - clipped_square) * coefficients[j] / variance[r]
-                vectors[0, j, r] = sigma * sigma * part / scale
+                vectors[0, j, r] = sigma * sigma * part / max(scale, longest[r])
         _add(logs, vectors, residuals, valid, signs, transform, curve, count, weight, gamma, sums)
     for j in range(out.shape[0]):
         out[j] += np.int64(sums[j])

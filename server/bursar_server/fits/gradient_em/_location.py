@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bursar_server.fits.gradient_em._normal import location_gain
-from bursar_server.fits.gradient_em._seam import Pass, State, View
-from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, Transform
+from bursar_server.fits.gradient_em._seam import Pass, State
+from bursar_server.fits.gradient_em._statistics import FloatArray, Frame
 
 
 def moments(look: FloatArray, noise_std: float) -> tuple[float, FloatArray, float]:
@@ -22,14 +21,9 @@ def residual_scales(state: State, bounded: Pass, d: int) -> FloatArray:
     return np.asarray(bounded.residual_limit**2 * d * state.sigma**2)
 
 
-def gain(view: View, state: State, bounded: Pass) -> FloatArray:
-    """See `Model.gain`."""
-    d = len(view.shift)
-    transform = bounded.shape.transform
-    if transform is Transform.BOX:
-        return np.ones_like(state.theta)
-    each = [location_gain(transform, d, round(float(r), 2)) for r in bounded.reach / state.sigma]
-    return np.array(each)[:, None] * np.ones(d)
+def spread(square: float, noise: float) -> float:
+    """Standard deviation of a coordinate: not below what noise hides, since a start that is too narrow is lost."""
+    return float(max(square, noise, 1e-6) ** 0.5)
 
 
 def noise_std(frame: Frame, sigma: FloatArray) -> FloatArray:

@@ -10,25 +10,48 @@ of both parts is zero at the truth.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
 from bursar_server.fits.gradient_em import _kernel, _regression
-from bursar_server.fits.gradient_em._normal import clipped_slope, clipped_square
+from bursar_server.fits.gradient_em._normal import MULTIPLES, Response, clipped_slope, clipped_square
 from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
 from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Transform
 
-_CLIP = 1.0
-"""Standardised residuals are clipped to it where vectors are clipped in norm."""
-
-_UNCLIPPED = 1e6
+_CLIPS = (0.5, 1.0, 1.5)
+"""Standardised residuals are clipped to one of them where vectors are clipped in norm."""
 
 _LEAST_SHARE = 0.05
 """Of rows in which a feature is there, as far as steps are concerned."""
 
-_LEGENDRE_NODES, _LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(128)
-_NODES, _NODE_WEIGHTS = (_LEGENDRE_NODES + 1.0) / 2.0, _LEGENDRE_WEIGHTS / 2.0
-"""Of Gauss and Legendre's rule on (0, 1)."""
+_PATTERNS = 512
+"""Rows that are drawn to see what becomes of vectors."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows drawn from the model, with features normal and missing as they are in the table.
+
+    Attributes:
+        there: (rows, features) 1.0 or 0.0.
+        precision: (rows,) sigma^2 over the variance of the target given what is there.
+        squares: (rows,) of the length of what is there.
+    """
+
+    there: FloatArray
+    precision: FloatArray
+    squares: FloatArray
+
+    def weights(self, radius: float, clip: float) -> FloatArray:
+        """(rows,) as the kernel weighs them; radius in units of sigma."""
+        if clip >= _kernel.UNCLIPPED:
+            return np.ones(len(self.squares))
+        square = clipped_square(clip)
+        most = max(square, clip**2 - square)
+        longest = np.sqrt(self.precision * (clip**2 * self.squares + most**2 * (1.0 - self.precision)))
+        return np.asarray(1.0 / np.maximum(longest / radius, 1.0))
 
 
 @dataclass(frozen=True)
@@ -38,14 +61,12 @@ class MissingCovariates:
     Attributes:
         frame: of the features, some of them nullable, then the target.
         intercept: whether there is one.
-        public_seed: of the start.
         given: as in `MixtureOfRegressions`.
         sigma: likewise.
     """
 
     frame: Frame
     intercept: bool
-    public_seed: int
     given: tuple[FloatArray, FloatArray] | None
     sigma: float | None
 
@@ -71,31 +92,45 @@ class MissingCovariates:
         about = second / present - mean**2 + (mean - shift[:-1]) ** 2
         variance = _shrunk(about, noise * d**0.5 / present)
         y_about = y_second - y_mean**2 + (y_mean - shift[-1]) ** 2
-        spread = max(float(y_about), noise, 1e-6) ** 0.5
+        spread = _regression.cautious(float(y_about), noise) ** 0.5
         return View(rows, spread, shift, np.diag(variance**-0.5), present)
 
     def start(self, view: View) -> State:
-        """Random slopes."""
+        """Zero: there is nothing that chance would have to tell apart."""
         if self.given is None:
-            theta = _regression.random_start(view, 1, self.q, self.public_seed, intercept=self.intercept)
+            theta = np.zeros((1, self.q))
         else:
             theta = _regression.into_working(self.frame, view, *self.given, intercept=self.intercept)
         return State(self.project(view, theta), np.ones(1), np.array([self.sigma or _regression.start_sigma(view)]))
 
-    def radius(self, view: View, state: State) -> FloatArray:
-        """Root mean square of the part that is there, for a residual of the size to which residuals are clipped."""
-        present, variance = self._there(view, state)
-        return np.asarray(state.sigma**2 * (np.sum(present) / variance) ** 0.5)
+    def bounds(self, view: View, state: State, transform: Transform, noise: float) -> tuple[FloatArray, float]:
+        """Radius and clip that make sample and noise together move coefficients the least, of some that are tried."""
+        rows, sigma = self._rows(view, state), float(state.sigma[0])
+        typical = float(np.median(rows.precision * rows.squares)) ** 0.5
+        tried = []
+        for clip, multiple in product(_CLIPS, MULTIPLES):
+            radius = float(multiple) * typical * clip
+            weights = rows.weights(radius, clip)
+            each = rows.precision * rows.squares / self.q
+            gain = clipped_slope(clip) * float(np.mean(weights * each))
+            square = clipped_square(clip) * float(np.mean(weights**2 * each))
+            tried.append(((square + noise * radius**2) / max(gain**2, 1e-300), radius, clip))
+        _, radius, clip = min(tried)
+        return np.array([radius * sigma]), clip
+
+    def prior(self, view: View) -> tuple[FloatArray, float]:
+        """About 0; all together explain the target's variance."""
+        return np.zeros((1, self.q)), view.spread**2 / self.q
 
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """One block."""
-        clip = self._clip(bounded)
+        clip = bounded.clip
         arguments = (
             state.theta[0],
             (np.diag(view.whitener).copy(), view.shift, self.intercept),
             float(state.sigma[0]),
             clip,
-            clipped_square(clip) if clip < _UNCLIPPED else 1.0,
+            clipped_square(clip) if clip < _kernel.UNCLIPPED else 1.0,
             float(bounded.scales[0]),
             bounded.residual_limit**2,
         )
@@ -105,18 +140,21 @@ class MissingCovariates:
         """Nothing can be split off."""
         return state.theta
 
-    def gain(self, view: View, state: State, bounded: Pass) -> FloatArray:
+    def response(self, view: View, state: State, bounded: Pass) -> Response:
         """Of the part that is there, over the patterns in which features may be missing."""
-        present, _ = self._there(view, state)
-        slopes = state.theta[0, int(self.intercept) :]
-        precision = _relative_precision(slopes, float(state.sigma[0]), view.present)
-        clip = self._clip(bounded)
-        slope = clipped_slope(clip) if clip < _UNCLIPPED else 1.0
-        return np.asarray((slope * present * precision[1 - self.intercept :])[None])
+        rows, sigma, clip = self._rows(view, state), float(state.sigma[0]), bounded.clip
+        weights = rows.weights(float(bounded.scales[0]) / sigma, clip)
+        slope, square = (1.0, 1.0) if clip >= _kernel.UNCLIPPED else (clipped_slope(clip), clipped_square(clip))
+        gain = slope * self._mean(view, rows, weights * rows.precision)
+        return Response(gain, sigma**2 * square * self._mean(view, rows, weights**2 * rows.precision) / gain**2)
+
+    def hidden(self, view: View, state: State) -> FloatArray:
+        """Nothing that steps count."""
+        return np.zeros(1)
 
     def project(self, view: View, theta: FloatArray) -> FloatArray:
         """Not larger than the spread of the target allows."""
-        return _regression.project(view, theta)
+        return _regression.project(view, theta, _regression.REACH_ALONE)
 
     def answer(self, view: View, state: State) -> Answer:
         """Slopes and intercept, and what is believed of features that are missing."""
@@ -131,34 +169,34 @@ class MissingCovariates:
         """Of slopes and intercept."""
         return _regression.errors(self.frame, view, variances, intercept=self.intercept)
 
-    def _there(self, view: View, state: State) -> tuple[FloatArray, float]:
-        """Share of rows in which each working feature is there, and the mean variance of the target given what is."""
-        slopes = state.theta[0, int(self.intercept) :]
-        variance = state.sigma[0] ** 2 + np.sum((1.0 - view.present) * slopes**2)
-        return np.append(np.ones(int(self.intercept)), view.present), float(variance)
+    def _rows(self, view: View, state: State) -> _Rows:
+        """Draw them: the same ones at every step."""
+        uniform, normal = _drawn(self.q - self.intercept)
+        there = (uniform < view.present).astype(np.float64)
+        slopes, square = state.theta[0, int(self.intercept) :], state.sigma[0] ** 2
+        precision = square / (square + (1.0 - there) @ slopes**2)
+        return _Rows(there, precision, np.sum(there * normal**2, axis=1) + float(self.intercept))
 
-    def _clip(self, bounded: Pass) -> float:
-        return _UNCLIPPED if bounded.shape.transform is Transform.BOX else _CLIP
+    def _mean(self, view: View, rows: _Rows, each: FloatArray) -> FloatArray:
+        """(1, q) mean over rows of `each` (rows,) times the square of a working feature; of each kind the same part."""
+        number = np.maximum(np.sum(rows.there, axis=1) + float(self.intercept), 1.0)
+        shares = np.maximum(np.mean(rows.there, axis=0), 1.0 / _PATTERNS)
+        features = view.present / shares * np.mean((each * rows.squares / number)[:, None] * rows.there, axis=0)
+        means = np.append(np.mean(each), features) if self.intercept else features
+        return np.asarray(np.maximum(means, 1e-6)[None])
 
 
-def _relative_precision(slopes: FloatArray, sigma: float, present: FloatArray) -> FloatArray:
-    """E sigma^2 / v over rows, and over those in which each feature is there, (1 + d,); v = sigma^2 + |b_missing|^2.
-
-    1 / v is the integral of exp(-t v) over t > 0. With u = exp(-t sigma^2) it is that over u in (0, 1) of a product of
-    p_j + (1 - p_j) u^(b_j^2 / sigma^2). A mean variance instead would let rows that miss a strong feature make the
-    steps of those that have it too long. By Jensen's inequality it is never below that, whatever the nodes miss.
-    """
-    ratio = (slopes / sigma) ** 2
-    # (d, nodes); shares are at least `_LEAST_SHARE`, and with them the factors.
-    factors = 1.0 + (1.0 - present)[:, None] * np.expm1(np.log(_NODES) * ratio[:, None])
-    whole = np.prod(factors, axis=0)
-    missing = np.sum((1.0 - present) * ratio)
-    least = 1.0 / (1.0 + missing - np.append(0.0, (1.0 - present) * ratio))
-    return np.asarray(np.maximum(np.vstack([whole, whole / factors]) @ _NODE_WEIGHTS, least))
+@lru_cache(maxsize=64)
+def _drawn(d: int) -> tuple[FloatArray, FloatArray]:
+    generator = np.random.default_rng(d)  # noqa: TID251 - public: rows of a model, not of a table
+    return generator.random((_PATTERNS, d)), generator.standard_normal((_PATTERNS, d))
 
 
 def _shrunk(variances: FloatArray, noise: FloatArray) -> FloatArray:
     """Positive variances, drawn to their mean as far as they differ by noise only."""
-    mean = max(float(np.mean(variances)), float(np.mean(noise)) / len(variances) ** 0.5, 1e-6)
-    share = min(1.0, float(np.sum(noise**2)) / max(float(np.sum((variances - mean) ** 2)), 1e-300))
-    return np.asarray(np.maximum((1.0 - share) * variances + share * mean, 0.02 * mean))
+    d = len(variances)
+    mean = _regression.cautious(float(np.mean(variances)), float(np.mean(noise)) / d**0.5)
+    dispersion = float(np.sum((variances - mean) ** 2))
+    share = min(1.0, float(np.mean(noise**2)) * _regression.by_chance(d) / max(dispersion, 1e-300))
+    drawn = (1.0 - share) * variances + share * mean
+    return np.asarray(np.maximum(drawn, np.maximum(0.02 * mean, np.minimum((1.0 - share) * noise, mean))))

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bursar_server.fits.gradient_em import _kernel, _regression
-from bursar_server.fits.gradient_em._normal import regression_gain
+from bursar_server.fits.gradient_em._information import hidden_of_lines
+from bursar_server.fits.gradient_em._kernel import UNCLIPPED
+from bursar_server.fits.gradient_em._normal import Kind, Response, best_radius, response
 from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
 from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Transform
 
@@ -72,9 +74,14 @@ class MixtureOfRegressions:
         sigma = np.full(self.blocks, self.sigma or _regression.start_sigma(view))
         return State(self.project(view, theta), self.given_weights, sigma)
 
-    def radius(self, view: View, state: State) -> FloatArray:
-        """Root mean square of a vector."""
-        return np.asarray(state.sigma * self.q**0.5)
+    def bounds(self, view: View, state: State, transform: Transform, noise: float) -> tuple[FloatArray, float]:
+        """By the noise on each component's rows."""
+        shares = np.ones(1) if self.symmetric else state.weights
+        return state.sigma * best_radius(Kind.REGRESSION, transform, self.q, noise / shares), UNCLIPPED
+
+    def prior(self, view: View) -> tuple[FloatArray, float]:
+        """About 0; all together explain the target's variance."""
+        return np.zeros((self.blocks, self.q)), view.spread**2 / self.q
 
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """Symmetric: the two components fold into one block."""
@@ -97,17 +104,21 @@ class MixtureOfRegressions:
         """Nothing can be split off: w w^T b is data."""
         return state.theta
 
-    def gain(self, view: View, state: State, bounded: Pass) -> FloatArray:
+    def response(self, view: View, state: State, bounded: Pass) -> Response:
         """Of a normal residual times normal features."""
-        transform = bounded.shape.transform
-        if transform is Transform.BOX:
-            return np.ones_like(state.theta)
-        each = [regression_gain(transform, self.q, round(float(r), 2)) for r in bounded.reach / state.sigma]
-        return np.array(each)[:, None] * np.ones(self.q)
+        return response(Kind.REGRESSION, bounded.shape.transform, self.q, bounded.reach, state.sigma)
+
+    def hidden(self, view: View, state: State) -> FloatArray:
+        """Which component a row follows."""
+        if self.k == 1:
+            return np.zeros(1)
+        theta = _SIGNS[:, None] * state.theta if self.symmetric else state.theta
+        sigma = np.repeat(state.sigma, 2) if self.symmetric else state.sigma
+        return hidden_of_lines(theta, state.weights, sigma, intercept=self.intercept, folded=self.symmetric)
 
     def project(self, view: View, theta: FloatArray) -> FloatArray:
         """Not larger than the spread of the target allows."""
-        return _regression.project(view, theta)
+        return _regression.project(view, theta, _regression.REACH if self.blocks > 1 else _regression.REACH_ALONE)
 
     def answer(self, view: View, state: State) -> Answer:
         """Slopes and intercepts; symmetric: of b and -b."""

@@ -26,7 +26,7 @@ def run(plan: GradientEMPlan, session: Session) -> fit_pb2.GradientEMModel:
         iterates=tensor_of(result.iterates),
         variant=plan.variant,
         iterations=settings.T,
-        averaged=settings.averaged,
+        averaged=result.averaged,
         step_size=settings.step_size,
         scales=tensor_of(result.scales),
         n_rows=result.rows,

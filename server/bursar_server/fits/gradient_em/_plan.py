@@ -156,6 +156,7 @@ def _settings(
         shape=shape,
         step_size=request.step_size or 1.0,
         averaged=_averaged(request, T),
+        tracked=variant.adaptive and not (request.step_size or request.averaged),
         sigma_known=request.noise_std > 0,
         scale=request.scale or None,
         tau=request.tau or None,
@@ -324,7 +325,7 @@ def _model(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Viol
         start = None if given is None else (given[0] - frame.centre) / frame.unit
         return GaussianMixture(frame, k, seed, start, weights, sigma)
     if request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES:
-        return MissingCovariates(frame, intercept, seed, given, sigma)
+        return MissingCovariates(frame, intercept, given, sigma)
     return MixtureOfRegressions(
         frame, k, request.symmetric, intercept, seed, given, weights, sigma, request.paper_weights
     )

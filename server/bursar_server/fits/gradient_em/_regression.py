@@ -15,6 +15,9 @@ from bursar_server.fits.gradient_em._statistics import FloatArray, Frame
 REACH = 4.0
 """Largest norm of coefficients, in standard deviations of the target: one component may explain a rare part of it."""
 
+REACH_ALONE = 1.5
+"""Of coefficients that explain all rows: 1, but for noise on that standard deviation."""
+
 _LEAST_VARIANCE, _LEAST_EIGENVALUE = 1e-6, 0.01
 """Of a column whose bounds are +-1; of features, relative to the mean."""
 
@@ -41,19 +44,29 @@ def view_of_moments(frame: Frame, look: FloatArray, noise_std: float, *, interce
     shift = mean if intercept else zero(frame)
     about = second - np.outer(mean, mean) + np.outer(mean - shift, mean - shift)
     whitener = _whitener(about[:-1, :-1], noise)
-    spread = max(float(about[-1, -1]), noise, _LEAST_VARIANCE) ** 0.5
+    spread = cautious(float(about[-1, -1]), noise) ** 0.5
     return View(rows, spread, shift, whitener, np.ones(size - 2))
 
 
 def _whitener(covariance: FloatArray, noise: float) -> FloatArray:
     """Symmetric inverse root of a covariance matrix whose entries have about this noise (Ledoit and Wolf 2004)."""
     d = len(covariance)
-    mean = max(float(np.trace(covariance)) / d, noise / d**0.5, _LEAST_VARIANCE)
+    mean = cautious(float(np.trace(covariance)) / d, noise / d**0.5)
     dispersion = float(np.sum((covariance - mean * np.eye(d)) ** 2))
-    share = min(1.0, noise**2 * (d + d * (d - 1) / 2.0) / max(dispersion, 1e-300))
+    share = min(1.0, noise**2 * by_chance(d * (d + 1) / 2.0) / max(dispersion, 1e-300))
     values, vectors = np.linalg.eigh((1.0 - share) * covariance + share * mean * np.eye(d))
     least = max(_LEAST_EIGENVALUE * mean, min((1.0 - share) * noise * (d / 2.0) ** 0.5, mean))
     return np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
+
+
+def cautious(variance: float, noise: float) -> float:
+    """A noisy variance and one standard deviation of its noise, at most 1: if it is too small, steps are too long."""
+    return min(max(variance, 0.0) + noise + _LEAST_VARIANCE, 1.0)
+
+
+def by_chance(size: float) -> float:
+    """A sum of so many squares of standard normal numbers hardly ever exceeds it."""
+    return float(size + 2.0 * (2.0 * size) ** 0.5)
 
 
 def random_start(view: View, blocks: int, q: int, public_seed: int, *, intercept: bool) -> FloatArray:
@@ -83,10 +96,10 @@ def into_working(
     return np.column_stack([constant, working])
 
 
-def project(view: View, theta: FloatArray) -> FloatArray:
-    """Each block into the ball of `REACH`."""
+def project(view: View, theta: FloatArray, reach: float) -> FloatArray:
+    """Each block into a ball of `reach` standard deviations of the target."""
     norms = np.linalg.norm(theta, axis=1, keepdims=True)
-    return np.asarray(theta * np.minimum(1.0, REACH * view.spread / np.maximum(norms, 1e-300)))
+    return np.asarray(theta * np.minimum(1.0, reach * view.spread / np.maximum(norms, 1e-300)))
 
 
 def answer(frame: Frame, view: View, state: State, *, intercept: bool) -> Answer:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bursar_server.fits.gradient_em._kernel import CATONI
+from bursar_server.fits.gradient_em._normal import Response
 from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Shape, Transform
 
 
@@ -52,13 +53,15 @@ class Pass:
         shape: of the release.
         scales: (blocks,) radius, or s, of each block's vectors.
         split: only the part that depends on data is truncated (BOX); the rest is added afterwards.
-        residual_limit: in units of sigma sqrt(size): where residuals are clipped.
+        residual_limit: in units of sigma sqrt(size): where squared residuals are clipped.
+        clip: in standard deviations: where residuals are clipped before they make a vector; `UNCLIPPED`: nowhere.
     """
 
     shape: Shape
     scales: FloatArray
     split: bool
     residual_limit: float
+    clip: float
 
     @property
     def reach(self) -> FloatArray:
@@ -115,8 +118,15 @@ class Model(Protocol):
     def start(self, view: View) -> State:
         """Where the first step begins: public but for the view."""
 
-    def radius(self, view: View, state: State) -> FloatArray:
-        """(blocks,) about the norm of a vector near the optimum: to which gradients are clipped there."""
+    def bounds(self, view: View, state: State, transform: Transform, noise: float) -> tuple[FloatArray, float]:
+        """(blocks,) to which norm vectors are clipped, and the `clip` of a `Pass`.
+
+        `noise` is the variance of the noise on the mean of vectors of norm up to 1, times the number of rows: the
+        larger it is beside what the sample does, the narrower are the best bounds.
+        """
+
+    def prior(self, view: View) -> tuple[FloatArray, float]:
+        """(blocks, q) the middle, and the variance of a parameter as far as the look can tell."""
 
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """The gradient at a state: of every row responsibilities, vectors and squared residuals."""
@@ -124,8 +134,11 @@ class Model(Protocol):
     def origin(self, state: State) -> FloatArray:
         """(blocks, q) about which a data part that is split off is taken; theta where nothing can be split off."""
 
-    def gain(self, view: View, state: State, bounded: Pass) -> FloatArray:
-        """(blocks, q): what a bounded mean gradient is divided by to make a full EM step."""
+    def response(self, view: View, state: State, bounded: Pass) -> Response:
+        """What bounded gradients make of a row."""
+
+    def hidden(self, view: View, state: State) -> FloatArray:
+        """(blocks,) share of the information about parameters that a full step counts and rows do not have."""
 
     def project(self, view: View, theta: FloatArray) -> FloatArray:
         """The nearest parameters in the public region, (blocks, q)."""

@@ -14,8 +14,11 @@ import numpy as np
 
 from bursar.models import uniform_in_ball
 from bursar_server.fits.gradient_em import _kernel, _location
+from bursar_server.fits.gradient_em._information import hidden_of_means
+from bursar_server.fits.gradient_em._kernel import UNCLIPPED
+from bursar_server.fits.gradient_em._normal import Kind, Response, best_radius, response
 from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
-from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look
+from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Transform
 
 _SIGNS = np.array([1.0, -1.0])
 
@@ -57,7 +60,7 @@ class SymmetricMixture:
         """Spread about the middle."""
         rows, mean, square = _location.moments(look, noise_std)
         about = square - 2.0 * float(mean @ self.middle) / self.q + float(self.middle @ self.middle) / self.q
-        return View(rows, max(about, 1e-6) ** 0.5, self.middle, np.empty((0, 0)), np.empty(0))
+        return View(rows, _location.spread(about, noise_std / rows), self.middle, np.empty((0, 0)), np.empty(0))
 
     def start(self, view: View) -> State:
         """A random direction, half of the spread along it, and all of it as noise."""
@@ -65,9 +68,13 @@ class SymmetricMixture:
         theta = drawn if self.given is None else self.given
         return State(self.project(view, theta), np.full(2, 0.5), np.array([self.sigma or view.spread]))
 
-    def radius(self, view: View, state: State) -> FloatArray:
-        """Root mean square of a vector."""
-        return np.asarray(state.sigma * self.q**0.5)
+    def bounds(self, view: View, state: State, transform: Transform, noise: float) -> tuple[FloatArray, float]:
+        """By the noise."""
+        return state.sigma * best_radius(Kind.LOCATION, transform, self.q, np.array([noise])), UNCLIPPED
+
+    def prior(self, view: View) -> tuple[FloatArray, float]:
+        """About 0, as widely as rows are."""
+        return np.zeros((1, self.q)), view.spread**2
 
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
         """The two components fold into one block."""
@@ -88,9 +95,14 @@ class SymmetricMixture:
         """Vectors of the data part are taken about the middle, where b is 0."""
         return np.zeros_like(state.theta)
 
-    def gain(self, view: View, state: State, bounded: Pass) -> FloatArray:
+    def response(self, view: View, state: State, bounded: Pass) -> Response:
         """Of a normal residual."""
-        return _location.gain(view, state, bounded)
+        return response(Kind.LOCATION, bounded.shape.transform, self.q, bounded.reach, state.sigma)
+
+    def hidden(self, view: View, state: State) -> FloatArray:
+        """Which of the two a row is of."""
+        means = _SIGNS[:, None] * state.theta
+        return hidden_of_means(means, state.weights, np.repeat(state.sigma, 2), folded=True)
 
     def project(self, view: View, theta: FloatArray) -> FloatArray:
         """No farther from the middle than the far end of the bounds."""
