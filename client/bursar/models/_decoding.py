@@ -41,7 +41,6 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import PCG64, Generator  # noqa: TID251 - public randomness of the search, never noise
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.optimize import minimize
 
 from bursar.models._arrays import FloatArray
 
@@ -454,6 +453,8 @@ def _damped_step(
 
 def _lbfgs(problem: _Problem, mixture: _Mixture, steps: int) -> _Fit:
     """L-BFGS-B, in coordinates in which all parameters have about the same curvature."""
+    from scipy.optimize import minimize  # not at the top: it takes as long to load as all the rest of the SDK
+
     low, high = _bounds(problem, mixture)
     k = len(mixture.beta)
     units = np.ones(len(low))
