@@ -18,6 +18,7 @@ from bursar_ledger import (
     COST_UNIT,
     Adjacency,
     Budget,
+    ConcentratedEvent,
     Event,
     GaussianEvent,
     LaplaceEvent,
@@ -216,6 +217,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(LaplaceEvent, st.integers(1, 1000), st.fractions(1, 10**6, max_denominator=1000), st.integers(1, 3)),
     st.builds(PureEvent, st.fractions(Fraction(1, 1000), 10, max_denominator=1000), st.integers(1, 3)),
     st.builds(SelectionEvent, st.integers(1, 1000), st.fractions(1, 10**6, max_denominator=1000), st.integers(1, 3)),
+    st.builds(ConcentratedEvent, st.fractions(Fraction(1, 1000), 10, max_denominator=1000), st.integers(1, 3)),
 )
 
 
@@ -237,6 +239,8 @@ def test_more_noise_never_costs_more_and_repetition_never_less(event: Event, fac
     quieter: Event
     if isinstance(event, PureEvent):
         quieter = dataclasses.replace(event, epsilon=event.epsilon / factor)
+    elif isinstance(event, ConcentratedEvent):
+        quieter = dataclasses.replace(event, rho=event.rho / factor)
     elif isinstance(event, GaussianEvent | LaplaceEvent | SelectionEvent):
         quieter = dataclasses.replace(event, scale=event.scale * factor)
     else:

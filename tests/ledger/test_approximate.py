@@ -18,6 +18,7 @@ from bursar_ledger import (
     ApproximateEvent,
     Budget,
     BudgetExhaustedError,
+    ConcentratedEvent,
     DebitRequest,
     Event,
     ExactEvent,
@@ -45,6 +46,7 @@ EXACT: st.SearchStrategy[ExactEvent] = st.one_of(
     st.builds(LaplaceEvent, COUNTS, SCALES, COUNTS, COUNTS),
     st.builds(PureEvent, SCALES.map(lambda x: min(x, Fraction(50))), COUNTS),
     st.builds(SelectionEvent, COUNTS, SCALES, COUNTS),
+    st.builds(ConcentratedEvent, SCALES, COUNTS),
 )
 DELTAS = st.fractions(min_value=Fraction(1, 10**30), max_value=Fraction(999, 1000)).filter(lambda d: 0 < d < 1)
 APPROXIMATE = st.builds(ApproximateEvent, EXACT, DELTAS, COUNTS)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar_ledger import Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
+from bursar_ledger import ConcentratedEvent, Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
 from bursar_ledger._canonical import canonical
 from bursar_ledger._codec import (
     GaussianNumbers,
@@ -28,6 +28,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(LaplaceEvent, COUNTS, SCALES, COUNTS, COUNTS),
     st.builds(PureEvent, SCALES, COUNTS),
     st.builds(SelectionEvent, COUNTS, SCALES, COUNTS),
+    st.builds(ConcentratedEvent, SCALES, COUNTS),
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -34,6 +34,7 @@ from bursar_ledger import (
     ApproximateEvent,
     Budget,
     BudgetExhaustedError,
+    ConcentratedEvent,
     DatasetRetiredError,
     Debit,
     DebitRequest,
@@ -122,6 +123,7 @@ EVENTS = st.lists(
             LaplaceEvent(1, Fraction(12)),
             PureEvent(Fraction(1, 20)),
             SelectionEvent(1, Fraction(15), count=2),
+            ConcentratedEvent(Fraction(1, 300)),
             ApproximateEvent(PureEvent(Fraction(1, 50)), Fraction(4, 10**8)),
         ]
     ),

@@ -20,6 +20,7 @@ from bursar_ledger import (
     ApproximateEvent,
     Budget,
     BudgetExhaustedError,
+    ConcentratedEvent,
     DebitRequest,
     Event,
     GaussianEvent,
@@ -40,7 +41,7 @@ Ask = Callable[..., DebitRequest]
 EVENTS: list[tuple[Event, ...]] = [
     (GaussianEvent(1, Fraction(7)),),
     (PureEvent(Fraction(1, 5), count=2), SelectionEvent(1, Fraction(12), count=3)),
-    (LaplaceEvent(1, Fraction(6), groups=2), GaussianEvent(3, Fraction(25))),
+    (LaplaceEvent(1, Fraction(6), groups=2), ConcentratedEvent(Fraction(3, 1250))),
     (ApproximateEvent(GaussianEvent(2, Fraction(16)), Fraction(1, 10**9), count=3),),
 ]
 
@@ -57,6 +58,8 @@ def by_hand(events: tuple[Event, ...], order: Fraction) -> float:
             return event.count * one(event.event, a)
         if isinstance(event, GaussianEvent):
             return event.count * a * event.l2_squared / (2 * float(event.scale) ** 2)
+        if isinstance(event, ConcentratedEvent):
+            return event.count * a * float(event.rho)
         if isinstance(event, PureEvent):
             e = float(event.epsilon)
             p, q = math.exp(e) / (1 + math.exp(e)), 1 / (1 + math.exp(e))

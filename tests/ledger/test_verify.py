@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from bursar_ledger import (
     Adjacency,
     Budget,
+    ConcentratedEvent,
     DebitRequest,
     Event,
     GaussianEvent,
@@ -50,6 +51,7 @@ def history(ledger: Ledger, ask: Callable[..., DebitRequest], path: Path) -> Pat
         PureEvent(Fraction(1, 9)),
         GaussianEvent(5, Fraction(40)),
         SelectionEvent(2, Fraction(50), count=3),
+        ConcentratedEvent(Fraction(1, 2000), count=2),
     )
     ledger.debit(ask("b", events=events))
     ledger.debit(ask("c", scale=9))
@@ -330,6 +332,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         st.fractions(min_value=Fraction(1, 100), max_value=10**9, max_denominator=10**6),
         st.integers(1, 100),
     ),
+    st.builds(ConcentratedEvent, st.fractions(Fraction(1, 10**9), 100, max_denominator=10**9), st.integers(1, 100)),
 )
 
 

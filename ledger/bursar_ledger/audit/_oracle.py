@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,8 @@ from ._reading import Row
 _TOLERANCE = 1e-9
 _LARGEST_EXPONENT = 700.0
 _STEPS = 300_000
+_CONCENTRATED_STEPS = 20_000
+"""Each of these takes a search for the best order."""
 _LARGEST_DISCRETE_LAPLACE = 10_000
 """Sensitivity beyond which discrete Laplace noise is taken as its limit, the continuous one."""
 
@@ -142,10 +145,10 @@ def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
 
     Valid if the requests had been fixed beforehand; for requests that were chosen after seeing answers only a cap is
     a guarantee. Discrete Gaussian noise is taken as continuous Gaussian noise; discrete Laplace noise as itself, beyond
-    a sensitivity of 10,000 lattice units as continuous; a selection as the worst of its bounded range. None without
-    dp-accounting; infinity if failures use up delta.
+    a sensitivity of 10,000 lattice units as continuous; a selection as the worst of its bounded range; what is known to
+    be zCDP only as the worst of its rho. None without dp-accounting; infinity if failures use up delta.
     """
-    if installed_version() is None or any(isinstance(event, ConcentratedEvent) for event in losses.others):
+    if installed_version() is None:
         return None
     left = delta - losses.failures
     if not left > 0:
@@ -157,19 +160,35 @@ def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
     if losses.gaussian > 0:
         # Gaussians compose exactly: squares of sensitivity over scale add up.
         whole = whole.compose(pld.from_gaussian_mechanism(losses.gaussian**-0.5, value_discretization_interval=grid))
-    for event, times in losses.others.items():
+    if rho := _concentrated(losses):
+        whole = whole.compose(_concentrated_losses(rho, grid))
+    for event, times in _others(losses):
         whole = whole.compose(_loss_distribution(event, grid).self_compose(times * getattr(event, "groups", 1)))
     return max(float(whole.get_epsilon_for_delta(float(left))), 0.0)
 
 
 def _grid(losses: Losses) -> float:
     """The step to which losses are rounded up: fine beside the smallest one, but with a bounded number of steps."""
-    sizes = {event: _pure_epsilon(event) for event in losses.others}
-    reach = 12 * math.sqrt(losses.gaussian) + losses.gaussian
-    for event, times in losses.others.items():
+    sizes = {event: _pure_epsilon(event) for event, _ in _others(losses)}
+    concentrated = _concentrated(losses)
+    squared = losses.gaussian + 2 * concentrated
+    reach = 12 * math.sqrt(squared) + squared
+    for event, times in _others(losses):
         count = times * getattr(event, "groups", 1)
         reach += min(count * sizes[event], 12 * math.sqrt(count) * sizes[event] + count * sizes[event] ** 2)
-    return max(min([1e-4, *(size / 20 for size in sizes.values())]), reach / _STEPS)
+    return max(
+        min([1e-4, *(size / 20 for size in sizes.values())]), reach / (_CONCENTRATED_STEPS if concentrated else _STEPS)
+    )
+
+
+def _others(losses: Losses) -> list[tuple[LaplaceEvent | PureEvent | SelectionEvent, int]]:
+    """Events with an epsilon, each with how often it happened."""
+    return [(event, times) for event, times in losses.others.items() if not isinstance(event, ConcentratedEvent)]
+
+
+def _concentrated(losses: Losses) -> float:
+    """Sum of rho over what is known to be zCDP only."""
+    return float(sum(n * event.rho for event, n in losses.others.items() if isinstance(event, ConcentratedEvent)))
 
 
 def _pure_epsilon(event: LaplaceEvent | PureEvent | SelectionEvent) -> float:
@@ -213,6 +232,46 @@ def _selection_losses(eta: float, grid: float) -> Any:
     return pld.PrivacyLossDistribution(
         pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -steps, steps, deltas)
     )
+
+
+def _concentrated_losses(rho: float, grid: float) -> Any:
+    """Of the largest delta at each epsilon that rho-zCDP allows, by the conversion at many orders.
+
+    The delta of a mechanism is convex in e^epsilon, so it lies below the convex hull of any bound of it; and a curve
+    that is convex, falls and ends at 0 is that of some mechanism, with which one may go on.
+    """
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    def delta(epsilon: float) -> float:
+        best = math.log(min(1.0, math.sqrt(rho / 2)))  # Pinsker's inequality
+        for factor in (0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 4.0):
+            a = 1 + factor * (epsilon + rho) / (2 * rho)  # the best order is near 1/2 + epsilon / (2 rho)
+            best = min(best, (a - 1) * (a * rho - epsilon + math.log1p(-1 / a)) - math.log(a))
+        return math.exp(best)
+
+    steps = math.ceil((rho + 2 * math.sqrt(rho * 40)) / grid)
+    above = [delta(step * grid) for step in range(steps + 1)]
+    below = [1 - math.exp(-step * grid) * (1 - above[step]) for step in range(steps, 0, -1)]
+    return pld.PrivacyLossDistribution(
+        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, -steps, steps, _convex(below + above, -steps, grid))
+    )
+
+
+def _convex(deltas: list[float], first: int, grid: float) -> list[float]:
+    """The lower convex hull, as a function of e^epsilon, of numbers at steps `first`, `first` + 1, ... of epsilon."""
+    places = [math.exp((first + i) * grid) for i in range(len(deltas))]
+    hull: list[int] = []
+    for i in range(len(deltas)):
+        while len(hull) > 1 and (deltas[i] - deltas[hull[-2]]) * (places[hull[-1]] - places[hull[-2]]) <= (
+            deltas[hull[-1]] - deltas[hull[-2]]
+        ) * (places[i] - places[hull[-2]]):
+            hull.pop()
+        hull.append(i)
+    for left, right in itertools.pairwise(hull):
+        slope = (deltas[right] - deltas[left]) / (places[right] - places[left])
+        deltas[left + 1 : right] = [deltas[left] + slope * (places[i] - places[left]) for i in range(left + 1, right)]
+    return deltas
 
 
 def _compare_debit(row: Row, opinion: SecondOpinion) -> None:

@@ -16,6 +16,7 @@ from bursar_ledger import (
     COST_UNIT,
     ApproximateEvent,
     Budget,
+    ConcentratedEvent,
     Event,
     GaussianEvent,
     LaplaceEvent,
@@ -37,6 +38,7 @@ EXACT = (
     | st.builds(LaplaceEvent, st.integers(1, 10**6), SCALES, COUNTS, st.integers(1, 20))
     | st.builds(PureEvent, st.fractions(Fraction(1, 10**6), 20, max_denominator=10**6), COUNTS)
     | st.builds(SelectionEvent, st.integers(1, 1000), SCALES, COUNTS)
+    | st.builds(ConcentratedEvent, st.fractions(Fraction(1, 10**6), 20, max_denominator=10**6), COUNTS)
 )
 EVENTS = EXACT | st.builds(ApproximateEvent, EXACT, st.just(Fraction(1, 10**9)), COUNTS)
 ORDERS = st.fractions(Fraction(17, 16), 200, max_denominator=2**10)
