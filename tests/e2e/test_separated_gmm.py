@@ -101,10 +101,13 @@ def test_what_lies_apart_is_found_paid_and_verified(home: Home) -> None:
         poor = stars.fit_separated_gmm(**ASK, spend=bursar.rho(1e-4), progress=False)
         assert 1 <= (poor.found_ or 0) <= 3
         _check_refusals(stars)
+        rest = stars.fit_separated_gmm(**ASK, spend=bursar.what_is_left(), progress=False)
+        _check_found(rest)
+        assert stars.remaining().rho < 1e-9
     code, _ = server.end(signal.SIGTERM)
     assert code == 0
     with Ledger.open(home.state.ledger) as ledger:
-        assert [entry.kind for entry in ledger.entries()].count("debit") == 4
+        assert [entry.kind for entry in ledger.entries()].count("debit") == 5
     assert verify(home.state.ledger).ok
 
 
