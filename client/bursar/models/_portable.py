@@ -41,7 +41,7 @@ class Portable:
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         if ABC not in cls.__bases__:
-            Portable._kinds[cls.__name__] = cls
+            Portable._kinds.setdefault(cls.__name__, cls)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything in it as plain JSON values: its kind, the version of the form, and its fields by their names.
