@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bursar._cli._printing import say, visible
+from bursar._cli._printing import at_most, say, visible
 from bursar._errors import BudgetExhaustedError, Error, ReleaseLostError, ServerError, TransportError
 
 STATUS = """\b
@@ -76,6 +76,8 @@ def explained() -> Iterator[None]:
             yield
         except Error as error:
             raise _failure(error) from None
+        except BrokenPipeError:  # of a pager that was closed; click ends quietly
+            raise
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise click.ClickException(visible(f"{where}{error.strerror or error}")) from None
@@ -96,7 +98,7 @@ def _instead(error: BudgetExhaustedError) -> str:
     left = error.remaining
     if left is None or not left.rho > 0:
         return ""
-    return f". Less would do: --what-is-left, or at most --rho {left.rho!r}"
+    return f". Less would do: --what-is-left, or at most --rho {at_most(left.rho)}"
 
 
 def again(request_id: str) -> str:

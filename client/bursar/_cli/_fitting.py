@@ -18,7 +18,7 @@ import bursar
 from bursar._cli._connecting import DATASET, FILE, connected
 from bursar._cli._failing import STATUS, Refused, Unfinished, again, in_options
 from bursar._cli._groups import JSON, InOrder
-from bursar._cli._printing import percent, rho, say, say_json
+from bursar._cli._printing import at_most, percent, rho, say, say_json
 from bursar._cli._released import check_new, save_released
 from bursar._cli._signatures import Argument, Given, arguments, described
 
@@ -208,9 +208,10 @@ def _ask(preview: bursar.Preview, dataset: str) -> None:
     of_all = preview.price.cost_units / left.cap_cost_units if left.cap_cost_units else 0.0
     say(f"price  {rho(price)} ({percent(of_all)} of the total)", err=True)
     if not preview.affordable:
+        less = f"; ask for at most --rho {at_most(yours.rho)}, or for --what-is-left" if yours.rho > 0 else ""
         raise Refused(
-            f"the fit costs {rho(price)}, and {rho(yours.rho)} is yours to spend now. Ask for at most "
-            f"--rho {yours.rho!r}, or for --what-is-left; see: bursar limits {dataset}. Nothing was debited"
+            f"the fit costs {rho(price)}, and {rho(yours.rho)} is yours to spend now{less}. Nothing was debited; see: "
+            f"bursar limits {dataset}"
         )
     say(f"left   {rho(left.rho)}, after it {rho(left.rho - price)}", err=True)
     if yours.rho < left.rho:

@@ -9,6 +9,7 @@ import math
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 import click
@@ -133,6 +134,11 @@ def _shortened(cell: str, most: int) -> str:
 def rho(value: float) -> str:
     """An amount as `bursar-admin` prints it."""
     return f"rho {value:.6g}"
+
+
+def at_most(value: float) -> str:
+    """An amount to be typed, in four digits, rounded down: it has to fit into what is left."""
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal_from_float(value)):.4g}"
 
 
 def percent(share: float) -> str:

@@ -17,7 +17,7 @@ from google.rpc import error_details_pb2
 import bursar
 from bursar._cli._app import app
 from bursar._cli._failing import _FOR_PROGRAMS, explained, in_options
-from bursar._cli._printing import plain, say, table
+from bursar._cli._printing import at_most, plain, say, table
 
 if TYPE_CHECKING:
     from tests.client.cli.conftest import Run, Shop
@@ -164,7 +164,7 @@ def test_what_is_above_the_rest_is_refused_before_the_question(run: Run, shop: S
     before = len(shop.requests)
     result = run("fit", *DPEM, answer="y\n")
     assert result.exit_code == 3
-    assert "at most --rho 0.9, or for --what-is-left" in result.stderr
+    assert "ask for at most --rho 0.9, or for --what-is-left. Nothing was debited" in result.stderr
     assert len(shop.requests) == before
 
 
@@ -357,6 +357,14 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> 
     assert table(("a",), [("x\ny",)]) == ["a", "x\\ny"]
 
 
+def test_advice_about_an_amount_is_rounded_down() -> None:
+    """What is advised fits into what is left, and can be typed."""
+    for value in (0.09552095839279764, 0.1, 1.0, 12345.6, 3.9999e-9, 0.99999):
+        assert 0.999 * value <= float(at_most(value)) <= value
+        assert len(at_most(value)) <= 10
+    assert at_most(0.09552095839279764) == "0.09552"
+
+
 def test_a_table_fits_the_terminal() -> None:
     """The widest columns give way, never what is copied, and none below eight characters."""
     rows = [("7", "a" * 30, "b" * 50, "key-0123456789")]
@@ -398,6 +406,12 @@ def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         with explained():
             warnings.warn("no history, or pass history=False", RuntimeWarning, stacklevel=1)
     assert capsys.readouterr().err == "Warning: no history, or to off\n"
+
+
+def test_a_closed_pager_is_no_error_of_ours() -> None:
+    """It is left to click, which ends quietly."""
+    with pytest.raises(BrokenPipeError), explained():
+        raise BrokenPipeError
 
 
 def test_the_tabulator_knows_datasets_and_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
