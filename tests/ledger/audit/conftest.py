@@ -14,6 +14,7 @@ from bursar_ledger import (
     Adjacency,
     ApproximateEvent,
     Budget,
+    ConcentratedEvent,
     DebitRequest,
     GaussianEvent,
     LaplaceEvent,
@@ -32,6 +33,7 @@ MIXED = (
     LaplaceEvent(3, Fraction(40), 2, groups=2),
     PureEvent(Fraction(1, 50)),
     SelectionEvent(3, Fraction(200), 2),
+    ConcentratedEvent(Fraction(1, 5000)),
     ApproximateEvent(GaussianEvent(1, Fraction(30)), Fraction(1, 10**9), 2),
 )
 
