@@ -856,7 +856,7 @@ class Dataset:
                 regressions with `heavy_tails`.
             heavy_tails: say so where rows may lie far out; changes the default variant only.
             iterations: noisy gradient steps, T; None lets the server choose from public numbers.
-            step_size: eta; None is 1, a full EM step.
+            step_size: eta of every step; None: full EM steps at first, shorter ones as parameters settle.
             averaged: how many of the last iterates the estimate is the mean of; None is the server's choice, 1 takes
                 the last one alone.
             noise_std: standard deviation of the model's noise if it is known without the rows: in the target's unit, or

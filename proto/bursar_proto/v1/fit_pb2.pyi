@@ -1014,9 +1014,9 @@ class FitGradientEMRequest(_message.Message):
     iterations: _builtins.int
     """T, noisy gradient steps beside one look at the scales of the columns; 0 lets the server choose from public numbers."""
     step_size: _builtins.float
-    """eta; 0: 1, a full EM step."""
+    """eta of every step; 0: full EM steps at first, shorter ones as parameters settle (variants with a fixed bound: 1)."""
     averaged: _builtins.int
-    """How many of the last iterates are averaged; 0: the server's choice, 1: the last one alone."""
+    """How many of the last iterates are averaged; 0: all steps that have settled, 1: the last one alone."""
     noise_std: _builtins.float
     """Standard deviation of the model's noise, in the target's unit (regressions) or the columns' common unit; 0: estimated from
     released sums. Mixtures of columns with units of their own: in half-widths of the bounds.
