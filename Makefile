@@ -38,6 +38,7 @@ proto: env
 bench: env
 	$(BIN)/python bench/dpem.py
 	$(BIN)/python bench/sketch.py
+	$(BIN)/python bench/gradient_em.py
 	$(BIN)/python bench/mrf.py
 	$(BIN)/python bench/ledger.py
 	$(BIN)/python bench/chaos.py
