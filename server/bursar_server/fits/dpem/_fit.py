@@ -7,16 +7,30 @@ the data.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bursar_server.fits.dpem import _cells, _em
 from bursar_server.fits.dpem._cells import Cells
 from bursar_server.fits.dpem._em import Mixture, Prior
 from bursar_server.fits.dpem._released import Released, decode
 from bursar_server.fits.dpem._statistics import LATTICE, EStep, Frame, Moments, Weights, moment_statistic
-from bursar_server.vault import Noise, Session, noise_std
+from bursar_server.vault import Noise, Statistic, noise_std
+
+
+class Sums(Protocol):
+    """What gives noisy sums: a session, or a part of a table."""
+
+    @property
+    def progress(self) -> Callable[[int, int], None]:
+        """Called with (step, steps)."""
+
+    def noisy_sum(self, statistic: Statistic, noise: Noise) -> NDArray[np.float64]:
+        """See `Session.noisy_sum`."""
 
 
 class Phase(enum.Enum):
@@ -71,7 +85,7 @@ class Settings:
     start: Mixture | None
 
 
-def run(settings: Settings, steps: tuple[Step, ...], session: Session) -> Mixture:
+def run(settings: Settings, steps: tuple[Step, ...], session: Sums) -> Mixture:
     """Run the plan's steps. A total function of rows and noise; returns a valid mixture in the unit ball."""
     state: Cells | Mixture = _cells.whole_ball(len(settings.frame.scale))
     if settings.start is not None:
@@ -90,7 +104,7 @@ def _as_mixture(state: Cells | Mixture, moments: Moments) -> Mixture:
     return state if isinstance(state, Mixture) else _em.from_cells(state, moments)
 
 
-def _em_step(settings: Settings, step: Step, mixture: Mixture, session: Session) -> Mixture:
+def _em_step(settings: Settings, step: Step, mixture: Mixture, session: Sums) -> Mixture:
     if settings.recentred:
         second_std = step.std / step.weights.c
         e_step, radii = _em.recentred_step(mixture, step.moments, second_std)
@@ -101,7 +115,7 @@ def _em_step(settings: Settings, step: Step, mixture: Mixture, session: Session)
     return _em.maximum_a_posteriori(updated, settings.prior, step.moments) if settings.prior else updated
 
 
-def _cell_step(settings: Settings, step: Step, cells: Cells, after: int, session: Session) -> Cells:
+def _cell_step(settings: Settings, step: Step, cells: Cells, after: int, session: Sums) -> Cells:
     means = np.array([cell.mean for cell in cells])
     eye = np.eye(means.shape[1])
     radii = np.array([cell.radius for cell in cells])
@@ -133,7 +147,7 @@ def _cells_of(mixture: Mixture) -> Cells:
     )
 
 
-def _release(frame: Frame, e_step: EStep, step: Step, session: Session) -> Released:
+def _release(frame: Frame, e_step: EStep, step: Step, session: Sums) -> Released:
     statistic = moment_statistic(frame, e_step, step.moments, step.weights)
     flat = session.noisy_sum(statistic, step.noise)
     K, d = e_step.means.shape

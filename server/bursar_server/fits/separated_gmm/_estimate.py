@@ -16,10 +16,15 @@ import numpy as np
 from bursar_server.fits.dpem._em import Mixture, recentred_step
 from bursar_server.fits.dpem._released import Released, decode, unclip
 from bursar_server.fits.dpem._statistics import LATTICE, Moments, Weights, moment_bounds, moment_statistic
+from bursar_server.fits.separated_gmm._mixture import least_apart
 from bursar_server.fits.separated_gmm._parts import Parts, Settings
+from bursar_server.fits.separated_gmm._refine import refine
 from bursar_server.fits.separated_gmm._statistics import FloatArray, ball_statistic
 from bursar_server.fits.separated_gmm._tree import Leaf
 from bursar_server.vault import Node
+
+_REFINEMENT = 0.35
+"""Of what is left: a second look at leaves, where there are fewer than components."""
 
 _FIRST = 0.2
 """Of what is left: moments of the leaves as they were split."""
@@ -92,18 +97,28 @@ class Estimate:
 
 
 def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> Estimate:
-    """All that is left of the spend, on the components that the leaves stand for."""
+    """All that is left of the spend, on the components that the leaves stand for, or that are found in them."""
     s = parts.settings
-    moments = [of_leaves(parts, leaves, _FIRST * min(parts.left(leaf.node) for leaf in leaves))]
+    moments: list[Moment] = []
+    smallest = s.min_weight * sum(leaf.rows for leaf in leaves)
+    refined = None
+    if not (s.clusters or s.easy):
+        refined = refine(parts, leaves, smallest, _REFINEMENT * min(parts.left(leaf.node) for leaf in leaves))
+    if refined is None:
+        moments.append(of_leaves(parts, leaves, _FIRST * min(parts.left(leaf.node) for leaf in leaves)))
+        current = combine(s, moments)
+        overlapping = not s.clusters and least_apart(current.mixture)[0] < _APART
+    else:
+        current, overlapping = _start(s, refined), True
     progress()
-    current = combine(s, moments)
-    overlapping = not s.clusters and not are_apart(current)
     steps = s.em_steps if overlapping else SETTLED_STEPS
     if s.clusters:
         share = min(parts.left(leaf.node) for leaf in leaves) / steps
     else:
         root = parts.forest.tree()
         share = parts.left(root) / steps
+    if overlapping:
+        moments = []  # a plane between components that overlap leaves out what is beyond it
     for _ in range(steps):
         if s.clusters:
             moments.append(of_clusters(parts, leaves, current, share))
@@ -112,6 +127,14 @@ def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> 
         current = combine(s, moments, overlapping=overlapping)
         progress()
     return current
+
+
+def _start(settings: Settings, mixture: Mixture) -> Estimate:
+    """A mixture with covariances within their public bounds."""
+    K = len(mixture.counts)
+    covariances = np.array([shrink(settings, c, 0.0, 1e300)[0] for c in mixture.covariances])
+    unknown = np.ones(K)
+    return Estimate(mixture.counts, mixture.means, covariances, np.ones_like(mixture.means), unknown, unknown)
 
 
 def of_leaves(parts: Parts, leaves: list[Leaf], share: float) -> Moment:
@@ -242,18 +265,16 @@ def _entry_variance(noise: FloatArray, d: int, moments: Moments, wanted: Moments
 
 def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = False) -> Estimate:
     """The mean of several releases, by their precision; where components overlap, later ones count for more."""
-    since = 1 if overlapping and len(moments) > 1 else 0
-    used = moments[since:]
-    order = np.arange(1.0, len(used) + 1.0)[:, None] if overlapping else np.ones((len(used), 1))
-    by_mean = _shares(order / np.array([m.mean_variance for m in used]))
-    by_covariance = _shares(order / np.array([m.covariance_variance for m in used]))
-    by_count = _shares(order[:, 0] / np.array([m.count_std**2 for m in used]))
-    counts = np.asarray(by_count @ np.array([m.counts for m in used]))
-    means = np.einsum("tk,tki->ki", by_mean, np.array([m.means for m in used]))
-    raw = np.einsum("tk,tkij->kij", by_covariance, np.array([m.covariances for m in used]))
-    mean_variance = np.sum(by_mean**2 * np.array([m.mean_variance for m in used]), axis=0)
-    noise = np.sum(by_covariance**2 * np.array([m.covariance_variance for m in used]), axis=0)
-    count_std = math.sqrt(float(by_count**2 @ np.array([m.count_std**2 for m in used])))
+    order = np.arange(1.0, len(moments) + 1.0)[:, None] if overlapping else np.ones((len(moments), 1))
+    by_mean = _shares(order / np.array([m.mean_variance for m in moments]))
+    by_covariance = _shares(order / np.array([m.covariance_variance for m in moments]))
+    by_count = _shares(order[:, 0] / np.array([m.count_std**2 for m in moments]))
+    counts = np.asarray(by_count @ np.array([m.counts for m in moments]))
+    means = np.einsum("tk,tki->ki", by_mean, np.array([m.means for m in moments]))
+    raw = np.einsum("tk,tkij->kij", by_covariance, np.array([m.covariances for m in moments]))
+    mean_variance = np.sum(by_mean**2 * np.array([m.mean_variance for m in moments]), axis=0)
+    noise = np.sum(by_covariance**2 * np.array([m.covariance_variance for m in moments]), axis=0)
+    count_std = math.sqrt(float(by_count**2 @ np.array([m.count_std**2 for m in moments])))
     shaped = [shrink(settings, *each) for each in zip(raw, noise, counts, strict=True)]
     covariances = np.array([covariance for covariance, _ in shaped])
     variances = np.diagonal(covariances, axis1=1, axis2=2)
@@ -293,16 +314,3 @@ def shrink(settings: Settings, raw: FloatArray, noise: float, rows: float) -> tu
     covariance = (vectors * np.clip(values, low, high)) @ vectors.T
     error = math.sqrt((1.0 + keep * (numbers - 1)) * variance / float(np.sum(covariance**2)))
     return covariance, min(error, high / low)
-
-
-def are_apart(estimate: Estimate) -> bool:
-    """Whether a plane between any two components is many deviations of either away from both."""
-    means, covariances = estimate.means, estimate.covariances
-    for k in range(len(means)):
-        for j in range(k):
-            apart = means[k] - means[j]
-            a = np.linalg.solve(covariances[k] + covariances[j], apart)
-            deviations = math.sqrt(float(a @ covariances[k] @ a)) + math.sqrt(float(a @ covariances[j] @ a))
-            if float(a @ apart) < _APART * deviations:
-                return False
-    return True

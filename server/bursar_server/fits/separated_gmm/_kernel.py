@@ -109,7 +109,7 @@ def slab_labels(block, present, labels, frame, origin, direction, low, high):  #
 
 @njit(**_options)
 def slab_counts(block, present, out, frame, origin, direction, edges):  # type: ignore[no-untyped-def]
-    """Add to `out` how many rows have v = <direction, p - origin> within edges[1:3], beyond edges[0] or [3], or else."""
+    """Add to `out` how many rows have <direction, p - origin> within edges[1:3], beyond edges[0] or [3], or else."""
     p, v, valid = np.empty((origin.shape[0], SLICE)), np.empty(SLICE), np.empty(SLICE)
     inside, outside, rows = 0.0, 0.0, 0.0
     for first in range(0, block.shape[1], SLICE):

@@ -86,7 +86,8 @@ class Parts:
         """Share of the spend that is left on the way to a part; rounded down."""
         return float(self.forest.left(node) / self.settings.rho) * (1.0 - 1e-12)
 
-    def _amount(self, node: Node, share: float) -> Fraction:
+    def amount(self, node: Node, share: float) -> Fraction:
+        """Rho of a share, and no more than is left on the way to a part."""
         return min(Fraction(share) * self.settings.rho, self.forest.left(node))
 
     def release(self, node: Node, statistic: Statistic, share: float) -> tuple[FloatArray, float]:
@@ -99,7 +100,7 @@ class Parts:
         """Likewise of several parts at once, no two of them on one path, each for the same share."""
         s = self.settings
         noises = [
-            gaussian_for(part_sensitivity(statistic.bounds, s.adjacency, s.unit_cap), self._amount(node, share))
+            gaussian_for(part_sensitivity(statistic.bounds, s.adjacency, s.unit_cap), self.amount(node, share))
             for node, statistic in zip(nodes, statistics, strict=True)
         ]
         sums = self.forest.noisy_sums(list(zip(nodes, statistics, noises, strict=True)))
@@ -112,10 +113,10 @@ class Parts:
         """Standard deviation of the noise of a release that costs this share."""
         s = self.settings
         return noise_std(
-            gaussian_for(part_sensitivity(bounds, s.adjacency, s.unit_cap), self._amount(node, share)), lattice
+            gaussian_for(part_sensitivity(bounds, s.adjacency, s.unit_cap), self.amount(node, share)), lattice
         )
 
     def noise_of(self, family: SplitFamily | RadiusFamily, node: Node, share: float) -> SelectionNoise:
         """Of a search that costs this share."""
         s = self.settings
-        return search_noise_for(family.bounds, s.adjacency, s.unit_cap, self._amount(node, share))
+        return search_noise_for(family.bounds, s.adjacency, s.unit_cap, self.amount(node, share))

@@ -1,0 +1,42 @@
+"""How far released components are from each other, and two of them as one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bursar_server.fits.dpem._em import Mixture
+
+
+def least_apart(mixture: Mixture) -> tuple[float, int, int]:
+    """The two components that are least apart, and by how many deviations of each from the plane between them.
+
+    Infinity if there is only one.
+    """
+    means, covariances = mixture.means, mixture.covariances
+    least, pair = math.inf, (0, 0)
+    for k in range(len(means)):
+        for j in range(k):
+            apart = means[k] - means[j]
+            normal = np.linalg.solve(covariances[k] + covariances[j], apart)
+            reach = math.sqrt(float(normal @ covariances[k] @ normal))
+            reach += math.sqrt(float(normal @ covariances[j] @ normal))
+            deviations = float(normal @ apart) / max(reach, 1e-300)
+            if deviations < least:
+                least, pair = deviations, (k, j)
+    return least, *pair
+
+
+def joined(mixture: Mixture, k: int, j: int) -> Mixture:
+    """Components k and j as one with their common mean and covariance."""
+    others = [i for i in range(len(mixture.counts)) if i not in (k, j)]
+    both = mixture.counts[[k, j]] / mixture.counts[[k, j]].sum()
+    mean = both @ mixture.means[[k, j]]
+    spread = mixture.means[[k, j]] - mean
+    covariance = np.tensordot(both, mixture.covariances[[k, j]], axes=1) + (both * spread.T) @ spread
+    return Mixture(
+        np.append(mixture.counts[others], mixture.counts[[k, j]].sum()),
+        np.concatenate([mixture.means[others], mean[None]]),
+        np.concatenate([mixture.covariances[others], covariance[None]]),
+    )
