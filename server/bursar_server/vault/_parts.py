@@ -41,7 +41,8 @@ class Rule(Protocol):
     def __call__(self, block: NDArray[np.float64], present: NDArray[np.bool_], labels: NDArray[np.int16]) -> None:
         """Fill `labels` (CHUNK,) for the rows of `block` (n_columns, CHUNK) with `present`; all are 0 before.
 
-        Anything but 1 to `ways` - 1 counts as 0. Changes neither `block` nor `present`.
+        Anything but 1 to `ways` - 1 counts as 0. Changes neither `block` nor `present`. May be asked by several threads
+        at a time.
         """
 
 

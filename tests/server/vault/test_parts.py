@@ -276,6 +276,68 @@ def part_sum(statistic: Statistic, rows: Sequence[Row]) -> NDArray[np.int64]:
     return out
 
 
+def units(cap: int, contents: int, adjacency: Adjacency) -> Iterator[tuple[list[int | None], list[int | None]]]:
+    """All contents of a unit's rows in a part before and after, slot by slot; None: not in the part, or null."""
+    rows = [None, *range(contents)]
+    for before in itertools.product(rows, repeat=cap):
+        for after in itertools.product(rows if adjacency is RO else [None], repeat=cap):
+            yield list(before), list(after)
+
+
+def portion(before: Sequence[int | None], after: Sequence[int | None], adjacency: Adjacency) -> Fraction:
+    """U of the proof."""
+    touched = sum(row is not None for row in (*before, *after))
+    return Fraction(touched, len(before) * (2 if adjacency is RO else 1))
+
+
+CONTRIBUTIONS = st.integers(1, 2).flatmap(
+    lambda width: st.lists(st.tuples(*[st.integers(-3, 3)] * width).filter(any), min_size=1, max_size=3, unique=True)
+)
+
+
+@settings(max_examples=40)
+@given(CONTRIBUTIONS, st.booleans(), st.integers(1, 2), st.sampled_from([AR, RO]))
+def test_no_contributions_tell_more(
+    contributions: list[Vector], non_negative: bool, cap: int, adjacency: Adjacency
+) -> None:
+    """Whatever rows contribute: no unit, in the part or not, changes its sum by more than its share."""
+    vectors = [tuple(map(abs, v)) for v in contributions] if non_negative else contributions
+    claimed = part_sensitivity(statistic_of(vectors, non_negative=non_negative).bounds, adjacency, cap)
+    zero = (0,) * len(vectors[0])
+    for before, after in units(cap, len(vectors), adjacency):
+        inside = ([zero, *(vectors[i] for i in rows if i is not None)] for rows in (before, after))
+        ours, theirs = ([sum(column) for column in zip(*rows, strict=True)] for rows in inside)
+        assert squared(ours, theirs) <= portion(before, after, adjacency) * claimed.l2_squared
+
+
+@settings(max_examples=40)
+@given(st.data(), st.integers(1, 2), st.sampled_from([AR, RO]))
+def test_no_scores_tell_more(data: st.DataObject, cap: int, adjacency: Adjacency) -> None:
+    """Random scores, not linear in the rows, with the ranges of single rows that brute force finds for them."""
+    weights = st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=2, max_size=4)
+    first, second = (np.array(data.draw(weights)) for _ in range(2))
+    counts = [np.array(pair) for pair in itertools.product(range(4), repeat=2)]
+
+    def scores(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray(np.minimum((first @ rows)[:, None], (second @ rows)[None, :]).ravel())
+
+    def spread(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
+        return int(np.ptp(scores(a) - scores(b)))
+
+    rows = np.eye(2, dtype=np.int64)
+    one = max(spread(n + row, n) for n in counts for row in rows)
+    other = max(spread(n + rows[0], n + rows[1]) for n in counts)
+    assert other <= 2 * one
+    if not other:
+        return
+    bounds = ScoreBounds(one, other)
+    variance = Fraction(search_noise_for(bounds, adjacency, cap, Fraction(1)).scale) ** 2
+    others = np.array(data.draw(st.tuples(st.integers(0, 3 - cap), st.integers(0, 3 - cap))))
+    for before, after in units(cap, 2, adjacency):
+        a, b = (others + sum((rows[i] for i in unit if i is not None), 0 * others) for unit in (before, after))
+        assert Fraction(spread(a, b) ** 2) / (8 * variance) <= portion(before, after, adjacency)
+
+
 @pytest.mark.parametrize("adjacency", [AR, RO])
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_a_search_tells_what_the_units_share_of_its_price_allows(cap: int, adjacency: Adjacency) -> None:
