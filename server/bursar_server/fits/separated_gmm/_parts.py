@@ -22,8 +22,8 @@ from bursar_server.vault import (
     search_noise_for,
 )
 
-LEAST_SHARE = 1e-7
-"""No release costs a smaller part of the spend; a plan makes sure that this much pays for one."""
+LEAST_SHARE = 1e-4
+"""No release of moments costs a smaller part of the spend; a plan makes sure that this much pays for one."""
 
 
 @dataclass(frozen=True)

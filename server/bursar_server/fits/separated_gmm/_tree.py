@@ -15,7 +15,7 @@ import numpy as np
 from bursar_server.fits.dpem._released import decode
 from bursar_server.fits.dpem._statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
-from bursar_server.fits.separated_gmm._parts import Parts
+from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Parts
 from bursar_server.fits.separated_gmm._search import BINS, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
@@ -144,7 +144,7 @@ class _Growth:
             budget = (_FIRST_PASS * SPLITS - leaf.split) / levels
         else:
             budget = SPLITS - leaf.split
-        if budget < 1e-6:
+        if budget < LEAST_SHARE:
             return [leaf]
         if s.d <= 2 or s.d <= remaining + 1:
             return self._search(leaf, np.zeros((0, s.d)), budget, projected=True)[1]
@@ -170,7 +170,7 @@ class _Growth:
     def _direct(self, leaf: Leaf, m: int) -> Leaf:
         """The leaf with noisy principal directions of its own."""
         s, share = self.parts.settings, _PCA_PART * (DIRECTIONS - leaf.directed)
-        if share < 1e-6:
+        if share < LEAST_SHARE:
             return leaf
         statistic = ball_statistic(s.frame, leaf.ball.centre, leaf.ball.radius, Moments.FULL, _PCA_WEIGHTS)
         flat, std = self.parts.release(leaf.node, statistic, share)

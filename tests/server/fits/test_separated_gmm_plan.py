@@ -1,0 +1,159 @@
+"""What FitSeparatedGMM refuses before a debit, what it costs, and what a preview says."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bursar_ledger import Adjacency, ConcentratedEvent
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable
+from bursar_server.fits.separated_gmm import _plan
+from tests.server.fits.running import array
+from tests.server.fits.separated import mixture, plan, run, table
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("spend.epsilon", {"spend": types_pb2.Spend(epsilon=1.0)}),
+        ("spend.rho", {"spend": types_pb2.Spend(rho=NAN)}),
+        ("spend", {"spend": types_pb2.Spend()}),
+        ("spend", {"spend": types_pb2.Spend(rho=1e-9)}),
+        ("n_components", {"n_components": 0}),
+        ("n_components", {"n_components": 33}),
+        ("min_weight", {"min_weight": 0.34}),
+        ("min_weight", {"min_weight": -0.1}),
+        ("min_weight", {"min_weight": NAN}),
+        ("sigma_min", {"sigma_min": 0.0}),
+        ("sigma_min", {"sigma_min": NAN}),
+        ("sigma_min", {"sigma_min": 1e-7}),
+        ("sigma_max", {"sigma_max": INF}),
+        ("sigma_max", {"sigma_max": NAN}),
+        ("sigma_max", {"sigma_max": 0.3}),
+        ("radius", {"radius": 0.2}),
+        ("radius", {"radius": NAN}),
+        ("radius", {"radius": INF}),
+        ("separation", {"separation": -1.0}),
+        ("separation", {"separation": NAN}),
+        ("covariance_type", {"covariance_type": fit_pb2.COVARIANCE_TYPE_TIED}),
+        ("covariance_type", {"covariance_type": 17}),
+        ("variant", {"variant": fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE}),
+        ("variant", {"variant": 17}),
+        ("search", {"search": fit_pb2.SEPARATED_SEARCH_BALLS}),
+        ("search", {"search": 17}),
+        ("estimator", {"estimator": 17}),
+        ("units", {"units": 17}),
+        ("columns[0]", {"columns": ["nobody"]}),
+        ("columns", {"columns": ["x0", "x0"]}),
+    ],
+)
+def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
+    """Every wrong field is in the error, which says what was expected."""
+    with pytest.raises(InvalidRequestError) as caught:
+        plan(**fields)
+    assert field in [name for name, _ in caught.value.violations]
+
+
+def test_columns_that_may_be_null_are_refused() -> None:
+    """There is no rule for rows without a value."""
+    public = PublicTable("people", (NumericColumn("x0", 0.0, 1.0, nullable=True),), Adjacency.REPLACE_ONE, 1, 9)
+    with pytest.raises(InvalidRequestError, match="may be null"):
+        plan(public, columns=["x0"], sigma_min=0.01, sigma_max=0.1)
+
+
+def test_columns_are_limited() -> None:
+    """A hundred and twenty-eight columns, not one more."""
+    assert len(plan(table(128)).columns) == _plan.MAX_COLUMNS
+    with pytest.raises(InvalidRequestError, match="128"):
+        plan(table(129))
+
+
+@pytest.mark.parametrize("rho", [1e-6, 0.3, 1e6])
+def test_the_price_is_the_spend(rho: float) -> None:
+    """One event that is the spend to the last digit."""
+    assert plan(spend=types_pb2.Spend(rho=rho)).events == (ConcentratedEvent(Fraction(rho)),)
+
+
+def test_lengths_are_of_the_ball_that_holds_the_rows() -> None:
+    """The ball reaches as far beyond the means as rows do, and no farther than the bounds."""
+    settings = plan(table(4), radius=20.0).settings
+    ball = 20.0 + 3.0 * (2.0 + 8.0)
+    assert settings.frame.scale == pytest.approx(np.full(4, ball))
+    assert settings.radius == pytest.approx(20.0 / ball)
+    assert settings.sigma_min == pytest.approx(0.3 / ball)
+    assert settings.separation == pytest.approx(6.0 * math.sqrt(0.9) / ball)
+    assert settings.min_weight == pytest.approx(1 / 6)
+    whole = plan(table(4)).settings
+    assert whole.frame.scale == pytest.approx(np.full(4, 200.0))
+    assert whole.radius == 1.0
+
+
+def test_units_of_the_bounds() -> None:
+    """Lengths are half-widths, every column's own."""
+    columns = (NumericColumn("a", 0.0, 2.0), NumericColumn("b", 100.0, 300.0))
+    public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 5000)
+    made = plan(public, units=fit_pb2.COLUMN_UNITS_BOUNDS, sigma_min=0.01, sigma_max=0.1)
+    assert made.settings.frame.scale == pytest.approx(np.array([1.0, 100.0]) * math.sqrt(2))
+    assert made.settings.frame.centre.tolist() == [1.0, 200.0]
+
+
+def test_spheres_in_units_of_the_bounds_are_answered_by_diagonals() -> None:
+    """They are no spheres in the data's units."""
+    columns = (NumericColumn("a", -1.0, 1.0), NumericColumn("b", -100.0, 100.0))
+    public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 3000)
+    spherical = fit_pb2.COVARIANCE_TYPE_SPHERICAL
+    made = plan(
+        public,
+        units=fit_pb2.COLUMN_UNITS_BOUNDS,
+        covariance_type=spherical,
+        sigma_min=0.005,
+        sigma_max=0.1,
+        n_components=2,
+    )
+    X = mixture(3000, np.array([[-30.0, -30.0], [30.0, 30.0]]), 3) * np.array([0.01, 1.0])
+    model = run(made, X)
+    assert model.covariance_type == fit_pb2.COVARIANCE_TYPE_DIAG
+    assert array(model.covariances) == pytest.approx(np.tile([1e-4, 1.0], (2, 1)), rel=0.3)
+
+
+def test_a_preview_says_whether_components_will_be_found() -> None:
+    """Many rows: all of them; few: a warning, and a spend with which the rules hold; unknown: nothing."""
+    enough = plan(table(rows=100_000))
+    assert enough.preflight is not None
+    assert enough.preflight.predicted_found == 3
+    assert not enough.warnings
+    few = plan(table(rows=200))
+    assert few.preflight is not None
+    assert few.preflight.predicted_found == 1
+    assert "gaps between components" in few.warnings[0]
+    mended = plan(table(rows=200), spend=types_pb2.Spend(rho=few.preflight.suggested_rho * 1.001))
+    assert mended.preflight is not None
+    assert mended.preflight.predicted_found == 3
+    unknown = plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None))
+    assert unknown.preflight is None
+    assert not unknown.expected_mean_error
+
+
+def test_a_preview_of_one_component_has_no_gaps() -> None:
+    """There is nothing to split."""
+    preflight = plan(n_components=1).preflight
+    assert preflight is not None
+    assert [rule.name for rule in preflight.rules] == ["estimates"]
+
+
+@pytest.mark.parametrize("rho", [1e-6, 1e-3, 1e6])
+@pytest.mark.parametrize("unit_cap", [1, 3])
+def test_total_for_any_spend_that_was_accepted(rho: float, unit_cap: int) -> None:
+    """However little or much is spent, a model comes back that is within its public bounds."""
+    made = plan(table(unit_cap=unit_cap), spend=types_pb2.Spend(rho=rho))
+    model = run(made, mixture(400, np.array([[-20.0, 0.0], [20.0, 0.0]]), 4), unit_cap=unit_cap)
+    assert 1 <= model.found <= 3
+    assert np.all(np.isfinite(array(model.means)))
+    assert np.all(np.linalg.eigvalsh(array(model.covariances)) > 0)
