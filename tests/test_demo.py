@@ -144,23 +144,6 @@ def test_the_demo_leaves_a_picture_and_a_ledger_that_verifies(demo: Demo) -> Non
     assert verify(demo.folder / "state" / "ledger.sqlite").ok
 
 
-@pytest.mark.parametrize("page", WITH_CODE)
-def test_the_guides_code_runs_against_the_demo(demo: Demo, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every Python block of a page, in order and in one namespace, as a reader would type it."""
-    for name, value in demo.variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(demo.folder.parent)
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-    namespace: dict[str, object] = {"__name__": page}
-    try:
-        for block in blocks:
-            exec(compile(block, page, "exec"), namespace)  # noqa: S102 - our own pages
-    finally:
-        for thing in namespace.values():
-            if isinstance(thing, bursar.Client):
-                thing.close()
-
-
 def _lines(page: str) -> Iterator[tuple[str, str]]:
     """The command lines of a page, each with what it is said to print."""
     for block in re.findall(r"^```\n(\$ bursar .*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL):
@@ -192,6 +175,23 @@ def test_the_command_lines_tour_runs_against_the_demo(demo: Demo, monkeypatch: p
         result = CliRunner().invoke(app, words, input="y\n" if "[y/N]: y" in said else None)
         assert _matches(said, result.output), f"$ {line}\n{result.output}"
         assert result.exit_code == (3 if "Error:" in said else 0)
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_guides_code_runs_against_the_demo(demo: Demo, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Python block of a page, in order and in one namespace, as a reader would type it."""
+    for name, value in demo.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(demo.folder.parent)
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    namespace: dict[str, object] = {"__name__": page}
+    try:
+        for block in blocks:
+            exec(compile(block, page, "exec"), namespace)  # noqa: S102 - our own pages
+    finally:
+        for thing in namespace.values():
+            if isinstance(thing, bursar.Client):
+                thing.close()
 
 
 def test_links_in_the_pages_lead_somewhere() -> None:
