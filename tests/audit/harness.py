@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,28 +69,48 @@ def round_of_tests(target: Target, n: int) -> tuple[tuple[Finding, ...], float]:
     """Every test once."""
     seen = observe(target, target.rows)
     bounds, reach = checks.sensitivity_search(target, seen)
-    others, probe = other_tables(target), ArrayRows(target.extremes)
-    certain = [
+    certain = (
         bounds,
         checks.placement(target, seen),
         checks.arithmetic(target, seen),
-        checks.replay(target, seen, others, probe),
-    ]
+        checks.replay(target, seen, other_tables(target), ArrayRows(target.extremes)),
+    )
+    black_box = len(target.claims) == 1 and not target.brief
+    return (*certain, *_statistical_tests(target, n, black_box=black_box)), reach
+
+
+def rejecting(target: Target, asked: frozenset[str], n: int) -> frozenset[str]:
+    """Of the tests that are asked for, those that reject once, with n runs on each table; few others are made."""
+    seen = observe(target, target.rows)
+    certain: dict[str, Callable[[], Finding]] = {
+        "T4 sensitivity": lambda: checks.sensitivity_search(target, seen)[0],
+        "T4 placement": lambda: checks.placement(target, seen),
+        "T5 arithmetic": lambda: checks.arithmetic(target, seen),
+        "T7 replay": lambda: checks.replay(target, seen, other_tables(target), ArrayRows(target.extremes)),
+    }
+    found = [check() for test, check in certain.items() if test in asked]
+    if asked - certain.keys():
+        found += _statistical_tests(target, n, black_box="T6 black box" in asked)
+    return asked & {finding.test for finding in found if finding.rejects}
+
+
+def _statistical_tests(target: Target, n: int, *, black_box: bool) -> list[Finding]:
+    """Those of many runs, n on each table; T6 takes as many again."""
     sample = collect(target, n)
     if isinstance(sample, str):
-        return (*certain, Finding("form", 0.0, sample)), reach
-    statistical = [
+        return [Finding("form", 0.0, sample)]
+    found = [
         checks.agreement(sample),
         *checks.energy(sample),
         checks.distinguish(sample),
         checks.whiteness(sample),
         *(checks.choices(sample) if target.chosen else []),
     ]
-    if len(target.claims) == 1 and not target.brief:
+    if black_box:
         fresh = collect(target, n)
         if not isinstance(fresh, str):
-            statistical.append(checks.black_box(sample, fresh))
-    return (*certain, *statistical), reach
+            found.append(checks.black_box(sample, fresh))
+    return found
 
 
 def other_tables(target: Target) -> list[ArrayRows]:
