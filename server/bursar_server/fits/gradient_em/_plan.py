@@ -26,7 +26,7 @@ from bursar_server.fits.gradient_em._fit import Settings, Variant, root_beta
 from bursar_server.fits.gradient_em._gaussian_mixture import GaussianMixture
 from bursar_server.fits.gradient_em._missing_covariates import MissingCovariates
 from bursar_server.fits.gradient_em._mixture_of_regressions import MixtureOfRegressions
-from bursar_server.fits.gradient_em._normal import location_gain
+from bursar_server.fits.gradient_em._normal import Kind, best_radius, location_gain
 from bursar_server.fits.gradient_em._seam import Model
 from bursar_server.fits.gradient_em._statistics import (
     LOOK_LATTICE,
@@ -440,14 +440,18 @@ def _warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
 def _expected_mean_error(
     request: fit_pb2.FitGradientEMRequest, settings: Settings, rows: int | None
 ) -> tuple[float, ...]:
-    """Noise on an averaged mean, for k equal components far apart; () where the radius follows what is released."""
+    """Noise on an averaged mean, for k equal components far apart; () where the radius follows what is released.
+
+    Steps are tracked and all that have settled are averaged, about `averaged` or more: the error may be less.
+    """
     model = settings.model
     sigma = _sigma(request, model.frame, request.model in _REGRESSIONS, [])
     if not rows or sigma is None or request.model in _REGRESSIONS or not settings.variant.adaptive:
         return ()
-    radius = model.q**0.5
+    noise = settings.std * (model.blocks / (rows * settings.averaged)) ** 0.5
+    radius = float(best_radius(Kind.LOCATION, settings.shape.transform, model.q, np.array([noise**2]))[0])
     gain = location_gain(settings.shape.transform, model.q, round(radius, 2))
-    error = settings.std * radius * sigma * model.blocks / (rows * gain * settings.averaged**0.5)
+    error = noise * (model.blocks / rows) ** 0.5 * radius * sigma / gain
     return tuple(float(s) for s in error * model.frame.unit)
 
 
