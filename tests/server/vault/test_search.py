@@ -166,6 +166,18 @@ def test_what_is_decided_is_right(
     assert None not in longer  # these numbers begin in an interval that the boundaries, being irrational, do not
 
 
+@pytest.mark.parametrize("numbers", [(1, 1, 2), (1, 1, 1), (3, 2, 5), (1, 2, 1)])
+def test_a_boundary_within_the_rounding_is_not_decided(numbers: tuple[int, int, int]) -> None:
+    """Scores a billionth of the scale apart: where the boundaries lie is not known to a few bits, but is to 60."""
+    counted, scale, total = Counts(0, (0, 1, 2), numbers, 0), Fraction(10**9), sum(numbers)
+    for bits in (8, 16, 24):
+        for edge in (numbers[0], numbers[0] + numbers[1]):
+            near = 2**bits * edge // total
+            assert _place(counted, scale, near, bits) is None
+            if edge * 2**bits % total == 0:  # the boundary is a little above, because scores fall
+                assert _place(counted, scale, near << 60, bits + 60) == (0 if edge == numbers[0] else 1)
+
+
 @given(st.fractions(Fraction(1, 10**30), 200), st.integers(4, 200))
 def test_the_ends_of_an_exponential_enclose_it(exponent: Fraction, bits: int) -> None:
     """Below and above, and no more than two units apart where it matters."""
