@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bursar_ledger import Adjacency
+from bursar_proto.v1 import fit_pb2, types_pb2
 from tests.server.fits.running import Array, array
 from tests.server.fits.separated import mixture, plan, run, table, worst_distance
 
@@ -51,3 +52,90 @@ def test_total_after_the_debit(name: str, adjacency: Adjacency) -> None:
     assert np.all((eigenvalues >= 0.3**2 * (1 - 1e-6)) & (eigenvalues <= 3.0**2 * (1 + 1e-6)))
     for errors in (model.mean_errors, model.weight_errors, model.covariance_errors):
         assert np.all(np.isfinite(array(errors)))
+
+
+def test_components_without_a_wide_gap_are_found_by_em() -> None:
+    """Four Gaussians four deviations apart: no slab is empty enough, and the second look finds them."""
+    means = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0], [2.0, 3.46, 0.0], [2.0, 1.15, 3.27]])
+    made = plan(table(3, rows=40_000), n_components=4, spend=types_pb2.Spend(rho=2.0))
+    model = run(made, mixture(40_000, means, 2))
+    assert model.found == 4
+    assert worst_distance(array(model.means), means) < 0.25
+
+
+@pytest.mark.parametrize("estimator", [fit_pb2.SEPARATED_ESTIMATOR_EM, fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS])
+@pytest.mark.parametrize(
+    "kind", [fit_pb2.COVARIANCE_TYPE_FULL, fit_pb2.COVARIANCE_TYPE_DIAG, fit_pb2.COVARIANCE_TYPE_SPHERICAL]
+)
+def test_every_kind_of_covariance_by_every_estimator(
+    kind: fit_pb2.CovarianceType.ValueType, estimator: fit_pb2.SeparatedEstimator.ValueType
+) -> None:
+    """Of the shape that was asked for, and near the truth."""
+    truth = np.array([np.diag([1.0, 1.0]), np.diag([2.25, 2.25]), np.diag([0.5, 0.5])])
+    made = plan(table(rows=20_000), covariance_type=kind, estimator=estimator)
+    model = run(made, mixture(20_000, APART, 5, truth))
+    assert model.found == 3
+    order = [int(np.argmin(np.linalg.norm(array(model.means) - mean, axis=1))) for mean in APART]
+    covariances = array(model.covariances)[order]
+    if kind == fit_pb2.COVARIANCE_TYPE_FULL:
+        assert covariances == pytest.approx(truth, abs=0.3)
+    elif kind == fit_pb2.COVARIANCE_TYPE_DIAG:
+        assert covariances == pytest.approx(np.diagonal(truth, axis1=1, axis2=2), abs=0.3)
+    else:
+        assert covariances == pytest.approx(truth[:, 0, 0], abs=0.3)
+
+
+@pytest.mark.parametrize("variant", [fit_pb2.SEPARATED_VARIANT_RECURSIVE, fit_pb2.SEPARATED_VARIANT_EASY])
+def test_principal_directions_in_more_columns_than_components(
+    variant: fit_pb2.SeparatedVariant.ValueType,
+) -> None:
+    """Three components in eight columns: a plane of principal directions shows all gaps."""
+    means = 12.0 * np.eye(8)[:3]
+    model = run(plan(table(8, rows=20_000), variant=variant), mixture(20_000, means, 6))
+    assert model.found == 3
+    assert worst_distance(array(model.means), means) < 0.3
+
+
+def _target(n: int) -> Array:
+    """A group of rows in the middle of a ring."""
+    generator = np.random.default_rng(7)  # noqa: TID251 - rows of a test
+    angles = generator.uniform(0.0, 2.0 * np.pi, n)
+    ring = 30.0 * np.column_stack([np.cos(angles), np.sin(angles)])
+    inner = (np.arange(n) % 2 == 0)[:, None]
+    return np.asarray(np.where(inner, 0.0, ring) + generator.standard_normal((n, 2)))
+
+
+def test_balls_find_what_is_surrounded() -> None:
+    """No plane separates a group from a ring about it; a ball does, and slabs say that they found less."""
+    X = _target(20_000)
+    made = plan(table(rows=20_000), n_components=2, search=fit_pb2.SEPARATED_SEARCH_BALLS, sigma_max=40.0)
+    model = run(made, X)
+    assert model.found == 2
+    assert worst_distance(array(model.means), np.zeros((1, 2))) < 1.0
+
+
+@pytest.mark.parametrize("d", [2, 5])
+def test_one_component_stays_one(d: int) -> None:
+    """Asking for four of one Gaussian finds one: no false split, and no false component of the second look."""
+    for seed in range(3):
+        made = plan(table(d, rows=6000), n_components=4, public_seed=seed)
+        assert run(made, mixture(6000, np.full((1, d), 3.0), seed)).found == 1
+
+
+def test_progress_ends_where_it_was_announced() -> None:
+    """Steps ascend, and the last is the plan's."""
+    made = plan()
+    steps: list[tuple[int, int]] = []
+    run(made, mixture(3000, APART, 8), steps=steps)
+    assert steps == sorted(steps)
+    assert steps[-1] == (made.iterations, made.iterations)
+
+
+def test_errors_are_about_those_that_occur() -> None:
+    """The root mean square of errors over their standard errors is about one: between a half and two."""
+    ratios = []
+    for seed in range(8):
+        model = run(plan(), mixture(5000, APART, 20 + seed))
+        order = [int(np.argmin(np.linalg.norm(array(model.means) - mean, axis=1))) for mean in APART]
+        ratios.append((array(model.means)[order] - APART) / array(model.mean_errors)[order])
+    assert 0.5 < float(np.sqrt(np.mean(np.square(ratios)))) < 2.0

@@ -46,7 +46,6 @@ NAN, INF = math.nan, math.inf
         ("covariance_type", {"covariance_type": 17}),
         ("variant", {"variant": fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE}),
         ("variant", {"variant": 17}),
-        ("search", {"search": fit_pb2.SEPARATED_SEARCH_BALLS}),
         ("search", {"search": 17}),
         ("estimator", {"estimator": 17}),
         ("units", {"units": 17}),

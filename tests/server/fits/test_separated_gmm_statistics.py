@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from bursar_server.fits.dpem._statistics import Frame, Moments, Weights
 from bursar_server.fits.separated_gmm import _kernel
-from bursar_server.fits.separated_gmm._search import BINS, PENALTY, RADIUS_UNIT, RadiusFamily, SplitFamily
+from bursar_server.fits.separated_gmm._search import BINS, PENALTY, RADIUS_UNIT, BallFamily, RadiusFamily, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
     NOWHERE,
+    Round,
     Sample,
     Slab,
     View,
@@ -27,6 +28,7 @@ from bursar_server.fits.separated_gmm._statistics import (
     lattice_frame,
     lattice_point,
     one_cell,
+    round_statistic,
     slab_statistic,
 )
 from bursar_server.vault import CHUNK, Statistic
@@ -50,6 +52,7 @@ BASIS = lattice_directions(np.linalg.qr(generator(2).standard_normal((D, D)))[0]
 KEYS = generator(3).integers(0, 2**63, D + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 AS_IT_IS = View(ORIGIN, np.zeros((0, D)))
 WIDTH = 2.0**36
+CENTRES = generator(4).standard_normal((3, 2)) * 2.0**27
 
 
 def everybody() -> Sample:
@@ -65,7 +68,9 @@ def statistics() -> list[tuple[Statistic, int]]:
         (histogram_statistic(FRAME, AS_IT_IS, DIRECTIONS, 16, WIDTH, everybody()), 5),
         (histogram_statistic(FRAME, View(ORIGIN, BASIS), DIRECTIONS[:, :2], 16, WIDTH, everybody()), 5),
         (histogram_statistic(FRAME, AS_IT_IS, DIRECTIONS, 16, WIDTH, Sample(KEYS, EVERYBODY // 2)), 5),
-        (distance_statistic(FRAME, ORIGIN, 1 << 14, 40), 1),
+        (distance_statistic(FRAME, AS_IT_IS, np.zeros((1, D)), 1 << 14, 40, everybody()), 1),
+        (distance_statistic(FRAME, View(ORIGIN, BASIS), CENTRES, 17200, 40, Sample(KEYS, EVERYBODY // 2)), 3),
+        (round_statistic(FRAME, View(ORIGIN, BASIS), CENTRES[0], np.array([2.0**50, 2.0**54])), 1),
     ]
 
 
@@ -201,7 +206,7 @@ def test_a_sample_is_about_its_part_of_the_rows() -> None:
 
 def test_distances_ascend() -> None:
     """A row at a released radius counts on the right side of it."""
-    family = RadiusFamily(FRAME, ORIGIN, 0.01, 2.0, 0, 0)
+    family = RadiusFamily(FRAME, AS_IT_IS, 0.01, 2.0, 0, 0)
     X = near_the_ball(500)
     sums = summed(family.statistic(0, 1), X, np.arange(500))[0]
     distances = [math.dist(p, ORIGIN.tolist()) / _kernel.POINT for p in points(X)]
@@ -209,6 +214,28 @@ def test_distances_ascend() -> None:
         assert sums[: index + 1].sum() == sum(r < family.radius(index) for r in distances)
     assert family.radius(0) >= 0.01
     assert family.radius(family.steps - 1) > 2.0
+
+
+def test_a_ball_is_where_its_histogram_has_it() -> None:
+    """Labels, counts and steps of one centre agree, and are what plain arithmetic says."""
+    X, view = near_the_ball(600), View(ORIGIN, BASIS)
+    family = BallFamily(FRAME, view, CENTRES, 2.0**24, 2.0**29, 40, 3, everybody())
+    sums = summed(family.statistic(0, 3), X, np.arange(600))
+    index = len(family.scores(1, sums[1])) // 2
+    edges = family.edges(index)
+    counts = summed(round_statistic(FRAME, view, CENTRES[1], edges), X, np.arange(600))
+    block, present = np.zeros((D, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
+    block[:, :600], present[:600] = X.T, True
+    labels = np.zeros(CHUNK, dtype=np.int16)
+    Round(FRAME, view, CENTRES[1], float(edges[0]))(block, present, labels)
+    seen = np.floor((np.array(points(X)) - ORIGIN) @ BASIS.T * 2.0**-16)
+    squares = np.sum((seen - CENTRES[1]) ** 2, axis=1)
+    assert 0 < counts[0] == labels[:600].sum() == np.sum(squares < edges[0])
+    assert counts[1] == np.sum(squares >= edges[1])
+    steps = (squares.view(np.int64) >> 48) - (np.array([2.0**48]).view(np.int64)[0] >> 48)
+    assert sums[1].tolist() == np.bincount(np.clip(steps, 0, family.steps - 1), minlength=family.steps).tolist()
+    plain = max(0, min(int(counts[0]), int(counts[1]), 40) - PENALTY * int(counts[2]))
+    assert family.scores(1, sums[1])[index] - plain in (0, 3, 6)
 
 
 def test_moments_of_a_ball_are_those_of_all_rows() -> None:
@@ -263,7 +290,7 @@ def test_range_of_radius_scores_is_what_is_paid_for() -> None:
     draw = generator(8)
     one, replaced = 0, 0
     for _ in range(400):
-        family = RadiusFamily(FRAME, ORIGIN, 0.1, 1.0, int(draw.integers(0, 20)), int(draw.integers(0, 9)))
+        family = RadiusFamily(FRAME, AS_IT_IS, 0.1, 1.0, int(draw.integers(0, 20)), int(draw.integers(0, 9)))
         sums = draw.integers(0, 3, family.steps)
         cell = np.eye(family.steps, dtype=np.int64)
         a, b = draw.integers(0, family.steps, 2)
@@ -277,5 +304,7 @@ def test_range_of_radius_scores_is_what_is_paid_for() -> None:
 
 def test_edges_that_do_not_ascend_are_refused() -> None:
     """A row could count on both sides of them."""
+    with pytest.raises(ValueError, match="ascend"):
+        round_statistic(FRAME, AS_IT_IS, ORIGIN, np.array([2.0, 1.0]))
     with pytest.raises(ValueError, match="ascend"):
         slab_statistic(FRAME, ORIGIN, DIRECTIONS[0], np.array([0.0, 2.0, 1.0, 3.0]))

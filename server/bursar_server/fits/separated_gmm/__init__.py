@@ -9,7 +9,7 @@ from bursar_server.fits.dpem._statistics import Frame
 from bursar_server.fits.separated_gmm._model import run
 from bursar_server.fits.separated_gmm._plan import SeparatedPlan, plan
 from bursar_server.fits.separated_gmm._search import BINS, RadiusFamily, SplitFamily
-from bursar_server.fits.separated_gmm._statistics import Sample, Slab, View, slab_statistic
+from bursar_server.fits.separated_gmm._statistics import Round, Sample, Slab, View, round_statistic, slab_statistic
 from bursar_server.vault import CHUNK
 
 __all__ = ["SeparatedPlan", "plan", "run", "warm_up"]
@@ -23,10 +23,12 @@ def warm_up() -> None:
     block, absent = np.zeros((2, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
     for statistic in (
         split.statistic(0, 2),
-        RadiusFamily(frame, origin, 0.1, 1.0, 1, 1).statistic(0, 1),
+        RadiusFamily(frame, view, 0.1, 1.0, 1, 1).statistic(0, 1),
         slab_statistic(frame, origin, directions[0], np.arange(4.0)),
+        round_statistic(frame, view, origin, np.arange(2.0)),
     ):
         out = np.zeros(statistic.size, dtype=np.int64)
         statistic.kernel(block, absent, out)
     split.scores(0, np.zeros(BINS, dtype=np.int64))
     Slab(frame, origin, directions[0], 0.0, 1.0)(block, absent, np.zeros(CHUNK, dtype=np.int16))
+    Round(frame, view, origin, 1.0)(block, absent, np.zeros(CHUNK, dtype=np.int16))

@@ -309,7 +309,9 @@ def shrink(settings: Settings, raw: FloatArray, noise: float, rows: float) -> tu
     variance = noise + 2.0 * level**2 / rows
     shape = np.diag(np.diag(raw)) if moments is Moments.DIAG else raw
     rest = shape - np.trace(shape) / d * np.eye(d)
-    keep = max(0.0, 1.0 - (numbers - 1) * variance / max(float(np.sum(rest**2)), 1e-300))
+    # Noise alone seldom has a longer square than this.
+    noise_squared = (numbers - 1.0 + math.sqrt(2.0 * numbers)) * variance
+    keep = max(0.0, 1.0 - noise_squared / max(float(np.sum(rest**2)), 1e-300))
     values, vectors = np.linalg.eigh(level * np.eye(d) + keep * rest)
     covariance = (vectors * np.clip(values, low, high)) @ vectors.T
     error = math.sqrt((1.0 + keep * (numbers - 1)) * variance / float(np.sum(covariance**2)))

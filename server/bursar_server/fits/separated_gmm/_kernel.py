@@ -139,19 +139,14 @@ def _sampled(p, valid, keys, threshold):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def slab_histograms(block, present, out, frame, view, directions, bins, width, sample):  # type: ignore[no-untyped-def]
-    """Add to `out` (directions x bins, flat) the histograms of <direction, y> in bins of `width` about 0.
-
-    What lies beyond the first or last bin counts there. `sample` is (keys, threshold) of `_sampled`.
-    """
+def _keep(block, present, frame, view, sample, kept):  # type: ignore[no-untyped-def]
+    """Put the y of rows that are valid and in the sample side by side, kept[j, :count]; returns how many there are."""
     origin, basis = view
     keys, threshold = sample
-    m, slots = directions.shape[1], block.shape[1]
-    p, y, kept = np.empty((origin.shape[0], SLICE)), np.empty((m, SLICE)), np.zeros((m, slots + SLICE))
-    v, valid, count = np.empty(SLICE), np.empty(SLICE), 0
-    index = np.empty(SLICE, dtype=np.int64)
-    inverse, middle, last = 1.0 / width, bins // 2, float(bins - 1)
-    for first in range(0, slots, SLICE):
+    m = kept.shape[0]
+    p, y, valid = np.empty((origin.shape[0], SLICE)), np.empty((m, SLICE)), np.empty(SLICE)
+    index, count = np.empty(SLICE, dtype=np.int64), 0
+    for first in range(0, block.shape[1], SLICE):
         _points(block, first, present, frame, p, valid)
         if threshold < np.uint64(0xFFFFFFFFFFFFFFFF):
             _sampled(p, valid, keys, threshold)
@@ -162,6 +157,18 @@ def slab_histograms(block, present, out, frame, view, directions, bins, width, s
         for j in range(m):
             for r in range(SLICE):
                 kept[j, index[r]] = y[j, r]
+    return count
+
+
+@njit(**_options)
+def slab_histograms(block, present, out, frame, view, directions, bins, width, sample):  # type: ignore[no-untyped-def]
+    """Add to `out` (directions x bins, flat) the histograms of <direction, y> in bins of `width` about 0.
+
+    What lies beyond the first or last bin counts there. `view` is (origin, basis), `sample` (keys, threshold).
+    """
+    kept, v = np.zeros((directions.shape[1], block.shape[1] + SLICE)), np.empty(SLICE)
+    count = _keep(block, present, frame, view, sample, kept)
+    inverse, middle, last = 1.0 / width, bins // 2, float(bins - 1)
     for f in range(directions.shape[0]):
         start = f * bins
         for first in range(0, count, SLICE):
@@ -173,23 +180,64 @@ def slab_histograms(block, present, out, frame, view, directions, bins, width, s
 
 
 @njit(**_options)
-def distance_counts(block, present, out, frame, origin, base):  # type: ignore[no-untyped-def]
-    """Add to `out` how many rows have a squared distance to `origin` in each of its steps, `base` being the first.
+def _squares(y, first, centre, squares):  # type: ignore[no-untyped-def]
+    """squares[r] = |y_r - centre|^2, rounded, always in this order."""
+    for r in range(SLICE):
+        squares[r] = 0.0
+    for j in range(centre.shape[0]):
+        for r in range(SLICE):
+            apart = y[j, first + r] - centre[j]
+            squares[r] += apart * apart
 
-    A step is what double numbers with the same exponent and the same first `STEPS_BITS` digits have in common.
+
+@njit(**_options)
+def distance_histograms(block, present, out, frame, view, centres, base, sample):  # type: ignore[no-untyped-def]
+    """Add to `out` (centres x steps, flat) how many y have a squared distance to each centre in each of its steps.
+
+    A step is what double numbers with the same exponent and the same first `STEPS_BITS` digits have in common; `base`
+    is the first. What lies beyond the first or last counts there.
     """
-    p, valid = np.empty((origin.shape[0], SLICE)), np.empty(SLICE)
-    squares = np.empty(SLICE)
+    kept, squares = np.zeros((centres.shape[1], block.shape[1] + SLICE)), np.empty(SLICE)
+    count = _keep(block, present, frame, view, sample, kept)
     bits = squares.view(np.int64)
-    last = out.shape[0] - 1
+    steps = out.shape[0] // centres.shape[0]
+    for f in range(centres.shape[0]):
+        start = f * steps
+        for first in range(0, count, SLICE):
+            _squares(kept, first, centres[f], squares)
+            for r in range(min(SLICE, count - first)):
+                out[start + min(max((bits[r] >> (52 - STEPS_BITS)) - base, 0), steps - 1)] += 1
+
+
+@njit(**_options)
+def ball_labels(block, present, labels, frame, view, centre, limit):  # type: ignore[no-untyped-def]
+    """labels[r] = 1 if |y_r - centre|^2 < limit, else 0."""
+    origin, basis = view
+    p, y = np.empty((origin.shape[0], SLICE)), np.empty((centre.shape[0], SLICE))
+    squares, valid = np.empty(SLICE), np.empty(SLICE)
     for first in range(0, block.shape[1], SLICE):
         _points(block, first, present, frame, p, valid)
+        _project(p, origin, basis, y)
+        _squares(y, 0, centre, squares)
         for r in range(SLICE):
-            squares[r] = 0.0
-        for i in range(p.shape[0]):
-            for r in range(SLICE):
-                apart = p[i, r] - origin[i]
-                squares[r] += apart * apart
+            labels[first + r] = 1 if squares[r] < limit else 0
+
+
+@njit(**_options)
+def ball_counts(block, present, out, frame, view, centre, edges):  # type: ignore[no-untyped-def]
+    """Add to `out` how many rows have |y - centre|^2 below edges[0], from edges[1] on, and between."""
+    origin, basis = view
+    p, y = np.empty((origin.shape[0], SLICE)), np.empty((centre.shape[0], SLICE))
+    squares, valid = np.empty(SLICE), np.empty(SLICE)
+    inside, outside, rows = 0.0, 0.0, 0.0
+    for first in range(0, block.shape[1], SLICE):
+        _points(block, first, present, frame, p, valid)
+        _project(p, origin, basis, y)
+        _squares(y, 0, centre, squares)
         for r in range(SLICE):
-            step = min(max((bits[r] >> (52 - STEPS_BITS)) - base, 0), last)
-            out[step] += 1 if valid[r] > 0.0 else 0
+            inside += valid[r] if squares[r] < edges[0] else 0.0
+            outside += valid[r] if squares[r] >= edges[1] else 0.0
+            rows += valid[r]
+    out[0] += np.int64(inside)
+    out[1] += np.int64(outside)
+    out[2] += np.int64(rows - inside - outside)

@@ -6,7 +6,7 @@ Kamath et al. 2019, algorithm 4, step 2 (PGLoc): every round shrinks the ball by
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from bursar_server.fits.dpem._released import decode
 from bursar_server.fits.dpem._statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._parts import Parts
 from bursar_server.fits.separated_gmm._search import RADIUS_UNIT, RadiusFamily
-from bursar_server.fits.separated_gmm._statistics import FloatArray, ball_statistic, lattice_point
+from bursar_server.fits.separated_gmm._statistics import FloatArray, View, ball_statistic, lattice_point
 from bursar_server.vault import Node
 
 _WEIGHTS = Weights(0.4, 1.0, 0.2)
@@ -63,7 +63,8 @@ def tighten(parts: Parts, node: Node, ball: Ball, share: float, smallest: float)
 def _radius(parts: Parts, node: Node, ball: Ball, share: float, smallest: float, before: Ball) -> Ball:
     s = parts.settings
     least = 0.5 * s.sigma_min * math.sqrt(s.d)
-    family = RadiusFamily(s.frame, lattice_point(ball.centre), least, max(2.0 * ball.radius, 2.0 * least), 0, 0)
+    view = View(lattice_point(ball.centre), np.zeros((0, s.d)))
+    family = RadiusFamily(s.frame, view, least, max(2.0 * ball.radius, 2.0 * least), 0, 0)
     scale = parts.noise_of(family, node, share).scale / RADIUS_UNIT
     target = scale * (math.log(family.steps) + 9.0)
     if target > 0.25 * ball.rows:
@@ -72,9 +73,7 @@ def _radius(parts: Parts, node: Node, ball: Ball, share: float, smallest: float,
     if target > _BLIND * ball.rows:
         return Ball(before.centre, before.radius, ball.rows)
     tilt = min(0.05 * scale, 0.2 * ball.rows / family.steps)
-    family = RadiusFamily(
-        s.frame, family.origin, family.least, family.most, round(target), max(1, round(tilt * RADIUS_UNIT))
-    )
+    family = replace(family, target=round(target), tilt=max(1, round(tilt * RADIUS_UNIT)))
     _, index = parts.forest.search(node, family, parts.noise_of(family, node, share))
     inflated = family.radius(index) * (1.05 + 0.8 / math.sqrt(s.d)) * (1.0 + target / ball.rows)
     return Ball(ball.centre, min(inflated, 2.0), ball.rows)

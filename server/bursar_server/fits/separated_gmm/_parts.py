@@ -8,10 +8,10 @@ from fractions import Fraction
 
 from bursar_ledger import Adjacency
 from bursar_server.fits.dpem._statistics import Frame, Moments
-from bursar_server.fits.separated_gmm._search import RadiusFamily, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import FloatArray
 from bursar_server.vault import (
     Bounds,
+    Family,
     Forest,
     Node,
     SelectionNoise,
@@ -44,6 +44,7 @@ class Settings:
         seed: of directions.
         easy: the paper's easy case: one set of principal directions for all splits, and no other.
         clusters: every row counts for one component.
+        balls: Euclidean balls are looked for in the space of the principal directions, which has few dimensions then.
         em_steps: releases of the last phase.
     """
 
@@ -62,6 +63,7 @@ class Settings:
     seed: int
     easy: bool
     clusters: bool
+    balls: bool
     em_steps: int
 
     @property
@@ -116,7 +118,7 @@ class Parts:
             gaussian_for(part_sensitivity(bounds, s.adjacency, s.unit_cap), self.amount(node, share)), lattice
         )
 
-    def noise_of(self, family: SplitFamily | RadiusFamily, node: Node, share: float) -> SelectionNoise:
+    def noise_of(self, family: Family, node: Node, share: float) -> SelectionNoise:
         """Of a search that costs this share."""
         s = self.settings
         return search_noise_for(family.bounds, s.adjacency, s.unit_cap, self.amount(node, share))

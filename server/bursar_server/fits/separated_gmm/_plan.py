@@ -102,8 +102,6 @@ def _check_choices(request: fit_pb2.FitSeparatedGMMRequest, violations: Violatio
     if request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE:
         text = "sample and aggregate is not there in this version; expected recursive or easy"
         violations.append(("variant", text))
-    if request.search == fit_pb2.SEPARATED_SEARCH_BALLS:
-        violations.append(("search", "balls are not there in this version; expected slabs"))
 
 
 def _check_numbers(request: fit_pb2.FitSeparatedGMMRequest, violations: Violations) -> None:
@@ -164,6 +162,7 @@ def _settings(
         seed=request.public_seed,
         easy=request.variant == fit_pb2.SEPARATED_VARIANT_EASY,
         clusters=request.estimator == fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS,
+        balls=request.search == fit_pb2.SEPARATED_SEARCH_BALLS,
         em_steps=EM_STEPS,
     )
 
@@ -194,7 +193,7 @@ def _parameters(
     return {
         "n_components": settings.k,
         "variant": "easy" if settings.easy else "recursive",
-        "search": "slabs",
+        "search": "balls" if settings.balls else "slabs",
         "estimator": "clusters" if settings.clusters else "em",
         "covariance_type": settings.moments.name.lower(),
         "min_weight": settings.min_weight,

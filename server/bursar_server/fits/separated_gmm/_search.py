@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bursar_server.fits.dpem._statistics import Frame
 from bursar_server.fits.separated_gmm import _kernel
 from bursar_server.fits.separated_gmm._statistics import (
+    EVERYBODY,
     NOWHERE,
     FloatArray,
     Sample,
@@ -149,19 +150,89 @@ class SplitFamily:
 
 
 @dataclass(frozen=True, eq=False)
+class BallFamily:
+    """Balls about public or released points: the shape that the paper has, in a space of few dimensions.
+
+    Attributes:
+        frame: public map into the unit ball.
+        view: from where.
+        centres: (groups, m) in units of y.
+        least, most: of the radii, in units of y.
+        cap, bonus, sample: as of `SplitFamily`.
+    """
+
+    frame: Frame
+    view: View
+    centres: FloatArray
+    least: float
+    most: float
+    cap: int
+    bonus: int
+    sample: Sample
+    batch: int = _BATCH
+
+    @property
+    def bounds(self) -> ScoreBounds:
+        """See `_search.md`."""
+        return ScoreBounds(range_one=1 + PENALTY, range_replaced=2 * (1 + PENALTY))
+
+    @property
+    def groups(self) -> int:
+        """Centres."""
+        return len(self.centres)
+
+    @property
+    def steps(self) -> int:
+        """How many steps of distance there are."""
+        return _step_of(self.most) - _step_of(self.least) + 2
+
+    def statistic(self, first: int, stop: int) -> Statistic:
+        """See `Family`."""
+        centres = self.centres[first:stop]
+        return distance_statistic(self.frame, self.view, centres, _step_of(self.least), self.steps, self.sample)
+
+    def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Family`; the same candidates for every centre."""
+        s = ball_shapes(self.steps)
+        out = np.empty(len(s.low), dtype=np.int64)
+        _slab_scores(sums, s.low, s.high, s.outer_low, s.outer_high, s.gap, self.cap, self.bonus, out)
+        return out
+
+    def edges(self, index: int) -> FloatArray:
+        """Squared inner and outer radius of a candidate's gap."""
+        s = ball_shapes(self.steps)
+        inner, outer = int(s.high[index]), int(s.outer_high[index])
+        base = _step_of(self.least)
+        return np.array([_edge(base + inner), _edge(base + outer) if outer < self.steps else NOWHERE**2])
+
+
+@lru_cache(maxsize=32)
+def ball_shapes(steps: int) -> Shapes:
+    """All balls whose radius is the lower edge of a step, every fourth of them, with gaps of all widths."""
+    radii = np.arange(1, steps, 4)
+    octave = 2 ** (_kernel.STEPS_BITS + 1)  # of radii, in steps of their squares
+    parts = []
+    for index, ratio in enumerate(_GAPS):
+        outer = np.minimum(radii + round(octave * math.log2(1.0 + ratio)), steps)
+        nothing = np.zeros_like(radii)
+        parts.append(np.stack([nothing, radii, nothing, outer, np.full_like(radii, index)]))
+    return Shapes(*(np.ascontiguousarray(row) for row in np.concatenate(parts, axis=1)))
+
+
+@dataclass(frozen=True, eq=False)
 class RadiusFamily:
     """Radii about a point: the best leaves `target` rows outside; among equals the smaller is better.
 
     Attributes:
         frame: public map into the unit ball.
-        origin: (d,) integers.
+        view: the point, and no basis.
         least, most: of the radii, in the unit ball.
         target: rows that may lie outside.
         tilt: score of every step to a larger radius, in units of 1 / `RADIUS_UNIT` rows.
     """
 
     frame: Frame
-    origin: FloatArray
+    view: View
     least: float
     most: float
     target: int
@@ -176,16 +247,18 @@ class RadiusFamily:
 
     @cached_property
     def _base(self) -> int:
-        return _step_of(self.least)
+        return _step_of(self.least * self.view.lattice)
 
     @property
     def steps(self) -> int:
         """How many radii there are."""
-        return _step_of(self.most) - self._base + 2
+        return _step_of(self.most * self.view.lattice) - self._base + 2
 
     def statistic(self, first: int, stop: int) -> Statistic:
         """See `Family`."""
-        return distance_statistic(self.frame, self.origin, self._base, self.steps)
+        everybody = Sample(np.ones(self.view.dimension + 1, dtype=np.uint64), EVERYBODY)
+        point = np.zeros((1, self.view.dimension))
+        return distance_statistic(self.frame, self.view, point, self._base, self.steps, everybody)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Family`: a candidate is the upper edge of a step."""
@@ -194,11 +267,14 @@ class RadiusFamily:
 
     def radius(self, index: int) -> float:
         """Of a candidate, in the unit ball."""
-        bits = np.array([(self._base + index + 1) << (52 - _kernel.STEPS_BITS)], dtype=np.int64)
-        return math.sqrt(float(bits.view(np.float64)[0])) / _kernel.POINT
+        return math.sqrt(_edge(self._base + index + 1)) / self.view.lattice
 
 
-def _step_of(radius: float) -> int:
-    """The step of squared distances on the lattice that a radius of the unit ball is in."""
-    square = np.array([(radius * _kernel.POINT) ** 2])
-    return int(square.view(np.int64)[0]) >> (52 - _kernel.STEPS_BITS)
+def _step_of(length: float) -> int:
+    """The step of squared distances that a length in units of y is in."""
+    return int(np.array([length**2]).view(np.int64)[0]) >> (52 - _kernel.STEPS_BITS)
+
+
+def _edge(step: int) -> float:
+    """The lower edge of a step of squared distances."""
+    return float(np.array([step << (52 - _kernel.STEPS_BITS)], dtype=np.int64).view(np.float64)[0])

@@ -54,6 +54,11 @@ class View:
         return lattice_directions((direction @ self.basis)[None])[0], 2.0 ** (16 - _kernel.DIRECTION_BITS)
 
     @property
+    def lattice(self) -> float:
+        """Radius of the public ball in units of y."""
+        return self.unit * 2.0**-_kernel.DIRECTION_BITS
+
+    @property
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """As kernels take it."""
         return self.origin, self.basis
@@ -172,22 +177,78 @@ def histogram_statistic(
 
 
 @dataclass(frozen=True, eq=False)
-class _DistanceCounts:
+class _DistanceHistograms:
     frame: Frame
-    origin: FloatArray
+    view: View
+    centres: FloatArray
     base: int
+    sample: Sample
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        _kernel.distance_counts(block, present, out, lattice_frame(self.frame), self.origin, self.base)
+        frame = lattice_frame(self.frame)
+        sample = self.sample.keys, np.uint64(self.sample.threshold)
+        _kernel.distance_histograms(block, present, out, frame, self.view.arrays, self.centres, self.base, sample)
 
 
-def distance_statistic(frame: Frame, origin: FloatArray, base: int, steps: int) -> Statistic:
-    """How many rows are at each of `steps` steps of distance from a point; never released."""
+def distance_statistic(
+    frame: Frame, view: View, centres: FloatArray, base: int, steps: int, sample: Sample
+) -> Statistic:
+    """How many rows are at each of `steps` steps of distance from each of the centres (n, m); never released."""
     return Statistic(
-        name="rows by their distance",
-        kernel=_DistanceCounts(frame, origin, base),
+        name=f"rows by their distance from {len(centres)} points",
+        kernel=_DistanceHistograms(frame, view, centres, base, sample),
         factors=(),
-        shape=(1, steps),
+        shape=(len(centres), steps),
+        bounds=one_cell(len(centres)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A rule: rows of which y is in a ball, |y - centre|^2 < limit, are in part 1, all others in 0.
+
+    Attributes:
+        frame: public map into the unit ball.
+        view: from where.
+        centre: (m,).
+        limit: squared radius.
+    """
+
+    frame: Frame
+    view: View
+    centre: FloatArray
+    limit: float
+    ways: int = 2
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], labels: NDArray[np.int16]) -> None:
+        """See `Rule`."""
+        frame = lattice_frame(self.frame)
+        _kernel.ball_labels(block, present, labels, frame, self.view.arrays, self.centre, self.limit)
+
+
+@dataclass(frozen=True, eq=False)
+class _RoundCounts:
+    frame: Frame
+    view: View
+    centre: FloatArray
+    edges: FloatArray
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        _kernel.ball_counts(block, present, out, lattice_frame(self.frame), self.view.arrays, self.centre, self.edges)
+
+
+def round_statistic(frame: Frame, view: View, centre: FloatArray, edges: FloatArray) -> Statistic:
+    """How many rows have |y - centre|^2 below edges[0], from edges[1] on, and between.
+
+    Raises ValueError if edges do not ascend.
+    """
+    if not edges[0] <= edges[1]:
+        raise ValueError("edges: expected two numbers that ascend")
+    return Statistic(
+        name="rows inside of a gap, outside, and in it",
+        kernel=_RoundCounts(frame, view, centre, edges),
+        factors=(),
+        shape=(3,),
         bounds=one_cell(1),
     )
 

@@ -16,20 +16,22 @@ from bursar_server.fits.dpem._released import decode
 from bursar_server.fits.dpem._statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
 from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Parts
-from bursar_server.fits.separated_gmm._search import BINS, SplitFamily
+from bursar_server.fits.separated_gmm._search import BINS, BallFamily, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
     NOWHERE,
     FloatArray,
+    Round,
     Sample,
     Slab,
     View,
     ball_statistic,
     lattice_directions,
     lattice_point,
+    round_statistic,
     slab_statistic,
 )
-from bursar_server.vault import Node
+from bursar_server.vault import Family, Node, Rule, Statistic
 
 LOCATION, DIRECTIONS, SPLITS = 0.12, 0.08, 0.28
 """Most that a path may spend on balls, principal directions, and splits, as shares of the spend."""
@@ -44,6 +46,15 @@ _PCA_WEIGHTS = Weights(0.1, 0.1, 1.0)
 
 _RAW_DIRECTIONS, _PROJECTED_DIRECTIONS, _REFINED_DIRECTIONS = 100, 30, 20
 """Random directions: in all; for every principal direction; around the best, for every principal direction."""
+
+_RAW_AXES = 20
+"""Columns that are directions, where rows are looked at as they are."""
+
+_BALLS, _BALL_DIMENSIONS = 1000, 3
+"""Random centres of balls, twice; and the most dimensions in which so many come near to every group of rows."""
+
+_LEAST_RADIUS = 1.5
+"""Of what is cut out, in sigma_min."""
 
 _SAMPLE = 60_000
 """About how many rows a search looks at."""
@@ -81,6 +92,14 @@ class Leaf:
     split: float = 0.0
     basis: FloatArray | None = None
     attempts: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A split that was found: the counts that test it, and the rule that makes it."""
+
+    counts: Statistic
+    rule: Rule
 
 
 def grow(parts: Parts, root: Node) -> list[Leaf]:
@@ -146,7 +165,8 @@ class _Growth:
             budget = SPLITS - leaf.split
         if budget < LEAST_SHARE:
             return [leaf]
-        if s.d <= 2 or s.d <= remaining + 1:
+        m = min(s.d, remaining + 1, _BALL_DIMENSIONS if s.balls else s.d)
+        if s.d <= max(m, 2):
             return self._search(leaf, np.zeros((0, s.d)), budget, projected=True)[1]
         if not s.easy and leaf.basis is None and self._is_blurred(leaf):
             split, leaves = self._search(leaf, np.zeros((0, s.d)), 0.5 * budget, projected=False)
@@ -154,7 +174,7 @@ class _Growth:
                 return leaves
             (leaf,), budget = leaves, 0.5 * budget
         if leaf.basis is None:
-            leaf = self._direct(leaf, min(s.d, remaining + 1))
+            leaf = self._direct(leaf, m)
         if leaf.basis is None:
             return [leaf]
         return self._search(leaf, leaf.basis, budget, projected=True)[1]
@@ -179,34 +199,18 @@ class _Growth:
         return replace(leaf, directed=leaf.directed + share, basis=np.ascontiguousarray(basis))
 
     def _search(self, leaf: Leaf, basis: FloatArray, budget: float, *, projected: bool) -> tuple[bool, list[Leaf]]:
-        """Look for a slab with a gap around it, and split where there is one: (whether it was, the leaves)."""
-        s = self.parts.settings
+        """Look for a slab or ball with a gap around it, and split where there is one: (whether it was, the leaves)."""
         view = View(lattice_point(leaf.ball.centre), lattice_directions(basis))
-        m = view.dimension
-        axes = np.eye(m)[: 20 if not projected else m]
-        random = _PROJECTED_DIRECTIONS * m if projected else _RAW_DIRECTIONS
-        directions = np.concatenate([axes, self.generator.standard_normal((random, m))])
         shares = (0.4, 0.4, 0.2) if projected else (0.7, 0.0, 0.3)
-        family = self._family(leaf, view, directions)
-        direction, edges = self._choose(leaf, family, shares[0] * budget)
-        if shares[1]:
-            spread = 0.5 * np.geomspace(1.0, 0.1, _REFINED_DIRECTIONS * m)[:, None]
-            around = self.generator.standard_normal((_REFINED_DIRECTIONS * m, m)) / math.sqrt(m)
-            length = max(float(np.linalg.norm(direction)), 1.0)
-            near = direction / length + spread * around
-            family = self._family(leaf, view, np.concatenate([direction[None], near]))
-            direction, edges = self._choose(leaf, family, shares[1] * budget)
+        look = self._balls if self.parts.settings.balls and projected else self._slabs
+        cut = look(leaf, view, shares[0] * budget, shares[1] * budget)
         leaf = replace(leaf, split=leaf.split + budget)
-        direction, longer = view.across(direction)
-        edges = np.clip(edges * longer, -NOWHERE, NOWHERE)
-        statistic = slab_statistic(s.frame, view.origin, direction, edges)
-        flat, std = self.parts.release(leaf.node, statistic, shares[2] * budget)
+        flat, std = self.parts.release(leaf.node, cut.counts, shares[2] * budget)
         inside, outside, between = (float(x) for x in flat)
         fewer = min(inside, outside)
         if fewer < max(_ENOUGH * self.smallest, _ABOVE_NOISE * std) or between > _EMPTY * fewer:
             return False, [leaf]
-        low, high = np.rint((edges[0] + edges[1]) / 2.0), np.rint((edges[2] + edges[3]) / 2.0)
-        nodes = self.parts.forest.split(leaf.node, Slab(s.frame, view.origin, direction, float(low), float(high)))
+        nodes = self.parts.forest.split(leaf.node, cut.rule)
         inherited = leaf.basis if projected else None
         halves = [
             Leaf(node, leaf.ball, max(rows, 1.0), leaf.located, leaf.directed, leaf.split, inherited)
@@ -214,24 +218,56 @@ class _Growth:
         ]
         return True, [self._locate_all(half) for half in halves]
 
-    def _family(self, leaf: Leaf, view: View, directions: FloatArray) -> SplitFamily:
-        s = self.parts.settings
-        part = min(1.0, _SAMPLE / leaf.rows)
-        threshold = EVERYBODY if part >= 1.0 else int(part * EVERYBODY)
-        reach = 2.0 * leaf.ball.radius * view.unit
-        width = 2.0 ** max(0, math.ceil(math.log2(reach / BINS)))
-        cap = max(1, round(_CAP * self.smallest * part))
-        return SplitFamily(
-            s.frame,
-            view,
-            lattice_directions(directions),
-            width,
-            math.ceil(1.5 * s.sigma_min * view.unit / width),
-            cap,
-            round(_WIDER * cap),
-            Sample(self.keys, threshold),
-        )
+    def _slabs(self, leaf: Leaf, view: View, first: float, second: float) -> Cut:
+        """The best slab among random directions and, if a second share pays for it, around the best of them."""
+        m = view.dimension
+        axes = np.eye(m)[: m if second else _RAW_AXES]
+        random = _PROJECTED_DIRECTIONS * m if second else _RAW_DIRECTIONS
+        family = self._slab_family(leaf, view, np.concatenate([axes, self.generator.standard_normal((random, m))]))
+        group, index = self._choose(leaf, family, first)
+        if second:
+            spread = 0.5 * np.geomspace(1.0, 0.1, _REFINED_DIRECTIONS * m)[:, None] / math.sqrt(m)
+            best = family.directions[group] / max(float(np.linalg.norm(family.directions[group])), 1.0)
+            near = best + spread * self.generator.standard_normal((_REFINED_DIRECTIONS * m, m))
+            family = self._slab_family(leaf, view, np.concatenate([best[None], near]))
+            group, index = self._choose(leaf, family, second)
+        direction, longer = view.across(family.directions[group])
+        edges = np.clip(family.edges(index) * longer, -NOWHERE, NOWHERE)
+        low, high = (float(np.rint(edge)) for edge in ((edges[0] + edges[1]) / 2.0, (edges[2] + edges[3]) / 2.0))
+        frame = self.parts.settings.frame
+        return Cut(slab_statistic(frame, view.origin, direction, edges), Slab(frame, view.origin, direction, low, high))
 
-    def _choose(self, leaf: Leaf, family: SplitFamily, share: float) -> tuple[FloatArray, FloatArray]:
-        group, index = self.parts.forest.search(leaf.node, family, self.parts.noise_of(family, leaf.node, share))
-        return family.directions[group], family.edges(index)
+    def _balls(self, leaf: Leaf, view: View, first: float, second: float) -> Cut:
+        """The best ball about random points, and then about points near the centre of the best."""
+        m, reach = view.dimension, leaf.ball.radius * view.lattice
+        inside = self.generator.standard_normal((_BALLS, m))
+        inside *= (self.generator.random((_BALLS, 1)) ** (1.0 / m)) / np.linalg.norm(inside, axis=1, keepdims=True)
+        family = self._ball_family(leaf, view, reach * inside)
+        group, index = self._choose(leaf, family, first)
+        size = math.sqrt(float(family.edges(index)[0]))
+        near = 0.5 * size / math.sqrt(m) * self.generator.standard_normal((_BALLS, m))
+        family = self._ball_family(leaf, view, family.centres[group] + np.concatenate([np.zeros((1, m)), near]))
+        group, index = self._choose(leaf, family, second)
+        edges, centre, frame = family.edges(index), family.centres[group], self.parts.settings.frame
+        limit = float(np.mean(np.sqrt(edges))) ** 2
+        return Cut(round_statistic(frame, view, centre, edges), Round(frame, view, centre, limit))
+
+    def _rows(self, leaf: Leaf) -> tuple[int, int, Sample]:
+        """Cap and bonus of a search, and the sample that it looks at."""
+        part = min(1.0, _SAMPLE / leaf.rows)
+        cap = max(1, round(_CAP * self.smallest * part))
+        return cap, round(_WIDER * cap), Sample(self.keys, EVERYBODY if part >= 1.0 else int(part * EVERYBODY))
+
+    def _slab_family(self, leaf: Leaf, view: View, directions: FloatArray) -> SplitFamily:
+        s = self.parts.settings
+        width = 2.0 ** max(0, math.ceil(math.log2(2.0 * leaf.ball.radius * view.unit / BINS)))
+        least = math.ceil(_LEAST_RADIUS * s.sigma_min * view.unit / width)
+        return SplitFamily(s.frame, view, lattice_directions(directions), width, least, *self._rows(leaf))
+
+    def _ball_family(self, leaf: Leaf, view: View, centres: FloatArray) -> BallFamily:
+        s = self.parts.settings
+        least, most = _LEAST_RADIUS * s.sigma_min * view.lattice, 2.0 * leaf.ball.radius * view.lattice
+        return BallFamily(s.frame, view, centres, least, max(most, 2.0 * least), *self._rows(leaf))
+
+    def _choose(self, leaf: Leaf, family: Family, share: float) -> tuple[int, int]:
+        return self.parts.forest.search(leaf.node, family, self.parts.noise_of(family, leaf.node, share))
