@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -308,3 +309,10 @@ def test_edges_that_do_not_ascend_are_refused() -> None:
         round_statistic(FRAME, AS_IT_IS, ORIGIN, np.array([2.0, 1.0]))
     with pytest.raises(ValueError, match="ascend"):
         slab_statistic(FRAME, ORIGIN, DIRECTIONS[0], np.array([0.0, 2.0, 1.0, 3.0]))
+
+
+@pytest.mark.parametrize("least", [0, 5, BINS // 2, BINS // 2 + 1, 10**9])
+def test_there_is_always_a_candidate(least: int) -> None:
+    """However small the ball is that a part was found in: a search among none could not end."""
+    family = replace(split_family(40, 3), least=least)
+    assert family.scores(0, np.ones(BINS, dtype=np.int64)).size > 0

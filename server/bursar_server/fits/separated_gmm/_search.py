@@ -65,8 +65,8 @@ class Shapes:
 
 @lru_cache(maxsize=32)
 def shapes(least: int) -> Shapes:
-    """All slabs whose half-width is at least so many bins, with gaps of all widths."""
-    parts, half = [], float(max(least, _LEAST_BINS))
+    """All slabs whose half-width is at least so many bins, with gaps of all widths; some, whatever is asked for."""
+    parts, half = [], float(min(max(least, _LEAST_BINS), BINS // 2))
     while half <= BINS // 2:
         h = round(half)
         middles = np.arange(0, BINS, max(1, h // 5))
@@ -75,7 +75,7 @@ def shapes(least: int) -> Shapes:
             low, high = middles - h, middles + h + 1
             parts.append(np.stack([low, high, low - gap, high + gap, np.full_like(low, index)]))
         half *= _GROWTH
-    edges = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), dtype=np.int64)
+    edges = np.concatenate(parts, axis=1)
     edges[:4] = np.clip(edges[:4], 0, BINS)
     return Shapes(*(np.ascontiguousarray(row) for row in edges))
 
