@@ -89,6 +89,7 @@ def test_what_lies_apart_is_found_paid_and_verified(home: Home) -> None:
         assert (again.means_ == model.means_).all()
         assert stars.remaining() == left
 
+        _check_found(stars.fit_separated_gmm(**ASK, search="balls", estimator="clusters", spend=SPEND, progress=False))
         start: dict[str, Any] = {"columns": ["x", "y"], "n_components": 3, "start": model, "progress": False}
         closer = stars.fit_dpem(**start, iterations=1, spend=SPEND)
         assert np.linalg.norm(closer.means_ - model.means_, axis=1).max() < 2.0
@@ -107,7 +108,7 @@ def test_what_lies_apart_is_found_paid_and_verified(home: Home) -> None:
     code, _ = server.end(signal.SIGTERM)
     assert code == 0
     with Ledger.open(home.state.ledger) as ledger:
-        assert [entry.kind for entry in ledger.entries()].count("debit") == 5
+        assert [entry.kind for entry in ledger.entries()].count("debit") == 6
     assert verify(home.state.ledger).ok
 
 
