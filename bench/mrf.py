@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import resource
 import statistics
@@ -36,6 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from _common import Json, Kept, saved
 from _mrf import (
     DELTA,
     Clique,
@@ -68,8 +68,6 @@ from bursar.models.mrf._estimation import ESTIMATORS, Estimator
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits import NumericColumn, mrf
 from bursar_server.vault import ArrayRows, noise_std
-
-Json = dict[str, Any]
 
 NODES, EDGES = 10, 14
 POPULATIONS = 5
@@ -109,39 +107,8 @@ class Extent:
 QUICK = Extent(trials=1, states=(5,), sizes=(1_000, 10_000), epsilons=(0.1, 1.0), repetitions=1)
 
 
-class Kept:
-    """Results and noisy tables that are kept in a folder, or in memory without one.
-
-    Args:
-        folder: where they are.
-        again: methods, whose results are forgotten. They are the last words of keys.
-    """
-
-    def __init__(self, folder: Path | None, again: Sequence[str] = ()) -> None:
-        self._folder = folder
-        self._found: dict[str, Json] = {}
-        if folder:
-            folder.mkdir(exist_ok=True)
-            lines = self._lines.read_text().splitlines() if self._lines.exists() else []
-            found = {one["key"]: one["found"] for one in map(json.loads, lines)}
-            self._found = {key: one for key, one in found.items() if key.split(", ")[-1] not in again}
-
-    @property
-    def _lines(self) -> Path:
-        return (self._folder or Path()) / "results.jsonl"
-
-    def result(self, key: str, work: Callable[[], Json]) -> Json:
-        """What is known under a key, or else comes out of the work."""
-        if key not in self._found:
-            self._found[key] = work()
-            if self._folder:
-                with self._lines.open("a") as file:
-                    file.write(json.dumps({"key": key, "found": self._found[key]}) + "\n")
-        return self._found[key]
-
-    def known(self, keys: Sequence[str]) -> list[Json]:
-        """What is known under some of the keys."""
-        return [self._found[key] for key in keys if key in self._found]
+class KeptTables(Kept):
+    """Results, and the noisy tables that they are from."""
 
     def tables(self, key: str, work: Callable[[], list[NoisyTable]]) -> list[NoisyTable]:
         """The noisy tables of a key, or else those that come out of the work."""
@@ -175,7 +142,7 @@ class Wish:
 
     extent: Extent
     save: Callable[[str, Any], None]
-    kept: Kept
+    kept: KeptTables
     adult: Path | None
     pgm: Path | None
 
@@ -859,22 +826,12 @@ def main() -> None:
     asked |= {name: tuple(getattr(options, name) or ()) for name in ("states", "methods")}
     given = {name: value for name, value in asked.items() if value}
     extent = replace(QUICK if options.quick else Extent(), **given)
-    kept = Kept(output and output.with_suffix(".kept"), options.again)
+    kept = KeptTables(output and output.with_suffix(".kept"), options.again)
     mrf.warm_up()
     for part in options.parts or PARTS:
         start = time.perf_counter()
         PARTS[part](Wish(extent, partial(saved, output, part), kept, options.adult, options.pgm))
         print(f"  ({part}: {time.perf_counter() - start:.0f} s)", flush=True)
-
-
-def saved(output: Path | None, part: str, name: str, found: Any) -> None:
-    """Write results into those that there are; read again each time, so that parts may be run side by side."""
-    if output is None:
-        return
-    results: Json = json.loads(output.read_text()) if output.exists() else {}
-    results |= {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
-    results[part] = results.get(part, {}) | {name: found}
-    output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

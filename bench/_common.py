@@ -1,0 +1,76 @@
+"""What resumable benchmarks have in common: options, single results that are kept, and the JSON of tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class Kept:
+    """Results that are kept in a folder, or in memory without one.
+
+    Args:
+        folder: where they are.
+        again: methods, whose results are forgotten. They are the last words of keys.
+    """
+
+    def __init__(self, folder: Path | None, again: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._found: dict[str, Json] = {}
+        if folder:
+            folder.mkdir(exist_ok=True)
+            lines = self._lines.read_text().splitlines() if self._lines.exists() else []
+            found = {one["key"]: one["found"] for one in map(json.loads, lines)}
+            self._found = {key: one for key, one in found.items() if key.split(", ")[-1] not in again}
+
+    @property
+    def _lines(self) -> Path:
+        return (self._folder or Path()) / "results.jsonl"
+
+    def result(self, key: str, work: Callable[[], Json]) -> Json:
+        """What is known under a key, or else comes out of the work."""
+        if key not in self._found:
+            self._found[key] = work()
+            if self._folder:
+                with self._lines.open("a") as file:
+                    file.write(json.dumps({"key": key, "found": self._found[key]}) + "\n")
+        return self._found[key]
+
+    def known(self, keys: Sequence[str]) -> list[Json]:
+        """What is known under some of the keys."""
+        return [self._found[key] for key in keys if key in self._found]
+
+
+def options_of(doc: str | None, parts: Iterable[str]) -> argparse.ArgumentParser:
+    """A parser of what every such benchmark understands: parts, --quick, --minutes, --json."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="left out: all")
+    parser.add_argument("--quick", action="store_true", help="a minute: small, few; no JSON unless asked for")
+    parser.add_argument(
+        "--minutes", type=float, help="of each part, after which no further trial begins; 0: print what is known"
+    )
+    parser.add_argument("--json", type=Path, help="instead of the one beside the script")
+    return parser
+
+
+def output_of(options: argparse.Namespace, script: str) -> Path | None:
+    """Where results go: the JSON that was asked for, or the one beside the script but for quick runs."""
+    given: Path | None = options.json
+    return given or (None if options.quick else Path(script).with_suffix(".json"))
+
+
+def saved(output: Path | None, part: str, name: str, found: Any, **facts: Any) -> None:
+    """Write results into those that there are; read again each time, so that parts may be run side by side."""
+    if output is None:
+        return
+    results: Json = json.loads(output.read_text()) if output.exists() else {}
+    results |= {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()} | facts
+    results[part] = results.get(part, {}) | {name: found}
+    output.write_text(json.dumps(results, indent=1) + "\n")
