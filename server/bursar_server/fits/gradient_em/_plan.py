@@ -50,7 +50,7 @@ _STEPS = {
     fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS: 16,
     fit_pb2.LATENT_MODEL_MISSING_COVARIATES: 20,
 }
-"""Measured: fewer do not settle from a random start, more divide the spend further; the average makes up for it."""
+"""Measured: fewer do not settle from a random start; more divide the spend further, which their mean makes up for."""
 
 _LOOK_MIXTURE, _LOOK_REGRESSION = Fraction(1, 20), Fraction(1, 10)
 """Shares of the spend: regressions look at a whole matrix."""
@@ -62,9 +62,6 @@ _FAR = 1e100
 
 _LOUD = 0.25
 """Noise on averaged parameters, in units of the model's own noise, from which a preview warns."""
-
-_FEWER_STEPS = 0.15
-"""Likewise, from which a third of the default steps is left out: measured, more lose by dividing the spend further."""
 
 _VARIANTS = {
     fit_pb2.GRADIENT_VARIANT_RECENTRED: Variant.RECENTRED,
@@ -115,8 +112,6 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
     stop_if(violations)
     try:
         settings = _settings(request, model, amount, table, _iterations(request))
-        if not (request.iterations or request.averaged) and _loudness(settings, table.rows) > _FEWER_STEPS:
-            settings = _settings(request, model, amount, table, _iterations(request) * 2 // 3)
     except ValueError as error:
         raise InvalidRequestError(("spend", str(error))) from None
     look, gradient = look_bounds(model.look, len(columns)), gradient_bounds(settings.shape)
