@@ -40,6 +40,7 @@ bench: env
 	$(BIN)/python bench/sketch.py
 	$(BIN)/python bench/gradient_em.py
 	$(BIN)/python bench/mrf.py
+	$(BIN)/python bench/separated_gmm.py
 	$(BIN)/python bench/ledger.py
 	$(BIN)/python bench/chaos.py
 

@@ -1,0 +1,772 @@
+"""FitSeparatedGMM measured: `python bench/separated_gmm.py [PART ...]`, tables and bench/separated_gmm.json.
+
+Single results are kept in a folder beside the JSON, so that a run that was cut goes on where it was; `--again
+separated` measures a method anew, deleting the folder begins anew. Parts may be run side by side. All rows say how many
+trials they have.
+
+refusals: what is said to bad requests before a debit, and what degenerate rows come to.
+grid: n, d, k and rho, beside what a float prototype of the same algorithm had at the same rho.
+separation: 4, 5 and 6 deviations, k = 2, 4, 8.
+radius: R up to 1e6, with pairs of components about as far apart.
+worlds: unequal weights, shapes of components, outliers, both adjacencies; a component that others surround.
+false: more components are looked for than there are: how often more are found.
+against: FitDPEM, FitSketchKMeans, the variants, diffprivlib and scikit-learn on the same rows, at the same rho.
+real: images of digits, flights, positions of towns, insurance; those of packages that are not installed are left out.
+growth: time against rows, and against ten passes of numpy over the same rows, in turns.
+picture: of separation, from the JSON, to docs/.
+
+Rows are Gaussians of deviation 1, means in random directions, the nearest two 10 deviations apart, if nothing else is
+said; where deviations differ, distances count in the largest. Public are R = 1000, bounds of deviations, 0.2 and 2
+times the true ones, and a least weight, 0.6 times the true one; ADD_REMOVE_ONE, full covariances. A trial is ok if as
+many components are found as there are, and every mean within a deviation of its component; errors are medians over
+trials that are ok, of their worst component: of means in deviations, of covariances in relative Frobenius norm. Seconds
+are of one processor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one processor
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from _common import Json, Kept, options_of, output_of, saved
+from _kmeans import Array, Box, array, array_rows, cube
+from _kmeans import fit as fit_in_box
+from _separated import (
+    ADJACENCY,
+    DEGREES,
+    MARGIN,
+    OUTLIERS,
+    PASSES,
+    RADIUS,
+    REAL,
+    Fields,
+    MissingTableError,
+    Model,
+    Real,
+    Truth,
+    World,
+    by_diffprivlib,
+    by_dpem,
+    by_labels,
+    by_sketch,
+    by_sklearn,
+    drawn,
+    log_densities,
+    measured,
+    scored,
+    separated,
+)
+from sklearn.metrics import adjusted_rand_score
+
+from bursar_ledger import Adjacency
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable, dpem, separated_gmm, sketch
+
+SETTINGS: Json = {
+    "seeds": "0, 1, ...: rows from numpy's default_rng of seed and world, directions from public seeds",
+    "radius": RADIUS,
+    "bounds": f"radius + {MARGIN:g}",
+    "sigma_min": "0.2 times the least deviation",
+    "sigma_max": "twice the largest deviation",
+    "min_weight": "0.6 times the least weight",
+    "outliers": OUTLIERS,
+    "degrees_of_freedom": DEGREES,
+    "threads": 1,
+}
+"""Of everything that is drawn."""
+
+PICTURE = Path(__file__).parents[1] / "docs" / "fit-separated-gmm.png"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured.
+
+    Attributes:
+        seeds: of every cell but those of false.
+        false: seeds of a cell of false.
+        most: rows of a cell that is measured now; larger ones keep what is known of them.
+        methods: of against that are measured now; empty: all.
+        rows: of growth.
+        rounds: of times.
+        minutes: of a part, after which no further trial begins.
+    """
+
+    seeds: int = 10
+    false: int = 25
+    most: int = 10_000_000
+    methods: tuple[str, ...] = ()
+    rows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
+    rounds: int = 5
+    minutes: float = float("inf")
+
+
+QUICK = Extent(seeds=1, false=1, most=20_000, rows=(10_000,), rounds=1)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be measured, and where the results go.
+
+    Attributes:
+        extent: how much.
+        save: called with a table's name and its results as soon as it is done.
+        kept: results so far.
+        until: when no further trial begins, as `time.monotonic` has it.
+    """
+
+    extent: Extent
+    save: Callable[[str, Any], None]
+    kept: Kept
+    until: float
+
+
+# --- trials -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """What rows are drawn from, and what a fit may spend.
+
+    Attributes:
+        world: of the rows.
+        rho: of the fit.
+        adjacency: of the table.
+        sought: components that are looked for; 0: as many as there are.
+    """
+
+    world: World
+    rho: float
+    adjacency: Adjacency = ADJACENCY
+    sought: int = 0
+
+    def key(self, seed: int, method: str) -> str:
+        """Name of a trial among what is kept."""
+        sought = self.sought or self.world.k
+        return f"{self.world.key}, rho {self.rho:g}, {self.adjacency.name}, sought {sought}, seed {seed}, {method}"
+
+    def known(self) -> Fields:
+        """Of requests."""
+        fields = self.world.known()
+        return fields | ({"n_components": self.sought, "min_weight": 0.6 / self.sought} if self.sought else {})
+
+    @property
+    def facts(self) -> Json:
+        """For JSON."""
+        w = self.world
+        found = {"n": w.n, "d": w.d, "k": w.k, "rho": self.rho, "separation": w.separation, "weights": w.weights}
+        return found | {"shape": w.shape, "far": w.far, "radius": w.radius, "adjacency": self.adjacency.name}
+
+
+Method = Callable[[Case, Truth, int], Model]
+
+
+def ours(case: Case, truth: Truth, seed: int, **fields: Any) -> Model:
+    """FitSeparatedGMM."""
+    known = case.known() | {"public_seed": seed} | fields
+    return separated(truth.rows, case.world.box, case.rho, known, case.adjacency)
+
+
+SEPARATED, LABELS = "separated", "labels known"
+
+OURS: Mapping[str, Method] = {SEPARATED: ours, LABELS: lambda case, truth, seed: by_labels(truth)}
+
+VARIANTS: Mapping[str, Fields] = {
+    "easy": {"variant": fit_pb2.SEPARATED_VARIANT_EASY},
+    "clusters": {"estimator": fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS},
+    "balls": {"search": fit_pb2.SEPARATED_SEARCH_BALLS},
+    "sample and aggregate": {"variant": fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE},
+}
+
+OTHERS: Mapping[str, Method] = {
+    "FitDPEM": lambda case, truth, seed: by_dpem(truth.rows, case.world.box, case.rho, case.world.k),
+    "FitSketchKMeans": lambda case, truth, seed: by_sketch(truth.rows, case.world.box, case.rho, case.world.k, seed),
+    "diffprivlib": lambda case, truth, seed: by_diffprivlib(truth.rows, case.world.box, case.rho, case.world.k, seed),
+    "scikit-learn": lambda case, truth, seed: by_sklearn(truth.rows, case.world.k, seed),
+}
+
+
+@lru_cache
+def variants() -> dict[str, Method]:
+    """Those that this server has."""
+    found: dict[str, Method] = {}
+    for name, fields in VARIANTS.items():
+        request = fit_pb2.FitSeparatedGMMRequest(
+            spend=types_pb2.Spend(rho=1.0), n_components=2, sigma_min=1.0, sigma_max=2.0, **fields
+        )
+        try:
+            separated_gmm.plan(request, public_table(cube(2, 100.0), 1000, ADJACENCY), lambda entry: None)
+        except InvalidRequestError as error:
+            print(f"  {name}: left out; the server says: {error}")
+        else:
+            found[name] = partial(ours, **fields)
+    return found
+
+
+def public_table(box: Box, n: int, adjacency: Adjacency, **facts: Any) -> PublicTable:
+    """Of numeric columns x0, x1, ..."""
+    bounds = zip(box.lower.tolist(), box.upper.tolist(), strict=True)
+    columns = tuple(NumericColumn(f"x{i}", lower, upper, **facts) for i, (lower, upper) in enumerate(bounds))
+    return PublicTable("bench", columns, adjacency, 1, n)
+
+
+def measure(wish: Wish, cases: Sequence[Case], methods: Mapping[str, Method], seeds: int) -> None:
+    """Every trial that is not known, until time is up; cases of the same rows side by side, all cases seed by seed."""
+    order = list(dict.fromkeys(case.world for case in cases if case.world.n <= wish.extent.most))
+    for seed, world in product(range(seeds), order):
+        for case in (case for case in cases if case.world == world):
+            for name, method in methods.items():
+                if time.monotonic() > wish.until:
+                    return
+                wish.kept.result(case.key(seed, name), partial(trial, case, seed, method))
+
+
+def trial(case: Case, seed: int, method: Method) -> Json:
+    """One fit of one table."""
+    truth = drawn(case.world, seed)
+    return measured(truth, lambda: method(case, truth, seed))
+
+
+def summary(trials: Sequence[Json]) -> Json:
+    """Of one method in one case."""
+    good = [one for one in trials if one["ok"]]
+    row: Json = {"trials": len(trials), "ok": len(good)}
+    row["found"] = sorted(one["found"] for one in trials)
+    row |= {
+        name: statistics.median(one[name] for one in good)
+        for name in ("mean", "covariance", "weight", "covered")
+        if good and name in good[0]
+    }
+    row |= {"foretold": trials[0]["foretold"]} if "foretold" in trials[0] else {}
+    return row | {"seconds": statistics.median(one["seconds"] for one in trials)}
+
+
+def row_of(wish: Wish, case: Case, methods: Sequence[str], seeds: int) -> Json | None:
+    """Medians of the trials that there are; None if there are none."""
+    trials = {name: wish.kept.known([case.key(seed, name) for seed in range(seeds)]) for name in methods}
+    found = {name: summary(some) for name, some in trials.items() if some}
+    return case.facts | {"sought": case.sought or case.world.k} | found if found else None
+
+
+def table(wish: Wish, title: str, cases: Sequence[Case], methods: Mapping[str, Method]) -> list[Json]:
+    """Measure cases, and save and print what is known of them."""
+    seeds = wish.extent.seeds
+    measure(wish, cases, methods, seeds)
+    rows = [row for case in cases if (row := row_of(wish, case, [*methods], seeds))]
+    wish.save(title, rows)
+    return rows
+
+
+def text(value: float | None, places: int = 3) -> str:
+    """A number, or that there is none."""
+    return "-" if value is None else f"{value:.{places}f}"
+
+
+def print_ours(
+    title: str, rows: Sequence[Json], varied: Sequence[str], earlier: Mapping[Any, Any] | None = None
+) -> None:
+    """A line for each case: what is varied, and how it went."""
+    if not rows:
+        return
+    print(f"\n{title}")
+    heads = " ".join(f"{name:>14}" for name in varied)
+    before = f" {'prototype: ok':>13} {'mean':>6} {'cov':>6}" if earlier else ""
+    print(
+        f"{heads} {'ok':>7} {'foretold':>8} {'mean':>6} {'labels':>6} {'cov':>6} {'labels':>6} {'covered':>7} "
+        f"{'s':>6}{before}  found"
+    )
+    for row in rows:
+        if SEPARATED not in row:
+            continue
+        one, known = row[SEPARATED], row.get(LABELS, {})
+        values = " ".join(f"{format(row[name], ',g' if isinstance(row[name], float) else ''):>14}" for name in varied)
+        foretold = one.get("foretold")
+        line = (
+            f"{values} {one['ok']:>3}/{one['trials']:<3} {foretold if foretold is not None else '-':>8} "
+            f"{text(one.get('mean')):>6} {text(known.get('mean')):>6} {text(one.get('covariance')):>6} "
+            f"{text(known.get('covariance')):>6} {text(one.get('covered'), 2):>7} {one['seconds']:>6.1f}"
+        )
+        if earlier:
+            ok, mean, covariance = earlier.get(tuple(row[name] for name in varied), (None, None, None))
+            line += f" {'-' if ok is None else f'{ok}/10':>13} {text(mean):>6} {text(covariance):>6}"
+        short = [str(found) for found in one["found"] if found != row["sought"]]
+        print(f"{line}  {'all' if not short else 'all but ' + ' '.join(short)}", flush=True)
+
+
+# --- the grid -----------------------------------------------------------------------------------------------
+
+PROTOTYPE: dict[tuple[int, int, int, float], tuple[int, float | None, float | None]] = {
+    (20_000, 10, 4, 0.01): (10, 0.106, 0.088),
+    (20_000, 10, 8, 0.01): (9, 0.35, 0.53),
+    (20_000, 10, 8, 0.05): (10, 0.14, 0.14),
+    (20_000, 50, 8, 0.01): (0, None, None),
+    (20_000, 50, 8, 0.05): (10, 0.47, 0.17),
+    (20_000, 100, 4, 0.01): (10, 0.60, 0.13),
+    (20_000, 100, 4, 0.5): (10, 0.16, 0.02),
+    (100_000, 10, 4, 0.0244): (10, 0.027, 0.042),
+    (100_000, 10, 8, 0.05): (10, 0.041, 0.063),
+    (100_000, 100, 8, 0.01): (10, 0.256, 0.075),
+    (1_000_000, 10, 4, 0.01): (10, 0.008, 0.011),
+    (1_000_000, 10, 4, 0.05): (10, 0.007, 0.008),
+}
+"""By n, d, k and rho: trials of ten that were ok, errors of means and covariances; floats, no server, other rows of the
+same law."""
+
+
+def grid(wish: Wish) -> None:
+    """What the prototype had, and what is measured here."""
+    cases = [Case(World(n, d, k), rho) for n, d, k, rho in PROTOTYPE]
+    rows = table(wish, "cells", cases, OURS)
+    print_ours("Ten deviations apart", rows, ("n", "d", "k", "rho"), PROTOTYPE)
+    for row in rows:
+        missed = missed_of(row)
+        if missed:
+            print(f"  n {row['n']:,}, d {row['d']}, k {row['k']}, rho {row['rho']:g}: missed {', '.join(missed)}")
+
+
+def missed_of(row: Json) -> list[str]:
+    """What the prototype did better; of the same number of trials."""
+    one, (ok, mean, covariance) = row.get(SEPARATED), PROTOTYPE[row["n"], row["d"], row["k"], row["rho"]]
+    if not one:
+        return []
+    found = [f"ok {one['ok']}/{one['trials']}, prototype {ok}/10"] if one["ok"] / one["trials"] < ok / 10 else []
+    for name, bar in (("mean", mean), ("covariance", covariance)):
+        if bar is not None and not one.get(name, np.inf) <= bar:
+            found.append(f"{name} {text(one.get(name))}, prototype {bar:g}")
+    return found
+
+
+# --- what is varied -----------------------------------------------------------------------------------------
+
+ROWS, DIMENSION, RHO = 100_000, 10, 0.05
+"""Of what is varied from here."""
+
+GAPS, COMPONENTS = (4.0, 5.0, 6.0), (2, 4, 8)
+
+
+def size(wish: Wish) -> int:
+    """Rows of what is varied: fewer in quick runs."""
+    return min(ROWS, wish.extent.most)
+
+
+def separation(wish: Wish) -> None:
+    """How far apart components have to be."""
+    n = size(wish)
+    cases = [Case(World(n, DIMENSION, k, gap), RHO) for k, gap in product(COMPONENTS, GAPS)]
+    rows = table(wish, f"n = {n}", cases, OURS)
+    title = f"Separation, n = {n:,}, d = {DIMENSION}, rho = {RHO:g} (a float prototype: 10/10 at 5, and 10, 8, 2 at 4)"
+    print_ours(title, rows, ("k", "separation"))
+
+
+def radius(wish: Wish) -> None:
+    """Pairs of components, farther and farther apart."""
+    n = size(wish)
+    cases = [Case(World(n, DIMENSION, 4, far=far, radius=far), RHO) for far in (1e3, 1e4, 1e5, 1e6)]
+    rows = table(wish, f"n = {n}", cases, OURS)
+    title = f"Two pairs, about R apart, n = {n:,}, d = {DIMENSION}, k = 4, rho = {RHO:g} (prototype: 10/10, mean 0.026)"
+    print_ours(title, rows, ("radius",))
+
+
+def worlds(wish: Wish) -> None:
+    """Weights, shapes, adjacencies."""
+    n = size(wish)
+    plain = World(n, DIMENSION, 4)
+    shapes = ("stretched", "ratio 4", "ratio 16", "t", "outliers")
+    dimensions = (DIMENSION, 50) if n == ROWS else (DIMENSION,)
+    named = {
+        "weights": [replace(plain, weights="geometric"), replace(plain, k=6, weights="geometric")],
+        "shapes": [replace(plain, shape=shape, d=d) for d in dimensions for shape in shapes],
+    }
+    for name, some in named.items():
+        rows = table(wish, name, [Case(world, RHO) for world in some], OURS)
+        print_ours(f"{name.capitalize()}, n = {n:,}, rho = {RHO:g}", rows, ("d", "k", "weights", "shape"))
+    both = [Case(replace(plain, k=k), RHO, adjacency) for k, adjacency in product((4, 8), Adjacency)]
+    print_ours("Adjacencies", table(wish, "adjacencies", both, OURS), ("n", "d", "k", "adjacency"))
+    searches = {name: method for name, method in variants().items() if name == "balls"}
+    surrounded = [Case(World(n, d, k, shape="shell"), RHO) for d, k in ((2, 6), (3, 8))]
+    rows = table(wish, "surrounded", surrounded, {**OURS, **searches})
+    print_ours("A component that others surround, slabs", rows, ("d", "k"))
+    if searches:
+        balls = [row | {SEPARATED: row["balls"]} for row in rows if "balls" in row]
+        print_ours("A component that others surround, balls", balls, ("d", "k"))
+
+
+def false(wish: Wish) -> None:
+    """More components are looked for than there are."""
+    n, seeds = min(20_000, wish.extent.most), wish.extent.false
+    pairs = ((1, 4, "round"), (2, 4, "stretched"), (3, 6, "t"), (4, 8, "round"))
+    cases = [Case(World(n, DIMENSION, k, shape=shape), RHO, sought=sought) for k, sought, shape in pairs]
+    only = {SEPARATED: ours}
+    measure(wish, cases, only, seeds)
+    rows = [row for case in cases if (row := row_of(wish, case, [*only], seeds))]
+    for row in rows:
+        row["false"] = sum(found > row["k"] for found in row[SEPARATED]["found"])
+    wish.save("cells", rows)
+    print(f"\nMore are looked for than there are, n = {n:,}, d = {DIMENSION}, rho = {RHO:g}")
+    print(f"{'k':>3} {'sought':>6} {'shape':>10} {'trials':>6} {'too many':>8} {'ok':>4} {'mean':>6}")
+    for row in rows:
+        one = row[SEPARATED]
+        print(
+            f"{row['k']:>3} {row['sought']:>6} {row['shape']:>10} {one['trials']:>6} {row['false']:>8} {one['ok']:>4} "
+            f"{text(one.get('mean')):>6}"
+        )
+    total, trials = sum(row["false"] for row in rows), sum(row[SEPARATED]["trials"] for row in rows)
+    print(f"  false splits: {total} of {trials}; wanted 0 of 100")
+
+
+# --- side by side -------------------------------------------------------------------------------------------
+
+
+TIGHT = 30.0
+"""R, if much is known about where means are: kinder to those whose noise goes with the bounds."""
+
+
+def against(wish: Wish) -> None:
+    """All methods on the same rows."""
+    cases = [
+        Case(World(20_000, 10, 4), 0.01),
+        Case(World(20_000, 10, 8), 0.05),
+        Case(World(20_000, 10, 4), 0.5),
+        Case(World(100_000, 10, 4), 0.0244),
+        Case(World(100_000, 10, 8), 0.05),
+        Case(World(100_000, 10, 4, far=RADIUS), 0.05),
+        Case(World(100_000, 10, 4), 0.5),
+        Case(World(20_000, 10, 4, radius=TIGHT), 0.05),
+        Case(World(100_000, 10, 4, radius=TIGHT), 0.5),
+    ]
+    methods = {SEPARATED: ours, **variants(), **OTHERS, LABELS: OURS[LABELS]}
+    methods = {name: one for name, one in methods.items() if not wish.extent.methods or name in wish.extent.methods}
+    measure(wish, cases, methods, wish.extent.seeds)
+    names = [SEPARATED, *VARIANTS, *OTHERS, LABELS]
+    rows = [row for case in cases if (row := row_of(wish, case, names, wish.extent.seeds))]
+    wish.save("cells", rows)
+    for row in rows:
+        far = f", pairs {row['far']:g} apart" if row["far"] else ""
+        print(
+            f"\nSide by side: n = {row['n']:,}, d = {row['d']}, k = {row['k']}{far}, R = {row['radius']:g}, "
+            f"rho = {row['rho']:g}"
+        )
+        print(f"{'method':>21} {'ok':>7} {'mean':>7} {'cov':>7} {'weight':>7} {'s':>7}")
+        for name in names:
+            if one := row.get(name):
+                print(
+                    f"{name:>21} {one['ok']:>3}/{one['trials']:<3} {text(one.get('mean')):>7} "
+                    f"{text(one.get('covariance')):>7} {text(one.get('weight')):>7} {one['seconds']:>7.2f}",
+                    flush=True,
+                )
+
+
+# --- real tables --------------------------------------------------------------------------------------------
+
+RHOS = (0.005, 0.0244, 0.1, 1.0, 10.0)
+
+
+def real(wish: Wish) -> None:
+    """What is found in tables whose truth nobody knows."""
+    for name, load in REAL.items():
+        try:
+            subject = load()
+        except MissingTableError as missing:
+            print(f"\n{name}: left out; {missing}")
+            continue
+        print_real(subject, real_rows(wish, name, subject))
+
+
+def real_rows(wish: Wish, name: str, subject: Real) -> list[Json]:
+    """By method and rho."""
+    private: dict[str, Callable[[float, int], Model]] = {
+        SEPARATED: lambda rho, seed: separated(subject.rows, subject.box, rho, subject.fields | {"public_seed": seed}),
+        "FitDPEM": lambda rho, seed: by_dpem(subject.rows, subject.box, rho, subject.k),
+    }
+    plain = wish.kept.result(
+        f"{name}, k {subject.k}, scikit-learn",
+        lambda: real_trial(subject, lambda: by_sklearn(subject.rows, subject.k, 0)),
+    )
+    rows = [{"method": "scikit-learn", "rho": None, "trials": 1, "found": [subject.k]} | plain]
+    rhos = RHOS[1:2] if wish.extent.seeds == QUICK.seeds else RHOS
+    for rho, (method, work) in product(rhos, private.items()):
+        found = []
+        for seed in range(wish.extent.seeds):
+            key = f"{name}, k {subject.k}, rho {rho:g}, seed {seed}, {method}"
+            if time.monotonic() > wish.until:
+                found += wish.kept.known([key])
+                continue
+            job = partial(real_trial, subject, partial(work, rho, seed))
+            found.append(wish.kept.result(key, job))
+        if found:
+            row: Json = {"method": method, "rho": rho, "trials": len(found)}
+            row["found"] = sorted(one["components"] for one in found)
+            row |= {measure: statistics.median(one[measure] for one in found) for measure in found[0]}
+            rows.append(row)
+    facts = {"n": len(subject.rows), "d": subject.rows.shape[1], "k": subject.k, "title": subject.title}
+    wish.save(name, facts | {"rows": rows})
+    return rows
+
+
+def real_trial(subject: Real, work: Callable[[], Model]) -> Json:
+    """Log-likelihood of a row, agreement with classes if there are any, components, seconds."""
+    begun = time.process_time()
+    model = work()
+    seconds = time.process_time() - begun
+    densities, labels = log_densities(subject, model)
+    # The mean of the middle 98 %, beside the mean: few rows that a model excludes would decide alone.
+    middle = np.sort(densities)[len(densities) // 100 : len(densities) - len(densities) // 100]
+    found = {"components": len(model.means), "log_likelihood": float(densities.mean()), "middle": float(middle.mean())}
+    if subject.labels is not None:
+        found["rand"] = float(adjusted_rand_score(subject.labels, labels))
+    return found | {"seconds": seconds}
+
+
+def print_real(subject: Real, rows: Sequence[Json]) -> None:
+    """One table."""
+    n, d = subject.rows.shape
+    print(f"\n{subject.title}: n = {n:,}, d = {d}, k = {subject.k}; medians")
+    print(
+        f"{'method':>13} {'rho':>7} {'trials':>6} {'log-likelihood':>14} {'middle 98 %':>11} {'Rand, adjusted':>14} "
+        f"{'s':>6}  components"
+    )
+    for row in rows:
+        rho = "-" if row["rho"] is None else f"{row['rho']:g}"
+        components = " ".join(map(str, row["found"]))
+        print(
+            f"{row['method']:>13} {rho:>7} {row['trials']:>6} {row['log_likelihood']:>14.3f} {row['middle']:>11.3f} "
+            f"{text(row.get('rand')):>14} {row['seconds']:>6.1f}  {components}",
+            flush=True,
+        )
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+TIMED = World(1, 10, 4)
+TIMED_RHO, TIMES_NUMPY, BAR = 0.05, 10, 3.0
+"""Wanted: at most three times ten passes."""
+
+NUMPY_MOST = 1_000_000
+
+
+def growth(wish: Wish) -> None:
+    """Seconds of whole fits, and of ten passes of numpy, in turns."""
+    print(
+        f"\nSeconds of a whole fit, d = {TIMED.d}, k = {TIMED.k}, rho = {TIMED_RHO:g}, one thread, medians of "
+        f"{wish.extent.rounds} in turns with {TIMES_NUMPY} passes of numpy; ratios of the same round"
+    )
+    heads = " ".join(f"{name + ', s':>11} {'ratio':>6}" for name in PASSES)
+    print(f"{'n':>11} {'rounds':>6} {'ok':>5} {'fit, s':>8} {'us a row':>8} {heads}")
+    found: list[Json] = []
+    for n in (n for n in wish.extent.rows if n <= wish.extent.most):
+        rounds = timed_rounds(wish, replace(TIMED, n=n))
+        if not rounds:
+            continue
+        row = growth_row(n, rounds)
+        found.append(row)
+        passes = " ".join(f"{text(row.get(name), 3):>11} {text(row.get(f'over {name}'), 2):>6}" for name in PASSES)
+        print(
+            f"{n:>11,} {row['rounds']:>6} {row['ok']:>2}/{row['rounds']:<2} {row['seconds']:>8.3f} "
+            f"{row['seconds'] / n * 1e6:>8.2f} {passes}",
+            flush=True,
+        )
+        if n == NUMPY_MOST:
+            verdicts = [f"{name} {'met' if row[f'over {name}'] <= BAR else 'missed'}" for name in PASSES]
+            print(f"  wanted at most {BAR:g} times ten passes: {', '.join(verdicts)}")
+        wish.save("rows", found)
+
+
+def timed_rounds(wish: Wish, world: World) -> list[Json]:
+    """Fit and passes in turns, as often as is wished and not known."""
+    found = []
+    for number in range(wish.extent.rounds):
+        key = f"growth, {world.key}, rho {TIMED_RHO:g}, round {number}, {SEPARATED}"
+        if time.monotonic() > wish.until:
+            found += wish.kept.known([key])
+        else:
+            found.append(wish.kept.result(key, partial(timed_round, world, number)))
+    return found
+
+
+def timed_round(world: World, number: int) -> Json:
+    """Seconds of one processor; the rows are as the server has them in memory, and numpy's as it likes them."""
+    truth = drawn(world, 0)
+    case = Case(world, TIMED_RHO)
+    request = fit_pb2.FitSeparatedGMMRequest(spend=types_pb2.Spend(rho=TIMED_RHO), public_seed=number, **case.known())
+    rows = array_rows(truth.rows)
+    begun = time.process_time()
+    model = fit_in_box(separated_gmm, request, rows, world.box, ADJACENCY, threads=1)[1]
+    found: Json = {"seconds": time.process_time() - begun}
+    found["ok"] = scored(truth, Model(array(model.weights), array(model.means)))["ok"]
+    for name, one in PASSES.items() if world.n <= NUMPY_MOST else ():
+        begun = time.process_time()
+        for _ in range(TIMES_NUMPY):
+            one(truth.rows, truth.means)
+        found[name] = time.process_time() - begun
+    return found
+
+
+def growth_row(n: int, rounds: Sequence[Json]) -> Json:
+    """Medians."""
+    row: Json = {"n": n, "d": TIMED.d, "k": TIMED.k, "rounds": len(rounds), "ok": sum(one["ok"] for one in rounds)}
+    row["seconds"] = statistics.median(one["seconds"] for one in rounds)
+    for name in PASSES:
+        if name in rounds[0]:
+            row[name] = statistics.median(one[name] for one in rounds)
+            row[f"over {name}"] = statistics.median(one["seconds"] / one[name] for one in rounds)
+    return row
+
+
+# --- bad requests, degenerate rows --------------------------------------------------------------------------
+
+FINE: Fields = {"n_components": 3, "sigma_min": 0.2, "sigma_max": 2.0}
+
+
+def bad_requests() -> Iterator[tuple[str, Fields, Box]]:
+    """What is wrong, request, public bounds."""
+    box = cube(2, 100.0)
+    yield "min_weight * k > 1", {"min_weight": 0.4}, box
+    yield "sigma_min = sigma_max", {"sigma_max": 0.2}, box
+    yield "sigma_min > sigma_max", {"sigma_min": 3.0}, box
+    yield "R below sigma_min", {"radius": 0.1}, box
+    yield "sigma_min not a number", {"sigma_min": float("nan")}, box
+    yield "sigma_min too small for R", {"sigma_min": 1e-7}, box
+    yield "k = 0", {"n_components": 0}, box
+    yield "k above the limit", {"n_components": 33}, box
+    yield "d above the limit", {}, cube(129, 100.0)
+    yield "pure epsilon", {"spend": types_pb2.Spend(epsilon=1.0)}, box
+    yield "a spend too small for any noise", {"spend": types_pb2.Spend(rho=1e-9)}, box
+    yield "tied covariances", {"covariance_type": fit_pb2.COVARIANCE_TYPE_TIED}, box
+
+
+def degenerate_rows(n: int) -> Iterator[tuple[str, Fields, Array]]:
+    """What is special, request, rows: no schema shows it, so a model comes back."""
+    generator = np.random.default_rng(0)
+    column = generator.standard_normal(n)
+    yield "k = 1", {"n_components": 1}, generator.standard_normal((n, 2))
+    yield "R below sigma_max", {"radius": 1.0}, generator.standard_normal((n, 2))
+    yield "a constant column", {}, np.column_stack([column + 20.0 * (np.arange(n) % 3), np.full(n, 7.0)])
+    yield "constant columns", {}, np.full((n, 2), 7.0)
+    yield "rows all alike, in a corner", {}, np.full((n, 2), 100.0)
+    yield "no rows", {}, np.zeros((0, 2))
+    yield "one row", {}, np.ones((1, 2))
+    yield "nothing but NaN", {}, np.full((n, 2), np.nan)
+    yield "rows of 1e300", {}, np.full((n, 2), 1e300)
+
+
+def refusals(wish: Wish, n: int = 2_000) -> None:
+    """Errors before a debit, and models of rows that no schema can exclude."""
+    said, models = {}, {}
+    print("\nBad requests, before anything is debited")
+    for what, fields, box in bad_requests():
+        public = public_table(box, n, ADJACENCY)
+        names = [f"x{i}" for i in range(len(box.lower))]
+        asked: Fields = {"spend": types_pb2.Spend(rho=1.0), "columns": names}
+        request = fit_pb2.FitSeparatedGMMRequest(**(asked | FINE | fields))
+        try:
+            separated_gmm.plan(request, public, lambda entry: None)
+            said[what] = "not refused"
+        except InvalidRequestError as error:
+            said[what] = str(error)
+        print(f"  {what}: {said[what]}")
+    print("\nDegenerate rows: components found of those that were looked for")
+    for (what, fields, rows), adjacency in product(degenerate_rows(n), Adjacency):
+        model = separated(rows, cube(2, 100.0), 1.0, FINE | fields, adjacency)
+        numbers = (model.weights, model.means, model.covariances, model.mean_errors)
+        finite = all(one is not None and bool(np.isfinite(one).all()) for one in numbers)
+        sought = (FINE | fields)["n_components"]
+        key = f"{what}, {adjacency.name}"
+        models[key] = {"found": len(model.means), "sought": sought, "finite": finite}
+        print(f"  {key}: {len(model.means)} of {sought}, {'finite' if finite else 'not finite'} numbers")
+    wish.save("requests", said)
+    wish.save("rows", models)
+
+
+# --- picture ------------------------------------------------------------------------------------------------
+
+
+def picture(wish: Wish) -> None:
+    """Trials that are ok against separation, from the results of separation."""
+    output = Path(__file__).with_suffix(".json")
+    found: Json = json.loads(output.read_text()).get("separation", {}) if output.exists() else {}
+    rows = [row for row in found.get(f"n = {ROWS}", []) if SEPARATED in row]
+    if not rows:
+        print("\npicture: left out; measure separation first")
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for k in sorted({row["k"] for row in rows}):
+        some = [row for row in rows if row["k"] == k]
+        gaps = [row["separation"] for row in some]
+        left.plot(gaps, [row[SEPARATED]["ok"] / row[SEPARATED]["trials"] for row in some], marker="o", label=f"k = {k}")
+        means = [row[SEPARATED].get("mean", np.nan) for row in some]
+        (line,) = right.plot(gaps, means, marker="o", label=f"k = {k}")
+        known = [row[LABELS]["mean"] for row in some if LABELS in row]
+        if len(known) == len(gaps):
+            right.plot(gaps, known, ":", color=line.get_color())
+    left.set(ylabel="all found, within 1 deviation", ylim=(-0.03, 1.03))
+    right.set(ylabel="worst mean's error, deviations", yscale="log")
+    for panel in (left, right):
+        panel.set(xlabel="least distance of two means, deviations")
+        panel.grid(alpha=0.3)
+    left.legend()
+    right.plot([], [], ":", color="gray", label="labels known, no privacy")
+    right.legend(fontsize=8)
+    figure.suptitle(f"n = {ROWS:,}, d = {DIMENSION}, rho = {RHO:g}", fontsize=10)
+    figure.savefig(PICTURE, dpi=110)
+    print(f"\n{PICTURE.name}: drawn")
+
+
+PARTS: dict[str, Callable[[Wish], None]] = {
+    "refusals": refusals,
+    "grid": grid,
+    "separation": separation,
+    "radius": radius,
+    "worlds": worlds,
+    "false": false,
+    "against": against,
+    "real": real,
+    "growth": growth,
+    "picture": picture,
+}
+
+
+def main() -> None:
+    """Run the parts named on the command line, or all of them."""
+    parser = options_of(__doc__, PARTS)
+    parser.add_argument("--seeds", type=int, help="of every cell; left out: 10, and 25 of false")
+    parser.add_argument("--most", type=int, help="rows of cells that are measured now; left out: all")
+    parser.add_argument("--methods", nargs="*", help="of against, that are measured now; left out: all")
+    parser.add_argument("--rounds", type=int, help="of growth; left out: 5")
+    parser.add_argument("--rows", type=int, nargs="*", help="of growth; left out: 1e4 to 1e7")
+    parser.add_argument("--again", nargs="*", default=[], help="methods to measure anew, such as separated")
+    options = parser.parse_args()
+    output = output_of(options, __file__)
+    asked = {name: getattr(options, name) for name in ("seeds", "most", "rounds", "minutes")}
+    asked |= {"false": options.seeds}
+    given = {name: value for name, value in asked.items() if value is not None}
+    given |= {name: tuple(getattr(options, name)) for name in ("methods", "rows") if getattr(options, name)}
+    extent = replace(QUICK if options.quick else Extent(), **given)
+    kept = Kept(output and output.with_suffix(".kept"), options.again)
+    for fit in (separated_gmm, dpem, sketch):
+        fit.warm_up()
+    for part in options.parts or PARTS:
+        begun = time.monotonic()
+        save = partial(saved, output, part, settings=SETTINGS)
+        PARTS[part](Wish(extent, save, kept, begun + 60 * extent.minutes))
+        print(f"  ({part}: {time.monotonic() - begun:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
