@@ -45,6 +45,9 @@ _BLURRED = 0.5
 _UNKNOWN = 1e6
 """Variance of what was not released, in the unit ball, where nothing is larger than one."""
 
+_CONDITION = 1e-12
+"""Least eigenvalue over the largest: with less a matrix in doubles may not be positive definite."""
+
 _FAR_INSIDE = 0.05
 """Mean square, in clip radii, of rows that hardly reach the sphere."""
 
@@ -313,6 +316,7 @@ def shrink(settings: Settings, raw: FloatArray, noise: float, rows: float) -> tu
     noise_squared = (numbers - 1.0 + math.sqrt(2.0 * numbers)) * variance
     keep = max(0.0, 1.0 - noise_squared / max(float(np.sum(rest**2)), 1e-300))
     values, vectors = np.linalg.eigh(level * np.eye(d) + keep * rest)
-    covariance = (vectors * np.clip(values, low, high)) @ vectors.T
+    values = np.clip(values, max(low, _CONDITION * min(float(values[-1]), high)), high)
+    covariance = (vectors * values) @ vectors.T
     error = math.sqrt((1.0 + keep * (numbers - 1)) * variance / float(np.sum(covariance**2)))
     return covariance, min(error, high / low)

@@ -7,6 +7,8 @@ again, so that one component stays one. All that decides is released.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +33,9 @@ uniform over a square below 1.45.
 
 _HALVES = 0.8
 """Means of a normal component's halves, in deviations from its own: sqrt(2 / pi)."""
+
+_CLEAR = 1.0
+"""Relative error of a covariance, with a later step's noise, from which it is not looked at a second time."""
 
 _SIZE = 0.5
 """Of the smallest component's rows: what a component must have in the end."""
@@ -65,7 +70,7 @@ def refine(parts: Parts, leaves: list[Leaf], smallest: float, share: float) -> M
     more = False
     for leaf in leaves:
         K = min(missing + 1, int(leaf.rows / smallest))
-        if missing < 1 or K < 2:
+        if missing < 1 or K < 2 or not _is_clear(parts, leaf, K, smallest, share):
             found.append(None)
             continue
         mixture = _searched(parts, leaf, K, smallest, share)
@@ -74,6 +79,22 @@ def refine(parts: Parts, leaves: list[Leaf], smallest: float, share: float) -> M
     if not more:
         return None
     return _together([_alone(parts, leaf) if m is None else m for leaf, m in zip(leaves, found, strict=True)], parts)
+
+
+def _is_clear(parts: Parts, leaf: Leaf, K: int, smallest: float, share: float) -> bool:
+    """Whether noise on a covariance of the smallest component leaves its shape to be seen; else noise makes shapes."""
+    s = parts.settings
+    step = _steps(parts, leaf, K, _FIRST * share, again=False)[-1]
+    noise = step.std / step.weights.c / smallest * (1.6 * s.d + 2.0)
+    return noise * math.sqrt(s.moments.size(s.d) / s.d) < _CLEAR
+
+
+def _steps(parts: Parts, leaf: Leaf, K: int, share: float, *, again: bool) -> tuple[_fit.Step, ...]:
+    """FitDPEM's releases: the first look, or a later one."""
+    s = parts.settings
+    T = _AGAIN if again else default_iterations(K, kmeans=False, splitting=True) + _SETTLING
+    sketches = sketch(K, s.d, T, s.moments, kmeans=False, recentred=True, splitting=not again, pure=False)
+    return price(sketches, s.d, parts.amount(leaf.node, share), s.adjacency, s.unit_cap, pure=False)
 
 
 def _searched(parts: Parts, leaf: Leaf, K: int, smallest: float, share: float) -> Mixture:
@@ -114,9 +135,7 @@ def _fitted(parts: Parts, leaf: Leaf, K: int, start: Mixture | None, share: floa
     """FitDPEM on the rows of a leaf, within its ball, in the public ball's units."""
     s = parts.settings
     c, r = leaf.ball.centre, leaf.ball.radius
-    T = _AGAIN if start else default_iterations(K, kmeans=False, splitting=True) + _SETTLING
-    sketches = sketch(K, s.d, T, s.moments, kmeans=False, recentred=True, splitting=start is None, pure=False)
-    steps = price(sketches, s.d, parts.amount(leaf.node, share), s.adjacency, s.unit_cap, pure=False)
+    steps = _steps(parts, leaf, K, share, again=start is not None)
     frame = Frame(s.frame.centre + s.frame.scale * c, s.frame.scale * r)
     within = Mixture(start.counts, (start.means - c) / r, start.covariances / r**2) if start else None
     settings = _fit.Settings(frame, K, s.moments, True, None, False, within)
