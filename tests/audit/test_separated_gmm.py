@@ -1,0 +1,213 @@
+"""FitSeparatedGMM passes the audit, its search has the law that is paid for, and planted bugs are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from bursar_server.fits.dpem._statistics import Frame
+from bursar_server.fits.separated_gmm import _locate, _parts, _tree
+from bursar_server.fits.separated_gmm._search import SplitFamily
+from bursar_server.fits.separated_gmm._statistics import (
+    EVERYBODY,
+    Sample,
+    View,
+    ball_statistic,
+    lattice_directions,
+    lattice_point,
+)
+from bursar_server.vault import ArrayRows, ExactSearch, ScoreBounds, SelectionNoise, Statistic, exact_sum, sensitivity
+from bursar_server.vault import _sensitivity as prices
+from bursar_server.vault._search import FamilyScores
+from tests.audit.mutants import Scaled
+from tests.audit.separated_gmm import (
+    NAMES,
+    QUICK,
+    arithmetic,
+    audit_of,
+    law,
+    observe,
+    odometer,
+    path,
+    points,
+    probes,
+    replay,
+    verdict,
+)
+
+ADD_REMOVE, REPLACE, HARD = NAMES[0], NAMES[1], NAMES[4]
+MUCH = "three components, much spend, replace"
+"""So that radii of leaves are asked for: they tell most of a row that leaves a part."""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_fit_separated_gmm_is_not_condemned(name: str) -> None:
+    """Noise is what was charged, prices are the operations', paths stay within the debit, and rows decide nothing."""
+    assert verdict(audit_of(name)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_fit_separated_gmm_is_not_condemned_on_more_runs(name: str) -> None:
+    """The same for all variants, several runs, and more tables."""
+    assert verdict(audit_of(name), 3, tables=5) == {}
+
+
+def test_rows_pay_nearly_all_of_the_debit() -> None:
+    """The odometer is not idle: some row paid for nearly everything, and no row for more."""
+    audited = audit_of(HARD)
+    most = odometer(audited, observe(audited), probes(audited))
+    assert Fraction(9, 10) * audited.plan.settings.rho <= most <= audited.plan.settings.rho
+
+
+# Planted bugs, each with the check that must see it
+
+
+def half_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Releases with half of the noise that was charged."""
+    return law(audit_of(ADD_REMOVE), [observe(audit_of(ADD_REMOVE), source=Scaled(0.5))])
+
+
+def no_square_root_of_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """A row that leaves a part pays as much as one that is replaced there, and so does the one that comes elsewhere."""
+    monkeypatch.setattr(prices, "part_sensitivity", sensitivity)
+    monkeypatch.setattr(_parts, "part_sensitivity", sensitivity)
+    monkeypatch.setattr(prices, "_range_squared", lambda bounds, adjacency, cap: cap**2 * bounds.range_replaced**2)
+    return path(audit_of(MUCH), observe(audit_of(MUCH)))
+
+
+def another_square_root_in_the_price(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The same, seen from the prices."""
+    monkeypatch.setattr(prices, "_range_squared", lambda bounds, adjacency, cap: cap**2 * bounds.range_replaced**2)
+    return arithmetic(audit_of(REPLACE), observe(audit_of(REPLACE)))
+
+
+def sizes_without_noise(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The fit looks at how many rows a part really has."""
+    releases = _parts.Parts.releases
+
+    def telling(self: Any, nodes: Any, statistics: Any, share: float) -> Any:
+        released = releases(self, nodes, statistics, share)
+        for node, statistic, (flat, _) in zip(nodes, statistics, released, strict=True):
+            flat[0] = float(self.forest._exact_sums([(node, statistic)])[0].ravel()[0]) * statistic.lattice
+        return released
+
+    monkeypatch.setattr(_parts.Parts, "releases", telling)
+    return replay(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
+
+
+def stops_by_true_size(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """A part of a few rows is not split."""
+    attempt = _tree._Growth._attempt
+
+    def stopping(self: Any, leaf: Any, remaining: int) -> Any:
+        statistic = ball_statistic(
+            self.parts.settings.frame, leaf.ball.centre, 1.0, self.parts.settings.moments, _tree._PCA_WEIGHTS
+        )
+        rows = self.parts.forest._exact_sums([(leaf.node, statistic)])[0].ravel()[0] * statistic.lattice / 0.1
+        return [replace(leaf, attempts=2)] if rows < 95 else attempt(self, leaf, remaining)
+
+    monkeypatch.setattr(_tree._Growth, "_attempt", stopping)
+    return replay(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
+
+
+@dataclass(frozen=True)
+class EveryOther:
+    """A kernel for which every other row of a part counts, by position: whoever goes turns all that follow."""
+
+    kernel: Any
+
+    def __call__(self, block: Any, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        """See `Kernel`."""
+        self.kernel(block, present & (np.cumsum(present) % 2 == 1), out)
+
+
+def pairs_by_position(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Moments of pairs that are formed by the order of the rows that are left, as in the paper's algorithm 6."""
+
+    def paired(*arguments: Any) -> Statistic:
+        made = ball_statistic(*arguments)
+        return replace(made, kernel=EveryOther(made.kernel))
+
+    monkeypatch.setattr(_locate, "ball_statistic", paired)
+    return path(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
+
+
+def range_of_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """A row is taken to move a score up or down, and not one up and another down."""
+    monkeypatch.setattr(SplitFamily, "bounds", property(lambda self: ScoreBounds(2, 4)))
+    return path(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        half_of_the_noise,
+        no_square_root_of_two,
+        another_square_root_in_the_price,
+        sizes_without_noise,
+        stops_by_true_size,
+        pairs_by_position,
+        range_of_two,
+    ],
+)
+def test_planted_bugs_are_seen(
+    bug: Callable[[pytest.MonkeyPatch], str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by the check that is there for it."""
+    assert bug(monkeypatch) is not None
+
+
+# T8: the law of the search
+
+
+def test_a_search_has_the_law_that_is_paid_for() -> None:
+    """All candidates of two directions, with scores that are counted row by row: chi-square, a false alarm in 1e8."""
+    frame, origin = Frame(np.zeros(2), np.ones(2)), lattice_point(np.zeros(2))
+    width, cap, bonus, scale = 2.0**36, 6, 1, 1.5
+    directions = lattice_directions(np.array([[1.0, 0.0], [1.0, 2.0]]))
+    keys = np.ones(3, dtype=np.uint64)
+    view = View(origin, np.zeros((0, 2)))
+    family = SplitFamily(frame, view, directions, width, 200, cap, bonus, Sample(keys, EVERYBODY))
+    rng = np.random.default_rng(3)  # noqa: TID251 - public rows
+    columns = np.concatenate([rng.uniform(-0.9, -0.6, (2, 8)), rng.uniform(0.3, 0.9, (2, 7))], axis=1)
+    table = ArrayRows(np.ascontiguousarray(columns))
+    sums = exact_sum(family.statistic(0, 2), table, 2)
+    p = points(frame, columns)
+    scores, places = [], []
+    for group, direction in enumerate(directions.astype(np.int64)):
+        v = direction @ p
+        each = len(family.scores(group, sums[group]))
+        for index in range(each):
+            low, inner, outer, high = family.edges(index)
+            inside, within = ((inner <= v) & (v < outer)).sum(), ((low <= v) & (v < high)).sum()
+            plain = min(inside, v.size - within, cap) - 2 * (within - inside)
+            scores.append(max(0, plain) + bonus * (index // (each // 3)))
+            places.append((group, index))
+    chances = np.exp(np.array(scores) / scale)
+    chances /= chances.sum()
+    drawn = 600
+    found = dict.fromkeys(places, 0)
+    for _ in range(drawn):
+        whole = FamilyScores(family, lambda statistic: sums_of(statistic, sums, directions))
+        found[ExactSearch().draw(whole, SelectionNoise(scale))] += 1
+    assert len(set(scores)) > 5
+    rare = chances * drawn < 5  # counted together
+    counts, means = np.array([found[place] for place in places]), chances * drawn
+    counts, means = (np.append(x[~rare], x[rare].sum() + extra) for x, extra in ((counts, 0), (means, 1e-9)))
+    assert float(stats.chi2.sf(((counts - means) ** 2 / means).sum(), len(means) - 1)) > 1e-8
+
+
+def sums_of(statistic: Statistic, sums: NDArray[np.int64], directions: Any) -> NDArray[np.int64]:
+    """Sums that were made once, for the directions that a statistic asks for."""
+    asked: Any = statistic.kernel
+    if len(asked.directions) == len(directions):
+        return sums
+    return sums[[int(np.flatnonzero((directions == one).all(axis=1))[0]) for one in asked.directions]]
