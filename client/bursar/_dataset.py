@@ -853,7 +853,7 @@ class Dataset:
                 algorithm 2 of the paper, Catoni's truncation of every coordinate; "clipped": algorithm 1, norms of
                 the gradients about each component clipped to `scale` in every step; "dp_em": algorithm 3, truncated
                 sums of the M-step itself, of mixtures only. None leaves it to the server: recentred, or radial for
-                regressions with `heavy_tails`.
+                mixtures of regressions with `heavy_tails`.
             heavy_tails: say so where rows may lie far out; changes the default variant only.
             iterations: noisy gradient steps, T; None lets the server choose from public numbers.
             step_size: eta of every step; None: full EM steps at first, shorter ones as parameters settle.

@@ -232,8 +232,8 @@ def _averaged(request: fit_pb2.FitGradientEMRequest, T: int) -> int:
 
 
 def _variant(request: fit_pb2.FitGradientEMRequest) -> Variant:
-    """Measured with t-distributed and with contaminated noise: only regressions gain by the radial truncation."""
-    heavy = request.heavy_tails and request.model in _REGRESSIONS
+    """Measured with t-distributed and with contaminated noise: radial is as good for mixtures of regressions only."""
+    heavy = request.heavy_tails and request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS
     return _VARIANTS.get(request.variant, Variant.RADIAL if heavy else Variant.RECENTRED)
 
 
