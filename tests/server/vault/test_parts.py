@@ -772,7 +772,7 @@ def test_a_sum_over_a_part_is_that_of_its_rows(order: list[int], cuts: list[int]
     forest = forest_on(table(rows), Fraction(100))
     root = forest.tree()
     children = forest.split(root, Places(tuple(cuts)))
-    nodes = [root, *children, *forest.split(children[0], Places((3,)))]
+    nodes = [root, *children, *forest.split(children[0], Places((3,))), *forest.split(root, Places((2, 5)))]
     asked = [(node, statistic, GaussianNoise(10.0)) for node in nodes for statistic in VECTORS]
     for (node, statistic, _), found in zip(asked, forest.noisy_sums(asked), strict=True):
         mine = [row for row in rows if inside(node, row)]
