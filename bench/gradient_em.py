@@ -683,9 +683,9 @@ def adult(wish: Wish) -> None:
         for method in methods:
             found = []
             for seed in range(wish.extent.seeds):
-                if time.monotonic() > wish.until:
-                    break
                 key = f"adult, {preparation}, epsilon {epsilon:g}, seed {seed}, {method.name}"
+                if time.monotonic() > wish.until and not wish.kept.known([key]):
+                    break
                 found.append(wish.kept.result(key, partial(adult_trial, table, preparation, method, epsilon, seed)))
             if found:
                 row[method.name] = {name: statistics.median(one[name] for one in found) for name in found[0]}
