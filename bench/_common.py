@@ -52,7 +52,7 @@ def options_of(doc: str | None, parts: Iterable[str]) -> argparse.ArgumentParser
     """A parser of what every such benchmark understands: parts, --quick, --minutes, --json."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*parts, []], help="left out: all")
-    parser.add_argument("--quick", action="store_true", help="a minute: small, few; no JSON unless asked for")
+    parser.add_argument("--quick", action="store_true", help="minutes: small, few; no JSON unless asked for")
     parser.add_argument(
         "--minutes", type=float, help="of each part, after which no further trial begins; 0: print what is known"
     )

@@ -101,6 +101,7 @@ class Extent:
         methods: of against that are measured now; empty: all.
         rows: of growth.
         rounds: of times.
+        rhos: of real tables.
         minutes: of a part, after which no further trial begins.
     """
 
@@ -110,10 +111,11 @@ class Extent:
     methods: tuple[str, ...] = ()
     rows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
     rounds: int = 5
+    rhos: tuple[float, ...] = (0.005, 0.0244, 0.1, 1.0, 10.0)
     minutes: float = float("inf")
 
 
-QUICK = Extent(seeds=1, false=1, most=20_000, rows=(10_000,), rounds=1)
+QUICK = Extent(seeds=1, false=1, most=20_000, rows=(10_000,), rounds=1, rhos=(0.0244,))
 
 
 @dataclass(frozen=True)
@@ -470,8 +472,6 @@ def against(wish: Wish) -> None:
 
 # --- real tables --------------------------------------------------------------------------------------------
 
-RHOS = (0.005, 0.0244, 0.1, 1.0, 10.0)
-
 
 def real(wish: Wish) -> None:
     """What is found in tables whose truth nobody knows."""
@@ -495,8 +495,7 @@ def real_rows(wish: Wish, name: str, subject: Real) -> list[Json]:
         lambda: real_trial(subject, lambda: by_sklearn(subject.rows, subject.k, 0)),
     )
     rows = [{"method": "scikit-learn", "rho": None, "trials": 1, "found": [subject.k]} | plain]
-    rhos = RHOS[1:2] if wish.extent.seeds == QUICK.seeds else RHOS
-    for rho, (method, work) in product(rhos, private.items()):
+    for rho, (method, work) in product(wish.extent.rhos, private.items()):
         found = []
         for seed in range(wish.extent.seeds):
             key = f"{name}, k {subject.k}, rho {rho:g}, seed {seed}, {method}"
