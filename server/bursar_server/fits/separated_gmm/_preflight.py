@@ -17,7 +17,7 @@ from bursar_server.vault import gaussian_for, noise_std, part_sensitivity
 ESTIMATION = 0.6
 """Share of the spend that is about left for estimates, after splits that went as they should."""
 
-_SPLIT, _DIRECTIONS = 90.0, 13.0
+_SPLIT, _DIRECTIONS = 65.0, 13.0
 """Rows of the smallest component, over sqrt(levels / rho) and over what noise on d x d second moments hides."""
 
 _REPLACING = 2.0

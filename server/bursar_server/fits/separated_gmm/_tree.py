@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bursar.models import public_generator
 from bursar_server.fits.dpem._released import decode
 from bursar_server.fits.dpem._statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
@@ -33,7 +34,7 @@ from bursar_server.fits.separated_gmm._statistics import (
 )
 from bursar_server.vault import Family, Node, Rule, Statistic
 
-LOCATION, DIRECTIONS, SPLITS = 0.12, 0.08, 0.28
+LOCATION, DIRECTIONS, SPLITS = 0.12, 0.08, 0.34
 """Most that a path may spend on balls, principal directions, and splits, as shares of the spend."""
 
 _FIRST_PASS = 0.7
@@ -49,6 +50,12 @@ _RAW_DIRECTIONS, _PROJECTED_DIRECTIONS, _REFINED_DIRECTIONS = 100, 30, 20
 
 _RAW_AXES = 20
 """Columns that are directions, where rows are looked at as they are."""
+
+_FEW_MORE = 1.5
+"""With no more than so many columns for a principal direction, these are not worth their price."""
+
+_CHOICES = 15.0
+"""About the logarithm of the number of candidates: by so many scales of its noise a search misses the best score."""
 
 _BALLS, _BALL_DIMENSIONS = 1000, 3
 """Random centres of balls, twice; and the most dimensions in which so many come near to every group of rows."""
@@ -67,8 +74,8 @@ _WIDER = 0.15
 
 _ENOUGH, _ABOVE_NOISE, _EMPTY = 0.4, 5.0, 0.15
 """A split stands if both sides have this part of the smallest component's rows, and so many deviations of the noise,
-and the gap no more than this part of them. Of one component the gap has more: 0.34 of the fewer rows if it is normal,
-0.2 if it is uniform."""
+and the gap, with a deviation more, no more than this part of them. Of one component the gap has more: 0.34 of the fewer
+rows if it is normal, 0.2 if it is uniform."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +121,7 @@ class _Growth:
         self.round = round_share(s.k, s.d, s.sigma_min, LOCATION)
         self.reserve = 2.0 * self.round
         self.smallest = 1.0
-        self.generator = np.random.default_rng(s.seed)  # noqa: TID251 - public directions, from a public seed
+        self.generator = public_generator(s.seed)
         self.keys = self.generator.integers(0, 2**63, s.d + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
     def leaves(self, root: Node) -> list[Leaf]:
@@ -166,7 +173,7 @@ class _Growth:
         if budget < LEAST_SHARE:
             return [leaf]
         m = min(s.d, remaining + 1, _BALL_DIMENSIONS if s.balls else s.d)
-        if s.d <= max(m, 2):
+        if s.d <= max(_FEW_MORE * m if not s.balls else m, 2):
             return self._search(leaf, np.zeros((0, s.d)), budget, projected=True)[1]
         if not s.easy and leaf.basis is None and self._is_blurred(leaf):
             split, leaves = self._search(leaf, np.zeros((0, s.d)), 0.5 * budget, projected=False)
@@ -203,12 +210,14 @@ class _Growth:
         view = View(lattice_point(leaf.ball.centre), lattice_directions(basis))
         shares = (0.4, 0.4, 0.2) if projected else (0.7, 0.0, 0.3)
         look = self._balls if self.parts.settings.balls and projected else self._slabs
-        cut = look(leaf, view, shares[0] * budget, shares[1] * budget)
+        if projected and self._is_scarce(leaf, shares[0] * budget):
+            shares = (0.8, 0.0, 0.2)
+        cut = look(leaf, view, shares[0] * budget, shares[1] * budget, projected=projected)
         leaf = replace(leaf, split=leaf.split + budget)
         flat, std = self.parts.release(leaf.node, cut.counts, shares[2] * budget)
         inside, outside, between = (float(x) for x in flat)
         fewer = min(inside, outside)
-        if fewer < max(_ENOUGH * self.smallest, _ABOVE_NOISE * std) or between > _EMPTY * fewer:
+        if fewer < max(_ENOUGH * self.smallest, _ABOVE_NOISE * std) or between + std > _EMPTY * fewer:
             return False, [leaf]
         nodes = self.parts.forest.split(leaf.node, cut.rule)
         inherited = leaf.basis if projected else None
@@ -218,11 +227,17 @@ class _Growth:
         ]
         return True, [self._locate_all(half) for half in halves]
 
-    def _slabs(self, leaf: Leaf, view: View, first: float, second: float) -> Cut:
+    def _is_scarce(self, leaf: Leaf, share: float) -> bool:
+        """Whether a search for this share could not tell the best split from the rest, so that two are too many."""
+        directions = np.eye(self.parts.settings.d)[:1]
+        family = self._slab_family(leaf, View(lattice_point(leaf.ball.centre), directions[:0]), directions)
+        return _CHOICES * self.parts.noise_of(family, leaf.node, share).scale > family.cap
+
+    def _slabs(self, leaf: Leaf, view: View, first: float, second: float, *, projected: bool) -> Cut:
         """The best slab among random directions and, if a second share pays for it, around the best of them."""
         m = view.dimension
-        axes = np.eye(m)[: m if second else _RAW_AXES]
-        random = _PROJECTED_DIRECTIONS * m if second else _RAW_DIRECTIONS
+        random = _PROJECTED_DIRECTIONS * m if projected else _RAW_DIRECTIONS
+        axes = np.eye(m)[: m if projected else _RAW_AXES]
         family = self._slab_family(leaf, view, np.concatenate([axes, self.generator.standard_normal((random, m))]))
         group, index = self._choose(leaf, family, first)
         if second:
@@ -237,17 +252,18 @@ class _Growth:
         frame = self.parts.settings.frame
         return Cut(slab_statistic(frame, view.origin, direction, edges), Slab(frame, view.origin, direction, low, high))
 
-    def _balls(self, leaf: Leaf, view: View, first: float, second: float) -> Cut:
+    def _balls(self, leaf: Leaf, view: View, first: float, second: float, *, projected: bool) -> Cut:
         """The best ball about random points, and then about points near the centre of the best."""
         m, reach = view.dimension, leaf.ball.radius * view.lattice
         inside = self.generator.standard_normal((_BALLS, m))
         inside *= (self.generator.random((_BALLS, 1)) ** (1.0 / m)) / np.linalg.norm(inside, axis=1, keepdims=True)
         family = self._ball_family(leaf, view, reach * inside)
         group, index = self._choose(leaf, family, first)
-        size = math.sqrt(float(family.edges(index)[0]))
-        near = 0.5 * size / math.sqrt(m) * self.generator.standard_normal((_BALLS, m))
-        family = self._ball_family(leaf, view, family.centres[group] + np.concatenate([np.zeros((1, m)), near]))
-        group, index = self._choose(leaf, family, second)
+        if second:
+            size = math.sqrt(float(family.edges(index)[0]))
+            near = 0.5 * size / math.sqrt(m) * self.generator.standard_normal((_BALLS, m))
+            family = self._ball_family(leaf, view, family.centres[group] + np.concatenate([np.zeros((1, m)), near]))
+            group, index = self._choose(leaf, family, second)
         edges, centre, frame = family.edges(index), family.centres[group], self.parts.settings.frame
         limit = float(np.mean(np.sqrt(edges))) ** 2
         return Cut(round_statistic(frame, view, centre, edges), Round(frame, view, centre, limit))
