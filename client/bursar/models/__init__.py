@@ -42,7 +42,7 @@ from bursar.models._sketch import (
     predicted_snr,
     trustworthy_clusters,
 )
-from bursar.models._starts import uniform_in_ball
+from bursar.models._starts import public_generator, uniform_in_ball
 from bursar.models._symmetric_mixture import SymmetricMixture
 from bursar.models.mrf import (
     Estimate,
@@ -106,6 +106,7 @@ __all__ = [
     "n_parameters",
     "predicted_relative_sse",
     "predicted_snr",
+    "public_generator",
     "public_uniforms",
     "reshaped_covariances",
     "squared_distances",

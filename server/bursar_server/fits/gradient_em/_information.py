@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from bursar.models import public_generator
 from bursar_server.fits.gradient_em._statistics import FloatArray
 
 _ROWS = 2_000
@@ -78,5 +79,5 @@ def _mean_over_components(
 
 @lru_cache(maxsize=64)
 def _normal(rows: int, size: int) -> FloatArray:
-    generator = np.random.default_rng([rows, size])  # noqa: TID251 - public: rows of a model, not of a table
+    generator = public_generator(rows, size)  # rows of a model, not of a table
     return generator.standard_normal((rows, size))

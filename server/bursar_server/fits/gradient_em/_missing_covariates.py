@@ -15,6 +15,7 @@ from itertools import product
 
 import numpy as np
 
+from bursar.models import public_generator
 from bursar_server.fits.gradient_em import _kernel, _regression
 from bursar_server.fits.gradient_em._normal import MULTIPLES, Response, clipped_slope, clipped_square
 from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
@@ -188,7 +189,7 @@ class MissingCovariates:
 
 @lru_cache(maxsize=64)
 def _drawn(d: int) -> tuple[FloatArray, FloatArray]:
-    generator = np.random.default_rng(d)  # noqa: TID251 - public: rows of a model, not of a table
+    generator = public_generator(d)  # rows of a model, not of a table
     return generator.random((_PATTERNS, d)), generator.standard_normal((_PATTERNS, d))
 
 
