@@ -6,7 +6,7 @@ trials they have.
 
 refusals: what is said to bad requests before a debit, and what degenerate rows come to.
 grid: n, d, k and rho, beside what a float prototype of the same algorithm had at the same rho.
-separation: 4, 5 and 6 deviations, k = 2, 4, 8.
+separation: 3 to 6 deviations, k = 2, 4, 8.
 radius: R up to 1e6, with pairs of components about as far apart.
 worlds: unequal weights, shapes of components, outliers, both adjacencies; a component that others surround.
 false: more components are looked for than there are: how often more are found.
@@ -355,7 +355,7 @@ def missed_of(row: Json) -> list[str]:
 ROWS, DIMENSION, RHO = 100_000, 10, 0.05
 """Of what is varied from here."""
 
-GAPS, COMPONENTS = (4.0, 5.0, 6.0), (2, 4, 8)
+GAPS, COMPONENTS = (3.0, 4.0, 5.0, 6.0), (2, 4, 8)
 
 
 def size(wish: Wish) -> int:
