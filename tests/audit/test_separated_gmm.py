@@ -161,8 +161,13 @@ def range_of_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
 def test_planted_bugs_are_seen(
     bug: Callable[[pytest.MonkeyPatch], str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each by the check that is there for it."""
-    assert bug(monkeypatch) is not None
+    """Each by the check that is there for it, in one of so many runs: where parts are split is chosen at random."""
+
+    def seen() -> bool:
+        with monkeypatch.context() as patched:
+            return bug(patched) is not None
+
+    assert any(seen() for _ in range(20))
 
 
 # T8: the law of the search
