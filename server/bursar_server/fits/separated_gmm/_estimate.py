@@ -111,6 +111,7 @@ def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> 
         moments.append(of_leaves(parts, leaves, _FIRST * min(parts.left(leaf.node) for leaf in leaves)))
         current = combine(s, moments)
         overlapping = not s.clusters and least_apart(current.mixture)[0] < _APART
+        overlapping = overlapping and _is_clear(parts, leaves, current)
     else:
         current, overlapping = _start(s, refined), True
     progress()
@@ -130,6 +131,15 @@ def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> 
         current = combine(s, moments, overlapping=overlapping)
         progress()
     return current
+
+
+def _is_clear(parts: Parts, leaves: list[Leaf], current: Estimate) -> bool:
+    """Whether many steps leave each of them precise enough to tell components that overlap from noise."""
+    s, node = parts.settings, leaves[0].node
+    weights = precisions(s.d, s.moments)
+    bounds = moment_bounds(len(leaves), s.d, s.moments, weights)
+    std = parts.std(node, bounds, LATTICE, min(parts.left(leaf.node) for leaf in leaves) / s.em_steps)
+    return _clear(s.d, std / weights.c / float(np.median(current.counts)), s.moments)
 
 
 def _start(settings: Settings, mixture: Mixture) -> Estimate:
