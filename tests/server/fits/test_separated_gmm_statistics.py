@@ -316,3 +316,20 @@ def test_there_is_always_a_candidate(least: int) -> None:
     """However small the ball is that a part was found in: a search among none could not end."""
     family = replace(split_family(40, 3), least=least)
     assert family.scores(0, np.ones(BINS, dtype=np.int64)).size > 0
+
+
+def test_a_search_works_as_much_on_an_empty_part_as_on_a_full_one() -> None:
+    """The same rows are looked at whichever part is asked for, so that no time tells how many rows it has."""
+    block = np.random.default_rng(3).normal(size=(D, CHUNK))  # noqa: TID251 - a test's rows
+    basis = (np.zeros(D), np.zeros((0, D)))
+    keys = np.arange(1, D + 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for threshold in (np.uint64(2**62), np.uint64(2**64 - 1)):
+        counts, weights = [], []
+        for share in (0.0, 0.1, 1.0):
+            present = np.arange(CHUNK) < share * CHUNK
+            kept, marks = np.zeros((D, CHUNK + _kernel.SLICE)), np.zeros(CHUNK + _kernel.SLICE, dtype=np.int64)
+            arguments = (lattice_frame(FRAME), basis, (keys, threshold), kept, marks)
+            counts.append(_kernel._keep(block, present, *arguments))
+            weights.append(int(marks[: counts[-1]].sum()))
+        assert counts[0] == counts[1] == counts[2] > 0
+        assert weights[0] == 0 < weights[1] < weights[2] == counts[2]

@@ -3,7 +3,7 @@
 A row becomes a point of a public integer lattice, and is moved about released integers and projected on them. All of
 that is exact in double numbers: sums of integers of which every partial sum stays below 2^53, whatever the order. So
 which side of a released split a row is on is a function of that row and of released numbers, the same in every pass.
-Every row that is present gets the same work.
+Rows outside of a part get the same work as those inside, and count for nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _points(block, first, present, frame, p, valid):  # type: ignore[no-untyped-
             p[i, r] = x if finite else 0.0
             norm[r] += p[i, r] * p[i, r]
     for r in range(SLICE):
-        norm[r] = valid[r] * (POINT * (1.0 - 2.0**-30)) / math.sqrt(max(norm[r], 1.0))
+        norm[r] = (POINT * (1.0 - 2.0**-30)) / math.sqrt(max(norm[r], 1.0))
     for i in range(p.shape[0]):
         for r in range(SLICE):
             t = np.trunc(p[i, r] * norm[r])
@@ -125,8 +125,8 @@ def slab_counts(block, present, out, frame, origin, direction, edges):  # type: 
 
 
 @njit(**_options)
-def _sampled(p, valid, keys, threshold):  # type: ignore[no-untyped-def]
-    """Set valid[r] to 0 unless a hash of the row's own point, with public keys, is at most the threshold."""
+def _sampled(p, keys, threshold, taken):  # type: ignore[no-untyped-def]
+    """taken[r] = 1 if a hash of the row's own point, with public keys, is at most the threshold, else 0."""
     for r in range(SLICE):
         h = keys[0]
         for i in range(p.shape[0]):
@@ -135,25 +135,30 @@ def _sampled(p, valid, keys, threshold):  # type: ignore[no-untyped-def]
         h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         h ^= h >> np.uint64(31)
-        valid[r] = valid[r] if h <= threshold else 0.0
+        taken[r] = 1 if h <= threshold else 0
 
 
 @njit(**_options)
-def _keep(block, present, frame, view, sample, kept):  # type: ignore[no-untyped-def]
-    """Put the y of rows that are valid and in the sample side by side, kept[j, :count]; returns how many there are."""
+def _keep(block, present, frame, view, sample, kept, marks):  # type: ignore[no-untyped-def]
+    """Put the y of rows in the sample side by side, kept[j, :count], and marks[:count]: 1, or 0 for invalid rows.
+
+    Returns the count, which is the same for every part of a table: nobody can time how many rows a part has.
+    """
     origin, basis = view
     keys, threshold = sample
     m = kept.shape[0]
     p, y, valid = np.empty((origin.shape[0], SLICE)), np.empty((m, SLICE)), np.empty(SLICE)
-    index, count = np.empty(SLICE, dtype=np.int64), 0
+    taken, index, count = np.ones(SLICE, dtype=np.int64), np.empty(SLICE, dtype=np.int64), 0
     for first in range(0, block.shape[1], SLICE):
         _points(block, first, present, frame, p, valid)
         if threshold < np.uint64(0xFFFFFFFFFFFFFFFF):
-            _sampled(p, valid, keys, threshold)
+            _sampled(p, keys, threshold, taken)
         _project(p, origin, basis, y)
         for r in range(SLICE):
             index[r] = count  # a row that is not kept is overwritten by the next
-            count += 1 if valid[r] > 0.0 else 0
+            count += taken[r]
+        for r in range(SLICE):
+            marks[index[r]] = 1 if valid[r] > 0.0 else 0
         for j in range(m):
             for r in range(SLICE):
                 kept[j, index[r]] = y[j, r]
@@ -167,7 +172,8 @@ def slab_histograms(block, present, out, frame, view, directions, bins, width, s
     What lies beyond the first or last bin counts there. `view` is (origin, basis), `sample` (keys, threshold).
     """
     kept, v = np.zeros((directions.shape[1], block.shape[1] + SLICE)), np.empty(SLICE)
-    count = _keep(block, present, frame, view, sample, kept)
+    marks = np.zeros(block.shape[1] + SLICE, dtype=np.int64)
+    count = _keep(block, present, frame, view, sample, kept, marks)
     inverse, middle, last = 1.0 / width, bins // 2, float(bins - 1)
     for f in range(directions.shape[0]):
         start = f * bins
@@ -176,7 +182,7 @@ def slab_histograms(block, present, out, frame, view, directions, bins, width, s
             for r in range(SLICE):
                 v[r] = min(max(np.floor(v[r] * inverse) + middle, 0.0), last)
             for r in range(min(SLICE, count - first)):
-                out[start + np.int64(v[r])] += 1
+                out[start + np.int64(v[r])] += marks[first + r]
 
 
 @njit(**_options)
@@ -198,7 +204,8 @@ def distance_histograms(block, present, out, frame, view, centres, base, sample)
     is the first. What lies beyond the first or last counts there.
     """
     kept, squares = np.zeros((centres.shape[1], block.shape[1] + SLICE)), np.empty(SLICE)
-    count = _keep(block, present, frame, view, sample, kept)
+    marks = np.zeros(block.shape[1] + SLICE, dtype=np.int64)
+    count = _keep(block, present, frame, view, sample, kept, marks)
     bits = squares.view(np.int64)
     steps = out.shape[0] // centres.shape[0]
     for f in range(centres.shape[0]):
@@ -206,7 +213,7 @@ def distance_histograms(block, present, out, frame, view, centres, base, sample)
         for first in range(0, count, SLICE):
             _squares(kept, first, centres[f], squares)
             for r in range(min(SLICE, count - first)):
-                out[start + min(max((bits[r] >> (52 - STEPS_BITS)) - base, 0), steps - 1)] += 1
+                out[start + min(max((bits[r] >> (52 - STEPS_BITS)) - base, 0), steps - 1)] += marks[first + r]
 
 
 @njit(**_options)
