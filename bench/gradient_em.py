@@ -113,10 +113,6 @@ class Extent:
     rows: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     minutes: float = float("inf")
 
-    def trials(self, n: int, d: int) -> int:
-        """Seeds of a cell: half of them away from d = 10, a quarter where rows are many as well."""
-        return self.seeds if d == BAR_DIMENSION else max(self.seeds // (4 if n >= BAR_ROWS else 2), 1)
-
 
 QUICK = Extent(seeds=2, sizes=(1_000,), dimensions=(5,), epsilons=(1.0,), rounds=1, rows=(10_000,))
 
@@ -302,8 +298,6 @@ def measure(wish: Wish, cells: Sequence[Cell], methods: Callable[[Cell], Sequenc
     for law, seed in product(laws, range(wish.extent.seeds)):
         some = [cell for cell in cells if (cell.model, cell.n, cell.d, cell.noise) == law]
         for cell in some:
-            if seed >= wish.extent.trials(cell.n, cell.d):
-                continue
             if time.monotonic() > wish.until:
                 return
             wish.kept.result(cell.reference_key(seed), partial(reference_trial, cell, seed))
