@@ -51,9 +51,9 @@ def fake_gradient_em(
     model.coefficient_errors.CopyFrom(tensor_to(np.abs(coefficients) / 100))
     model.iterates.CopyFrom(tensor_to(path))
     model.scales.CopyFrom(tensor_to(np.full(steps, request.scale or 1.0)))
-    model.variant = request.variant or (
-        fit_pb2.GRADIENT_VARIANT_RADIAL if request.heavy_tails and regression else fit_pb2.GRADIENT_VARIANT_RECENTRED
-    )
+    heavy = request.heavy_tails and request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS
+    unsaid = fit_pb2.GRADIENT_VARIANT_RADIAL if heavy else fit_pb2.GRADIENT_VARIANT_RECENTRED
+    model.variant = request.variant or unsaid
     model.averaged, model.step_size = request.averaged or 1, request.step_size or 1.0
     model.n_rows = N_ROWS
     return model

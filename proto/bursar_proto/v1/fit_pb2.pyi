@@ -224,7 +224,7 @@ class _GradientVariant:
 class _GradientVariantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GradientVariant.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     GRADIENT_VARIANT_UNSPECIFIED: _GradientVariant.ValueType  # 0
-    """recentred; radial for regressions whose rows are declared to have heavy tails"""
+    """recentred; radial for mixtures of regressions that are said to have heavy tails"""
     GRADIENT_VARIANT_RECENTRED: _GradientVariant.ValueType  # 1
     """The residual about each released component, clipped in norm to a multiple of the released noise level."""
     GRADIENT_VARIANT_TRUNCATED: _GradientVariant.ValueType  # 2
@@ -242,7 +242,7 @@ class GradientVariant(_GradientVariant, metaclass=_GradientVariantEnumTypeWrappe
     """What bounds a row's part of a gradient."""
 
 GRADIENT_VARIANT_UNSPECIFIED: GradientVariant.ValueType  # 0
-"""recentred; radial for regressions whose rows are declared to have heavy tails"""
+"""recentred; radial for mixtures of regressions that are said to have heavy tails"""
 GRADIENT_VARIANT_RECENTRED: GradientVariant.ValueType  # 1
 """The residual about each released component, clipped in norm to a multiple of the released noise level."""
 GRADIENT_VARIANT_TRUNCATED: GradientVariant.ValueType  # 2

@@ -1,6 +1,6 @@
 """Means, covariances and weights of the components that were found, from noisy moments of parts or of responsibilities.
 
-Kamath et al. 2019, algorithms 5 and 6 (PGME, PSGE), with squares about released centres instead of pairs of rows; and
+Kamath et al. 2019, algorithms 4 and 6 (PGME, PSGE), with squares about released centres instead of pairs of rows; and
 EM steps on FitDPEM's statistic (Park et al. 2016), which count a row for several components where these overlap.
 Post-processing of released values only, and total.
 """

@@ -1,6 +1,6 @@
 """FitSeparatedGMM's run: split the rows where gaps are, then estimate what was found.
 
-Kamath et al. 2019, algorithm 2, as one interaction that is rho-zCDP as a whole.
+Kamath et al. 2019, algorithm 4 (PGME), as one interaction that is rho-zCDP as a whole.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A ball that holds nearly all rows of a part: its centre by a noisy mean, its radius by a private choice.
 
-Kamath et al. 2019, algorithm 4, step 2 (PGLoc): every round shrinks the ball by about n sqrt(rho / d).
+Kamath et al. 2019, algorithm 5 (PGLoc): every round shrinks the ball by about n sqrt(rho / d).
 """
 
 from __future__ import annotations

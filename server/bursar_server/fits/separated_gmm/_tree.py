@@ -1,6 +1,6 @@
 """The recursion: parts are split in two where a wide gap is found, until there are k of them or no gap is left.
 
-Kamath et al. 2019, algorithms 3 and 4 (RPGMP): search among rows as they are where components are far apart, then in
+Kamath et al. 2019, algorithm 3 (RPGMP): search among rows as they are where components are far apart, then in
 the space of noisy principal directions; each half is located and split again. A part that cannot be split is an
 ordinary outcome. Every decision is a function of released numbers.
 """
