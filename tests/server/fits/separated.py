@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, separated_gmm
+from bursar_server.fits import PublicTable, separated_gmm
+from tests.server.fits import running
 from tests.server.fits.running import Array, session
 
 
-def table(
-    d: int = 2,
-    *,
-    bound: float = 100.0,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    unit_cap: int = 1,
-    rows: int | None = 5000,
-) -> PublicTable:
-    """Columns x0, x1, ... in [-bound, bound]."""
-    columns = tuple(NumericColumn(f"x{i}", -bound, bound) for i in range(d))
-    return PublicTable("people", columns, adjacency, unit_cap, rows)
+table = partial(running.table, bound=100.0)
+"""A public table with columns x0, x1, ... in [-100, 100], unless `bound` says otherwise."""
 
 
 def request(**fields: Any) -> fit_pb2.FitSeparatedGMMRequest:
