@@ -12,7 +12,6 @@ from bursar_server.fits import PublicTable, separated_gmm
 from tests.server.fits import running
 from tests.server.fits.running import Array, session
 
-
 table = partial(running.table, bound=100.0)
 """A public table with columns x0, x1, ... in [-100, 100], unless `bound` says otherwise."""
 
