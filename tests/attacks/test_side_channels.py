@@ -152,6 +152,13 @@ ALLOWED_OF_GRADIENT_EM = {
     # What bounds a row's gradient: the sensitivity is computed from it, and the noise grows with it.
     "scale",
 }
+ALLOWED_OF_SEPARATED_GMM = {
+    # In which directions gaps are looked for is public and free.
+    "public_seed",
+    # Of the components that are looked for. The noise that protects comes from the price.
+    "sigma_min",
+    "sigma_max",
+}
 ALLOWED = {
     *ALLOWED_OF_DPEM,
     *(f"dpem.{path}" for path in ALLOWED_OF_DPEM),
@@ -159,6 +166,8 @@ ALLOWED = {
     *(f"sketch_kmeans.{path}" for path in ALLOWED_OF_SKETCHES),
     *ALLOWED_OF_GRADIENT_EM,
     *(f"gradient_em.{path}" for path in ALLOWED_OF_GRADIENT_EM),
+    *ALLOWED_OF_SEPARATED_GMM,
+    *(f"separated_gmm.{path}" for path in ALLOWED_OF_SEPARATED_GMM),
 }
 
 

@@ -308,7 +308,10 @@ def _result(
     )
     if settings.tracked:
         theta = np.sum(rest * targets[-m:], axis=0) / np.sum(rest, axis=0)
-        end = replace(end, theta=model.project(view, theta))
+        # A wide pass reads the noise level through more noise, and about parameters that are farther off.
+        weight = np.mean(rest, axis=2)
+        sigma = np.sqrt(np.sum(weight * [state.sigma**2 for state in last], axis=0) / np.sum(weight, axis=0))
+        end = replace(end, theta=model.project(view, theta), sigma=sigma)
     known = np.maximum(1.0 - model.hidden(view, end), _LEAST_KNOWN)[:, None]
     shares = end.weights[:, None] if settings.shape.blocks > 1 else np.ones((1, 1))
     sampling = model.response(view, end, passes[-1]).variance / (rows * shares * known)
