@@ -37,6 +37,7 @@ proto: env
 
 bench: env
 	$(BIN)/python bench/dpem.py
+	$(BIN)/python bench/bounds.py
 	$(BIN)/python bench/sketch.py
 	$(BIN)/python bench/gradient_em.py
 	$(BIN)/python bench/mrf.py
