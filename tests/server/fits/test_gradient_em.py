@@ -399,11 +399,11 @@ def test_noise_levels_are_not_those_of_the_way_there() -> None:
     """Two lines far apart, from a start that is far from both: what is left about them is the noise alone."""
     generator, n = drawn(29), 6000
     x = generator.uniform(-0.6, 0.6, n)
-    y = np.where(generator.random(n) < 0.4, 0.3 + 0.5 * x, 0.025 - 0.375 * x) + 0.02 * generator.standard_normal(n)
+    y = np.where(generator.random(n) < 0.4, 0.15 + 0.5 * x, 0.025 - 0.375 * x) + 0.02 * generator.standard_normal(n)
     public = table(1, bound=1.0, target=1.0, rows=n)
     start = fit_pb2.GradientStart(
         coefficients=types_pb2.Tensor(shape=[2, 1], values=[0.25, -0.25]),
-        intercepts=types_pb2.Tensor(shape=[2], values=[-0.1, 0.1]),
+        intercepts=types_pb2.Tensor(shape=[2], values=[0.0, 0.0]),
     )
     made = plan(public, model=REGRESSIONS, given=start, spend=SPEND(rho=0.5), **TARGET)
     for _ in range(5):
