@@ -17,7 +17,7 @@ from bursar._dataset import Dataset, dataset_from, get_dataset
 from bursar._errors import AuthenticationError, InvalidRequestError
 from bursar._history import OFF, VARIABLE, History, default_file, in_file, in_memory, server_name
 from bursar._privacy import Receipt, positive
-from bursar._releases import Releases, ReleaseSummary, find_release, list_releases
+from bursar._releases import Releases, ReleaseSummary, get_release, list_releases
 from bursar.models import Model, Sketch
 from bursar_proto.v1 import catalog_pb2
 
@@ -100,20 +100,17 @@ class Client:
         """
         return list_releases(self._connection, "")
 
-    def model(self, entry: ReleaseSummary | Receipt | int, *, progress: bool | None = None) -> Model | Sketch:
+    def model(self, entry: ReleaseSummary | Receipt | int) -> Model | Sketch:
         """What one of the caller's own debits released, once more; debits nothing. See `Dataset.model`.
 
         Args:
             entry: of the ledger, or the receipt, or what `releases()` lists.
-            progress: show a bar; None shows it in terminals and notebooks.
 
         Raises:
-            NotFoundError: there is no such debit, its fit ended without a model, or this client did not send the
-                request.
+            NotFoundError: there is no such debit of this token's holder, or it has no release yet.
             Error: otherwise as `Dataset.model`.
         """
-        paid = find_release(self._connection, "", entry)
-        return self.dataset(paid.dataset).model(paid, progress=progress)
+        return get_release(self._connection, "", entry)
 
     def close(self) -> None:
         """Close the channel; further calls raise `TransportError`."""

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TypeVar
 
 import grpc
-from google.protobuf.message import Message
 
 from bursar._errors import NotImplementedByServerError, ServerError
 from bursar._history import History, HistoryHead, Shown
@@ -28,8 +27,6 @@ class Connection:
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
         retry_delays: seconds to wait before each repetition of a fit whose stream broke.
         history: of the server's ledger, as far as it was seen; checked before the first call.
-        asked: by request_id, the fits that were sent over it to be paid for: the server gives a release again to the
-            same request only.
         catalog: the methods of a service; likewise `fits`, `admins` and `audits`.
     """
 
@@ -38,7 +35,6 @@ class Connection:
     timeout: float | None
     retry_delays: tuple[float, ...]
     history: History = field(repr=False)
-    asked: dict[str, Message] = field(init=False, repr=False, default_factory=dict)
     catalog: catalog_pb2_grpc.CatalogServiceStub = field(init=False, repr=False)
     fits: fit_pb2_grpc.FitServiceStub = field(init=False, repr=False)
     admins: admin_pb2_grpc.AdminServiceStub = field(init=False, repr=False)

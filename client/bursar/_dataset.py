@@ -13,7 +13,7 @@ from bursar import _convert
 from bursar._connection import Connection
 from bursar._dpem import DPEMSettings, GaussianPrior, Start
 from bursar._errors import ServerError
-from bursar._fit import fit_again, fit_dpem, fit_gradient_em, fit_mrf, fit_separated_gmm, fit_sketch
+from bursar._fit import fit_dpem, fit_gradient_em, fit_mrf, fit_separated_gmm, fit_sketch
 from bursar._gradient_em import (
     GradientEMModel,
     GradientEMSettings,
@@ -30,10 +30,9 @@ from bursar._releases import (
     Releases,
     ReleaseSummary,
     SketchSummary,
-    find_release,
+    get_release,
     list_releases,
     list_sketches,
-    request_of,
 )
 from bursar._schema import CategoricalColumn, Column, NumericColumn
 from bursar._separated_gmm import (
@@ -160,28 +159,24 @@ class Dataset:
         """
         return list_releases(self._connection, self.name)
 
-    def model(self, entry: ReleaseSummary | Receipt | int, *, progress: bool | None = None) -> Model | Sketch:
-        """What one of the caller's own debits released, once more; debits nothing.
+    def model(self, entry: ReleaseSummary | Receipt | int) -> Model | Sketch:
+        """What one of the caller's own debits released, once more, from any program; debits nothing.
 
-        A sketch, from which models are decoded, comes back whoever asks. Everything else the server gives to the
-        request that paid for it, which this client knows if it sent it: so keep a model with its `save`, or ask for the
-        fit with the same arguments and `request_id`.
-
-        A fit that still runs is waited for; one that was cut off is run again under the same debit.
+        A fit that still runs is not waited for, nor is one that was cut off run again: ask for the fit itself with the
+        same arguments and `request_id`, which does both under the same debit.
 
         Args:
             entry: of the ledger, or the receipt, or what `releases()` lists.
-            progress: show a bar; None shows it in terminals and notebooks.
 
         Returns:
             The model of the type that the fit returned; of `sketch` and `fit_sketch_kmeans`, the sketch.
 
         Raises:
-            NotFoundError: there is no such debit on this dataset, its fit ended without a model, or this client did not
-                send the request.
-            TransportError: the stream broke too often.
-            ServerError: the server failed, or lost the release.
-            HistoryError: the server's ledger is not the one that was seen before; nothing was sent.
+            NotFoundError: this token's holder has no such debit on this dataset, or it has no release yet.
+            TransportError: no answer came.
+            ReleaseLostError: the fit was cut off, and this server never runs such a fit again.
+            ServerError: the fit ended without a model, or the server failed.
+            HistoryError: the server's ledger is not the one that was seen before.
 
         Example:
             >>> model = data.fit_dpem(n_components=2, spend=bursar.rho(0.1))
@@ -189,12 +184,7 @@ class Dataset:
             >>> again.receipt.replayed, (again.means_ == model.means_).all().item()
             (True, True)
         """
-        paid = find_release(self._connection, self.name, entry)
-        if paid.method == "FitSketchKMeans":
-            return self.sketch(entry=paid.entry, progress=progress)
-        request = request_of(self._connection, paid)
-        with progress_bar(progress, f"{paid.method} on {self.name}") as report:
-            return fit_again(self._connection, request, report)
+        return get_release(self._connection, self.name, entry)
 
     def sketches(self) -> list[SketchSummary]:
         """The caller's own sketches of this dataset, oldest first; asks the server.

@@ -17,14 +17,14 @@ import grpc
 
 from bursar import _convert
 from bursar._connection import Connection
-from bursar._errors import DeadlineError, Error, HistoryError, RefusedError, UnavailableError
+from bursar._errors import DeadlineError, Error, HistoryError, UnavailableError
 from bursar._gradient_em import GradientEMModel, gradient_em_from
 from bursar._history import History
 from bursar._privacy import Receipt
 from bursar._progress import Report
 from bursar._separated_gmm import separated_gmm_from
 from bursar._wire_errors import translated
-from bursar.models import GaussianMixture, KMeans, MarkovRandomField, Model
+from bursar.models import GaussianMixture, KMeans, MarkovRandomField
 from bursar_proto.v1 import fit_pb2, types_pb2
 
 Result = TypeVar("Result")
@@ -88,24 +88,6 @@ FitRequest: TypeAlias = (
 """A request of any fit."""
 
 
-def fit_again(connection: Connection, request: FitRequest, report: Report) -> Model:
-    """What a request that was paid for released; see `_Fit.persist`. Not for sketches, which have entries.
-
-    Raises:
-        Error: likewise.
-    """
-    match request:
-        case fit_pb2.FitDPEMRequest():
-            return fit_dpem(connection, request, report)
-        case fit_pb2.FitMRFRequest():
-            return fit_mrf(connection, request, report)
-        case fit_pb2.FitGradientEMRequest():
-            return fit_gradient_em(connection, request, report)
-        case fit_pb2.FitSeparatedGMMRequest():
-            return fit_separated_gmm(connection, request, report)
-    raise TypeError(f"request: expected one that releases a model, got {type(request).__name__}")
-
-
 @dataclass(frozen=True)
 class _Fit(Generic[Result]):
     """One request and what its answer means.
@@ -131,17 +113,10 @@ class _Fit(Generic[Result]):
             Error: a refusal at once; a broken stream after the last repetition, or when no time is left for the next
                 one. Whatever it is, it carries the request_id.
         """
-        asked, request_id = self.connection.asked, self.request.request_id
-        before = asked.get(request_id)
-        if self.request.HasField("spend"):
-            asked[request_id] = self.request
         try:
             return self._persist()
         except Error as error:
-            error.request_id = request_id or None
-            # What was refused has paid for nothing: the request_id may belong to another one.
-            if isinstance(error, RefusedError) and before is not None:
-                asked[request_id] = before
+            error.request_id = self.request.request_id or None
             raise
 
     def _persist(self) -> Result:

@@ -10,10 +10,12 @@ from typing import Any, Protocol, TypeVar
 from bursar import _convert
 from bursar._arguments import whole
 from bursar._connection import Connection
-from bursar._errors import NotFoundError
+from bursar._errors import NotFoundError, ServerError
+from bursar._gradient_em import gradient_em_from
 from bursar._privacy import Price, Receipt
+from bursar._separated_gmm import separated_gmm_from
 from bursar._text import html_table, text_table
-from bursar.models import FrequencyLaw, FrequencyStructure, Signature
+from bursar.models import FrequencyLaw, FrequencyStructure, Model, Signature, Sketch
 from bursar_proto.v1 import catalog_pb2
 
 
@@ -34,7 +36,7 @@ class ReleaseState(enum.Enum):
     RUNNING_OR_INTERRUPTED = "running_or_interrupted"
     """No release yet: the same request_id joins the fit, or runs it under the same debit if it was interrupted."""
     RELEASED = "released"
-    """The same request_id gets the stored release."""
+    """`Client.model` gets the stored release, and so does the same request_id."""
     FAILED = "failed"
     """The fit ended without a model and is never run again."""
 
@@ -141,40 +143,26 @@ def list_releases(connection: Connection, dataset: str) -> Releases:
     return Releases(_release_from(release) for answer in _pages(page) for release in answer.releases)
 
 
-def find_release(connection: Connection, dataset: str, paid: ReleaseSummary | Receipt | int) -> ReleaseSummary:
-    """The caller's own debit of an entry, on a dataset; on any if its name is empty.
+def get_release(connection: Connection, dataset: str, paid: ReleaseSummary | Receipt | int) -> Model | Sketch:
+    """What one of the caller's own debits released, on a dataset; on any if its name is empty.
 
     Raises:
         InvalidRequestError: what was given names no entry.
-        NotFoundError: there is no such debit, or its fit ended without a model.
+        NotFoundError: there is no such debit, it is not that of the receipt, or it has no release yet.
+        HistoryError: the server's ledger is not the one that was seen before.
         Error: the call failed.
     """
     entry = whole("entry", paid if isinstance(paid, int) else paid.entry, 1, _LAST_ENTRY)
-    # The first debit after the entry before it.
-    request = catalog_pb2.ListReleasesRequest(dataset=dataset, page_token=entry - 1, page_size=1)
-    found = [*map(_release_from, connection.ask(connection.catalog.ListReleases, request).releases)]
-    if not found or found[0].entry != entry:
-        where = f" on {dataset!r}" if dataset else ""
-        raise NotFoundError(f"entry {entry} of the ledger is no debit of yours{where}: releases() lists those")
-    if found[0].state is ReleaseState.FAILED:
-        raise NotFoundError(f"the fit of entry {entry} ended without a model, and is never run again")
-    return found[0]
-
-
-def request_of(connection: Connection, paid: ReleaseSummary) -> Any:
-    """The request that paid for a debit, if this client sent it.
-
-    Raises:
-        NotFoundError: it did not; the message says how the model can be had without a debit.
-    """
-    request = connection.asked.get(paid.request_id)
-    if request is None:
+    answer = connection.ask(connection.catalog.GetRelease, catalog_pb2.GetReleaseRequest(entry=entry))
+    if dataset and answer.receipt.dataset != dataset:
+        text = f"entry {entry} of the ledger is a debit of yours on {answer.receipt.dataset!r}, not on {dataset!r}"
+        raise NotFoundError(f"{text}: client.model has those of all datasets")
+    if isinstance(paid, Receipt) and paid.ledger_head != answer.receipt.ledger_head.hex():
         raise NotFoundError(
-            f"entry {paid.entry} is a {paid.method} that this client did not ask for, and the server gives what was "
-            f"released to the same request only: fit with the arguments of then and request_id={paid.request_id!r}, "
-            "which debits nothing, or load the file in which you saved the model (bursar.models.load)"
+            f"entry {entry} of this server's ledger is another debit than the receipt's: ask its server"
         )
-    return request
+    connection.history.add_receipt(answer.receipt.entry, answer.receipt.ledger_head)
+    return _model_from(answer)
 
 
 def list_sketches(connection: Connection, dataset: str) -> list[SketchSummary]:
@@ -199,6 +187,23 @@ def _pages(page: Callable[[int], PageT]) -> list[PageT]:
         token = pages[-1].next_page_token
         pages.append(page(token))
     return pages
+
+
+def _model_from(message: catalog_pb2.GetReleaseResponse) -> Model | Sketch:
+    """The model of the type that its fit returned, or the sketch. Raises ServerError for what is none."""
+    receipt = _convert.receipt_from(message.receipt, replayed=True)
+    match message.WhichOneof("model"):
+        case "dpem":
+            return _convert.mixture_from(message.dpem, receipt)
+        case "sketch_kmeans":
+            return _convert.sketch_from(message.sketch_kmeans.sketch, receipt)
+        case "mrf":
+            return _convert.mrf_from(message.mrf, receipt)
+        case "gradient_em":
+            return gradient_em_from(message.gradient_em, receipt)
+        case "separated_gmm":
+            return separated_gmm_from(message.separated_gmm, receipt, sought=message.n_components)
+    raise ServerError("the server sent a kind of model that this client does not know: upgrade bursar")
 
 
 def _release_from(message: catalog_pb2.ReleaseSummary) -> ReleaseSummary:

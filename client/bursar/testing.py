@@ -169,6 +169,29 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         ]
         return catalog_pb2.ListSketchesResponse(sketches=sketches, next_page_token=more)
 
+    def GetRelease(  # noqa: D102, N802 - the contract's name
+        self, request: catalog_pb2.GetReleaseRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetReleaseResponse:
+        self._enter(context)
+        paid = next((fit for fit in self._released.values() if self._entry(fit) == request.entry), None)
+        if paid is None:
+            text = "this entry is no debit of yours; ListReleases has those there are"
+            context.abort(grpc.StatusCode.NOT_FOUND, text)
+        answer = catalog_pb2.GetReleaseResponse(receipt=self._receipt(paid, paid))
+        match paid:
+            case fit_pb2.FitDPEMRequest():
+                answer.dpem.CopyFrom(_model(paid))
+            case fit_pb2.FitSketchKMeansRequest():
+                answer.sketch_kmeans.sketch.CopyFrom(self._sketch(paid))
+            case fit_pb2.FitMRFRequest():
+                answer.mrf.CopyFrom(self._mrf(paid))
+            case fit_pb2.FitGradientEMRequest():
+                answer.gradient_em.CopyFrom(self._gradient_em(paid, context))
+            case fit_pb2.FitSeparatedGMMRequest():
+                answer.separated_gmm.CopyFrom(self._separated_gmm(paid, context))
+                answer.n_components = paid.n_components
+        return answer
+
     def GetHistory(  # noqa: D102, N802 - the contract's name
         self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.GetHistoryResponse:

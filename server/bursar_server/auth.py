@@ -116,6 +116,7 @@ METHOD_ROLES: Mapping[str, frozenset[Role]] = {
             "ListDatasets": _ALL,
             "GetDataset": _ALL,
             "ListReleases": _ANALYST,
+            "GetRelease": _ANALYST,
             "ListSketches": _ANALYST,
             "GetHistory": _ALL,
         },

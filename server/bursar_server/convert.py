@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from bursar_ledger import Adjacency, Debit, Price, Remaining, Role
+from bursar_ledger import Adjacency, Debit, DebitRecord, Price, Remaining, Role
 from bursar_proto.v1 import admin_pb2, types_pb2
 
 _UINT64 = 2**64 - 1
@@ -50,7 +50,7 @@ def _pure_epsilon(value: Remaining) -> float:
     return value.pure_epsilon
 
 
-def receipt(debit: Debit, dataset: str, request_id: str, adjacency: Adjacency) -> types_pb2.Receipt:
+def receipt(debit: Debit | DebitRecord, dataset: str, request_id: str, adjacency: Adjacency) -> types_pb2.Receipt:
     """The receipt of a debit; the same whenever it is asked for."""
     return types_pb2.Receipt(
         dataset=dataset,

@@ -14,6 +14,8 @@ CallTooLongError         DEADLINE_EXCEEDED
 LedgerUnavailableError   UNAVAILABLE          ErrorInfo LEDGER_UNAVAILABLE
 ReleaseNotStoredError    UNAVAILABLE          ErrorInfo RELEASE_NOT_STORED
 ReleaseLostError         DATA_LOSS            ErrorInfo RELEASE_LOST
+UnknownReleaseError      NOT_FOUND            ErrorInfo UNKNOWN_RELEASE
+NoReleaseYetError        NOT_FOUND            ErrorInfo NO_RELEASE_YET
 everything else          INTERNAL             a constant text, ErrorInfo INTERNAL with an incident id
 """
 
@@ -74,6 +76,14 @@ class ReleaseNotStoredError(Exception):
 
 class ReleaseLostError(Exception):
     """A debit will never have a release: it was cut off, and is not run again."""
+
+
+class UnknownReleaseError(Exception):
+    """An entry is no debit, or somebody else's; which of the two is not told."""
+
+
+class NoReleaseYetError(Exception):
+    """A debit has no release, and may get one."""
 
 
 _MOST_VIOLATIONS, _VIOLATION_BYTES, _TEXT_BYTES = 8, 300, 600
@@ -184,6 +194,17 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
         grpc.StatusCode.DATA_LOSS,
         "the fit was cut off after its debit and is not run again; the debit stays. A new request_id is a new fit",
         "RELEASE_LOST",
+    ),
+    UnknownReleaseError: _fixed(
+        grpc.StatusCode.NOT_FOUND,
+        "this entry is no debit of yours; ListReleases has those there are",
+        "UNKNOWN_RELEASE",
+    ),
+    NoReleaseYetError: _fixed(
+        grpc.StatusCode.NOT_FOUND,
+        "this debit has no release yet: its fit runs or waits, or was interrupted. Ask again later; or send the fit's "
+        "request once more with its request_id, which waits for it or runs it again, and pays nothing",
+        "NO_RELEASE_YET",
     ),
 }
 

@@ -207,6 +207,15 @@ class Runs:
         place.run(lambda: self._finish(key, run, work))
         return Admission(run, paid_now=debit.status is DebitStatus.NEW)
 
+    def awaited(self, principal: str, request_id: str) -> bool:
+        """Whether a debit that has no release may still get one.
+
+        Whoever asks looks for the release after that: a run is under way until its release is stored.
+        """
+        key = (principal, request_id)
+        with self._lock:
+            return self._rerun or key in self._running or key in self._admitting
+
     def compute(self, principal: str, work: FreeWork) -> Run:
         """Set work that nobody pays for to its own pool. Nothing of it is kept.
 

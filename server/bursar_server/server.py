@@ -81,23 +81,25 @@ class BursarServer:
         self._pool = WorkerPool(workers=config.fit_workers, queue_length=config.queue_length)
         self._free_pool = WorkerPool(workers=1, queue_length=config.queue_length)
         self._server = _grpc_server(config, Gate(ledger, config.calls_per_principal))
+        runs = Runs(
+            ledger=ledger,
+            pool=self._pool,
+            free_pool=self._free_pool,
+            quantum=config.response_quantum_seconds,
+            fits_per_principal=config.fits_per_principal,
+            rerun=config.recovery == "rerun",
+        )
         fit_service = FitService(
             fits=fits,
             datasets=datasets,
             ledger=ledger,
-            runs=Runs(
-                ledger=ledger,
-                pool=self._pool,
-                free_pool=self._free_pool,
-                quantum=config.response_quantum_seconds,
-                fits_per_principal=config.fits_per_principal,
-                rerun=config.recovery == "rerun",
-            ),
+            runs=runs,
             follower=Follower(config.response_quantum_seconds, config.call_seconds),
             threads=config.threads_per_fit,
         )
         fit_pb2_grpc.add_FitServiceServicer_to_server(fit_service, self._server)
-        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(CatalogService(ledger, datasets, note), self._server)
+        catalog_service = CatalogService(ledger, datasets, runs, note)
+        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog_service, self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(ledger), self._server)
         audit_pb2_grpc.add_AuditServiceServicer_to_server(AuditService(ledger, state.ledger), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -9,7 +10,7 @@ import pytest
 
 import bursar
 from bursar.testing import FakeServer, fake_server
-from bursar_proto.v1 import catalog_pb2
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc
 
 SPEND: dict[str, Any] = {"spend": bursar.rho(0.1)}
 
@@ -37,30 +38,29 @@ def test_every_model_can_be_had_again(server: FakeServer, client: bursar.Client,
     listed = client.releases()
     assert [one.entry for one in listed] == [model.receipt.entry for model in bought]
     for model, summary in zip(bought, listed, strict=True):
-        for again in (toy.model(summary.entry), client.model(model.receipt), client.model(summary, progress=False)):
+        for again in (toy.model(summary.entry), client.model(model.receipt), client.model(summary)):
             assert type(again) is type(model)
             assert without_receipt(again) == without_receipt(model)
             assert again.receipt is not None
             assert again.receipt.entry == summary.entry
-            assert again.receipt.replayed or again.receipt.free
+            assert again.receipt.replayed
+            assert again.receipt == model.receipt
     assert len(client.releases()) == len(bought)
+    assert len(server.requests) == 2
 
 
-def test_another_client_gets_sketches_and_is_told_how_to_get_the_rest(server: FakeServer, toy: bursar.Dataset) -> None:
-    """The server gives a release to the same request only."""
-    model, *_, sketch = buy_all(toy)
+def test_another_client_gets_every_model(server: FakeServer, toy: bursar.Dataset) -> None:
+    """One that sent none of the requests, as in another program: the same models, types included."""
+    bought = buy_all(toy)
     with server.client() as other:
-        again = other.model(sketch.receipt.entry)
-        assert without_receipt(again) == without_receipt(sketch)
-        with pytest.raises(bursar.NotFoundError, match=f"request_id='{model.receipt.request_id}'.*debits nothing"):
-            other.model(model.receipt)
-        repeated = other.dataset("toy").fit_dpem(n_components=2, **SPEND, request_id=model.receipt.request_id)
-        assert repeated.receipt is not None
-        assert repeated.receipt.replayed
+        for model in bought:
+            again = other.dataset("toy").model(model.receipt.entry)
+            assert type(again) is type(model)
+            assert without_receipt(again) == without_receipt(model)
 
 
 def test_a_fit_that_broke_off_is_had_by_its_entry(server: FakeServer, toy: bursar.Dataset) -> None:
-    """The request was sent, so asking again joins it."""
+    """It was paid for, and the server finished it."""
     server.break_next(3)
     with pytest.raises(bursar.UnavailableError):
         toy.fit_dpem(n_components=2, **SPEND)
@@ -70,21 +70,11 @@ def test_a_fit_that_broke_off_is_had_by_its_entry(server: FakeServer, toy: bursa
     assert len(toy.releases()) == 1
 
 
-def test_a_refused_request_takes_no_place(server: FakeServer, toy: bursar.Dataset) -> None:
-    """A request_id that was tried with other arguments still gives what it paid for."""
-    model = toy.fit_dpem(n_components=2, **SPEND, request_id="mine")
-    server.fail_next(grpc.StatusCode.ALREADY_EXISTS)
-    with pytest.raises(bursar.RefusedError):
-        toy.fit_dpem(n_components=3, **SPEND, request_id="mine")
-    assert model.receipt is not None
-    assert without_receipt(toy.model(model.receipt)) == without_receipt(model)
-
-
 @pytest.mark.parametrize("entry", [1, 3, 99, 2**62])
 def test_an_entry_that_is_no_debit_is_refused(toy: bursar.Dataset, entry: int) -> None:
     """Those before, between and after."""
     toy.fit_dpem(n_components=1, **SPEND)
-    with pytest.raises(bursar.NotFoundError, match=f"entry {entry} of the ledger is no debit of yours on 'toy'"):
+    with pytest.raises(bursar.NotFoundError, match="this entry is no debit of yours"):
         toy.model(entry)
 
 
@@ -95,27 +85,66 @@ def test_what_is_no_entry_is_refused(toy: bursar.Dataset, entry: int) -> None:
         toy.model(entry)
 
 
-class Failing(FakeServer):
-    """Its fits all ended without a model."""
+class Strange(FakeServer):
+    """Its releases are of a dataset, of a kind or of numbers that they are not."""
 
-    def ListReleases(
-        self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
-    ) -> catalog_pb2.ListReleasesResponse:
-        """The base's, with another state."""
-        answer = super().ListReleases(request, context)
-        for release in answer.releases:
-            release.state = catalog_pb2.RELEASE_STATE_FAILED
+    change: Callable[[catalog_pb2.GetReleaseResponse], None]
+
+    def GetRelease(
+        self, request: catalog_pb2.GetReleaseRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetReleaseResponse:
+        """The base's, changed."""
+        answer = super().GetRelease(request, context)
+        type(self).change(answer)
         return answer
 
 
-def test_a_fit_that_failed_is_not_asked_for() -> None:
-    """It is never run again."""
-    with fake_server(Failing) as server, server.client() as client:
-        model = client.dataset("toy").fit_dpem(n_components=1, **SPEND)
-        assert model.receipt is not None
-        with pytest.raises(bursar.NotFoundError, match="entry 2 ended without a model"):
-            client.model(model.receipt)
-        assert len(server.requests) == 1
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (
+            lambda answer: answer.ClearField("dpem"),
+            bursar.ServerError,
+            "a kind of model that this client does not know",
+        ),
+        (lambda answer: answer.dpem.ClearField("means"), bursar.ServerError, "sent 0 values for an array"),
+        (lambda answer: answer.sketch_kmeans.SetInParent(), bursar.ServerError, "sent 0 where this client knows"),
+        (
+            lambda answer: setattr(answer.receipt, "dataset", "other"),
+            bursar.NotFoundError,
+            "entry 2 of the ledger is a debit of yours on 'other', not on 'toy'",
+        ),
+    ],
+)
+def test_a_release_that_is_not_what_was_asked_for_is_refused(
+    change: Callable[[Any], None], error: type[bursar.Error], said: str
+) -> None:
+    """Of a newer kind, broken, or of another dataset, which the client's own `model` gives."""
+    kind = type("Changed", (Strange,), {"change": staticmethod(change)})
+    with fake_server(kind) as server, server.client() as client:
+        toy = client.dataset("toy")
+        toy.fit_dpem(n_components=1, **SPEND)
+        with pytest.raises(error, match=said):
+            toy.model(2)
+        if error is bursar.NotFoundError:
+            assert isinstance(client.model(2), bursar.GaussianMixture)
+
+
+def test_a_receipt_of_another_ledger_is_refused(toy: bursar.Dataset) -> None:
+    """An entry of the same number is another model."""
+    toy.fit_dpem(n_components=1, **SPEND)
+    with fake_server() as server, server.client() as client:
+        receipt = client.dataset("toy").fit_dpem(n_components=1, **SPEND).receipt
+    assert receipt is not None
+    with pytest.raises(bursar.NotFoundError, match="another debit than the receipt's"):
+        toy.model(receipt)
+
+
+def test_an_old_server_says_that_it_has_no_such_method() -> None:
+    """One from before `GetRelease`."""
+    old = type("Old", (FakeServer,), {"GetRelease": catalog_pb2_grpc.CatalogServiceServicer.GetRelease})
+    with fake_server(old) as server, server.client() as client, pytest.raises(bursar.NotImplementedByServerError):
+        client.model(2)
 
 
 def test_releases_show_themselves(client: bursar.Client, toy: bursar.Dataset) -> None:

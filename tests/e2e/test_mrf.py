@@ -66,6 +66,10 @@ def test_fields_are_previewed_paid_reused_and_verified(home: Home) -> None:
         assert model.marginal("from") == pytest.approx([0.5, 0.5], abs=0.05)
         assert model.conditional("to", {"from": "south"}) == pytest.approx([0.5, 0.5], abs=0.1)
         assert model.conditional("km", {"from": "south"})[2] > 0.95
+        fetched = client.model(model.receipt.entry)
+        assert isinstance(fetched, bursar.MarkovRandomField)
+        assert fetched.receipt == model.receipt
+        assert {**fetched.to_dict(), "receipt": None} == {**model.to_dict(), "receipt": None}
         left = trips.remaining()
         naive = trips.fit_mrf(cliques=pairs, reuse=[model], estimator="naive", progress=False)
         assert naive.receipt is not None

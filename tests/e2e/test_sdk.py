@@ -97,6 +97,40 @@ def test_crashes_and_restarts_are_no_reason_to_complain(home: Home, connect: Con
     assert _debits(home) == 1 + 2
 
 
+def test_what_was_bought_is_had_again_by_another_program(home: Home, connect: Connect) -> None:
+    """From a server that was started again, by a client that sent no request; not by another analyst."""
+    server = home.start()
+    people = connect(server).dataset("people")
+    separated: dict[str, Any] = {"n_components": 3, "sigma_min": 0.05, "sigma_max": 1.0, "columns": ["x", "y"]}
+    bought: list[Any] = [
+        people.fit_dpem(**ASK),
+        people.fit_dpem(**ASK, mode="kmeans"),
+        people.fit_gradient_em(model="gaussian_mixture", n_components=2, spend=bursar.rho(0.002), progress=False),
+        people.fit_separated_gmm(**separated, spend=bursar.rho(0.002), progress=False),
+        people.sketch(n_clusters=2, spend=bursar.rho(0.002), progress=False),
+    ]
+    left = people.remaining()
+    server.end(signal.SIGKILL)
+    server = home.start(server.address)
+    other = connect(server)
+    assert [one.entry for one in other.releases()] == [model.receipt.entry for model in bought]
+    for model, summary in zip(bought, other.releases(), strict=True):
+        again = other.model(summary)
+        assert type(again) is type(model)
+        assert again.receipt == model.receipt
+        kept, fetched = model.to_dict(), again.to_dict()
+        assert {**kept, "receipt": None} == {**fetched, "receipt": None}
+    assert other.dataset("people").remaining() == left
+    token = home.admin("token", "issue", "--name", "another", "--role", "analyst").strip()
+    ca = home.state.tls / "ca.pem"
+    with bursar.connect(server.address, token=token, ca=ca, timeout=PATIENCE, history=False) as stranger:
+        for entry in (bought[0].receipt.entry, 1, 10**6):
+            with pytest.raises(bursar.NotFoundError, match="this entry is no debit of yours"):
+                stranger.model(entry)
+    server.end(signal.SIGTERM)
+    assert _debits(home) == len(bought)
+
+
 def test_a_state_directory_made_anew_is_another_server(home: Home, connect: Connect) -> None:
     """It has an authority of its own, so that whoever trusts it starts afresh, at the same address and path, too."""
     server = home.start()

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 from bursar_server.fits import InvalidRequestError, sketch
 from bursar_server.orders import RESPONSES, Orders
 from bursar_server.process import FITS
+from bursar_server.services import catalog
 from bursar_server.services import fit as service
 
 if TYPE_CHECKING:
@@ -38,3 +39,14 @@ def test_every_fit_of_the_contract_is_there_and_can_be_previewed() -> None:
     previewed = {name: request.name.removesuffix("Request") for name, request in requests.items() if request}
     assert previewed == service._PREVIEWED
     assert set(previewed.values()) == methods
+
+
+def test_every_fit_of_the_contract_can_be_fetched_again() -> None:
+    """The answer of `GetRelease` has a field for each, of the message that the fit itself answers with."""
+    oneof = catalog_pb2.GetReleaseResponse.DESCRIPTOR.oneofs_by_name["model"]
+    fetched = {field.name: field.message_type for field in oneof.fields}
+    released = {
+        catalog._FIELDS[method]: response.DESCRIPTOR.fields_by_name["model"].message_type
+        for method, response in RESPONSES.items()
+    }
+    assert fetched == released

@@ -27,8 +27,8 @@ _FOR_PROGRAMS = {
     "pass token= to connect(), or set BURSAR_TOKEN": "give --token-file, or set BURSAR_TOKEN; see: bursar setup --help",
     "check the address, the CA certificate (ca=) and that the server runs": "check --server, --ca and that the server "
     "runs; bursar setup keeps them",
-    "releases() lists those": "bursar releases lists those",
-    ", or load the file in which you saved the model (bursar.models.load)": ", or name the file that it was saved to",
+    "ListReleases has those there are": "bursar releases lists those that there are",
+    "client.model has those of all datasets": "bursar releases lists those that there are",
     "ListDatasets has those there are": "bursar datasets lists those that there are",
     "connect with history=False or with another file": "set BURSAR_HISTORY to another file, or to off",
     "or pass history=False": "or to off",

@@ -43,15 +43,14 @@ def model() -> None:
 @TOKEN_FILE
 @JSON
 def show(file: str, save: Path | None, as_json: bool, **said: Any) -> None:
-    """Show a model, or a sketch; or get a sketch again.
+    """Show a model, or a sketch; or get it again from the server.
 
-    With the ENTRY of the ledger that paid for it, the server is asked for what it released. It gives a sketch to
-    whoever bought it, and any other model only to the request that paid for it: give that command again, with its
-    request id, as bursar releases lists it. A file whose name is a number is written ./12.
+    With the ENTRY of the ledger that paid for it, as bursar releases lists it, the server is asked for what it
+    released, which is free. A file whose name is a number is written ./12.
 
     \b
       bursar model show model.json
-      bursar model show 13 --save sketch.json
+      bursar model show 13 --save again.json
     """  # noqa: D301  click reads the backslash
     with explained():
         if save is not None:

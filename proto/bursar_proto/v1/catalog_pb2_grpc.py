@@ -54,6 +54,11 @@ class CatalogServiceStub:
                 request_serializer=bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesRequest.SerializeToString,
                 response_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesResponse.FromString,
                 _registered_method=True)
+        self.GetRelease = channel.unary_unary(
+                '/bursar.v1.CatalogService/GetRelease',
+                request_serializer=bursar__proto_dot_v1_dot_catalog__pb2.GetReleaseRequest.SerializeToString,
+                response_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.GetReleaseResponse.FromString,
+                _registered_method=True)
         self.GetHistory = channel.unary_unary(
                 '/bursar.v1.CatalogService/GetHistory',
                 request_serializer=bursar__proto_dot_v1_dot_catalog__pb2.GetHistoryRequest.SerializeToString,
@@ -90,6 +95,15 @@ class CatalogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRelease(self, request, context):
+        """What one of the caller's own debits released, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
+        NOT_FOUND for an entry that is no debit of the caller's, and for one that has no release yet (NO_RELEASE_YET); a release
+        that is lost and a fit that failed are answered as the fit would.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetHistory(self, request, context):
         """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows.
         """
@@ -119,6 +133,11 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.ListSketches,
                     request_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesRequest.FromString,
                     response_serializer=bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesResponse.SerializeToString,
+            ),
+            'GetRelease': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRelease,
+                    request_deserializer=bursar__proto_dot_v1_dot_catalog__pb2.GetReleaseRequest.FromString,
+                    response_serializer=bursar__proto_dot_v1_dot_catalog__pb2.GetReleaseResponse.SerializeToString,
             ),
             'GetHistory': grpc.unary_unary_rpc_method_handler(
                     servicer.GetHistory,
@@ -234,6 +253,33 @@ class CatalogService:
             '/bursar.v1.CatalogService/ListSketches',
             bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesRequest.SerializeToString,
             bursar__proto_dot_v1_dot_catalog__pb2.ListSketchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRelease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bursar.v1.CatalogService/GetRelease',
+            bursar__proto_dot_v1_dot_catalog__pb2.GetReleaseRequest.SerializeToString,
+            bursar__proto_dot_v1_dot_catalog__pb2.GetReleaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,22 +1,43 @@
-"""CatalogService: what there is to ask about, and what is left. Public facts and the ledger's sums; never the data."""
+"""CatalogService: what there is to ask about, what is left, and what the caller has paid for.
+
+Public facts, the ledger's sums and its stored releases; never the data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import grpc
 
-from bursar_ledger import DatasetState, Ledger, ReleaseRecord
+from bursar_ledger import DatasetState, DebitRecord, Ledger, ReleaseRecord, UnknownEntryError
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2
 from bursar_server import convert
 from bursar_server.auth import caller
 from bursar_server.datasets import Datasets
+from bursar_server.errors import (
+    FitFailedError,
+    NoReleaseYetError,
+    NotAvailableError,
+    ReleaseLostError,
+    UnknownReleaseError,
+)
+from bursar_server.orders import RESPONSES
+from bursar_server.runs import Runs
 
 _LARGEST_PAGE = 1000
 _LARGEST_PAGE_OF_SKETCHES = 100
 """Every release of a page is opened for it."""
 _LAST_ENTRY = 2**62
 """Beyond every ledger, and within SQLite's integers."""
+_FIELDS: Mapping[str, str] = {
+    "FitDPEM": "dpem",
+    "FitSketchKMeans": "sketch_kmeans",
+    "FitMRF": "mrf",
+    "FitGradientEM": "gradient_em",
+    "FitSeparatedGMM": "separated_gmm",
+}
+"""Where `GetReleaseResponse` has the model of each method."""
 
 
 class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
@@ -25,11 +46,13 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
     Args:
         ledger: knows budgets and debits.
         datasets: know public schemas.
+        runs: know which debits may still get a release.
         note: gives a signed checkpoint of now, as text; "" for none.
     """
 
-    def __init__(self, ledger: Ledger, datasets: Datasets, note: Callable[[], str]) -> None:
+    def __init__(self, ledger: Ledger, datasets: Datasets, runs: Runs, note: Callable[[], str]) -> None:
         self._note = note
+        self._runs = runs
         self._ledger = ledger
         self._datasets = datasets
 
@@ -73,6 +96,40 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
         # One more than the page holds says whether there is another one.
         found = self._ledger.releases(principal=caller().name, dataset=dataset, after=after, limit=size + 1)
         return found[:size], found[size - 1].entry if len(found) > size else 0
+
+    def GetRelease(  # noqa: N802  the contract's name
+        self, request: catalog_pb2.GetReleaseRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetReleaseResponse:
+        """What one of the caller's own debits released, as it is stored."""
+        record = self._own(request.entry)
+        paid = record.request
+        if paid.method not in _FIELDS:
+            raise NotAvailableError(f"releases of {paid.method} are not available in this version of the server")
+        awaited = self._runs.awaited(paid.principal, paid.request_id)  # first, since a run ends once it is stored
+        release = self._ledger.release(record.entry)
+        if release is None:
+            raise NoReleaseYetError if awaited else ReleaseLostError
+        message = RESPONSES[paid.method].FromString(release)
+        if not message.HasField("model"):
+            raise FitFailedError(f"entry-{record.entry}")
+        adjacency = self._datasets.state(paid.dataset).adjacency
+        asked: Mapping[str, Any] = paid.parameters
+        answer = catalog_pb2.GetReleaseResponse(
+            receipt=convert.receipt(record, paid.dataset, paid.request_id, adjacency),
+            n_components=asked["n_components"] if paid.method == "FitSeparatedGMM" else 0,
+        )
+        getattr(answer, _FIELDS[paid.method]).CopyFrom(message.model)
+        return answer
+
+    def _own(self, entry: int) -> DebitRecord:
+        """A debit of the caller's. Raises UnknownReleaseError for everything else alike."""
+        try:
+            record = self._ledger.debit_entry(min(entry, _LAST_ENTRY))
+        except UnknownEntryError:
+            raise UnknownReleaseError from None
+        if record.request.principal != caller().name:
+            raise UnknownReleaseError
+        return record
 
     def GetHistory(  # noqa: N802  the contract's name
         self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext

@@ -250,13 +250,17 @@ def test_what_is_free_is_not_asked_about(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "again.json").read_text() == (tmp_path / "sketch.json").read_text()
 
 
-def test_an_entry_that_is_no_sketch_says_how_to_get_its_model(run: Run) -> None:
-    """The server gives it to the same request only, whose id is named."""
-    assert run("fit", *DPEM, "--yes", "--request-id", "my.key-1").exit_code == 0
-    entry = json.loads(run("releases", "--json").stdout)[-1]["entry"]
-    result = run("model", "show", entry)
-    assert result.exit_code == 1
-    assert "and --request-id my.key-1, which debits nothing, or name the file" in result.stderr
+def test_every_model_is_had_again_by_its_entry(run: Run, tmp_path: Path) -> None:
+    """By a later run of the command, for nothing; what is no debit says where they are listed."""
+    before = len(json.loads(run("releases", "--json").stdout))
+    for name, fit in (("one.json", DPEM), ("two.json", ("mrf", "toy", "--cliques", "tree", "--rho", "0.1"))):
+        assert run("fit", *fit, "--yes", "--save", name).exit_code == 0
+        entry = json.loads(run("releases", "--json").stdout)[-1]["entry"]
+        assert run("model", "show", entry, "--save", f"again-{name}").exit_code == 0
+        kept, again = (json.loads((tmp_path / path).read_text()) for path in (name, f"again-{name}"))
+        assert kept.pop("receipt")["entry"] == again.pop("receipt")["entry"]
+        assert kept == again
+    assert len(json.loads(run("releases", "--json").stdout)) == before + 2
     assert "bursar releases lists those" in run("model", "show", "100000").stderr
 
 

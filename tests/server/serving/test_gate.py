@@ -35,6 +35,7 @@ ROLES: dict[str, set[Role]] = {
     "CatalogService/ListDatasets": ALL,
     "CatalogService/GetDataset": ALL,
     "CatalogService/ListReleases": {Role.ANALYST},
+    "CatalogService/GetRelease": {Role.ANALYST},
     "CatalogService/ListSketches": {Role.ANALYST},
     "CatalogService/GetHistory": ALL,
     "AdminService/IssueToken": {Role.ADMIN},
