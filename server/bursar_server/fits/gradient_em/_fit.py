@@ -14,7 +14,7 @@ import numpy as np
 
 from bursar_server.fits.gradient_em._kernel import CATONI, UNCLIPPED
 from bursar_server.fits.gradient_em._normal import unclip
-from bursar_server.fits.gradient_em._seam import Answer, Model, Pass, State, View
+from bursar_server.fits.gradient_em._seam import Answer, Model, Pass, State, View, believed_rows
 from bursar_server.fits.gradient_em._statistics import (
     LATTICE,
     LOOK_LATTICE,
@@ -104,6 +104,7 @@ class Settings:
         look_noise: on the look.
         noise: on every gradient.
         T: steps.
+        declared: public number of rows, at most about; None if there is none.
     """
 
     model: Model
@@ -120,6 +121,7 @@ class Settings:
     look_noise: Noise
     noise: Noise
     T: int
+    declared: float | None
 
     @property
     def std(self) -> float:
@@ -207,7 +209,7 @@ def run(settings: Settings, session: Session) -> Result:
     model, T = settings.model, settings.T
     look = session.noisy_sum(look_statistic(model.look, model.frame), settings.look_noise)
     session.progress(1, T + 1)
-    view = model.view(look, noise_std(settings.look_noise, LOOK_LATTICE))
+    view = model.view(look, noise_std(settings.look_noise, LOOK_LATTICE), settings.declared)
     rows, counts = view.rows, []
     states, passes, targets, noises = [model.start(view)], [], [], []
     nothing = np.zeros_like(states[0].theta)
@@ -217,7 +219,8 @@ def run(settings: Settings, session: Session) -> Result:
         statistic = gradient_statistic(model.kernel(view, states[-1], bounded))
         sums = decode(session.noisy_sum(statistic, settings.noise), settings.shape)
         counts.append(float(np.sum(sums.counts)))
-        rows = max(float(np.mean(counts)), 1.0)
+        count_std = settings.std / count_weight() * (settings.shape.blocks / len(counts)) ** 0.5
+        rows = believed_rows(float(np.mean(counts)), count_std, settings.declared)
         target, noise = _target(settings, view, states[-1], bounded, sums, rows)
         move = target.theta - states[-1].theta
         track = track.after(move, noise, _least_step(settings, target, t))

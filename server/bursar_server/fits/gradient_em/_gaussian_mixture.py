@@ -56,9 +56,9 @@ class GaussianMixture:
         """Columns."""
         return self.q
 
-    def view(self, look: FloatArray, noise_std: float) -> View:
+    def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
         """Spread about the mean."""
-        rows, mean, square = _location.moments(look, noise_std)
+        rows, mean, square = _location.moments(look, noise_std, declared)
         about = square - float(mean @ mean) / self.q
         return View(rows, _location.spread(about, noise_std / rows), mean, np.empty((0, 0)), np.empty(0))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from bursar_server.fits.gradient_em._seam import Pass, State
+from bursar_server.fits.gradient_em._seam import Pass, State, believed_rows
 from bursar_server.fits.gradient_em._statistics import FloatArray, Frame
 
 
-def moments(look: FloatArray, noise_std: float) -> tuple[float, FloatArray, float]:
+def moments(look: FloatArray, noise_std: float, declared: float | None) -> tuple[float, FloatArray, float]:
     """Rows, mean (d,) and mean square of a coordinate of a `Look.LOCATION`, all possible values of theirs."""
     d = len(look) - 2
-    rows = max(float(look[0]), noise_std, 1.0)
+    rows = believed_rows(float(look[0]), noise_std, declared)
     mean = np.clip(look[1:-1] * np.sqrt(d) / rows, -1.0, 1.0)
     return rows, mean, float(np.clip(look[-1] / rows, 1e-6, 1.0))
 

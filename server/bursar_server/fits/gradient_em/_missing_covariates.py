@@ -18,7 +18,7 @@ import numpy as np
 from bursar.models import public_generator
 from bursar_server.fits.gradient_em import _kernel, _regression
 from bursar_server.fits.gradient_em._normal import MULTIPLES, Response, clipped_slope, clipped_square
-from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
+from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View, believed_rows
 from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Transform
 
 _CLIPS = (0.5, 1.0, 1.5)
@@ -80,16 +80,19 @@ class MissingCovariates:
         """Features, and 1 for the intercept."""
         return len(self.frame.centre) - 1 + self.intercept
 
-    def view(self, look: FloatArray, noise_std: float) -> View:
+    def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
         """Standardises features by what is there of them; correlations are not looked at."""
         d = len(self.frame.centre) - 1
-        rows = max(float(look[0]), noise_std, 1.0)
+        rows = believed_rows(float(look[0]), noise_std, declared)
         noise = noise_std / rows
         there, first, second = (part * d**0.5 / rows for part in look[3:].reshape(3, d))
         present = np.clip(there, _LEAST_SHARE, 1.0)
         mean = np.clip(first / present, -1.0, 1.0)
         y_mean, y_second = np.clip(look[1:3] / rows, -1.0, 1.0)
-        shift = np.append(mean, y_mean) if self.intercept else _regression.zero(self.frame)
+        shift = _regression.zero(self.frame)
+        if self.intercept:
+            middle = _regression.near_middle(mean, noise * d**0.5 / float(np.mean(present)))
+            shift = np.append(middle, _regression.near_middle(np.array([y_mean]), noise))
         about = second / present - mean**2 + (mean - shift[:-1]) ** 2
         variance = _shrunk(about, noise * d**0.5 / present)
         y_about = y_second - y_mean**2 + (y_mean - shift[-1]) ** 2

@@ -61,9 +61,9 @@ class MixtureOfRegressions:
         """Features, and 1 for the intercept."""
         return len(self.frame.centre) - 1 + self.intercept
 
-    def view(self, look: FloatArray, noise_std: float) -> View:
+    def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
         """Whitens the features."""
-        return _regression.view_of_moments(self.frame, look, noise_std, intercept=self.intercept)
+        return _regression.view_of_moments(self.frame, look, noise_std, declared, intercept=self.intercept)
 
     def start(self, view: View) -> State:
         """Random slopes."""

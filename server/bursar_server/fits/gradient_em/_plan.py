@@ -160,6 +160,7 @@ def _settings(
         look_noise=_noise(look, amount, amount.value * share, table),
         noise=_noise(gradient_bounds(shape), amount, steps / T, table),
         T=T,
+        declared=float(table.rows) if table.rows else None,
     )
 
 

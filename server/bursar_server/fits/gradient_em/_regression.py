@@ -7,9 +7,10 @@ intercept; the working target is z_y - shift_y. Without an intercept the origin 
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from bursar.models import uniform_in_ball
-from bursar_server.fits.gradient_em._seam import Answer, State, View
+from bursar_server.fits.gradient_em._seam import Answer, State, View, believed_rows
 from bursar_server.fits.gradient_em._statistics import FloatArray, Frame
 
 REACH = 4.0
@@ -21,6 +22,13 @@ REACH_ALONE = 1.5
 _LEAST_VARIANCE, _LEAST_EIGENVALUE = 1e-6, 0.01
 """Of a column whose bounds are +-1; of features, relative to the mean."""
 
+_USUAL, _USUAL_SPREAD = 1.0 / 9.0, 1.0
+"""Of a column's variance whose bounds are +-1: its median, where bounds are at three standard deviations, and the
+standard deviation of its logarithm. What is believed before the look, and after one that noise hides."""
+
+_NODES = 256
+"""At which what is possible is weighed."""
+
 _START = 0.7
 """Of the target's standard deviation: size of a random start, and of its noise."""
 
@@ -30,18 +38,20 @@ def zero(frame: Frame) -> FloatArray:
     return -frame.centre / frame.unit
 
 
-def view_of_moments(frame: Frame, look: FloatArray, noise_std: float, *, intercept: bool) -> View:
+def view_of_moments(
+    frame: Frame, look: FloatArray, noise_std: float, declared: float | None, *, intercept: bool
+) -> View:
     """Read a `Look.REGRESSION`: means and covariances, drawn to equal variances as far as noise made them differ."""
     size = len(frame.centre) + 1
     moments = np.zeros((size, size))
     moments[np.tril_indices(size)] = look * size
     moments += np.tril(moments, -1).T
     moments[~np.eye(size, dtype=bool)] /= 2.0**0.5
-    rows = max(float(moments[0, 0]), noise_std * size, 1.0)
+    rows = believed_rows(float(moments[0, 0]), noise_std * size, declared)
     noise = noise_std * size / rows
     mean = np.clip(moments[0, 1:] / rows, -1.0, 1.0)
     second = np.clip(moments[1:, 1:] / rows, -1.0, 1.0)
-    shift = mean if intercept else zero(frame)
+    shift = near_middle(mean, noise / 2.0**0.5) if intercept else zero(frame)
     about = second - np.outer(mean, mean) + np.outer(mean - shift, mean - shift)
     whitener = _whitener(about[:-1, :-1], noise)
     spread = cautious(float(about[-1, -1]), noise) ** 0.5
@@ -60,8 +70,21 @@ def _whitener(covariance: FloatArray, noise: float) -> FloatArray:
 
 
 def cautious(variance: float, noise: float) -> float:
-    """A noisy variance and one standard deviation of its noise, at most 1: if it is too small, steps are too long."""
-    return min(max(variance, 0.0) + noise + _LEAST_VARIANCE, 1.0)
+    """Mean of what a noisy variance of a column leaves possible, at most 1, by what is usual of such columns."""
+    near = min(max(variance, _LEAST_VARIANCE), 1.0)
+    noise = max(noise, 1e-3 * _LEAST_VARIANCE)
+    least, most = ndtr((_LEAST_VARIANCE - near) / noise), ndtr((1.0 - near) / noise)
+    u = (np.arange(_NODES) + 0.5) / _NODES
+    possible = np.clip(near + noise * ndtri(least + (most - least) * u), _LEAST_VARIANCE, 1.0)
+    logs = -0.5 * (np.log(possible / _USUAL) / _USUAL_SPREAD) ** 2 - np.log(possible)
+    weights = np.exp(logs - logs.max())
+    return float(weights @ possible / weights.sum())
+
+
+def near_middle(means: FloatArray, noise: float) -> FloatArray:
+    """Noisy means, drawn to the middle of the bounds as far as they leave it by noise only (James and Stein 1961)."""
+    share = noise**2 * len(means) / max(float(means @ means), 1e-300)
+    return np.asarray(max(1.0 - share, 0.0) * means)
 
 
 def by_chance(size: float) -> float:

@@ -11,6 +11,18 @@ from bursar_server.fits.gradient_em._normal import Response
 from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Shape, Transform
 
 
+_DECLARED = 0.25
+"""Standard deviation of a declared number of rows, relative: slots may be empty, and what was declared out of date."""
+
+
+def believed_rows(noisy: float, noise: float, declared: float | None) -> float:
+    """Number of rows from a count with noise of this standard deviation and, if there is one, a declared number."""
+    if declared is None:
+        return max(noisy, noise, 1.0)
+    trust = noise**2 / (noise**2 + (_DECLARED * declared) ** 2)
+    return max(trust * declared + (1.0 - trust) * noisy, 1.0)
+
+
 @dataclass(frozen=True)
 class State:
     """Released or public parameters between two steps, in working coordinates (`View`).
@@ -112,8 +124,8 @@ class Model(Protocol):
     def residual_size(self) -> int:
         """Numbers of a residual, each normal with standard deviation sigma."""
 
-    def view(self, look: FloatArray, noise_std: float) -> View:
-        """Read the look, of which every number has noise of this standard deviation."""
+    def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
+        """Read the look, of which every number has noise of this standard deviation, with this number of rows."""
 
     def start(self, view: View) -> State:
         """Where the first step begins: public but for the view."""

@@ -56,9 +56,9 @@ class SymmetricMixture:
         """Columns."""
         return len(self.middle)
 
-    def view(self, look: FloatArray, noise_std: float) -> View:
+    def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
         """Spread about the middle."""
-        rows, mean, square = _location.moments(look, noise_std)
+        rows, mean, square = _location.moments(look, noise_std, declared)
         about = square - 2.0 * float(mean @ self.middle) / self.q + float(self.middle @ self.middle) / self.q
         return View(rows, _location.spread(about, noise_std / rows), self.middle, np.empty((0, 0)), np.empty(0))
 
