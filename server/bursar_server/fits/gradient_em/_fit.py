@@ -51,6 +51,9 @@ _SURPRISE, _UNLIKE = 3.0, 4.0
 """Standard deviations by which the square of a move has to exceed what was expected before more is believed to be left
 to go, and that of a target's distance before it counts as one of those before parameters settled."""
 
+_FAR_OFF = 0.5
+"""Of a target, in standard deviations of what is unknown before the first step."""
+
 _MOST_BRAKE = 10.0
 """Largest divisor of steps that overshoot."""
 
@@ -181,8 +184,8 @@ class _Track:
     noise: FloatArray
     step: FloatArray
 
-    def after(self, move: FloatArray, noise: FloatArray, least: float) -> _Track:
-        """With another move, of which a share is to be made: at least `least`, if there is no brake."""
+    def after(self, move: FloatArray, noise: FloatArray, least: FloatArray) -> _Track:
+        """With another move, of which a share is to be made: at least `least` (blocks, q), if there is no brake."""
         brake = np.maximum(self.brake, self._overshoot(move, noise))
         square = np.mean(move**2, axis=1, keepdims=True)
         chance = 1.0 + _SURPRISE * math.sqrt(2.0 / move.shape[1])
@@ -213,7 +216,8 @@ def run(settings: Settings, session: Session) -> Result:
     rows, counts = view.rows, []
     states, passes, targets, noises = [model.start(view)], [], [], []
     nothing = np.zeros_like(states[0].theta)
-    track = _Track(nothing + model.prior(view)[1], np.ones((settings.shape.blocks, 1)), nothing, nothing, nothing)
+    unknown = model.prior(view)[1]
+    track = _Track(nothing + unknown, np.ones((settings.shape.blocks, 1)), nothing, nothing, nothing)
     for t in range(T):
         bounded = _pass(settings, view, states[-1])
         statistic = gradient_statistic(model.kernel(view, states[-1], bounded))
@@ -223,7 +227,8 @@ def run(settings: Settings, session: Session) -> Result:
         rows = believed_rows(float(np.mean(counts)), count_std, settings.declared)
         target, noise = _target(settings, view, states[-1], bounded, sums, rows)
         move = target.theta - states[-1].theta
-        track = track.after(move, noise, _least_step(settings, target, t))
+        least = np.minimum(_least_step(settings, target, t), (unknown / (unknown + noise)) ** 2)
+        track = track.after(move, noise, least)
         share = track.step if settings.tracked else settings.step_size
         states.append(replace(target, theta=model.project(view, states[-1].theta + share * move)))
         passes.append(bounded)
@@ -234,7 +239,7 @@ def run(settings: Settings, session: Session) -> Result:
 
 
 def _least_step(settings: Settings, state: State, t: int) -> float:
-    """Of components that are to be told apart: whole steps first, then half ones at least."""
+    """Of components that are to be told apart: whole steps first, then half ones at least, if noise is small."""
     if len(state.weights) == 1:
         return 0.0
     return 1.0 if 2 * t < settings.T else _DAMPED
@@ -302,7 +307,10 @@ def _result(
 ) -> Result:
     """The estimate, its errors, and how it came about."""
     model = settings.model
-    m = settled(targets, noises, max(settings.T // 3, 1)) if settings.tracked else settings.averaged
+    middle, unknown = model.prior(view)
+    m = settings.averaged
+    if settings.tracked:
+        m = settled(targets, noises, max(settings.T // 3, 1), m, unknown)
     last, rest = states[-m:], 1.0 / noises[-m:]
     end = State(
         theta=np.mean([state.theta for state in last], axis=0),
@@ -325,10 +333,11 @@ def _result(
     variances = noise + sampling + _unsettled(targets[-m:], noises[-m:])
     if settings.tracked:
         # Where errors are as large as what there is to estimate, something between it and nothing is nearer.
-        middle, spread = model.prior(view)
-        share = spread / (spread + np.mean(variances, axis=1, keepdims=True))
+        share = unknown / (unknown + np.mean(variances, axis=1, keepdims=True))
         end = replace(end, theta=model.project(view, middle + share * (end.theta - middle)))
-        variances = share * variances
+        # Steps that noise moves far take parameters where the model is not linear: of second order in that noise.
+        nonlinear = unknown * (1.0 - unknown / (unknown + np.mean(noises[-m:], axis=(0, 2))))[:, None] ** 2
+        variances = np.minimum(share * variances + nonlinear, unknown)
     errors = model.errors(view, variances)
     answers = [model.answer(view, state) for state in states]
     iterates = [
@@ -338,15 +347,20 @@ def _result(
     return Result(model.answer(view, end), m, end.weights, *errors, np.array(iterates), scales, rows)
 
 
-def settled(targets: FloatArray, noises: FloatArray, least: int) -> int:
-    """Over how many of the last steps targets (T, blocks, q) differ by no more than noise of these variances may."""
+def settled(targets: FloatArray, noises: FloatArray, least: int, enough: int, unknown: float) -> int:
+    """Over how many of the last steps targets (T, blocks, q) differ by no more than noise of these variances may.
+
+    At least `least`; more than `enough` only where a target that is off by half of what is unknown, in standard
+    deviations, would show: what noise hides is less likely to have settled the longer ago it was.
+    """
     T, q = len(targets), targets.shape[2]
     chance = 1.0 + _UNLIKE * math.sqrt(2.0 / q)
     for m in range(least, T):
         rest = np.sum(1.0 / noises[-m:], axis=0)
         mean = np.sum(targets[-m:] / noises[-m:], axis=0) / rest
         apart = np.mean((targets[-m - 1] - mean) ** 2 / (noises[-m - 1] + 1.0 / rest), axis=1)
-        if not np.all(apart <= chance):
+        hides = chance * np.mean(noises[-m - 1], axis=1) > _FAR_OFF**2 * unknown
+        if not np.all(apart <= chance) or (m >= enough and np.any(hides)):
             return m
     return T
 

@@ -10,7 +10,6 @@ from bursar_server.fits.gradient_em._kernel import CATONI
 from bursar_server.fits.gradient_em._normal import Response
 from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Shape, Transform
 
-
 _DECLARED = 0.25
 """Standard deviation of a declared number of rows, relative: slots may be empty, and what was declared out of date."""
 
