@@ -25,6 +25,8 @@ from bursar_server.fits.gradient_em._normal import (
     response,
     unclip,
 )
+from bursar_server.fits.gradient_em._regression import cautious, near_middle
+from bursar_server.fits.gradient_em._seam import believed_rows
 from bursar_server.fits.gradient_em._statistics import Transform
 from bursar_server.vault import ArrayRows, Release, exact_sum
 from tests.server.fits.gradient import MISSING, MIXTURE, REGRESSIONS, SYMMETRIC, plan, run, table
@@ -322,11 +324,45 @@ def test_settled_steps_are_those_that_noise_explains() -> None:
     """Targets that come in from far do not count, those that only differ by noise do, whatever its size."""
     generator = drawn(2)
     std = np.geomspace(1.0, 0.1, 30)[:, None, None]
-    targets = std * generator.standard_normal((30, 2, 10))
-    assert settled(targets, np.broadcast_to(std**2, targets.shape), 5) == 30
+    targets, noises = std * generator.standard_normal((30, 2, 10)), np.broadcast_to(std**2, (30, 2, 10))
+    assert settled(targets, noises, 5, 5, 1e6) == 30
     targets[:12] += 8.0 * std[:12]
-    assert settled(targets, np.broadcast_to(std**2, targets.shape), 5) == 18
-    assert settled(targets, np.broadcast_to(1e-6 * std**2, targets.shape), 5) == 5
+    assert settled(targets, noises, 5, 5, 1e6) == 18
+    assert settled(targets, 1e-6 * noises, 5, 5, 1e6) == 5
+
+
+def test_steps_whose_noise_would_hide_a_start_count_only_as_far_as_asked() -> None:
+    """Noise as large as all that is unknown explains every target; the last ones are the best."""
+    targets, noises = drawn(3).standard_normal((30, 1, 10)), np.ones((30, 1, 10))
+    assert settled(targets, noises, 5, 15, 1.0) == 15
+    assert settled(targets, noises, 5, 15, 1e3) == 30
+    assert settled(targets, noises, 5, 30, 1.0) == 30
+
+
+@pytest.mark.parametrize("variance", [1e-4, 0.05, 0.3, 1.0])
+def test_a_variance_is_believed_as_far_as_noise_lets_it(variance: float) -> None:
+    """The look's where it is clear; where it is not, what is usual, whatever the look says; never outside (0, 1]."""
+    assert cautious(variance, 1e-7) == pytest.approx(variance, rel=1e-2)
+    assert cautious(variance, 0.0) == pytest.approx(variance, rel=1e-2)
+    for said in (-50.0, variance, 50.0):
+        assert 0.05 < cautious(said, 10.0) < 0.35
+        assert 0.0 < cautious(said, 1e-3) <= 1.0
+
+
+def test_means_that_are_noise_are_the_middle() -> None:
+    """Others stay where they are."""
+    noise = drawn(4).standard_normal(40)
+    assert np.linalg.norm(near_middle(noise, 1.0)) < 0.5 * np.linalg.norm(noise)
+    assert near_middle(100.0 + noise, 1.0) == pytest.approx(100.0 + noise, rel=1e-3)
+    assert np.array_equal(near_middle(np.zeros(3), 0.0), np.zeros(3))
+
+
+def test_a_declared_number_of_rows_stands_in_for_a_count_that_noise_hides() -> None:
+    """A clear count stands against any declaration; without one the noise is the least."""
+    assert believed_rows(-3e5, 1e6, 1000.0) == pytest.approx(1000.0, rel=0.1)
+    assert believed_rows(5000.0, 10.0, 1000.0) == pytest.approx(5000.0, rel=0.01)
+    assert believed_rows(50.0, 200.0, None) == 200.0
+    assert believed_rows(-1e9, 1.0, 10.0) == 1.0
 
 
 @pytest.mark.parametrize("folded", [False, True])
@@ -366,6 +402,30 @@ def test_starts_are_not_lost_where_the_look_is_noise() -> None:
         model = run(plan(table(3, rows=1000), spend=SPEND(rho=0.01), random=fit_pb2.StartAtRandom(public_seed=seed)), X)
         near += nearest(array(model.coefficients), np.array([B, -B])) < 1.0
     assert near >= 9
+
+
+@pytest.mark.parametrize("model", [REGRESSIONS, MISSING])
+def test_a_thousand_rows_at_little_epsilon_teach_something_and_errors_say_how_much(model: Any) -> None:
+    """Where noise hides all scales, squared errors are far below those of knowing nothing: measured, a fifteenth."""
+    apart, claimed = [], []
+    fields: dict[str, Any] = {"symmetric": True} if model == REGRESSIONS else {}
+    for seed in range(24):
+        generator = drawn(seed)
+        X, b = generator.standard_normal((1000, 5)), generator.standard_normal(5)
+        b *= 3.0 / np.linalg.norm(b)
+        sign = generator.choice([-1.0, 1.0], 1000) if model == REGRESSIONS else 1.0
+        y = sign * (X @ b) + generator.standard_normal(1000)
+        X[generator.random(X.shape) < (0.2 if model == MISSING else 0.0)] = np.nan
+        spent = types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=0.2, delta=1e-3))
+        public = table(5, bound=4.0, target=12.0, nullable=5 if model == MISSING else 0, rows=1000)
+        made = plan(public, model=model, target="y", spend=spent, random={"public_seed": seed}, **fields)
+        found = run(made, np.column_stack([X, y]))
+        at, errors = array(found.coefficients)[0], array(found.coefficient_errors)[0]
+        far = min(np.sum((at - b) ** 2), np.sum((at + b) ** 2) if model == REGRESSIONS else np.inf)
+        apart.append(far / np.sum(b**2))
+        claimed.append(np.sum(errors**2) / np.sum(b**2))
+    assert np.mean(apart) < 0.3
+    assert 0.5 * np.mean(apart) ** 0.5 < np.mean(claimed) ** 0.5
 
 
 def test_features_far_from_their_noisy_means_do_not_make_steps_overshoot() -> None:
