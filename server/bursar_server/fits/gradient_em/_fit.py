@@ -47,6 +47,9 @@ _LEAST_SCALE = 1e-12
 _DAMPED = 0.5
 """Least step after the first half of them, where hidden components let errors of parameters die out slowly."""
 
+_ALONE = 0.25
+"""Least step of one component, whose gain is known only as well as the look has told scales."""
+
 _SURPRISE, _UNLIKE = 3.0, 4.0
 """Standard deviations by which the square of a move has to exceed what was expected before more is believed to be left
 to go, and that of a target's distance before it counts as one of those before parameters settled."""
@@ -239,9 +242,9 @@ def run(settings: Settings, session: Session) -> Result:
 
 
 def _least_step(settings: Settings, state: State, t: int) -> float:
-    """Of components that are to be told apart: whole steps first, then half ones at least, if noise is small."""
+    """Where noise is small: to tell components apart whole steps first, then half ones; of one component quarters."""
     if len(state.weights) == 1:
-        return 0.0
+        return _ALONE
     return 1.0 if 2 * t < settings.T else _DAMPED
 
 
