@@ -110,7 +110,7 @@ class Settings:
         look_noise: on the look.
         noise: on every gradient.
         T: steps.
-        declared: public number of rows, at most about; None if there is none.
+        declared: public number of rows, which may be somewhat off; None if there is none.
     """
 
     model: Model
