@@ -115,7 +115,7 @@ def regressions(
 def missing_covariates(
     rows: Rows,
     coefficients: FloatArray,
-    maps: tuple[FloatArray, FloatArray, bool],
+    maps: tuple[FloatArray, FloatArray],
     sigma: float,
     clip: float,
     clipped_square: float,
@@ -123,12 +123,11 @@ def missing_covariates(
     limit: float,
 ) -> Parts:
     """Section 5.3: the target given the features that are there; sigma^2 times the score, of a clipped residual."""
-    spread, shift, intercept = maps
+    spread, shift = maps
     features = np.where(rows.missing[:, :-1], 0.0, (rows.z - shift)[:, :-1] * spread)
     absent = rows.missing[:, :-1].astype(np.float64)
-    if intercept:
-        features = np.column_stack([np.ones(len(features)), features])
-        absent = np.column_stack([np.zeros(len(absent)), absent])
+    features = np.column_stack([np.ones(len(features)), features])
+    absent = np.column_stack([np.zeros(len(absent)), absent])
     deviation = np.sqrt(sigma**2 + absent @ coefficients**2)[:, None]
     left = ((rows.z - shift)[:, [-1]] - features @ coefficients[:, None]) / deviation
     t = np.clip(left, -clip, clip)

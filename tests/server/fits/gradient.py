@@ -103,7 +103,7 @@ def regressed_with_missing(
 ) -> Statistic:
     """The gradient of a regression with missing features and coefficients (1 + d,), intercept first."""
     p = len(coefficients)
-    maps = (np.ones(p - 1), np.zeros(p), True)
+    maps = (np.ones(p - 1), np.zeros(p))
     arguments = (coefficients, maps, sigma, clip, square, scale, 1.0)
     shape = Shape(1, p, transform, 1.3)
     return gradient_statistic(GradientKernel(_kernel.missing_sums, frame(p, nullable=True), arguments, shape))

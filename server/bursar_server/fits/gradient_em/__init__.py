@@ -24,9 +24,7 @@ def warm_up() -> None:
     for kernel in (
         GradientKernel(_kernel.location_sums, frame, (one, one, many, many, one, one, signs), shape),
         GradientKernel(_kernel.regression_sums, frame, (one, one, many, maps, one, one, signs), shape),
-        GradientKernel(
-            _kernel.missing_sums, frame, (np.ones(2), (one, np.zeros(2), True), 1.0, 1.0, 1.0, 1.0, 1.0), shape
-        ),
+        GradientKernel(_kernel.missing_sums, frame, (np.ones(2), (one, np.zeros(2)), 1.0, 1.0, 1.0, 1.0, 1.0), shape),
     ):
         kernel(block, absent, np.zeros(shape.size, dtype=np.int64))
     for look in Look:

@@ -278,8 +278,8 @@ def missing_sums(  # type: ignore[no-untyped-def]
 ):
     """Gradient of a regression of the last column on the others, of which some numbers are missing.
 
-    Features are w = (1, (z - shift) spread), normal and independent where they are missing; `maps` is (spread, shift,
-    intercept). The target given what is there is normal about <b, w> with variance v = sigma^2 + |b_missing|^2. With t
+    Features are w = (1, (z - shift) spread), normal and independent where they are missing; `maps` is (spread, shift).
+    The target given what is there is normal about <b, w> with variance v = sigma^2 + |b_missing|^2. With t
     the clipped standardised residual, the vector is sigma^2 (t w / sqrt v + (t^2 - clipped_square) b_missing / v): the
     score of that density times sigma^2. If residuals are clipped, rows whose vector could be longer than `scale` for
     some residual get less weight, whatever their own residual is: then both parts of a vector keep the mean zero, where
@@ -287,8 +287,7 @@ def missing_sums(  # type: ignore[no-untyped-def]
     """
     p = coefficients.shape[0]
     centre, unit, half, nullable = frame
-    spread, shift, intercept = maps
-    offset = 1 if intercept else 0
+    spread, shift = maps
     transform, curve, count, weight = shape
     d = centre.shape[0] - 1
     z, missing, valid = np.empty((d + 1, SLICE)), np.empty((d + 1, SLICE)), np.empty(SLICE)
@@ -302,9 +301,9 @@ def missing_sums(  # type: ignore[no-untyped-def]
         for r in range(SLICE):
             left[r], variance[r] = z[d, r] - shift[d], sigma * sigma
         for i in range(d):
-            square = coefficients[offset + i] * coefficients[offset + i]
+            square = coefficients[1 + i] * coefficients[1 + i]
             for r in range(SLICE):
-                features[offset + i, r] = (z[i, r] - shift[i]) * spread[i] * (1.0 - missing[i, r])
+                features[1 + i, r] = (z[i, r] - shift[i]) * spread[i] * (1.0 - missing[i, r])
                 variance[r] += missing[i, r] * square
         for j in range(p):
             for r in range(SLICE):
@@ -322,7 +321,7 @@ def missing_sums(  # type: ignore[no-untyped-def]
             longest[r] = sigma * sigma * math.sqrt(longest[r] / variance[r]) if clip < UNCLIPPED else 0.0
         for j in range(p):
             for r in range(SLICE):
-                absent = missing[j - offset, r] if j >= offset else 0.0
+                absent = missing[j - 1, r] if j >= 1 else 0.0
                 part = t[r] * features[j, r] / math.sqrt(variance[r])
                 part += absent * (t[r] * t[r] - clipped_square) * coefficients[j] / variance[r]
                 vectors[0, j, r] = sigma * sigma * part / max(scale, longest[r])

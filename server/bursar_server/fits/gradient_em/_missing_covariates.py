@@ -61,13 +61,11 @@ class MissingCovariates:
 
     Attributes:
         frame: of the features, some of them nullable, then the target.
-        intercept: whether there is one.
         given: as in `MixtureOfRegressions`.
         sigma: likewise.
     """
 
     frame: Frame
-    intercept: bool
     given: tuple[FloatArray, FloatArray] | None
     sigma: float | None
 
@@ -78,7 +76,7 @@ class MissingCovariates:
     @property
     def q(self) -> int:
         """Features, and 1 for the intercept."""
-        return len(self.frame.centre) - 1 + self.intercept
+        return len(self.frame.centre)
 
     def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
         """Standardises features by what is there of them; correlations are not looked at."""
@@ -89,10 +87,8 @@ class MissingCovariates:
         present = np.clip(there, _LEAST_SHARE, 1.0)
         mean = np.clip(first / present, -1.0, 1.0)
         y_mean, y_second = np.clip(look[1:3] / rows, -1.0, 1.0)
-        shift = _regression.zero(self.frame)
-        if self.intercept:
-            middle = _regression.near_middle(mean, noise * d**0.5 / float(np.mean(present)))
-            shift = np.append(middle, _regression.near_middle(np.array([y_mean]), noise))
+        middle = _regression.near_middle(mean, noise * d**0.5 / float(np.mean(present)))
+        shift = np.append(middle, _regression.near_middle(np.array([y_mean]), noise))
         about = second / present - mean**2 + (mean - shift[:-1]) ** 2
         variance = _shrunk(about, noise * d**0.5 / present)
         y_about = y_second - y_mean**2 + (y_mean - shift[-1]) ** 2
@@ -104,7 +100,7 @@ class MissingCovariates:
         if self.given is None:
             theta = np.zeros((1, self.q))
         else:
-            theta = _regression.into_working(self.frame, view, *self.given, intercept=self.intercept)
+            theta = _regression.into_working(self.frame, view, *self.given, intercept=True)
         return State(self.project(view, theta), np.ones(1), np.array([self.sigma or _regression.start_sigma(view)]))
 
     def bounds(self, view: View, state: State, transform: Transform, noise: float) -> tuple[FloatArray, float]:
@@ -131,7 +127,7 @@ class MissingCovariates:
         clip = bounded.clip
         arguments = (
             state.theta[0],
-            (np.diag(view.whitener).copy(), view.shift, self.intercept),
+            (np.diag(view.whitener).copy(), view.shift),
             float(state.sigma[0]),
             clip,
             clipped_square(clip) if clip < _kernel.UNCLIPPED else 1.0,
@@ -164,30 +160,29 @@ class MissingCovariates:
         """Slopes and intercept, and what is believed of features that are missing."""
         unit = self.frame.unit[:-1]
         return replace(
-            _regression.answer(self.frame, view, state, intercept=self.intercept),
+            _regression.answer(self.frame, view, state, intercept=True),
             feature_means=self.frame.centre[:-1] + unit * view.shift[:-1],
             feature_std=unit / np.diag(view.whitener),
         )
 
     def errors(self, view: View, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Of slopes and intercept."""
-        return _regression.errors(self.frame, view, variances, intercept=self.intercept)
+        return _regression.errors(self.frame, view, variances, intercept=True)
 
     def _rows(self, view: View, state: State) -> _Rows:
         """Draw them: the same ones at every step."""
-        uniform, normal = _drawn(self.q - self.intercept)
+        uniform, normal = _drawn(self.q - 1)
         there = (uniform < view.present).astype(np.float64)
-        slopes, square = state.theta[0, int(self.intercept) :], state.sigma[0] ** 2
+        slopes, square = state.theta[0, 1:], state.sigma[0] ** 2
         precision = square / (square + (1.0 - there) @ slopes**2)
-        return _Rows(there, precision, np.sum(there * normal**2, axis=1) + float(self.intercept))
+        return _Rows(there, precision, np.sum(there * normal**2, axis=1) + 1.0)
 
     def _mean(self, view: View, rows: _Rows, each: FloatArray) -> FloatArray:
         """(1, q) mean over rows of `each` (rows,) times the square of a working feature; of each kind the same part."""
-        number = np.maximum(np.sum(rows.there, axis=1) + float(self.intercept), 1.0)
+        number = np.sum(rows.there, axis=1) + 1.0
         shares = np.maximum(np.mean(rows.there, axis=0), 1.0 / _PATTERNS)
         features = view.present / shares * np.mean((each * rows.squares / number)[:, None] * rows.there, axis=0)
-        means = np.append(np.mean(each), features) if self.intercept else features
-        return np.asarray(np.maximum(means, 1e-6)[None])
+        return np.asarray(np.maximum(np.append(np.mean(each), features), 1e-6)[None])
 
 
 @lru_cache(maxsize=64)

@@ -321,7 +321,7 @@ def _model(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Viol
         start = None if given is None else (given[0] - frame.centre) / frame.unit
         return GaussianMixture(frame, k, seed, start, weights, sigma)
     if request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES:
-        return MissingCovariates(frame, intercept, given, sigma)
+        return MissingCovariates(frame, given, sigma)
     return MixtureOfRegressions(
         frame, k, request.symmetric, intercept, seed, given, weights, sigma, request.paper_weights
     )
