@@ -20,7 +20,7 @@ test: env
 	$(BIN)/python -Im pytest -m 'not slow' -n 2 --dist loadfile
 
 slow: env
-	$(BIN)/python -Im pytest -m slow
+	$(BIN)/python -Im pytest -m slow -n 2 --dist worksteal
 
 lint: env
 	$(BIN)/ruff check .
