@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis never fails a test for being slow, and no test writes below the user's home."""
+"""What all tests share: hypothesis has no deadlines, no test writes below the user's home, one browser for all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-settings.register_profile("bursar", deadline=None)
+from tests.browser.driver import Browser, started
+
+# Not on top of hypothesis's own profile for CI, which would look at the same examples every time.
+settings.register_profile("bursar", settings.get_profile("default"), deadline=None)
 settings.load_profile("bursar")
 
 
@@ -18,3 +21,10 @@ def _no_history_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         patch.delenv("BURSAR_HISTORY", raising=False)
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
         yield
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium; tests that use it are slow, and skipped without Node.js unless in CI."""
+    with started() as made:
+        yield made
