@@ -1,53 +1,81 @@
-"""The reference of the command line, `docs/cli.md` from its mark on: what `--help` prints, for every command.
+"""The references of the command lines, `docs/cli*.md` from their marks on: what `--help` prints, for every command.
 
-A test compares the page with the program. After a change of a command, or of the docstring of a fit, which its options
-have their words from:
+A test compares the pages with the programs. After a change of a command, or of the docstring of a fit, which its
+options have their words from:
 
     python tests/refresh_cli.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 from click.testing import CliRunner
 
 from bursar._cli._app import app
+from bursar_ledger.audit.cli import main as audit
+from bursar_server.__main__ import main as server
+from bursar_server.admin.cli import main as admin
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES: Mapping[str, Mapping[str, click.Group]] = MappingProxyType(
+    {
+        "cli.md": {"bursar": app},
+        "cli-admin.md": {"bursar-admin": admin, "bursar-server": server},
+        "cli-audit.md": {"bursar-audit": audit},
+    }
+)
+"""Programs by their names, for each page."""
+
 MARK = "<!-- From here on written by tests/refresh_cli.py -->\n"
 _WIDTH = 100
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ("bursar",)) -> Iterator[tuple[str, ...]]:
-    """The words of every command, groups before what is in them."""
+def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The words of every command, groups before what is in them, in the order of their group's help."""
     yield path
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from commands(below, (*path, name))
+        for name in command.list_commands(click.Context(command)):
+            yield from commands(command.commands[name], (*path, name))
 
 
-def reference() -> str:
+def help_of(program: click.Group, path: tuple[str, ...], width: int = _WIDTH) -> str:
+    """What `--help` prints for a command.
+
+    Args:
+        program: the group of all its commands.
+        path: its words, that of the program first.
+        width: of the terminal.
+    """
+    words = [*path[1:], "--help"]
+    return CliRunner().invoke(program, words, prog_name=path[0], terminal_width=width).stdout
+
+
+def reference(programs: Mapping[str, click.Group]) -> str:
     """The help of every command, as Markdown."""
-    return "\n".join(_section(path) for path in commands(app))
+    return "\n".join(
+        _section(program, path) for name, program in programs.items() for path in commands(program, (name,))
+    )
 
 
-def page(text: str) -> str:
-    """The page with the reference as it is now. Raises ValueError if it has no mark."""
+def page(text: str, programs: Mapping[str, click.Group]) -> str:
+    """A page's text with the reference as it is now. Raises ValueError if it has no mark."""
     before, found, _ = text.partition(MARK)
     if not found:
-        raise ValueError(f"{PAGE.name} has no line {MARK.strip()}")
-    return f"{before}{MARK}\n{reference()}"
+        raise ValueError(f"the page has no line {MARK.strip()}")
+    return f"{before}{MARK}\n{reference(programs)}"
 
 
-def _section(path: tuple[str, ...]) -> str:
-    result = CliRunner().invoke(app, [*path[1:], "--help"], prog_name="bursar", terminal_width=_WIDTH)
+def _section(program: click.Group, path: tuple[str, ...]) -> str:
     # The meaning of the exit status is the same everywhere, and the page says it once.
-    text = result.stdout.partition("\n  Exit status:")[0].rstrip()
+    text = help_of(program, path).partition("\n  Exit status:")[0].rstrip()
     return f"### {' '.join(path)}\n\n```text\n{text}\n```\n"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for _name, _programs in PAGES.items():
+        _path = DOCS / _name
+        _path.write_text(page(_path.read_text(encoding="utf-8"), _programs), encoding="utf-8")

@@ -12,19 +12,21 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 _PATH = click.Path(path_type=Path)
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="bursar")
 def main() -> None:
     """Serve protected tables under a privacy budget."""
 
 
 @main.command()
-@click.option("--state", "directory", type=_PATH, required=True, envvar="BURSAR_STATE", help="State directory.")
+@click.option(
+    "--state", "directory", type=_PATH, required=True, envvar="BURSAR_STATE", show_envvar=True, help="State directory."
+)
 @click.option("--address", help="host:port to listen on; port 0 picks a free one. Default: as in config.toml.")
 @click.option("--workers", "fit_workers", type=int, help="Fits that run at the same time.")
 @click.option("--threads", "threads_per_fit", type=int, help="Threads that sum rows for one fit.")
 def run(directory: Path, address: str | None, fit_workers: int | None, threads_per_fit: int | None) -> None:
-    """Serve until SIGTERM or SIGINT; then finish the fits that were paid for."""
+    """Serve until SIGTERM or SIGINT, then finish what was paid for."""
     # Not at the top: it loads compilers and samplers, and `health` is asked often.
     from bursar_server.process import StartError, serve
 

@@ -13,3 +13,8 @@ class InOrder(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they were added."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with its whole first sentence: click would cut a long one off at the end of the line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])

@@ -26,7 +26,7 @@ Exit status:
   0  all is well
   1  the ledger was read, and something in it is not right (on standard error)
   2  the command was not understood
-  3  there is nothing to judge: no file, not a ledger, or one of a newer version
+  3  nothing to judge: no file, not a ledger, or one of a newer version
 """
 
 
@@ -80,7 +80,22 @@ _OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), he
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_STATUS)
+class _InOrder(click.Group):
+    """A group that lists its commands in the order in which an auditor comes to need them, each with a sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they were added."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The whole first sentence of each: click would cut a long one off at the end of the line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])
+
+
+@click.group(
+    cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_STATUS
+)
 @click.version_option(package_name="bursar")
 def main() -> None:
     """Read and verify a bursar ledger. Needs the file only: neither the server nor the data."""
@@ -146,7 +161,14 @@ def show(ledger: Path, entry: int, as_json: bool) -> None:
 @click.option("--until", type=_Moment(end=True), help="Before this time, or up to the end of this date; likewise.")
 @click.option("--first", type=click.IntRange(min=1), default=1, help="From this number on.")
 @click.option("--last", type=click.IntRange(min=1), help="Up to this number.")
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), default="table")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json", "parquet"]),
+    default="table",
+    show_default=True,
+    help="Of the list.",
+)
 @_OUT
 def entries(
     ledger: Path,
@@ -188,7 +210,14 @@ def entries(
 @click.option("--dataset", help="Only the account of this dataset.")
 @click.option("--by", type=click.Choice(["account", "analyst"]), default="account", help="One line for each of these.")
 @click.option("--pld", is_flag=True, help="Add epsilon by privacy loss distribution. Needs dp-accounting.")
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="Of the lines.",
+)
 @_OUT
 def spend(ledger: Path, dataset: str | None, by: str, pld: bool, form: str, out: Path | None) -> None:
     """Say what was promised, spent and left, after verifying the ledger.

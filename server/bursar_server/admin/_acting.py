@@ -23,10 +23,13 @@ from bursar_server.services.admin import check_reason
 from bursar_server.state import State, StateError
 from bursar_server.tables import TableError
 
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
-STATE = click.option("--state", "directory", type=PATH, required=True, envvar="BURSAR_STATE", help="State directory.")
+STATE = click.option(
+    "--state", "directory", type=PATH, required=True, envvar="BURSAR_STATE", show_envvar=True, help="State directory."
+)
 _REASON = click.option("--reason", default="", help="Why; goes into the ledger's entry, for the auditor.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Do and check everything, show the outcome, keep nothing.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation; for scripts.")
@@ -38,6 +41,11 @@ class InOrder(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they were added."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with its whole first sentence: click would cut a long one off at the end of the line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ def token() -> None:
 @token.command()
 @act()
 @click.option("--name", required=True, help="Who will hold it.")
-@click.option("--role", type=click.Choice([role.value for role in Role]), required=True)
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What the holder may do.")
 @click.option("--out", type=PATH, help="Write the token to this file (0600) instead of printing it.")
 def issue(acting: Act, *, name: str, role: str, out: Path | None) -> None:
     """Issue a token; it is shown once and kept as a hash.

@@ -1,0 +1,65 @@
+"""The pages of the command lines say what the programs say."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from tests.refresh_cli import DOCS, MARK, PAGES, commands, help_of, page
+
+PROGRAMS = {name: program for programs in PAGES.values() for name, program in programs.items()}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_reference_is_current(name: str) -> None:
+    """Every command with its help, word for word. If not: .venv/bin/python tests/refresh_cli.py."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    assert text == page(text, PAGES[name])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_is_documented(name: str) -> None:
+    """Each has a heading of its own."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    paths = [" ".join(path) for program, main in PAGES[name].items() for path in commands(main, (program,))]
+    assert len(paths) > 6
+    assert [path for path in paths if f"\n### {path}\n" not in text] == []
+
+
+def test_every_program_that_is_installed_has_a_page() -> None:
+    """Those of pyproject.toml, and no others."""
+    text = (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")
+    scripts = text.partition("[project.scripts]\n")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^(\S+) =", scripts, re.MULTILINE)) == set(PROGRAMS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_fits_a_terminal(name: str) -> None:
+    """At 80 columns nothing is cut off and no prose is longer: only lines to be typed, and lists of choices, are."""
+    for path in commands(PROGRAMS[name], (name,)):
+        text = help_of(PROGRAMS[name], path, width=80)
+        long = [line for line in text.splitlines() if len(line) > 80]
+        assert [line for line in long if not line.startswith(f"    {name} ") and "|" not in line] == [], path
+        # Click cuts a command's sentence in the list of its group off by dots.
+        assert "..." not in text.partition("\nCommands:")[2], path
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_command_and_option_says_what_it_is_for(name: str) -> None:
+    """Nobody has to guess."""
+    for path in commands(PROGRAMS[name], (name,)):
+        command: click.Command = PROGRAMS[name]
+        for word in path[1:]:
+            assert isinstance(command, click.Group)
+            command = command.commands[word]
+        assert command.help, path
+        assert [p.name for p in command.params if isinstance(p, click.Option) and not p.help] == [], path
+
+
+def test_a_page_without_its_mark_is_not_overwritten() -> None:
+    """What people wrote stays."""
+    assert MARK.startswith("<!--")
+    with pytest.raises(ValueError, match="has no line"):
+        page("# words\n", {})
