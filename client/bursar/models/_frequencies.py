@@ -20,7 +20,10 @@ from scipy import special
 from bursar.models._arrays import FloatArray
 
 FrequencyLaw = Literal["adapted_radius", "gaussian", "multiscale"]
+"""How the lengths of frequencies are drawn."""
+
 FrequencyStructure = Literal["dense", "hadamard"]
+"""Independent directions, or blocks of fast transforms."""
 
 FREQUENCY_LAWS: tuple[FrequencyLaw, ...] = get_args(FrequencyLaw)
 FREQUENCY_STRUCTURES: tuple[FrequencyStructure, ...] = get_args(FrequencyStructure)

@@ -27,6 +27,8 @@ from bursar.models._portable import Portable
 ComplexArray = npt.NDArray[np.complex128]
 
 Signature = Literal["exponential", "one_bit"]
+"""What a row adds at a frequency: cosine and sine, or only their signs."""
+
 SIGNATURES: tuple[Signature, ...] = get_args(Signature)
 
 TYPICAL_ENERGY = 0.35

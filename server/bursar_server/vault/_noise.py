@@ -55,6 +55,7 @@ class SelectionNoise:
 
 
 Noise = GaussianNoise | LaplaceNoise
+"""What is added to a sum."""
 
 
 def noise_std(noise: Noise, lattice: float) -> float:
