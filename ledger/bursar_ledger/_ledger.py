@@ -264,14 +264,35 @@ class Ledger:
         return _debits.releases(self._store, principal, dataset, after, limit)
 
     def issue_credential(
-        self, name: str, role: Role, token_hash: bytes, *, actor: str, reason: str, dry_run: bool = False
+        self,
+        name: str,
+        role: Role,
+        token_hash: bytes,
+        *,
+        actor: str,
+        reason: str,
+        expires: str | None = None,
+        datasets: tuple[str, ...] | None = None,
+        dry_run: bool = False,
     ) -> Entry:
-        """Puts a credential in force; `token_hash` is the SHA-256 of a token of at least 256 random bits.
+        """Puts a credential in force.
+
+        Args:
+            name: of the holder.
+            role: what he may do.
+            token_hash: SHA-256 of a token of at least 256 random bits.
+            actor: who issues it.
+            reason: why.
+            expires: time in UTC, such as 2026-11-22T03:30:00Z, after which it is worth nothing; None for never.
+            datasets: the only ones that he may see; None for all.
+            dry_run: write nothing.
 
         Raises:
             CredentialExistsError: the name has one in force, or the token was issued before.
+            ValueError: a time or a name that is none.
         """
-        return _credentials.issue(self._store, name, role, token_hash, actor=actor, reason=reason, dry_run=dry_run)
+        credential = Credential(name, role, revoked=False, expires=expires, datasets=datasets)
+        return _credentials.issue(self._store, credential, token_hash, actor=actor, reason=reason, dry_run=dry_run)
 
     def revoke_credential(self, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
         """Ends the credential in force of a name; raises UnknownCredentialError if there is none."""

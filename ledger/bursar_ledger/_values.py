@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import re
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ EVERYONE = "*"
 """In an allowance: every analyst who has none of his own."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 @dataclass(frozen=True)
@@ -287,11 +289,21 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Credential:
-    """Who may come in as what; a revoked one may not."""
+    """Who may come in as what; a revoked one may not.
+
+    Attributes:
+        name: of the holder.
+        role: what he may do.
+        revoked: whether it is worth nothing any more.
+        expires: RFC 3339, in UTC; None for never. The ledger keeps it and asks no clock: whoever lets people in does.
+        datasets: the only ones that he may see; None for all.
+    """
 
     name: str
     role: Role
     revoked: bool
+    expires: str | None = None
+    datasets: tuple[str, ...] | None = None
 
 
 _EVENTS = (GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ConcentratedEvent, ApproximateEvent)
@@ -301,6 +313,13 @@ def check_name(name: str, value: object) -> None:
     """Raises ValueError unless `value` has 1 to 200 printable characters."""
     if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
         raise ValueError(f"{name} must have 1 to 200 printable characters")
+
+
+def check_expiry(expires: object) -> None:
+    """Raises ValueError unless `expires` is a time as entries have it: 2026-11-22T03:30:00Z."""
+    if not isinstance(expires, str) or not _TIME.fullmatch(expires):
+        raise ValueError("expires must be a time in UTC such as 2026-11-22T03:30:00Z")
+    datetime.datetime.fromisoformat(expires)
 
 
 def check_tag(tag: object) -> None:

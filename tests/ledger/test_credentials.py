@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from bursar_ledger import Credential, CredentialExistsError, Ledger, Role, UnknownCredentialError
+from bursar_ledger import Credential, CredentialExistsError, Ledger, Role, UnknownCredentialError, verify
 
 OLD, NEW = b"1" * 32, b"2" * 32
 
@@ -60,3 +64,39 @@ def test_malformed_credentials_are_refused(ledger: Ledger, name: str, token_hash
     """Names are printable, hashes have 32 bytes."""
     with pytest.raises(ValueError, match=r"name must|token_hash must"):
         ledger.issue_credential(name, Role.ANALYST, token_hash, actor="owner", reason="")
+
+
+def test_a_credential_may_be_limited_in_time_and_to_datasets(ledger: Ledger) -> None:
+    """Both are part of the entry and come back as they were given; the ledger itself asks no clock."""
+    ledger.issue_credential(
+        "ann", Role.ANALYST, OLD, actor="owner", reason="", expires="2001-02-03T04:05:06Z", datasets=("people",)
+    )
+    expected = Credential("ann", Role.ANALYST, revoked=False, expires="2001-02-03T04:05:06Z", datasets=("people",))
+    assert ledger.credential(OLD) == expected
+    ledger.revoke_credential("ann", actor="owner", reason="")
+    assert ledger.credentials() == (dataclasses.replace(expected, revoked=True),)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"expires": "2001-02-30T04:05:06Z"},
+        {"expires": "2001-02-03"},
+        {"expires": "2001-02-03T04:05:06+01:00"},
+        {"expires": ""},
+        {"datasets": ("",)},
+        {"datasets": ("a\nb",)},
+    ],
+)
+def test_limits_of_a_credential_that_nobody_could_read_are_refused(ledger: Ledger, limits: dict[str, Any]) -> None:
+    """A time that is none and a name that is none never become part of the chain."""
+    before = ledger.newest()
+    with pytest.raises(ValueError, match=r"expires|month|day|datasets"):
+        ledger.issue_credential("ann", Role.ANALYST, OLD, actor="owner", reason="", **limits)
+    assert ledger.newest() == before
+
+
+def test_a_ledger_with_limited_credentials_verifies(ledger: Ledger, path: Path) -> None:
+    """Entries of older versions have no limits, those with them are read by the same rules."""
+    ledger.issue_credential("ann", Role.ANALYST, OLD, actor="o", reason="", expires="2001-02-03T04:05:06Z", datasets=())
+    assert verify(path).ok

@@ -222,7 +222,9 @@ def _release(details: Fields, line: Line) -> str:
 
 
 def _credential(details: Fields, line: Line) -> str:
-    return _with_reason(f"{details['credential']} ({details.get('role', 'revoked')})", details)
+    until = f", until {details['expires']}" if "expires" in details else ""
+    only = f", only {', '.join(map(str, details['datasets']))}" if "datasets" in details else ""
+    return _with_reason(f"{details['credential']} ({details.get('role', 'revoked')}{until}{only})", details)
 
 
 def _allowance(details: Fields, line: Line) -> str:
