@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from google.protobuf.descriptor import FileDescriptor
 
 from bursar_ledger import Ledger, Role
-from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, fit_pb2
+from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, dummy_pb2, fit_pb2
 
 _TOKEN = re.compile(r"bursar_(admin|analyst|auditor)_[A-Za-z0-9_-]{43}")
 
@@ -109,6 +109,7 @@ METHOD_ROLES: Mapping[str, frozenset[Role]] = {
             _ANALYST,
         ),
     ),
+    **_methods(dummy_pb2.DESCRIPTOR, {"RunDummy": _ANALYST}),
     **_methods(
         catalog_pb2.DESCRIPTOR,
         # Whoever has a receipt may ask whether the ledger still holds it; hashes say nothing else.

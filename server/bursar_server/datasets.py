@@ -10,6 +10,7 @@ from typing import Any
 from bursar_ledger import DatasetRetiredError, DatasetState, Ledger, Limits
 from bursar_proto.v1 import catalog_pb2, types_pb2
 from bursar_server import convert
+from bursar_server.dummy import PublicFacts
 from bursar_server.fits import UNIT_ROWS, InvalidRequestError, PublicTable
 from bursar_server.tables import Manifest, Snapshot, SnapshotError
 from bursar_server.vault import Rows
@@ -67,6 +68,11 @@ class Datasets:
         """All that a plan may know."""
         manifest = _registered(state).manifest
         return manifest.table(manifest.public_rows or 0)
+
+    def facts(self, name: str) -> PublicFacts:
+        """All that a dummy run may know. Raises UnknownDatasetError."""
+        state = self.state(name)
+        return PublicFacts(self.table(state), state.order)
 
     def check(self, state: DatasetState) -> None:
         """Whether a new fit may be paid for. Opens nothing.

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from bursar_server.computing import Outcome, Run
 from bursar_server.errors import CallTooLongError, FitFailedError, ReleaseLostError, ReleaseNotStoredError
-from bursar_server.runs import Outcome, Run
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bursar_ledger import (
     BudgetExhaustedError,
@@ -30,11 +29,13 @@ from bursar_ledger import (
     price,
 )
 from bursar_proto.v1 import fit_pb2
+from bursar_server.computing import Run
 from bursar_server.datasets import Datasets
 from bursar_server.errors import NotAvailableError, ReleaseLostError
 from bursar_server.fits import InvalidRequestError, Plan
 from bursar_server.fits._seam import Fit, Released
-from bursar_server.runs import NothingReadError, PaidRun, Run
+from bursar_server.requests import FitRequest, check_known, check_real
+from bursar_server.runs import NothingReadError, PaidRun
 from bursar_server.vault import ArrayRows, Meter, OpenDPNoise, Rows, Session
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -46,15 +47,6 @@ _NO_ROWS = ArrayRows(np.empty((0, 0)))
 AnyFit = Fit[Any, Any, Any]
 """A fitting method, whatever its request, plan and model are."""
 
-
-FitRequest = (
-    fit_pb2.FitDPEMRequest
-    | fit_pb2.FitSeparatedGMMRequest
-    | fit_pb2.FitGradientEMRequest
-    | fit_pb2.FitSketchKMeansRequest
-    | fit_pb2.FitMRFRequest
-)
-"""The requests of all fits; they have request_id, dataset, columns and spend in common."""
 
 RESPONSES: Mapping[str, type[Any]] = {
     "FitDPEM": fit_pb2.FitDPEMResponse,
@@ -192,14 +184,14 @@ class Orders:
 
         Raises:
             NotAvailableError: there is no such fit.
-            InvalidRequestError: the request has fields that nobody knows here.
+            InvalidRequestError: the request has fields that nobody knows here, or something made up in it.
             UnknownDatasetError: there is no such dataset.
         """
         fit = self._fits.get(method)
         if fit is None:
             raise NotAvailableError(f"{method} is not available in this version of the server")
-        if unknown := _unknown_fields(request):
-            raise InvalidRequestError(("request", f"has fields that this version does not know: {', '.join(unknown)}"))
+        check_known(request)
+        check_real(request)
         state = self._datasets.state(request.dataset)
         table = self._datasets.table(state)
         released = self._released(method, state.name, principal)
@@ -327,17 +319,6 @@ def _named(limits: Limits) -> tuple[tuple[str, Remaining], ...]:
 def _times(cost: Price, limit: Remaining) -> int:
     times = limit.cost_units // max(cost.cost_units, 1)
     return min(times, limit.delta_units // cost.delta_units) if cost.delta_units else times
-
-
-def _unknown_fields(message: Message, path: str = "") -> list[str]:
-    """Numbers of the fields that a newer client sent: what it meant by them is not known, so nothing is guessed."""
-    unknown = UnknownFieldSet(message)
-    found = [f"{path}{unknown[i].field_number}" for i in range(len(unknown))]
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for part in [value] if isinstance(value, Message) else value:
-                found += _unknown_fields(part, f"{path}{field.name}.")
-    return found
 
 
 def _request_hash(method: str, principal: str, request: FitRequest) -> bytes:

@@ -20,12 +20,16 @@ from bursar_proto.v1 import (
     audit_pb2_grpc,
     catalog_pb2,
     catalog_pb2_grpc,
+    dummy_pb2,
+    dummy_pb2_grpc,
     fit_pb2,
     fit_pb2_grpc,
 )
 from bursar_server import logs
+from bursar_server.computing import FreeRuns
 from bursar_server.config import Config
 from bursar_server.datasets import Datasets
+from bursar_server.dummy import Dummies
 from bursar_server.follow import Follower
 from bursar_server.interceptor import Gate
 from bursar_server.orders import AnyFit
@@ -33,6 +37,7 @@ from bursar_server.runs import Runs
 from bursar_server.services.admin import AdminService
 from bursar_server.services.audit import AuditService
 from bursar_server.services.catalog import CatalogService
+from bursar_server.services.dummy import DummyService
 from bursar_server.services.fit import FitService
 from bursar_server.state import State
 from bursar_server.tls import Certificates
@@ -40,7 +45,7 @@ from bursar_server.worker import WorkerPool
 
 _SERVICES = tuple(
     service.full_name
-    for module in (fit_pb2, catalog_pb2, admin_pb2, audit_pb2)
+    for module in (fit_pb2, dummy_pb2, catalog_pb2, admin_pb2, audit_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 )
 
@@ -80,6 +85,7 @@ class BursarServer:
         self._stopped = threading.Event()
         self._pool = WorkerPool(workers=config.fit_workers, queue_length=config.queue_length)
         self._free_pool = WorkerPool(workers=1, queue_length=config.queue_length)
+        self._dummy_pool = WorkerPool(workers=1, queue_length=config.queue_length)
         self._server = _grpc_server(config, Gate(ledger, config.calls_per_principal))
         runs = Runs(
             ledger=ledger,
@@ -89,15 +95,20 @@ class BursarServer:
             fits_per_principal=config.fits_per_principal,
             rerun=config.recovery == "rerun",
         )
+        follower = Follower(config.response_quantum_seconds, config.call_seconds)
         fit_service = FitService(
             fits=fits,
             datasets=datasets,
             ledger=ledger,
             runs=runs,
-            follower=Follower(config.response_quantum_seconds, config.call_seconds),
+            follower=follower,
             threads=config.threads_per_fit,
         )
         fit_pb2_grpc.add_FitServiceServicer_to_server(fit_service, self._server)
+        # One thread: nobody who has paid has less of the machine for it than for one more free request.
+        dummies = Dummies(fits=fits, facts=datasets.facts)
+        dummy_service = DummyService(dummies, FreeRuns(self._dummy_pool), follower)
+        dummy_pb2_grpc.add_DummyServiceServicer_to_server(dummy_service, self._server)
         catalog_service = CatalogService(ledger, datasets, runs, note)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog_service, self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(ledger), self._server)
@@ -118,6 +129,7 @@ class BursarServer:
         ended = self._server.stop(self._config.shutdown_seconds)
         self._pool.close()
         self._free_pool.close()
+        self._dummy_pool.close()
         if not ended.wait(self._config.shutdown_seconds + _LAST_SECONDS):
             logs.event("calls_left")  # they hold nothing that was paid for, and nobody waits for them
         logs.event("stopped")

@@ -9,7 +9,7 @@ import pytest
 
 from bursar_ledger import DebitRequest, RestRequest
 from bursar_proto.v1 import types_pb2
-from bursar_server import runs, server
+from bursar_server import computing, server
 from bursar_server.fits import InvalidRequestError
 from bursar_server.runs import Admission, PaidRun, Runs, Work
 from tests.attacks.asking import Make, told
@@ -92,7 +92,7 @@ def test_the_rival_answers_at_once(
     serve: Serve, fit_request: Make, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same clock on a server that does not wait: minutes before the tick."""
-    monkeypatch.setattr(runs.Run, "to_next_tick", lambda run, quantum: 0.001)
+    monkeypatch.setattr(computing.Run, "to_next_tick", lambda run, quantum: 0.001)
     served = serve(response_quantum_seconds=600.0)
     assert seconds(served, fit_request(), error) < 600.0
 

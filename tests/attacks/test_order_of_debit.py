@@ -21,8 +21,8 @@ from bursar_ledger import (
     verify,
 )
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_server.computing import NO_RESULT
 from bursar_server.datasets import Datasets
-from bursar_server.runs import NO_RESULT
 from bursar_server.vault import Rows
 from tests.attacks.asking import PATIENCE, Make, call, told
 

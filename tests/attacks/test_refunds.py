@@ -10,7 +10,7 @@ import pytest
 
 from bursar_ledger import Ledger, Limits
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, types_pb2
-from bursar_server.runs import NO_RESULT
+from bursar_server.computing import NO_RESULT
 from tests.attacks.asking import PATIENCE, Make, call
 
 if TYPE_CHECKING:

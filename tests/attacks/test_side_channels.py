@@ -16,8 +16,22 @@ from numpy.typing import NDArray
 import bursar
 import bursar.testing
 import bursar_proto
+import bursar_server.computing
+import bursar_server.dummy
+import bursar_server.orders
+import bursar_server.requests
 import bursar_server.runs
-from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+import bursar_server.services.dummy
+from bursar_proto.v1 import (
+    admin_pb2,
+    audit_pb2,
+    catalog_pb2,
+    catalog_pb2_grpc,
+    dummy_pb2,
+    fit_pb2,
+    fit_pb2_grpc,
+    types_pb2,
+)
 from bursar_server.fits import dpem
 from bursar_server.vault import GaussianNoise, Noise, SelectionNoise, Session
 from tests.attacks.asking import PATIENCE, Make, analyst, raw, told
@@ -30,7 +44,7 @@ if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness
 
 PairWith = Callable[["AnyFit"], "Pair"]
-MODULES = (fit_pb2, catalog_pb2, admin_pb2, audit_pb2)
+MODULES = (fit_pb2, dummy_pb2, catalog_pb2, admin_pb2, audit_pb2)
 
 
 class Deaf:
@@ -159,15 +173,20 @@ ALLOWED_OF_SEPARATED_GMM = {
     "sigma_min",
     "sigma_max",
 }
+ALLOWED_OF_PREVIEWS = {
+    *(f"dpem.{path}" for path in ALLOWED_OF_DPEM),
+    *(f"sketch_kmeans.{path}" for path in ALLOWED_OF_SKETCHES),
+    *(f"gradient_em.{path}" for path in ALLOWED_OF_GRADIENT_EM),
+    *(f"separated_gmm.{path}" for path in ALLOWED_OF_SEPARATED_GMM),
+}
 ALLOWED = {
     *ALLOWED_OF_DPEM,
-    *(f"dpem.{path}" for path in ALLOWED_OF_DPEM),
     *ALLOWED_OF_SKETCHES,
-    *(f"sketch_kmeans.{path}" for path in ALLOWED_OF_SKETCHES),
     *ALLOWED_OF_GRADIENT_EM,
-    *(f"gradient_em.{path}" for path in ALLOWED_OF_GRADIENT_EM),
     *ALLOWED_OF_SEPARATED_GMM,
-    *(f"separated_gmm.{path}" for path in ALLOWED_OF_SEPARATED_GMM),
+    *ALLOWED_OF_PREVIEWS,
+    # Of dummy runs, whose public_seed is that of made-up rows, and never of noise.
+    *(f"fit.{path}" for path in ALLOWED_OF_PREVIEWS),
 }
 
 
@@ -307,13 +326,33 @@ def imports_of(module: object) -> set[str]:
     return {name.partition(".")[0] for name in plain | {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}}
 
 
+def modules_of(module: object) -> set[str]:
+    """Modules that names are imported from."""
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))  # type: ignore[arg-type]
+    return {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
+def names_from(module: object, package: str) -> set[str]:
+    """Names that a module imports from a package."""
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))  # type: ignore[arg-type]
+    found = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == package]
+    return {alias.name for node in found for alias in node.names}
+
+
 def test_practice_shares_no_code_with_the_ledger() -> None:
     """Rehearse on made-up data and be charged, or fit for real and not be (Lomas runs both kinds through one queue).
 
-    Practice is a server of its own in the client's package; it knows neither ledger nor rows.
+    Practice is a server of its own in the client's package; it knows neither ledger nor rows. A dummy run of the real
+    server has its price from the ledger's package, and nothing that could debit, look up or store.
     """
     assert not imports_of(bursar.testing) & {"bursar_ledger", "bursar_server"}
     assert "bursar_ledger" in imports_of(bursar_server.runs)
+    for module in (bursar_server.dummy, bursar_server.services.dummy, bursar_server.computing, bursar_server.requests):
+        assert names_from(module, "bursar_ledger") <= {"Adjacency", "Price", "price"}
+        known = {"bursar_server.runs", "bursar_server.orders", "bursar_server.datasets", "bursar_server.tables"}
+        assert not modules_of(module) & known
+    assert {"Ledger", "DebitRequest"} <= names_from(bursar_server.runs, "bursar_ledger")
+    assert "bursar_server.runs" in modules_of(bursar_server.orders)
 
 
 def test_a_start_from_anothers_release_is_a_start_from_nothing(served: Harness, fit_request: Make) -> None:

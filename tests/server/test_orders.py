@@ -10,8 +10,8 @@ from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 from bursar_server.fits import InvalidRequestError, sketch
 from bursar_server.orders import RESPONSES, Orders
 from bursar_server.process import FITS
+from bursar_server.requests import METHODS
 from bursar_server.services import catalog
-from bursar_server.services import fit as service
 
 if TYPE_CHECKING:
     from bursar_server.datasets import Datasets
@@ -37,7 +37,7 @@ def test_every_fit_of_the_contract_is_there_and_can_be_previewed() -> None:
     oneof = fit_pb2.PreviewRequest.DESCRIPTOR.oneofs_by_name["fit"]
     requests = {field.name: field.message_type for field in oneof.fields}
     previewed = {name: request.name.removesuffix("Request") for name, request in requests.items() if request}
-    assert previewed == service._PREVIEWED
+    assert previewed == METHODS
     assert set(previewed.values()) == methods
 
 

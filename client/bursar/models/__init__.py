@@ -31,6 +31,7 @@ from bursar.models._frequencies import (
 from bursar.models._gaussian_mixture import GaussianMixture
 from bursar.models._gradient_trace import GRADIENT_VARIANTS, GradientTrace, GradientVariant
 from bursar.models._kmeans import KMeans, squared_distances
+from bursar.models._made_up import made_up_codes, made_up_numbers, made_up_unit_rows
 from bursar.models._portable import Model, load
 from bursar.models._regressions import LinearRegression, MixtureOfRegressions
 from bursar.models._separation import Separation
@@ -103,6 +104,9 @@ __all__ = [
     "load",
     "log_gaussian_density",
     "log_mixture_density",
+    "made_up_codes",
+    "made_up_numbers",
+    "made_up_unit_rows",
     "n_parameters",
     "predicted_relative_sse",
     "predicted_snr",

@@ -1392,6 +1392,7 @@ class Sketch(_message.Message):
     SITES_FIELD_NUMBER: _builtins.int
     ENTRY_FIELD_NUMBER: _builtins.int
     PILOT_SIGMA_FIELD_NUMBER: _builtins.int
+    DUMMY_FIELD_NUMBER: _builtins.int
     signature: Global___Signature.ValueType
     frequencies_per_row: _builtins.int
     """r."""
@@ -1406,6 +1407,8 @@ class Sketch(_message.Message):
     """Entry of the ledger that paid for it; 0 for a sketch that is merged or comes from elsewhere."""
     pilot_sigma: _builtins.float
     """What the pilot sketch paid for said about the scale; 0 if there was none."""
+    dummy: _builtins.bool
+    """Of made-up rows, by a dummy run (see DummyService): it says nothing of anybody, and no paid fit takes it."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1444,10 +1447,11 @@ class Sketch(_message.Message):
         sites: _builtins.int = ...,
         entry: _builtins.int = ...,
         pilot_sigma: _builtins.float = ...,
+        dummy: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "frequencies", b"frequencies", "lower", b"lower", "sums", b"sums", "unit", b"unit", "upper", b"upper"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "columns", b"columns", "entry", b"entry", "frequencies", b"frequencies", "frequencies_per_row", b"frequencies_per_row", "lower", b"lower", "n_rows", b"n_rows", "n_rows_std", b"n_rows_std", "noise_std", b"noise_std", "pilot_sigma", b"pilot_sigma", "signature", b"signature", "sites", b"sites", "sums", b"sums", "unit", b"unit", "upper", b"upper"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "columns", b"columns", "dummy", b"dummy", "entry", b"entry", "frequencies", b"frequencies", "frequencies_per_row", b"frequencies_per_row", "lower", b"lower", "n_rows", b"n_rows", "n_rows_std", b"n_rows_std", "noise_std", b"noise_std", "pilot_sigma", b"pilot_sigma", "signature", b"signature", "sites", b"sites", "sums", b"sums", "unit", b"unit", "upper", b"upper"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2095,6 +2099,10 @@ class PreviewResponse(_message.Message):
     PREDICTED_RELATIVE_SSE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     PREFLIGHT_FIELD_NUMBER: _builtins.int
+    SUM_UNITS_FIELD_NUMBER: _builtins.int
+    EXPECTED_RELATIVE_ERROR_FIELD_NUMBER: _builtins.int
+    EXPECTED_COEFFICIENT_ERROR_FIELD_NUMBER: _builtins.int
+    EXPECTED_TABLE_ERROR_FIELD_NUMBER: _builtins.int
     affordable: _builtins.bool
     """Whether the fit would be admitted now; false for a retired dataset."""
     fits_left: _builtins.int
@@ -2106,6 +2114,14 @@ class PreviewResponse(_message.Message):
     Lloyd's algorithm. Absent if the number of rows is neither public nor declared.
     """
     predicted_relative_sse: _builtins.float
+    expected_relative_error: _builtins.float
+    """Of FitGradientEM: about how far the noise moves the parameters in the end, in units of the model's own noise level. Absent if
+    the number of rows is neither public nor declared, and for variants with a fixed bound.
+    """
+    expected_table_error: _builtins.float
+    """Of FitMRF: total variation distance that the noise alone puts between a table and the true one, as shares of the rows, at the
+    worst of the tables; before the estimator makes it less. Absent if the number of rows is neither public nor declared.
+    """
     @_builtins.property
     def price(self) -> _types_pb2.Price:
         """Exactly what the fit would debit."""
@@ -2135,6 +2151,18 @@ class PreviewResponse(_message.Message):
     def preflight(self) -> Global___Preflight:
         """Of a separated mixture. Absent if the number of rows is neither public nor declared."""
 
+    @_builtins.property
+    def sum_units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """(n_columns,): a deviation of 1 in `ReleaseNoise.sum_std`, in the data's own units: the widest clip radius, along each column.
+        Empty where sums are not of positions: sketches and contingency tables, whose noise counts rows.
+        """
+
+    @_builtins.property
+    def expected_coefficient_error(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of FitGradientEM for regressions whose `noise_std` is given: rough standard error that the noise alone adds to a coefficient,
+        (n_columns,), for components of equal weight and features that are spread evenly over their bounds. Otherwise empty.
+        """
+
     def __init__(
         self,
         *,
@@ -2150,15 +2178,27 @@ class PreviewResponse(_message.Message):
         predicted_relative_sse: _builtins.float | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
         preflight: Global___Preflight | None = ...,
+        sum_units: _abc.Iterable[_builtins.float] | None = ...,
+        expected_relative_error: _builtins.float | None = ...,
+        expected_coefficient_error: _abc.Iterable[_builtins.float] | None = ...,
+        expected_table_error: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "available", b"available", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "preflight", b"preflight", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_relative_error", b"_expected_relative_error", "_expected_table_error", b"_expected_table_error", "_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "available", b"available", "expected_relative_error", b"expected_relative_error", "expected_table_error", b"expected_table_error", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "preflight", b"preflight", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "affordable", b"affordable", "available", b"available", "expected_mean_error", b"expected_mean_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_relative_error", b"_expected_relative_error", "_expected_table_error", b"_expected_table_error", "_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "affordable", b"affordable", "available", b"available", "expected_coefficient_error", b"expected_coefficient_error", "expected_mean_error", b"expected_mean_error", "expected_relative_error", b"expected_relative_error", "expected_table_error", b"expected_table_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "sum_units", b"sum_units", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_relative_error: _TypeAlias = _typing.Literal["expected_relative_error"]  # noqa: Y015
+    _WhichOneofArgType__expected_relative_error: _TypeAlias = _typing.Literal["_expected_relative_error", b"_expected_relative_error"]  # noqa: Y015
+    _WhichOneofReturnType__expected_table_error: _TypeAlias = _typing.Literal["expected_table_error"]  # noqa: Y015
+    _WhichOneofArgType__expected_table_error: _TypeAlias = _typing.Literal["_expected_table_error", b"_expected_table_error"]  # noqa: Y015
     _WhichOneofReturnType__predicted_relative_sse: _TypeAlias = _typing.Literal["predicted_relative_sse"]  # noqa: Y015
     _WhichOneofArgType__predicted_relative_sse: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse"]  # noqa: Y015
     _WhichOneofReturnType__predicted_snr: _TypeAlias = _typing.Literal["predicted_snr"]  # noqa: Y015
     _WhichOneofArgType__predicted_snr: _TypeAlias = _typing.Literal["_predicted_snr", b"_predicted_snr"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_relative_error) -> _WhichOneofReturnType__expected_relative_error | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_table_error) -> _WhichOneofReturnType__expected_table_error | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_relative_sse) -> _WhichOneofReturnType__predicted_relative_sse | None: ...
     @_typing.overload

@@ -24,10 +24,11 @@ from bursar_ledger import DebitRecord, DebitRequest, Ledger, RequestIdReusedErro
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.admin._acting import FILE, PATH, Act, InOrder, act, explained
 from bursar_server.admin._shares import percent, rho
+from bursar_server.computing import Outcome
 from bursar_server.datasets import Datasets
 from bursar_server.errors import ReleaseLostError
 from bursar_server.orders import Order, Orders, Quote
-from bursar_server.runs import Outcome, PaidRun, Runs, Work
+from bursar_server.runs import PaidRun, Runs, Work
 from bursar_server.worker import WorkerPool
 
 _METHOD = "FitSketchKMeans"
@@ -54,8 +55,20 @@ def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
             "--per-row", type=click.IntRange(min=1), help="Frequencies that each row is asked for. [default: all]"
         ),
         click.option("--units", type=click.Choice(_UNITS), default="common", show_default=True, help="Of the columns."),
-        click.option("--signature", type=click.Choice(SIGNATURES), default="exponential", show_default=True),
-        click.option("--structure", type=click.Choice(FREQUENCY_STRUCTURES), default="dense", show_default=True),
+        click.option(
+            "--signature",
+            type=click.Choice(SIGNATURES),
+            default="exponential",
+            show_default=True,
+            help="Of the sketch.",
+        ),
+        click.option(
+            "--structure",
+            type=click.Choice(FREQUENCY_STRUCTURES),
+            default="dense",
+            show_default=True,
+            help="Of frequencies.",
+        ),
         click.option(
             "--law",
             type=click.Choice(FREQUENCY_LAWS),

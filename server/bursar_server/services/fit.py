@@ -11,22 +11,15 @@ from bursar_ledger import Ledger, price
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server import convert
 from bursar_server.auth import caller
+from bursar_server.computing import Run
 from bursar_server.datasets import Datasets
-from bursar_server.fits import InvalidRequestError, Plan
+from bursar_server.fits import Plan
 from bursar_server.follow import Follower, Step
-from bursar_server.orders import RESPONSES, AnyFit, FitRequest, Order, Orders
-from bursar_server.runs import Run, Runs
+from bursar_server.orders import RESPONSES, AnyFit, Order, Orders
+from bursar_server.requests import METHODS, FitRequest, previewed
+from bursar_server.runs import Runs
 
 _MOST_FITS_LEFT = 2**32 - 1
-
-_PREVIEWED: Mapping[str, str] = {
-    "dpem": "FitDPEM",
-    "sketch_kmeans": "FitSketchKMeans",
-    "mrf": "FitMRF",
-    "gradient_em": "FitGradientEM",
-    "separated_gmm": "FitSeparatedGMM",
-}
-"""Methods by the field of `PreviewRequest` that has their request."""
 
 
 class FitService(fit_pb2_grpc.FitServiceServicer):
@@ -90,10 +83,8 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext
     ) -> fit_pb2.PreviewResponse:
         """The same plan and the same price as the fit's, and no debit."""
-        field = request.WhichOneof("fit")
-        if field is None:
-            raise InvalidRequestError(("fit", "is missing; expected the request of a fit that is to be previewed"))
-        quote = self._orders.quote(self._orders.order(_PREVIEWED[field], caller().name, getattr(request, field)))
+        field, asked = previewed(request)
+        quote = self._orders.quote(self._orders.order(METHODS[field], caller().name, asked))
         plan, limits = quote.plan, quote.limits
         return fit_pb2.PreviewResponse(
             price=convert.price(quote.price),

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from bursar_ledger import Role, UnknownCredentialError
-from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, fit_pb2
+from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, dummy_pb2, fit_pb2
 from bursar_server import auth, errors
 from bursar_server.fits import InvalidRequestError
 from bursar_server.orders import Orders
@@ -32,6 +32,7 @@ ROLES: dict[str, set[Role]] = {
     "FitService/FitSketchKMeans": {Role.ANALYST},
     "FitService/FitMRF": {Role.ANALYST},
     "FitService/Preview": {Role.ANALYST},
+    "DummyService/RunDummy": {Role.ANALYST},
     "CatalogService/ListDatasets": ALL,
     "CatalogService/GetDataset": ALL,
     "CatalogService/ListReleases": {Role.ANALYST},
@@ -46,7 +47,7 @@ ROLES: dict[str, set[Role]] = {
 }
 CONTRACT = [
     method
-    for module in (fit_pb2, catalog_pb2, admin_pb2, audit_pb2)
+    for module in (fit_pb2, dummy_pb2, catalog_pb2, admin_pb2, audit_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]

@@ -1,0 +1,62 @@
+"""Rows of nobody: drawn from a public schema and a public seed, for trying programs out before they spend.
+
+Every column has a generator of its own, from the seed and its name, so that a column has the same values whichever
+others are asked for. Columns are independent of each other: what is public says nothing of what depends on what.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from bursar.models._arrays import FloatArray
+
+NULL_SHARE = 0.1
+"""Of the rows, that have no value in a column that may be null."""
+
+
+def made_up_numbers(
+    name: str, n: int, public_seed: int, *, lower: float, upper: float, edges: Sequence[float] = (), nullable: bool
+) -> FloatArray:
+    """Numbers of one column, (n,): even over the bounds, or over the bins and then inside each; NaN where null.
+
+    Args:
+        name: of the column.
+        n: number of rows.
+        public_seed: of all columns, 0 to 2^64 - 1.
+        lower: least value.
+        upper: greatest value.
+        edges: of the public bins, ascending; empty if there are none.
+        nullable: whether a tenth of the rows have no value.
+    """
+    generator = _generator(name, public_seed)
+    places = generator.random(n)
+    ends = np.array(edges if len(edges) else (lower, upper), dtype=np.float64)
+    bins = generator.integers(len(ends) - 1, size=n)
+    # Both ends are weighted: the width of bounds may be beyond what a double holds.
+    values = np.clip((1.0 - places) * ends[bins] + places * ends[bins + 1], lower, upper)
+    return np.where(generator.random(n) < NULL_SHARE, np.nan, values) if nullable else values
+
+
+def made_up_codes(name: str, n: int, public_seed: int, *, categories: int) -> FloatArray:
+    """Positions in a list of `categories` names, as whole numbers, (n,); all equally likely."""
+    return _generator(name, public_seed).integers(categories, size=n).astype(np.float64)
+
+
+def made_up_unit_rows(n: int, public_seed: int, *, cap: int) -> FloatArray:
+    """How many rows the person of each row has, (n,): people have 1 to `cap` rows, all numbers equally likely.
+
+    The last person has as many rows as are left.
+    """
+    sizes = _generator("", public_seed).integers(1, cap + 1, size=n)
+    people = int(np.searchsorted(np.cumsum(sizes), n)) + 1
+    sizes = sizes[:people]
+    sizes[-1] -= int(sizes.sum()) - n
+    return np.repeat(sizes, sizes).astype(np.float64)
+
+
+def _generator(name: str, public_seed: int) -> np.random.Generator:  # noqa: TID251 - rows of nobody, from a public seed
+    words = hashlib.sha256(name.encode()).digest()[:8]
+    return np.random.default_rng([public_seed, int.from_bytes(words, "big")])  # noqa: TID251 - likewise
