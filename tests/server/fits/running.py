@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import NumericColumn, Plan, PublicTable, dpem
-from bursar_server.vault import ArrayRows, Meter, Noise, NoiseSource, OpenDPNoise, Release, SelectionNoise, Session
+from bursar_server.vault import (
+    ArrayRows,
+    Meter,
+    Noise,
+    NoiseSource,
+    OpenDPNoise,
+    Release,
+    SearchSource,
+    SelectionNoise,
+    Session,
+)
 
 Array = NDArray[np.float64]
 ORDER = Fraction(9)
@@ -71,6 +81,7 @@ def session(
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     unit_cap: int = 1,
     source: NoiseSource | None = None,
+    search_source: SearchSource | None = None,
     taps: list[Release] | None = None,
     steps: list[tuple[int, int]] | None = None,
 ) -> Session:
@@ -82,6 +93,7 @@ def session(
         unit_cap=unit_cap,
         meter=Meter(ORDER, cost_units(made.events, ORDER)),
         source=source or OpenDPNoise(),
+        search_source=search_source,
         progress=lambda step, of: None if steps is None else steps.append((step, of)),
         tap=lambda release: None if taps is None else taps.append(release),
     )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from tests.server.fits.running import Array, array
+from bursar_server.fits.dpem._em import Mixture
+from bursar_server.fits.separated_gmm import _refine
+from bursar_server.fits.separated_gmm._locate import Ball
+from bursar_server.fits.separated_gmm._mixture import least_apart
+from bursar_server.fits.separated_gmm._parts import Parts
+from bursar_server.fits.separated_gmm._tree import Leaf
+from bursar_server.vault import Noise, Scores, SelectionNoise
+from tests.server.fits.running import Array, array, session
 from tests.server.fits.separated import mixture, plan, run, table, worst_distance
 
 APART: Array = np.array([[-12.0, 0.0], [12.0, 1.0], [0.0, 15.0]])
@@ -53,6 +62,112 @@ def test_total_after_the_debit(name: str, d: int, fields: dict[str, Any]) -> Non
     adjacency = Adjacency.ADD_REMOVE_ONE if d == 2 else Adjacency.REPLACE_ONE
     model = run(plan(table(d, adjacency=adjacency), **fields), X, adjacency=adjacency)
     check(model, d, fields.get("sigma_min", 0.3))
+
+
+class Hostile:
+    """Noise that nobody would draw, of one kind, and choices that scores have no part in."""
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self.kind = kind
+        self.generator = np.random.default_rng(seed)  # noqa: TID251 - of a test
+
+    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        """See `NoiseSource`."""
+        made = {
+            "zeros": np.zeros(sums.shape),
+            "ones": np.ones(sums.shape),
+            "huge": np.full(sums.shape, 2.0**62),
+            "negative": np.full(sums.shape, -(2.0**62)),
+            "anything": self.generator.choice([-1.0, 1.0], sums.shape)
+            * 2.0 ** self.generator.uniform(0, 62, sums.shape),
+            "none": sums,
+        }
+        kind = self.generator.choice([*made]) if self.kind == "each in turn" else self.kind
+        return np.asarray(made[kind], dtype=np.int64)
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """See `NoiseSource`."""
+        return 0
+
+    def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
+        """See `SearchSource`: any score with the same probability."""
+        counted = scores.counts(2**62)
+        place = int(self.generator.integers(len(counted.offsets)))
+        return scores.locate(counted.top - counted.offsets[place], int(self.generator.integers(counted.numbers[place])))
+
+
+KINDS = ("zeros", "ones", "huge", "negative", "anything", "none", "each in turn")
+
+
+def hostile(kind: str, seed: int) -> None:
+    """Run a configuration that a seed names on noise of a kind, and look at the model."""
+    draw = np.random.default_rng(seed)  # noqa: TID251 - of a test
+    d, k, cap, n = (int(draw.choice(some)) for some in ([1, 2, 3, 6, 12], [1, 2, 3, 5, 8], [1, 3], [0, 1, 60]))
+    adjacency = [*Adjacency][seed % 2]
+    sigma_min = float(10.0 ** draw.uniform(-4.0, 0.3))
+    fields: dict[str, Any] = {
+        "n_components": k,
+        "sigma_min": sigma_min,
+        "sigma_max": float(10.0 ** draw.uniform(0.5, 2.0)),
+        "covariance_type": int(draw.choice([0, 1, 3, 4])),
+        "variant": int(draw.choice(VARIANTS)),
+        "search": int(draw.choice([1, 2])),
+        "estimator": int(draw.choice([0, 1, 2])),
+        "spend": types_pb2.Spend(rho=float(10.0 ** draw.uniform(-2.0, 4.0))),
+    }
+    if fields["variant"] == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE:
+        fields["covariance_type"] = fit_pb2.COVARIANCE_TYPE_SPHERICAL
+    X = 30.0 * draw.integers(-2, 3, (n, 1)) + draw.standard_normal((n, d))
+    source = Hostile(kind, seed)
+    made = plan(table(d, adjacency=adjacency, unit_cap=cap), **fields)
+    model = run(made, X, adjacency=adjacency, unit_cap=cap, source=source, search_source=source)
+    assert 1 <= model.found <= k
+    for numbers in (model.weights, model.means, model.covariances, model.mean_errors, model.covariance_errors):
+        assert np.all(np.isfinite(array(numbers)))
+    assert np.all(array(model.weights) > 0)
+    assert np.all(np.isfinite(array(model.weight_errors)))
+    covariances = array(model.covariances)
+    least = np.linalg.eigvalsh(covariances) if covariances.ndim == 3 else covariances
+    assert np.all(least > 0)
+
+
+VARIANTS = (fit_pb2.SEPARATED_VARIANT_RECURSIVE, fit_pb2.SEPARATED_VARIANT_EASY)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_total_whatever_the_noise_is(kind: str) -> None:
+    """Sums of zero, as large as integers are, negative, or anything, and choices that no score explains."""
+    hostile(kind, KINDS.index(kind))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_total_whatever_the_noise_is_in_many_configurations(kind: str) -> None:
+    """The same for more of them."""
+    for seed in range(12):
+        hostile(kind, 1000 + 7 * seed + KINDS.index(kind))
+
+
+def test_a_form_that_rounding_made_negative_is_zero() -> None:
+    """Two thin covariances in the same place: how far apart they are is a number."""
+    thin = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-15]])
+    for scale in (1.0, -1.0):
+        mixture = Mixture(np.ones(2), np.array([[0.0, 0.0], [1.0, -1.0]]), np.array([thin, scale * thin + np.eye(2)]))
+        assert np.isfinite(least_apart(mixture)[0])
+
+
+@pytest.mark.parametrize("unit_cap", [1, 3])
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_em_within_a_part_can_pay_with_all_that_is_left(adjacency: Adjacency, unit_cap: int) -> None:
+    """Its releases are priced as parts charge them, so that none of them is refused after the debit."""
+    made = plan(table(adjacency=adjacency, unit_cap=unit_cap))
+    X = mixture(400, APART, 3)
+    forest = session(made, X, adjacency=adjacency, unit_cap=unit_cap).forest(made.settings.rho)
+    parts = Parts(made.settings, forest)
+    leaf = Leaf(forest.tree(), Ball(np.zeros(2), 0.5, 400.0), 400.0)
+    found = _refine._fitted(parts, leaf, 3, None, 1.0)
+    assert len(found.counts) == 3
+    assert 0 <= forest.left(leaf.node) < Fraction(1, 10**6) * made.settings.rho
 
 
 def check(model: fit_pb2.SeparatedGMM, d: int, sigma_min: float) -> None:

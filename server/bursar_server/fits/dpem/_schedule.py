@@ -12,7 +12,7 @@ import numpy as np
 from bursar_ledger import Adjacency
 from bursar_server.fits.dpem._fit import Phase, Step
 from bursar_server.fits.dpem._statistics import Moments, Weights, moment_bounds
-from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for, sensitivity
+from bursar_server.vault import Bounds, Noise, Sensitivity, gaussian_for, laplace_for, sensitivity
 
 _CELL_WEIGHTS = Weights(0.6, 0.6, 1.0)
 """Splitting needs principal axes most."""
@@ -130,9 +130,19 @@ def em_weights(d: int, k: int, moments: Moments, *, pure: bool) -> Weights:
 
 
 def price(
-    sketches: tuple[Sketch, ...], d: int, amount: Fraction, adjacency: Adjacency, unit_cap: int, *, pure: bool
+    sketches: tuple[Sketch, ...],
+    d: int,
+    amount: Fraction,
+    adjacency: Adjacency,
+    unit_cap: int,
+    *,
+    pure: bool,
+    rule: Callable[[Bounds, Adjacency, int], Sensitivity] = sensitivity,
 ) -> tuple[Step, ...]:
-    """Divide `amount` (rho, or epsilon if pure) among the steps. Raises ValueError if it is too small."""
+    """Divide `amount` (rho, or epsilon if pure) among the steps. Raises ValueError if it is too small.
+
+    `rule` is what the releases are charged by: that of whole tables, or `part_sensitivity` for a part of one.
+    """
     calibrate: Callable[[Sensitivity, Fraction], Noise] = laplace_for if pure else gaussian_for
     total = sum((s.share for s in sketches), Fraction(0))
     return tuple(
@@ -141,7 +151,7 @@ def price(
             s.components,
             s.moments,
             s.weights,
-            calibrate(of_step(s, d, adjacency, unit_cap), amount * s.share / total),
+            calibrate(rule(_bounds(s, d), adjacency, unit_cap), amount * s.share / total),
         )
         for s in sketches
     )
@@ -149,4 +159,8 @@ def price(
 
 def of_step(step: Sketch | Step, d: int, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
     """Sensitivity of a step's release."""
-    return sensitivity(moment_bounds(step.components, d, step.moments, step.weights), adjacency, unit_cap)
+    return sensitivity(_bounds(step, d), adjacency, unit_cap)
+
+
+def _bounds(step: Sketch | Step, d: int) -> Bounds:
+    return moment_bounds(step.components, d, step.moments, step.weights)

@@ -20,8 +20,9 @@ def least_apart(mixture: Mixture) -> tuple[float, int, int]:
         for j in range(k):
             apart = means[k] - means[j]
             normal = np.linalg.solve(covariances[k] + covariances[j], apart)
-            reach = math.sqrt(float(normal @ covariances[k] @ normal))
-            reach += math.sqrt(float(normal @ covariances[j] @ normal))
+            # Rounding may leave a form of a thin covariance below zero.
+            reach = math.sqrt(max(float(normal @ covariances[k] @ normal), 0.0))
+            reach += math.sqrt(max(float(normal @ covariances[j] @ normal), 0.0))
             deviations = float(normal @ apart) / max(reach, 1e-300)
             if deviations < least:
                 least, pair = deviations, (k, j)

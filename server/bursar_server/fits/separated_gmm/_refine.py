@@ -19,7 +19,7 @@ from bursar_server.fits.dpem._statistics import Frame
 from bursar_server.fits.separated_gmm._mixture import joined, least_apart
 from bursar_server.fits.separated_gmm._parts import Parts
 from bursar_server.fits.separated_gmm._tree import Leaf
-from bursar_server.vault import GaussianNoise, Noise, Statistic
+from bursar_server.vault import GaussianNoise, Noise, Statistic, part_sensitivity
 
 _SETTLING = 8
 """Steps beyond FitDPEM's default: components that overlap settle slowly."""
@@ -94,7 +94,8 @@ def _steps(parts: Parts, leaf: Leaf, K: int, share: float, *, again: bool) -> tu
     s = parts.settings
     T = _AGAIN if again else default_iterations(K, kmeans=False, splitting=True) + _SETTLING
     sketches = sketch(K, s.d, T, s.moments, kmeans=False, recentred=True, splitting=not again, pure=False)
-    return price(sketches, s.d, parts.amount(leaf.node, share), s.adjacency, s.unit_cap, pure=False)
+    amount = parts.amount(leaf.node, share)
+    return price(sketches, s.d, amount, s.adjacency, s.unit_cap, pure=False, rule=part_sensitivity)
 
 
 def _searched(parts: Parts, leaf: Leaf, K: int, smallest: float, share: float) -> Mixture:
