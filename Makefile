@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow lint format proto bench env clean
+.PHONY: demo test slow docs lint format proto bench env clean
 
 # The stamp says which files the environment was made from; the install is redone when one of them changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -21,6 +21,10 @@ test: env
 
 slow: env
 	$(BIN)/python -Im pytest -m slow -n 2 --dist worksteal
+
+# The theme's notice of other programs is no warning of ours.
+docs: env
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: env
 	$(BIN)/ruff check .

@@ -1,0 +1,201 @@
+"""The pages, as whoever browses the repository reads them: links lead somewhere, and code is run or said not to be."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import click
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from bursar._cli._app import app
+from bursar_ledger.audit.cli import main as audit
+from bursar_server.__main__ import main as server
+from bursar_server.admin.cli import main as admin
+from tests.test_demo import WITH_CODE
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = tuple(
+    path.relative_to(ROOT).as_posix()
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "docs/*/*.md",
+        "client/**/*.md",
+        "ledger/**/*.md",
+        "server/**/*.md",
+        "tests/attacks/*.md",
+    )
+    for path in sorted(ROOT.glob(pattern))
+)
+PROGRAMS: Mapping[str, click.Command] = MappingProxyType(
+    {"bursar": app, "bursar-admin": admin, "bursar-audit": audit, "bursar-server": server}
+)
+
+WITH_CONSOLE = frozenset({"docs/cli.md"})
+"""Pages whose console blocks `tests/test_demo.py` types in and compares."""
+
+FRAGMENTS: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("docs/fit-mrf.md", 'week = [f"day_{i}" for i in range(7)]'): "the demo's table has no paths",
+        (
+            "docs/fit-sketch-kmeans.md",
+            'sites = [bursar.load_sketch(path) for path in ("north.json", "south.json")]',
+        ): "files of two sites that the demo does not have",
+    }
+)
+"""Python that is shown and not run, marked `py`: page and first line, and why."""
+
+FRONT_MATTER = re.compile(r"\A\+\+\+\n.*?^\+\+\+\n", re.DOTALL | re.MULTILINE)
+"""The fingerprints of a proof."""
+
+
+@cache
+def _tokens(page: str) -> tuple[Token, ...]:
+    text = FRONT_MATTER.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    return tuple(MarkdownIt("commonmark").enable("table").parse(text))
+
+
+def _blocks(page: str) -> Iterator[tuple[str, str]]:
+    """What each fenced block says it is, and its text."""
+    yield from ((token.info, token.content) for token in _tokens(page) if token.type == "fence")
+
+
+def _links(page: str) -> Iterator[str]:
+    """Targets of links and pictures."""
+    for token in _tokens(page):
+        for child in token.children or ():
+            target = child.attrGet("href" if child.type == "link_open" else "src")
+            if child.type in ("link_open", "image") and isinstance(target, str):
+                yield target
+
+
+@cache
+def _anchors(page: str) -> frozenset[str]:
+    """Names of a page's headings, as they are made where repositories are browsed."""
+    found: list[str] = []
+    for before, token in zip(_tokens(page), _tokens(page)[1:], strict=False):
+        if before.type == "heading_open":
+            words = "".join(child.content for child in token.children or () if child.type in ("text", "code_inline"))
+            found.append(re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-"))
+    return frozenset(found)
+
+
+def _broken(page: str, links: Iterator[str]) -> list[str]:
+    """Relative links that lead nowhere: no such file, or no such heading in it."""
+    bad = []
+    for link in links:
+        target, _, anchor = link.partition("#")
+        if re.match(r"(https?|mailto):", link):
+            continue
+        path = Path(os.path.normpath(ROOT / Path(page).parent / target)) if target else ROOT / page
+        if not path.exists() or (anchor and anchor not in _anchors(path.relative_to(ROOT).as_posix())):
+            bad.append(link)
+    return bad
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """Every relative link names a file that exists, and its anchor a heading in it."""
+    assert not _broken(page, _links(page))
+
+
+@pytest.mark.parametrize("link", ["nowhere.md", "guarantee.md#nowhere", "#nowhere", "../guarantee.md"])
+def test_a_link_that_leads_nowhere_is_found(link: str) -> None:
+    """A file that is missing, a heading that is missing, there and here, and a wrong folder."""
+    assert _broken("docs/limits.md", iter([link, "guarantee.md#statement", "#of-the-fits"])) == [link]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_it_is(page: str) -> None:
+    """Python is run by tests, or is an exception with a name; everything else is marked as what it is."""
+    for kind, text in _blocks(page):
+        first = text.strip().partition("\n")[0]
+        if kind == "python":
+            assert page in WITH_CODE, f"{page} is not among the pages whose code is run: {first}"
+        elif kind == "py":
+            assert (page, first) in FRAGMENTS, f"{page} has code that is not run: {first}"
+            compile(text, page, "exec")
+        elif kind == "console":
+            assert page in WITH_CONSOLE, f"{page} is not among the pages whose lines are typed in: {first}"
+            assert text.startswith("$ "), first
+        elif kind == "toml":
+            assert tomllib.loads(text)
+        else:
+            assert kind in ("text", "sh", "bash", "js"), (
+                f"{page}: a block is {kind!r}, which nothing here knows: {first}"
+            )
+
+
+def test_the_exceptions_are_still_there() -> None:
+    """A list of exceptions that outlives them would hide the next one."""
+    found = {(page, text.strip().partition("\n")[0]) for page in PAGES for kind, text in _blocks(page) if kind == "py"}
+    assert found == set(FRAGMENTS)
+
+
+def _commands(page: str) -> Iterator[list[str]]:
+    """Lines for a shell that start one of our programs, as words."""
+    for kind, text in _blocks(page):
+        if kind in ("sh", "console"):
+            for line in text.replace("\\\n", " ").splitlines():
+                words = (
+                    shlex.split(line.removeprefix("$ "), comments=kind == "sh")
+                    if kind == "sh" or line[:2] == "$ "
+                    else []
+                )
+                if words and words[0] in PROGRAMS:
+                    yield words
+
+
+def _unknown(words: list[str]) -> list[str]:
+    """Words of a command line that its program does not know: commands and long options."""
+    command = PROGRAMS[words[0]]
+    options = {"--help", "--version"}
+    bad = []
+    for word in words[1:]:
+        options |= {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        if word.startswith("--"):
+            bad += [] if word.partition("=")[0] in options else [word]
+        elif isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), word)
+            if found is None:
+                return [*bad, word]
+            command = found
+            options |= {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    return bad
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(True for _ in _commands(page))])
+def test_shell_lines_name_commands_and_options_that_exist(page: str) -> None:
+    """What a reader types is at least understood."""
+    assert not [(words, _unknown(words)) for words in _commands(page) if _unknown(words)]
+
+
+@pytest.mark.parametrize(
+    ("line", "bad"),
+    [
+        ("bursar-admin import --state state --parquet x --epsilon 3", []),
+        ("bursar-admin import --state state --parkett x", ["--parkett"]),
+        ("bursar-admin improt --state state", ["improt"]),
+        ("bursar-admin token list --reason x", ["--reason"]),
+    ],
+)
+def test_a_shell_line_with_an_unknown_word_is_found(line: str, bad: list[str]) -> None:
+    """An option of another command is none of this one's."""
+    assert _unknown(line.split()) == bad
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tests_that_a_page_names_exist(page: str) -> None:
+    """A page that says which test plays an attack names a file and, where it gives one, a function in it."""
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / page).read_text(encoding="utf-8")):
+        assert (ROOT / path).is_file(), path
+        assert f"def {name}" in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no {name}"
