@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import optimize, stats
 
-from bursar_ledger import Adjacency, cost_units
+from bursar_ledger import Adjacency, GaussianEvent, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import NumericColumn, PublicTable, separated_gmm
 from bursar_server.fits.separated_gmm._statistics import Round, Slab
@@ -30,6 +30,7 @@ from bursar_server.vault import (
     OpenDPNoise,
     PartRelease,
     PartSearch,
+    Release,
     Scores,
     SearchSource,
     SelectionNoise,
@@ -37,9 +38,9 @@ from bursar_server.vault import (
     Statistic,
     exact_sum,
 )
-from tests.audit import moments
-from tests.audit.harness import BIT_PATTERNS
-from tests.audit.target import ORDER, FloatArray
+from tests.audit import checks, moments
+from tests.audit.harness import BIT_PATTERNS, extremes
+from tests.audit.target import ORDER, FloatArray, Observation, Sample, Target
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 RHO = Fraction(1, 2)
@@ -301,6 +302,136 @@ def scores_of(one: PartSearch, rows: ArrayRows) -> NDArray[np.int64]:
     return np.concatenate(made)
 
 
+def told(audit: Audited, seen: Seen, *, other: bool = False) -> float:
+    """T2: log likelihood of the run's table over the other's, of all that was released under the claimed laws."""
+    mine, theirs = (audit.neighbour, audit.rows) if other else (audit.rows, audit.neighbour)
+    total = 0.0
+    for one in seen.operations:
+        here, there = (part(one.node, rows) for rows in (mine, theirs))
+        if isinstance(one, PartRelease):
+            sums = [exact_sum(one.statistic, rows, len(rows.columns)) for rows in (there, here)]
+            far, near = (float((((one.noisy - x) / one.noise.scale) ** 2).sum()) for x in sums)
+            total += (far - near) / 2.0
+        else:
+            place = place_of(one)
+            logs = [scores_of(one, rows) / one.noise.scale for rows in (here, there)]
+            near, far = (float(x[place] - np.logaddexp.reduce(x)) for x in logs)
+            total += near - far
+    return total
+
+
+def place_of(one: PartSearch) -> int:
+    """Position of what was chosen among all candidates."""
+    family, (chosen, index) = one.family, one.chosen
+    empty = np.zeros(family.statistic(0, 1).shape, dtype=np.int64)[0]
+    return sum(len(family.scores(group, empty)) for group in range(chosen)) + index
+
+
+def least_error(rho: Fraction) -> float:
+    """Of any test between two tables whose releases are rho-zCDP, mean of both errors.
+
+    Renyi divergences of the test's answer are at most a rho for all orders a > 1, both ways, and what these allow is
+    convex and symmetric in the two errors, so that their least sum has both alike. Generous: mu-GDP would leave more.
+    """
+    orders = 1.0 + np.geomspace(1e-3, 1e3, 2000)
+
+    def exceeds(e: float) -> float:
+        right, wrong = np.log1p(-e), np.log(e)
+        two = np.logaddexp(orders * right + (1 - orders) * wrong, orders * wrong + (1 - orders) * right)
+        return float((two - orders * (orders - 1) * float(rho)).max())
+
+    return float(optimize.brentq(exceeds, 1e-12, 0.5 - 1e-9))
+
+
+def distinguish(audit: Audited, runs: int, **faults: Any) -> str | None:
+    """T2: the likelihood ratio test errs as often as the debit makes any test err; 1e-8 of the time."""
+    errors = 0
+    for run in range(runs):
+        other = run % 2 == 1
+        seen = observe(audit, audit.neighbour if other else audit.rows, **faults)
+        errors += told(audit, seen, other=other) < 0
+    least = least_error(audit.plan.settings.rho)
+    text = f"tables are told apart with an error of {errors / runs:.4f}, least {least:.4f}"
+    return text if stats.binom.cdf(errors, runs, least) < 1e-8 else None
+
+
+def whiteness(audit: Audited, runs: list[Seen]) -> str | None:
+    """T3: signs of residuals are fair coins, alone, between runs and between the coordinates that all runs have."""
+    residuals = [
+        np.concatenate(
+            [(one.noisy - expected(one, audit.rows)).ravel() for one in seen.operations if isinstance(one, PartRelease)]
+        )
+        for seen in runs
+    ]
+    shortest = min(len(one) for one in residuals)
+    matrix = np.array([one[:shortest] for one in residuals])
+    unseen = np.empty((len(runs), 0))
+    finding = checks.whiteness(
+        Sample(
+            residual=matrix,
+            gap=0.0,
+            here=unseen,
+            there=unseen,
+            other=np.arange(len(runs)) % 2 == 1,
+            release=np.zeros(shortest, dtype=np.int64),
+            laplace=np.zeros(shortest, dtype=np.bool_),
+            scale=np.ones(shortest),
+            limit=np.ones(1),
+            features=unseen,
+        )
+    )
+    return finding.detail if finding.p < 1e-8 else None
+
+
+def searched(audit: Audited, seen: Seen, adjacency: Adjacency, rounds: int = 3) -> tuple[str | None, float]:
+    """T4: rows of any bits that change a release by more than it was priced for, and how near the search came.
+
+    A replaced row may change as much as the price says. One that comes or goes alone may cost half of it then.
+    """
+    shares = {adjacency: 1, AR: 2 if audit.adjacency is RO else 1}
+    most = 0.0
+    for one in seen.operations:
+        if not isinstance(one, PartRelease):
+            continue
+        claim = GaussianEvent(math.ceil(squared_change(audit, one) / shares[adjacency]), Fraction(one.noise.scale))
+        target = Target(
+            name="FitSeparatedGMM",
+            adjacency=adjacency,
+            rows=audit.rows,
+            neighbour=audit.neighbour,
+            events=(claim,),
+            run=lambda session: None,
+            reference=lambda statistic, rows: np.empty(0),
+            features=lambda model: np.empty(0),
+            extremes=extremes(len(audit.rows.columns), *audit.rows.columns.T[:3]),
+            unit_cap=audit.cap,
+        )
+        observation = Observation((Release(one.statistic, one.noisy, one.noise, claim),), None)
+        finding, reach = checks.sensitivity_search(target, observation, rounds=rounds, width=12)
+        moved = checks.placement(target, observation)
+        for found in (finding, moved):
+            if found.rejects:
+                return found.detail, reach
+        most = max(most, reach)
+    return None, most
+
+
+def range_searched(audit: Audited, one: PartSearch, rows: int = 24) -> tuple[str | None, int]:
+    """T4 of a search: no row of any bits changes the range of the scores by more than is paid for; the most it did."""
+    d, most = len(audit.rows.columns), 0
+    base = part(one.node, audit.rows)
+    before = scores_of(one, base)
+    rng = np.random.default_rng(13)  # noqa: TID251 - public rows
+    own = audit.rows.columns.T[rng.integers(0, audit.rows.slots, rows // 2)]
+    present = np.ones(audit.rows.slots, dtype=np.bool_) if base.present is None else base.present
+    for row in [*own, *rng.uniform(-BOUND, BOUND, (rows // 2, d)), *np.resize(np.array(BIT_PATTERNS), (5, d))]:
+        columns = np.concatenate([audit.rows.columns, np.asarray(row)[:, None]], axis=1)
+        change = scores_of(one, ArrayRows(columns, np.append(present, True))) - before
+        most = max(most, int(np.ptp(change)))
+    bound = one.family.bounds.range_one
+    return (f"scores change by {most}, {bound} were paid for" if most > bound else None), most
+
+
 def path(audit: Audited, seen: Seen) -> str | None:
     """No row paid more than the debit; no operation told more of the pair than the unit's share of its price."""
     most = odometer(audit, seen, probes(audit))
@@ -413,11 +544,15 @@ _AUDITS: dict[str, Callable[[], Audited]] = {
     "six components asked of two, add or remove": lambda: audited(AR, 1000, truth=2, n_components=6, rho=Fraction(4)),
     "three components, much spend, replace": lambda: audited(RO, rho=Fraction(32)),
     "no rows but the unit's, replace": lambda: audited(RO, 0, cap=2),
+    "one component of few rows, add or remove": lambda: audited(AR, 20, n_components=1, truth=1),
+    "one component of few rows, replace": lambda: audited(RO, 20, n_components=1, truth=1),
     "clusters, hardly any spend, replace": lambda: audited(RO, 200, estimator=CLUSTERS, rho=Fraction(1, 2**20)),
 }
 
 NAMES = tuple(_AUDITS)
 QUICK = (NAMES[0], NAMES[2], NAMES[4])
+FEW = tuple(name for name in NAMES if "few rows" in name)
+"""The unit is much of such a table, and runs are short."""
 
 
 @cache

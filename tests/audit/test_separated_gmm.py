@@ -23,23 +23,38 @@ from bursar_server.fits.separated_gmm._statistics import (
     lattice_directions,
     lattice_point,
 )
-from bursar_server.vault import ArrayRows, ExactSearch, ScoreBounds, SelectionNoise, Statistic, exact_sum, sensitivity
+from bursar_server.vault import (
+    ArrayRows,
+    ExactSearch,
+    PartSearch,
+    ScoreBounds,
+    SelectionNoise,
+    Statistic,
+    exact_sum,
+    sensitivity,
+)
 from bursar_server.vault import _sensitivity as prices
 from bursar_server.vault._search import FamilyScores
-from tests.audit.mutants import Scaled
+from tests.audit.mutants import Reused, Scaled
 from tests.audit.separated_gmm import (
+    AR,
+    FEW,
     NAMES,
     QUICK,
     arithmetic,
     audit_of,
+    distinguish,
     law,
     observe,
     odometer,
     path,
     points,
     probes,
+    range_searched,
     replay,
+    searched,
     verdict,
+    whiteness,
 )
 
 ADD_REMOVE, REPLACE, HARD = NAMES[0], NAMES[1], NAMES[4]
@@ -65,6 +80,36 @@ def test_rows_pay_nearly_all_of_the_debit() -> None:
     audited = audit_of(HARD)
     most = odometer(audited, observe(audited), probes(audited))
     assert Fraction(9, 10) * audited.plan.settings.rho <= most <= audited.plan.settings.rho
+
+
+@pytest.mark.parametrize("name", QUICK[:2])
+def test_no_row_does_more_than_a_release_was_priced_for(name: str) -> None:
+    """T4: by search among rows of any bits; one that comes or goes alone may do half of it where rows are replaced."""
+    audit = audit_of(name)
+    seen = observe(audit)
+    for adjacency in {AR, audit.adjacency}:
+        found, reach = searched(audit, seen, adjacency)
+        assert found is None
+        assert reach > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [ADD_REMOVE, REPLACE])
+def test_no_row_changes_scores_by_more_than_a_search_was_priced_for(name: str) -> None:
+    """T4 of all searches of a run; some row comes to the bound."""
+    seen = observe(audit_of(name))
+    searches = [one for one in seen.operations if isinstance(one, PartSearch)]
+    found = [range_searched(audit_of(name), one) for one in searches]
+    assert [text for text, _ in found if text] == []
+    assert any(most == one.family.bounds.range_one for (_, most), one in zip(found, searches, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FEW)
+def test_runs_tell_no_more_than_the_debit_allows(name: str) -> None:
+    """T2 and T3: the likelihood ratio of all that a run tells, and the signs of its noise."""
+    assert distinguish(audit_of(name), 300) is None
+    assert whiteness(audit_of(name), [observe(audit_of(name)) for _ in range(40)]) is None
 
 
 # Planted bugs, each with the check that must see it
@@ -140,6 +185,28 @@ def pairs_by_position(monkeypatch: pytest.MonkeyPatch) -> str | None:
     return path(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
 
 
+def a_sensitivity_of_half_a_row(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Bounds of a part's moments say half of what a row can do."""
+
+    def bounded(*arguments: Any) -> Statistic:
+        made = ball_statistic(*arguments)
+        squares = {name: getattr(made.bounds, name) // 4 for name in ("l2_squared", "l2_squared_distance")}
+        return replace(made, bounds=replace(made.bounds, **squares))
+
+    monkeypatch.setattr(_locate, "ball_statistic", bounded)
+    return searched(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)), AR)[0]
+
+
+def noise_used_again(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """One draw for all releases of a run."""
+    return whiteness(audit_of(FEW[0]), [observe(audit_of(FEW[0]), source=Reused()) for _ in range(40)])
+
+
+def a_quarter_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Told from the likelihood ratio alone."""
+    return distinguish(audit_of(FEW[0]), 300, source=Scaled(0.25))
+
+
 def range_of_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
     """A row is taken to move a score up or down, and not one up and another down."""
     monkeypatch.setattr(SplitFamily, "bounds", property(lambda self: ScoreBounds(2, 4)))
@@ -156,6 +223,9 @@ def range_of_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
         stops_by_true_size,
         pairs_by_position,
         range_of_two,
+        a_sensitivity_of_half_a_row,
+        pytest.param(noise_used_again, marks=pytest.mark.slow),
+        pytest.param(a_quarter_of_the_noise, marks=pytest.mark.slow),
     ],
 )
 def test_planted_bugs_are_seen(

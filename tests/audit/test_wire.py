@@ -11,13 +11,22 @@ import pytest
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2
 from bursar_server.config import Config, ConfigError
-from bursar_server.fits import NumericColumn, dpem, gradient_em, mrf, sketch
+from bursar_server.fits import NumericColumn, dpem, gradient_em, mrf, separated_gmm, sketch
 from bursar_server.vault import CHUNK, ArrayRows, Session
 from tests.audit.gradient_em import UNITS
 from tests.audit.gradient_em import pair as gradient_pair
 from tests.audit.mutants import NoNoise, Scaled, one_row_or_two
 from tests.audit.sketch import COLUMNS, pair, planned
-from tests.audit.wire import MRF_RHO, Miswired, gradient_numbers, masked_numbers, mrf_numbers, sketch_numbers, wire
+from tests.audit.wire import (
+    MRF_RHO,
+    Miswired,
+    gradient_numbers,
+    masked_numbers,
+    mrf_numbers,
+    separated_numbers,
+    sketch_numbers,
+    wire,
+)
 
 AR = Adjacency.ADD_REMOVE_ONE
 
@@ -185,6 +194,35 @@ def test_a_gradient_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Ad
 def test_a_server_that_steps_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
     """The steps alone betray it, twice."""
     with wire(tmp_path, AR, mutant.fit, far_last(AR), **GRADIENT) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(mutant.n, again=1)
+    assert condemned, finding
+
+
+SEPARATED = {"method": "FitSeparatedGMM", "ask": separated_numbers}
+"""One component, so that all of the spend is on numbers that come back."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_separated_components_do_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
+    """From hundreds of models, each of several releases on parts, no linear test does better than debits allow."""
+    with wire(tmp_path, adjacency, **SEPARATED) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(60)
+    assert not condemned, finding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=separated_gmm), 50),
+        WireMutant("raw sums", Miswired(source=NoNoise(), fit=separated_gmm), 30),
+    ],
+    ids=lambda mutant: mutant.bug,
+)
+def test_a_server_that_separates_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
+    """The models alone betray it, twice."""
+    with wire(tmp_path, AR, mutant.fit, **SEPARATED) as server:  # type: ignore[arg-type] # see there
         condemned, finding = server.verdict(mutant.n, again=1)
     assert condemned, finding
 

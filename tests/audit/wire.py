@@ -124,6 +124,21 @@ def gradient_numbers(dataset: bursar.Dataset) -> FloatArray:
     return np.append((end - start) * made.n_rows, made.n_rows)
 
 
+def separated_numbers(dataset: bursar.Dataset) -> FloatArray:
+    """What an analyst gets from one component of FitSeparatedGMM: the moments that it implies."""
+    return numbers_of(
+        dataset.fit_separated_gmm(
+            columns=["x", "y"],
+            n_components=1,
+            sigma_min=0.05,
+            sigma_max=0.5,
+            covariance_type="full",
+            spend=bursar.rho(RHO),
+            progress=False,
+        )
+    )
+
+
 @dataclass(frozen=True)
 class Wire:
     """An analyst's connection to a server that holds D and D'.
