@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import cast
 
@@ -28,10 +30,14 @@ def main() -> None:
 def run(directory: Path, address: str | None, fit_workers: int | None, threads_per_fit: int | None) -> None:
     """Serve until SIGTERM or SIGINT, then finish what was paid for."""
     # Not at the top: it loads compilers and samplers, and `health` is asked often.
+    from bursar_server import hardening
     from bursar_server.process import StartError, serve
+    from bursar_server.tls import only_newest_tls
 
+    hardening.no_core_dumps()
+    only_newest_tls()
     try:
-        serve(
+        finished = serve(
             directory,
             ready=lambda where: click.echo(f"bursar-server: serving on {where}"),
             address=address,
@@ -40,6 +46,11 @@ def run(directory: Path, address: str | None, fit_workers: int | None, threads_p
         )
     except StartError as error:
         raise click.ClickException(str(error)) from None
+    if not finished:
+        # Fits that are not waited for are still at their sums; to take the interpreter apart under them could crash.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 @main.command()

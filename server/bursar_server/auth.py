@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextvars
+import datetime
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import Message
 
-from bursar_ledger import Ledger, Role
+from bursar_ledger import Ledger, Role, UnknownDatasetError
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, dummy_pb2, fit_pb2
 
 _TOKEN = re.compile(r"bursar_(admin|analyst|auditor)_[A-Za-z0-9_-]{43}")
@@ -25,6 +29,10 @@ class ForbiddenError(Exception):
     """The holder of the token may not call this method."""
 
 
+class KeysUnavailableError(Exception):
+    """The keys of the identity provider cannot be had now, so nobody can tell whether a token is good."""
+
+
 class UnknownMethodError(Exception):
     """There is no such method on this server."""
 
@@ -36,10 +44,23 @@ class Principal:
     Attributes:
         name: unique among live tokens; debits carry it.
         role: what the holder may call.
+        datasets: the only ones that he may see; None for all. For him there are no others.
     """
 
     name: str
     role: Role
+    datasets: tuple[str, ...] | None = None
+
+    def may_see(self, dataset: str) -> bool:
+        """Whether there is such a dataset for him, if there is one."""
+        return self.datasets is None or dataset in self.datasets
+
+
+class Tokens(Protocol):
+    """One kind of tokens."""
+
+    def principal(self, token: str) -> Principal:
+        """Who has a token. Raises UnauthenticatedError, or KeysUnavailableError if nobody can tell now."""
 
 
 def new_token(role: Role) -> str:
@@ -52,26 +73,60 @@ def hash_token(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def authenticate(metadata: Iterable[tuple[str, str | bytes]], ledger: Ledger) -> Principal:
+class LedgerTokens:
+    """Tokens that were issued here: the ledger knows their hashes.
+
+    Args:
+        ledger: open.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    def principal(self, token: str) -> Principal:
+        """See `Tokens`. The ledger looks up the hash, so the time a comparison takes says nothing about a token."""
+        credential = self._ledger.credential(hash_token(token))
+        if credential is None:
+            raise UnauthenticatedError("the token is unknown or revoked; ask the administrator for a new one")
+        if credential.expires is not None:
+            ends = datetime.datetime.fromisoformat(credential.expires).timestamp()
+            if not self._clock() < ends:
+                raise UnauthenticatedError(
+                    f"the token ended at {credential.expires}; ask the administrator for a new one"
+                )
+        return Principal(credential.name, credential.role, credential.datasets)
+
+
+def expiry(days: int, now: float) -> str:
+    """The end of a token that lives so many days from now, in seconds since 1970; as the ledger has it."""
+    ends = datetime.datetime.fromtimestamp(now, datetime.UTC) + datetime.timedelta(days=days)
+    return ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def authenticate(metadata: Iterable[tuple[str, str | bytes]], own: Tokens, provider: Tokens | None = None) -> Principal:
     """The holder of the token in `authorization: Bearer <token>`.
 
-    The ledger looks up the hash, so the time a comparison takes says nothing about a token.
+    Args:
+        metadata: of the call.
+        own: tokens that look like this server's own.
+        provider: all others; None: there are no others.
 
     Raises:
         UnauthenticatedError: no token, a malformed one, or one that is not in force.
+        KeysUnavailableError: the provider's keys cannot be had now.
     """
     values = [value for key, value in metadata if key == "authorization"]
     if len(values) != 1 or not isinstance(values[0], str):
         raise UnauthenticatedError("send one token as metadata: authorization: Bearer <token>")
     scheme, _, token = values[0].partition(" ")
-    if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
-        raise UnauthenticatedError(
-            "the token is malformed; expected: authorization: Bearer bursar_<role>_<43 characters>"
-        )
-    credential = ledger.credential(hash_token(token))
-    if credential is None:
-        raise UnauthenticatedError("the token is unknown or revoked; ask the administrator for a new one")
-    return Principal(credential.name, credential.role)
+    known = scheme.lower() == "bearer"
+    if known and _TOKEN.fullmatch(token):
+        return own.principal(token)
+    if known and provider is not None and not token.startswith("bursar_"):
+        return provider.principal(token)
+    raise UnauthenticatedError("the token is malformed; expected: authorization: Bearer bursar_<role>_<43 characters>")
 
 
 _ALL = frozenset(Role)
@@ -141,6 +196,26 @@ def authorise(method: str, principal: Principal) -> None:
         raise UnknownMethodError("this server has no such method")
     if principal.role not in roles:
         raise ForbiddenError(f"a token of role {principal.role.value} may not call {method}")
+
+
+def check_datasets(message: object, principal: Principal | None) -> None:
+    """Whether a request names no dataset but those that the caller may see, wherever in it.
+
+    Raises UnknownDatasetError, as for a dataset that there is not.
+    """
+    if principal is not None and principal.datasets is not None and isinstance(message, Message):
+        for name in _datasets(message):
+            if not principal.may_see(name):
+                raise UnknownDatasetError("not among the datasets of this token")
+
+
+def _datasets(message: Message) -> Iterator[str]:
+    for field, value in message.ListFields():
+        if field.name == "dataset" and isinstance(value, str):
+            yield value
+        elif field.message_type is not None:
+            for part in [value] if isinstance(value, Message) else value:
+                yield from _datasets(part)
 
 
 _caller: contextvars.ContextVar[Principal | None] = contextvars.ContextVar("bursar_caller", default=None)

@@ -187,6 +187,12 @@ class Checkpointer:
         self._newest: tuple[int, str] | None = None
         self._writers = [_Writer(place, self._due_note, every, poll_seconds, self._ending) for place in places]
 
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the places, in a few words; None if each got its last checkpoint."""
+        failing = sum(writer.failing for writer in self._writers)
+        return f"{failing} of {len(self._writers)} places cannot be written" if failing else None
+
     def newest_note(self) -> str:
         """A signed checkpoint of the ledger as it is now. Raises LedgerUnavailableError if it cannot be read."""
         return self._due_note(0)[1]
@@ -236,7 +242,7 @@ class _Writer(threading.Thread):
         self._ending = ending
         self._tried = 0
         self._written = 0
-        self._failing = False
+        self.failing = False
 
     def run(self) -> None:
         """Until the end, and then once more."""
@@ -255,15 +261,15 @@ class _Writer(threading.Thread):
             self.place.write(note)
             self._written = size
         except LedgerError as error:
-            if not self._failing:
+            if not self.failing:
                 logs.event("checkpoint_failed", place=self.place.name, reason=str(error))
-            self._failing = True
+            self.failing = True
         except Exception as error:  # a bug in a place ends neither the thread nor the server
             logs.failure(error, place=self.place.name)
         else:
-            if self._failing:
+            if self.failing:
                 logs.event("checkpoint_written_again", place=self.place.name, entry=size)
-            self._failing = False
+            self.failing = False
 
 
 def _newest_key(state: State, chain: Sequence[ChainKey]) -> SigningKey:

@@ -8,11 +8,13 @@ CredentialExistsError    ALREADY_EXISTS       ErrorInfo CREDENTIAL_EXISTS
 RequestIdReusedError     ALREADY_EXISTS       ErrorInfo REQUEST_ID_REUSED
 BudgetExhaustedError     RESOURCE_EXHAUSTED   google.rpc.QuotaFailure, ErrorInfo BUDGET_EXHAUSTED with the limit
 DatasetRetiredError      FAILED_PRECONDITION  ErrorInfo DATASET_RETIRED
-QueueFullError           RESOURCE_EXHAUSTED   ErrorInfo QUEUE_FULL
+QueueFullError           RESOURCE_EXHAUSTED   ErrorInfo QUEUE_FULL, google.rpc.RetryInfo
+TooOftenError            RESOURCE_EXHAUSTED   ErrorInfo TOO_OFTEN, google.rpc.RetryInfo
+KeysUnavailableError     UNAVAILABLE          ErrorInfo IDENTITY_PROVIDER_UNAVAILABLE, google.rpc.RetryInfo
 NotAvailableError, UnknownMethodError         UNIMPLEMENTED
 CallTooLongError         DEADLINE_EXCEEDED
-LedgerUnavailableError   UNAVAILABLE          ErrorInfo LEDGER_UNAVAILABLE
-ReleaseNotStoredError    UNAVAILABLE          ErrorInfo RELEASE_NOT_STORED
+LedgerUnavailableError   UNAVAILABLE          ErrorInfo LEDGER_UNAVAILABLE, google.rpc.RetryInfo
+ReleaseNotStoredError    UNAVAILABLE          ErrorInfo RELEASE_NOT_STORED, google.rpc.RetryInfo
 ReleaseLostError         DATA_LOSS            ErrorInfo RELEASE_LOST
 UnknownReleaseError      NOT_FOUND            ErrorInfo UNKNOWN_RELEASE
 NoReleaseYetError        NOT_FOUND            ErrorInfo NO_RELEASE_YET
@@ -21,11 +23,13 @@ everything else          INTERNAL             a constant text, ErrorInfo INTERNA
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
@@ -39,8 +43,9 @@ from bursar_ledger import (
     UnknownDatasetError,
 )
 from bursar_server import logs
-from bursar_server.auth import ForbiddenError, UnauthenticatedError, UnknownMethodError
+from bursar_server.auth import ForbiddenError, KeysUnavailableError, UnauthenticatedError, UnknownMethodError
 from bursar_server.fits import InvalidRequestError
+from bursar_server.throttle import TooOftenError
 from bursar_server.worker import QueueFullError
 
 DOMAIN = "bursar"
@@ -86,6 +91,8 @@ class NoReleaseYetError(Exception):
     """A debit has no release, and may get one."""
 
 
+_RETRY_SECONDS = 5.0
+
 _MOST_VIOLATIONS, _VIOLATION_BYTES, _TEXT_BYTES = 8, 300, 600
 """What is beyond is cut: gRPC sends a status in trailers, takes no more than 8 kB of them, and triples some bytes."""
 
@@ -99,6 +106,21 @@ def _plain(code: grpc.StatusCode) -> Callable[[Any], Status]:
 
 def _fixed(code: grpc.StatusCode, text: str, reason: str | None = None) -> Callable[[Any], Status]:
     return lambda error: (code, text, (_info(reason),) if reason else ())
+
+
+def _later(code: grpc.StatusCode, reason: str, text: str | None = None) -> Callable[[Any], Status]:
+    """With advice when to try again: as the error says, or after `_RETRY_SECONDS`."""
+    return lambda error: (
+        code,
+        text or str(error),
+        (_info(reason), _retry(getattr(error, "seconds", _RETRY_SECONDS))),
+    )
+
+
+def _retry(seconds: float) -> Message:
+    # Whole seconds, rounded up: nobody should come back a moment too early.
+    retry: Message = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=max(1, math.ceil(seconds))))
+    return retry
 
 
 def _invalid(error: InvalidRequestError) -> Status:
@@ -173,22 +195,28 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
         "had with its request_id",
         "DATASET_RETIRED",
     ),
-    QueueFullError: lambda error: (grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), (_info("QUEUE_FULL"),)),
+    QueueFullError: _later(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL"),
+    TooOftenError: _later(grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_OFTEN"),
+    KeysUnavailableError: _later(
+        grpc.StatusCode.UNAVAILABLE,
+        "IDENTITY_PROVIDER_UNAVAILABLE",
+        "the identity provider's keys cannot be had now, so its tokens cannot be checked; try again later",
+    ),
     CallTooLongError: _fixed(
         grpc.StatusCode.DEADLINE_EXCEEDED,
         "the call lasted as long as this server allows; the fit goes on. Ask again with the same request_id",
         "CALL_TOO_LONG",
     ),
     grpc.RpcError: _fixed(grpc.StatusCode.CANCELLED, "the caller left"),
-    LedgerUnavailableError: _fixed(
+    LedgerUnavailableError: _later(
         grpc.StatusCode.UNAVAILABLE,
-        "the ledger cannot be used now; ask again with the same request_id, nothing is paid twice",
         "LEDGER_UNAVAILABLE",
+        "the ledger cannot be used now; ask again with the same request_id, nothing is paid twice",
     ),
-    ReleaseNotStoredError: _fixed(
+    ReleaseNotStoredError: _later(
         grpc.StatusCode.UNAVAILABLE,
-        "the release could not be stored and was not sent; ask again with the same request_id, nothing is paid twice",
         "RELEASE_NOT_STORED",
+        "the release could not be stored and was not sent; ask again with the same request_id, nothing is paid twice",
     ),
     ReleaseLostError: _fixed(
         grpc.StatusCode.DATA_LOSS,

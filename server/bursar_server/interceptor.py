@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import grpc
 from grpc_status import rpc_status as grpc_rpc_status
 
-from bursar_ledger import Ledger
 from bursar_server import auth, logs
 from bursar_server.errors import Status, rpc_status, status_of
 from bursar_server.fits import InvalidRequestError
+from bursar_server.observing import Span, no_span
+from bursar_server.throttle import Throttle, address_of
 from bursar_server.worker import QueueFullError
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+_Metadata = Iterable[tuple[str, str | bytes]]
 
 
 class _Undecodable:
@@ -59,7 +61,7 @@ class Turnstile:
                 self._under_way[principal.name] -= 1
 
 
-Admit = Callable[[], contextlib.AbstractContextManager[None]]
+Admit = Callable[[grpc.ServicerContext], contextlib.AbstractContextManager[None]]
 """Lets a call in or raises; the call lasts as long as the block."""
 
 
@@ -67,13 +69,26 @@ class Gate(grpc.ServerInterceptor):
     """Authenticates, authorises, and turns every exception into a status of the table in `errors`.
 
     Args:
-        ledger: knows the live tokens.
+        own: tokens of this server.
+        provider: tokens of an identity provider, if there is one.
+        throttle: of callers who call or fail too often.
         calls_per_principal: that may be under way.
+        span: of a call, for traces.
     """
 
-    def __init__(self, ledger: Ledger, calls_per_principal: int) -> None:
-        self._ledger = ledger
+    def __init__(
+        self,
+        own: auth.Tokens,
+        provider: auth.Tokens | None,
+        throttle: Throttle,
+        calls_per_principal: int,
+        span: Span = no_span,
+    ) -> None:
+        self._own = own
+        self._provider = provider
+        self._throttle = throttle
         self._turnstile = Turnstile(calls_per_principal)
+        self._span = span
 
     def intercept_service(
         self,
@@ -84,17 +99,37 @@ class Gate(grpc.ServerInterceptor):
         method, metadata = handler_call_details.method, handler_call_details.invocation_metadata
         handler = continuation(handler_call_details)
 
-        def admit() -> contextlib.AbstractContextManager[None]:
+        def admit(context: grpc.ServicerContext) -> contextlib.AbstractContextManager[None]:
             # Threads serve one call after the other: nobody inherits the name of the caller before him.
             auth.set_caller(None)
             if method in auth.PUBLIC_METHODS:
                 return self._turnstile.passed(None)
-            principal = auth.authenticate(metadata, self._ledger)
-            auth.authorise(method, principal)
+            principal = self._known(metadata, address_of(context.peer()))
             auth.set_caller(principal)
+            self._authorise(method, principal)
+            self._throttle.check_rate(principal.name)
             return self._turnstile.passed(principal)
 
-        return _guarded(method, handler or _missing(), admit)
+        return _guarded(method, handler or _missing(), admit, self._span)
+
+    def _known(self, metadata: _Metadata, address: str) -> auth.Principal:
+        self._throttle.check_failures(f"address {address}")
+        try:
+            return auth.authenticate(metadata, self._own, self._provider)
+        except auth.UnauthenticatedError:
+            if self._throttle.failed(f"address {address}"):
+                logs.event("locked_out", address=address)
+            raise
+
+    def _authorise(self, method: str, principal: auth.Principal) -> None:
+        # Not by the name alone: an address is no principal.
+        self._throttle.check_failures(f"principal {principal.name}")
+        try:
+            auth.authorise(method, principal)
+        except auth.ForbiddenError:
+            if self._throttle.failed(f"principal {principal.name}"):
+                logs.event("locked_out", principal=principal.name)
+            raise
 
 
 def _missing() -> _Handler:
@@ -104,7 +139,7 @@ def _missing() -> _Handler:
     return grpc.unary_unary_rpc_method_handler(refuse)
 
 
-def _guarded(method: str, handler: _Handler, admit: Admit) -> _Handler:
+def _guarded(method: str, handler: _Handler, admit: Admit, span: Span) -> _Handler:
     behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
     # Every method takes a stream of requests here, which is the same on the wire: grpc would otherwise wait for the
     # message before it calls us, and strangers who send none could hold every thread.
@@ -113,29 +148,37 @@ def _guarded(method: str, handler: _Handler, admit: Admit) -> _Handler:
     def argument(requests: Iterator[object]) -> object:
         if method in auth.PUBLIC_METHODS:
             return deserialise(b"") if deserialise else b""
-        return requests if handler.request_streaming else _single(requests)
+        if handler.request_streaming:
+            return requests
+        message = _single(requests)
+        auth.check_datasets(message, auth.caller_or_nobody())
+        return message
+
+    known = _known(method)
 
     def unary(requests: Iterator[object], context: grpc.ServicerContext) -> object:
-        try:
-            with admit():
-                answer = behaviour(argument(requests), context)
-        except Exception as error:
-            status = status_of(error)
-        else:
-            _log(method, grpc.StatusCode.OK)
-            return answer
-        return _abort(context, method, status)
+        with span(known):
+            try:
+                with admit(context):
+                    answer = behaviour(argument(requests), context)
+            except Exception as error:
+                status = status_of(error)
+            else:
+                _log(known, grpc.StatusCode.OK)
+                return answer
+            return _abort(context, known, status)
 
     def stream(requests: Iterator[object], context: grpc.ServicerContext) -> Iterator[object]:
-        try:
-            with admit():
-                yield from behaviour(argument(requests), context)
-        except Exception as error:
-            status = status_of(error)
-        else:
-            _log(method, grpc.StatusCode.OK)
-            return
-        _abort(context, method, status)
+        with span(known):
+            try:
+                with admit(context):
+                    yield from behaviour(argument(requests), context)
+            except Exception as error:
+                status = status_of(error)
+            else:
+                _log(known, grpc.StatusCode.OK)
+                return
+            _abort(context, known, status)
 
     serialise = handler.response_serializer and _or_bytes(handler.response_serializer)
     total = deserialise and _total(deserialise)
@@ -175,8 +218,12 @@ def _abort(context: grpc.ServicerContext, method: str, status: Status) -> object
     return context.abort_with_status(grpc_rpc_status.to_status(rpc_status(status)))
 
 
+def _known(method: str) -> str:
+    """A method's name; one for all that there are not, which strangers make up."""
+    return method if method in auth.METHOD_ROLES or method in auth.PUBLIC_METHODS else "unlisted"
+
+
 def _log(method: str, code: grpc.StatusCode) -> None:
-    known = method if method in auth.METHOD_ROLES or method in auth.PUBLIC_METHODS else "unlisted"
-    if known not in auth.PUBLIC_METHODS:
+    if method not in auth.PUBLIC_METHODS:
         principal = auth.caller_or_nobody()
-        logs.event("call", method=known, principal=principal.name if principal else None, status=code.name)
+        logs.event("call", method=method, principal=principal.name if principal else None, status=code.name)

@@ -30,10 +30,12 @@ from bursar_ledger import (
 )
 from bursar_proto.v1 import fit_pb2
 from bursar_server.computing import Run
+from bursar_server.config import RequestLimits
 from bursar_server.datasets import Datasets
 from bursar_server.errors import NotAvailableError, ReleaseLostError
 from bursar_server.fits import InvalidRequestError, Plan
 from bursar_server.fits._seam import Fit, Released
+from bursar_server.limiting import check_plan, check_request
 from bursar_server.requests import FitRequest, check_known, check_real
 from bursar_server.runs import NothingReadError, PaidRun
 from bursar_server.vault import ArrayRows, Meter, OpenDPNoise, Rows, Session
@@ -43,6 +45,8 @@ _LAST_ENTRY = 2**62
 """Beyond every ledger, and within SQLite's integers."""
 _ANY_NUMBER = 2**63
 _NO_ROWS = ArrayRows(np.empty((0, 0)))
+_NO_LIMITS = RequestLimits()
+"""Those of the software alone."""
 
 AnyFit = Fit[Any, Any, Any]
 """A fitting method, whatever its request, plan and model are."""
@@ -171,9 +175,19 @@ class Orders:
         datasets: public facts and, under a debit only, rows.
         ledger: of earlier debits and releases, and of what is left. Nothing here writes to it.
         threads: that sum rows for one fit.
+        most: the owner's limits on what is new; what was paid for before is not measured again.
     """
 
-    def __init__(self, *, fits: Mapping[str, AnyFit], datasets: Datasets, ledger: Ledger, threads: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        fits: Mapping[str, AnyFit],
+        datasets: Datasets,
+        ledger: Ledger,
+        threads: int = 1,
+        most: RequestLimits = _NO_LIMITS,
+    ) -> None:
+        self._most = most
         self._fits = fits
         self._datasets = datasets
         self._ledger = ledger
@@ -220,6 +234,7 @@ class Orders:
         if plan is None:
             self._datasets.check(order.state)
             plan = order.plan(_rest(limits) if order.rest else None, order.rows)
+        self.check(order, plan)
         return Quote(plan, price(plan.events, order.state.order), limits)
 
     def asked(self, order: Order) -> DebitRequest | RestRequest:
@@ -236,10 +251,16 @@ class Orders:
             return replace(earlier.request, request_hash=order.hash)
         self._datasets.check(order.state)
         if not order.rest:
+            self.check(order, order.plan(None, order.rows))
             return order.debit()
         limits = self._ledger.limits(order.state.name, order.principal)
-        order.plan(_rest(limits), order.rows)
+        self.check(order, order.plan(_rest(limits), order.rows))
         return order.debit_of_the_rest()
+
+    def check(self, order: Order, plan: Plan) -> None:
+        """Whether the owner's limits allow what is planned. Raises InvalidRequestError."""
+        check_request(self._most, order.request)
+        check_plan(self._most, order.request, plan, order.rows)
 
     def release(self, order: Order, run: PaidRun) -> bytes:
         """What a worker does under a debit: the first moment at which rows are opened."""

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from bursar_ledger import Ledger, LedgerCorruptError, LedgerError
-from bursar_server import logs
+from bursar_server import hardening, logs
 from bursar_server.checkpointing import Checkpointer, open_checkpoints, places_of
 from bursar_server.config import Config, ConfigError
 from bursar_server.datasets import Datasets
 from bursar_server.fits import dpem, gradient_em, mrf, separated_gmm, sketch
+from bursar_server.observing import ObservingError, Tracing
+from bursar_server.oidc import OidcError
 from bursar_server.orders import AnyFit
 from bursar_server.server import AddressError, BursarServer
 from bursar_server.state import State, StateError
+from bursar_server.tls import CertificateError
 
 FITS: Mapping[str, AnyFit] = {
     "FitDPEM": dpem,
@@ -32,13 +35,16 @@ class StartError(Exception):
     """The server does not start; says why and what to do."""
 
 
-def serve(directory: Path, *, ready: Callable[[str], object], **overrides: object) -> None:
-    """Serve a state directory until SIGTERM or SIGINT.
+def serve(directory: Path, *, ready: Callable[[str], object], **overrides: object) -> bool:
+    """Serve a state directory until SIGTERM or SIGINT; SIGHUP reads the certificate again.
 
     Args:
         directory: the state directory.
         ready: called with host:port once the server serves.
         overrides: settings that win over the file's; None is none.
+
+    Returns:
+        Whether every fit that was paid for is done; else threads of this process still run some, and it is to end.
 
     Raises:
         StartError: no state directory, a bad setting, a ledger that does not verify or does not agree with its
@@ -48,11 +54,23 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
     try:
         state = State.open(directory)
         config = Config.load(state.config, **overrides)
+        logs.set_up(config.log_format)
+        if config.lock_memory:
+            hardening.lock_memory()
         with state.serving(), _verified(state) as ledger:
             key = open_checkpoints(state, ledger, config)
             with Checkpointer(ledger, key, places_of(state, config), config.checkpoints.every) as checkpointer:
-                _serve(state, config, ledger, checkpointer.newest_note, ready)
-    except (StateError, ConfigError, LedgerError, AddressError) as error:
+                return _serve(state, config, ledger, checkpointer, ready)
+    except (
+        StateError,
+        ConfigError,
+        LedgerError,
+        AddressError,
+        CertificateError,
+        OidcError,
+        ObservingError,
+        hardening.HardeningError,
+    ) as error:
         raise StartError(str(error)) from error
 
 
@@ -66,23 +84,41 @@ def _verified(state: State) -> Ledger:
 
 
 def _serve(
-    state: State, config: Config, ledger: Ledger, note: Callable[[], str], ready: Callable[[str], object]
-) -> None:
+    state: State, config: Config, ledger: Ledger, checkpointer: Checkpointer, ready: Callable[[str], object]
+) -> bool:
     # Kernels are compiled on made-up rows now, so that the time of the first request says nothing.
     for fit in FITS.values():
         getattr(fit, "warm_up", lambda: None)()
     datasets = Datasets(ledger, state.datasets)
-    server = BursarServer(state=state, config=config, ledger=ledger, datasets=datasets, fits=FITS, note=note)
-    with told_to_stop() as told, server:
-        logs.event("serving", address=server.address, workers=config.fit_workers, queue=config.queue_length)
-        ready(server.address)
-        told()
-        logs.event("stopping")
+    server = BursarServer(
+        state=state,
+        config=config,
+        ledger=ledger,
+        datasets=datasets,
+        fits=FITS,
+        note=checkpointer.newest_note,
+        wanted={"checkpoints": lambda: checkpointer.problem},
+        tracing=Tracing.to(config.tracing.endpoint) if config.tracing.endpoint else None,
+    )
+    with told_to_stop(server.certificate.reload) as told:
+        server.start()
+        try:
+            logs.event("serving", address=server.address, workers=config.fit_workers, queue=config.queue_length)
+            if server.metrics_address:
+                logs.event("metrics", address=server.metrics_address)
+            ready(server.address)
+            told()
+            logs.event("stopping")
+        finally:
+            finished = server.stop()
+    return finished
 
 
 @contextlib.contextmanager
-def told_to_stop() -> Iterator[Callable[[], object]]:
+def told_to_stop(reload: Callable[[], object] = bool) -> Iterator[Callable[[], object]]:
     """A function that returns once SIGTERM or SIGINT has come, since this block began; more of them change nothing.
+
+    Until then it calls `reload` for every SIGHUP.
 
     A pipe, not an event that a handler sets. Python runs handlers between two steps of the main thread. A signal that
     comes while that thread is on its way to sleep on a lock, for instance as it hands the interpreter to another
@@ -92,9 +128,14 @@ def told_to_stop() -> Iterator[Callable[[], object]]:
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
-        yield lambda: os.read(reader, 1)
+
+        def told() -> None:
+            while os.read(reader, 1)[0] == signal.SIGHUP:
+                reload()
+
+        yield told
     finally:
         signal.set_wakeup_fd(before)
         os.close(reader)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import shutil
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -25,13 +28,15 @@ from bursar_proto.v1 import (
     fit_pb2,
     fit_pb2_grpc,
 )
-from bursar_server import logs
+from bursar_server import auth, logs, observing
 from bursar_server.computing import FreeRuns
 from bursar_server.config import Config
 from bursar_server.datasets import Datasets
 from bursar_server.dummy import Dummies
 from bursar_server.follow import Follower
+from bursar_server.health import Check, Condition, Watch
 from bursar_server.interceptor import Gate
+from bursar_server.oidc import OidcTokens
 from bursar_server.orders import AnyFit
 from bursar_server.runs import Runs
 from bursar_server.services.admin import AdminService
@@ -40,7 +45,8 @@ from bursar_server.services.catalog import CatalogService
 from bursar_server.services.dummy import DummyService
 from bursar_server.services.fit import FitService
 from bursar_server.state import State
-from bursar_server.tls import Certificates
+from bursar_server.throttle import Throttle
+from bursar_server.tls import Certificates, Reloading
 from bursar_server.worker import WorkerPool
 
 _SERVICES = tuple(
@@ -52,6 +58,16 @@ _SERVICES = tuple(
 
 _LAST_SECONDS = 10.0
 """For calls to notice that they were cut off after `shutdown_seconds`."""
+
+_WARN_DAYS = 14
+"""Days before the end of the certificate in force from which on the server is degraded."""
+
+_LEAST_DISK = 2**28
+"""Bytes that must be free where the ledger is; with less the server is degraded."""
+
+
+CONDITION = "bursar-condition"
+"""Name of the trailing metadata of a health check."""
 
 
 class AddressError(Exception):
@@ -68,6 +84,13 @@ class BursarServer:
         datasets: public facts and rows.
         fits: by name of their RPC.
         note: gives a signed checkpoint of now, as text; "" for none.
+        wanted: further checks of health, by name, whose failure degrades.
+        tracing: of calls, if there is any.
+
+    Raises:
+        AddressError: the port cannot be had.
+        CertificateError: the certificate cannot be used.
+        OidcError, ObservingError: a setting needs what is not installed.
     """
 
     def __init__(
@@ -79,14 +102,39 @@ class BursarServer:
         datasets: Datasets,
         fits: Mapping[str, AnyFit],
         note: Callable[[], str] = str,
+        wanted: Mapping[str, Check] | None = None,
+        tracing: observing.Tracing | None = None,
     ) -> None:
         self._config = config
-        self._health = health.HealthServicer()
-        self._stopped = threading.Event()
+        self.certificate = Reloading(Certificates(state.tls), client_authority(state, config))
+        self.watch = Watch(
+            needed={"ledger": lambda: None if ledger.newest()[0] else "empty"},
+            wanted={
+                "certificate": lambda: _certificate_problem(self.certificate),
+                "disk": lambda: "nearly full" if shutil.disk_usage(state.path).free < _LEAST_DISK else None,
+                **(wanted or {}),
+            },
+        )
+        self._observed = contextlib.ExitStack()
+        self._tracing = tracing
+        self._endpoint = None
+        if config.metrics.address:
+            metrics = observing.Metrics(ledger, self.watch, lambda: self.certificate.expires.timestamp())
+            self._observed.enter_context(logs.heard_by(metrics.hear))
+            self._endpoint = observing.Endpoint(config.metrics.address, self.watch, metrics.text)
+        if tracing is not None:
+            self._observed.enter_context(logs.heard_by(tracing.hear))
         self._pool = WorkerPool(workers=config.fit_workers, queue_length=config.queue_length)
         self._free_pool = WorkerPool(workers=1, queue_length=config.queue_length)
         self._dummy_pool = WorkerPool(workers=1, queue_length=config.queue_length)
-        self._server = _grpc_server(config, Gate(ledger, config.calls_per_principal))
+        gate = Gate(
+            own=auth.LedgerTokens(ledger),
+            provider=OidcTokens(config.oidc) if config.oidc.issuer else None,
+            throttle=Throttle(config.rates.calls_per_minute, config.rates.failures, config.rates.lockout_seconds),
+            calls_per_principal=config.calls_per_principal,
+            span=observing.no_span if tracing is None else tracing.span,
+        )
+        self._server = _grpc_server(config, gate)
         runs = Runs(
             ledger=ledger,
             pool=self._pool,
@@ -103,36 +151,53 @@ class BursarServer:
             runs=runs,
             follower=follower,
             threads=config.threads_per_fit,
+            most=config.limits,
         )
         fit_pb2_grpc.add_FitServiceServicer_to_server(fit_service, self._server)
         # One thread: nobody who has paid has less of the machine for it than for one more free request.
         dummies = Dummies(fits=fits, facts=datasets.facts)
         dummy_service = DummyService(dummies, FreeRuns(self._dummy_pool), follower)
         dummy_pb2_grpc.add_DummyServiceServicer_to_server(dummy_service, self._server)
-        catalog_service = CatalogService(ledger, datasets, runs, note)
+        catalog_service = CatalogService(ledger, datasets, runs, note, config.limits)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog_service, self._server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(ledger), self._server)
-        audit_pb2_grpc.add_AuditServiceServicer_to_server(AuditService(ledger, state.ledger), self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(ledger, config.tokens.days), self._server)
+        audit_service = AuditService(ledger, state.ledger, config.limits)
+        audit_pb2_grpc.add_AuditServiceServicer_to_server(audit_service, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(HealthService(self.watch), self._server)
         if config.reflection:
             reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME), self._server)
-        self.address = _listen(self._server, config.address, Certificates(state.tls))
+        self.address = _listen(self._server, config.address, self.certificate)
+        self.metrics_address = "" if self._endpoint is None else self._endpoint.address
 
     def start(self) -> None:
         """Serve, and say so to whoever asks for health."""
         self._server.start()
-        self._say(health_pb2.HealthCheckResponse.SERVING)
+        if self._endpoint is not None:
+            self._observed.enter_context(self._endpoint)
+        self._observed.enter_context(self.watch)
 
-    def stop(self) -> None:
-        """Take no more calls, finish every fit that was paid for, store its release, and end."""
-        self._say(health_pb2.HealthCheckResponse.NOT_SERVING)
+    def stop(self) -> bool:
+        """Take no more calls, finish every fit that was paid for, store its release, and end.
+
+        Returns:
+            Whether everything was finished. If not, as the settings may have it, threads still run fits whose debits
+            stand; the process is to end, and whoever asks again gets them run again.
+        """
+        self.watch.stop()
         ended = self._server.stop(self._config.shutdown_seconds)
-        self._pool.close()
-        self._free_pool.close()
-        self._dummy_pool.close()
+        seconds = self._config.shutdown_seconds if self._config.unfinished_fits == "abandon" else None
+        finished = self._pool.close(seconds)
+        for pool in (self._free_pool, self._dummy_pool):  # nobody paid for what they do
+            finished &= pool.close(seconds if finished else 0.0)
         if not ended.wait(self._config.shutdown_seconds + _LAST_SECONDS):
             logs.event("calls_left")  # they hold nothing that was paid for, and nobody waits for them
+        if not finished:
+            logs.event("fits_left")
         logs.event("stopped")
+        self._observed.close()
+        if self._tracing is not None:
+            self._tracing.close()
+        return finished
 
     def __enter__(self) -> Self:
         self.start()
@@ -143,9 +208,26 @@ class BursarServer:
     ) -> None:
         self.stop()
 
-    def _say(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in ("", *_SERVICES):
-            self._health.set(service, status)
+
+class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # published without types
+    """The standard service for probes. Every service's health is the server's.
+
+    Args:
+        watch: over everything.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def Check(  # noqa: N802  the contract's name
+        self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
+    ) -> health_pb2.HealthCheckResponse:
+        """SERVING while calls are served; trailing metadata says whether somebody should look."""
+        condition = self._watch.condition
+        context.set_trailing_metadata(((CONDITION, condition.value),))
+        serves = condition in (Condition.READY, Condition.DEGRADED)
+        statuses = health_pb2.HealthCheckResponse
+        return health_pb2.HealthCheckResponse(status=statuses.SERVING if serves else statuses.NOT_SERVING)
 
 
 def _grpc_server(config: Config, gate: Gate) -> grpc.Server:
@@ -162,10 +244,21 @@ def _grpc_server(config: Config, gate: Gate) -> grpc.Server:
     )
 
 
-def _listen(server: grpc.Server, address: str, certificates: Certificates) -> str:
-    pair = (certificates.key.read_bytes(), certificates.chain.read_bytes())
+def client_authority(state: State, config: Config) -> Path | None:
+    """The file of the authority that signs clients' certificates, None if none are asked for."""
+    return state.path / config.tls.client_ca if config.tls.client_ca else None
+
+
+def _certificate_problem(certificate: Reloading) -> str | None:
+    left = certificate.expires.timestamp() - time.time()
+    if left < _WARN_DAYS * 86_400:
+        return "ended" if left < 0 else f"ends in {left / 86_400:.0f} days"
+    return "the new files cannot be used" if certificate.problem else None
+
+
+def _listen(server: grpc.Server, address: str, certificate: Reloading) -> str:
     try:
-        port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        port = server.add_secure_port(address, certificate.credentials())
     except RuntimeError:
         raise AddressError(f"cannot listen on {address}; is the port taken, or the host not this machine?") from None
     return f"{address.rpartition(':')[0]}:{port}"

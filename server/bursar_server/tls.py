@@ -1,21 +1,37 @@
-"""A local certificate authority and one server certificate, made at `init`: TLS always, nothing to buy or to fetch."""
+"""TLS, always, and 1.3 only: a local authority and one server certificate, made at `init`, and what handshakes use.
+
+An owner may put a certificate of another authority into the place of the one that `init` made, while the server runs.
+"""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 import socket
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
+import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from bursar_server import logs
 from bursar_server.state import write_private
 
 VALIDITY = datetime.timedelta(days=3650)
+
+_NO_OLD_TLS = "ECDHE-PSK-AES128-CBC-SHA"
+"""The one cipher for TLS 1.2: of a kind that needs a key agreed on beforehand, and there is none.
+
+gRPC has no setting for the least version. Its list of ciphers is for TLS 1.2 only (those of 1.3 are fixed), so with a
+list that no handshake can take, 1.3 is what is left. A test tries both versions on a running server.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,6 +73,153 @@ class Certificates:
         for path, certificate in ((self.ca, ca), (self.chain, server)):
             write_private(path, certificate.public_bytes(serialization.Encoding.PEM))
             path.chmod(0o644)
+
+
+class CertificateError(Exception):
+    """The server's certificate cannot be used; says which file, and what to do."""
+
+
+def only_newest_tls() -> None:
+    """Refuse every version of TLS before 1.3, in this process. Before gRPC is first used, which reads it once."""
+    os.environ["GRPC_SSL_CIPHER_SUITES"] = _NO_OLD_TLS
+
+
+@dataclass(frozen=True)
+class ServerPair:
+    """What handshakes use.
+
+    Attributes:
+        key: PEM.
+        chain: PEM; the server's certificate first.
+        authorities: PEM, of those that sign clients' certificates; None for a server that asks for none.
+        expires: of the server's certificate.
+    """
+
+    key: bytes
+    chain: bytes
+    authorities: bytes | None
+    expires: datetime.datetime
+
+    @classmethod
+    def load(cls, certificates: Certificates, client_ca: Path | None = None) -> ServerPair:
+        """Read and check the files. Raises CertificateError."""
+        key, chain = _read(certificates.key), _read(certificates.chain)
+        try:
+            certificate = x509.load_pem_x509_certificates(chain)[0]
+            private = serialization.load_pem_private_key(key, password=None)
+        except (ValueError, TypeError):
+            raise CertificateError(
+                f"{certificates.chain} or {certificates.key} is not PEM, or the key has a password; expected both "
+                "without one, the server's certificate first"
+            ) from None
+        if _spki(private.public_key()) != _spki(certificate.public_key()):
+            raise CertificateError(f"{certificates.key} is not the key of {certificates.chain}; replace both together")
+        authorities = None
+        if client_ca is not None:
+            authorities = _read(client_ca)
+            try:
+                x509.load_pem_x509_certificates(authorities)
+            except ValueError:
+                raise CertificateError(
+                    f"{client_ca} holds no PEM certificate; expected the clients' authority"
+                ) from None
+        return cls(key, chain, authorities, certificate.not_valid_after_utc)
+
+    @property
+    def for_grpc(self) -> grpc.ServerCertificateConfiguration:
+        """The same as gRPC has it."""
+        return grpc.ssl_server_certificate_configuration([(self.key, self.chain)], self.authorities)
+
+
+class Reloading:
+    """The pair in force: read again when its files change, and kept when what is there now cannot be used.
+
+    Connections that are open keep what they began with; new ones get the newest pair.
+
+    Args:
+        certificates: files.
+        client_ca: of the clients' authority; None for a server that asks for no certificates.
+
+    Raises:
+        CertificateError: the files cannot be used now.
+    """
+
+    def __init__(self, certificates: Certificates, client_ca: Path | None = None) -> None:
+        self._certificates = certificates
+        self._client_ca = client_ca
+        self._lock = threading.Lock()
+        self._seen = self._stamps()
+        self._pair = ServerPair.load(certificates, client_ca)
+        self._given = self._pair
+        self.problem: str | None = None
+
+    @property
+    def expires(self) -> datetime.datetime:
+        """End of the certificate in force."""
+        return self._pair.expires
+
+    def reload(self) -> bool:
+        """Read the files again now; whether they gave another pair. What went wrong is in `problem`."""
+        with self._lock:
+            self._seen = self._stamps()
+            return self._load()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For a server's port. gRPC asks at every handshake whether there is a newer pair."""
+        # The types have no None for "as it was", which the documentation has.
+        newer = cast(Callable[[], grpc.ServerCertificateConfiguration], self._newer)
+        return grpc.dynamic_ssl_server_credentials(
+            self._pair.for_grpc, newer, require_client_authentication=self._client_ca is not None
+        )
+
+    def _newer(self) -> grpc.ServerCertificateConfiguration | None:
+        with self._lock:
+            if (stamps := self._stamps()) != self._seen:
+                self._seen = stamps
+                self._load()
+            if self._pair == self._given:
+                return None
+            self._given = self._pair
+            return self._pair.for_grpc
+
+    def _load(self) -> bool:
+        try:
+            pair = ServerPair.load(self._certificates, self._client_ca)
+        except CertificateError as error:
+            self.problem = str(error)
+            logs.event("certificate_kept", reason=self.problem)
+            return False
+        self.problem = None
+        changed, self._pair = pair != self._pair, pair
+        if changed:
+            logs.event("certificate_loaded", expires=pair.expires.isoformat())
+        return changed
+
+    def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        files = (self._certificates.key, self._certificates.chain, self._client_ca)
+        return tuple(None if file is None else _stamp(file) for file in files)
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{file} cannot be read ({error.strerror}); put it there, or restore it") from None
+
+
+def _spki(key: object) -> bytes:
+    public: bytes = getattr(key, "public_bytes")(  # noqa: B009  every kind of key has it, and their union has not
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return public
 
 
 def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:

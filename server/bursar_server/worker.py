@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -38,7 +39,7 @@ class WorkerPool:
         self._size = workers + queue_length
         self._places = threading.BoundedSemaphore(self._size)
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._closed = False
+        self._closed = self._abandoned = False
         # Started now, not when a task comes: that a thread cannot be had must not be found out after a debit.
         self._threads = [threading.Thread(target=self._work, name=f"fit-{i}", daemon=True) for i in range(workers)]
         for thread in self._threads:
@@ -60,19 +61,31 @@ class WorkerPool:
         """Free one place."""
         self._places.release()
 
-    def close(self) -> None:
-        """Finish every task that was taken, then stop; once."""
+    def close(self, seconds: float | None = None) -> bool:
+        """Finish every task that was taken, then stop; once.
+
+        Args:
+            seconds: to wait for that; None for as long as it takes. Then no other task is begun, and those that run are
+                left to the end of the process.
+
+        Returns:
+            Whether every task was finished.
+        """
         self._closed = True
+        until = None if seconds is None else time.monotonic() + seconds
         # A place that is held may be about to be paid for, so its task is waited for, too, or that it is given back.
         for _ in range(self._size):
-            self._places.acquire()
+            if not self._places.acquire(timeout=None if until is None else max(0.0, until - time.monotonic())):
+                self._abandoned = True
+                return False
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
             thread.join()
+        return True
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
+        while (task := self._tasks.get()) is not None and not self._abandoned:
             try:
                 task()
             except BaseException as error:

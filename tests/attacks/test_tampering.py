@@ -165,7 +165,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def crime(scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crime]:
     """A copy of the scene for one attack."""
-    monkeypatch.setattr(logs, "set_up", lambda: None)  # else the log of the whole run of tests would change
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # else the log of the whole run of tests would change
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     shutil.copytree(scene, tmp_path / "scene")
     yield Crime(tmp_path / "scene")

@@ -24,29 +24,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ursar_proto/v1/admin.proto\x12\tbursar.v1\"P\n\x11IssueTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.bursar.v1.Role\x12\x0e\n\x06reason\x18\x03 \x01(\t\"2\n\x12IssueTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\r\n\x05\x65ntry\x18\x02 \x01(\x04\"2\n\x12RevokeTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"$\n\x13RevokeTokenResponse\x12\r\n\x05\x65ntry\x18\x01 \x01(\x04\"L\n\x0cTokenSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.bursar.v1.Role\x12\x0f\n\x07revoked\x18\x03 \x01(\x08\"\x13\n\x11ListTokensRequest\"=\n\x12ListTokensResponse\x12\'\n\x06tokens\x18\x01 \x03(\x0b\x32\x17.bursar.v1.TokenSummary*P\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n\nROLE_ADMIN\x10\x01\x12\x10\n\x0cROLE_ANALYST\x10\x02\x12\x10\n\x0cROLE_AUDITOR\x10\x03\x32\xf2\x01\n\x0c\x41\x64minService\x12I\n\nIssueToken\x12\x1c.bursar.v1.IssueTokenRequest\x1a\x1d.bursar.v1.IssueTokenResponse\x12L\n\x0bRevokeToken\x12\x1d.bursar.v1.RevokeTokenRequest\x1a\x1e.bursar.v1.RevokeTokenResponse\x12I\n\nListTokens\x12\x1c.bursar.v1.ListTokensRequest\x1a\x1d.bursar.v1.ListTokensResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ursar_proto/v1/admin.proto\x12\tbursar.v1\"p\n\x11IssueTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.bursar.v1.Role\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04\x64\x61ys\x18\x04 \x01(\r\x12\x10\n\x08\x64\x61tasets\x18\x05 \x03(\t\"2\n\x12IssueTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\r\n\x05\x65ntry\x18\x02 \x01(\x04\"2\n\x12RevokeTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"$\n\x13RevokeTokenResponse\x12\r\n\x05\x65ntry\x18\x01 \x01(\x04\"o\n\x0cTokenSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.bursar.v1.Role\x12\x0f\n\x07revoked\x18\x03 \x01(\x08\x12\x0f\n\x07\x65xpires\x18\x04 \x01(\t\x12\x10\n\x08\x64\x61tasets\x18\x05 \x03(\t\"\x13\n\x11ListTokensRequest\"=\n\x12ListTokensResponse\x12\'\n\x06tokens\x18\x01 \x03(\x0b\x32\x17.bursar.v1.TokenSummary*P\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n\nROLE_ADMIN\x10\x01\x12\x10\n\x0cROLE_ANALYST\x10\x02\x12\x10\n\x0cROLE_AUDITOR\x10\x03\x32\xf2\x01\n\x0c\x41\x64minService\x12I\n\nIssueToken\x12\x1c.bursar.v1.IssueTokenRequest\x1a\x1d.bursar.v1.IssueTokenResponse\x12L\n\x0bRevokeToken\x12\x1d.bursar.v1.RevokeTokenRequest\x1a\x1e.bursar.v1.RevokeTokenResponse\x12I\n\nListTokens\x12\x1c.bursar.v1.ListTokensRequest\x1a\x1d.bursar.v1.ListTokensResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bursar_proto.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=428
-  _globals['_ROLE']._serialized_end=508
+  _globals['_ROLE']._serialized_start=495
+  _globals['_ROLE']._serialized_end=575
   _globals['_ISSUETOKENREQUEST']._serialized_start=42
-  _globals['_ISSUETOKENREQUEST']._serialized_end=122
-  _globals['_ISSUETOKENRESPONSE']._serialized_start=124
-  _globals['_ISSUETOKENRESPONSE']._serialized_end=174
-  _globals['_REVOKETOKENREQUEST']._serialized_start=176
-  _globals['_REVOKETOKENREQUEST']._serialized_end=226
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=228
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=264
-  _globals['_TOKENSUMMARY']._serialized_start=266
-  _globals['_TOKENSUMMARY']._serialized_end=342
-  _globals['_LISTTOKENSREQUEST']._serialized_start=344
-  _globals['_LISTTOKENSREQUEST']._serialized_end=363
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=365
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=426
-  _globals['_ADMINSERVICE']._serialized_start=511
-  _globals['_ADMINSERVICE']._serialized_end=753
+  _globals['_ISSUETOKENREQUEST']._serialized_end=154
+  _globals['_ISSUETOKENRESPONSE']._serialized_start=156
+  _globals['_ISSUETOKENRESPONSE']._serialized_end=206
+  _globals['_REVOKETOKENREQUEST']._serialized_start=208
+  _globals['_REVOKETOKENREQUEST']._serialized_end=258
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=260
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=296
+  _globals['_TOKENSUMMARY']._serialized_start=298
+  _globals['_TOKENSUMMARY']._serialized_end=409
+  _globals['_LISTTOKENSREQUEST']._serialized_start=411
+  _globals['_LISTTOKENSREQUEST']._serialized_end=430
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=432
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=493
+  _globals['_ADMINSERVICE']._serialized_start=578
+  _globals['_ADMINSERVICE']._serialized_end=820
 # @@protoc_insertion_point(module_scope)

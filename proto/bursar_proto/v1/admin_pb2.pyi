@@ -45,20 +45,30 @@ class IssueTokenRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DAYS_FIELD_NUMBER: _builtins.int
+    DATASETS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the holder; one live token a name."""
     role: Global___Role.ValueType
     reason: _builtins.str
+    days: _builtins.int
+    """How long the token lives; 0: as long as the server's settings allow, which is also the most."""
+    @_builtins.property
+    def datasets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The only datasets that the holder may see; none: all. For analysts."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         role: Global___Role.ValueType = ...,
         reason: _builtins.str = ...,
+        days: _builtins.int = ...,
+        datasets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["datasets", b"datasets", "days", b"days", "name", b"name", "reason", b"reason", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -134,19 +144,29 @@ class TokenSummary(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     REVOKED_FIELD_NUMBER: _builtins.int
+    EXPIRES_FIELD_NUMBER: _builtins.int
+    DATASETS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     role: Global___Role.ValueType
     revoked: _builtins.bool
+    expires: _builtins.str
+    """RFC 3339 in UTC; empty for a token that does not end."""
+    @_builtins.property
+    def datasets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The only datasets that the holder may see; none: all."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         role: Global___Role.ValueType = ...,
         revoked: _builtins.bool = ...,
+        expires: _builtins.str = ...,
+        datasets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "revoked", b"revoked", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["datasets", b"datasets", "expires", b"expires", "name", b"name", "revoked", b"revoked", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 import grpc
 
-from bursar_ledger import Ledger
+from bursar_ledger import Ledger, Role
 from bursar_proto.v1 import admin_pb2, admin_pb2_grpc
 from bursar_server import logs
-from bursar_server.auth import caller, hash_token, new_token
+from bursar_server.auth import caller, expiry, hash_token, new_token
 from bursar_server.convert import ROLES
 from bursar_server.fits import InvalidRequestError
 
@@ -33,15 +34,34 @@ def check_reason(reason: str) -> str:
     return reason
 
 
+def check_days(asked: int, longest: int) -> int:
+    """Days that a token lives: as asked for, the longest for 0. Raises InvalidRequestError."""
+    if not 0 <= asked <= longest:
+        raise InvalidRequestError(("days", f"expected 1 to {longest} (tokens.days of the settings), or 0 for that"))
+    return asked or longest
+
+
+def check_scope(datasets: tuple[str, ...], role: Role, ledger: Ledger) -> tuple[str, ...] | None:
+    """The only datasets of a token, None for all. Raises InvalidRequestError, UnknownDatasetError."""
+    if not datasets:
+        return None
+    if role is not Role.ANALYST:
+        text = f"limit what an analyst sees; a token of role {role.value} reads the whole ledger. Expected none"
+        raise InvalidRequestError(("datasets", text))
+    return tuple(dict.fromkeys(ledger.dataset(name).name for name in datasets))
+
+
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Issues, revokes and lists tokens.
 
     Args:
         ledger: keeps hashes of tokens.
+        days: longest life of a token, and its life if none is asked for.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, days: int) -> None:
         self._ledger = ledger
+        self._days = days
 
     def IssueToken(  # noqa: N802  the contract's name
         self, request: admin_pb2.IssueTokenRequest, context: grpc.ServicerContext
@@ -53,7 +73,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             raise InvalidRequestError(("role", "is missing or unknown; expected admin, analyst or auditor"))
         token = new_token(role)
         entry = self._ledger.issue_credential(
-            request.name, role, hash_token(token), actor=caller().name, reason=check_reason(request.reason)
+            request.name,
+            role,
+            hash_token(token),
+            actor=caller().name,
+            reason=check_reason(request.reason),
+            expires=expiry(check_days(request.days, self._days), time.time()),
+            datasets=check_scope(tuple(request.datasets), role, self._ledger),
         )
         logs.event("token_issued", entry=entry.number, name=request.name, role=role.value, actor=caller().name)
         return admin_pb2.IssueTokenResponse(token=token, entry=entry.number)
@@ -73,7 +99,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """Who holds what, revoked ones included."""
         return admin_pb2.ListTokensResponse(
             tokens=[
-                admin_pb2.TokenSummary(name=held.name, role=ROLES[held.role], revoked=held.revoked)
+                admin_pb2.TokenSummary(
+                    name=held.name,
+                    role=ROLES[held.role],
+                    revoked=held.revoked,
+                    expires=held.expires or "",
+                    datasets=held.datasets or (),
+                )
                 for held in self._ledger.credentials()
             ]
         )

@@ -9,6 +9,8 @@ import grpc
 
 from bursar_ledger import Ledger, verify
 from bursar_proto.v1 import audit_pb2, audit_pb2_grpc
+from bursar_server.config import RequestLimits
+from bursar_server.limiting import check_entries
 
 
 class AuditService(audit_pb2_grpc.AuditServiceServicer):
@@ -17,9 +19,11 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
     Args:
         ledger: open.
         path: of the same ledger's file, which `verify` opens on its own.
+        most: the owner's limits on one request.
     """
 
-    def __init__(self, ledger: Ledger, path: Path) -> None:
+    def __init__(self, ledger: Ledger, path: Path, most: RequestLimits) -> None:
+        self._most = most
         self._ledger = ledger
         self._path = path
 
@@ -29,6 +33,7 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
         """Entries in order; `body` is what the chain hashes."""
         # The ledger counts in SQLite's signed integers; no entry has a number beyond them.
         first = min(max(request.first, 1), 2**62)
+        check_entries(self._most, request.limit, max(0, self._ledger.newest()[0] + 1 - first))
         for entry in self._ledger.entries(first=first, limit=request.limit or None):
             yield audit_pb2.ListEntriesResponse(
                 entry=entry.number,

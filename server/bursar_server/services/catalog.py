@@ -14,6 +14,7 @@ from bursar_ledger import DatasetState, DebitRecord, Ledger, ReleaseRecord, Unkn
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2
 from bursar_server import convert
 from bursar_server.auth import caller
+from bursar_server.config import RequestLimits
 from bursar_server.datasets import Datasets
 from bursar_server.errors import (
     FitFailedError,
@@ -22,6 +23,7 @@ from bursar_server.errors import (
     ReleaseLostError,
     UnknownReleaseError,
 )
+from bursar_server.limiting import page
 from bursar_server.orders import RESPONSES
 from bursar_server.runs import Runs
 
@@ -48,10 +50,14 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
         datasets: know public schemas.
         runs: know which debits may still get a release.
         note: gives a signed checkpoint of now, as text; "" for none.
+        most: the owner's limits on one request.
     """
 
-    def __init__(self, ledger: Ledger, datasets: Datasets, runs: Runs, note: Callable[[], str]) -> None:
+    def __init__(
+        self, ledger: Ledger, datasets: Datasets, runs: Runs, note: Callable[[], str], most: RequestLimits
+    ) -> None:
         self._note = note
+        self._most = most
         self._runs = runs
         self._ledger = ledger
         self._datasets = datasets
@@ -59,9 +65,10 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
     def ListDatasets(  # noqa: N802  the contract's name
         self, request: catalog_pb2.ListDatasetsRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.ListDatasetsResponse:
-        """All datasets."""
+        """All datasets that there are for the caller."""
+        who = caller()
         return catalog_pb2.ListDatasetsResponse(
-            datasets=[self._described(state, caller().name) for state in self._ledger.datasets()]
+            datasets=[self._described(state, who.name) for state in self._ledger.datasets() if who.may_see(state.name)]
         )
 
     def GetDataset(  # noqa: N802  the contract's name
@@ -91,11 +98,13 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
     ) -> tuple[tuple[ReleaseRecord, ...], int]:
         """The caller's own debits, of one dataset or of all, and the token of the next page."""
         dataset = self._datasets.state(request.dataset).name if request.dataset else None
-        size = min(request.page_size or largest, largest)
+        size = page(self._most, request.page_size, largest)
         after = min(request.page_token, _LAST_ENTRY)
         # One more than the page holds says whether there is another one.
         found = self._ledger.releases(principal=caller().name, dataset=dataset, after=after, limit=size + 1)
-        return found[:size], found[size - 1].entry if len(found) > size else 0
+        # A page may be shorter than its size: what the token of now may not see was paid for with an earlier one.
+        shown = tuple(record for record in found[:size] if caller().may_see(record.dataset))
+        return shown, found[size - 1].entry if len(found) > size else 0
 
     def GetRelease(  # noqa: N802  the contract's name
         self, request: catalog_pb2.GetReleaseRequest, context: grpc.ServicerContext
@@ -127,7 +136,8 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
             record = self._ledger.debit_entry(min(entry, _LAST_ENTRY))
         except UnknownEntryError:
             raise UnknownReleaseError from None
-        if record.request.principal != caller().name:
+        who = caller()
+        if record.request.principal != who.name or not who.may_see(record.request.dataset):
             raise UnknownReleaseError
         return record
 

@@ -12,6 +12,7 @@ from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server import convert
 from bursar_server.auth import caller
 from bursar_server.computing import Run
+from bursar_server.config import RequestLimits
 from bursar_server.datasets import Datasets
 from bursar_server.fits import Plan
 from bursar_server.follow import Follower, Step
@@ -32,6 +33,7 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         runs: of this process.
         follower: how callers hear of runs.
         threads: that sum rows for one fit.
+        most: the owner's limits on one request.
     """
 
     def __init__(
@@ -43,8 +45,11 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         runs: Runs,
         follower: Follower,
         threads: int = 1,
+        most: RequestLimits | None = None,
     ) -> None:
-        self._orders = Orders(fits=fits, datasets=datasets, ledger=ledger, threads=threads)
+        self._orders = Orders(
+            fits=fits, datasets=datasets, ledger=ledger, threads=threads, most=most or RequestLimits()
+        )
         self._ledger = ledger
         self._runs = runs
         self._follower = follower
@@ -132,6 +137,7 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
 
     def _free(self, order: Order, plan: Plan) -> tuple[types_pb2.Receipt, Run]:
         """The receipt of what costs nothing, and its run. Neither the ledger nor the data have a part in it."""
+        self._orders.check(order, plan)
         paid = self._ledger.debit_entry(plan.of_entry) if plan.of_entry else None
         limits = self._ledger.limits(order.state.name, order.principal)
         receipt = types_pb2.Receipt(

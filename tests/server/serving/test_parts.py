@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import resource
+import subprocess
+import sys
 import threading
 from ipaddress import ip_address
 from pathlib import Path
@@ -131,15 +132,14 @@ def test_a_bad_setting_is_named(tmp_path: Path, text: str, named: str) -> None:
         Config.load(path)
 
 
-def test_core_dumps_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash leaves no rows on the disk."""
-    limits: list[object] = []
-    monkeypatch.setattr(resource, "setrlimit", lambda *arguments: limits.append(arguments))
-    logger = logging.getLogger("bursar.server")
-    monkeypatch.setattr(logger, "handlers", [])
-    monkeypatch.setattr(logger, "propagate", True)
-    logs.set_up()
-    assert limits == [(resource.RLIMIT_CORE, (0, 0))]
+def test_core_dumps_are_off() -> None:
+    """A crash leaves no rows on the disk, and no other process of the user may look into this one's memory."""
+    program = (
+        "import ctypes, resource; from bursar_server import hardening; hardening.no_core_dumps();"
+        "print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "(0, 0) 0\n"
 
 
 @given(st.text())
