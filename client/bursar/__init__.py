@@ -15,6 +15,7 @@ from bursar._audit import Audit, LedgerEntry, Verification
 from bursar._client import Client, connect
 from bursar._dataset import Dataset
 from bursar._dpem import GaussianPrior, GivenStart, RandomStart
+from bursar._dummy import Dummy
 from bursar._errors import (
     AuthenticationError,
     BudgetExhaustedError,
@@ -86,6 +87,7 @@ __all__ = [
     "Dataset",
     "DatasetRetiredError",
     "DeadlineError",
+    "Dummy",
     "EpsilonDelta",
     "Error",
     "GaussianMixture",

@@ -11,7 +11,14 @@ import grpc
 from bursar._errors import NotImplementedByServerError, ServerError
 from bursar._history import History, HistoryHead, Shown
 from bursar._wire_errors import translated
-from bursar_proto.v1 import admin_pb2_grpc, audit_pb2_grpc, catalog_pb2, catalog_pb2_grpc, fit_pb2_grpc
+from bursar_proto.v1 import (
+    admin_pb2_grpc,
+    audit_pb2_grpc,
+    catalog_pb2,
+    catalog_pb2_grpc,
+    dummy_pb2_grpc,
+    fit_pb2_grpc,
+)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -27,7 +34,7 @@ class Connection:
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
         retry_delays: seconds to wait before each repetition of a fit whose stream broke.
         history: of the server's ledger, as far as it was seen; checked before the first call.
-        catalog: the methods of a service; likewise `fits`, `admins` and `audits`.
+        catalog: the methods of a service; likewise `fits`, `dummies`, `admins` and `audits`.
     """
 
     channel: grpc.Channel = field(repr=False)
@@ -37,6 +44,7 @@ class Connection:
     history: History = field(repr=False)
     catalog: catalog_pb2_grpc.CatalogServiceStub = field(init=False, repr=False)
     fits: fit_pb2_grpc.FitServiceStub = field(init=False, repr=False)
+    dummies: dummy_pb2_grpc.DummyServiceStub = field(init=False, repr=False)
     admins: admin_pb2_grpc.AdminServiceStub = field(init=False, repr=False)
     audits: audit_pb2_grpc.AuditServiceStub = field(init=False, repr=False)
 
@@ -44,6 +52,7 @@ class Connection:
         # Made once, here: a stub that is made on a closed channel crashes the interpreter (grpcio 1.85).
         object.__setattr__(self, "catalog", catalog_pb2_grpc.CatalogServiceStub(self.channel))
         object.__setattr__(self, "fits", fit_pb2_grpc.FitServiceStub(self.channel))
+        object.__setattr__(self, "dummies", dummy_pb2_grpc.DummyServiceStub(self.channel))
         object.__setattr__(self, "admins", admin_pb2_grpc.AdminServiceStub(self.channel))
         object.__setattr__(self, "audits", audit_pb2_grpc.AuditServiceStub(self.channel))
 
@@ -54,7 +63,7 @@ class Connection:
             HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
             Error: the call failed.
         """
-        self.history.check_once(self._ask_history)
+        self.check_once()
         with translated():
             return method(request, timeout=self.timeout, metadata=self.metadata)
 
@@ -65,9 +74,18 @@ class Connection:
             HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
             Error: the call failed.
         """
-        self.history.check_once(self._ask_history)
+        self.check_once()
         with translated():
             return list(method(request, timeout=self.timeout, metadata=self.metadata))
+
+    def check_once(self) -> None:
+        """Ask whether the server's ledger is still an extension of the one that was seen, if nothing was asked yet.
+
+        Raises:
+            HistoryError: it is not; nothing may be sent any more.
+            Error: the call failed.
+        """
+        self.history.check_once(self._ask_history)
 
     def check_history(self, timeout: float | None) -> None:
         """Ask whether the server's ledger is still an extension of the one that was seen.

@@ -216,7 +216,7 @@ def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
     )
 
 
-def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt) -> GaussianMixture | KMeans:
+def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None) -> GaussianMixture | KMeans:
     """A released model, of the type that its mode says.
 
     Raises:
@@ -254,7 +254,7 @@ class SketchModel:
     decoded: GaussianMixture | KMeans | None
 
 
-def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt) -> SketchModel:
+def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt | None) -> SketchModel:
     """A released sketch and what was decoded from it, which knows it.
 
     Raises:
@@ -297,6 +297,7 @@ def sketch_to(sketch: Sketch, *, entry: int) -> fit_pb2.Sketch:
         sites=sketch.sites,
         entry=entry,
         pilot_sigma=sketch.pilot_sigma or 0.0,
+        dummy=sketch.dummy_,
     )
 
 
@@ -325,6 +326,7 @@ def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
             sites=message.sites,
             receipt=receipt,
             pilot_sigma=message.pilot_sigma or None,
+            dummy_=message.dummy,
         )
     except ValueError as error:
         raise ServerError(f"this is no valid sketch: {error}") from error
@@ -346,7 +348,7 @@ def _frequencies_from(message: fit_pb2.Frequencies, d: int) -> Frequencies:
     return frequencies
 
 
-def mrf_from(message: fit_pb2.MRFModel, receipt: Receipt) -> MarkovRandomField:
+def mrf_from(message: fit_pb2.MRFModel, receipt: Receipt | None) -> MarkovRandomField:
     """A released Markov random field with the noisy tables that it was learnt from.
 
     Raises:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from bursar import _convert
 from bursar._connection import Connection
 from bursar._dpem import DPEMSettings, GaussianPrior, Start
-from bursar._errors import ServerError
+from bursar._dummy import Dummy, Tried, dummy_of, refuse_dummies
+from bursar._errors import InvalidRequestError, ServerError
 from bursar._fit import fit_dpem, fit_gradient_em, fit_mrf, fit_separated_gmm, fit_sketch
 from bursar._gradient_em import (
     GradientEMModel,
@@ -24,7 +25,17 @@ from bursar._gradient_em import (
 )
 from bursar._mrf import MRFGraph, MRFSettings, PaidTables
 from bursar._preview import Preview, preview_from
-from bursar._privacy import Adjacency, EpsilonDelta, Limits, PrivacyUnit, Receipt, Remaining, Spend
+from bursar._privacy import (
+    Adjacency,
+    EpsilonDelta,
+    Limits,
+    PrivacyUnit,
+    Receipt,
+    Remaining,
+    Rho,
+    Spend,
+    WhatIsLeft,
+)
 from bursar._progress import progress_bar
 from bursar._releases import (
     Releases,
@@ -85,6 +96,7 @@ class DPEMArguments(TypedDict, total=False):
     clip_radius: float | None
     request_id: str | None
     progress: bool | None
+    dummy: Tried
 
 
 class SketchArguments(NewSketchArguments, total=False):
@@ -97,6 +109,7 @@ class SketchArguments(NewSketchArguments, total=False):
     decoder_seed: int
     request_id: str | None
     progress: bool | None
+    dummy: Tried
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,6 +241,7 @@ class Dataset:
         clip_radius: float | None = None,
         request_id: str | None = None,
         progress: bool | None = None,
+        dummy: Tried = False,
     ) -> GaussianMixture | KMeans:
         """Fit a mixture of Gaussians, or cluster centres, by differentially private EM; debits `spend`.
 
@@ -250,6 +264,8 @@ class Dataset:
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one. The same key with the
                 same arguments gets the same release without a second debit.
             progress: show a bar; None shows it in terminals and notebooks.
+            dummy: True runs the server's code on made-up rows, for nothing, and the result says so (`dummy_`); a
+                `bursar.Dummy` says which rows. There is no receipt, and nothing is kept under the request_id.
 
         Returns:
             A `GaussianMixture`, or a `KMeans` for that mode, with its receipt.
@@ -270,9 +286,10 @@ class Dataset:
             >>> model.receipt.price
             Price(rho=0.1, cost_units=1099511627776, delta_units=0)
         """
+        tried = self._tried(dummy, start=[start])
         settings = DPEMSettings(
             n_components=n_components,
-            spend=spend,
+            spend=self._spend(spend, tried),
             columns=self._numeric_columns() if columns is None else columns,
             covariance_type=covariance_type,
             estimator=estimator,
@@ -282,10 +299,11 @@ class Dataset:
             iterations=iterations,
             start=start,
             clip_radius=clip_radius,
+            dummy=tried is not None,
         )
         request = settings.message(self.name, request_id or str(uuid.uuid4()))
         with progress_bar(progress, f"fit_dpem on {self.name}") as report:
-            return fit_dpem(self._connection, request, report)
+            return fit_dpem(self._connection, request, report, tried)
 
     def preview_dpem(
         self,
@@ -378,6 +396,7 @@ class Dataset:
         decoder_seed: int = 0,
         request_id: str | None = None,
         progress: bool | None = None,
+        dummy: Tried = False,
     ) -> KMeans | GaussianMixture:
         """Find cluster centres, or a mixture of Gaussians, in a noisy sketch of the rows; debits `spend`, if any.
 
@@ -417,6 +436,8 @@ class Dataset:
                 same key with the same arguments gets the same release without a second debit. What is free is computed
                 anew each time, to the same result, and needs none.
             progress: show a bar; None shows it in terminals and notebooks.
+            dummy: True runs the server's code on made-up rows, for nothing, and the result says so (`dummy_`); a
+                `bursar.Dummy` says which rows. There is no receipt, and nothing is kept under the request_id.
 
         Returns:
             A `KMeans`, or a `GaussianMixture` for that decoding, with its receipt, which says whether it was `free`.
@@ -437,6 +458,10 @@ class Dataset:
             >>> another.n_clusters, another.receipt.free
             (5, True)
         """
+        tried = self._tried(dummy, sketch=[sketch], foreign=foreign)
+        if tried is not None and isinstance(sketch, Sketch):
+            foreign = (sketch, *foreign)  # by its numbers: no entry is looked up
+            sketch = None
         settings = SketchSettings(
             new=NewSketch(
                 columns=columns,
@@ -449,7 +474,7 @@ class Dataset:
                 scale=scale,
                 public_seed=public_seed,
             ),
-            spend=spend,
+            spend=None if spend is None else self._spend(spend, tried),
             sketch=sketch,
             foreign=foreign,
             n_clusters=n_clusters,
@@ -457,7 +482,7 @@ class Dataset:
             n_init=n_init,
             decoder_seed=decoder_seed,
         )
-        model = self._fit_sketch(settings, request_id, progress).decoded
+        model = self._fit_sketch(settings, request_id, progress, tried).decoded
         if model is None:
             raise ServerError("the server sent a sketch, but not what was to be decoded from it")
         return model
@@ -470,6 +495,7 @@ class Dataset:
         n_clusters: int | None = None,
         request_id: str | None = None,
         progress: bool | None = None,
+        dummy: Tried = False,
         **arguments: Unpack[NewSketchArguments],
     ) -> Sketch: ...
 
@@ -493,6 +519,7 @@ class Dataset:
         public_seed: int | None = None,
         request_id: str | None = None,
         progress: bool | None = None,
+        dummy: Tried = False,
     ) -> Sketch:
         """A noisy sketch of the rows, to be decoded here as often as one likes; debits `spend`, if any.
 
@@ -514,6 +541,7 @@ class Dataset:
             public_seed: likewise.
             request_id: likewise.
             progress: likewise.
+            dummy: likewise.
 
         Returns:
             The sketch with its receipt.
@@ -532,6 +560,7 @@ class Dataset:
             >>> data.sketch(entry=sketch.receipt.entry).receipt.free  # another day
             True
         """
+        tried = self._tried(dummy)
         settings = SketchSettings(
             new=NewSketch(
                 columns=columns,
@@ -544,13 +573,13 @@ class Dataset:
                 scale=scale,
                 public_seed=public_seed,
             ),
-            spend=spend,
+            spend=None if spend is None else self._spend(spend, tried),
             sketch=entry,
             n_clusters=n_clusters,
             # What the server decodes is not used here: a single restart keeps it from taking long.
             n_init=1,
         )
-        sketch = self._fit_sketch(settings, request_id, progress).sketch
+        sketch = self._fit_sketch(settings, request_id, progress, tried).sketch
         if sketch is None:
             raise ServerError("the server sent no sketch")
         return sketch
@@ -626,6 +655,7 @@ class Dataset:
         reuse: Sequence[PaidTables] = (),
         request_id: str | None = None,
         progress: bool | None = None,
+        dummy: Tried = False,
     ) -> MarkovRandomField:
         """Learn a Markov random field of discrete columns from noisy contingency tables; debits `spend`, if any.
 
@@ -662,6 +692,8 @@ class Dataset:
                 same key with the same arguments gets the same release without a second debit. What is free is computed
                 anew each time, to the same result, and needs none.
             progress: show a bar; None shows it in terminals and notebooks.
+            dummy: True runs the server's code on made-up rows, for nothing, and the result says so (`dummy_`); a
+                `bursar.Dummy` says which rows. There is no receipt, and nothing is kept under the request_id.
 
         Returns:
             A `MarkovRandomField` with its receipt and its tables.
@@ -681,9 +713,13 @@ class Dataset:
             >>> data.fit_mrf(cliques=[("spring",)], reuse=[field]).receipt.free
             True
         """
+        tried = self._tried(dummy, reuse=reuse)
+        if tried is not None and reuse:
+            text = "a dummy run looks no earlier tables up; leave reuse out, and say a spend"
+            raise InvalidRequestError.of("reuse", text)
         settings = MRFSettings(
             cliques=cliques,
-            spend=spend,
+            spend=None if spend is None else self._spend(spend, tried),
             columns=columns,
             precisions=precisions,
             share=share,
@@ -695,7 +731,7 @@ class Dataset:
         )
         request = settings.message(self.name, request_id)
         with progress_bar(progress, f"fit_mrf on {self.name}") as report:
-            return fit_mrf(self._connection, request, report)
+            return fit_mrf(self._connection, request, report, tried)
 
     def preview_mrf(
         self,
@@ -815,6 +851,7 @@ class Dataset:
         paper_weights: bool = False,
         request_id: str | None = None,
         progress: bool | None = None,
+        dummy: Tried = False,
     ) -> GradientEMModel:
         """Fit a mixture, or a regression with something hidden, by differentially private gradient EM; debits `spend`.
 
@@ -868,6 +905,8 @@ class Dataset:
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one. The same key with the
                 same arguments gets the same release without a second debit.
             progress: show a bar; None shows it in terminals and notebooks.
+            dummy: True runs the server's code on made-up rows, for nothing, and the result says so (`dummy_`); a
+                `bursar.Dummy` says which rows. There is no receipt, and nothing is kept under the request_id.
 
         Returns:
             A `SymmetricMixture`, a `GaussianMixture`, a `MixtureOfRegressions` or a `LinearRegression`, as `model`
@@ -886,9 +925,10 @@ class Dataset:
                  0.5  0.5 ± 0.005   10 ± 0.1     12
                  0.5     1 ± 0.01  -70 ± 0.7     12
         """
+        tried = self._tried(dummy, start=[start])
         settings = GradientEMSettings(
             model=model,
-            spend=spend,
+            spend=self._spend(spend, tried),
             columns=columns,
             target=target,
             features=features,
@@ -911,7 +951,7 @@ class Dataset:
         )
         request = settings.message(self.name, request_id or str(uuid.uuid4()), self._latent_columns(model))
         with progress_bar(progress, f"fit_gradient_em on {self.name}") as report:
-            return fit_gradient_em(self._connection, request, report)
+            return fit_gradient_em(self._connection, request, report, tried)
 
     def preview_gradient_em(
         self,
@@ -1015,6 +1055,7 @@ class Dataset:
         public_seed: int = 0,
         request_id: str | None = None,
         progress: bool | None = None,
+        dummy: Tried = False,
     ) -> GaussianMixture:
         """Find Gaussians that lie apart, and estimate each; debits `spend`.
 
@@ -1049,6 +1090,8 @@ class Dataset:
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one. The same key with the
                 same arguments gets the same release without a second debit.
             progress: show a bar; None shows it in terminals and notebooks.
+            dummy: True runs the server's code on made-up rows, for nothing, and the result says so (`dummy_`); a
+                `bursar.Dummy` says which rows. There is no receipt, and nothing is kept under the request_id.
 
         Returns:
             A `GaussianMixture` of `found_` components with its receipt and its errors, see `Separation`. It can start
@@ -1065,11 +1108,12 @@ class Dataset:
             >>> model.found_, model.means_.tolist()
             (2, [[130.0, 60.0], [190.0, 120.0]])
         """
+        tried = self._tried(dummy)
         settings = SeparatedGMMSettings(
             n_components=n_components,
             sigma_min=sigma_min,
             sigma_max=sigma_max,
-            spend=spend,
+            spend=self._spend(spend, tried),
             columns=columns,
             radius=radius,
             min_weight=min_weight,
@@ -1083,7 +1127,7 @@ class Dataset:
         )
         request = settings.message(self.name, request_id or str(uuid.uuid4()), self._numeric_columns())
         with progress_bar(progress, f"fit_separated_gmm on {self.name}") as report:
-            return fit_separated_gmm(self._connection, request, report)
+            return fit_separated_gmm(self._connection, request, report, tried)
 
     def preview_separated_gmm(
         self,
@@ -1151,11 +1195,29 @@ class Dataset:
         return preview_from(self._connection.ask(self._connection.fits.Preview, request), message.columns)
 
     def _fit_sketch(
-        self, settings: SketchSettings, request_id: str | None, progress: bool | None
+        self, settings: SketchSettings, request_id: str | None, progress: bool | None, tried: Dummy | None
     ) -> _convert.SketchModel:
         request = settings.message(self.name, request_id, self._numeric_columns())
         with progress_bar(progress, f"fit_sketch_kmeans on {self.name}") as report:
-            return fit_sketch(self._connection, request, report)
+            return fit_sketch(self._connection, request, report, tried)
+
+    def _tried(self, dummy: Tried, **sources: object) -> Dummy | None:
+        """Which rows a dummy run makes up; None for a fit that is paid for, in which nothing may come from a dummy."""
+        tried = dummy_of(dummy)
+        if tried is None:
+            for name, given in sources.items():
+                refuse_dummies(name, given)
+        return tried
+
+    def _spend(self, spend: Spend, tried: Dummy | None) -> Spend:
+        """What a dummy run is told instead of `what_is_left`, which only the ledger knows: as much as there is now."""
+        if tried is None or not isinstance(spend, WhatIsLeft):
+            return spend
+        left = self.available().rho
+        if not left > 0:
+            text = "nothing is left, so a dummy run cannot spend that; say an amount, such as bursar.rho(0.01)"
+            raise InvalidRequestError.of("spend", text)
+        return Rho(left)
 
     def _numeric_columns(self, *, nullable: bool = False) -> list[str]:
         """Those that every row has a value of: most fits have no rule for rows without one. `nullable`: all."""

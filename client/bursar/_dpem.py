@@ -90,7 +90,11 @@ Start: TypeAlias = Literal["splitting"] | RandomStart | GivenStart | GaussianMix
 
 @dataclass(frozen=True, kw_only=True)
 class DPEMSettings:
-    """The arguments of `Dataset.fit_dpem` that say what is computed; documented there."""
+    """The arguments of `Dataset.fit_dpem` that say what is computed; documented there.
+
+    Attributes:
+        dummy: it is for a dummy run, which knows no earlier release by its entry: numbers are sent instead.
+    """
 
     n_components: int
     spend: Spend
@@ -103,6 +107,7 @@ class DPEMSettings:
     iterations: int | None
     start: Start
     clip_radius: float | None
+    dummy: bool = False
 
     def message(self, dataset: str, request_id: str) -> fit_pb2.FitDPEMRequest:
         """The request on the wire.
@@ -121,7 +126,7 @@ class DPEMSettings:
             moments=_convert.choice("moments", self.moments, _convert.MOMENTS),
         )
         self._set_optional(request)
-        _set_start(request, self.start)
+        _set_start(request, self.start, by_numbers=self.dummy)
         return request
 
     def _set_optional(self, request: fit_pb2.FitDPEMRequest) -> None:
@@ -144,7 +149,7 @@ def _prior_message(prior: GaussianPrior) -> fit_pb2.GaussianPrior:
     )
 
 
-def _set_start(request: fit_pb2.FitDPEMRequest, start: object) -> None:
+def _set_start(request: fit_pb2.FitDPEMRequest, start: object, *, by_numbers: bool) -> None:
     match start:
         case "splitting":
             request.splitting.SetInParent()
@@ -154,8 +159,10 @@ def _set_start(request: fit_pb2.FitDPEMRequest, start: object) -> None:
             request.given.CopyFrom(_given_message(start))
         case int():
             request.released.entry = whole("start.released.entry", start, 0, 2**64 - 1)
-        case GaussianMixture() if not _is_of_dpem(start):
+        case GaussianMixture() if by_numbers or not _is_of_dpem(start):
             request.given.CopyFrom(_given_message(_parameters(start, request)))
+        case KMeans() if by_numbers:
+            request.given.CopyFrom(_given_message(GivenStart(start.cluster_centers_, start.weights_)))
         case GaussianMixture() | KMeans() | Receipt():
             request.released.entry = entry_of("start", start, "give its parameters in a GivenStart")
         case _:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -17,6 +17,7 @@ import grpc
 
 from bursar import _convert
 from bursar._connection import Connection
+from bursar._dummy import Dummy, run_dummy
 from bursar._errors import DeadlineError, Error, HistoryError, UnavailableError
 from bursar._gradient_em import GradientEMModel, gradient_em_from
 from bursar._history import History
@@ -30,51 +31,76 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 Result = TypeVar("Result")
 
 
-def fit_dpem(connection: Connection, request: fit_pb2.FitDPEMRequest, report: Report) -> GaussianMixture | KMeans:
-    """The released model of a request; see `_Fit.persist`.
+def fit_dpem(
+    connection: Connection, request: fit_pb2.FitDPEMRequest, report: Report, dummy: Dummy | None = None
+) -> GaussianMixture | KMeans:
+    """The released model of a request, see `_Fit.persist`; or that of a dummy run, see `run_dummy`.
 
     Raises:
         Error: likewise.
     """
+    if dummy is not None:
+        made = run_dummy(connection, fit_pb2.PreviewRequest(dpem=request), dummy, report)
+        return replace(_convert.mixture_from(made, None), dummy_=True)
     return _Fit(connection, connection.fits.FitDPEM, request, _convert.mixture_from, report).persist()
 
 
-def fit_sketch(connection: Connection, request: fit_pb2.FitSketchKMeansRequest, report: Report) -> _convert.SketchModel:
-    """The sketch of a request and what was decoded from it; see `_Fit.persist`.
+def fit_sketch(
+    connection: Connection, request: fit_pb2.FitSketchKMeansRequest, report: Report, dummy: Dummy | None = None
+) -> _convert.SketchModel:
+    """The sketch of a request and what was decoded from it; as `fit_dpem`.
 
     Raises:
         Error: likewise.
     """
+    if dummy is not None:
+        made = run_dummy(connection, fit_pb2.PreviewRequest(sketch_kmeans=request), dummy, report)
+        found = _convert.sketch_model_from(made, None)
+        # The wire says of a sketch what it is, because it may be sent again.
+        return found if found.decoded is None else replace(found, decoded=replace(found.decoded, dummy_=True))
     return _Fit(connection, connection.fits.FitSketchKMeans, request, _convert.sketch_model_from, report).persist()
 
 
-def fit_mrf(connection: Connection, request: fit_pb2.FitMRFRequest, report: Report) -> MarkovRandomField:
-    """The released model of a request; see `_Fit.persist`.
+def fit_mrf(
+    connection: Connection, request: fit_pb2.FitMRFRequest, report: Report, dummy: Dummy | None = None
+) -> MarkovRandomField:
+    """The released model of a request; as `fit_dpem`.
 
     Raises:
         Error: likewise.
     """
+    if dummy is not None:
+        made = run_dummy(connection, fit_pb2.PreviewRequest(mrf=request), dummy, report)
+        return replace(_convert.mrf_from(made, None), dummy_=True)
     return _Fit(connection, connection.fits.FitMRF, request, _convert.mrf_from, report).persist()
 
 
-def fit_gradient_em(connection: Connection, request: fit_pb2.FitGradientEMRequest, report: Report) -> GradientEMModel:
-    """The released model of a request; see `_Fit.persist`.
+def fit_gradient_em(
+    connection: Connection, request: fit_pb2.FitGradientEMRequest, report: Report, dummy: Dummy | None = None
+) -> GradientEMModel:
+    """The released model of a request; as `fit_dpem`.
 
     Raises:
         Error: likewise.
     """
+    if dummy is not None:
+        made = run_dummy(connection, fit_pb2.PreviewRequest(gradient_em=request), dummy, report)
+        return replace(gradient_em_from(made, None), dummy_=True)
     return _Fit(connection, connection.fits.FitGradientEM, request, gradient_em_from, report).persist()
 
 
 def fit_separated_gmm(
-    connection: Connection, request: fit_pb2.FitSeparatedGMMRequest, report: Report
+    connection: Connection, request: fit_pb2.FitSeparatedGMMRequest, report: Report, dummy: Dummy | None = None
 ) -> GaussianMixture:
-    """The released model of a request; see `_Fit.persist`.
+    """The released model of a request; as `fit_dpem`.
 
     Raises:
         Error: likewise.
     """
     convert = partial(separated_gmm_from, sought=request.n_components)
+    if dummy is not None:
+        made = run_dummy(connection, fit_pb2.PreviewRequest(separated_gmm=request), dummy, report)
+        return replace(convert(made, None), dummy_=True)
     return _Fit(connection, connection.fits.FitSeparatedGMM, request, convert, report).persist()
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from bursar import _convert
 from bursar._arguments import names, numbers, whole
 from bursar._dpem import RandomStart
+from bursar._dummy import Tried
 from bursar._errors import InvalidRequestError, ServerError
 from bursar._privacy import Receipt, Spend, positive
 from bursar._sketch_kmeans import ColumnUnits
@@ -103,6 +104,7 @@ class GradientEMArguments(TypedDict, total=False):
     start: GradientStart | None
     request_id: str | None
     progress: bool | None
+    dummy: Tried
 
 
 class MixtureArguments(GradientEMArguments, total=False):
@@ -286,7 +288,7 @@ def _positive(weights: FloatArray) -> FloatArray:
     return np.maximum(weights, _LEAST_WEIGHT)
 
 
-def gradient_em_from(message: fit_pb2.GradientEMModel, receipt: Receipt) -> GradientEMModel:
+def gradient_em_from(message: fit_pb2.GradientEMModel, receipt: Receipt | None) -> GradientEMModel:
     """A released model, of the type that it says, with its trace.
 
     Raises:

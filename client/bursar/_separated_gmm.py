@@ -99,7 +99,7 @@ def _check_numbers(request: fit_pb2.FitSeparatedGMMRequest) -> None:
         raise InvalidRequestError.of("min_weight", text)
 
 
-def separated_gmm_from(message: fit_pb2.SeparatedGMM, receipt: Receipt, *, sought: int) -> GaussianMixture:
+def separated_gmm_from(message: fit_pb2.SeparatedGMM, receipt: Receipt | None, *, sought: int) -> GaussianMixture:
     """A released mixture of the components that were found.
 
     Args:

@@ -38,7 +38,15 @@ from bursar._fake_separated_gmm import STEPS as SEPARATED_STEPS
 from bursar._fake_separated_gmm import fake_preflight, fake_separated_gmm
 from bursar._fake_sketch import N_FREQUENCIES, fake_decoding, fake_sketch
 from bursar._fit import FitRequest
-from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_proto.v1 import (
+    catalog_pb2,
+    catalog_pb2_grpc,
+    dummy_pb2,
+    dummy_pb2_grpc,
+    fit_pb2,
+    fit_pb2_grpc,
+    types_pb2,
+)
 
 __all__ = ["FakeServer", "fake_server"]
 
@@ -67,7 +75,9 @@ _CATEGORIES = {
 RequestT = TypeVar("RequestT", bound=FitRequest)
 
 
-class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServiceServicer):
+class FakeServer(
+    catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServiceServicer, dummy_pb2_grpc.DummyServiceServicer
+):
     """Answers for one dataset, "toy", with two numeric columns, one of them in bins, and four categorical ones.
 
     Attributes:
@@ -77,6 +87,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         mrf_requests: likewise every `FitMRF`, free ones included.
         gradient_em_requests: likewise every `FitGradientEM`.
         separated_gmm_requests: likewise every `FitSeparatedGMM`.
+        dummy_requests: likewise every dummy run; the lists above have none of them.
         metadata: what came with every call, in order; the client's questions about the ledger's history are left out.
     """
 
@@ -87,6 +98,7 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
         self.mrf_requests: list[fit_pb2.FitMRFRequest] = []
         self.gradient_em_requests: list[fit_pb2.FitGradientEMRequest] = []
         self.separated_gmm_requests: list[fit_pb2.FitSeparatedGMMRequest] = []
+        self.dummy_requests: list[dummy_pb2.DummyRequest] = []
         self.metadata: list[dict[str, str | bytes]] = []
         self._failures: deque[grpc.Status] = deque()
         self._released: dict[str, FitRequest] = {}
@@ -311,6 +323,44 @@ class FakeServer(catalog_pb2_grpc.CatalogServiceServicer, fit_pb2_grpc.FitServic
             yield fit_pb2.FitSeparatedGMMResponse(progress=progress)
         yield fit_pb2.FitSeparatedGMMResponse(model=model)
 
+    def RunDummy(  # noqa: D102, N802 - the contract's name
+        self, request: dummy_pb2.DummyRequest, context: grpc.ServicerContext
+    ) -> Iterator[dummy_pb2.DummyResponse]:
+        self._enter(context)
+        self.dummy_requests.append(request)
+        fit: FitRequest = getattr(request.fit, request.fit.WhichOneof("fit") or "dpem")
+        if entry := _looked_up(fit):
+            text = f"entry: a dummy run looks nothing up in the ledger, so it cannot use entry {entry}"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        model = self._dummy_model(fit, context)
+        rows = request.rows or _toy().public_rows
+        yield dummy_pb2.DummyResponse(start=dummy_pb2.DummyStart(rows=rows, price=_price(fit)))
+        for progress in _progress(fit):
+            yield dummy_pb2.DummyResponse(progress=progress)
+        yield dummy_pb2.DummyResponse(model=model)
+
+    def _dummy_model(self, fit: FitRequest, context: grpc.ServicerContext) -> dummy_pb2.DummyModel:
+        match fit:
+            case fit_pb2.FitSketchKMeansRequest():
+                sketch = None
+                if fit.WhichOneof("source") == "new_sketch":
+                    sketch = fake_sketch(fit, _BOUNDS)
+                    sketch.dummy = True
+                sketches = [*([] if sketch is None else [sketch]), *fit.foreign]
+                decoded = fake_decoding(fit, sketches) if fit.n_clusters else None
+                answer = fit_pb2.SketchModel(sketch=sketch, decoded=decoded, residual=1.0)
+                return dummy_pb2.DummyModel(sketch_kmeans=answer)
+            case fit_pb2.FitMRFRequest():
+                self._tables(fit, context)
+                field = fake_mrf(fit, fake_variables(fit, _toy().columns), [], 0)
+                field.noise.append(_noise(fit))
+                return dummy_pb2.DummyModel(mrf=field)
+            case fit_pb2.FitGradientEMRequest():
+                return dummy_pb2.DummyModel(gradient_em=self._gradient_em(fit, context))
+            case fit_pb2.FitSeparatedGMMRequest():
+                return dummy_pb2.DummyModel(separated_gmm=self._separated_gmm(fit, context))
+        return dummy_pb2.DummyModel(dpem=_model(fit))
+
     def _enter(self, context: grpc.ServicerContext) -> None:
         self.metadata.append(dict(context.invocation_metadata()))
         if self._failures:
@@ -437,6 +487,7 @@ def fake_server(kind: type[FakeServer] = FakeServer) -> Iterator[FakeServer]:
     server = grpc.server(ThreadPoolExecutor(max_workers=4))
     catalog_pb2_grpc.add_CatalogServiceServicer_to_server(servicer, server)
     fit_pb2_grpc.add_FitServiceServicer_to_server(servicer, server)
+    dummy_pb2_grpc.add_DummyServiceServicer_to_server(servicer, server)
     servicer.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:
@@ -469,6 +520,18 @@ def _toy() -> catalog_pb2.Dataset:
         remaining=_remaining(),
         available=_remaining(),
     )
+
+
+def _looked_up(request: FitRequest) -> int:
+    """An entry that the request names; 0 if there is none."""
+    match request:
+        case fit_pb2.FitDPEMRequest():
+            return request.released.entry
+        case fit_pb2.FitSketchKMeansRequest():
+            return request.entry
+        case fit_pb2.FitMRFRequest():
+            return request.reuse[0] if request.reuse else 0
+    return 0
 
 
 def _hash(content: bytes) -> bytes:

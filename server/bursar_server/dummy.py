@@ -59,7 +59,7 @@ class DummyOrder:
         price: what it would debit.
         rows: how many are made up.
         public_seed: of them.
-        warnings: what an analyst should know about the run.
+        warnings: what an analyst should know about the rows; of the fit a preview tells.
     """
 
     field: str
@@ -130,7 +130,7 @@ class Dummies:
             price=price(plan.events, facts.order),
             rows=rows,
             public_seed=request.public_seed,
-            warnings=(*((cut,) if rows < wanted else ()), *plan.warnings),
+            warnings=(cut,) if rows < wanted else (),
         )
 
     def run(self, order: DummyOrder, run: Run) -> bytes:

@@ -179,9 +179,9 @@ def test_a_preview_without_a_preflight_says_nothing_of_it() -> None:
 
 
 def test_a_preview_takes_what_a_fit_takes() -> None:
-    """All of it, with the same defaults, but for the key and the bar."""
+    """All of it, with the same defaults, but for the key, the bar, and whether it is paid for."""
     fit = dict(inspect.signature(bursar.Dataset.fit_separated_gmm).parameters)
-    del fit["request_id"], fit["progress"]
+    del fit["request_id"], fit["progress"], fit["dummy"]
     assert fit == dict(inspect.signature(bursar.Dataset.preview_separated_gmm).parameters)
 
 

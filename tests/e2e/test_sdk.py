@@ -185,3 +185,26 @@ def test_the_history_comes_with_a_signed_note(shared: Server) -> None:
     assert checkpoint.size <= answer.size
     with Ledger.open(shared.home.state.ledger) as ledger:
         assert ledger.hash_at(checkpoint.size) == checkpoint.head
+
+
+def test_dummy_runs_of_every_fit_leave_the_ledger_as_it_was(shared: Server, connect: Connect) -> None:
+    """The real code of the real server, on rows of nobody: models of the right kind, and not a byte in the ledger."""
+    people = connect(shared).dataset("people")
+    left = people.remaining()
+    folder = shared.home.state.path
+    ledger = [folder / "ledger.sqlite", folder / "ledger.sqlite-wal"]
+    before = [file.read_bytes() for file in ledger if file.exists()]
+    spend, tried = bursar.rho(0.5), bursar.Dummy(rows=2000, public_seed=1)
+    mixture = people.fit_dpem(n_components=2, spend=spend, iterations=2, dummy=tried)
+    sketch = people.sketch(spend=spend, n_clusters=2, n_frequencies=40, dummy=tried)
+    line = people.fit_gradient_em(model="missing_covariates", target="y", spend=spend, iterations=3, dummy=tried)
+    found = people.fit_separated_gmm(n_components=2, sigma_min=0.1, sigma_max=1, spend=spend, dummy=tried)
+    again = people.fit_dpem(n_components=2, spend=spend, iterations=2, start=mixture, dummy=True)
+    decoded = people.fit_sketch_kmeans(n_clusters=2, sketch=sketch, dummy=True)
+    for made in (mixture, sketch, line, found, again, decoded):
+        assert made.dummy_
+        assert made.receipt is None
+    assert (sketch.n_rows, again.n_rows) == (2000, 400)
+    assert abs(line.coef_[0]) < 5  # columns are independent of each other
+    assert [file.read_bytes() for file in ledger if file.exists()] == before
+    assert people.remaining() == left

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -131,6 +132,9 @@ def _fit_command(method: Method) -> click.Command:
     ) -> None:
         values = typed.values(given)
         data = client.dataset(dataset)
+        if "dummy" in values:
+            _try(method, data, values, request_id, save, progress, as_json=as_json)
+            return
         bought = _bought(data, request_id)
         if save is not None:
             check_new(save, new=bought is None)
@@ -237,6 +241,37 @@ def _resumable(request_id: str | None) -> Iterator[None]:
         if request_id is None:
             raise
         raise Unfinished(f"interrupted. {again(request_id)}") from None
+
+
+def _try(
+    method: Method,
+    data: bursar.Dataset,
+    values: Mapping[str, Any],
+    request_id: str | None,
+    save: Path | None,
+    progress: bool | None,
+    *,
+    as_json: bool,
+) -> None:
+    """A dummy run, which pays nothing and is kept nowhere but in the file."""
+    if request_id is not None:
+        raise click.UsageError("--request-id is for what is paid for; leave it out with --dummy")
+    if save is not None:
+        check_new(save)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        model = method.fit(data, **values, progress=progress)
+    for warning in warned:
+        say(f"note   {warning.message}", err=True)
+    if save is not None:
+        save_released(model, save)
+    if as_json:
+        say_json({"receipt": None, "saved": save and str(save), "model": model.to_dict()})
+        return
+    say(model)
+    say("a dummy run: nothing was debited, and this is about nobody")
+    if save is not None:
+        say(f"saved to {save}")
 
 
 def _say_model(model: Any, save: Path | None, *, as_json: bool) -> None:

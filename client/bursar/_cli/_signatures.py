@@ -16,6 +16,7 @@ import bursar
 from bursar._cli import _values
 from bursar._cli._failing import in_options, option
 from bursar._dpem import Start
+from bursar._dummy import Tried
 from bursar._gradient_em import GradientStart
 from bursar._mrf import MRFGraph, PaidTables
 from bursar._sketch_kmeans import PaidSketch, Scale
@@ -218,6 +219,36 @@ def _precisions(name: str, default: object) -> Argument:
     return Argument(name, default, (made,), lambda given: dict(given[name]) or None)
 
 
+def _dummy(name: str, default: object) -> Argument:
+    options = (
+        click.Option(
+            ["--dummy", name],
+            is_flag=True,
+            default=None,
+            help="Run the server's code on made-up rows instead, for nothing: nothing is asked, debited or kept.",
+        ),
+        click.Option(
+            ["--dummy-rows", "dummy_rows"],
+            type=click.IntRange(min=1),
+            help="With --dummy: how many rows. [default: the public number]",
+        ),
+        click.Option(
+            ["--dummy-seed", "dummy_seed"],
+            type=click.IntRange(0, 2**64 - 1),
+            help="With --dummy: of the rows. [default: 0]",
+        ),
+    )
+    return Argument(name, default, options, lambda given: _tried(given[name], given["dummy_rows"], given["dummy_seed"]))
+
+
+def _tried(dummy: bool | None, rows: int | None, seed: int | None) -> bursar.Dummy | None:
+    if dummy:
+        return bursar.Dummy(rows, seed or 0)
+    if rows is not None or seed is not None:
+        raise click.UsageError("--dummy-rows and --dummy-seed go with --dummy")
+    return None
+
+
 def _simple(
     label: str, read: Callable[[str], Any], words: str, *, many: bool = False
 ) -> Callable[[str, object], Argument]:
@@ -255,6 +286,7 @@ root of its precision. Left out: 1.
 
 _SPECIAL: list[tuple[object, Callable[[str, object], Argument]]] = [
     (bursar.Spend, _spend),
+    (Tried, _dummy),
     (MRFGraph, _cliques),
     (Mapping[tuple[str, ...], float], _precisions),
     (Start, _simple("start", _values.start, _START)),

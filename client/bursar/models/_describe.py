@@ -8,13 +8,16 @@ from bursar._privacy import Receipt
 from bursar.models._arrays import FloatArray
 
 
-def origin(receipt: Receipt | None, made: str = "decoded") -> str:
+def origin(receipt: Receipt | None, made: str = "decoded", *, dummy: bool = False) -> str:
     """Where a model comes from, to follow its title; empty for a model that does not come from a server.
 
     Args:
         receipt: of the model.
         made: what was done for nothing, if it was free.
+        dummy: it was made by a dummy run, of rows of nobody.
     """
+    if dummy:
+        return ", DUMMY: of made-up rows, for trying a program out"
     if receipt is None:
         return ""
     if receipt.free and receipt.entry == 0:

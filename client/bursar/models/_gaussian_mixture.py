@@ -51,6 +51,7 @@ class GaussianMixture(Model):
         trace: iterates of the means and their errors; None for a model that no gradient EM made.
         separation: how many components were looked for, and errors of what was found; None for a model that
             `fit_separated_gmm` did not make.
+        dummy_: of rows of nobody, by a dummy run (`bursar.Dummy`): what it says means nothing.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
@@ -82,6 +83,7 @@ class GaussianMixture(Model):
     sketch: Sketch | None = None
     trace: GradientTrace | None = None
     separation: Separation | None = None
+    dummy_: bool = False
 
     def __post_init__(self) -> None:
         if self.covariance_type not in COVARIANCE_TYPES:
@@ -257,7 +259,7 @@ class GaussianMixture(Model):
         sought = "" if self.separation is None else f" of {self.separation.sought} that were looked for"
         return (
             f"GaussianMixture: {self.n_components} components{sought}, {self.covariance_type} covariances"
-            f"{origin(self.receipt)}"
+            f"{origin(self.receipt, dummy=self.dummy_)}"
         )
 
     def __repr__(self) -> str:

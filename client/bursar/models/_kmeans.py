@@ -37,6 +37,7 @@ class KMeans(Model):
         iterations: noisy steps that were run.
         n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
         sketch: what it was decoded from, for other decodings; None for a model that comes from no sketch.
+        dummy_: of rows of nobody, by a dummy run (`bursar.Dummy`): what it says means nothing.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, or weights that do not sum to 1.
@@ -57,6 +58,7 @@ class KMeans(Model):
     iterations: int | None = None
     n_rows: float | None = None
     sketch: Sketch | None = None
+    dummy_: bool = False
 
     def __post_init__(self) -> None:
         centres = frozen("cluster_centers_", self.cluster_centers_)
@@ -143,7 +145,7 @@ class KMeans(Model):
         return squared_distances(as_rows(X, self.columns, self.n_features), self.cluster_centers_)
 
     def _title(self) -> str:
-        return f"KMeans: {self.n_clusters} clusters{origin(self.receipt)}"
+        return f"KMeans: {self.n_clusters} clusters{origin(self.receipt, dummy=self.dummy_)}"
 
     def __repr__(self) -> str:
         return f"{self._title()}\n{text_table(*component_table(self.columns, self.weights_, self.cluster_centers_))}"

@@ -40,6 +40,7 @@ class LinearRegression(Model):
         iterations: noisy gradient steps that were run.
         n_rows: estimated number of rows, from released counts.
         trace: its iterates and errors; None for a model that no gradient EM made.
+        dummy_: of rows of nobody, by a dummy run (`bursar.Dummy`): what it says means nothing.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, a standard deviation out of its range, or
@@ -65,6 +66,7 @@ class LinearRegression(Model):
     iterations: int | None = None
     n_rows: float | None = None
     trace: GradientTrace | None = None
+    dummy_: bool = False
 
     def __post_init__(self) -> None:
         coef = frozen("coef_", self.coef_)
@@ -186,7 +188,7 @@ class LinearRegression(Model):
 
     def _title(self) -> str:
         target = f" of {self.target!r}" if self.target else ""
-        return f"LinearRegression{target}: noise {self.noise_std_:.4g}{origin(self.receipt)}"
+        return f"LinearRegression{target}: noise {self.noise_std_:.4g}{origin(self.receipt, dummy=self.dummy_)}"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         estimates = np.append(self.coef_, self.intercept_)[:, None]
@@ -221,6 +223,7 @@ class MixtureOfRegressions(Model):
         iterations: noisy gradient steps that were run.
         n_rows: estimated number of rows, from released counts.
         trace: its iterates and errors; None for a model that no gradient EM made.
+        dummy_: of rows of nobody, by a dummy run (`bursar.Dummy`): what it says means nothing.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, a standard
@@ -251,6 +254,7 @@ class MixtureOfRegressions(Model):
     iterations: int | None = None
     n_rows: float | None = None
     trace: GradientTrace | None = None
+    dummy_: bool = False
 
     def __post_init__(self) -> None:
         coef = frozen("coef_", self.coef_)
@@ -310,6 +314,7 @@ class MixtureOfRegressions(Model):
             columns=self.columns,
             target=self.target,
             receipt=self.receipt,
+            dummy_=self.dummy_,
             noise=self.noise,
             iterations=self.iterations,
             n_rows=self.n_rows,
@@ -411,7 +416,7 @@ class MixtureOfRegressions(Model):
     def _title(self) -> str:
         target = f" of {self.target!r}" if self.target else ""
         kind = "b and -b" if self.symmetric else f"{self.n_components} components"
-        return f"MixtureOfRegressions{target}: {kind}{origin(self.receipt)}"
+        return f"MixtureOfRegressions{target}: {kind}{origin(self.receipt, dummy=self.dummy_)}"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         estimates = np.column_stack([self.coef_, self.intercept_])

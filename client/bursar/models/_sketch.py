@@ -69,6 +69,7 @@ class Sketch(Portable):
         sites: how many sketches were merged into this one.
         receipt: what the release cost; None for a sketch that is merged or comes from elsewhere.
         pilot_sigma: the scale that a paid pilot sketch gave; None if there was none.
+        dummy_: of rows of nobody, by a dummy run (`bursar.Dummy`): what it says means nothing.
 
     Raises:
         ValueError: a field with a wrong shape, or an entry outside its range; the message names the field.
@@ -97,6 +98,7 @@ class Sketch(Portable):
     sites: int = 1
     receipt: Receipt | None = None
     pilot_sigma: float | None = None
+    dummy_: bool = False
 
     def __post_init__(self) -> None:
         # A frozen dataclass can store its cleaned fields in no other way.
@@ -219,6 +221,7 @@ class Sketch(Portable):
             n_rows=math.fsum(site.n_rows for site in sites),
             n_rows_std=math.hypot(*(site.n_rows_std for site in sites)),
             sites=sum(site.sites for site in sites),
+            dummy_=any(site.dummy_ for site in sites),
             pilot_sigma=self.pilot_sigma if all(site.pilot_sigma == self.pilot_sigma for site in others) else None,
         )
 
@@ -245,6 +248,7 @@ class Sketch(Portable):
             decoded.variances,
             columns=self.columns,
             receipt=self.receipt,
+            dummy_=self.dummy_,
             n_rows=self.n_rows,
             sketch=self,
         )
@@ -267,6 +271,7 @@ class Sketch(Portable):
             "diag",
             columns=self.columns,
             receipt=self.receipt,
+            dummy_=self.dummy_,
             n_rows=self.n_rows,
             sketch=self,
         )
@@ -351,7 +356,7 @@ class Sketch(Portable):
         return (self.lower - self.centre) / self.unit, (self.upper - self.centre) / self.unit
 
     def _title(self) -> str:
-        return f"Sketch: {self.m} frequencies of {self.d} columns{origin(self.receipt)}"
+        return f"Sketch: {self.m} frequencies of {self.d} columns{origin(self.receipt, dummy=self.dummy_)}"
 
     def _facts(self) -> list[list[str]]:
         """What an analyst wants to know at a glance: names and values."""

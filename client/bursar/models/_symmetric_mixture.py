@@ -37,6 +37,7 @@ class SymmetricMixture(Model):
         iterations: noisy gradient steps that were run.
         n_rows: estimated number of rows, from released counts.
         trace: its iterates and errors; None for a model that no gradient EM made.
+        dummy_: of rows of nobody, by a dummy run (`bursar.Dummy`): what it says means nothing.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, or a standard deviation that is not
@@ -59,6 +60,7 @@ class SymmetricMixture(Model):
     iterations: int | None = None
     n_rows: float | None = None
     trace: GradientTrace | None = None
+    dummy_: bool = False
 
     def __post_init__(self) -> None:
         beta = frozen("beta_", self.beta_)
@@ -108,6 +110,7 @@ class SymmetricMixture(Model):
             iterations=self.iterations,
             n_rows=self.n_rows,
             trace=self.trace,
+            dummy_=self.dummy_,
         )
 
     def score_samples(self, X: Any) -> FloatArray:
@@ -197,7 +200,7 @@ class SymmetricMixture(Model):
         return ax
 
     def _title(self) -> str:
-        return f"SymmetricMixture: centre +- b{origin(self.receipt)}"
+        return f"SymmetricMixture: centre +- b{origin(self.receipt, dummy=self.dummy_)}"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         names = self.columns or tuple(f"x{j}" for j in range(self.n_features))

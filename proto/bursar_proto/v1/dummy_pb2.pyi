@@ -69,7 +69,7 @@ class DummyStart(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What an analyst should know about this run."""
+        """What an analyst should know about these rows; of the fit a preview tells."""
 
     def __init__(
         self,

@@ -148,6 +148,24 @@ def test_a_yes_buys_the_model(run: Run, shop: Shop, tmp_path: Path) -> None:
     assert isinstance(bursar.models.load(tmp_path / "model.json"), bursar.GaussianMixture)
 
 
+def test_a_dummy_run_asks_and_pays_nothing(run: Run, shop: Shop, tmp_path: Path) -> None:
+    """No question without --yes, no debit; the file and the text say what it is."""
+    before = len(shop.requests)
+    result = run("fit", *DPEM, "--dummy", "--dummy-rows", "50", "--dummy-seed", "7", "--save", "dummy.json")
+    assert result.exit_code == 0
+    assert (len(shop.requests), shop.dummy_requests[-1].rows, shop.dummy_requests[-1].public_seed) == (before, 50, 7)
+    assert "DUMMY" in result.stdout
+    assert "nothing was debited" in result.stdout
+    assert "request id" not in result.stderr
+    model = bursar.models.load(tmp_path / "dummy.json")
+    assert isinstance(model, bursar.GaussianMixture)
+    assert model.dummy_
+    told = json.loads(run("fit", *DPEM, "--dummy", "--json").stdout)
+    assert (told["receipt"], told["model"]["dummy_"]) == (None, True)
+    assert "go with --dummy" in run("fit", *DPEM, "--dummy-rows", "50").stderr
+    assert "leave it out with --dummy" in run("fit", *DPEM, "--dummy", "--request-id", "again").stderr
+
+
 def test_without_a_terminal_somebody_has_to_say_yes(run: Run, shop: Shop) -> None:
     """A script that forgot --yes spends nothing."""
     before = len(shop.requests)

@@ -91,6 +91,7 @@ class MarkovRandomField(Model):
         receipt: what the release cost; None for a model that does not come from a server.
         noise: the noise of every kind of release that went into the model.
         iterations: evaluations of the marginals while learning; they cost no privacy.
+        dummy_: of rows of nobody, by a dummy run (`bursar.Dummy`): what it says means nothing.
 
     Raises:
         ValueError: fields that do not fit together, or an entry that is not finite; the message names the field.
@@ -118,6 +119,7 @@ class MarkovRandomField(Model):
     receipt: Receipt | None = None
     noise: tuple[ReleaseNoise, ...] = ()
     iterations: int | None = None
+    dummy_: bool = False
 
     def __post_init__(self) -> None:
         # A frozen dataclass can store its cleaned fields in no other way.
@@ -323,7 +325,7 @@ class MarkovRandomField(Model):
         kind = "homogeneous chain of " if self.homogeneous_chain else ""
         return (
             f"MarkovRandomField: {kind}{len(self.variables_)} columns, {len(self.cliques_)} cliques, {self.estimator}, "
-            f"{self.inference} inference{origin(self.receipt, 'learnt')}"
+            f"{self.inference} inference{origin(self.receipt, 'learnt', dummy=self.dummy_)}"
         )
 
     def _facts(self) -> tuple[list[str], list[list[str]]]:

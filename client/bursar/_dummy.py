@@ -1,0 +1,106 @@
+"""Dummy runs: the server's own code of a fit, on rows that are made up from the public schema, for nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from bursar._arguments import whole
+from bursar._connection import Connection
+from bursar._errors import InvalidRequestError, UnavailableError
+from bursar._progress import Report
+from bursar._wire_errors import translated
+from bursar_proto.v1 import dummy_pb2, fit_pb2
+
+_MOST_ROWS, _SEEDS = 2**20, 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Dummy:
+    """Which rows a dummy run makes up.
+
+    Numbers are even over a column's bounds, or over its bins; categories are equally likely; a tenth of the rows have
+    no value in a column that may be null. Columns are independent of each other.
+
+    Attributes:
+        rows: how many, 1 to 2^20; None for the public or declared number, as far as the server allows, and 10,000 if
+            there is none.
+        public_seed: of the rows, 0 to 2^64 - 1. The noise is drawn afresh each time, as it is for the fit itself.
+
+    Raises:
+        InvalidRequestError: a number out of its range.
+    """
+
+    rows: int | None = None
+    public_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rows is not None:
+            object.__setattr__(self, "rows", whole("rows", self.rows, 1, _MOST_ROWS))
+        object.__setattr__(self, "public_seed", whole("public_seed", self.public_seed, 0, _SEEDS))
+
+
+Tried: TypeAlias = bool | Dummy
+"""Whether a fit is a dummy run: False, True, or on which rows."""
+
+
+def dummy_of(dummy: Tried) -> Dummy | None:
+    """What the argument `dummy` says; None for a fit that is paid for.
+
+    Raises:
+        InvalidRequestError: something else than True, False or a `Dummy`.
+    """
+    if isinstance(dummy, Dummy):
+        return dummy
+    # Nothing else counts as true: a typing error shall not decide whether a fit is paid for.
+    if dummy is not True and dummy is not False:
+        raise InvalidRequestError.of("dummy", f"must be True, False or a bursar.Dummy, got {dummy!r}")
+    return Dummy() if dummy else None
+
+
+def refuse_dummies(field: str, sources: object) -> None:
+    """That no part of a request that is paid for was made by a dummy run.
+
+    Args:
+        field: of the request.
+        sources: a list of anything; what is no list is left to whoever reads it.
+
+    Raises:
+        InvalidRequestError: one was.
+    """
+    if isinstance(sources, Sequence) and any(getattr(source, "dummy_", False) for source in sources):
+        text = "was made by a dummy run, of made-up rows; use a released one, or say dummy=True here, too"
+        raise InvalidRequestError.of(field, text)
+
+
+def run_dummy(connection: Connection, fit: fit_pb2.PreviewRequest, dummy: Dummy, report: Report) -> Any:
+    """The wire's model of a fit on made-up rows. Nothing is debited, so a stream that breaks is not asked for again.
+
+    A `RuntimeWarning` says if fewer rows were made up than the table has.
+
+    Raises:
+        HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
+        Error: the call failed.
+    """
+    request = dummy_pb2.DummyRequest(fit=fit, rows=dummy.rows or 0, public_seed=dummy.public_seed)
+    model = None
+    connection.check_once()
+    with translated():
+        call = connection.dummies.RunDummy(request, timeout=connection.timeout, metadata=connection.metadata)
+        try:
+            for answer in call:
+                match answer.WhichOneof("event"):
+                    case "start":
+                        for warning in answer.start.warnings:
+                            warnings.warn(warning, RuntimeWarning, stacklevel=4)
+                    case "progress":
+                        report(answer.progress.step, answer.progress.steps)
+                    case "model":
+                        model = getattr(answer.model, answer.model.WhichOneof("model") or "", None)
+        finally:
+            call.cancel()
+    if model is None:
+        raise UnavailableError("the stream ended before the model")
+    return model
