@@ -12,6 +12,14 @@ from tests.refresh_cli import DOCS, MARK, PAGES, commands, help_of, page
 PROGRAMS = {name: program for programs in PAGES.values() for name, program in programs.items()}
 
 
+def _command(path: tuple[str, ...]) -> click.Command:
+    command: click.Command = PROGRAMS[path[0]]
+    for word in path[1:]:
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
+    return command
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_the_reference_is_current(name: str) -> None:
     """Every command with its help, word for word. If not: .venv/bin/python tests/refresh_cli.py."""
@@ -50,12 +58,24 @@ def test_help_fits_a_terminal(name: str) -> None:
 def test_every_command_and_option_says_what_it_is_for(name: str) -> None:
     """Nobody has to guess."""
     for path in commands(PROGRAMS[name], (name,)):
-        command: click.Command = PROGRAMS[name]
-        for word in path[1:]:
-            assert isinstance(command, click.Group)
-            command = command.commands[word]
+        command = _command(path)
         assert command.help, path
         assert [p.name for p in command.params if isinstance(p, click.Option) and not p.help] == [], path
+
+
+_LOOKING = re.compile(r"(List|Show|Say|Compare|Check|Price|Decode|Draw)\b(?! a ledger in a browser)")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_lists_or_shows_has_json(name: str) -> None:
+    """Scripts need no eyes."""
+    without = []
+    for path in commands(PROGRAMS[name], (name,)):
+        command = _command(path)
+        if not isinstance(command, click.Group) and _LOOKING.match(command.help or ""):
+            options = [spelt for parameter in command.params for spelt in parameter.opts]
+            without += [path] if "--json" not in options else []
+    assert without == []
 
 
 def test_a_page_without_its_mark_is_not_overwritten() -> None:

@@ -128,7 +128,7 @@ def _spend_table(spends: Sequence[Spend]) -> Iterator[str]:
     analysts = any(line.analyst is not None for line in spends)
     header = [
         "account",
-        *(["analyst", "allowance"] if analysts else ["promised (epsilon, delta)"]),
+        *(["analyst", "allowance"] if analysts else ["promised"]),
         "fits",
         "rho spent",
     ]

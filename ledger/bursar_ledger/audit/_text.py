@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _CHUNK = 500
+_GAP = "  "
+_LEAST = 8
+"""Characters to which a column may be shortened."""
 
 
 def visible(text: object) -> str:
@@ -18,13 +23,49 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(table_lines(header, rows))
 
 
-def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """The lines of a table. Widths are those of the first rows, so that a table of any length needs little memory."""
+def terminal_width() -> int | None:
+    """Characters in a line of standard output, if people see it: a table in a file or a pipe is as wide as it is."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table_lines(
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    width: int | None = None,
+    whole: Collection[str] = (),
+) -> Iterator[str]:
+    """The lines of a table. Widths are those of the first rows, so that a table of any length needs little memory.
+
+    Args:
+        header: names of the columns.
+        rows: cells, as many in each.
+        width: characters in a line; the widest columns are shortened to fit, but to no fewer than 8. None for any.
+        whole: columns that are never shortened, because people copy what is in them.
+    """
     rest = iter(rows)
     first = [[visible(cell) for cell in row] for row in itertools.chain([header], itertools.islice(rest, _CHUNK))]
     widths = [max(map(len, column)) for column in zip(*first, strict=True)]
+    if width is not None:
+        widths = _fitting(widths, [name in whole for name in header], width - len(_GAP) * (len(widths) - 1))
     for line in itertools.chain(first, ([visible(cell) for cell in row] for row in rest)):
-        yield "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+        cells = line if width is None else map(_shortened, line, widths)
+        yield _GAP.join(cell.ljust(w) for cell, w in zip(cells, widths, strict=True)).rstrip()
+
+
+def _fitting(widths: Sequence[int], kept: Sequence[bool], total: int) -> list[int]:
+    """Widths that add up to `total`, if that can be: the wide ones share what the narrow and the kept ones leave."""
+    fitting = list(widths)
+    while sum(fitting) > total:
+        widest, place = max(((w, p) for p, w in enumerate(fitting) if not kept[p]), default=(0, 0))
+        if widest <= _LEAST:
+            break
+        fitting[place] -= 1
+    return fitting
+
+
+def _shortened(cell: str, most: int) -> str:
+    return cell if len(cell) <= most else f"{cell[: most - 3]}..."
 
 
 def number(value: float | None, digits: int = 6) -> str:

@@ -48,6 +48,11 @@ class InOrder(click.Group):
             formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])
 
 
+def say_json(value: object) -> None:
+    """Print JSON, indented, in printable ASCII."""
+    click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+
+
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
     """Errors that have a cause outside of this program, as one message without a traceback."""

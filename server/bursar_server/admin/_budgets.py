@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from bursar_ledger import EVERYONE, Budget, DatasetState, Ledger, Remaining
-from bursar_server.admin._acting import STATE, Act, InOrder, act, opened
-from bursar_server.admin._shares import Share, delta, percent, rho, table
+from bursar_server.admin._acting import JSON, STATE, Act, InOrder, act, opened, say_json
+from bursar_server.admin._shares import Share, amount, delta, percent, rho, table
 from bursar_server.admin._tables import APPROXIMATE_SHARE_HELP, accounts_names
 from bursar_server.services.admin import check_name
 
@@ -33,10 +33,14 @@ def budget() -> None:
 @budget.command()
 @click.argument("name")
 @STATE
-def show(directory: Path, name: str) -> None:
+@JSON
+def show(directory: Path, name: str, as_json: bool) -> None:
     """Show the total of a dataset's account: what was spent, what is left, every total there ever was."""
     with opened(directory) as (_, ledger):
         state = ledger.dataset(name)
+        if as_json:
+            say_json(_standing_record(ledger, state))
+            return
         click.echo(f"account {state.account}, shared by: {', '.join(accounts_names(ledger, state.account))}")
         click.echo(table([(label, value) for label, value in _Standing.of(state).lines], indent="  "))
         for line in _promise_lines(promises(ledger, state.account), closed=_Standing.of(state).closed):
@@ -150,11 +154,16 @@ def end_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool
 @allowance.command("list")
 @click.argument("name", required=False)
 @STATE
-def list_allowances(directory: Path, name: str | None) -> None:
+@JSON
+def list_allowances(directory: Path, name: str | None, as_json: bool) -> None:
     """List allowances and call limits, of one dataset's account or of all."""
     with opened(directory) as (_, ledger):
         wanted = [ledger.dataset(name)] if name else [s for s in ledger.datasets() if s.account == s.name]
-        rows = [row for state in wanted for row in _limit_rows(ledger, state)]
+        limits = [limit for state in wanted for limit in _limits(ledger, state)]
+    if as_json:
+        say_json([limit.record for limit in limits])
+        return
+    rows = [limit.row for limit in limits]
     click.echo(table([("account", "for", "share", "at most", "left"), *rows]) if rows else "no limits but the totals")
 
 
@@ -334,11 +343,63 @@ def _shares(ledger: Ledger, account: str) -> dict[str | None, Fraction]:
     return found
 
 
-def _limit_rows(ledger: Ledger, state: DatasetState) -> Iterator[tuple[str, str, str, str, str]]:
+@dataclass(frozen=True)
+class _Limit:
+    """An allowance, also everyone's, or the maximum of one request; and what is left of it, if it is somebody's."""
+
+    state: DatasetState
+    whose: str | None
+    share: Fraction
+    left: int | None
+
+    @property
+    def most(self) -> int:
+        return int(self.share * self.state.cap_cost_units)
+
+    @property
+    def row(self) -> tuple[str, str, str, str, str]:
+        who = {EVERYONE: "everyone else, each", None: "one request"}.get(self.whose, self.whose)
+        left = "" if self.left is None else rho(self.left, self.state.order)
+        most = rho(self.most, self.state.order)
+        return self.state.account, str(who), f"{self.share} ({percent(self.share)})", most, left
+
+    @property
+    def record(self) -> dict[str, object]:
+        cap, order = self.state.cap_cost_units, self.state.order
+        return {
+            "account": self.state.account,
+            "kind": "call_limit" if self.whose is None else "allowance",
+            "analyst": None if self.whose in (EVERYONE, None) else self.whose,
+            "share": str(self.share),
+            "most": amount(self.most, cap, order),
+            "left": None if self.left is None else amount(self.left, cap, order),
+        }
+
+
+def _limits(ledger: Ledger, state: DatasetState) -> Iterator[_Limit]:
     for whose, share in _shares(ledger, state.account).items():
-        units = int(share * state.cap_cost_units)
-        who = {EVERYONE: "everyone else, each", None: "one request"}.get(whose, whose)
         # Everyone's share is each one's for himself, so nothing of it is left or gone in general.
         own = ledger.limits(state.name, whose).allowance if whose not in (EVERYONE, None) else None
-        left = "" if own is None else rho(own.cost_units, state.order)
-        yield state.account, str(who), f"{share} ({percent(share)})", rho(units, state.order), left
+        yield _Limit(state, whose, share, None if own is None else own.cost_units)
+
+
+def _standing_record(ledger: Ledger, state: DatasetState) -> dict[str, object]:
+    standing = _Standing.of(state)
+    (cap, cap_delta), (spent, spent_delta) = standing.caps, standing.spent
+    return {
+        "account": state.account,
+        "datasets": list(accounts_names(ledger, state.account)),
+        "total": {"epsilon": state.budget.epsilon, "delta": state.budget.delta},
+        "approximate_share": str(state.budget.delta_fail_share),
+        "order": str(state.order),
+        "cap": amount(cap, cap, state.order),
+        "spent": amount(spent, cap, state.order),
+        "left": amount(state.remaining.cost_units, cap, state.order),
+        "cap_delta_units": cap_delta,
+        "spent_delta_units": spent_delta,
+        "closed": standing.closed,
+        "totals": [
+            {"entry": total.entry, "epsilon": total.epsilon, "delta": total.delta}
+            for total in promises(ledger, state.account)
+        ],
+    }

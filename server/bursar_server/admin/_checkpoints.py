@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
 
-from bursar_ledger.checkpoints import ChainKey, check_place, verifier_keys
-from bursar_server.admin._acting import STATE, Act, InOrder, act, opened
+from bursar_ledger.checkpoints import ChainKey, Comparison, check_place, verifier_keys
+from bursar_server.admin._acting import JSON, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.checkpointing import places_of, rotate_key, write_checkpoint
 from bursar_server.config import Config
 
@@ -55,22 +56,26 @@ def write(directory: Path) -> None:
 
 @checkpoint.command()
 @STATE
-def show(directory: Path) -> None:
+@JSON
+def show(directory: Path, as_json: bool) -> None:
     """Compare the ledger with every place, and show the newest checkpoint of each. Exit status 1 if one disagrees."""
     with opened(directory) as (state, _):
         newest = _newest_key(verifier_keys(state.ledger)).key
-        bad = 0
-        for place in places_of(state, Config.load(state.config)):
-            if not place.readable:
-                click.echo(f"{place.name}: cannot be read again")
-                continue
-            found = check_place(state.ledger, place, newest)
-            bad += not found.ok
-            click.echo(f"{place.name}: {found.notes} checkpoints, of entry {found.witnessed} at most")
-            for problem in found.problems:
-                click.echo(f"PROBLEM  {problem}", err=True)
-            if found.notes:
-                click.echo(place.read()[-1])
+        found = [
+            (place, check_place(state.ledger, place, newest) if place.readable else None)
+            for place in places_of(state, Config.load(state.config))
+        ]
+        notes = [place.read()[-1] if compared and compared.notes else None for place, compared in found]
+    if as_json:
+        say_json([_record(place.name, compared, note) for (place, compared), note in zip(found, notes, strict=True)])
+    for (place, compared), note in zip(found, notes, strict=True):
+        if not as_json:
+            click.echo(_in_words(place.name, compared))
+            if note:
+                click.echo(note)
+        for problem in compared.problems if compared else ():
+            click.echo(f"PROBLEM  {problem}", err=True)
+    bad = sum(compared is not None and not compared.ok for _, compared in found)
     if bad:
         raise click.ClickException(f"{bad} places do not agree with the ledger; nothing should be served from it")
 
@@ -98,6 +103,18 @@ def rotate(acting: Act) -> None:
     new = _newest_key(verifier_keys(acting.state.ledger))
     click.echo(str(new.key))
     click.echo(f"checkpoint key: entry {new.entry}", err=True)
+
+
+def _in_words(place: str, compared: Comparison | None) -> str:
+    if compared is None:
+        return f"{place}: cannot be read again"
+    return f"{place}: {compared.notes} checkpoints, of entry {compared.witnessed} at most"
+
+
+def _record(place: str, compared: Comparison | None, note: str | None) -> dict[str, object]:
+    if compared is None:
+        return {"place": place, "readable": False}
+    return {"readable": True, **dataclasses.asdict(compared), "newest": note}
 
 
 def _newest_key(keys: tuple[ChainKey, ...]) -> ChainKey:

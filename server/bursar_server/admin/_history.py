@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bursar_ledger import EVERYONE, Entry
-from bursar_server.admin._acting import STATE, opened
+from bursar_server.admin._acting import JSON, STATE, opened, say_json
 from bursar_server.admin._shares import table
 
 Details = Mapping[str, Any]
@@ -20,15 +20,19 @@ Details = Mapping[str, Any]
 @STATE
 @click.option("--dataset", help="Only acts on this dataset, under this name.")
 @click.option("--last", type=click.IntRange(min=1), help="Only the newest N.")
-def acts(directory: Path, dataset: str | None, last: int | None) -> None:
+@JSON
+def acts(directory: Path, dataset: str | None, last: int | None, as_json: bool) -> None:
     """List every act of an administrator, with its reason.
 
     The auditor sees the same and more with: bursar-audit entries state/ledger.sqlite
     """
     with opened(directory) as (_, ledger):
         wanted = (entry for entry in ledger.entries() if _is_act(entry) and dataset in (None, entry.dataset))
-        rows = [_row(entry) for entry in deque(wanted, maxlen=last)]
-    click.echo(table([("entry", "time", "who", "what", "why"), *rows]))
+        found = list(deque(wanted, maxlen=last))
+    if as_json:
+        say_json([_record(entry) for entry in found])
+        return
+    click.echo(table([("entry", "time", "who", "what", "why"), *map(_row, found)], whole=("entry",)))
 
 
 def _is_act(entry: Entry) -> bool:
@@ -38,6 +42,11 @@ def _is_act(entry: Entry) -> bool:
 def _row(entry: Entry) -> tuple[str, ...]:
     details = entry.details
     return (str(entry.number), entry.time, entry.actor, in_words(entry), str(details.get("reason", "")))
+
+
+def _record(entry: Entry) -> dict[str, object]:
+    named = {"entry": entry.number, "time": entry.time, "kind": entry.kind, "actor": entry.actor}
+    return {**named, "dataset": entry.dataset or None, "words": in_words(entry), "details": dict(entry.details)}
 
 
 def in_words(entry: Entry) -> str:

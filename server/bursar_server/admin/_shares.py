@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 
 import click
 
 from bursar_ledger import COST_UNIT, DELTA_UNIT
+from bursar_ledger.audit._text import table_lines, terminal_width
 
 _DECIMAL = re.compile(r"(?=\.?\d)\d{0,9}\.?\d{0,12}", re.ASCII)
 _RATIO = re.compile(r"\d{1,9}/\d{1,9}", re.ASCII)
@@ -54,16 +55,21 @@ def percent(part: int | Fraction, whole: int = 1) -> str:
     return f"{float(Fraction(part) / whole):.1%}" if whole else "-"
 
 
-def visible(text: object) -> str:
-    """Text with control characters made visible: a ledger may hold what somebody else wrote."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in str(text))
+def amount(units: int, cap: int, order: Fraction) -> dict[str, object]:
+    """Units of cost for programs: exact, as the rho that they are worth in Gaussian noise, and as a share of a cap."""
+    worth = float(Fraction(units) / (COST_UNIT * order))
+    return {"rho": worth, "share": float(Fraction(units, cap)) if cap else None, "cost_units": units}
 
 
-def table(rows: Sequence[Sequence[object]], indent: str = "") -> str:
-    """Left-aligned columns."""
-    cells = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
-        for row in cells
-    )
+def table(rows: Sequence[Sequence[object]], indent: str = "", whole: Collection[str] = ()) -> str:
+    """Left-aligned columns; on a terminal that is too narrow, the widest ones are shortened.
+
+    Args:
+        rows: cells, those of the header first.
+        indent: before every line.
+        whole: columns, by their header, that are never shortened.
+    """
+    width = terminal_width()
+    fitting = None if width is None else width - len(indent)
+    header = [str(cell) for cell in rows[0]]
+    return "\n".join(indent + line for line in table_lines(header, rows[1:], width=fitting, whole=whole))

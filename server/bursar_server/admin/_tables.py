@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from bursar_ledger import Budget, DatasetState, Ledger
-from bursar_server.admin._acting import FILE, STATE, Act, act, opened
-from bursar_server.admin._shares import Share, percent, rho
+from bursar_server.admin._acting import FILE, JSON, STATE, Act, act, opened, say_json
+from bursar_server.admin._shares import Share, amount, percent, rho, table
 from bursar_server.datasets import Registered
 from bursar_server.registering import register, remove_replaced, remove_rows, replace, rows_folder
 from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
@@ -154,11 +154,17 @@ def snapshot(acting: Act, manifest: Manifest, source: Source, *, delete_old_rows
 
 @click.command()
 @STATE
-def datasets(directory: Path) -> None:
+@JSON
+def datasets(directory: Path, as_json: bool) -> None:
     """List datasets and what is left of their totals."""
     with opened(directory) as (_, ledger):
-        for state in ledger.datasets():
-            click.echo(_line(state))
+        found = list(ledger.datasets())
+    if as_json:
+        say_json([_record(state) for state in found])
+    elif found:
+        click.echo(table([("dataset", "adjacency", "total", "left", "note"), *map(_row, found)], whole=("dataset",)))
+    else:
+        click.echo("no datasets yet: bursar-admin import --help", err=True)
 
 
 @click.command()
@@ -270,20 +276,32 @@ def _unit(unit: Unit) -> str:
     return "a row" if unit.column is None else f"all rows with one {unit.column}, {unit.max_rows} at most"
 
 
-def _line(state: DatasetState) -> str:
+def _row(state: DatasetState) -> tuple[str, ...]:
     budget, left = state.budget, state.remaining
     notes = [f"account {state.account}"] if state.account != state.name else []
     notes += ["retired"] if state.retired else []
     notes += ["closed: more was spent than the total in force allows"] if is_closed(state) else []
-    return "  ".join(
-        [
-            state.name,
-            state.adjacency.value,
-            f"total ({budget.epsilon:g}, {budget.delta:g})",
-            f"left {rho(left.cost_units, state.order)} ({percent(left.cost_units, state.cap_cost_units)})",
-            *notes,
-        ]
+    return (
+        state.name,
+        state.adjacency.value,
+        f"({budget.epsilon:g}, {budget.delta:g})",
+        f"{rho(left.cost_units, state.order)} ({percent(left.cost_units, state.cap_cost_units)})",
+        ", ".join(notes),
     )
+
+
+def _record(state: DatasetState) -> dict[str, object]:
+    cap, budget = state.cap_cost_units, state.budget
+    return {
+        "name": state.name,
+        "account": state.account,
+        "adjacency": state.adjacency.value,
+        "total": {"epsilon": budget.epsilon, "delta": budget.delta},
+        "spent": amount(state.spent_cost_units, cap, state.order),
+        "left": amount(state.remaining.cost_units, cap, state.order),
+        "retired": state.retired,
+        "closed": is_closed(state),
+    }
 
 
 def is_closed(state: DatasetState) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
 import click
 
 from bursar_ledger import Role
-from bursar_server.admin._acting import PATH, STATE, Act, InOrder, act, opened
+from bursar_server.admin._acting import JSON, PATH, STATE, Act, InOrder, act, opened, say_json
+from bursar_server.admin._shares import table
 from bursar_server.auth import hash_token, new_token
 from bursar_server.services.admin import check_name
 from bursar_server.state import write_private
@@ -71,8 +73,13 @@ def revoke(acting: Act, *, name: str) -> None:
 
 @token.command("list")
 @STATE
-def list_(directory: Path) -> None:
+@JSON
+def list_(directory: Path, as_json: bool) -> None:
     """List who holds a token and in what role, revoked ones included."""
     with opened(directory) as (_, ledger):
-        for held in ledger.credentials():
-            click.echo(f"{held.name}  {held.role.value}  {'revoked' if held.revoked else 'live'}")
+        held = list(ledger.credentials())
+    if as_json:
+        say_json([{**dataclasses.asdict(each), "role": each.role.value} for each in held])
+        return
+    rows = [(each.name, each.role.value, "revoked" if each.revoked else "live") for each in held]
+    click.echo(table([("name", "role", "state"), *rows], whole=("name",)))

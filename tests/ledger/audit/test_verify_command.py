@@ -194,4 +194,4 @@ def test_every_command_teaches(run: Run, command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0
     assert "Exit status:" in result.output
-    assert "3  there is nothing to judge" in result.output
+    assert "3  nothing to judge" in result.output

@@ -1,8 +1,11 @@
-"""Tokens, checkpoints, and the list of acts."""
+"""Tokens, checkpoints, the list of acts, and what all of them are as JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from bursar_ledger import Ledger
 from bursar_ledger.checkpoints import VerifierKey, compare, parse_place
@@ -30,7 +33,7 @@ def test_tokens_are_issued_listed_and_revoked(admin: Admin) -> None:
     admin.ok("token", "revoke", "--name", "alice", "--reason", "left")
     listed = admin.ok("token", "list")
     assert "alice  analyst  revoked" in listed
-    assert "eve  auditor  live" in listed
+    assert "eve    auditor  live" in listed
     assert admin.refused("token", "revoke", "--name", "alice")
     assert "name" in admin.refused("token", "issue", "--name", "a b", "--role", "analyst")
 
@@ -165,3 +168,71 @@ def test_all_acts_are_listed_in_words(admin: Admin) -> None:
     assert len(of_again) == 2
     assert of_again[1].endswith("retired again  over")
     assert "local:" in of_again[1]
+
+
+def _json(admin: Admin, *words: str) -> Any:
+    return json.loads(admin.run(*words, "--json").stdout)
+
+
+def test_what_is_listed_and_shown_is_there_as_json(admin: Admin) -> None:
+    """The same facts as in words; amounts are exact in units, too."""
+    assert _json(admin, "datasets") == []
+    assert _json(admin, "allowance", "list") == []
+    admin.add()
+    admin.ok("import", *admin.table("again"))
+    admin.spend("r1", scale=10)  # rho 0.005
+    admin.ok("allowance", "set", "heights", "--analyst", "alice", "--share", "1/2")
+    admin.ok("call-limit", "set", "heights", "--share", "1/4")
+    first, again = _json(admin, "datasets")
+    assert (first["name"], again["name"], again["account"]) == ("heights", "again", "heights")
+    assert first["total"] == {"epsilon": 1.0, "delta": 1e-6}
+    assert round(first["spent"]["rho"], 6) == 0.005
+    with Ledger.open(admin.state.ledger) as ledger:
+        state = ledger.dataset("heights")
+    assert first["left"]["cost_units"] == state.remaining.cost_units
+    shown = _json(admin, "budget", "show", "again")
+    assert shown["datasets"] == ["heights", "again"]
+    assert (
+        shown["cap"]["cost_units"] == state.cap_cost_units == shown["spent"]["cost_units"] + shown["left"]["cost_units"]
+    )
+    assert [total["epsilon"] for total in shown["totals"]] == [1.0]
+    hers, call = _json(admin, "allowance", "list")
+    assert (hers["analyst"], hers["kind"], hers["share"]) == ("alice", "allowance", "1/2")
+    assert hers["left"]["cost_units"] == hers["most"]["cost_units"] - state.spent_cost_units
+    assert (call["kind"], call["analyst"], call["left"]) == ("call_limit", None, None)
+    assert [held["name"] for held in _json(admin, "token", "list")] == ["admin"]
+    acts = _json(admin, "acts", "--last", "1")
+    assert acts[0]["details"]["share"] == "1/4"
+    assert acts[0]["words"] in admin.ok("acts", "--last", "1")
+    (place,) = _json(admin, "checkpoint", "show")
+    assert (place["witnessed"], place["problems"]) == (admin.verified.entries, [])
+    assert place["newest"] in admin.ok("checkpoint", "show")
+
+
+def test_problems_of_a_place_are_json_and_an_exit_status(admin: Admin) -> None:
+    """A script sees them both ways; a place that cannot be read again says so."""
+    _places(admin, "stdout")
+    assert _json(admin, "checkpoint", "show") == [{"place": "stdout", "readable": False}]
+    _places(admin, "file:checkpoints")
+    admin.ok("backup", admin.files / "copy")
+    admin.add()
+    for file in admin.state.path.glob("ledger.sqlite*"):
+        file.unlink()
+    (admin.files / "copy").rename(admin.state.ledger)
+    result = admin.run("checkpoint", "show", "--json")
+    (place,) = json.loads(result.stdout)
+    assert place["problems"]
+    assert result.exit_code == 1
+
+
+def test_tables_fit_the_terminal_that_they_are_on(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long reasons are shortened there, names and numbers are not; a pipe gets everything."""
+    admin.add()
+    reason = "because of the second year of the study, as it was said in its plan " * 2
+    admin.ok("call-limit", "set", "heights", "--share", "1/4", "--reason", reason)
+    assert reason.strip() in admin.ok("acts")
+    monkeypatch.setattr("bursar_server.admin._shares.terminal_width", lambda: 80)
+    lines = admin.ok("acts").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].startswith(f"{admin.verified.entries} ")
+    assert lines[-1].endswith("...")
