@@ -16,6 +16,7 @@ from sqlite_utils import Database
 from .._schema import check_version
 from .._store import connect
 from ..errors import LedgerVersionError
+from ..refusals import FILE, Refusal, read_refusals
 
 Fields = dict[str, Any]
 
@@ -89,6 +90,15 @@ def rows(db: Database, first: int = 1, last: int | None = None) -> Iterator[Row]
     )
     for number, body, digest, released in found:
         yield Row(number, str(body), digest if isinstance(digest, bytes) else b"", bool(released), _decoded(body))
+
+
+def noted_refusals(path: Path) -> tuple[Refusal, ...] | None:
+    """What the server noted beside a ledger; None if there is no such file, or none that can be read."""
+    file = path.parent / FILE
+    try:
+        return read_refusals(file) if file.is_file() else None
+    except (sqlite3.Error, UnicodeError):
+        return None
 
 
 def visible_name(path: Path) -> str:

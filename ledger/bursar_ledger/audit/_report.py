@@ -1,4 +1,7 @@
-"""The report: one HTML page that needs nothing else. Whatever comes from the ledger is escaped, wherever it stands."""
+"""The report: one HTML page that needs nothing else. Whatever comes from the ledger is escaped, wherever it stands.
+
+The page that `bursar-audit serve` shows first is made of the same parts.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import importlib.resources
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from ..refusals import Refusal
 from ._charts import OTHERS, burn_down_svg, colours_of
 from ._checks import Findings
 from ._history import AccountHistory, History, Promise
@@ -19,23 +23,17 @@ _MOST = 1000
 """Rows of one table; a page of a long history stays one that can be opened."""
 
 
-def page(name: str, found: Findings, told: History, now: datetime) -> str:
+def page(name: str, found: Findings, told: History, refusals: Sequence[Refusal] | None, now: datetime) -> str:
     """The page about a ledger file.
 
     Args:
         name: of the file.
         found: what verification found.
         told: what the entries say; figures are theirs.
+        refusals: as the server noted them; None if it left no note.
         now: when it was verified.
     """
-    style = importlib.resources.files(__package__).joinpath("report.css").read_text("utf-8")
-    parts = [
-        *_opening(name, found, told, now),
-        *_verification(found, now),
-        *(part for index, account in enumerate(told.accounts.values()) for part in _account(account, f"c{index}")),
-        *_acts(told),
-        *_guarantee(),
-    ]
+    parts = [*opening(name, found, told, now), *verification(found, now), *body(told, refusals)]
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -46,7 +44,7 @@ def page(name: str, found: Findings, told: History, now: datetime) -> str:
             # Should escaping ever fail: nothing runs and nothing is loaded.
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
             f"<title>Privacy ledger {_e(name)}</title>",
-            f"<style>\n{style}</style>",
+            f"<style>\n{style()}</style>",
             "</head>",
             "<body>",
             "<main>",
@@ -58,15 +56,27 @@ def page(name: str, found: Findings, told: History, now: datetime) -> str:
     )
 
 
-def _opening(name: str, found: Findings, told: History, now: datetime) -> Iterator[str]:
-    verdict = "verified" if not found.problems else "does not verify"
+def style() -> str:
+    """The style sheet of what is below."""
+    return importlib.resources.files(__package__).joinpath("report.css").read_text("utf-8")
+
+
+def opening(name: str, found: Findings | None, told: History, now: datetime) -> Iterator[str]:
+    """The verdict, and what was looked at.
+
+    Args:
+        name: of the file.
+        found: None while it is being verified.
+        told: what the entries say.
+        now: when it was verified, or read.
+    """
     yield "<header>"
     yield "<h1>Privacy ledger</h1>"
-    yield f'<p class="verdict {"good" if not found.problems else "bad"}">{verdict}</p>'
+    yield _verdict(found)
     facts = [
         ("file", name),
         ("ledger", told.ledger_id or "unknown"),
-        ("entries", f"{found.verification.entries:,}"),
+        *([("entries", f"{found.verification.entries:,}")] if found is not None else []),
         ("fits paid for", f"{sum(account.debits for account in told.accounts.values()):,}"),
         ("this page", f"{_minute(now.isoformat())} UTC, bursar {importlib.metadata.version('bursar')}"),
     ]
@@ -74,8 +84,16 @@ def _opening(name: str, found: Findings, told: History, now: datetime) -> Iterat
     yield "</header>"
 
 
-def _verification(found: Findings, now: datetime) -> Iterator[str]:
-    verification = found.verification
+def _verdict(found: Findings | None) -> str:
+    if found is None:
+        return '<p class="verdict waiting">being verified</p>'
+    kind, text = ("bad", "does not verify") if found.problems else ("good", "verified")
+    return f'<p class="verdict {kind}">{text}</p>'
+
+
+def verification(found: Findings, now: datetime) -> Iterator[str]:
+    """What was checked, what is not right, and what was not checked."""
+    checked = found.verification
     yield "<section>"
     yield "<h2>Verification</h2>"
     if found.problems:
@@ -85,13 +103,58 @@ def _verification(found: Findings, now: datetime) -> Iterator[str]:
     yield from _list(reservations(found), "open")
     yield _facts(
         [
-            ("newest entry", f"{verification.entries}"),
-            ("its hash (the head)", verification.head.hex()),
+            ("newest entry", f"{checked.entries}"),
+            ("its hash (the head)", checked.head.hex()),
             ("verified", f"{_minute(now.isoformat())} UTC"),
             ("pinned key", "none" if found.key is None else str(found.key)),
         ]
     )
     yield "</section>"
+
+
+def _refused(refusals: Sequence[Refusal] | None) -> Iterator[str]:
+    """Who asked for what he could not have, as the server counted it; None if it left no count."""
+    yield "<section>"
+    yield "<h2>Refusals</h2>"
+    if refusals is None:
+        yield "<p>There is no file of refusals beside this ledger: none was left by the server, or none was copied.</p>"
+    elif not refusals:
+        yield "<p>Nothing was refused.</p>"
+    else:
+        rows = [
+            [
+                _e(refusal.analyst),
+                _e(refusal.dataset),
+                _e(refusal.method),
+                _e(refusal.refused_by),
+                f"{refusal.times:,}" if isinstance(refusal.times, int) else _e(refusal.times),
+                _minute(str(refusal.last)),
+                _amount(refusal.rho_asked),
+                _amount(refusal.rho_left),
+            ]
+            for refusal in refusals[:_MOST]
+        ]
+        yield from _table(
+            ("analyst", "dataset", "request", "refused by", "times", "last", "rho asked", "rho then left"), rows
+        )
+    yield (
+        "<p>A refusal changes nothing, so the ledger has no entry of it. These counts are the server's word, kept "
+        "beside the ledger; nothing proves them, and nothing else here depends on them.</p>"
+    )
+    yield "</section>"
+
+
+def _amount(value: float | None) -> str:
+    return _e(number(value)) if isinstance(value, int | float | None) else _e(value)
+
+
+def body(told: History, refusals: Sequence[Refusal] | None) -> Iterator[str]:
+    """Every account with its burn-down and its spenders, refusals, the administrative acts, and what it means."""
+    for index, account in enumerate(told.accounts.values()):
+        yield from _account(account, f"c{index}")
+    yield from _refused(refusals)
+    yield from _acts(told)
+    yield from _guarantee()
 
 
 def _account(account: AccountHistory, prefix: str) -> Iterator[str]:

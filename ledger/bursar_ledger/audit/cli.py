@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -15,10 +16,10 @@ from ._columns import COLUMNS, Filter, Line, lines, summary
 from ._formats import csv_lines, json_lines, json_text, write_lines, write_parquet
 from ._history import History, history
 from ._oracle import installed_version
-from ._reading import DIFFERENT, Row, opened, rows
+from ._reading import DIFFERENT, Row, noted_refusals, opened, rows
 from ._sayings import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, witnessed
 from ._spend import spend_lines
-from ._text import counted, table_lines, visible
+from ._text import counted, table_lines, terminal_width, visible
 from ._words import entry_in_words
 
 _STATUS = """\b
@@ -78,6 +79,7 @@ _PLACES = click.option(
 )
 _OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_JSON_LINES = click.option("--json", "form", flag_value="json", help="The same as --format json: one object a line.")
 
 
 class _InOrder(click.Group):
@@ -169,6 +171,7 @@ def show(ledger: Path, entry: int, as_json: bool) -> None:
     show_default=True,
     help="Of the list.",
 )
+@_JSON_LINES
 @_OUT
 def entries(
     ledger: Path,
@@ -218,6 +221,7 @@ def entries(
     show_default=True,
     help="Of the lines.",
 )
+@_JSON_LINES
 @_OUT
 def spend(ledger: Path, dataset: str | None, by: str, pld: bool, form: str, out: Path | None) -> None:
     """Say what was promised, spent and left, after verifying the ledger.
@@ -242,7 +246,8 @@ def spend(ledger: Path, dataset: str | None, by: str, pld: bool, form: str, out:
 @_LEDGER
 @click.argument("notes", type=click.Path(path_type=Path), nargs=-1)
 @_KEY
-def checkpoint(ledger: Path, notes: Sequence[Path], key: Any) -> None:
+@_JSON
+def checkpoint(ledger: Path, notes: Sequence[Path], key: Any, as_json: bool) -> None:
     """Compare a ledger with signed checkpoints that you kept, each file one note or a history of them.
 
     Says up to which entry the history is witnessed: it is what it was when it was signed. Without notes it prints the
@@ -250,6 +255,13 @@ def checkpoint(ledger: Path, notes: Sequence[Path], key: Any) -> None:
     """
     found = chain_of(ledger)
     comparisons = compared_files(ledger, key, notes) if notes else ()
+    problems = [*found.problems, *(problem for c in comparisons for problem in c.problems)]
+    if as_json:
+        stood = {"ledger_id": found.ledger_id, "size": found.entries, "head": found.head.hex()}
+        compared = [dataclasses.asdict(comparison) for comparison in comparisons]
+        click.echo(json_text({**stood, "problems": problems, "checkpoints": compared}, indent=2))
+        _finish(ledger, problems)
+        return
     click.echo(f"ledger   {visible(found.ledger_id)}")
     click.echo(f"size     {found.entries}")
     click.echo(f"head     {found.head.hex()}")
@@ -259,7 +271,7 @@ def checkpoint(ledger: Path, notes: Sequence[Path], key: Any) -> None:
         click.echo(UNPINNED)
     if not notes:
         click.echo("unsigned: keep these three lines elsewhere, with the date")
-    _finish(ledger, [*found.problems, *(problem for c in comparisons for problem in c.problems)])
+    _finish(ledger, problems)
 
 
 @main.command(epilog=_STATUS)
@@ -280,9 +292,54 @@ def report(ledger: Path, out: Path, key: Any, places: Sequence[Any]) -> None:
     except ImportError as error:
         raise click.UsageError("the report's charts need matplotlib: pip install 'bursar[audit]'") from error
     found = examine_file(ledger, key, places)
-    write_lines([page(ledger.name, found, _history(ledger, found.verification.entries), datetime.now(UTC))], out)
+    told = _history(ledger, found.verification.entries)
+    write_lines([page(ledger.name, found, told, noted_refusals(ledger), datetime.now(UTC))], out)
     click.echo(f"wrote {visible(out)}")
     _finish(ledger, found.problems)
+
+
+@main.command(epilog=_STATUS)
+@_LEDGER
+@_KEY
+@_PLACES
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8001, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option(
+    "--beyond-this-machine",
+    is_flag=True,
+    help="Allow a --host that other machines reach. The page is plain HTTP: whoever listens on the way can read it.",
+)
+@click.option(
+    "--second-opinion/--no-second-opinion",
+    default=True,
+    help="Also ask dp-accounting, as verify does. [default: ask]",
+)
+@click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
+def serve(
+    ledger: Path,
+    key: Any,
+    places: Sequence[Any],
+    host: str,
+    port: int,
+    beyond_this_machine: bool,
+    second_opinion: bool,
+    show: bool,
+) -> None:
+    """Show a ledger in a browser: a dashboard, tables to search, and the questions that auditors ask.
+
+    Reads only, also while a server writes: the figures are those of the last verification, and the page says how many
+    entries are newer. It prints a link that lets one browser in, once; nobody else who reaches the port sees anything.
+    """
+    try:
+        from ._serving import listening, run
+    except ImportError as error:
+        raise click.UsageError(f"this needs Datasette: pip install 'bursar[serve]' ({error})") from error
+    with opened(ledger):
+        pass  # what cannot be read is said here, and not in a browser
+    with listening(host, port, beyond_this_machine=beyond_this_machine) as listener:
+        run(ledger, key, places, listener, ask=second_opinion, show=show)
 
 
 _TABLE = ("entry", "time", "kind", "actor", "dataset", "what")
@@ -303,7 +360,8 @@ def _write_entries(chosen: Iterable[tuple[Row, Line]], form: str, out: Path | No
             (row.number, line.time, line.kind, line.actor, line.dataset or "", summary(row, line))
             for row, line in chosen
         )
-        write_lines(table_lines(_TABLE, cells), out)
+        width = terminal_width() if out is None else None
+        write_lines(table_lines(_TABLE, cells, width=width, whole=("entry",)), out)
         return
     records = ({name: getattr(line, name) for name in COLUMNS} for _, line in chosen)
     if form == "parquet":

@@ -1,0 +1,93 @@
+"""What auditors ask most, as queries on the tables of `_tables`, and what those tables and their columns are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_QUERIES: dict[str, dict[str, str]] = {
+    "spend_per_analyst": {
+        "title": "Spend per analyst",
+        "description": "What each analyst spent of each account. Nominal epsilons are for planning.",
+        "sql": """SELECT account, analyst, fits, unreleased, rho, round(100 * share, 2) AS percent_of_total, rho_left,
+    nominal_epsilon, round(100 * allowance, 2) AS allowance_percent
+FROM analysts ORDER BY account, share DESC, analyst""",
+    },
+    "refusals_by_analyst": {
+        "title": "Refusals",
+        "description": "Who asked for what he could not have: the server's word, kept beside the ledger.",
+        "sql": """SELECT analyst, dataset, method, refused_by, times, first, last, rho_asked, rho_left
+FROM refusals ORDER BY last DESC""",
+    },
+    "releases_of_a_dataset": {
+        "title": "Releases of a dataset",
+        "description": "What was released of one dataset; of all if the field is empty. A debit leads to its entry.",
+        "sql": """SELECT debit, time, dataset, analyst, method, rho, bytes, sha256, stored
+FROM releases WHERE (:dataset = '' OR dataset = :dataset) ORDER BY debit DESC""",
+    },
+    "administrative_acts": {
+        "title": "Administrative acts",
+        "description": "Everything but debits and releases, newest first.",
+        "sql": "SELECT entry, time, act, dataset, actor, what FROM acts ORDER BY entry DESC",
+    },
+    "largest_debits": {
+        "title": "Largest debits",
+        "description": "By their part of the total that was then in force.",
+        "sql": """SELECT entry, time, dataset, actor AS analyst, method, rho,
+    round(100 * share, 3) AS percent_of_total, released
+FROM entries WHERE kind = 'debit' AND (:dataset = '' OR dataset = :dataset) ORDER BY share DESC, entry LIMIT 100""",
+    },
+    "debits_without_a_release": {
+        "title": "Debits without a stored release",
+        "description": "Paid for, and nothing stored as released: the fit runs, was interrupted, or failed.",
+        "sql": """SELECT entry, time, dataset, actor AS analyst, method, request_id, rho
+FROM entries WHERE kind = 'debit' AND released IS NOT 1 ORDER BY entry DESC""",
+    },
+    "entries_not_yet_witnessed": {
+        "title": "Entries not yet witnessed",
+        "description": "After the newest entry that a signed checkpoint vouches for; all of them where none was given.",
+        "sql": """SELECT entry, time, kind, dataset, actor, what
+FROM entries WHERE entry > coalesce((SELECT witnessed FROM checks), 0) ORDER BY entry""",
+    },
+}
+
+_TABLES: dict[str, dict[str, Any]] = {
+    "entries": {
+        "description": "Every entry; columns as bursar-audit entries has them. A number leads to the whole entry.",
+        "sort_desc": "entry",
+        "columns": {
+            "time": "what the server's clock said; the order is that of the numbers",
+            "account": "the budget that the dataset spends",
+            "cost_units": "in 2^-40 of Renyi divergence at the account's order",
+            "rho": "the same as zCDP's rho of Gaussian noise",
+            "share": "the same as a part of the total then in force",
+            "delta_units": "failure probability, in 2^-60",
+            "released": "1 if a debit has its stored release",
+            "head": "hash of the entry",
+        },
+    },
+    "accounts": {"description": "What was promised to the people in the datasets, and what is spent and left of it."},
+    "analysts": {"description": "What each analyst spent of each account."},
+    "promises": {"description": "Every total that was ever in force.", "sort_desc": "entry"},
+    "acts": {"description": "Administrative entries.", "sort_desc": "entry"},
+    "releases": {
+        "description": "What was sent, and under which debit. stored is 1 if the bytes are in the ledger.",
+        "sort_desc": "debit",
+    },
+    "refusals": {"description": "The server's counts, beside the ledger: nothing proves them."},
+    "problems": {"description": "What verification found that is not right; empty if all is well."},
+    "checks": {"description": "The verification that these tables belong to."},
+}
+
+METADATA: dict[str, Any] = {
+    "title": "Privacy ledger",
+    "databases": {
+        "_internal": {"allow": False},
+        "ledger": {
+            "title": "Tables and queries",
+            "queries": {n: {**q, "hide_sql": True} for n, q in _QUERIES.items()},
+            "tables": _TABLES,
+        },
+    },
+}
+"""Of Datasette. SQL of one's own is allowed: it reaches these tables only, on a connection that cannot write, for three
+seconds, and whoever may ask has the link, that is, could read the file."""

@@ -1,0 +1,300 @@
+"""The pages of `bursar-audit serve`: Datasette over the tables of a `Watch`, with the report as its front page.
+
+Nothing here opens the ledger for writing, and Datasette does not open it at all: it has the tables that a look made.
+No script runs on any page, and nothing is loaded from elsewhere: the policy in every answer forbids both, should a text
+of a forged ledger ever get through the escaping. Whoever has the link of the start may see everything, nobody else
+anything: other users of the machine, and other pages of the browser, reach a port of the loopback interface, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.resources
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import datasette
+from datasette.app import Datasette
+from datasette.plugins import pm
+from datasette.utils.asgi import NotFound, Request, Response
+from itsdangerous import BadSignature
+from markupsafe import Markup
+
+from ._columns import lines
+from ._formats import csv_lines
+from ._queries import METADATA
+from ._reading import UnreadableError, opened, rows
+from ._report import style
+from ._text import number, visible
+from ._watch import Watch
+from ._words import entry_in_words
+
+_FOLDER = Path(str(importlib.resources.files(__package__))) / "site"
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+_SETTINGS = {
+    "sql_time_limit_ms": 3000,  # a question to a million entries may take longer than Datasette's one second
+    "allow_download": False,
+    "suggest_facets": False,
+    "max_returned_rows": 1000,
+    "default_cache_ttl": 0,
+}
+_FOR_ALL = ("/-/auth-token", "/-/static/", "/-/ledger/site.css", "/-/ledger/report.css")
+"""Paths of the link, and of style sheets."""
+_COOKIE = {"a": {"id": "root"}}
+"""What the link's cookie says, signed with a key of this start."""
+_LINKED = {"entry", "debit"}
+"""Columns that hold numbers of entries."""
+_DIGESTS, _TIMES = {"head", "sha256"}, {"time", "first", "last", "checked_at"}
+_MOST_RECORDS = 1_000_000
+"""Of one CSV file; longer ones are for `bursar-audit entries`, which needs no memory for them."""
+_ABOUT_CSV = {"_next", "_size", "_dl", "_stream", "_labels", "_shape", "_json", "_format"}
+"""Arguments that say how to send a table, and not what is in it."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_hook = cast(Callable[[_Function], _Function], datasette.hookimpl)
+_App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+@contextlib.contextmanager
+def site(watch: Watch) -> Iterator[Any]:
+    """Datasette with the pages about a ledger, while the block lasts; its `app()` is the ASGI application."""
+    plugin = _Pages(watch)
+    pm.register(plugin, name="bursar-audit")
+    made = None
+    try:
+        made = Datasette(
+            [str(watch.tables)], metadata=METADATA, settings=_SETTINGS, template_dir=str(_FOLDER / "templates")
+        )
+        yield made
+    finally:
+        pm.unregister(plugin)
+        if made is not None:
+            made.executor.shutdown()
+            made.get_database("ledger").close()
+
+
+def link(made: Any) -> str:
+    """Where the link that lets one browser in leads to; it works once."""
+    return f"/-/auth-token?token={made._root_token}"
+
+
+@dataclass(frozen=True)
+class _Released:
+    """Released bytes: their size and SHA-256, whether an entry has that, and which."""
+
+    size: int
+    digest: str
+    entry: int | None
+    agrees: bool
+
+
+class _Pages:
+    """A plugin of Datasette for one watch."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.__name__ = "bursar_audit"  # Datasette asks plugins, which are modules elsewhere, for theirs
+        self._watch = watch
+
+    @_hook
+    def register_routes(self) -> list[tuple[str, Any]]:
+        """The pages that are not Datasette's, before its own."""
+        return [
+            (r"^/$", self.dashboard),
+            (r"^/-/ledger/look$", self.look),
+            (r"^/-/ledger/entry/(?P<number>[1-9][0-9]{0,17})$", self.entry),
+            (r"^/-/ledger/release/(?P<number>[1-9][0-9]{0,17})$", self.release),
+            (r"^/-/ledger/(?P<sheet>site|report)\.css$", self.sheet),
+            (r"^/ledger(?P<rest>(/[^.]+)?)\.csv$", self.csv),
+        ]
+
+    @_hook
+    def asgi_wrapper(self, datasette: Any) -> Callable[[_App], _App]:
+        """Lets nobody in who did not come by the link, and adds the headers that every answer has."""
+
+        def wrap(app: _App) -> _App:
+            async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+                if scope["type"] != "http":
+                    return
+
+                async def with_headers(message: Any) -> None:
+                    if message["type"] == "http.response.start":
+                        own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                        kept = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in _HEADERS]
+                        message = {**message, "headers": [*kept, *own]}
+                    await send(message)
+
+                if scope["path"].startswith(_FOR_ALL) or _let_in(datasette, Request(scope, receive)):
+                    await app(scope, receive, with_headers)
+                else:
+                    await (await self.forbidden(datasette)).asgi_send(with_headers)
+
+            return wrapped
+
+        return wrap
+
+    @_hook
+    def render_cell(self, value: object, column: str, database: str) -> Markup | None:
+        """Numbers of entries lead to the entry, long things are shortened; no text becomes a link to somewhere else."""
+        if isinstance(value, int) and column in _LINKED:
+            return Markup('<a href="/-/ledger/entry/{0}">{0}</a>').format(value)
+        if isinstance(value, float):
+            return Markup('<span title="{}">{}</span>').format(repr(value), number(value))
+        if not isinstance(value, str) or not value:
+            return None
+        if column in _DIGESTS:
+            return Markup('<code title="{}">{}</code>').format(value, f"{value[:12]}\u2026")
+        return Markup("{}").format(value[:19].replace("T", " ") if column in _TIMES else visible(value))
+
+    @_hook
+    async def forbidden(self, datasette: Any) -> Response:
+        """What those see who did not come by the link."""
+        error = (
+            "Open the link that bursar-audit printed when it started. It lets one browser in, once; for another one "
+            "stop bursar-audit and start it again."
+        )
+        return await _page(datasette, None, "error.html", {"title": "Not for you", "error": error}, status=403)
+
+    async def dashboard(self, datasette: Any, request: Request) -> Response:
+        """The report, with the time of its verification."""
+        newer = self._watch.newer()
+        look = self._watch.look
+        context = {
+            "name": visible(self._watch.path.name),
+            "busy": self._watch.busy,
+            "newer": newer,
+            "error": None if look is None or look.error is None else visible(look.error),
+            "parts": None if look is None else [Markup(part) for part in look.parts],  # noqa: S704 - escaped where made
+            "made": None if look is None else _second(look.made),
+            "seconds": "" if look is None else _duration(look.seconds),
+            "verdict": _verdict(self._watch),
+        }
+        return await _page(datasette, request, "dashboard.html", context)
+
+    async def look(self, datasette: Any, request: Request) -> Response:
+        """Verifies again."""
+        if request.method != "POST":  # which Datasette lets through with its token only
+            return Response.text("POST only", status=405)
+        self._watch.start()
+        return Response.redirect("/", status=303)
+
+    async def entry(self, datasette: Any, request: Request) -> Response:
+        """One entry in words, as `bursar-audit show` prints it."""
+        wanted = int(request.url_vars["number"])
+        words, body, released = _entry(self._watch.path, wanted)
+        context = {"name": visible(self._watch.path.name), "number": wanted, "words": words, "body": body}
+        return await _page(datasette, request, "entry.html", {**context, "released": released})
+
+    async def release(self, datasette: Any, request: Request) -> Response:
+        """Released bytes, as a file."""
+        debit = int(request.url_vars["number"])
+        with _found(self._watch.path) as db:
+            content = db.execute("SELECT content FROM releases WHERE debit = ?", [debit]).fetchone()
+        if content is None or not isinstance(content[0], bytes):
+            raise NotFound(f"nothing is stored as released under entry {debit}")
+        disposition = {"Content-Disposition": f'attachment; filename="release-{debit}.bin"'}
+        return Response(content[0], headers=disposition, content_type="application/octet-stream")
+
+    async def sheet(self, request: Request) -> Response:
+        """Style sheets."""
+        own = request.url_vars["sheet"] == "site"
+        text = (_FOLDER / "site.css").read_text("utf-8") if own else style()
+        return Response(text, content_type="text/css; charset=utf-8")
+
+    async def csv(self, datasette: Any, request: Request) -> Response:
+        """A table, or the answer to a query, as CSV in which no text is a formula; every page of it."""
+        asked = [(key, value) for key in request.args if key not in _ABOUT_CSV for value in request.args.getlist(key)]
+        columns: list[str] = []
+        records: list[dict[str, Any]] = []
+        following: str | None = ""
+        while following is not None and len(records) < _MOST_RECORDS:
+            params = [*asked, ("_size", "max"), *([("_next", following)] if following else [])]
+            path = f"/ledger{request.url_vars['rest']}.json"
+            answer = await datasette.client.get(path, params=params, cookies=request.cookies)
+            told = answer.json()
+            if answer.status_code != 200:
+                return Response.text(visible(told.get("error", "error")), status=answer.status_code)
+            columns = told["columns"]
+            records.extend(dict(zip(columns, row, strict=True)) for row in told["rows"])
+            following = told.get("next")
+        text = "".join(f"{line}\n" for line in csv_lines(columns, records))
+        disposition = {"Content-Disposition": 'attachment; filename="ledger.csv"'}
+        return Response(text, headers=disposition, content_type="text/csv; charset=utf-8")
+
+
+def _let_in(made: Any, request: Request) -> bool:
+    """Whether a request has the cookie that the link gave."""
+    try:
+        return bool(made.unsign(request.cookies.get("ds_actor", ""), "actor") == _COOKIE)
+    except BadSignature:
+        return False
+
+
+async def _page(
+    datasette: Any, request: Request | None, template: str, context: Mapping[str, Any], status: int = 200
+) -> Response:
+    return Response.html(await datasette.render_template(template, dict(context), request=request), status=status)
+
+
+def _entry(path: Path, wanted: int) -> tuple[str, str, _Released | None]:
+    """An entry in words, the text that was hashed, and what was released under it; raises NotFound."""
+    with _found(path) as db:
+        row = next(rows(db, first=wanted, last=wanted), None)
+        if row is None:
+            raise NotFound(f"the ledger has no entry {wanted}")
+        # Which account a dataset's entries belong to stands in its registration.
+        registered = db.execute(
+            "SELECT number FROM entries WHERE kind = 'registration' AND dataset = ?", [row.text("dataset")]
+        ).fetchone()
+        before = rows(db, first=registered[0], last=registered[0]) if registered and registered[0] < wanted else ()
+        *_, (row, line, _) = lines([*before, row])
+        words = "\n".join(entry_in_words(row, line))
+        return words, visible(row.body), _released(db, wanted)
+
+
+def _released(db: Any, debit: int) -> _Released | None:
+    stored = db.execute("SELECT content FROM releases WHERE debit = ?", [debit]).fetchone()
+    if stored is None or not isinstance(stored[0], bytes):
+        return None
+    digest = hashlib.sha256(stored[0]).hexdigest()
+    entry = db.execute(
+        "SELECT number, json_extract(body, '$.details.sha256') FROM entries WHERE kind = 'release' AND debit = ?",
+        [debit],
+    ).fetchone()
+    return _Released(len(stored[0]), digest, entry and entry[0], entry is not None and entry[1] == digest)
+
+
+@contextlib.contextmanager
+def _found(path: Path) -> Iterator[Any]:
+    """The ledger, for reading; what cannot be read is not found."""
+    try:
+        with opened(path) as db:
+            yield db
+    except UnreadableError as error:
+        raise NotFound(visible(error.message)) from error
+
+
+def _verdict(watch: Watch) -> str:
+    look = watch.look
+    if look is None or (look.found is None and look.error is None):
+        return "being verified"
+    return "verified" if look.found is not None and not look.found.problems else "NOT RIGHT"
+
+
+def _second(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

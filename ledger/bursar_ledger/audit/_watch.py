@@ -1,0 +1,156 @@
+"""Looks at a ledger in a thread of its own, and keeps what was found until the next look."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._store import connect
+from ..errors import LedgerError
+from ._checks import Findings, examine_file
+from ._history import History, history
+from ._reading import UnreadableError, noted_refusals, opened, rows
+from ._report import body, opening, verification
+from ._tables import fill, scratch
+
+if TYPE_CHECKING:
+    from ..checkpoints import Place, VerifierKey
+
+_REST = 10
+"""A look that nobody asked for is made if this many times its duration have gone by since the last."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found by one look at a ledger.
+
+    Attributes:
+        found: of the verification; None if it has not ended, or if nothing could be read.
+        entries: number of the newest entry that the figures count.
+        parts: the page about it: opening, verification, and the rest; HTML.
+        made: when.
+        seconds: how long it took.
+        error: why nothing could be read; None if something could.
+    """
+
+    found: Findings | None
+    entries: int
+    parts: tuple[str, str, str]
+    made: datetime
+    seconds: float = 0.0
+    error: str | None = None
+
+
+class Watch:
+    """Looks at a ledger when it is asked to, one look at a time.
+
+    Args:
+        path: of the ledger; opened for reading only, and only while it is looked at.
+        key: the pinned key.
+        places: of signed checkpoints.
+        ask: whether to ask for a second opinion.
+        folder: where the tables are made.
+    """
+
+    def __init__(
+        self, path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool, folder: Path
+    ) -> None:
+        self.path = path
+        self.tables = folder / "ledger.db"
+        self._examined = (key, tuple(places), ask)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._ended = time.monotonic()
+        self.look: Look | None = None
+        with scratch(self.tables):
+            pass  # so that there is a file to open
+
+    @property
+    def busy(self) -> bool:
+        """Whether a look is under way."""
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def start(self) -> None:
+        """Looks again, unless a look is under way."""
+        with self._lock:
+            if not self.busy:
+                self._thread = threading.Thread(target=self._run, name="bursar-audit look", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Until no look is under way."""
+        if (thread := self._thread) is not None:
+            thread.join()
+
+    def newer(self) -> int:
+        """How many entries came after the last look; starts another one if the last ended long enough ago."""
+        look = self.look
+        if look is None or look.error is not None:
+            return 0
+        try:
+            with contextlib.closing(connect(self.path, read_only=True)) as db:
+                newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
+        except (sqlite3.Error, ValueError):
+            return 0  # the next look says what is wrong
+        count = newest - look.entries if isinstance(newest, int) else 0
+        if count and time.monotonic() - self._ended > _REST * look.seconds:
+            self.start()
+        return max(count, 0)
+
+    def _run(self) -> None:
+        begun = time.monotonic()
+        try:
+            for look in self._looks():
+                self.look = dataclasses.replace(look, seconds=time.monotonic() - begun)
+        except (UnreadableError, sqlite3.Error, LedgerError, OSError) as error:
+            text = error.message if isinstance(error, UnreadableError) else str(error)
+            self.look = Look(None, 0, ("", "", ""), datetime.now(UTC), time.monotonic() - begun, text)
+        finally:
+            self._ended = time.monotonic()
+
+    def _looks(self) -> Iterator[Look]:
+        told = None
+        if self.look is None:
+            # Verification may take minutes, and until then there would be nothing to see.
+            told, entries = self._told(None)
+            yield self._made(None, told, entries)
+        key, places, ask = self._examined
+        found = examine_file(self.path, key, places, ask=ask)
+        if told is None or found.verification.entries != entries:
+            told, entries = self._told(found.verification.entries)
+        yield self._made(found, told, entries)
+
+    def _told(self, last: int | None) -> tuple[History, int]:
+        with opened(self.path) as db:
+            newest = db.execute("SELECT max(number) FROM entries").fetchone()[0] if last is None else last
+            entries = newest if isinstance(newest, int) else 0
+            return history(rows(db, last=entries)), entries
+
+    def _made(self, found: Findings | None, told: History, entries: int) -> Look:
+        now, refusals = datetime.now(UTC), noted_refusals(self.path)
+        with opened(self.path) as db, scratch(self.tables) as tables:
+            fill(tables, rows(db, last=entries), told, found, refusals or (), now)
+        checked = () if found is None else verification(found, now)
+        rest = body(told, refusals)
+        parts = ("\n".join(opening(self.path.name, found, told, now)), "\n".join(checked), "\n".join(rest))
+        return Look(found, entries, parts, now)
+
+
+@contextlib.contextmanager
+def watching(path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True) -> Iterator[Watch]:
+    """A watch over a ledger, whose first look is under way; its tables vanish with the block."""
+    # A look that is under way writes there until the process ends.
+    with tempfile.TemporaryDirectory(prefix="bursar-audit-", ignore_cleanup_errors=True) as folder:
+        watch = Watch(path, key, places, ask=ask, folder=Path(folder))
+        watch.start()
+        yield watch
