@@ -33,7 +33,7 @@ from ._text import number, visible
 from ._watch import Watch
 from ._words import entry_in_words
 
-_FOLDER = Path(str(importlib.resources.files(__package__))) / "site"
+_FOLDER = Path(str(importlib.resources.files(__package__))) / "pages"
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
