@@ -22,7 +22,7 @@ from bursar_server.computing import Run
 from bursar_server.errors import NotAvailableError
 from bursar_server.fits import UNIT_ROWS, InvalidRequestError, NumericColumn, Plan, PublicTable
 from bursar_server.fits._seam import Fit
-from bursar_server.requests import METHODS, check_known, previewed
+from bursar_server.requests import METHODS, FitRequest, check_known, previewed
 from bursar_server.vault import ArrayRows, Meter, NoiseSource, OpenDPNoise, Session
 
 MAX_ROWS = 2**20
@@ -79,6 +79,7 @@ class Dummies:
         facts: of a dataset by its name. Raises what callers are told if there is none.
         threads: that sum rows for one fit.
         source: of noise; anything but `OpenDPNoise` is for tests.
+        check: of the owner's limits on request, plan and public number of rows. Raises InvalidRequestError.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class Dummies:
         facts: Callable[[str], PublicFacts],
         threads: int = 1,
         source: NoiseSource | None = None,
+        check: Callable[[FitRequest, Plan, int | None], None] = lambda request, plan, rows: None,
     ) -> None:
         self._fits = fits
         self._facts = facts
         self._threads = threads
         self._source = source or OpenDPNoise()
+        self._check = check
 
     def order(self, request: dummy_pb2.DummyRequest) -> DummyOrder:
         """Check and plan a request; makes nothing up yet.
@@ -120,12 +123,14 @@ class Dummies:
                 text = f"expected at most {rows} for a dummy run of this fit, or 0 for about the public number"
                 raise InvalidRequestError(("rows", f"{text}; got {wanted}"))
             plan = fit.plan(asked, _with_rows(facts.table, rows), _nothing_released)
+        table = _with_rows(facts.table, rows)
+        self._check(asked, plan, table.rows)
         cut = (
             f"{rows} rows were made up where the table has about {wanted}: its rows drown the noise more than these do"
         )
         return DummyOrder(
             field=field,
-            facts=replace(facts, table=_with_rows(facts.table, rows)),
+            facts=replace(facts, table=table),
             plan=plan,
             price=price(plan.events, facts.order),
             rows=rows,

@@ -60,6 +60,12 @@ def check_plan(limits: RequestLimits, request: Any, plan: Plan, rows: int | None
         raise InvalidRequestError(("request", text))
 
 
+def check_fit(limits: RequestLimits, request: Any, plan: Plan, rows: int | None) -> None:
+    """Both of the above, for what is new or only tried. Raises InvalidRequestError."""
+    check_request(limits, request)
+    check_plan(limits, request, plan, rows)
+
+
 def work(request: Any, plan: Plan, rows: int) -> float:
     """Additions that a fit makes, roughly: rows, times its columns squared, times states, for each pass over the rows.
 

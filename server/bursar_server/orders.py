@@ -35,7 +35,7 @@ from bursar_server.datasets import Datasets
 from bursar_server.errors import NotAvailableError, ReleaseLostError
 from bursar_server.fits import InvalidRequestError, Plan
 from bursar_server.fits._seam import Fit, Released
-from bursar_server.limiting import check_plan, check_request
+from bursar_server.limiting import check_fit
 from bursar_server.requests import FitRequest, check_known, check_real
 from bursar_server.runs import NothingReadError, PaidRun
 from bursar_server.vault import ArrayRows, Meter, OpenDPNoise, Rows, Session
@@ -259,8 +259,7 @@ class Orders:
 
     def check(self, order: Order, plan: Plan) -> None:
         """Whether the owner's limits allow what is planned. Raises InvalidRequestError."""
-        check_request(self._most, order.request)
-        check_plan(self._most, order.request, plan, order.rows)
+        check_fit(self._most, order.request, plan, order.rows)
 
     def release(self, order: Order, run: PaidRun) -> bytes:
         """What a worker does under a debit: the first moment at which rows are opened."""

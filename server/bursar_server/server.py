@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ from bursar_proto.v1 import (
     fit_pb2,
     fit_pb2_grpc,
 )
-from bursar_server import auth, logs, observing
+from bursar_server import auth, logs, observing, refusing
 from bursar_server.computing import FreeRuns
 from bursar_server.config import Config
 from bursar_server.datasets import Datasets
@@ -36,6 +37,7 @@ from bursar_server.dummy import Dummies
 from bursar_server.follow import Follower
 from bursar_server.health import Check, Condition, Watch
 from bursar_server.interceptor import Gate
+from bursar_server.limiting import check_fit
 from bursar_server.oidc import OidcTokens
 from bursar_server.orders import AnyFit
 from bursar_server.runs import Runs
@@ -115,6 +117,7 @@ class BursarServer:
                 **(wanted or {}),
             },
         )
+        self._ledger_file = state.ledger
         self._observed = contextlib.ExitStack()
         self._tracing = tracing
         self._endpoint = None
@@ -155,7 +158,7 @@ class BursarServer:
         )
         fit_pb2_grpc.add_FitServiceServicer_to_server(fit_service, self._server)
         # One thread: nobody who has paid has less of the machine for it than for one more free request.
-        dummies = Dummies(fits=fits, facts=datasets.facts)
+        dummies = Dummies(fits=fits, facts=datasets.facts, check=functools.partial(check_fit, config.limits))
         dummy_service = DummyService(dummies, FreeRuns(self._dummy_pool), follower)
         dummy_pb2_grpc.add_DummyServiceServicer_to_server(dummy_service, self._server)
         catalog_service = CatalogService(ledger, datasets, runs, note, config.limits)
@@ -171,6 +174,7 @@ class BursarServer:
 
     def start(self) -> None:
         """Serve, and say so to whoever asks for health."""
+        self._observed.enter_context(refusing.counted(self._ledger_file))
         self._server.start()
         if self._endpoint is not None:
             self._observed.enter_context(self._endpoint)

@@ -346,6 +346,13 @@ def test_only_analysts_run_dummies_and_not_many_at_once(served: Harness, fit_req
         list(call)
 
 
+def test_the_owners_limits_hold_for_dummies(serve: Serve, fit_request: Make, refused: Refused) -> None:
+    """What a fit may not ask for is not tried either."""
+    served = serve(limits={"components": 1})
+    refusal = refused(lambda: asked(served, fit_request()))
+    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("n_components",))
+
+
 def test_a_dummy_that_raises_tells_nothing(served: Harness, fit_request: Make, refused: Refused) -> None:
     """A bug of a fit is told in the one constant text, as for a debit."""
     served.fit.error = ValueError("secret")
