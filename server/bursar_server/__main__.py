@@ -1,11 +1,13 @@
-"""`bursar-server`: serve a state directory, or ask a server for its health."""
+"""`bursar-server`: serve a state directory, check one, or ask a server for its health."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import click
 import grpc
@@ -54,22 +56,60 @@ def run(directory: Path, address: str | None, fit_workers: int | None, threads_p
 
 
 @main.command()
+@click.option(
+    "--state", "directory", type=_PATH, required=True, envvar="BURSAR_STATE", show_envvar=True, help="State directory."
+)
+@click.option("--rows", is_flag=True, help="Also read every row, and compare the tables with what was registered.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(directory: Path, rows: bool, as_json: bool) -> None:
+    """Say whether a state directory can be served, and what to do if not.
+
+    Looks at settings, certificates, keys, file modes, disk, swap, ledger, checkpoints and tables, while a server runs
+    or before. Exit with 1 if the server should not run like that. A ledger of an older version is upgraded, as by every
+    command that opens it.
+    """
+    from bursar_server.checking import check as look
+
+    findings = list(look(directory, rows=rows))
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            sign = "ok" if not finding.problem else "WRONG" if finding.fatal else "note"
+            click.echo(f"{sign:<5}  {finding.what}{f': {finding.problem}' if finding.problem else ''}")
+    if any(finding.problem and finding.fatal for finding in findings):
+        raise SystemExit(1)
+
+
+@main.command()
 @click.option("--address", default="127.0.0.1:8443", show_default=True, help="host:port of the server.")
 @click.option("--ca", type=_PATH, required=True, help="The authority's certificate, tls/ca.pem of the state directory.")
+@click.option("--cert", type=_PATH, help="A client's certificate, for a server that asks for one.")
+@click.option("--key", type=_PATH, help="Its key.")
+@click.option(
+    "--live", is_flag=True, help="Any answer will do: the server is alive, and may still be starting or stopping."
+)
 @click.option("--timeout", default=5.0, show_default=True, help="Seconds to wait.")
-def health(address: str, ca: Path, timeout: float) -> None:
-    """Exit with 0 if the server at this address is serving."""
+def health(address: str, ca: Path, cert: Path | None, key: Path | None, live: bool, timeout: float) -> None:
+    """Exit with 0 if the server at this address is serving.
+
+    Says DEGRADED after SERVING if somebody should look at it soon: at its log, or at `bursar-server check`.
+    """
     try:
-        credentials = grpc.ssl_channel_credentials(ca.read_bytes())
-        with grpc.secure_channel(address, credentials) as channel:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=timeout)
+        pair = (key.read_bytes() if key else None, cert.read_bytes() if cert else None)
+        credentials = grpc.ssl_channel_credentials(ca.read_bytes(), *pair)
     except OSError as error:
-        raise click.ClickException(f"cannot read {ca}: {error.strerror}") from None
+        raise click.ClickException(f"cannot read {error.filename}: {error.strerror}") from None
+    try:
+        with grpc.secure_channel(address, credentials) as channel:
+            check: Any = health_pb2_grpc.HealthStub(channel).Check
+            answer, call = check.with_call(health_pb2.HealthCheckRequest(), timeout=timeout)
     except grpc.RpcError as error:
         raise click.ClickException(f"no answer from {address}: {cast(grpc.Call, error).code().name}") from None
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    click.echo(name)
-    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+    degraded = ("bursar-condition", "degraded") in (call.trailing_metadata() or ())
+    click.echo(f"{name} DEGRADED" if degraded else name)
+    if answer.status != health_pb2.HealthCheckResponse.SERVING and not live:
         raise SystemExit(1)
 
 
