@@ -138,6 +138,7 @@ class _Pages:
                 if scope["path"].startswith(_FOR_ALL) or _let_in(datasette, Request(scope, receive)):
                     await app(scope, receive, with_headers)
                 else:
+                    await datasette.invoke_startup()
                     await (await self.forbidden(datasette)).asgi_send(with_headers)
 
             return wrapped

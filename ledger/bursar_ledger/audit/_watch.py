@@ -14,10 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._store import connect
 from ..errors import LedgerError
 from ._checks import Findings, examine_file
-from ._history import History, history
+from ._history import history
 from ._reading import UnreadableError, noted_refusals, opened, rows
 from ._report import body, opening, verification
 from ._tables import fill, scratch
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
 
 _REST = 10
 """A look that nobody asked for is made if this many times its duration have gone by since the last."""
+
+
+_SHORT = 20_000
+"""Entries that are verified soon enough to wait for."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,9 @@ class Watch:
         if look is None or look.error is not None:
             return 0
         try:
-            with contextlib.closing(connect(self.path, read_only=True)) as db:
-                newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
-        except (sqlite3.Error, ValueError):
+            count = self._newest() - look.entries
+        except UnreadableError:
             return 0  # the next look says what is wrong
-        count = newest - look.entries if isinstance(newest, int) else 0
         if count and time.monotonic() - self._ended > _REST * look.seconds:
             self.start()
         return max(count, 0)
@@ -119,26 +120,22 @@ class Watch:
             self._ended = time.monotonic()
 
     def _looks(self) -> Iterator[Look]:
-        told = None
-        if self.look is None:
-            # Verification may take minutes, and until then there would be nothing to see.
-            told, entries = self._told(None)
-            yield self._made(None, told, entries)
+        if self.look is None and self._newest() > _SHORT:
+            # Verification takes minutes then, and until it ends there would be nothing to see.
+            yield self._made(None, self._newest())
         key, places, ask = self._examined
         found = examine_file(self.path, key, places, ask=ask)
-        if told is None or found.verification.entries != entries:
-            told, entries = self._told(found.verification.entries)
-        yield self._made(found, told, entries)
+        yield self._made(found, found.verification.entries)
 
-    def _told(self, last: int | None) -> tuple[History, int]:
+    def _newest(self) -> int:
         with opened(self.path) as db:
-            newest = db.execute("SELECT max(number) FROM entries").fetchone()[0] if last is None else last
-            entries = newest if isinstance(newest, int) else 0
-            return history(rows(db, last=entries)), entries
+            newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
+        return newest if isinstance(newest, int) else 0
 
-    def _made(self, found: Findings | None, told: History, entries: int) -> Look:
+    def _made(self, found: Findings | None, entries: int) -> Look:
         now, refusals = datetime.now(UTC), noted_refusals(self.path)
         with opened(self.path) as db, scratch(self.tables) as tables:
+            told = history(rows(db, last=entries))
             fill(tables, rows(db, last=entries), told, found, refusals or (), now)
         checked = () if found is None else verification(found, now)
         rest = body(told, refusals)

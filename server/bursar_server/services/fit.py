@@ -9,7 +9,7 @@ import grpc
 
 from bursar_ledger import Ledger, price
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server import convert
+from bursar_server import convert, refusing
 from bursar_server.auth import caller
 from bursar_server.computing import Run
 from bursar_server.config import RequestLimits
@@ -102,6 +102,10 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
             expected_mean_error=plan.expected_mean_error,
             predicted_snr=plan.predicted_snr,
             predicted_relative_sse=plan.predicted_relative_sse,
+            sum_units=plan.sum_units,
+            expected_relative_error=plan.expected_relative_error,
+            expected_coefficient_error=plan.expected_coefficient_error,
+            expected_table_error=plan.expected_table_error,
             warnings=plan.warnings,
             preflight=plan.preflight,
         )
@@ -126,10 +130,11 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
 
     def _paid(self, order: Order, context: grpc.ServicerContext) -> tuple[types_pb2.Receipt | None, Run | None]:
         """The receipt of a debit and its run; the debit of now, or an earlier one of the same request."""
-        asked = self._orders.asked(order)
-        if not context.is_active():
-            return None, None
-        admission = self._runs.admit(asked, lambda run: self._orders.release(order, run))
+        with refusing.told(dataset=order.state.name, principal=order.principal, method=order.method):
+            asked = self._orders.asked(order)
+            if not context.is_active():
+                return None, None
+            admission = self._runs.admit(asked, lambda run: self._orders.release(order, run))
         if not admission.paid_now:
             context.set_trailing_metadata((("bursar-replayed", "true"),))
         run = admission.run
