@@ -14,8 +14,9 @@ from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import NumericColumn, PublicTable, gradient_em
 from bursar_server.fits.gradient_em import _kernel
-from bursar_server.fits.gradient_em._fit import averaged_noise, settled
+from bursar_server.fits.gradient_em._fit import _Track, averaged_noise, settled
 from bursar_server.fits.gradient_em._information import hidden_of_lines, hidden_of_means
+from bursar_server.fits.gradient_em._missing_covariates import _alike
 from bursar_server.fits.gradient_em._normal import (
     Kind,
     _value_and_slope,
@@ -337,6 +338,39 @@ def test_steps_whose_noise_would_hide_a_start_count_only_as_far_as_asked() -> No
     assert settled(targets, noises, 5, 15, 1.0) == 15
     assert settled(targets, noises, 5, 15, 1e3) == 30
     assert settled(targets, noises, 5, 30, 1.0) == 30
+
+
+def test_what_is_unknown_is_read_where_noise_is_least() -> None:
+    """Noise that differs a thousandfold between parameters is no surprise; a move that it does not explain is one."""
+    generator, noise = drawn(4), np.geomspace(1.0, 1e3, 40)[None]
+    nothing, unknown = np.zeros((1, 40)), np.full((1, 40), 0.1)
+    track = _Track(unknown, np.ones((1, 1)), nothing, nothing, nothing)
+    for _ in range(300):
+        move = generator.standard_normal((1, 40)) * (unknown + noise) ** 0.5
+        found = track.after(move, noise, nothing)
+        assert np.all(found.variance < unknown)
+    found = track.after(move + 5.0, noise, nothing)
+    left = found.variance / (1.0 - found.step)  # before the step
+    assert np.ptp(left) < 1e-9 * left.max()
+    assert 10.0 < left.max() < 60.0
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("transform", Transform)
+def test_responses_are_finite_for_every_radius(kind: Kind, transform: Transform) -> None:
+    """Also for one that is a millionth of the residuals, or a million of them."""
+    for size in (1, 2, 64):
+        radius = np.geomspace(1e-9, 1e9, 30)
+        found = response(kind, transform, size, radius, np.ones(30))
+        assert np.all(np.isfinite(found.variance))
+        assert np.all(found.gain > 0.0)
+
+
+def test_shares_are_alike_as_far_as_noise_lets_them() -> None:
+    """Shares that differ by chance become one; shares that differ stay."""
+    generator, apart = drawn(5), np.linspace(0.2, 0.9, 40)
+    assert np.ptp(_alike(0.7 + 0.1 * generator.standard_normal(40), 0.1)) < 1e-12
+    np.testing.assert_allclose(_alike(apart + 0.01 * generator.standard_normal(40), 0.01), apart, atol=0.05)
 
 
 @pytest.mark.parametrize("variance", [1e-4, 0.05, 0.3, 1.0])

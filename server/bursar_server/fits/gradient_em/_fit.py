@@ -51,8 +51,8 @@ _ALONE = 0.25
 """Least step of one component, whose gain is known only as well as the look has told scales."""
 
 _SURPRISE, _UNLIKE = 3.0, 4.0
-"""Standard deviations by which the square of a move has to exceed what was expected before more is believed to be left
-to go, and that of a target's distance before it counts as one of those before parameters settled."""
+"""Standard deviations by which the mean square of a move has to exceed what was expected before more is believed to be
+left to go, and that of a target's distance before it counts as one of those before parameters settled."""
 
 _FAR_OFF = 0.5
 """Of a target, in standard deviations of what is unknown before the first step."""
@@ -190,10 +190,14 @@ class _Track:
     def after(self, move: FloatArray, noise: FloatArray, least: FloatArray) -> _Track:
         """With another move, of which a share is to be made: at least `least` (blocks, q), if there is no brake."""
         brake = np.maximum(self.brake, self._overshoot(move, noise))
-        square = np.mean(move**2, axis=1, keepdims=True)
         chance = 1.0 + _SURPRISE * math.sqrt(2.0 / move.shape[1])
-        surprising = square > chance * np.mean(self.variance + noise, axis=1, keepdims=True)
-        variance = np.where(surprising, np.maximum(self.variance, square - noise), self.variance)
+        expected = self.variance + noise
+        surprising = np.mean(move**2 / expected, axis=1, keepdims=True) > chance
+        # What is left to go is about as much for every parameter: those that are read through least noise tell it.
+        left = np.sum((move**2 - noise) / expected**2, axis=1, keepdims=True) / np.sum(
+            1.0 / expected**2, axis=1, keepdims=True
+        )
+        variance = np.where(surprising, np.maximum(self.variance, left), self.variance)
         step = np.maximum(variance / (variance + noise), least) / brake
         return _Track((1.0 - step) ** 2 * variance + step**2 * noise, brake, move, noise, step)
 
@@ -313,7 +317,8 @@ def _result(
     middle, unknown = model.prior(view)
     m = settings.averaged
     if settings.tracked:
-        m = settled(targets, noises, max(settings.T // 3, 1), m, unknown)
+        enough = settings.T if len(states[0].weights) == 1 else m
+        m = settled(targets, noises, max(settings.T // 3, 1), enough, unknown)
     last, rest = states[-m:], 1.0 / noises[-m:]
     end = State(
         theta=np.mean([state.theta for state in last], axis=0),

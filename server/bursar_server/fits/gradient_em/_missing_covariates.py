@@ -84,7 +84,7 @@ class MissingCovariates:
         rows = believed_rows(float(look[0]), noise_std, declared)
         noise = noise_std / rows
         there, first, second = (part * d**0.5 / rows for part in look[3:].reshape(3, d))
-        present = np.clip(there, _LEAST_SHARE, 1.0)
+        present = np.clip(_alike(there, noise * d**0.5), _LEAST_SHARE, 1.0)
         mean = np.clip(first / present, -1.0, 1.0)
         y_mean, y_second = np.clip(look[1:3] / rows, -1.0, 1.0)
         middle = _regression.near_middle(mean, noise * d**0.5 / float(np.mean(present)))
@@ -189,6 +189,13 @@ class MissingCovariates:
 def _drawn(d: int) -> tuple[FloatArray, FloatArray]:
     generator = public_generator(d)  # rows of a model, not of a table
     return generator.random((_PATTERNS, d)), generator.standard_normal((_PATTERNS, d))
+
+
+def _alike(values: FloatArray, noise: float) -> FloatArray:
+    """Numbers with noise of this standard deviation, drawn to their mean as far as they differ by noise only."""
+    mean = np.mean(values)
+    share = noise**2 * _regression.by_chance(len(values)) / max(float(np.sum((values - mean) ** 2)), 1e-300)
+    return np.asarray(mean + max(1.0 - share, 0.0) * (values - mean))
 
 
 def _shrunk(variances: FloatArray, noise: FloatArray) -> FloatArray:

@@ -18,6 +18,9 @@ _GRID = 1001
 _LEAST_WIDTH, _MOST_WIDTH = 0.01, 1e3
 """Radii in standard deviations beyond which a fixed radius is not told apart from these."""
 
+_LEAST_GAIN = 1e-3
+"""What the narrowest radius leaves; the grids of norms and residuals are too coarse to tell it from nothing."""
+
 MULTIPLES = np.geomspace(0.4, 1.5, 8)
 """Radii that are tried, in units of a vector's root mean square; beyond them outliers count too much."""
 
@@ -76,6 +79,7 @@ def response(kind: Kind, transform: Transform, size: int, radius: FloatArray, si
         return Response(np.outer(np.ones_like(sigma), every), np.outer(sigma**2, every))
     widths = np.clip(radius / sigma, _LEAST_WIDTH, _MOST_WIDTH)
     gains, squares = np.array([kind.value(transform, size, round(float(width), 2)) for width in widths]).T
+    gains = np.maximum(gains, _LEAST_GAIN)
     return Response(np.outer(gains, every), np.outer(sigma**2 * squares / gains**2, every))
 
 

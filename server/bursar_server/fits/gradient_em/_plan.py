@@ -125,6 +125,9 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
         iterations=settings.T + 1,
         noise=_noise_summary(settings, len(columns)),
         expected_mean_error=_expected_mean_error(request, settings, table.rows),
+        sum_units=() if request.model in _REGRESSIONS else tuple(map(float, frame.unit)),
+        expected_relative_error=_loudness(settings, table.rows) or None,
+        expected_coefficient_error=_expected_coefficient_error(request, settings, table.rows),
         warnings=_warnings(settings, table.rows),
         parameters=_parameters(request, columns, settings),
         settings=settings,
@@ -449,6 +452,19 @@ def _expected_mean_error(
     gain = location_gain(settings.shape.transform, model.q, round(radius, 2))
     error = noise * (model.blocks / rows) ** 0.5 * radius * sigma / gain
     return tuple(float(s) for s in error * model.frame.unit)
+
+
+def _expected_coefficient_error(
+    request: fit_pb2.FitGradientEMRequest, settings: Settings, rows: int | None
+) -> tuple[float, ...]:
+    """Noise on a coefficient of each feature, in the target's unit over the feature's, if `noise_std` is given.
+
+    A feature that is even over its bounds has a standard deviation of their half-width over sqrt(3).
+    """
+    relative, frame = _loudness(settings, rows), settings.model.frame
+    if not (relative and request.noise_std and request.model in _REGRESSIONS):
+        return ()
+    return tuple(float(error) for error in relative * request.noise_std * math.sqrt(3.0) / frame.unit[:-1])
 
 
 def _parameters(
