@@ -18,10 +18,12 @@ from click.testing import CliRunner
 import bursar
 from bursar._cli._app import app
 from bursar_ledger import Ledger, verify
+from tests.console import lines, matches
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_CODE = (
     "README.md",
+    "docs/tutorial.md",
     "docs/guide-analyst.md",
     "docs/guide-owner.md",
     "docs/guide-auditor.md",
@@ -149,21 +151,6 @@ def test_the_demo_leaves_a_picture_and_a_ledger_that_verifies(demo: Demo) -> Non
     assert verify(demo.folder / "state" / "ledger.sqlite").ok
 
 
-def _lines(page: str) -> Iterator[tuple[str, str]]:
-    """The command lines of a page, each with what it is said to print."""
-    for block in re.findall(r"^```console\n(\$ bursar .*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            line, _, said = part.partition("\n")
-            yield line, said
-
-
-def _matches(said: str, printed: str) -> bool:
-    """Whether a page's words are what was printed, but for numbers, keys and spaces, and where it has [...]."""
-    parts = [re.sub(r"request id \w+|\d+(\.\d+)?(e-?\d+)?", "0", part).split() for part in said.split("[...]")]
-    found = " ".join(re.sub(r"request id \w+|\d+(\.\d+)?(e-?\d+)?", "0", printed).split())
-    return bool(re.fullmatch(".*".join(re.escape(" ".join(part)) for part in parts), found))
-
-
 def test_the_command_lines_tour_runs_against_the_demo(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every line of the page, in order, as a reader would type it, prints what the page says."""
     home = demo.folder.parent
@@ -173,12 +160,12 @@ def test_the_command_lines_tour_runs_against_the_demo(demo: Demo, monkeypatch: p
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.chdir(home)
     monkeypatch.setattr("bursar._cli._fitting.at_terminal", lambda: True)
-    lines = list(_lines("docs/cli.md"))
-    assert len(lines) > 15
-    for line, said in lines:
+    typed = list(lines(ROOT / "docs" / "cli.md"))
+    assert len(typed) > 15
+    for line, said in typed:
         words = shlex.split(os.path.expandvars(line))[1:]
         result = CliRunner().invoke(app, words, input="y\n" if "[y/N]: y" in said else None)
-        assert _matches(said, result.output), f"$ {line}\n{result.output}"
+        assert matches(said, result.output), f"$ {line}\n{result.output}"
         assert result.exit_code == (3 if "Error:" in said else 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+import bursar
 from bursar._cli._app import app
 from bursar_ledger.audit.cli import main as audit
 from bursar_server.__main__ import main as server
@@ -40,8 +42,10 @@ PROGRAMS: Mapping[str, click.Command] = MappingProxyType(
     {"bursar": app, "bursar-admin": admin, "bursar-audit": audit, "bursar-server": server}
 )
 
-WITH_CONSOLE = frozenset({"docs/cli.md"})
-"""Pages whose console blocks `tests/test_demo.py` types in and compares."""
+WITH_CONSOLE = frozenset(
+    {"docs/cli.md", "docs/howto-first-dataset.md", "docs/howto-several-analysts.md", "docs/howto-audit.md"}
+)
+"""Pages whose console blocks `tests/test_demo.py` and `tests/test_howto.py` type in and compare."""
 
 FRAGMENTS: Mapping[tuple[str, str], str] = MappingProxyType(
     {
@@ -130,7 +134,7 @@ def test_every_block_says_what_it_is(page: str) -> None:
         elif kind == "toml":
             assert tomllib.loads(text)
         else:
-            assert kind in ("text", "sh", "bash", "js"), (
+            assert kind in ("text", "sh", "bash", "csv", "js"), (
                 f"{page}: a block is {kind!r}, which nothing here knows: {first}"
             )
 
@@ -191,6 +195,36 @@ def test_shell_lines_name_commands_and_options_that_exist(page: str) -> None:
 def test_a_shell_line_with_an_unknown_word_is_found(line: str, bad: list[str]) -> None:
     """An option of another command is none of this one's."""
     assert _unknown(line.split()) == bad
+
+
+FITS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "docs/fit-dpem.md": ("fit_dpem",),
+        "docs/fit-gradient-em.md": ("fit_gradient_em",),
+        "docs/fit-mrf.md": ("fit_mrf",),
+        "docs/fit-separated-gmm.md": ("fit_separated_gmm",),
+        "docs/fit-sketch-kmeans.md": ("fit_sketch_kmeans", "sketch"),
+    }
+)
+
+
+@pytest.mark.parametrize("page", FITS)
+def test_a_fits_page_has_what_a_reader_looks_for(page: str) -> None:
+    """What it is after, when to use it, a worked example with a picture, what was corrected, limits, and its proof."""
+    headings = _anchors(page)
+    assert headings & {"when-to-use-it", "which-fit-for-which-question"}
+    assert headings >= {"asking", "limits", "what-was-corrected"}
+    links = list(_links(page))
+    assert any(link.endswith(".png") for link in links)
+    assert any(link.endswith("/_statistics.md") for link in links), "no link to its proof"
+
+
+@pytest.mark.parametrize(("page", "method"), [(page, method) for page, methods in FITS.items() for method in methods])
+def test_a_fits_page_explains_every_parameter(page: str, method: str) -> None:
+    """Each has a row in one of its tables, but for what is the same for all fits."""
+    said = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\|([^|]*)\|", (ROOT / page).read_text(), re.MULTILINE))))
+    parameters = inspect.signature(getattr(bursar.Dataset, method)).parameters
+    assert set(parameters) - said <= {"self", "progress", "dummy", "entry"}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,0 +1,60 @@
+"""The how-to pages of owners and auditors: their files are written and their lines typed in, page after page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from bursar_ledger.audit.cli import main as audit
+from bursar_server.admin.cli import main as admin
+from tests.console import lines, matches
+from tests.test_pages import ROOT
+
+PAGES = ("howto-first-dataset.md", "howto-several-analysts.md", "howto-audit.md")
+PROGRAMS: Mapping[str, click.Command] = MappingProxyType({"bursar-admin": admin, "bursar-audit": audit})
+
+
+def _block(page: str, kind: str) -> str:
+    found = re.search(
+        rf"^```{kind}\n(.*?)^```$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert found is not None
+    return found[1]
+
+
+def test_what_the_pages_say_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner who types the pages, from the first line to the last, sees what they say."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BURSAR_STATE", raising=False)
+    for name, kind in (("people.csv", "csv"), ("people.toml", "toml")):
+        Path(name).write_text(_block(PAGES[0], kind), encoding="utf-8")
+    typed = 0
+    for page in PAGES:
+        for line, said in lines(ROOT / "docs" / page):
+            words = shlex.split(line)
+            result = CliRunner().invoke(PROGRAMS[words[0]], words[1:], prog_name=words[0])
+            assert result.exit_code == 0, f"{page}\n$ {line}\n{result.output}"
+            assert matches(said, result.output), f"{page}\n$ {line}\n{result.output}"
+            typed += 1
+    assert typed > 15
+
+
+@pytest.mark.parametrize(
+    ("said", "printed", "right"),
+    [
+        ("entry 4: all\n", "entry 12:  all\n", True),
+        ("entry [...]\n", "entry 12: all\nand more\n", True),
+        ("entry 4: all\n", "entry 12: none\n", False),
+        ("entry 4\n", "entry 4\nand more\n", False),
+    ],
+)
+def test_words_that_were_not_printed_are_found(said: str, printed: str, right: bool) -> None:
+    """Numbers and spaces may differ, words may not, and nothing may be left out unless the page says so."""
+    assert matches(said, printed) is right
