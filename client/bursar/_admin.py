@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,11 +19,15 @@ class TokenSummary:
         name: of the holder.
         role: "admin", "analyst" or "auditor".
         revoked: whether it is worth nothing now.
+        expires: when it ends, as RFC 3339 in UTC; "" for never.
+        datasets: the only ones that its holder may see; () for all.
     """
 
     name: str
     role: str
     revoked: bool
+    expires: str = ""
+    datasets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -31,20 +36,33 @@ class Admin:
 
     _connection: Connection
 
-    def issue_token(self, name: str, role: Literal["admin", "analyst", "auditor"], reason: str = "") -> str:
+    def issue_token(
+        self,
+        name: str,
+        role: Literal["admin", "analyst", "auditor"],
+        reason: str = "",
+        *,
+        days: int = 0,
+        datasets: Sequence[str] = (),
+    ) -> str:
         """A new token. It is in this answer and nowhere else; the server keeps its hash.
 
         Args:
             name: of the holder; one live token a name.
             role: what the token may do.
             reason: for the ledger.
+            days: how long the token lives; 0 for as long as the server allows.
+            datasets: the only ones that an analyst may see; () for all.
 
         Raises:
             InvalidRequestError: a wrong field, or the name holds a live token.
+            NotFoundError: there is no such dataset.
             Error: the call failed.
         """
         wire_role = _convert.choice("role", role, _convert.ROLES)
-        request = admin_pb2.IssueTokenRequest(name=name, role=wire_role, reason=reason)
+        request = admin_pb2.IssueTokenRequest(
+            name=name, role=wire_role, reason=reason, days=days, datasets=tuple(datasets)
+        )
         return self._connection.ask(self._connection.admins.IssueToken, request).token
 
     def revoke_token(self, name: str, reason: str = "") -> int:
@@ -64,4 +82,7 @@ class Admin:
             Error: the call failed.
         """
         answer = self._connection.ask(self._connection.admins.ListTokens, admin_pb2.ListTokensRequest())
-        return [TokenSummary(t.name, _convert.named(_convert.ROLES, t.role), t.revoked) for t in answer.tokens]
+        return [
+            TokenSummary(t.name, _convert.named(_convert.ROLES, t.role), t.revoked, t.expires, tuple(t.datasets))
+            for t in answer.tokens
+        ]

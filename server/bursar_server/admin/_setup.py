@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
 
 from bursar_ledger import Ledger, Role, verify
 from bursar_server.admin._acting import PATH, STATE, actor, explained, opened
-from bursar_server.auth import hash_token, new_token
+from bursar_server.auth import expiry, hash_token, new_token
 from bursar_server.checkpointing import prepare_checkpoints, write_checkpoint
 from bursar_server.config import Config, template
 from bursar_server.services.admin import check_name
@@ -35,13 +36,14 @@ def init(directory: Path, names: tuple[str, ...], admin: str) -> None:
         if not state.config.exists():
             write_private(state.config, template().encode())
         config = Config.load(state.config)  # before there is a ledger, if it is wrong
-        token_file = _create_ledger(state, admin)
+        token_file = _create_ledger(state, admin, expiry(config.tokens.days, time.time()))
         with Ledger.open(state.ledger) as ledger:
             problems = write_checkpoint(state, ledger, config, create=True)
     for problem in problems:
         click.echo(problem, err=True)
     click.echo(f"made {directory}")
     click.echo(f"administrator's token: {token_file} (move it away; only its hash is kept elsewhere)")
+    click.echo(f"  it ends after {config.tokens.days} days; a new one: bursar-admin token revoke and token issue")
     click.echo(f"for clients:           {certificates.ca}")
     click.echo("next:")
     click.echo(
@@ -51,14 +53,14 @@ def init(directory: Path, names: tuple[str, ...], admin: str) -> None:
     click.echo(f"  bursar-server run --state {directory}")
 
 
-def _create_ledger(state: State, admin: str) -> Path:
+def _create_ledger(state: State, admin: str, expires: str) -> Path:
     """The ledger and the administrator's token; the ledger gets its name last, so that half a state is no state."""
     new, token_file = state.ledger.with_name("ledger.new"), state.path / "admin.token"
     for leftover in state.path.glob("ledger.new*"):
         leftover.unlink()
     token = new_token(Role.ADMIN)
     with Ledger.create(new, actor=actor(), reason="init") as ledger:
-        ledger.issue_credential(admin, Role.ADMIN, hash_token(token), actor=actor(), reason="init")
+        ledger.issue_credential(admin, Role.ADMIN, hash_token(token), actor=actor(), reason="init", expires=expires)
         prepare_checkpoints(state, ledger, actor=actor())
     write_private(token_file, token.encode() + b"\n")
     new.replace(state.ledger)

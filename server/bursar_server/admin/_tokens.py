@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from pathlib import Path
 
 import click
@@ -11,8 +12,8 @@ import click
 from bursar_ledger import Role
 from bursar_server.admin._acting import JSON, PATH, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._shares import table
-from bursar_server.auth import hash_token, new_token
-from bursar_server.services.admin import check_name
+from bursar_server.auth import expiry, hash_token, new_token
+from bursar_server.services.admin import check_days, check_name, check_scope
 from bursar_server.state import write_private
 
 
@@ -30,14 +31,18 @@ def token() -> None:
 @act()
 @click.option("--name", required=True, help="Who will hold it.")
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What the holder may do.")
+@click.option("--days", type=int, default=0, help="How long it lives. [default: tokens.days of the settings]")
+@click.option("--dataset", "datasets", multiple=True, help="Let an analyst see this one only, and others named so.")
 @click.option("--out", type=PATH, help="Write the token to this file (0600) instead of printing it.")
-def issue(acting: Act, *, name: str, role: str, out: Path | None) -> None:
+def issue(acting: Act, *, name: str, role: str, days: int, datasets: tuple[str, ...], out: Path | None) -> None:
     """Issue a token; it is shown once and kept as a hash.
 
-    A name that had a token before keeps its debits and allowances.
+    A name that had a token before keeps its debits and allowances. A token ends by itself; revoke it and issue another
+    one for the same name.
 
     \b
       bursar-admin token issue --name alice --role analyst --out alice.token
+      bursar-admin token issue --name bob --role analyst --days 30 --dataset people
     """  # noqa: D301  click reads the backslash
     check_name(name)
     secret = new_token(Role(role))
@@ -48,6 +53,8 @@ def issue(acting: Act, *, name: str, role: str, out: Path | None) -> None:
         hash_token(secret),
         actor=acting.actor,
         reason=acting.reason,
+        expires=expiry(check_days(days, acting.config.tokens.days), time.time()),
+        datasets=check_scope(datasets, Role(role), acting.ledger),
     )
     entry = issued(dry_run=True)
     if acting.dry_run:
@@ -81,5 +88,15 @@ def list_(directory: Path, as_json: bool) -> None:
     if as_json:
         say_json([{**dataclasses.asdict(each), "role": each.role.value} for each in held])
         return
-    rows = [(each.name, each.role.value, "revoked" if each.revoked else "live") for each in held]
-    click.echo(table([("name", "role", "state"), *rows], whole=("name",)))
+    now = expiry(0, time.time())
+    rows = [
+        (
+            each.name,
+            each.role.value,
+            "revoked" if each.revoked else "ended" if each.expires and each.expires <= now else "live",
+            (each.expires or "never")[:10],
+            "all" if each.datasets is None else ", ".join(each.datasets),
+        )
+        for each in held
+    ]
+    click.echo(table([("name", "role", "state", "ends", "datasets"), *rows], whole=("name",)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -236,3 +237,21 @@ def test_tables_fit_the_terminal_that_they_are_on(admin: Admin, monkeypatch: pyt
     assert max(map(len, lines)) <= 80
     assert lines[-1].startswith(f"{admin.verified.entries} ")
     assert lines[-1].endswith("...")
+
+
+def test_a_token_ends_and_may_be_for_some_datasets_only(admin: Admin) -> None:
+    """The list says until when and for what; nobody lives longer than the settings allow, and auditors see all."""
+    admin.add("people")
+    admin.state.config.write_text("[tokens]\ndays = 40\n")
+    admin.ok("token", "issue", "--name", "ann", "--role", "analyst", "--days", "30", "--dataset", "people")
+    admin.ok("token", "issue", "--name", "bob", "--role", "analyst")
+    listed = {line.split()[0]: line.split()[1:] for line in admin.ok("token", "list").splitlines()}
+    day = datetime.datetime.now(datetime.UTC).date()
+    assert listed["ann"] == ["analyst", "live", str(day + datetime.timedelta(days=30)), "people"]
+    assert listed["bob"] == ["analyst", "live", str(day + datetime.timedelta(days=40)), "all"]
+    for wrong in (["--days", "41"], ["--days", "-1"], ["--dataset", "nobody"]):
+        admin.refused("token", "issue", "--name", "eve", "--role", "analyst", *wrong)
+    assert "reads the whole ledger" in admin.refused(
+        "token", "issue", "--name", "eve", "--role", "auditor", "--dataset", "people"
+    )
+    assert "eve" not in admin.ok("token", "list")
