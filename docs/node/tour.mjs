@@ -6,24 +6,25 @@ import loader from "@grpc/proto-loader";
 
 const { BURSAR_ADDRESS, BURSAR_TOKEN, BURSAR_CA, BURSAR_PROTO = "../../proto" } = process.env;
 const [name, rho] = [process.argv[2], Number(process.argv[3])];
-const files = ["bursar_proto/v1/catalog.proto", "bursar_proto/v1/fit.proto"];
-const contract = loader.loadSync(files, { includeDirs: [BURSAR_PROTO], keepCase: true, longs: String, enums: String, defaults: true });
+const options = { includeDirs: [BURSAR_PROTO], keepCase: true, longs: String, enums: String, defaults: true };
+const contract = loader.loadSync(["bursar_proto/v1/catalog.proto", "bursar_proto/v1/fit.proto"], options);
 const { CatalogService, FitService } = grpc.loadPackageDefinition(contract).bursar.v1;
-const metadata = new grpc.Metadata();
-metadata.set("authorization", `Bearer ${BURSAR_TOKEN}`);
-const [catalog, fits] = [CatalogService, FitService].map((one) => new one(BURSAR_ADDRESS, grpc.credentials.createSsl(readFileSync(BURSAR_CA))));
-const ask = (service, method, request) => promisify(service[method]).call(service, request, metadata);
+const authority = grpc.credentials.createSsl(readFileSync(BURSAR_CA));
+const [catalog, fits] = [CatalogService, FitService].map((Service) => new Service(BURSAR_ADDRESS, authority));
+const token = grpc.Metadata.fromHttp2Headers({ authorization: `Bearer ${BURSAR_TOKEN}` });
+const ask = (service, method, request) => promisify(service[method]).call(service, request, token);
 
-for (const data of (await ask(catalog, "ListDatasets", {})).datasets) console.log(`${data.name}: rho ${data.remaining.rho} left`);
+for (const one of (await ask(catalog, "ListDatasets", {})).datasets) console.log(`${one.name}: rho ${one.remaining.rho} left`);
 const { dataset } = await ask(catalog, "GetDataset", { dataset: name });
 const columns = dataset.columns.filter((column) => column.numeric).map((column) => column.name).slice(-2);
 const dpem = { request_id: `node-${Date.now()}`, dataset: name, columns, n_components: 2, spend: { rho } };
-const preview = await ask(fits, "Preview", { dpem });
-console.log(`price: rho ${preview.price.rho}; ${preview.fits_left} like it are left; errors of means: ${preview.expected_mean_error}`);
-for await (const event of fits.FitDPEM(dpem, metadata)) {
-  if (event.receipt) console.log(`receipt: entry ${event.receipt.entry}, rho ${event.receipt.price.rho}`);
-  if (event.model) console.log(`weights: ${event.model.weights.values}; means of ${columns}: ${event.model.means.values}`);
+const { price, fits_left, expected_mean_error } = await ask(fits, "Preview", { dpem });
+console.log(`price: rho ${price.rho}; ${fits_left} like it are left; errors of means: ${expected_mean_error}`);
+for await (const { receipt, model } of fits.FitDPEM(dpem, token)) {
+  if (receipt) console.log(`receipt: entry ${receipt.entry}, rho ${receipt.price.rho}`);
+  if (model) console.log(`weights: ${model.weights.values}; means of ${columns}: ${model.means.values}`);
 }
-for (const one of (await ask(catalog, "ListReleases", {})).releases) console.log(`bought: entry ${one.entry}, ${one.method}, ${one.state}`);
-const dear = { ...dpem, request_id: `${dpem.request_id}-b`, spend: { rho: 1000 } };
-try { for await (const event of fits.FitDPEM(dear, metadata)) console.log(event); } catch (error) { console.log(`refused: ${grpc.status[error.code]}: ${error.details}`); }
+for (const { entry, method, state } of (await ask(catalog, "ListReleases", {})).releases)
+  console.log(`bought: ${entry} ${method} ${state}`);
+const refused = (error) => console.log(`refused: ${grpc.status[error.code]}: ${error.details}`);
+fits.FitDPEM({ ...dpem, request_id: `${dpem.request_id}-b`, spend: { rho: 1000 } }, token).on("data", console.log).on("error", refused);
