@@ -132,6 +132,8 @@ def connect(
     ca: str | Path | bytes | None = None,
     timeout: float | None = None,
     history: str | Path | Literal[False] | None = None,
+    cert: str | Path | bytes | None = None,
+    key: str | Path | bytes | None = None,
 ) -> Client:
     """A client over TLS. Nothing is sent before the first question.
 
@@ -148,17 +150,25 @@ def connect(
             BURSAR_HISTORY, else bursar/history.json in $XDG_STATE_HOME or ~/.local/state. False (or "off" in the
             variable) remembers only as long as the client lives, which is what happens, with a warning, if the file
             cannot be written.
+        cert: a certificate of one's own, for a server that asks for one, as a path or as PEM bytes; None takes the path
+            in BURSAR_CERT, if there is one.
+        key: its private key, likewise; None takes the path in BURSAR_KEY.
 
     Raises:
         AuthenticationError: the token has characters that no token has.
-        InvalidRequestError: the CA certificate is not PEM, or the timeout not a positive finite number.
-        OSError: the file of the CA certificate cannot be read.
+        InvalidRequestError: a certificate is not PEM, only one of `cert` and `key` is given, or the timeout is not a
+            positive finite number.
+        OSError: the file of a certificate or of the key cannot be read.
     """
-    certificate = _certificate(ca or os.environ.get("BURSAR_CA"))
+    certificate = _certificate("ca", ca or os.environ.get("BURSAR_CA"))
+    own = _certificate("cert", cert or os.environ.get("BURSAR_CERT"))
+    private = _key(key or os.environ.get("BURSAR_KEY"))
+    if (own is None) != (private is None):
+        raise InvalidRequestError.of("cert", "goes with key; expected both, or neither")
     address = address or os.environ.get("BURSAR_ADDRESS") or DEFAULT_ADDRESS
     channel = grpc.secure_channel(
         address,
-        grpc.ssl_channel_credentials(certificate),
+        grpc.ssl_channel_credentials(certificate, private, own),
         options=[("grpc.max_receive_message_length", _MAX_ANSWER_BYTES)],
     )
     seen = _history(history, certificate, address)
@@ -173,13 +183,22 @@ def _history(history: str | Path | Literal[False] | None, certificate: bytes | N
     return in_memory() if history is False else in_file(history, server_name(certificate, address), address)
 
 
-def _certificate(ca: str | Path | bytes | None) -> bytes | None:
-    if ca is None:
+def _certificate(name: str, given: str | Path | bytes | None) -> bytes | None:
+    if given is None:
         return None
-    pem = ca if isinstance(ca, bytes) else Path(ca).read_bytes()
+    pem = given if isinstance(given, bytes) else Path(given).read_bytes()
     # gRPC would accept anything here and fail at every call, with a text that names another cause.
     if b"-----BEGIN CERTIFICATE-----" not in pem:
-        raise InvalidRequestError.of("ca", "must be a certificate in PEM form, or the path of one")
+        raise InvalidRequestError.of(name, "must be a certificate in PEM form, or the path of one")
+    return pem
+
+
+def _key(given: str | Path | bytes | None) -> bytes | None:
+    if given is None:
+        return None
+    pem = given if isinstance(given, bytes) else Path(given).read_bytes()
+    if b"PRIVATE KEY-----" not in pem:
+        raise InvalidRequestError.of("key", "must be a private key in PEM form, or the path of one")
     return pem
 
 
