@@ -62,6 +62,7 @@ from bursar._releases import Releases, ReleaseState, ReleaseSummary, SketchSumma
 from bursar._schema import CategoricalColumn, Column, NumericColumn
 from bursar._sketch_file import load_sketch, save_sketch
 from bursar._sketch_kmeans import Pilot
+from bursar._suggest import Suggestion, Target
 from bursar.models import (
     GaussianMixture,
     GradientTrace,
@@ -132,7 +133,9 @@ __all__ = [
     "Sketch",
     "SketchSummary",
     "Spend",
+    "Suggestion",
     "SymmetricMixture",
+    "Target",
     "TokenSummary",
     "TransportError",
     "UnavailableError",

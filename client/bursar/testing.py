@@ -223,12 +223,14 @@ class FakeServer(
         free = isinstance(fit, fit_pb2.FitMRFRequest) and not fit.HasField("spend")
         if isinstance(fit, fit_pb2.FitMRFRequest):
             self._tables(fit, context)
+        price = types_pb2.Price() if free else _price(fit)
+        left = 9 if free else _remaining().cost_units // price.cost_units
         preview = fit_pb2.PreviewResponse(
-            price=types_pb2.Price() if free else _price(fit),
+            price=price,
             remaining=_remaining(),
             available=_remaining(),
-            affordable=True,
-            fits_left=9,
+            affordable=left > 0,
+            fits_left=left,
             noise=[_noise(fit)],
             iterations=_steps(fit),
         )
@@ -238,9 +240,12 @@ class FakeServer(
             self._separated_gmm(fit, context)
             preview.preflight.CopyFrom(fake_preflight(fit))
         if isinstance(fit, fit_pb2.FitDPEMRequest | fit_pb2.FitGradientEMRequest | fit_pb2.FitSeparatedGMMRequest):
-            preview.expected_mean_error.extend([0.5] * len(fit.columns))
+            _expect(fit, preview)
+        elif isinstance(fit, fit_pb2.FitMRFRequest):
+            if not free:
+                preview.expected_table_error = min(1.0, 0.05 * _fineness(fit))
         elif isinstance(fit, fit_pb2.FitSketchKMeansRequest):
-            preview.predicted_snr = 1000.0
+            preview.predicted_snr = 1000.0 / _fineness(fit)
             preview.warnings.append("this server has no rows")
             if fit.n_clusters:
                 preview.predicted_relative_sse = 1.1
@@ -541,6 +546,8 @@ def _hash(content: bytes) -> bytes:
 def _price(request: FitRequest) -> types_pb2.Price:
     if request.spend.WhichOneof("amount") == "remaining":
         return types_pb2.Price(cost_units=_remaining().cost_units, rho=_remaining().rho)
+    if request.spend.WhichOneof("amount") == "rho":
+        return types_pb2.Price(cost_units=int(np.ceil(request.spend.rho * 10 * 2**40)), rho=request.spend.rho)
     return types_pb2.Price(cost_units=2**40, rho=0.1)
 
 
@@ -577,6 +584,27 @@ def _steps(request: FitRequest) -> int:
         return SEPARATED_STEPS
     source, scale = request.WhichOneof("source"), request.new_sketch.WhichOneof("scale")
     return (source == "new_sketch") + (scale == "pilot") + (request.n_clusters > 0) or 1
+
+
+def _fineness(request: FitRequest) -> float:
+    """By how much errors differ from those of rho = 0.1: they go with its inverse square root, as those of a server."""
+    return float(np.sqrt(0.1 / request.spend.rho)) if request.spend.WhichOneof("amount") == "rho" else 1.0
+
+
+def _expect(
+    request: fit_pb2.FitDPEMRequest | fit_pb2.FitGradientEMRequest | fit_pb2.FitSeparatedGMMRequest,
+    preview: fit_pb2.PreviewResponse,
+) -> None:
+    """What a preview says of accuracy."""
+    known, fineness = True, _fineness(request)
+    if isinstance(request, fit_pb2.FitGradientEMRequest):
+        preview.expected_relative_error = 0.1 * fineness
+        known = request.noise_std > 0
+        if request.target:
+            preview.expected_coefficient_error.extend([0.01 * fineness] * len(request.columns) * known)
+            return
+    preview.sum_units.extend((upper - lower) / 2 for lower, upper in map(_BOUNDS.__getitem__, request.columns))
+    preview.expected_mean_error.extend([0.5 * fineness] * len(request.columns) * known)
 
 
 def _progress(request: FitRequest) -> Iterator[types_pb2.Progress]:

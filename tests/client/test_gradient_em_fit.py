@@ -215,7 +215,12 @@ def test_every_argument_is_sent_and_previewed(ask: dict[str, Any], expected: dic
     assert (model.trace.averaged, model.trace.step_size) == (3, 0.5)
     np.testing.assert_array_equal(model.trace.scales, np.full(7, 1.5))
     assert (preview.price.rho, preview.affordable, preview.iterations) == (0.1, True, 8)
-    assert preview.expected_mean_error == dict.fromkeys(expected["columns"], 0.5)
+    told = (preview.expected_coefficient_error, preview.expected_mean_error)
+    columns = expected["columns"]
+    assert told == (
+        ({}, dict.fromkeys(columns, 0.5)) if "target" not in expected else (dict.fromkeys(columns, 0.01), {})
+    )
+    assert preview.expected_relative_error == 0.1
 
 
 @pytest.mark.parametrize("variant", ["recentred", "truncated", "radial", "clipped", "dp_em"])
@@ -227,9 +232,9 @@ def test_every_variant_comes_back(toy: bursar.Dataset, variant: Any) -> None:
 
 
 def test_a_preview_takes_what_a_fit_takes() -> None:
-    """All of it, with the same defaults, but for the key and the bar."""
+    """All of it, with the same defaults, but for the key, the bar, and whether it is paid for."""
     fit = dict(inspect.signature(bursar.Dataset.fit_gradient_em).parameters)
-    del fit["request_id"], fit["progress"]
+    del fit["request_id"], fit["progress"], fit["dummy"]
     assert fit == dict(inspect.signature(bursar.Dataset.preview_gradient_em).parameters)
 
 

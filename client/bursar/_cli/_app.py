@@ -6,7 +6,7 @@ import click
 
 from bursar._cli._catalog import datasets, limits, releases, setup, show
 from bursar._cli._failing import STATUS
-from bursar._cli._fitting import fit, preview
+from bursar._cli._fitting import fit, preview, suggest
 from bursar._cli._groups import InOrder
 from bursar._cli._released import model
 
@@ -29,5 +29,5 @@ def app() -> None:
     """
 
 
-for _command in (setup, datasets, show, limits, preview, fit, releases, model):
+for _command in (setup, datasets, show, limits, preview, suggest, fit, releases, model):
     app.add_command(_command)

@@ -17,11 +17,12 @@ import click
 
 import bursar
 from bursar._cli._connecting import DATASET, FILE, connected
-from bursar._cli._failing import STATUS, Refused, Unfinished, again, in_options
+from bursar._cli._failing import STATUS, Refused, Unfinished, again, in_options, option
 from bursar._cli._groups import JSON, InOrder
 from bursar._cli._printing import at_most, percent, rho, say, say_json
 from bursar._cli._released import check_new, save_released
 from bursar._cli._signatures import Argument, Given, arguments, described
+from bursar._cli._values import Value, named_number
 
 _HERE = ("request_id", "progress")
 """Arguments of fits that a command has for itself."""
@@ -91,6 +92,15 @@ def preview() -> None:
 
 
 @click.group(cls=InOrder)
+def suggest() -> None:
+    """Say what a fit has to cost for an accuracy. Reads no row, costs nothing.
+
+    Some twenty previews are asked for, and the least spend that promises enough is shown, also if it is more than what
+    is left. What a preview promises is a rule of thumb from public numbers.
+    """
+
+
+@click.group(cls=InOrder)
 def fit() -> None:
     """Fit a model, and pay for it.
 
@@ -113,6 +123,68 @@ def _preview_command(method: Method) -> click.Command:
 
     text = f"Price bursar fit {method.name}: what it would debit, and how exact it would be."
     return _command(method, "preview", command, typed, text)
+
+
+def _suggest_command(method: Method) -> click.Command:
+    typed = _Typed(arguments(method.preview, method.words, without=("spend",)))
+    targets = [
+        click.Option([option(name)], type=click.FLOAT, help=f"{_TARGETS[name]}.") for name in _TARGETS_OF[method.name]
+    ]
+
+    @connected
+    @JSON
+    def command(client: bursar.Client, dataset: str, as_json: bool, **given: Any) -> None:
+        wanted = {name: given.pop(name) for name in _TARGETS_OF[method.name]}
+        goal = bursar.Target(**wanted, noise=dict(given.pop("noise")) or None)
+        delta, pure = given.pop("delta"), given.pop("pure")
+        if pure and delta is not None:
+            raise click.UsageError("--pure or --delta, not both")
+        spend = bursar.pure(_FIRST) if pure else None if delta is None else bursar.epsilon_delta(_FIRST, delta)
+        name: Any = method.name.replace("-", "_")
+        found = client.dataset(dataset).suggest_spend(name, goal, spend=spend, **typed.values(given))
+        if as_json:
+            say_json({"spend": found.spend, "expected": found.expected, "preview": found.preview})
+        else:
+            say(found)
+
+    noise = click.Option(
+        ["--noise"],
+        type=Value("NAME=STD", named_number),
+        multiple=True,
+        help="Largest standard deviation of the noise on the counts of a release of that name (repeat it).",
+    )
+    delta = click.Option(["--delta"], type=click.FLOAT, help="Look for an epsilon at this delta, instead of rho.")
+    pure = click.Option(["--pure"], is_flag=True, help="Look for a pure epsilon, instead of rho.")
+    text = f"Find the least spend of bursar fit {method.name} for an accuracy."
+    made = _command(method, "suggest", command, typed, text)
+    made.params = [made.params[0], *targets, noise, delta, pure, *made.params[1:]]
+    return made
+
+
+_FIRST = 0.1
+"""Epsilon to begin with."""
+
+_TARGETS = {
+    "mean_error": "Largest error of a component's mean, in the columns' units",
+    "coef_error": "Largest error of a coefficient of a regression",
+    "relative_error": "Largest error of parameters, in units of the model's noise level",
+    "covariance_error": "Largest relative error of a covariance",
+    "found": "How many components are expected to be found at least",
+    "table_error": "Largest distance of a table from the truth, 0 to 1",
+    "snr": "Least signal-to-noise ratio of a sketch",
+    "relative_sse": "Largest sum of squares over that of Lloyd's algorithm",
+}
+"""Numbers of a `bursar.Target`, in words."""
+
+_TARGETS_OF = {
+    "dpem": ("mean_error",),
+    "gradient-em": ("mean_error", "coef_error", "relative_error"),
+    "separated-gmm": ("mean_error", "covariance_error", "found"),
+    "mrf": ("table_error",),
+    "sketch": ("snr", "relative_sse"),
+    "sketch-kmeans": ("snr", "relative_sse"),
+}
+"""What the preview of each fit tells."""
 
 
 def _fit_command(method: Method) -> click.Command:
@@ -153,8 +225,8 @@ def _fit_command(method: Method) -> click.Command:
     key = click.option("--request-id", help=method.words["request_id"])
     bar = click.option("--progress/--no-progress", default=None, help="Show a bar. [default: on a terminal]")
     sure = click.option("--yes", is_flag=True, help="Do not ask for confirmation; for scripts.")
-    for option in (sure, bar, key, save):
-        command = option(command)
+    for added in (sure, bar, key, save):
+        command = added(command)
     return _command(method, "fit", command, typed, in_options(_first_sentence(method.fit)))
 
 
@@ -178,9 +250,19 @@ def _example(group: str, method: Method) -> str:
     parameters = list(inspect.signature(method.fit).parameters.values())[1:]
     needed = [p.name for p in parameters if p.default is inspect.Parameter.empty and p.name in _EXAMPLES]
     words = [f"--{name.replace('_', '-')} {_EXAMPLES[name]}" for name in needed]
-    save = [f"--save {method.name}.json"] if group == "fit" else []
-    return " ".join(["bursar", group, method.name, "people", *words, "--rho 0.01", *save])
+    last = {"fit": f"--rho 0.01 --save {method.name}.json", "preview": "--rho 0.01"}.get(group, _WANTED[method.name])
+    return " ".join(["bursar", group, method.name, "people", *words, last])
 
+
+_WANTED = {
+    "dpem": "--mean-error 0.5",
+    "gradient-em": "--relative-error 0.1",
+    "separated-gmm": "--covariance-error 0.1",
+    "mrf": "--table-error 0.02",
+    "sketch": "--snr 1000",
+    "sketch-kmeans": "--relative-sse 1.1",
+}
+"""Targets of examples."""
 
 _EXAMPLES = {
     "n_components": "3",
@@ -305,4 +387,5 @@ def _receipt_line(receipt: bursar.Receipt) -> str:
 
 for _method in methods():
     preview.add_command(_preview_command(_method))
+    suggest.add_command(_suggest_command(_method))
     fit.add_command(_fit_command(_method))

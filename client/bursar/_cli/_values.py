@@ -84,6 +84,14 @@ def precision(text: str) -> tuple[tuple[str, ...], float]:
     return tuple(names(clique)), _number(number)
 
 
+def named_number(text: str) -> tuple[str, float]:
+    """A name and a number, such as "moments=5". Raises ValueError."""
+    name, found, number = text.rpartition("=")
+    if not (found and name.strip()):
+        raise ValueError(f"expected a name and a number, such as moments=5, got {text!r}")
+    return name.strip(), _number(number)
+
+
 def foreign(text: str) -> bursar.Sketch:
     """A sketch from a file. Raises InvalidRequestError, or OSError."""
     return bursar.load_sketch(text)

@@ -111,6 +111,10 @@ class Plan:
         expected_mean_error: see `PreviewResponse.expected_mean_error`.
         predicted_snr: see `PreviewResponse.predicted_snr`.
         predicted_relative_sse: see `PreviewResponse.predicted_relative_sse`.
+        sum_units: see `PreviewResponse.sum_units`.
+        expected_relative_error: see `PreviewResponse.expected_relative_error`.
+        expected_coefficient_error: see `PreviewResponse.expected_coefficient_error`.
+        expected_table_error: see `PreviewResponse.expected_table_error`.
         warnings: see `PreviewResponse.warnings`.
         preflight: see `PreviewResponse.preflight`.
         of_entry: of a plan without events: the debit whose release it computes from, 0 if there is none; of any other
@@ -125,6 +129,10 @@ class Plan:
     expected_mean_error: tuple[float, ...] = ()
     predicted_snr: float | None = None
     predicted_relative_sse: float | None = None
+    sum_units: tuple[float, ...] = ()
+    expected_relative_error: float | None = None
+    expected_coefficient_error: tuple[float, ...] = ()
+    expected_table_error: float | None = None
     warnings: tuple[str, ...] = ()
     preflight: fit_pb2.Preflight | None = None
     of_entry: int = 0

@@ -53,7 +53,7 @@ def test_the_commands_come_in_the_order_of_an_analysts_work(run: Run) -> None:
     listed = run("--help").stdout.partition("Commands:")[2].partition("Exit status")[0]
     names = [line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line.strip()]
     assert [n for n in names if n in app.commands] == [*app.commands]
-    assert [*app.commands] == ["setup", "datasets", "show", "limits", "preview", "fit", "releases", "model"]
+    assert [*app.commands] == ["setup", "datasets", "show", "limits", "preview", "suggest", "fit", "releases", "model"]
 
 
 def test_what_there_is_and_what_is_left(run: Run) -> None:
@@ -164,6 +164,31 @@ def test_a_dummy_run_asks_and_pays_nothing(run: Run, shop: Shop, tmp_path: Path)
     assert (told["receipt"], told["model"]["dummy_"]) == (None, True)
     assert "go with --dummy" in run("fit", *DPEM, "--dummy-rows", "50").stderr
     assert "leave it out with --dummy" in run("fit", *DPEM, "--dummy", "--request-id", "again").stderr
+
+
+def test_a_suggestion_for_every_fit(run: Run, shop: Shop) -> None:
+    """The line of a preview with a target in the place of the spend; nothing is asked, nothing is debited."""
+    before = len(shop.requests)
+    result = run("suggest", "dpem", "toy", "--n-components", "2", "--mean-error", "0.6")
+    assert result.stdout.startswith("Suggestion: bursar.rho(0.0")
+    told = json.loads(
+        run("suggest", "mrf", "toy", "--cliques", "group,spring", "--table-error", "0.1", "--json").stdout
+    )
+    assert 0.024 < told["spend"]["value"] < 0.026
+    epsilon = run("suggest", "dpem", "toy", "--n-components", "2", "--delta", "1e-6", "--noise", "moments=20")
+    assert "bursar.epsilon_delta(" in epsilon.stdout
+    lines = ("gradient-em", "toy", "--model", "mixture_of_regressions", "--target", "weight")
+    assert "relative_error" in run("suggest", *lines, "--relative-error", "0.2").stdout
+    for wrong, text in (
+        (["--mean-error", "0"], "target.mean_error"),
+        ([], "must have at least one"),
+        (["--noise", "moments"], "expected a name and a number"),
+        (["--mean-error", "1", "--pure", "--delta", "1e-6"], "not both"),
+    ):
+        refused = run("suggest", "dpem", "toy", "--n-components", "2", *wrong)
+        assert refused.exit_code != 0
+        assert text in refused.stderr
+    assert len(shop.requests) == before
 
 
 def test_without_a_terminal_somebody_has_to_say_yes(run: Run, shop: Shop) -> None:

@@ -79,6 +79,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         iterations=T,
         noise=tuple(_noise_summary(steps, d)),
         expected_mean_error=_expected_mean_error(steps, settings, table.rows),
+        sum_units=tuple(map(float, frame.scale)),
         parameters=_parameters(settings, request, names),
         settings=settings,
         steps=steps,

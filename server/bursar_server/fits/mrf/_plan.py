@@ -37,6 +37,7 @@ from bursar_server.fits.mrf._statistics import Layout, firsts_statistic, table_b
 from bursar_server.fits.mrf._wire import ESTIMATORS, INFERENCES, release_noise, table_noise
 from bursar_server.vault import (
     Bounds,
+    GaussianNoise,
     Noise,
     SelectionNoise,
     gaussian_for,
@@ -191,6 +192,7 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
         iterations=len(events) + 1,
         noise=noise,
         parameters=_parameters(request, asked, new),
+        expected_table_error=_expected_table_error(settings, table),
         warnings=_warnings(request, table, asked, settings),
         of_entry=0 if events else request.reuse[0],
         settings=settings,
@@ -387,6 +389,28 @@ def _releases(settings: Settings, table: PublicTable) -> tuple[tuple[Event, ...]
             types_pb2.ReleaseNoise(name="table of a chosen pair", size=largest, count_std=pair.std, times=times),
         ]
     return tuple(events), tuple(noise or map(table_noise, settings.earlier))
+
+
+def _expected_table_error(settings: Settings, table: PublicTable) -> float | None:
+    """Half of what noise adds up to in all cells of a table, as a share of the rows, at the worst new table; 1 at most.
+
+    A cell's noise has a mean absolute value of 0.8 standard deviations (Gaussian) or 0.71 (Laplace). Where rows count
+    as shares of people, there are as few people as the cap allows.
+    """
+    found = [(one.std, one.statistic.size, one.noise) for one in settings.measurements]
+    if settings.tree is not None:
+        layout = settings.layout
+        pair = table_measurement(layout, (0, 1), settings.tree.pair_noise)
+        largest = max(math.prod(layout.shape(pair)) for pair in combinations(range(len(layout.sizes)), 2))
+        found.append((pair.std, largest, pair.noise))
+    if not (found and table.rows):
+        return None
+    people = table.rows / (table.unit_cap if settings.layout.shares else 1)
+    errors = [
+        std * size * (math.sqrt(2.0 / math.pi) if isinstance(noise, GaussianNoise) else math.sqrt(0.5)) / (2.0 * people)
+        for std, size, noise in found
+    ]
+    return min(1.0, max(errors))
 
 
 def _warnings(request: fit_pb2.FitMRFRequest, table: PublicTable, asked: _Asked, settings: Settings) -> tuple[str, ...]:

@@ -1,0 +1,290 @@
+"""The least that a fit has to cost for an accuracy: previews turned around, by bisection. Debits nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias
+
+from bursar._errors import InvalidRequestError
+from bursar._preview import Preview
+from bursar._privacy import EpsilonDelta, Pure, Rho, Spend, positive
+from bursar._text import html_table, text_table
+
+FitName: TypeAlias = Literal["dpem", "gradient_em", "separated_gmm", "mrf", "sketch", "sketch_kmeans"]
+"""A fit by the end of its method's name; "sketch" is a sketch alone."""
+
+STEP, TOLERANCE = 4.0, 1.02
+"""Factor between amounts while a bracket is looked for, and between the two ends of the bracket in the end."""
+
+FIRST_RHO = 0.01
+"""Where to begin if nothing was said."""
+
+LEAST, MOST = 1e-9, 1e6
+"""Amounts beyond these are not tried; a server takes no more than the larger one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a preview shall promise: all that is given, of what this fit's preview tells.
+
+    Attributes:
+        mean_error: largest error of a component's mean, for all columns or by column, in their units: of `fit_dpem`,
+            `fit_separated_gmm`, and `fit_gradient_em` for mixtures with `noise_std`.
+        coef_error: largest error of a coefficient, for all features or by feature: of `fit_gradient_em` for regressions
+            with `noise_std`.
+        relative_error: largest error of parameters in units of the model's noise level: of `fit_gradient_em`.
+        covariance_error: largest relative error of a covariance: of `fit_separated_gmm`.
+        found: how many components are expected to be found at least: of `fit_separated_gmm`.
+        table_error: largest distance of a table from the truth, 0 to 1: of `fit_mrf`.
+        snr: least signal-to-noise ratio: of `sketch` and `fit_sketch_kmeans`.
+        relative_sse: largest sum of squares over that of Lloyd's algorithm, above 1: likewise, with `n_clusters`.
+        noise: largest standard deviation by the name of a release, in rows: of every fit, on the counts or cells of the
+            release, and on its sums if it counts nothing.
+
+    Raises:
+        InvalidRequestError: nothing is given, or a number that is not positive and finite.
+    """
+
+    mean_error: float | Mapping[str, float] | None = None
+    coef_error: float | Mapping[str, float] | None = None
+    relative_error: float | None = None
+    covariance_error: float | None = None
+    found: int | None = None
+    table_error: float | None = None
+    snr: float | None = None
+    relative_sse: float | None = None
+    noise: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        given = self.given
+        if not given:
+            names = ", ".join(field.name for field in fields(self))
+            raise InvalidRequestError.of("target", f"must have at least one of {names}")
+        for name, wanted in given.items():
+            for number in wanted.values() if isinstance(wanted, Mapping) else [wanted]:
+                positive(f"target.{name}", number)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was given, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def expected(self, preview: Preview) -> dict[str, float]:
+        """What a preview promises of each target, by its name, and by column or release.
+
+        Raises:
+            InvalidRequestError: the preview does not tell it.
+        """
+        return {name: told for name, (told, _) in self._compared(preview).items()}
+
+    def met(self, preview: Preview) -> bool:
+        """Whether a preview promises everything.
+
+        Raises:
+            InvalidRequestError: the preview does not tell it.
+        """
+        more = {"snr", "found"}
+        return all(
+            told >= wanted if name in more else told <= wanted
+            for name, (told, wanted) in self._compared(preview).items()
+        )
+
+    def _compared(self, preview: Preview) -> dict[str, tuple[float, float]]:
+        """What is promised, and what is wanted."""
+        pairs: dict[str, tuple[float, float]] = {}
+        for name, wanted in self.given.items():
+            told = _told(name, preview)
+            if told is None or told == {}:
+                raise InvalidRequestError.of(f"target.{name}", f"is not what this fit's preview tells; {_TELLS[name]}")
+            if isinstance(told, Mapping):
+                asked = wanted if isinstance(wanted, Mapping) else dict.fromkeys(told, wanted)
+                if unknown := [key for key in asked if key not in told]:
+                    text = f"{unknown[0]!r} is none of {', '.join(told)}"
+                    raise InvalidRequestError.of(f"target.{name}", text)
+                pairs |= {f"{name} of {key}": (told[key], asked[key]) for key in asked}
+            else:
+                pairs[name] = told, wanted
+        return pairs
+
+
+_TELLS = {
+    "mean_error": "mixtures have it, where the number of rows is public; of gradient EM with noise_std",
+    "coef_error": "regressions by gradient EM have it with noise_std, where the number of rows is public",
+    "relative_error": "gradient EM has it, where the number of rows is public, for variants without a fixed bound",
+    "covariance_error": "separated mixtures have it, where the number of rows is public",
+    "found": "separated mixtures have it, where the number of rows is public",
+    "table_error": "Markov random fields with new tables have it, where the number of rows is public",
+    "snr": "sketches have it, where the number of rows is public",
+    "relative_sse": "sketches have it with n_clusters, where the number of rows is public",
+    "noise": "it has no releases",
+}
+
+
+def _told(name: str, preview: Preview) -> float | Mapping[str, float] | None:
+    preflight = preview.preflight
+    match name:
+        case "mean_error":
+            return preview.expected_mean_error
+        case "coef_error":
+            return preview.expected_coefficient_error
+        case "relative_error":
+            return preview.expected_relative_error
+        case "covariance_error":
+            return None if preflight is None else preflight.expected_covariance_error
+        case "found":
+            return None if preflight is None else preflight.predicted_found
+        case "table_error":
+            return preview.expected_table_error
+        case "snr":
+            return preview.predicted_snr
+        case "relative_sse":
+            return preview.predicted_relative_sse
+    return {noise.name: noise.count_std or noise.sum_std for noise in preview.noise}
+
+
+@dataclass(frozen=True, repr=False)
+class Suggestion:
+    """A spend that a fit needs for a target, found from previews. Nothing was debited.
+
+    Attributes:
+        spend: to be given to the fit.
+        preview: of the fit with that spend.
+        target: what was asked for.
+        expected: what the preview promises of each part of it, by its name.
+    """
+
+    spend: Spend
+    preview: Preview
+    target: Target
+    expected: Mapping[str, float]
+
+    @property
+    def affordable(self) -> bool:
+        """Whether the fit would be admitted now."""
+        return self.preview.affordable
+
+    def _title(self) -> str:
+        price, left = self.preview.price.rho, self.preview.available.rho
+        cost = f"rho={price:.6g} of rho={left:.6g} left"
+        if self.affordable:
+            return f"Suggestion: {self.spend!r}, which is {cost}; {self.preview.fits_left} like it are left"
+        return f"Suggestion: {self.spend!r}, which is more than is left: {cost}"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        return ["target", "expected"], [[name, f"{value:.3g}"] for name, value in self.expected.items()]
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._table())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())
+
+
+def suggest(ask: Callable[[Spend], Preview], target: Target, spend: Spend) -> Suggestion:
+    """The least amount, within two per cent, with which a preview promises the target.
+
+    What a preview promises gets better with the amount, but for places where the server makes another choice, such as
+    one more step; the amount that is found has a larger one's promise in any case.
+
+    Args:
+        ask: gives the preview of a fit for a spend.
+        target: what it shall promise.
+        spend: the first amount that is tried, and of which kind they are.
+
+    Raises:
+        InvalidRequestError: no amount up to 1e6 does, the preview does not tell what was asked for, or the spend is
+            `what_is_left`.
+        Error: a preview failed.
+    """
+    trial = _Trial(ask, target, spend)
+    amount = _amount(spend)
+    if trial.met(amount):
+        high = amount
+        while trial.met(high / STEP) and high / STEP > LEAST:
+            high /= STEP
+        low = high / STEP
+    else:
+        low = amount
+        while not trial.met(low * STEP):
+            low *= STEP
+            if not low * STEP <= MOST:
+                raise trial.hopeless()
+        high = low * STEP
+    while high > low * TOLERANCE:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if trial.met(middle) else (middle, high)
+    return trial.suggestion(high)
+
+
+class _Trial:
+    """Amounts and what their previews promise."""
+
+    def __init__(self, ask: Callable[[Spend], Preview], target: Target, spend: Spend) -> None:
+        self._ask = ask
+        self._target = target
+        self._spend = spend
+        self._previews: dict[float, Preview | None] = {}
+        self._refusal: InvalidRequestError | None = None
+
+    def met(self, amount: float) -> bool:
+        """Whether an amount will do; one that the fit refuses is too small, or far too large."""
+        preview = self._preview(amount)
+        return preview is not None and self._target.met(preview)
+
+    def suggestion(self, amount: float) -> Suggestion:
+        """Of an amount that will do, rounded up to three digits where that will do, too."""
+        rounded = _up(amount)
+        chosen = rounded if self.met(rounded) else amount
+        preview = self._previews[chosen]
+        if preview is None:
+            raise self.hopeless()
+        return Suggestion(_with_amount(self._spend, chosen), preview, self._target, self._target.expected(preview))
+
+    def hopeless(self) -> InvalidRequestError:
+        """That no amount will do; or the fit's own refusal, if it never accepted any."""
+        found = [preview for preview in self._previews.values() if preview is not None]
+        if not found and self._refusal is not None:
+            return self._refusal
+        best = max(found, key=lambda preview: preview.price.cost_units)
+        told = ", ".join(f"{name} {value:.3g}" for name, value in self._target.expected(best).items())
+        return InvalidRequestError.of(
+            "target", f"no spend reaches it; with rho={best.price.rho:.3g}, the most that was tried: {told}"
+        )
+
+    def _preview(self, amount: float) -> Preview | None:
+        if amount not in self._previews:
+            try:
+                self._previews[amount] = self._ask(_with_amount(self._spend, amount))
+            except InvalidRequestError as error:
+                if not all(field.startswith("spend") for field, _ in error.violations):
+                    raise
+                self._previews[amount], self._refusal = None, error
+        return self._previews[amount]
+
+
+def _amount(spend: Spend) -> float:
+    match spend:
+        case Rho():
+            return spend.value
+        case EpsilonDelta() | Pure():
+            return spend.epsilon
+    text = "must be an amount to begin with: bursar.rho(...), bursar.epsilon_delta(...) or bursar.pure(...)"
+    raise InvalidRequestError.of("spend", f"{text}, got {spend!r}")
+
+
+def _with_amount(spend: Spend, amount: float) -> Spend:
+    match spend:
+        case EpsilonDelta():
+            return EpsilonDelta(amount, spend.delta)
+        case Pure():
+            return Pure(amount)
+    return Rho(amount)
+
+
+def _up(amount: float) -> float:
+    """Rounded up to three significant digits."""
+    digits = 2 - math.floor(math.log10(amount))
+    return math.ceil(amount * 10.0**digits) / 10.0**digits

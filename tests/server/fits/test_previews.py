@@ -1,0 +1,126 @@
+"""What previews promise beside the price: units, and errors from public numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import Message
+
+from bursar_ledger import Adjacency
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import CategoricalColumn, NumericColumn, PublicTable, dpem, gradient_em, mrf, separated_gmm
+from bursar_server.fits.mrf._plan import MRFPlan
+from bursar_server.vault import OpenDPNoise
+
+TABLE = PublicTable(
+    name="people",
+    numeric=(NumericColumn("x", -1.0, 1.0), NumericColumn("y", 0.0, 40.0)),
+    adjacency=Adjacency.REPLACE_ONE,
+    unit_cap=1,
+    rows=2000,
+    categorical=(CategoricalColumn("town", tuple("abcdefgh")), CategoricalColumn("work", ("yes", "no"))),
+)
+
+
+def nothing(entry: int) -> Message | None:
+    """No earlier release."""
+    return None
+
+
+def lines(rho: float = 0.1, **fields: Any) -> fit_pb2.FitGradientEMRequest:
+    """One regression of y on x."""
+    return fit_pb2.FitGradientEMRequest(
+        dataset="people",
+        spend=types_pb2.Spend(rho=rho),
+        model=fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS,
+        target="y",
+        columns=["x"],
+        **fields,
+    )
+
+
+def field(rho: float = 0.1, epsilon: float | None = None) -> fit_pb2.FitMRFRequest:
+    """Tables of all pairs that there are."""
+    spend = types_pb2.Spend(rho=rho) if epsilon is None else types_pb2.Spend(epsilon=epsilon)
+    cliques = fit_pb2.Cliques(cliques=[fit_pb2.Clique(columns=["town", "work"])])
+    return fit_pb2.FitMRFRequest(dataset="people", spend=spend, cliques=cliques)
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.5])
+def test_the_distance_of_a_table_is_that_of_drawn_noise(epsilon: float | None) -> None:
+    """Total variation between the noisy table and the true one, for both laws; the mean of 400 draws is within 10%."""
+    plan: MRFPlan = mrf.plan(field(epsilon=epsilon), TABLE, nothing)
+    (one,) = plan.settings.measurements
+    draws = [
+        np.abs(OpenDPNoise().add(np.zeros(one.statistic.shape, dtype=np.int64), one.noise)).sum() for _ in range(400)
+    ]
+    # 16 cells a draw: the mean of 6,400 numbers is known to 1%, so that 10% is ten of its deviations.
+    found = float(np.mean(draws)) * one.statistic.lattice / (2 * 2000)
+    assert plan.expected_table_error == pytest.approx(found, rel=0.1)
+
+
+def test_a_table_is_never_farther_than_one() -> None:
+    """Noise that drowns everything is a distance of 1; a tree has the distance of its widest pair."""
+    assert mrf.plan(field(rho=1e-9), TABLE, nothing).expected_table_error == 1.0
+    tree = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.5), tree=fit_pb2.SelectTree())
+    three = replace(TABLE, categorical=(*TABLE.categorical, CategoricalColumn("age", ("young", "old"))))
+    error = mrf.plan(tree, three, nothing).expected_table_error
+    assert error is not None
+    assert 0 < error < 1
+
+
+def test_nothing_is_promised_without_a_public_number_of_rows() -> None:
+    """Absent, not zero."""
+    hidden = replace(TABLE, adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)
+    assert mrf.plan(field(), hidden, nothing).expected_table_error is None
+    plan = gradient_em.plan(lines(noise_std=2.0), hidden, nothing)
+    assert (plan.expected_relative_error, plan.expected_coefficient_error) == (None, ())
+
+
+def test_a_coefficients_error_is_in_the_units_of_target_and_feature() -> None:
+    """Only with a noise level; it goes with that, with the inverse width of the feature, and with the price."""
+    assert gradient_em.plan(lines(), TABLE, nothing).expected_coefficient_error == ()
+    (error,) = gradient_em.plan(lines(noise_std=2.0), TABLE, nothing).expected_coefficient_error
+    (twice,) = gradient_em.plan(lines(noise_std=4.0), TABLE, nothing).expected_coefficient_error
+    wide = replace(TABLE, numeric=(NumericColumn("x", -10.0, 10.0), TABLE.numeric[1]))
+    (tenth,) = gradient_em.plan(lines(noise_std=2.0), wide, nothing).expected_coefficient_error
+    (dear,) = gradient_em.plan(lines(rho=0.4, noise_std=2.0), TABLE, nothing).expected_coefficient_error
+    assert (twice, tenth, dear) == pytest.approx((2 * error, error / 10, error / 2), rel=1e-6)
+
+
+def test_a_variant_with_a_fixed_bound_promises_nothing_relative() -> None:
+    """What moves its parameters is not in units of the model's noise."""
+    fixed = lines(variant=fit_pb2.GRADIENT_VARIANT_CLIPPED, scale=1.0)
+    assert gradient_em.plan(fixed, TABLE, nothing).expected_relative_error is None
+    assert (gradient_em.plan(lines(), TABLE, nothing).expected_relative_error or 0) > 0
+
+
+def test_sums_of_positions_have_the_units_of_their_columns() -> None:
+    """The widest radius along each column; none of regressions and tables."""
+    spend = types_pb2.Spend(rho=0.1)
+    mixture = fit_pb2.FitDPEMRequest(dataset="people", columns=["x", "y"], n_components=2, spend=spend)
+    # The ball that holds the box, in half-widths: sqrt(2).
+    assert dpem.plan(mixture, TABLE, nothing).sum_units == pytest.approx((2**0.5, 20 * 2**0.5))
+    half = fit_pb2.FitDPEMRequest(
+        dataset="people", columns=["x", "y"], n_components=2, spend=spend, clip_radius=2**0.5 / 2
+    )
+    assert dpem.plan(half, TABLE, nothing).sum_units == pytest.approx((0.5 * 2**0.5, 10 * 2**0.5))
+    gaussians = fit_pb2.FitGradientEMRequest(
+        dataset="people",
+        model=fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE,
+        columns=["x", "y"],
+        units=fit_pb2.COLUMN_UNITS_BOUNDS,
+        spend=spend,
+    )
+    assert gradient_em.plan(gaussians, TABLE, nothing).sum_units == pytest.approx((1, 20))
+    apart = fit_pb2.FitSeparatedGMMRequest(
+        dataset="people", columns=["x", "y"], n_components=2, sigma_min=0.1, sigma_max=2, spend=spend
+    )
+    units = separated_gmm.plan(apart, TABLE, nothing).sum_units
+    assert len(units) == 2
+    assert min(units) > 0
+    assert gradient_em.plan(lines(), TABLE, nothing).sum_units == ()
+    assert mrf.plan(field(), TABLE, nothing).sum_units == ()
