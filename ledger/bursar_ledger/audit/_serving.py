@@ -65,7 +65,8 @@ def run(
             webbrowser.open(url)  # the socket listens already, so the browser waits
         # No log of accesses: it would hold the link.
         config = uvicorn.Config(made.app(), log_level="error", access_log=False, server_header=False, lifespan="off")
-        uvicorn.Server(config).run(sockets=[listener])
+        with contextlib.suppress(KeyboardInterrupt):  # which is how it is ended
+            uvicorn.Server(config).run(sockets=[listener])
 
 
 def _loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.resources
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -50,6 +51,7 @@ _SETTINGS = {
     "max_returned_rows": 1000,
     "default_cache_ttl": 0,
 }
+_THEIRS = "datasette.handle_exception"
 _FOR_ALL = ("/-/auth-token", "/-/static/", "/-/ledger/site.css", "/-/ledger/report.css")
 """Paths of the link, and of style sheets."""
 _COOKIE = {"a": {"id": "root"}}
@@ -72,6 +74,8 @@ def site(watch: Watch) -> Iterator[Any]:
     """Datasette with the pages about a ledger, while the block lasts; its `app()` is the ASGI application."""
     plugin = _Pages(watch)
     pm.register(plugin, name="bursar-audit")
+    # Where `rich` is installed it prints the variables of every frame for every page that is not found.
+    theirs = pm.unregister(name=_THEIRS)
     made = None
     try:
         made = Datasette(
@@ -80,6 +84,7 @@ def site(watch: Watch) -> Iterator[Any]:
         yield made
     finally:
         pm.unregister(plugin)
+        pm.register(theirs, name=_THEIRS)
         if made is not None:
             made.executor.shutdown()
             made.get_database("ledger").close()
@@ -166,6 +171,20 @@ class _Pages:
             "stop bursar-audit and start it again."
         )
         return await _page(datasette, None, "error.html", {"title": "Not for you", "error": error}, status=403)
+
+    @_hook
+    async def handle_exception(self, datasette: Any, request: Request, exception: Any) -> Response:
+        """A page that is not there, a question that is none, or a bug, whose place goes to the terminal."""
+        status = getattr(exception, "status", 500)
+        text = getattr(exception, "message", None) or str(exception)
+        if status == 500:
+            traceback.print_exception(exception)
+        if request.path.endswith(".json"):
+            return Response.json({"ok": False, "error": visible(text), "status": status}, status=status)
+        # Datasette has some messages in HTML, with what is not its own escaped.
+        error = Markup(text) if getattr(exception, "message_is_html", False) else visible(text)  # noqa: S704
+        title = getattr(exception, "title", None) or {404: "Not found"}.get(status, f"Error {status}")
+        return await _page(datasette, None, "error.html", {"title": title, "error": error}, status=status)
 
     async def dashboard(self, datasette: Any, request: Request) -> Response:
         """The report, with the time of its verification."""
