@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tests.refresh_cli import DOCS, MARK, PAGES, commands, help_of, page
 
@@ -76,6 +79,33 @@ def test_what_lists_or_shows_has_json(name: str) -> None:
             options = [spelt for parameter in command.params for spelt in parameter.opts]
             without += [path] if "--json" not in options else []
     assert without == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_shells_complete_commands_and_options(name: str, shell: str) -> None:
+    """By the line that the page says: it prints a function for the shell, which asks the program and gets its words."""
+    variable = f"_{name.upper().replace('-', '_')}_COMPLETE"
+    (page_of,) = (page for page, programs in PAGES.items() if name in programs)
+    assert variable in (DOCS / page_of).read_text(encoding="utf-8")
+    program = PROGRAMS[name]
+
+    def ask(**environment: str) -> str:
+        result = CliRunner().invoke(program, [], prog_name=name, env=environment)
+        assert result.exit_code == 0
+        return result.stdout
+
+    script = ask(**{variable: f"{shell}_source"})
+    assert f"{variable}={shell}_complete" in script
+    if checker := shutil.which(shell):
+        subprocess.run([checker, "-n"], input=script, text=True, check=True)
+    # fish says the word that is being typed where the others say its number.
+    words = {variable: f"{shell}_complete", "COMP_WORDS": f"{name} ", "COMP_CWORD": "" if shell == "fish" else "1"}
+    answer = ask(**words)
+    assert [word for word in program.list_commands(click.Context(program)) if word not in answer] == []
+    first = program.list_commands(click.Context(program))[0]
+    words = {"COMP_WORDS": f"{name} {first} --", "COMP_CWORD": "--" if shell == "fish" else "2"}
+    assert "--help" in ask(**words, **{variable: f"{shell}_complete"})
 
 
 def test_a_page_without_its_mark_is_not_overwritten() -> None:

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import bursar
 from bursar._cli._app import app
 from bursar_ledger import Ledger, verify
+from bursar_ledger.audit.cli import main as audit
 from tests.console import lines, matches
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -165,6 +166,17 @@ def test_the_command_lines_tour_runs_against_the_demo(demo: Demo, monkeypatch: p
     for line, said in typed:
         words = shlex.split(os.path.expandvars(line))[1:]
         result = CliRunner().invoke(app, words, input="y\n" if "[y/N]: y" in said else None)
+        assert matches(said, result.output), f"$ {line}\n{result.output}"
+        assert result.exit_code == (3 if "Error:" in said else 0)
+
+
+def test_the_auditors_command_line_runs_on_the_demos_ledger(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line of its page prints what the page says; what is not there has a status of its own."""
+    monkeypatch.chdir(demo.folder.parent)
+    typed = list(lines(ROOT / "docs" / "cli-audit.md"))
+    assert len(typed) > 8
+    for line, said in typed:
+        result = CliRunner().invoke(audit, shlex.split(line)[1:], prog_name="bursar-audit")
         assert matches(said, result.output), f"$ {line}\n{result.output}"
         assert result.exit_code == (3 if "Error:" in said else 0)
 

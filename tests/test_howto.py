@@ -46,6 +46,20 @@ def test_what_the_pages_say_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert typed > 15
 
 
+def test_the_owners_command_line_does_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From making a state directory to the end of a dataset; what fails says what the page says, with status 1."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BURSAR_STATE", "state")
+    for name, kind in (("people.csv", "csv"), ("people.toml", "toml")):
+        Path(name).write_text(_block("cli-admin.md", kind), encoding="utf-8")
+    typed = list(lines(ROOT / "docs" / "cli-admin.md"))
+    assert len(typed) > 15
+    for line, said in typed:
+        result = CliRunner().invoke(admin, shlex.split(line)[1:], prog_name="bursar-admin")
+        assert matches(said, result.output), f"$ {line}\n{result.output}"
+        assert result.exit_code == (1 if "Error:" in said else 0)
+
+
 @pytest.mark.parametrize(
     ("said", "printed", "right"),
     [

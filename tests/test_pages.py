@@ -43,7 +43,14 @@ PROGRAMS: Mapping[str, click.Command] = MappingProxyType(
 )
 
 WITH_CONSOLE = frozenset(
-    {"docs/cli.md", "docs/howto-first-dataset.md", "docs/howto-several-analysts.md", "docs/howto-audit.md"}
+    {
+        "docs/cli.md",
+        "docs/cli-admin.md",
+        "docs/cli-audit.md",
+        "docs/howto-first-dataset.md",
+        "docs/howto-several-analysts.md",
+        "docs/howto-audit.md",
+    }
 )
 """Pages whose console blocks `tests/test_demo.py` and `tests/test_howto.py` type in and compare."""
 
@@ -195,6 +202,12 @@ def test_shell_lines_name_commands_and_options_that_exist(page: str) -> None:
 def test_a_shell_line_with_an_unknown_word_is_found(line: str, bad: list[str]) -> None:
     """An option of another command is none of this one's."""
     assert _unknown(line.split()) == bad
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_has_a_place_on_the_site(page: str) -> None:
+    """Whoever adds a page says in mkdocs.yml for whom it is."""
+    assert re.search(rf"[ :-] {re.escape(page)}$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 FITS: Mapping[str, tuple[str, ...]] = MappingProxyType(

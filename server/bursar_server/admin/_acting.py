@@ -35,6 +35,10 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Do and check everything
 _YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation; for scripts.")
 
 
+_ADVICE = ("list the datasets to see the names", "bursar-admin datasets lists those that there are")
+"""Of the ledger to programs, and the same for a terminal."""
+
+
 class InOrder(click.Group):
     """A group that lists its commands in the order in which an owner comes to need them."""
 
@@ -59,7 +63,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (StateError, ConfigError, LedgerError, InvalidRequestError, TableError, ValueError) as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(str(error).replace(*_ADVICE)) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise click.ClickException(f"{where}{error.strerror or error}") from None
