@@ -38,6 +38,7 @@ WITH_CODE = (
     "docs/fit-gradient-em.md",
     "docs/fit-separated-gmm.md",
     "docs/local-mean.md",
+    "docs/testing.md",
 )
 EXPORT = re.compile(r'export (BURSAR_\w+)="(.*)"')
 
