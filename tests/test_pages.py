@@ -142,7 +142,7 @@ def test_every_block_says_what_it_is(page: str) -> None:
             assert tomllib.loads(text)
         else:
             assert kind in ("text", "sh", "bash", "csv", "js"), (
-                f"{page}: a block is {kind!r}, which nothing here knows: {first}"
+                f"{page}: a block begins with ```{kind}; say what it is, such as ```text, ```sh or ```toml: {first}"
             )
 
 
@@ -207,7 +207,8 @@ def test_a_shell_line_with_an_unknown_word_is_found(line: str, bad: list[str]) -
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_has_a_place_on_the_site(page: str) -> None:
     """Whoever adds a page says in mkdocs.yml for whom it is."""
-    assert re.search(rf"[ :-] {re.escape(page)}$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.search(rf"[ :-] {re.escape(page)}$", listed, re.MULTILINE), f"add {page} to the nav of mkdocs.yml"
 
 
 FITS: Mapping[str, tuple[str, ...]] = MappingProxyType(
