@@ -34,10 +34,8 @@ def run(directory: Path, address: str | None, fit_workers: int | None, threads_p
     # Not at the top: it loads compilers and samplers, and `health` is asked often.
     from bursar_server import hardening
     from bursar_server.process import StartError, serve
-    from bursar_server.tls import only_newest_tls
 
     hardening.no_core_dumps()
-    only_newest_tls()
     try:
         finished = serve(
             directory,

@@ -19,7 +19,7 @@ from bursar_server.oidc import OidcError
 from bursar_server.orders import AnyFit
 from bursar_server.server import AddressError, BursarServer
 from bursar_server.state import State, StateError
-from bursar_server.tls import CertificateError
+from bursar_server.tls import CertificateError, speaks_old_tls
 
 FITS: Mapping[str, AnyFit] = {
     "FitDPEM": dpem,
@@ -103,6 +103,8 @@ def _serve(
     with told_to_stop(server.certificate.reload) as told:
         server.start()
         try:
+            if speaks_old_tls(server.address):
+                raise StartError("the server answered TLS 1.2; import bursar_server before grpc, which reads that once")
             logs.event("serving", address=server.address, workers=config.fit_workers, queue=config.queue_length)
             if server.metrics_address:
                 logs.event("metrics", address=server.metrics_address)

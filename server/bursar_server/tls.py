@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,13 +25,6 @@ from bursar_server import logs
 from bursar_server.state import write_private
 
 VALIDITY = datetime.timedelta(days=3650)
-
-_NO_OLD_TLS = "ECDHE-PSK-AES128-CBC-SHA"
-"""The one cipher for TLS 1.2: of a kind that needs a key agreed on beforehand, and there is none.
-
-gRPC has no setting for the least version. Its list of ciphers is for TLS 1.2 only (those of 1.3 are fixed), so with a
-list that no handshake can take, 1.3 is what is left. A test tries both versions on a running server.
-"""
 
 
 @dataclass(frozen=True)
@@ -77,11 +70,6 @@ class Certificates:
 
 class CertificateError(Exception):
     """The server's certificate cannot be used; says which file, and what to do."""
-
-
-def only_newest_tls() -> None:
-    """Refuse every version of TLS before 1.3, in this process. Before gRPC is first used, which reads it once."""
-    os.environ["GRPC_SSL_CIPHER_SUITES"] = _NO_OLD_TLS
 
 
 @dataclass(frozen=True)
@@ -198,6 +186,22 @@ class Reloading:
     def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
         files = (self._certificates.key, self._certificates.chain, self._client_ca)
         return tuple(None if file is None else _stamp(file) for file in files)
+
+
+def speaks_old_tls(address: str) -> bool:
+    """Whether whoever listens at an address of this machine takes TLS 1.2; False if it cannot be asked."""
+    host, _, port = address.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}.get(host, host.strip("[]"))  # noqa: S104  not to listen, to ask
+    # Nothing is sent over it: what matters is whether the handshake succeeds, whoever answers.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    try:
+        with socket.create_connection((host, int(port)), timeout=5.0) as plain, context.wrap_socket(plain):
+            return True
+    except OSError:
+        return False
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:

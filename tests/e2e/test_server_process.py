@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import time
@@ -83,6 +85,25 @@ def test_health_says_whether_a_server_serves(home: Home) -> None:
     answer = _run(*options)
     assert answer.returncode == 1
     assert "UNAVAILABLE" in answer.stderr
+
+
+def test_only_the_newest_tls_is_spoken(shared: Server) -> None:
+    """1.3, and not 1.2 with any cipher."""
+    host, _, port = shared.address.rpartition(":")
+
+    def spoken(version: ssl.TLSVersion) -> str | None:
+        context = ssl.create_default_context(cafile=str(shared.home.state.tls / "ca.pem"))
+        context.minimum_version = context.maximum_version = version
+        context.set_alpn_protocols(["h2"])
+        with (
+            socket.create_connection((host, int(port)), timeout=PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secure,
+        ):
+            return secure.version()
+
+    assert spoken(ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        spoken(ssl.TLSVersion.TLSv1_2)
 
 
 def test_a_second_server_on_one_state_directory_is_refused(shared: Server, refusal: Callable[..., str]) -> None:

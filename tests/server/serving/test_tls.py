@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import socket
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +162,29 @@ def test_the_sdk_shows_its_certificate(serve: Serve, tmp_path: Path, monkeypatch
     monkeypatch.setenv("BURSAR_KEY", str(tmp_path / "key.pem"))
     with bursar.connect(served.address, token=token, ca=ca, history=False) as client:
         assert client.datasets()
+
+
+@pytest.mark.parametrize("ciphers", [None, "ECDHE-ECDSA-AES128-GCM-SHA256"])
+def test_a_server_that_would_speak_old_tls_is_found(tmp_path: Path, ciphers: str | None) -> None:
+    """In a process that has gRPC's own ciphers; the one of this package has none for TLS 1.2."""
+    files = Certificates(tmp_path)
+    files.create()
+    program = f"""
+import os
+import bursar_server
+if {ciphers!r}:
+    os.environ["GRPC_SSL_CIPHER_SUITES"] = {ciphers!r}
+import grpc, concurrent.futures
+from pathlib import Path
+from bursar_server.tls import Certificates, Reloading, speaks_old_tls
+server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+port = server.add_secure_port("127.0.0.1:0", Reloading(Certificates(Path({str(tmp_path)!r}))).credentials())
+server.start()
+print(speaks_old_tls(f"127.0.0.1:{{port}}"), speaks_old_tls(f"0.0.0.0:{{port}}"))
+server.stop(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(ciphers is not None)] * 2
 
 
 def test_a_clients_authority_that_is_missing_keeps_the_server_from_starting(serve: Serve) -> None:
