@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import pytest
 from bursar_ledger import Adjacency, ConcentratedEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable
+from bursar_server.fits.dpem._statistics import Moments
 from bursar_server.fits.separated_gmm import _plan
 from tests.server.fits.running import array
 from tests.server.fits.separated import mixture, plan, run, table
 
+SAMPLED = fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
 NAN, INF = math.nan, math.inf
 
 
@@ -44,7 +47,9 @@ NAN, INF = math.nan, math.inf
         ("separation", {"separation": NAN}),
         ("covariance_type", {"covariance_type": fit_pb2.COVARIANCE_TYPE_TIED}),
         ("covariance_type", {"covariance_type": 17}),
-        ("variant", {"variant": fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE}),
+        ("covariance_type", {"variant": SAMPLED, "covariance_type": fit_pb2.COVARIANCE_TYPE_FULL}),
+        ("covariance_type", {"variant": SAMPLED, "covariance_type": fit_pb2.COVARIANCE_TYPE_DIAG}),
+        ("spend", {"variant": SAMPLED, "spend": types_pb2.Spend(rho=1e-8)}),
         ("variant", {"variant": 17}),
         ("search", {"search": 17}),
         ("estimator", {"estimator": 17}),
@@ -78,6 +83,33 @@ def test_columns_are_limited() -> None:
 def test_the_price_is_the_spend(rho: float) -> None:
     """One event that is the spend to the last digit."""
     assert plan(spend=types_pb2.Spend(rho=rho)).events == (ConcentratedEvent(Fraction(rho)),)
+
+
+@pytest.mark.parametrize("rho", [1e-6, 0.3, 1e6])
+@pytest.mark.parametrize(("adjacency", "rows"), [*product(Adjacency, [5000]), (Adjacency.ADD_REMOVE_ONE, None)])
+def test_sample_and_aggregate_costs_the_spend(adjacency: Adjacency, rows: int | None, rho: float) -> None:
+    """To the last digit: the answers, and the number of rows unless it is public."""
+    public = table(adjacency=adjacency, rows=rows)
+    events = plan(public, variant=SAMPLED, spend=types_pb2.Spend(rho=rho)).events
+    assert len(events) == (1 if adjacency is Adjacency.REPLACE_ONE else 2)
+    assert sum((event.rho for event in events if isinstance(event, ConcentratedEvent)), Fraction(0)) == Fraction(rho)
+
+
+def test_what_the_papers_variants_leave_open_is_as_in_the_paper() -> None:
+    """Spheres, and hard parts; what is asked for is done."""
+    for variant in (fit_pb2.SEPARATED_VARIANT_EASY, SAMPLED):
+        open_settings = plan(variant=variant).settings
+        assert open_settings.moments is Moments.SPHERICAL
+        assert open_settings.clusters
+    ours = plan(
+        variant=fit_pb2.SEPARATED_VARIANT_EASY,
+        covariance_type=fit_pb2.COVARIANCE_TYPE_FULL,
+        estimator=fit_pb2.SEPARATED_ESTIMATOR_EM,
+    ).settings
+    assert ours.moments is Moments.FULL
+    assert not ours.clusters
+    assert plan().settings.moments is Moments.FULL
+    assert not plan().settings.clusters
 
 
 def test_lengths_are_of_the_ball_that_holds_the_rows() -> None:
@@ -130,8 +162,9 @@ def test_a_preview_says_whether_components_will_be_found() -> None:
     assert not enough.warnings
     few = plan(table(rows=200))
     assert few.preflight is not None
-    assert few.preflight.predicted_found == 1
+    assert few.preflight.predicted_found < 3
     assert "gaps between components" in few.warnings[0]
+    assert "bounding ball" in few.warnings[0]
     mended = plan(table(rows=200), spend=types_pb2.Spend(rho=few.preflight.suggested_rho * 1.001))
     assert mended.preflight is not None
     assert mended.preflight.predicted_found == 3
@@ -144,7 +177,7 @@ def test_a_preview_of_one_component_has_no_gaps() -> None:
     """There is nothing to split."""
     preflight = plan(n_components=1).preflight
     assert preflight is not None
-    assert [rule.name for rule in preflight.rules] == ["estimates"]
+    assert [rule.name for rule in preflight.rules] == ["bounding ball", "estimates"]
 
 
 @pytest.mark.parametrize("rho", [1e-6, 1e-3, 1e6])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,6 +47,12 @@ _UNKNOWN = 1e6
 
 _CONDITION = 1e-12
 """Least eigenvalue over the largest: with less a matrix in doubles may not be positive definite."""
+
+_BACKGROUND = 1e-4
+"""Weight of one more component, as wide as the whole ball: a row is its if every other is some ten deviations away."""
+
+_AGREE = 4.0
+"""Two releases of one number that differ by so many deviations more than they should are not averaged."""
 
 _FAR_INSIDE = 0.05
 """Mean square, in clip radii, of rows that hardly reach the sphere."""
@@ -98,6 +104,25 @@ class Estimate:
         """As FitDPEM's E-step takes it."""
         return Mixture(self.counts, self.means, self.covariances)
 
+    @property
+    def seen(self) -> Mixture:
+        """Where rows are about means that are uncertain themselves: a clip radius has to reach them."""
+        noise = np.mean(self.mean_errors**2, axis=1)[:, None, None] * np.eye(self.means.shape[1])
+        return Mixture(self.counts, self.means, np.asarray(self.covariances + noise))
+
+
+def with_background(mixture: Mixture) -> Mixture:
+    """One component more, for rows that are far from all: they count for it, and no longer widen the others.
+
+    It costs no noise, since the responsibilities of a row still add up to one.
+    """
+    d = mixture.means.shape[1]
+    return Mixture(
+        np.append(mixture.counts, _BACKGROUND * np.sum(mixture.counts)),
+        np.concatenate([mixture.means, np.zeros((1, d))]),
+        np.concatenate([mixture.covariances, np.eye(d)[None] / d]),
+    )
+
 
 def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> Estimate:
     """All that is left of the spend, on the components that the leaves stand for, or that are found in them."""
@@ -147,7 +172,7 @@ def _start(settings: Settings, mixture: Mixture) -> Estimate:
     K = len(mixture.counts)
     covariances = np.array([shrink(settings, c, 0.0, 1e300)[0] for c in mixture.covariances])
     unknown = np.ones(K)
-    return Estimate(mixture.counts, mixture.means, covariances, np.ones_like(mixture.means), unknown, unknown)
+    return Estimate(mixture.counts, mixture.means, covariances, np.zeros_like(mixture.means), unknown, unknown)
 
 
 def of_leaves(parts: Parts, leaves: list[Leaf], share: float) -> Moment:
@@ -195,9 +220,9 @@ def of_clusters(parts: Parts, leaves: list[Leaf], current: Estimate, share: floa
     s = parts.settings
     nodes = [leaf.node for leaf in leaves]
     weights = _weights(parts, nodes[0], current, 1, share)
+    seen = current.seen
     ones = [
-        Mixture(current.counts[k : k + 1], current.means[k : k + 1], current.covariances[k : k + 1])
-        for k in range(len(leaves))
+        Mixture(seen.counts[k : k + 1], seen.means[k : k + 1], seen.covariances[k : k + 1]) for k in range(len(leaves))
     ]
     std = parts.std(nodes[0], moment_bounds(1, s.d, s.moments, weights), LATTICE, share)
     steps = [recentred_step(one, s.moments, std / weights.c) for one in ones]
@@ -214,13 +239,19 @@ def of_responsibilities(parts: Parts, root: Node, current: Estimate, share: floa
     """Moments of all rows by their responsibilities: one EM step."""
     s = parts.settings
     K = len(current.counts)
-    weights = _weights(parts, root, current, K, share)
-    std = parts.std(root, moment_bounds(K, s.d, s.moments, weights), LATTICE, share)
-    step, radii = recentred_step(current.mixture, s.moments, std / weights.c)
+    weights = _weights(parts, root, current, K + 1, share)
+    std = parts.std(root, moment_bounds(K + 1, s.d, s.moments, weights), LATTICE, share)
+    mixture = with_background(current.seen)
+    step, radii = recentred_step(mixture, s.moments, std / weights.c)
     flat, std = parts.release(root, moment_statistic(s.frame, step, s.moments, weights), share)
-    released = decode(flat, K, s.d, s.moments, weights, std)
-    lower = np.asarray(np.linalg.cholesky(current.covariances), dtype=np.float64)
-    return _read(released, current.means, lower, radii, s.moments, s.moments)
+    released = without_last(decode(flat, K + 1, s.d, s.moments, weights, std))
+    lower = np.asarray(np.linalg.cholesky(mixture.covariances[:K]), dtype=np.float64)
+    return _read(released, current.means, lower, radii[:K], s.moments, s.moments)
+
+
+def without_last(released: Released) -> Released:
+    """What was released of all components but the background."""
+    return replace(released, counts=released.counts[:-1], sums=released.sums[:-1], seconds=released.seconds[:-1])
 
 
 def _weights(parts: Parts, node: Node, current: Estimate, K: int, share: float) -> Weights:
@@ -279,8 +310,9 @@ def _entry_variance(noise: FloatArray, d: int, moments: Moments, wanted: Moments
 def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = False) -> Estimate:
     """The mean of several releases, by their precision; where components overlap, later ones count for more."""
     order = np.arange(1.0, len(moments) + 1.0)[:, None] if overlapping else np.ones((len(moments), 1))
-    by_mean = _shares(order / np.array([m.mean_variance for m in moments]))
-    by_covariance = _shares(order / np.array([m.covariance_variance for m in moments]))
+    agree = np.array([_agree(settings.d, m, moments[-1]) for m in moments])
+    by_mean = _shares(order * agree / np.array([m.mean_variance for m in moments]))
+    by_covariance = _shares(order * agree / np.array([m.covariance_variance for m in moments]))
     by_count = _shares(order[:, 0] / np.array([m.count_std**2 for m in moments]))
     counts = np.asarray(by_count @ np.array([m.counts for m in moments]))
     means = np.einsum("tk,tki->ki", by_mean, np.array([m.means for m in moments]))
@@ -300,6 +332,20 @@ def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = Fa
         count_errors=np.full(len(counts), count_std),
         covariance_errors=np.array([error for _, error in shaped]),
     )
+
+
+def _agree(d: int, one: Moment, last: Moment) -> FloatArray:
+    """Which components (K,) have the means and sizes in a release that they have in the last one, but for noise.
+
+    An earlier release may have clipped more, or hold rows that are none of a component's.
+    """
+    rows = np.minimum(one.counts, last.counts)
+    levels = np.trace(last.covariances, axis1=1, axis2=2) / d
+    apart = np.sum((one.means - last.means) ** 2, axis=1)
+    noise = one.mean_variance + last.mean_variance + np.maximum(levels, 0.0) / rows
+    wider = (np.trace(one.covariances, axis1=1, axis2=2) / d - levels) ** 2
+    spread = (one.covariance_variance + last.covariance_variance + 2.0 * levels**2 / rows) / d
+    return np.asarray((apart <= (math.sqrt(d) + _AGREE) ** 2 * noise) & (wider <= _AGREE**2 * spread), dtype=np.float64)
 
 
 def _shares(precisions: FloatArray) -> FloatArray:

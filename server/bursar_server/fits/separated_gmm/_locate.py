@@ -12,7 +12,7 @@ import numpy as np
 
 from bursar_server.fits.dpem._released import decode
 from bursar_server.fits.dpem._statistics import Moments, Weights
-from bursar_server.fits.separated_gmm._parts import Parts
+from bursar_server.fits.separated_gmm._parts import Parts, Settings
 from bursar_server.fits.separated_gmm._search import RADIUS_UNIT, RadiusFamily
 from bursar_server.fits.separated_gmm._statistics import FloatArray, View, ball_statistic, lattice_point
 from bursar_server.vault import Node
@@ -29,7 +29,7 @@ _SHRINKS = 1.5
 _OUTSIDE = 0.02
 """Of the smallest component: how many rows may lie outside of a ball."""
 
-_BLIND = 0.4
+BLIND = 0.4
 """A radius that would leave out more of the rows because of its noise is not asked for."""
 
 
@@ -62,21 +62,27 @@ def tighten(parts: Parts, node: Node, ball: Ball, share: float, smallest: float)
 
 def _radius(parts: Parts, node: Node, ball: Ball, share: float, smallest: float, before: Ball) -> Ball:
     s = parts.settings
-    least = 0.5 * s.sigma_min * math.sqrt(s.d)
-    view = View(lattice_point(ball.centre), np.zeros((0, s.d)))
-    family = RadiusFamily(s.frame, view, least, max(2.0 * ball.radius, 2.0 * least), 0, 0)
+    family = radii(s, ball.centre, ball.radius)
     scale = parts.noise_of(family, node, share).scale / RADIUS_UNIT
     target = scale * (math.log(family.steps) + 9.0)
     if target > 0.25 * ball.rows:
         target = scale * (math.log(family.steps) + 4.0)
     target = max(_OUTSIDE * smallest, target)
-    if target > _BLIND * ball.rows:
+    if target > BLIND * ball.rows:
         return Ball(before.centre, before.radius, ball.rows)
     tilt = min(0.05 * scale, 0.2 * ball.rows / family.steps)
     family = replace(family, target=round(target), tilt=max(1, round(tilt * RADIUS_UNIT)))
     _, index = parts.forest.search(node, family, parts.noise_of(family, node, share))
     inflated = family.radius(index) * (1.05 + 0.8 / math.sqrt(s.d)) * (1.0 + target / ball.rows)
     return Ball(ball.centre, min(inflated, 2.0), ball.rows)
+
+
+def radii(settings: Settings, centre: FloatArray, radius: float) -> RadiusFamily:
+    """Candidates about a centre, up to twice a radius; the target is to be set."""
+    d = settings.d
+    least = 0.5 * settings.sigma_min * math.sqrt(d)
+    view = View(lattice_point(centre), np.zeros((0, d)))
+    return RadiusFamily(settings.frame, view, least, max(2.0 * radius, 2.0 * least), 0, 0)
 
 
 def shrinks(before: Ball, after: Ball) -> bool:
