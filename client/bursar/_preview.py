@@ -99,7 +99,7 @@ class Preview:
         is about the error of that component's mean in one step.
 
         Args:
-            release: name of one of `noise`.
+            release: name of one of `noise`; if several have it, the one with the most noise.
 
         Returns:
             By column; empty if the release has no sums of positions.
@@ -107,10 +107,10 @@ class Preview:
         Raises:
             KeyError: there is no such release.
         """
-        found = next((noise for noise in self.noise if noise.name == release), None)
-        if found is None:
+        stds = [noise.sum_std for noise in self.noise if noise.name == release]
+        if not stds:
             raise KeyError(f"{release!r} is none of {', '.join(noise.name for noise in self.noise)}")
-        return {name: found.sum_std * unit for name, unit in self.sum_units.items()} if found.sum_std else {}
+        return {name: max(stds) * unit for name, unit in self.sum_units.items()} if max(stds) > 0 else {}
 
     def __repr__(self) -> str:
         lines = [self._steps(), *(f"  {fact}" for fact in self._facts())]
