@@ -28,7 +28,7 @@ _FRONT_MATTER = re.compile(r"\A\+\+\+\n.*?^\+\+\+\n", re.DOTALL | re.MULTILINE)
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Put the repository's pages and pictures in the place of those that MkDocs found."""
-    site = Files([])
+    site = Files([file for file in files if file.src_dir != config.docs_dir])  # what the theme brings
     for path in sorted({path for pattern in (*PAGES, *LINKED) for path in ROOT.glob(pattern) if path.is_file()}):
         name = path.relative_to(ROOT).as_posix()
         if _LEFT_OUT not in path.parts:

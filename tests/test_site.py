@@ -73,10 +73,14 @@ class _Loaded(HTMLParser):
         self.addresses += [found[name] or "" for name in names if loaded and name in found]
 
 
-def _elsewhere(html: str) -> list[str]:
+def _loaded(html: str) -> list[str]:
     parser = _Loaded()
     parser.feed(html)
-    return [address for address in parser.addresses if re.match(r"(https?:)?//", address)]
+    return parser.addresses
+
+
+def _elsewhere(html: str) -> list[str]:
+    return [address for address in _loaded(html) if re.match(r"(https?:)?//", address)]
 
 
 def test_every_page_is_on_the_site(site: Path) -> None:
@@ -106,6 +110,17 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert _elsewhere(path.read_text(encoding="utf-8")) == [], path
     for path in site.rglob("*.css"):
         assert not re.search(r"""(url\(|@import)\s*["']?(https?:)?//""", path.read_text(encoding="utf-8")), path
+
+
+def test_everything_that_a_page_loads_is_there(site: Path) -> None:
+    """Styles, scripts and pictures are files of the site."""
+    for path in site.rglob("*.html"):
+        for address in _loaded(path.read_text(encoding="utf-8")):
+            name = address.partition("#")[0].partition("?")[0]
+            if name and not name.startswith("data:"):
+                found = site / name[1:] if name.startswith("/") else path.parent / name
+                assert found.exists(), f"{path}: {address}"
+    assert list(site.glob("assets/stylesheets/*.css"))
 
 
 def test_what_comes_from_elsewhere_is_found() -> None:
