@@ -157,7 +157,10 @@ def _memory(config: Config) -> Iterator[Finding]:
 
 
 def _keys(state: State) -> Iterator[Finding]:
-    yield _tried("key of tables", lambda: Keys.load(state.keys))
+    if any(state.datasets.iterdir()) or (state.keys / "tables.key").exists():
+        yield _tried("key of tables", lambda: Keys.load(state.keys))
+    else:  # before the first import there is one, too: it was destroyed with the last table
+        yield Finding("key of tables", "destroyed: no table can be imported here any more", fatal=False)
     if verifier_keys(state.ledger):
         yield _tried("key of checkpoints", lambda: load_key(state))
     elif not key_file(state).exists():

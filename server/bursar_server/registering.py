@@ -146,6 +146,23 @@ def remove_rows(state: State, ledger: Ledger, name: str) -> None:
         _remove_unnamed(state, ledger)
 
 
+def destroy_key(state: State, ledger: Ledger) -> None:
+    """Destroy the secret under which tables are recognised, once nothing is left that needs it.
+
+    No table can be imported into this state directory any more. What was released, and the ledger, stay.
+
+    Raises:
+        StateError: a dataset is in force, or rows are on the disk, or an import is under way.
+    """
+    with state.importing():
+        live = [dataset.name for dataset in ledger.datasets() if not dataset.retired]
+        if live:
+            raise StateError(f"the key is needed for {', '.join(live)}; retire them first")
+        if left := sorted(found.name for found in state.datasets.iterdir()):
+            raise StateError(f"rows are left in {state.datasets}: {', '.join(left)}; remove them first")
+        Keys.destroy(state.keys)
+
+
 def remove_replaced(state: State, ledger: Ledger) -> None:
     """Remove the snapshots that no dataset has any more. Raises StateError if an import is under way."""
     with state.importing():

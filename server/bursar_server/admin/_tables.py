@@ -14,6 +14,7 @@ from bursar_ledger import Budget, DatasetState, Ledger
 from bursar_server.admin._acting import FILE, JSON, STATE, Act, act, opened, say_json
 from bursar_server.admin._shares import Share, amount, percent, rho, table
 from bursar_server.datasets import Registered
+from bursar_server.registering import destroy_key as destroy
 from bursar_server.registering import register, remove_replaced, remove_rows, replace, rows_folder
 from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
 
@@ -171,7 +172,8 @@ def datasets(directory: Path, as_json: bool) -> None:
 @click.argument("name")
 @act(asks=True)
 @click.option("--delete-rows", is_flag=True, help="Then remove the rows from this machine's disk.")
-def retire(acting: Act, name: str, *, delete_rows: bool) -> None:
+@click.option("--destroy-key", is_flag=True, help="And then the key of all tables, if this was the last one.")
+def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> None:
     """End a dataset: no new fits, for good.
 
     What was released of it can still be had, and is still counted: other names of the same people's account go on with
@@ -182,10 +184,19 @@ def retire(acting: Act, name: str, *, delete_rows: bool) -> None:
     command again. Fits that were paid for and interrupted cannot run again then: what they cost stays spent. Copies in
     backups and in your own files are yours to remove.
 
+    With --destroy-key, too, the secret goes under which the ledger's tags of contents were made: the ledger then says
+    nothing of any row, not even to somebody who knows all the others. It is one secret for all tables, so this is for
+    the last of them, and no table can be imported into this state directory afterwards.
+
     \b
       bursar-admin retire people --reason "end of the study" --delete-rows
+      bursar-admin retire people --delete-rows --destroy-key
     """  # noqa: D301  click reads the backslash
+    if destroy_key and not delete_rows:
+        raise ValueError("--destroy-key goes with --delete-rows: rows without the key could not be served again")
     dataset = acting.ledger.dataset(name)
+    if destroy_key and (others := [o.name for o in acting.ledger.datasets() if o.name != name and not o.retired]):
+        raise ValueError(f"the key is needed for {', '.join(others)}; retire them first, or leave out --destroy-key")
     unfinished = sum(not paid.released for paid in acting.ledger.releases(dataset=name))
     if unfinished:
         lost = "they cannot run again without rows" if delete_rows else "they may still be asked for again"
@@ -199,6 +210,11 @@ def retire(acting: Act, name: str, *, delete_rows: bool) -> None:
         acting.tell(retired(dry_run=acting.dry_run), f"retired {name}")
     if delete_rows:
         _delete_rows(acting, dataset)
+    if destroy_key and acting.dry_run:
+        click.echo(f"the key of tables in {acting.state.keys} would be destroyed")
+    elif destroy_key:
+        destroy(acting.state, acting.ledger)
+        click.echo("the key of tables is destroyed: no table can be imported here any more; copies are yours to remove")
 
 
 def _delete_rows(acting: Act, dataset: DatasetState) -> None:

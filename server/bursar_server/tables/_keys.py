@@ -60,6 +60,21 @@ class Keys:
             raise KeysError(f"{path} has {len(secret)} bytes, expected {_SIZE}; restore it from a backup")
         return cls(secret)
 
+    @staticmethod
+    def destroy(directory: Path) -> None:
+        """Overwrite the secret of a state directory and remove it; nothing if there is none.
+
+        Tags of contents then say nothing about any row, not even to somebody who knows all the others. A copy in a
+        backup, and blocks that the disk has set aside, are beyond the reach of a program.
+        """
+        path = directory / _FILE
+        if path.is_file():
+            with path.open("r+b") as file:
+                file.write(secrets.token_bytes(_SIZE))
+                file.flush()
+                os.fsync(file.fileno())
+            path.unlink()
+
     def derive(self, purpose: str) -> bytes:
         """A 32-byte key for one purpose; keys of different purposes say nothing about one another."""
         return hmac.digest(self.secret, b"bursar tables: " + purpose.encode(), "sha256")

@@ -366,3 +366,44 @@ def test_imports_wait_for_nobody_and_mix_with_nobody(admin: Admin) -> None:
             ("snapshot", *admin.table("heights", OTHER_ROWS), "--yes"),
         ):
             assert "under way" in admin.refused(*words)
+
+
+def test_a_dataset_can_be_deleted_for_good(admin: Admin) -> None:
+    """Rows and key are gone, overwritten and not merely without a name; the ledger stays and verifies."""
+    admin.add("heights")
+    admin.spend("r1")
+    (snapshot,) = admin.snapshots
+    key = admin.state.keys / "tables.key"
+    with key.open("rb") as still_open:
+        secret = still_open.read()
+        admin.refused("retire", "heights", "--yes", "--destroy-key")
+        dry = admin.ok("retire", "heights", "--dry-run", "--delete-rows", "--destroy-key")
+        assert "would be destroyed" in dry
+        assert key.read_bytes() == secret
+        output = admin.ok("retire", "heights", "--yes", "--reason", "withdrawn", "--delete-rows", "--destroy-key")
+        still_open.seek(0)
+        assert still_open.read() not in (secret, b"")
+    assert "destroyed" in output
+    assert not key.exists()
+    assert not admin.snapshots
+    found = [path for path in admin.state.path.rglob("*") if path.is_file()]
+    assert found
+    assert not any(secret in path.read_bytes() or path.name == snapshot for path in found)
+    assert admin.verified.entries == len(admin.entries())
+    assert "tables.key is missing" in admin.refused("import", *admin.table("others"), "--epsilon", 1, "--delta", 1e-6)
+    admin.ok("retire", "heights", "--yes", "--delete-rows", "--destroy-key")  # as after an interruption
+
+
+def test_the_key_stays_while_a_table_needs_it(admin: Admin) -> None:
+    """Nothing is retired by a command that is refused."""
+    admin.add("heights")
+    admin.add("others", "height\n2.5\n")
+    secret = (admin.state.keys / "tables.key").read_bytes()
+    refusal = admin.refused("retire", "heights", "--yes", "--delete-rows", "--destroy-key")
+    assert "others" in refusal
+    assert "retired" not in admin.ok("datasets")
+    admin.ok("retire", "heights", "--yes")  # its rows stay
+    assert "rows are left" in admin.refused("retire", "others", "--yes", "--delete-rows", "--destroy-key")
+    assert (admin.state.keys / "tables.key").read_bytes() == secret
+    admin.ok("retire", "heights", "--yes", "--delete-rows", "--destroy-key")
+    assert not (admin.state.keys / "tables.key").exists()
