@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 Report = Callable[[int, int], None]
 """Told (step, steps) whenever a step is done."""
@@ -21,10 +23,7 @@ def progress_bar(show: bool | None, title: str) -> Iterator[Report]:
     if show is False or (show is None and not _someone_is_looking()):
         yield _ignore
         return
-    # Imported late: it looks for a notebook, which takes time and is no use to a server that imports `bursar.models`.
-    from tqdm.auto import tqdm
-
-    with tqdm(desc=title, unit="step", leave=False) as bar:
+    with _kind()(desc=title, unit="step", leave=False) as bar:
 
         def report(step: int, steps: int) -> None:
             # Set, not added: after a broken stream the steps are told again from the first.
@@ -32,6 +31,17 @@ def progress_bar(show: bool | None, title: str) -> Iterator[Report]:
             bar.refresh()
 
         yield report
+
+
+def _kind() -> Any:
+    """The class of bars that can be shown here."""
+    # Imported late: it looks for a notebook, which takes time and is no use to a server that imports `bursar.models`.
+    # Without ipywidgets tqdm's bar for notebooks warns, in red, about something that nobody needs; this one is text.
+    if importlib.util.find_spec("ipywidgets") is None:
+        from tqdm import tqdm
+    else:
+        from tqdm.auto import tqdm
+    return tqdm
 
 
 def _someone_is_looking() -> bool:

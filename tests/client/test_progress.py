@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import sys
 
 import pytest
+import tqdm.auto
+import tqdm.std
 
 import bursar
+from bursar import _progress
 from bursar.testing import FakeServer
 
 
@@ -62,3 +66,12 @@ def test_no_console_is_no_terminal(toy: bursar.Dataset, monkeypatch: pytest.Monk
     """Programs without a console have no standard error at all."""
     monkeypatch.setattr(sys, "stderr", None)
     fit(toy)
+
+
+@pytest.mark.parametrize(("widgets", "kind"), [(None, tqdm.std.tqdm), (object(), tqdm.auto.tqdm)])
+def test_a_notebook_without_widgets_gets_text_and_no_warning(
+    monkeypatch: pytest.MonkeyPatch, widgets: object, kind: type
+) -> None:
+    """Nobody needs ipywidgets; tqdm's own choice warns in red if they are missing."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: widgets)
+    assert _progress._kind() is kind
