@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import bursar
+import bursar.models
 from bursar._cli._app import app
 from bursar_ledger.audit.cli import main as audit
 from bursar_server.__main__ import main as server
@@ -209,6 +210,12 @@ def test_every_page_has_a_place_on_the_site(page: str) -> None:
     """Whoever adds a page says in mkdocs.yml for whom it is."""
     listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert re.search(rf"[ :-] {re.escape(page)}$", listed, re.MULTILINE), f"add {page} to the nav of mkdocs.yml"
+
+
+def test_the_reference_lists_every_public_name_of_the_sdk() -> None:
+    """What is new in the namespace, and no model, gets its line; `tests/test_site.py` looks whether it is shown."""
+    listed = re.findall(r"^::: bursar\.(\w+)$", (ROOT / "docs" / "reference" / "sdk.md").read_text(), re.MULTILINE)
+    assert set(listed) == set(bursar.__all__) - set(bursar.models.__all__)
 
 
 FITS: Mapping[str, tuple[str, ...]] = MappingProxyType(
