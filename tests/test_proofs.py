@@ -18,7 +18,7 @@ MUST_BE_PROVEN = [
     SERVER / "tables" / "_snapshot.py",
     *(
         SERVER / "vault" / f"{name}.py"
-        for name in ("_noise", "_parts", "_search", "_selection", "_sensitivity", "_session", "_statistic")
+        for name in ("_blocks", "_noise", "_parts", "_search", "_selection", "_sensitivity", "_session", "_statistic")
     ),
     *sorted(SERVER.glob("fits/*/_statistics.py")),
     LEDGER / "_pricing.py",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -143,7 +143,8 @@ def observe(
 
 
 def points(frame: Any, columns: FloatArray) -> NDArray[np.int64]:
-    """Rows on the lattice of 2^-29 of the public ball, (d, n)."""
+    """Rows on the lattice of 2^-29 of the public ball, (d, n); columns beyond the frame's are not looked at."""
+    columns = columns[: len(frame.centre)]
     with np.errstate(all="ignore"):
         x = (columns - frame.centre[:, None]) * (1.0 / frame.scale)[:, None]
         finite = np.abs(x) < 1e100
@@ -193,10 +194,10 @@ def part(node: Node, rows: ArrayRows) -> ArrayRows:
 def expected(release: PartRelease, rows: ArrayRows) -> FloatArray:
     """The sum that a release has beneath its noise, by the reference."""
     kernel: Any = release.statistic.kernel
-    mine = part(release.node, rows)
+    mine, seen = part(release.node, rows), len(kernel.frame.centre)
     if release.statistic.factors:
-        return moments.reference(release.statistic, mine)
-    inside = rows.columns[:, members(release.node, rows)]
+        return moments.reference(release.statistic, replace(mine, columns=mine.columns[:seen]))
+    inside = rows.columns[:seen, members(release.node, rows)]
     inside = inside[:, (np.abs(inside) < 1e100).all(axis=0)]
     p = points(kernel.frame, inside)
     if hasattr(kernel, "direction"):

@@ -3,6 +3,7 @@
 Nothing else in the server reads rows, and nothing else draws noise. A fit is a plain function of a `Session`.
 """
 
+from bursar_server.vault._blocks import MAX_BLOCK_NUMBERS, BlockEstimator
 from bursar_server.vault._errors import OverspendError
 from bursar_server.vault._noise import (
     GaussianNoise,
@@ -21,6 +22,7 @@ from bursar_server.vault._sensitivity import (
     Bounds,
     ScoreBounds,
     Sensitivity,
+    estimates_cap,
     event_of,
     gaussian_for,
     laplace_for,
@@ -36,9 +38,11 @@ from bursar_server.vault._statistic import Factor, Kernel, Statistic, exact_sum
 
 __all__ = [
     "CHUNK",
+    "MAX_BLOCK_NUMBERS",
     "MAX_ROWS",
     "MAX_SCORE",
     "ArrayRows",
+    "BlockEstimator",
     "Bounds",
     "Candidates",
     "Choice",
@@ -69,6 +73,7 @@ __all__ = [
     "Sensitivity",
     "Session",
     "Statistic",
+    "estimates_cap",
     "event_of",
     "exact_sum",
     "gaussian_for",

@@ -129,6 +129,17 @@ def part_sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sen
     return replace(whole, l2_squared=max(whole.l2_squared, 2 * unit_cap**2 * bounds.l2_squared))
 
 
+def estimates_cap(estimates: int, adjacency: Adjacency, unit_cap: int) -> int:
+    """Most rows of a table of block estimates that one privacy unit can replace (`_blocks.md`).
+
+    A row is in one block, whose `estimates` rows may all change. Under REPLACE_ONE the rows that come may be in other
+    blocks than those that leave. Raises ValueError if `unit_cap` is not positive.
+    """
+    if not unit_cap >= 1:
+        raise ValueError(f"unit_cap must be at least 1, got {unit_cap}")
+    return estimates * unit_cap * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
+
+
 def search_noise_for(bounds: ScoreBounds, adjacency: Adjacency, unit_cap: int, rho: Fraction) -> SelectionNoise:
     """The least Gumbel noise with which a search on a part costs at most `rho`, rounded up.
 

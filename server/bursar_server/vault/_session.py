@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import COST_UNIT, Adjacency, ConcentratedEvent, Event, rdp
+from bursar_server.vault._blocks import BlockEstimator, block_estimates
 from bursar_server.vault._errors import OverspendError
 from bursar_server.vault._noise import Noise, NoiseSource, SelectionNoise
 from bursar_server.vault._parts import Forest, PartRelease, PartSearch
 from bursar_server.vault._rows import Rows
 from bursar_server.vault._search import ExactSearch, SearchSource
 from bursar_server.vault._selection import Candidates
-from bursar_server.vault._sensitivity import event_of, sensitivity
+from bursar_server.vault._sensitivity import estimates_cap, event_of, sensitivity
 from bursar_server.vault._statistic import Statistic, exact_sum
 
 
@@ -178,6 +179,27 @@ class Session:
             columns=self._columns,
             adjacency=self._adjacency,
             unit_cap=self._unit_cap,
+            source=self._source,
+            search_source=self._search_source,
+            threads=self._threads,
+            tap=self._part_tap,
+        )
+
+    def blocks(self, rho: Fraction, estimator: BlockEstimator) -> Forest:
+        """Buy operations on the estimates of blocks of rows that are rho-zCDP together.
+
+        The forest's table has the estimates as its rows. It is one in which a privacy unit replaces some rows, so
+        releases are priced under `REPLACE_ONE`, with `estimates_cap` as the unit's cap, whatever the dataset's are. The
+        meter is charged here, once; then rows are read. Raises OverspendError if the debit does not cover it.
+        """
+        self._meter.charge(ConcentratedEvent(rho))
+        width, estimates = estimator.shape
+        return Forest(
+            rho,
+            rows=block_estimates(self._rows, self._columns, estimator),
+            columns=width,
+            adjacency=Adjacency.REPLACE_ONE,
+            unit_cap=estimates_cap(estimates, self._adjacency, self._unit_cap),
             source=self._source,
             search_source=self._search_source,
             threads=self._threads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +18,8 @@ from bursar_server.vault import (
     Noise,
     NoiseSource,
     OpenDPNoise,
+    PartRelease,
+    PartSearch,
     Release,
     SearchSource,
     SelectionNoise,
@@ -84,6 +87,7 @@ def session(
     search_source: SearchSource | None = None,
     taps: list[Release] | None = None,
     steps: list[tuple[int, int]] | None = None,
+    part_tap: Callable[[PartRelease | PartSearch], None] = lambda operation: None,
 ) -> Session:
     """Access to rows X (n, d) under a meter that knows the price of a plan."""
     return Session(
@@ -95,6 +99,7 @@ def session(
         source=source or OpenDPNoise(),
         search_source=search_source,
         progress=lambda step, of: None if steps is None else steps.append((step, of)),
+        part_tap=part_tap,
         tap=lambda release: None if taps is None else taps.append(release),
     )
 

@@ -11,16 +11,20 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import separated_gmm
 from bursar_server.fits.dpem._em import Mixture
 from bursar_server.fits.separated_gmm import _refine
 from bursar_server.fits.separated_gmm._locate import Ball
 from bursar_server.fits.separated_gmm._mixture import least_apart
 from bursar_server.fits.separated_gmm._parts import Parts
+from bursar_server.fits.separated_gmm._search import BallFamily, SplitFamily, TightFamily
 from bursar_server.fits.separated_gmm._tree import Leaf
-from bursar_server.vault import Noise, Scores, SelectionNoise
+from bursar_server.vault import Noise, PartRelease, PartSearch, Scores, SelectionNoise
 from tests.server.fits.running import Array, array, session
 from tests.server.fits.separated import mixture, plan, run, table, worst_distance
 
+EASY, SAMPLED = fit_pb2.SEPARATED_VARIANT_EASY, fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
+VARIANTS = (fit_pb2.SEPARATED_VARIANT_RECURSIVE, EASY, SAMPLED)
 APART: Array = np.array([[-12.0, 0.0], [12.0, 1.0], [0.0, 15.0]])
 
 
@@ -131,9 +135,6 @@ def hostile(kind: str, seed: int) -> None:
     assert np.all(least > 0)
 
 
-VARIANTS = (fit_pb2.SEPARATED_VARIANT_RECURSIVE, fit_pb2.SEPARATED_VARIANT_EASY)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_total_whatever_the_noise_is(kind: str) -> None:
     """Sums of zero, as large as integers are, negative, or anything, and choices that no score explains."""
@@ -168,6 +169,27 @@ def test_em_within_a_part_can_pay_with_all_that_is_left(adjacency: Adjacency, un
     found = _refine._fitted(parts, leaf, 3, None, 1.0)
     assert len(found.counts) == 3
     assert 0 <= forest.left(leaf.node) < Fraction(1, 10**6) * made.settings.rho
+
+
+def test_rows_far_from_everything_widen_nothing() -> None:
+    """One row in thirty lies anywhere: components are as wide as their own rows, and errors say so."""
+    X = mixture(6000, np.array([[-20.0, 0.0], [20.0, 0.0], [0.0, 30.0]]), 8)
+    X[::30] = np.random.default_rng(9).uniform(-95.0, 95.0, (200, 2))  # noqa: TID251 - rows of a test
+    model = run(plan(spend=types_pb2.Spend(rho=1.0)), X)
+    assert model.found == 3
+    assert array(model.covariances) == pytest.approx(np.tile(np.eye(2), (3, 1, 1)), abs=0.25)
+    assert np.all(np.array(model.covariance_errors.values) < 0.2)
+
+
+def test_a_component_is_found_in_bounds_that_noise_never_leaves() -> None:
+    """No ball can be asked for: the clip radius follows the mean's error until both are small; errors are honest."""
+    made = plan(table(bound=1000.0), spend=types_pb2.Spend(rho=0.003), n_components=1, sigma_min=0.2, sigma_max=2.0)
+    X = mixture(1000, np.array([[300.0, -200.0]]), 2)
+    models = [run(made, X) for _ in range(9)]
+    apart = np.array([array(model.means)[0] - np.array([300.0, -200.0]) for model in models])
+    errors = np.array([array(model.mean_errors)[0] for model in models])
+    assert np.median(np.abs(apart)) < 2.0
+    assert np.median(np.abs(apart) / errors) < 4.0
 
 
 def check(model: fit_pb2.SeparatedGMM, d: int, sigma_min: float) -> None:
@@ -216,7 +238,7 @@ def test_every_kind_of_covariance_by_every_estimator(
         assert covariances == pytest.approx(truth[:, 0, 0], abs=0.3)
 
 
-@pytest.mark.parametrize("variant", [fit_pb2.SEPARATED_VARIANT_RECURSIVE, fit_pb2.SEPARATED_VARIANT_EASY])
+@pytest.mark.parametrize("variant", [fit_pb2.SEPARATED_VARIANT_RECURSIVE, EASY])
 def test_principal_directions_in_more_columns_than_components(
     variant: fit_pb2.SeparatedVariant.ValueType,
 ) -> None:
@@ -225,6 +247,51 @@ def test_principal_directions_in_more_columns_than_components(
     model = run(plan(table(8, rows=20_000), variant=variant), mixture(20_000, means, 6))
     assert model.found == 3
     assert worst_distance(array(model.means), means) < 0.3
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_the_easy_case_is_balls_among_principal_directions(adjacency: Adjacency) -> None:
+    """Algorithm 1: one set of principal directions, a ball for each component, spheres; what is in no ball is left."""
+    means = np.concatenate([14.0 * np.eye(8)[:3], -9.0 * np.ones((1, 8))])
+    X = mixture(5000, means, 6)
+    X[:100] = 60.0 * np.sign(X[:100])  # a few rows in the corners
+    public = table(8, rows=5000, adjacency=adjacency)
+    made = plan(public, n_components=4, variant=EASY, spend=types_pb2.Spend(rho=4.0))
+    operations: list[PartRelease | PartSearch] = []
+    access = session(made, X, adjacency=adjacency, part_tap=operations.append)
+    model = separated_gmm.run(made, access)
+    assert model.found == 4
+    assert worst_distance(array(model.means), means) < 0.5
+    assert model.covariance_type == fit_pb2.COVARIANCE_TYPE_SPHERICAL
+    assert array(model.covariances) == pytest.approx(np.ones(4), abs=0.3)
+    searches = [one for one in operations if isinstance(one, PartSearch)]
+    balls = [one.family for one in searches if isinstance(one.family, BallFamily | TightFamily)]
+    bases = {family.view.basis.tobytes() for family in balls}
+    assert len(bases) == 1
+    assert balls[0].view.basis.shape == (4, 8)
+    assert not any(isinstance(one.family, SplitFamily) for one in searches)
+
+
+def test_the_easy_case_asks_of_one_component_once() -> None:
+    """More balls than there are components are not found: rows that are left are too few."""
+    made = plan(table(5), n_components=3, variant=EASY, spend=types_pb2.Spend(rho=4.0))
+    assert run(made, mixture(5000, np.full((1, 5), 3.0), 1)).found == 1
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_sample_and_aggregate_finds_where_blocks_agree(adjacency: Adjacency) -> None:
+    """Spheres, and their weights; with a spend that leaves the recursion on rows hardly any error."""
+    truth = np.array([0.5, 0.25, 0.25])
+    X = mixture(30_000, APART[[0, 0, 1, 2]], 9)
+    made = plan(table(rows=30_000, adjacency=adjacency), variant=SAMPLED, spend=types_pb2.Spend(rho=20.0))
+    model = run(made, X, adjacency=adjacency)
+    assert model.found == 3
+    order = [int(np.argmin(np.linalg.norm(array(model.means) - mean, axis=1))) for mean in APART]
+    assert worst_distance(array(model.means), APART) < 0.2
+    assert array(model.weights)[order] == pytest.approx(truth, abs=0.03)
+    assert model.covariance_type == fit_pb2.COVARIANCE_TYPE_SPHERICAL
+    assert array(model.covariances) == pytest.approx(np.ones(3), abs=0.2)
+    assert np.abs(array(model.means)[order] - APART).max() < 6.0 * array(model.mean_errors).max()
 
 
 def _target(n: int) -> Array:

@@ -6,6 +6,7 @@
 import numpy as np
 
 from bursar_server.fits.dpem._statistics import Frame
+from bursar_server.fits.separated_gmm._lloyd import Spheres
 from bursar_server.fits.separated_gmm._model import run
 from bursar_server.fits.separated_gmm._plan import SeparatedPlan, plan
 from bursar_server.fits.separated_gmm._search import BINS, RadiusFamily, SplitFamily
@@ -29,6 +30,7 @@ def warm_up() -> None:
     ):
         out = np.zeros(statistic.size, dtype=np.int64)
         statistic.kernel(block, absent, out)
+    Spheres(frame, 2, 0.1, 1.0, 1, 4)(np.zeros((2, 4)), np.zeros(4, dtype=np.bool_))
     split.scores(0, np.zeros(BINS, dtype=np.int64))
     Slab(frame, origin, directions[0], 0.0, 1.0)(block, absent, np.zeros(CHUNK, dtype=np.int16))
     Round(frame, view, origin, 1.0)(block, absent, np.zeros(CHUNK, dtype=np.int16))

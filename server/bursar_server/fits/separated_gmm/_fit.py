@@ -5,6 +5,8 @@ Kamath et al. 2019, algorithm 4 (PGME), as one interaction that is rho-zCDP as a
 
 from __future__ import annotations
 
+from bursar_server.fits.separated_gmm._aggregate import aggregate
+from bursar_server.fits.separated_gmm._easy import balls
 from bursar_server.fits.separated_gmm._estimate import Estimate, estimate
 from bursar_server.fits.separated_gmm._parts import Parts, Settings
 from bursar_server.fits.separated_gmm._tree import grow
@@ -13,7 +15,6 @@ from bursar_server.vault import Session
 
 def run(settings: Settings, session: Session, steps: int) -> Estimate:
     """Make the releases. A total function of rows and noise."""
-    parts = Parts(settings, session.forest(settings.rho))
     done = 0
 
     def progress() -> None:
@@ -21,7 +22,12 @@ def run(settings: Settings, session: Session, steps: int) -> Estimate:
         done = min(done + 1, steps - 1)
         session.progress(done, steps)
 
-    leaves = grow(parts, parts.forest.tree())
+    if settings.aggregate:
+        result = aggregate(settings, session, progress)
+        session.progress(steps, steps)
+        return result
+    parts = Parts(settings, session.forest(settings.rho))
+    leaves = (balls if settings.easy else grow)(parts, parts.forest.tree())
     progress()
     result = estimate(parts, leaves, progress)
     session.progress(steps, steps)

@@ -42,7 +42,8 @@ class Settings:
         adjacency, unit_cap: of the dataset.
         rows: number of rows where it is public.
         seed: of directions.
-        easy: the paper's easy case: one set of principal directions for all splits, and no other.
+        easy: the paper's easy case: one set of principal directions, and a ball for each component among them.
+        aggregate: blocks of rows are estimated without noise, and then their answers with.
         clusters: every row counts for one component.
         balls: Euclidean balls are looked for in the space of the principal directions, which has few dimensions then.
         em_steps: releases of the last phase.
@@ -62,6 +63,7 @@ class Settings:
     rows: int | None
     seed: int
     easy: bool
+    aggregate: bool
     clusters: bool
     balls: bool
     em_steps: int

@@ -13,6 +13,7 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Violations, amount_of, check_enum, columns_of, stop_if
 from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
 from bursar_server.fits.dpem._statistics import LATTICE, Frame, Moments, moment_bounds
+from bursar_server.fits.separated_gmm._aggregate import answer_std, shares
 from bursar_server.fits.separated_gmm._estimate import SETTLED_STEPS, precisions
 from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Settings
 from bursar_server.fits.separated_gmm._preflight import ESTIMATION, expected_mean_error, preflight, warnings
@@ -39,6 +40,12 @@ _MOMENTS = {
     fit_pb2.COVARIANCE_TYPE_DIAG: Moments.DIAG,
     fit_pb2.COVARIANCE_TYPE_SPHERICAL: Moments.SPHERICAL,
 }
+
+
+_PAPERS = (fit_pb2.SEPARATED_VARIANT_EASY, fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE)
+"""Variants that follow the paper to the letter where a request leaves things open: spheres, and hard parts."""
+
+_VARIANTS = {True: "sample_and_aggregate", False: "recursive"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +83,12 @@ def plan(request: fit_pb2.FitSeparatedGMMRequest, table: PublicTable, released: 
         raise InvalidRequestError(("spend", str(error))) from None
     return SeparatedPlan(
         columns=tuple(column.name for column in columns),
-        events=(ConcentratedEvent(amount.value),),
+        events=tuple(map(ConcentratedEvent, shares(settings) if settings.aggregate else (amount.value,))),
         iterations=EM_STEPS + _OUTER_STEPS,
         noise=noise,
         parameters=_parameters(request, columns, settings),
         expected_mean_error=expected_mean_error(settings, table.rows),
+        sum_units=tuple(map(float, settings.frame.scale)),
         warnings=warnings(settings, table.rows),
         preflight=preflight(settings, table.rows),
         settings=settings,
@@ -99,9 +107,10 @@ def _check_choices(request: fit_pb2.FitSeparatedGMMRequest, violations: Violatio
         check_enum(field, enum, getattr(request, field), violations)
     if request.covariance_type == fit_pb2.COVARIANCE_TYPE_TIED:
         violations.append(("covariance_type", "components have their own; expected full, diag or spherical, got tied"))
-    if request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE:
-        text = "sample and aggregate is not there in this version; expected recursive or easy"
-        violations.append(("variant", text))
+    shapes = (fit_pb2.COVARIANCE_TYPE_UNSPECIFIED, fit_pb2.COVARIANCE_TYPE_SPHERICAL)
+    if request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE and request.covariance_type not in shapes:
+        text = "sample and aggregate finds spheres: its blocks are too small for shapes; expected spherical"
+        violations.append(("covariance_type", text))
 
 
 def _check_numbers(request: fit_pb2.FitSeparatedGMMRequest, violations: Violations) -> None:
@@ -149,7 +158,7 @@ def _settings(
     return Settings(
         frame=Frame(lower / 2.0 + upper / 2.0, scale),
         k=k,
-        moments=_MOMENTS.get(request.covariance_type, Moments.FULL),
+        moments=_moments(request),
         radius=R / ball,
         sigma_min=min(request.sigma_min / ball, 1.0),
         sigma_max=sigma_max / ball,
@@ -161,15 +170,34 @@ def _settings(
         rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
         seed=request.public_seed,
         easy=request.variant == fit_pb2.SEPARATED_VARIANT_EASY,
-        clusters=request.estimator == fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS,
+        aggregate=request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE,
+        clusters=_estimator(request) == fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS,
         balls=request.search == fit_pb2.SEPARATED_SEARCH_BALLS,
         em_steps=EM_STEPS,
     )
 
 
+def _moments(request: fit_pb2.FitSeparatedGMMRequest) -> Moments:
+    """Form of the covariances; the paper's, where it is left open and another variant than our own is asked for."""
+    left_open = request.covariance_type == fit_pb2.COVARIANCE_TYPE_UNSPECIFIED
+    if left_open and request.variant in _PAPERS:
+        return Moments.SPHERICAL
+    return _MOMENTS.get(request.covariance_type, Moments.FULL)
+
+
+def _estimator(request: fit_pb2.FitSeparatedGMMRequest) -> fit_pb2.SeparatedEstimator.ValueType:
+    """Likewise."""
+    if request.estimator == fit_pb2.SEPARATED_ESTIMATOR_UNSPECIFIED and request.variant in _PAPERS:
+        return fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS
+    return request.estimator
+
+
 def _noise_summary(settings: Settings) -> tuple[types_pb2.ReleaseNoise, ...]:
     """Of the last releases, if components do not overlap. Raises ValueError if the spend is too small for any."""
     s = settings
+    if s.aggregate:
+        std = answer_std(s, ESTIMATION)
+        return (types_pb2.ReleaseNoise(name="answers of blocks", size=s.k * (s.d + 4), sum_std=std, times=1),)
     weights = precisions(s.d, s.moments)
     change = part_sensitivity(moment_bounds(s.k, s.d, s.moments, weights), s.adjacency, s.unit_cap)
     gaussian_for(change, s.rho * Fraction(LEAST_SHARE))
@@ -192,7 +220,7 @@ def _parameters(
     """What an auditor reads beside the event."""
     return {
         "n_components": settings.k,
-        "variant": "easy" if settings.easy else "recursive",
+        "variant": "easy" if settings.easy else _VARIANTS[settings.aggregate],
         "search": "balls" if settings.balls else "slabs",
         "estimator": "clusters" if settings.clusters else "em",
         "covariance_type": settings.moments.name.lower(),

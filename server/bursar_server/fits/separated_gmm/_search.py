@@ -49,6 +49,12 @@ _BATCH = 1024
 RADIUS_UNIT = 64
 """Score of one row more or less beyond a radius: finer than one, so that ties can be broken by less than a row."""
 
+_OCTAVE = 2 ** (_kernel.STEPS_BITS + 1)
+"""Of radii, in steps of their squares."""
+
+_TIGHTER = 0.6
+"""Of the rows that are enough: what the least radius is worth, against the largest. With more, empty balls win."""
+
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
@@ -159,6 +165,7 @@ class BallFamily:
         centres: (groups, m) in units of y.
         least, most: of the radii, in units of y.
         cap, bonus, sample: as of `SplitFamily`.
+        among: whether many rows have to be outside, too.
     """
 
     frame: Frame
@@ -169,6 +176,7 @@ class BallFamily:
     cap: int
     bonus: int
     sample: Sample
+    among: bool = True
     batch: int = _BATCH
 
     @property
@@ -195,6 +203,8 @@ class BallFamily:
         """See `Family`; the same candidates for every centre."""
         s = ball_shapes(self.steps)
         out = np.empty(len(s.low), dtype=np.int64)
+        if not self.among:
+            sums = np.append(sums, self.cap)  # a step beyond all others, with as many rows as are enough
         _slab_scores(sums, s.low, s.high, s.outer_low, s.outer_high, s.gap, self.cap, self.bonus, out)
         return out
 
@@ -210,13 +220,67 @@ class BallFamily:
 def ball_shapes(steps: int) -> Shapes:
     """All balls whose radius is the lower edge of a step, every fourth of them, with gaps of all widths."""
     radii = np.arange(1, steps, 4)
-    octave = 2 ** (_kernel.STEPS_BITS + 1)  # of radii, in steps of their squares
     parts = []
     for index, ratio in enumerate(_GAPS):
-        outer = np.minimum(radii + round(octave * math.log2(1.0 + ratio)), steps)
+        outer = np.minimum(radii + round(_OCTAVE * math.log2(1.0 + ratio)), steps)
         nothing = np.zeros_like(radii)
         parts.append(np.stack([nothing, radii, nothing, outer, np.full_like(radii, index)]))
     return Shapes(*(np.ascontiguousarray(row) for row in np.concatenate(parts, axis=1)))
+
+
+def middle_of(edges: FloatArray) -> float:
+    """Squared radius in the middle of a gap between two squared radii."""
+    return float(np.mean(np.sqrt(edges))) ** 2
+
+
+@dataclass(frozen=True, eq=False)
+class TightFamily:
+    """Balls about public or released points: the best have enough rows inside, and of those the smallest is better.
+
+    Kamath et al. 2019, theorem 4.11 (PGLoc).
+
+    Attributes:
+        frame, view, centres, least, most, sample: as of `BallFamily`.
+        cap: rows inside that are enough.
+    """
+
+    frame: Frame
+    view: View
+    centres: FloatArray
+    least: float
+    most: float
+    cap: int
+    sample: Sample
+    batch: int = _BATCH
+
+    @property
+    def bounds(self) -> ScoreBounds:
+        """See `_search.md`."""
+        return ScoreBounds(range_one=RADIUS_UNIT, range_replaced=2 * RADIUS_UNIT)
+
+    @property
+    def groups(self) -> int:
+        """Centres."""
+        return len(self.centres)
+
+    @property
+    def steps(self) -> int:
+        """How many radii there are."""
+        return _step_of(self.most) - _step_of(self.least) + 2
+
+    def statistic(self, first: int, stop: int) -> Statistic:
+        """See `Family`."""
+        centres = self.centres[first:stop]
+        return distance_statistic(self.frame, self.view, centres, _step_of(self.least), self.steps, self.sample)
+
+    def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Family`: a candidate is the upper edge of a step."""
+        tilt = max(1, round(RADIUS_UNIT * _TIGHTER * self.cap / len(sums)))
+        return np.asarray(RADIUS_UNIT * np.minimum(np.cumsum(sums), self.cap) - tilt * np.arange(len(sums)))
+
+    def radius(self, index: int) -> float:
+        """Of a candidate, in units of y."""
+        return math.sqrt(_edge(_step_of(self.least) + index + 1))
 
 
 @dataclass(frozen=True, eq=False)

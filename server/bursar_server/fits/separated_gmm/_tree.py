@@ -11,13 +11,14 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bursar.models import public_generator
 from bursar_server.fits.dpem._released import decode
 from bursar_server.fits.dpem._statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
 from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Parts
-from bursar_server.fits.separated_gmm._search import BINS, BallFamily, SplitFamily
+from bursar_server.fits.separated_gmm._search import BINS, BallFamily, SplitFamily, middle_of
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
     NOWHERE,
@@ -51,7 +52,7 @@ _RAW_DIRECTIONS, _PROJECTED_DIRECTIONS, _REFINED_DIRECTIONS = 100, 30, 20
 _RAW_AXES = 20
 """Columns that are directions, where rows are looked at as they are."""
 
-_FEW_MORE = 1.5
+FEW_MORE = 1.5
 """With no more than so many columns for a principal direction, these are not worth their price."""
 
 _CHOICES = 15.0
@@ -60,16 +61,16 @@ _CHOICES = 15.0
 _BALLS, _BALL_DIMENSIONS = 1000, 3
 """Random centres of balls, twice; and the most dimensions in which so many come near to every group of rows."""
 
-_LEAST_RADIUS = 1.5
+LEAST_RADIUS = 1.5
 """Of what is cut out, in sigma_min."""
 
 _SAMPLE = 60_000
 """About how many rows a search looks at."""
 
-_CAP = 0.85
+CAP = 0.85
 """Of the smallest component: rows on either side of a gap that are enough."""
 
-_WIDER = 0.15
+BONUS = 0.15
 """Of that number: what a wider gap is worth."""
 
 _ENOUGH, _ABOVE_NOISE, _EMPTY = 0.4, 5.0, 0.15
@@ -112,6 +113,26 @@ class Cut:
 def grow(parts: Parts, root: Node) -> list[Leaf]:
     """Split until there are k leaves, or nothing more is found. At least one leaf; total."""
     return _Growth(parts).leaves(root)
+
+
+def directions_of(parts: Parts, node: Node, ball: Ball, m: int, share: float) -> FloatArray:
+    """Noisy principal directions of the rows of a part, about its ball's centre: (m, d), orthonormal."""
+    d = parts.settings.d
+    statistic = ball_statistic(parts.settings.frame, ball.centre, ball.radius, Moments.FULL, _PCA_WEIGHTS)
+    flat, std = parts.release(node, statistic, share)
+    second = decode(flat, 1, d, Moments.FULL, _PCA_WEIGHTS, std).seconds[0]
+    return np.ascontiguousarray(np.linalg.eigh(second)[1][:, ::-1][:, :m].T)
+
+
+def sample_of(rows: float, keys: NDArray[np.uint64]) -> tuple[float, Sample]:
+    """What part of so many rows a search looks at, and which."""
+    part = min(1.0, _SAMPLE / rows)
+    return part, Sample(keys, EVERYBODY if part >= 1.0 else int(part * EVERYBODY))
+
+
+def stands(fewer: float, between: float, std: float, smallest: float) -> bool:
+    """Whether a split with so many rows on a side, and so many in its gap, is one, for all that noise may have done."""
+    return fewer >= max(_ENOUGH * smallest, _ABOVE_NOISE * std) and between + std <= _EMPTY * fewer
 
 
 class _Growth:
@@ -173,9 +194,9 @@ class _Growth:
         if budget < LEAST_SHARE:
             return [leaf]
         m = min(s.d, remaining + 1, _BALL_DIMENSIONS if s.balls else s.d)
-        if s.d <= max(_FEW_MORE * m if not s.balls else m, 2):
+        if s.d <= max(FEW_MORE * m if not s.balls else m, 2):
             return self._search(leaf, np.zeros((0, s.d)), budget, projected=True)[1]
-        if not s.easy and leaf.basis is None and self._is_blurred(leaf):
+        if leaf.basis is None and self._is_blurred(leaf):
             split, leaves = self._search(leaf, np.zeros((0, s.d)), 0.5 * budget, projected=False)
             if split:
                 return leaves
@@ -196,14 +217,11 @@ class _Growth:
 
     def _direct(self, leaf: Leaf, m: int) -> Leaf:
         """The leaf with noisy principal directions of its own."""
-        s, share = self.parts.settings, _PCA_PART * (DIRECTIONS - leaf.directed)
+        share = _PCA_PART * (DIRECTIONS - leaf.directed)
         if share < LEAST_SHARE:
             return leaf
-        statistic = ball_statistic(s.frame, leaf.ball.centre, leaf.ball.radius, Moments.FULL, _PCA_WEIGHTS)
-        flat, std = self.parts.release(leaf.node, statistic, share)
-        second = decode(flat, 1, s.d, Moments.FULL, _PCA_WEIGHTS, std).seconds[0]
-        basis = np.linalg.eigh(second)[1][:, ::-1][:, :m].T
-        return replace(leaf, directed=leaf.directed + share, basis=np.ascontiguousarray(basis))
+        basis = directions_of(self.parts, leaf.node, leaf.ball, m, share)
+        return replace(leaf, directed=leaf.directed + share, basis=basis)
 
     def _search(self, leaf: Leaf, basis: FloatArray, budget: float, *, projected: bool) -> tuple[bool, list[Leaf]]:
         """Look for a slab or ball with a gap around it, and split where there is one: (whether it was, the leaves)."""
@@ -217,7 +235,7 @@ class _Growth:
         flat, std = self.parts.release(leaf.node, cut.counts, shares[2] * budget)
         inside, outside, between = (float(x) for x in flat)
         fewer = min(inside, outside)
-        if fewer < max(_ENOUGH * self.smallest, _ABOVE_NOISE * std) or between + std > _EMPTY * fewer:
+        if not stands(fewer, between, std, self.smallest):
             return False, [leaf]
         nodes = self.parts.forest.split(leaf.node, cut.rule)
         inherited = leaf.basis if projected else None
@@ -265,24 +283,23 @@ class _Growth:
             family = self._ball_family(leaf, view, family.centres[group] + np.concatenate([np.zeros((1, m)), near]))
             group, index = self._choose(leaf, family, second)
         edges, centre, frame = family.edges(index), family.centres[group], self.parts.settings.frame
-        limit = float(np.mean(np.sqrt(edges))) ** 2
-        return Cut(round_statistic(frame, view, centre, edges), Round(frame, view, centre, limit))
+        return Cut(round_statistic(frame, view, centre, edges), Round(frame, view, centre, middle_of(edges)))
 
     def _rows(self, leaf: Leaf) -> tuple[int, int, Sample]:
         """Cap and bonus of a search, and the sample that it looks at."""
-        part = min(1.0, _SAMPLE / leaf.rows)
-        cap = max(1, round(_CAP * self.smallest * part))
-        return cap, round(_WIDER * cap), Sample(self.keys, EVERYBODY if part >= 1.0 else int(part * EVERYBODY))
+        part, sample = sample_of(leaf.rows, self.keys)
+        cap = max(1, round(CAP * self.smallest * part))
+        return cap, round(BONUS * cap), sample
 
     def _slab_family(self, leaf: Leaf, view: View, directions: FloatArray) -> SplitFamily:
         s = self.parts.settings
         width = 2.0 ** max(0, math.ceil(math.log2(2.0 * leaf.ball.radius * view.unit / BINS)))
-        least = math.ceil(_LEAST_RADIUS * s.sigma_min * view.unit / width)
+        least = math.ceil(LEAST_RADIUS * s.sigma_min * view.unit / width)
         return SplitFamily(s.frame, view, lattice_directions(directions), width, least, *self._rows(leaf))
 
     def _ball_family(self, leaf: Leaf, view: View, centres: FloatArray) -> BallFamily:
         s = self.parts.settings
-        least, most = _LEAST_RADIUS * s.sigma_min * view.lattice, 2.0 * leaf.ball.radius * view.lattice
+        least, most = LEAST_RADIUS * s.sigma_min * view.lattice, 2.0 * leaf.ball.radius * view.lattice
         return BallFamily(s.frame, view, centres, least, max(most, 2.0 * least), *self._rows(leaf))
 
     def _choose(self, leaf: Leaf, family: Family, share: float) -> tuple[int, int]:

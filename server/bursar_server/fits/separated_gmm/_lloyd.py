@@ -1,0 +1,149 @@
+"""What is estimated from a block of rows, without noise: k spherical Gaussians, by k-means.
+
+For Kamath et al. 2019, section 6, any estimator without privacy will do; this one starts far apart (Arthur and
+Vassilvitskii 2007), takes the best of a few starts, and is total.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bursar_server.fits.dpem._statistics import Frame
+from bursar_server.fits.separated_gmm._statistics import FloatArray
+
+_STARTS, _STEPS = 4, 12
+"""Starts, and steps of each."""
+
+_options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+
+@njit(**_options)
+def _positions(rows, present, centre, scale, z, valid):  # type: ignore[no-untyped-def]
+    """Rows in the unit ball, clipped to it; absent ones, and those that are not finite, count nothing."""
+    d, n = rows.shape
+    for r in range(n):
+        valid[r], square = (1.0 if present[r] else 0.0), 0.0
+        for i in range(d):
+            x = (rows[i, r] - centre[i]) / scale[i]
+            finite = abs(x) < 1e100  # false for NaN
+            valid[r] = valid[r] if finite else 0.0
+            z[i, r] = x if finite else 0.0
+            square += z[i, r] * z[i, r]
+        shrink = 1.0 / math.sqrt(max(square, 1.0))
+        for i in range(d):
+            z[i, r] *= shrink
+
+
+@njit(**_options)
+def _nearest(z, valid, centres, k, label, square):  # type: ignore[no-untyped-def]
+    """The nearest of the first k centres to each row, its squared distance, and the sum of these."""
+    total = 0.0
+    for r in range(z.shape[1]):
+        square[r], label[r] = np.inf, 0
+        for c in range(k):
+            s = 0.0
+            for i in range(z.shape[0]):
+                apart = z[i, r] - centres[i, c]
+                s += apart * apart
+            if s < square[r]:
+                square[r], label[r] = s, c
+        square[r] *= valid[r]
+        total += square[r]
+    return total
+
+
+@njit(**_options)
+def _drawn(weights, state):  # type: ignore[no-untyped-def]
+    """An index in proportion to weights, by a public sequence of numbers; the last if they are all zero."""
+    # Knuth's linear congruential generator (MMIX).
+    state[0] = state[0] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+    wanted = float(state[0] >> np.uint64(11)) * 2.0**-53 * np.sum(weights)
+    found, below = weights.shape[0] - 1, 0.0
+    for r in range(weights.shape[0]):
+        below += weights[r]
+        if below > wanted and r < found:
+            found = r
+    return found
+
+
+@njit(**_options)
+def spheres(rows, present, centre, scale, k, made, kept):  # type: ignore[no-untyped-def]
+    """Fill `made` (d + 2, k): means in the unit ball, weights, variances; `kept` (k,): which have two rows or more."""
+    d, n = rows.shape
+    z, valid = np.empty((d, n)), np.empty(n)
+    label, square = np.empty(n, dtype=np.int64), np.empty(n)
+    _positions(rows, present, centre, scale, z, valid)
+    count = np.sum(valid)
+    state, best = np.full(1, 1, dtype=np.uint64), np.inf
+    centres, sums, sizes = np.zeros((d, k)), np.zeros((d, k)), np.zeros(k)
+    found = np.zeros((d, k))
+    for _ in range(_STARTS):
+        centres[:, 0] = z[:, _drawn(valid, state)]
+        for c in range(1, k):
+            _nearest(z, valid, centres, c, label, square)
+            centres[:, c] = z[:, _drawn(square, state)]
+        for _ in range(_STEPS):
+            _nearest(z, valid, centres, k, label, square)
+            sums[:], sizes[:] = 0.0, 0.0
+            for r in range(n):
+                sizes[label[r]] += valid[r]
+                for i in range(d):
+                    sums[i, label[r]] += valid[r] * z[i, r]
+            for c in range(k):
+                if sizes[c] > 0:
+                    centres[:, c] = sums[:, c] / sizes[c]
+        total = _nearest(z, valid, centres, k, label, square)
+        if total < best:
+            best = total
+            found[:] = centres
+    _nearest(z, valid, found, k, label, square)
+    sizes[:], sums[0] = 0.0, 0.0
+    for r in range(n):
+        sizes[label[r]] += valid[r]
+        sums[0, label[r]] += square[r]
+    for c in range(k):
+        kept[c] = sizes[c] >= 2.0
+        made[:d, c] = found[:, c]
+        made[d, c] = sizes[c] / max(count, 1.0)
+        made[d + 1, c] = sums[0, c] / (d * max(sizes[c] - 1.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Spheres:
+    """k spheres of a block: columns are the mean, the weight, and the variance's place between its public bounds.
+
+    Attributes:
+        frame: public map into the unit ball.
+        k: components.
+        low, high: bounds of variances, in the unit ball.
+        blocks, capacity: see `BlockEstimator`.
+    """
+
+    frame: Frame
+    k: int
+    low: float
+    high: float
+    blocks: int
+    capacity: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """See `BlockEstimator`."""
+        return len(self.frame.scale) + 2, self.k
+
+    def __call__(self, rows: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """See `BlockEstimator`."""
+        made, kept = np.zeros(self.shape), np.zeros(self.k, dtype=np.bool_)
+        spheres(rows, present, self.frame.centre, self.frame.scale, self.k, made, kept)
+        made[-1] = np.log(np.clip(made[-1], self.low, self.high) / self.low) / math.log(self.high / self.low)
+        return made, kept
+
+    def variance(self, place: FloatArray) -> FloatArray:
+        """Of a place between the bounds."""
+        return np.asarray(self.low * (self.high / self.low) ** np.clip(place, 0.0, 1.0))
