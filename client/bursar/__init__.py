@@ -58,7 +58,7 @@ from bursar._privacy import (
     rho,
     what_is_left,
 )
-from bursar._releases import Releases, ReleaseState, ReleaseSummary, SketchSummary
+from bursar._releases import Releases, ReleaseState, ReleaseSummary, Sketches, SketchSummary
 from bursar._schema import CategoricalColumn, Column, NumericColumn
 from bursar._sketch_file import load_sketch, save_sketch
 from bursar._sketch_kmeans import Pilot
@@ -132,6 +132,7 @@ __all__ = [
     "ServerError",
     "Sketch",
     "SketchSummary",
+    "Sketches",
     "Spend",
     "Suggestion",
     "SymmetricMixture",

@@ -40,7 +40,7 @@ from bursar._progress import progress_bar
 from bursar._releases import (
     Releases,
     ReleaseSummary,
-    SketchSummary,
+    Sketches,
     get_release,
     list_releases,
     list_sketches,
@@ -200,7 +200,7 @@ class Dataset:
         """
         return get_release(self._connection, self.name, entry)
 
-    def sketches(self) -> list[SketchSummary]:
+    def sketches(self) -> Sketches:
         """The caller's own sketches of this dataset, oldest first; asks the server.
 
         Each can be had again, and decoded again, for nothing: `sketch(entry=...)`, `fit_sketch_kmeans(sketch=...)`.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from bursar._errors import InvalidRequestError
+from bursar._text import html_bar, html_table, text_bar, text_table
 
 
 class Adjacency(enum.Enum):
@@ -200,8 +201,11 @@ class Remaining:
     def __repr__(self) -> str:
         return f"Remaining(rho={self.rho:.6g}, pure_epsilon={self.pure_epsilon:.6g}, share={self.share:.1%})"
 
+    def _repr_html_(self) -> str:
+        return f"<div>{html_bar(self.share)} left: rho={self.rho:.6g}, or pure epsilon={self.pure_epsilon:.6g}</div>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Limits:
     """What one request of the caller has to fit into, all at once.
 
@@ -217,8 +221,24 @@ class Limits:
     call: Remaining | None
     available: Remaining
 
+    def _named(self) -> list[tuple[str, Remaining]]:
+        """Those that there are, in words; what one request may cost comes last."""
+        found = [("dataset", self.dataset), ("allowance", self.allowance), ("one request", self.call)]
+        return [*((name, left) for name, left in found if left is not None), ("available now", self.available)]
 
-@dataclass(frozen=True)
+    def __repr__(self) -> str:
+        rows = [
+            [name, f"{left.rho:.6g}", f"{left.pure_epsilon:.6g}", text_bar(left.share), f"{left.share:.1%}"]
+            for name, left in self._named()
+        ]
+        return f"Limits\n{text_table(['limit', 'rho left', 'or pure epsilon', '', 'of it'], rows)}"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{name}</td><td>{left._repr_html_()}</td></tr>" for name, left in self._named())
+        return f"<div><p>Limits</p><table><tbody>{rows}</tbody></table></div>"
+
+
+@dataclass(frozen=True, repr=False)
 class Receipt:
     """What a fit was debited, sent as soon as the debit is durable; or that it was free.
 
@@ -249,6 +269,30 @@ class Receipt:
     allowance_remaining: Remaining | None = None
     replayed: bool = field(default=False, compare=False)
     free: bool = False
+
+    def _title(self) -> str:
+        whose = f"entry {self.entry} of {self.dataset!r}" if self.entry else f"nothing of {self.dataset!r}"
+        again = ", sent again under the same debit" if self.replayed else ""
+        return f"Receipt: {whose}, {'free' if self.free else f'debited rho={self.price.rho:.6g}'}{again}"
+
+    def _facts(self) -> list[list[str]]:
+        """Names and values."""
+        left = f"rho={self.remaining.rho:.6g} ({self.remaining.share:.1%})"
+        yours = self.allowance_remaining
+        return [
+            ["left then", left],
+            *([] if yours is None else [["of the allowance", f"rho={yours.rho:.6g} ({yours.share:.1%})"]]),
+            ["adjacency", self.adjacency.value],
+            ["request id", self.request_id or "none"],
+            ["ledger head", self.ledger_head or "none"],
+        ]
+
+    def __repr__(self) -> str:
+        width = max(len(name) for name, _ in self._facts())
+        return "\n".join([self._title(), *(f"  {name.ljust(width)}  {value}" for name, value in self._facts())])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), ["", ""], self._facts())
 
 
 @dataclass(frozen=True)

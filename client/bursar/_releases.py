@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from bursar import _convert
 from bursar._arguments import whole
 from bursar._connection import Connection
@@ -16,6 +18,7 @@ from bursar._privacy import Price, Receipt
 from bursar._separated_gmm import separated_gmm_from
 from bursar._text import html_table, text_table
 from bursar.models import FrequencyLaw, FrequencyStructure, Model, Signature, Sketch
+from bursar.models._tables import Output, as_table
 from bursar_proto.v1 import catalog_pb2
 
 
@@ -76,6 +79,27 @@ class ReleaseSummary:
 class Releases(list[ReleaseSummary]):
     """Debits, which show themselves as a table."""
 
+    def to_table(self, output: Output = "pandas") -> Any:
+        """The same as a table: entry, dataset, method, state, rho, time and request_id, a row each.
+
+        Args:
+            output: "pandas" or "polars" for a DataFrame, "arrow" for a pyarrow Table, "dict" for arrays by name.
+
+        Raises:
+            ValueError: another output.
+            bursar.MissingDependencyError: its library is not installed.
+        """
+        columns: dict[str, Any] = {
+            "entry": np.array([one.entry for one in self], dtype=np.int64),
+            "dataset": np.array([one.dataset for one in self], dtype=np.str_),
+            "method": np.array([one.method for one in self], dtype=np.str_),
+            "state": np.array([one.state.value for one in self], dtype=np.str_),
+            "rho": np.array([one.price.rho for one in self], dtype=np.float64),
+            "time": np.array([one.time for one in self], dtype=np.str_),
+            "request_id": np.array([one.request_id for one in self], dtype=np.str_),
+        }
+        return as_table(columns, output)
+
     def _table(self) -> tuple[list[str], list[list[str]]]:
         cells = [
             [str(one.entry), one.dataset, one.method, one.state.value, f"{one.price.rho:.6g}", one.time] for one in self
@@ -129,6 +153,33 @@ class SketchSummary:
     n_rows: float
 
 
+class Sketches(list[SketchSummary]):
+    """Sketches, which show themselves as a table."""
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        cells = [
+            [
+                str(one.entry),
+                one.dataset,
+                ", ".join(one.columns),
+                str(one.m),
+                f"{one.sigma:.4g}",
+                f"{one.price.rho:.6g}",
+            ]
+            for one in self
+        ]
+        return ["entry", "dataset", "columns", "frequencies", "sigma", "rho"], cells
+
+    def _title(self) -> str:
+        return f"{len(self)} {'sketch' if len(self) == 1 else 'sketches'}"
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._table())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())
+
+
 def list_releases(connection: Connection, dataset: str) -> Releases:
     """The caller's own debits on a dataset, oldest first; on all of them if its name is empty.
 
@@ -165,7 +216,7 @@ def get_release(connection: Connection, dataset: str, paid: ReleaseSummary | Rec
     return _model_from(answer)
 
 
-def list_sketches(connection: Connection, dataset: str) -> list[SketchSummary]:
+def list_sketches(connection: Connection, dataset: str) -> Sketches:
     """The caller's own sketches of a dataset, oldest first.
 
     Raises:
@@ -176,7 +227,7 @@ def list_sketches(connection: Connection, dataset: str) -> list[SketchSummary]:
         request = catalog_pb2.ListSketchesRequest(dataset=dataset, page_token=token)
         return connection.ask(connection.catalog.ListSketches, request)
 
-    return [_sketch_from(sketch) for answer in _pages(page) for sketch in answer.sketches]
+    return Sketches(_sketch_from(sketch) for answer in _pages(page) for sketch in answer.sketches)
 
 
 def _pages(page: Callable[[int], PageT]) -> list[PageT]:

@@ -13,6 +13,22 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
+def text_bar(share: float, width: int = 20) -> str:
+    """A bar of `width` characters, filled to a share, 0 to 1; what is not nothing shows, and what is not all, too."""
+    filled = min(max(round(share * width), int(share > 0)), width - int(share < 1))
+    return "#" * filled + "." * (width - filled)
+
+
+def html_bar(share: float) -> str:
+    """The same as HTML, which needs no style sheet, with its number for those who do not see it."""
+    percent = min(max(100 * share, 0.0), 100.0)
+    return (
+        f'<div role="img" aria-label="{percent:.1f}%" style="display:inline-block;width:12em;height:.8em;'
+        'border:1px solid #888;vertical-align:middle">'
+        f'<div style="width:{percent:.1f}%;height:100%;background:#4c78a8"></div></div> {percent:.1f}%'
+    )
+
+
 def html_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The same as HTML, with everything escaped: names and descriptions come from a server."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in headers)

@@ -25,7 +25,7 @@ from bursar.models._optional import require
 from bursar.models._plot import Components, chosen, feature_names, plot_mixture
 from bursar.models._portable import Model
 from bursar.models._separation import Separation, checked_separation
-from bursar.models._tables import Output, as_table
+from bursar.models._tables import Output, as_table, spread
 
 if TYPE_CHECKING:
     from bursar.models._sketch import Sketch
@@ -254,6 +254,16 @@ class GaussianMixture(Model):
     def _log_densities(self, X: Any) -> tuple[FloatArray, FloatArray]:
         rows = as_rows(X, self.columns, self.n_features)
         return log_mixture_density(rows, self.weights_, self.means_, self.covariances_, self.covariance_type)
+
+    def _parameters(self) -> dict[str, FloatArray]:
+        names = feature_names(self.columns, self.n_features)
+        weight_errors = {} if self.weight_errors_ is None else {"weight_errors_": self.weight_errors_}
+        return {
+            "weights_": self.weights_,
+            **weight_errors,
+            **spread("means_", names, self.means_),
+            **spread("mean_errors_", names, self.mean_errors_),
+        }
 
     def _title(self) -> str:
         sought = "" if self.separation is None else f" of {self.separation.sought} that were looked for"

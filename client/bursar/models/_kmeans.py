@@ -16,6 +16,7 @@ from bursar.models._describe import component_table, origin
 from bursar.models._optional import require
 from bursar.models._plot import Components, chosen, feature_names, plot_centres
 from bursar.models._portable import Model
+from bursar.models._tables import spread
 
 if TYPE_CHECKING:
     from bursar.models._sketch import Sketch
@@ -143,6 +144,10 @@ class KMeans(Model):
 
     def _squared_distances(self, X: Any) -> FloatArray:
         return squared_distances(as_rows(X, self.columns, self.n_features), self.cluster_centers_)
+
+    def _parameters(self) -> dict[str, FloatArray]:
+        centres = spread("cluster_centers_", feature_names(self.columns, self.n_features), self.cluster_centers_)
+        return {"weights_": self.weights_, **centres, "variances_": self.variances_}
 
     def _title(self) -> str:
         return f"KMeans: {self.n_clusters} clusters{origin(self.receipt, dummy=self.dummy_)}"

@@ -22,6 +22,7 @@ from bursar._files import write_whole
 from bursar._privacy import Receipt
 from bursar.models._arrays import FloatArray
 from bursar.models._frequencies import Frequencies
+from bursar.models._tables import Categories, Output, as_table
 
 VERSION = 1
 """Of what is written. It rises when fields change their meaning; a field that is added does not change it."""
@@ -96,6 +97,30 @@ class Model(Portable, ABC):
         """
         parts = (f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in self.to_dict().items())
         write_whole(path, "{\n" + ",\n".join(parts) + "\n}\n")
+
+    def to_table(self, output: Output = "pandas") -> Any:
+        """Its parameters as a table, with a row for each component, or of a Markov random field for each state.
+
+        Columns are named by the attribute that they are of, and the feature: "weights_", "means_.age". Covariances are
+        left out: they are no columns of numbers.
+
+        Args:
+            output: "pandas" or "polars" for a DataFrame, "arrow" for a pyarrow Table, "dict" for arrays by name.
+
+        Raises:
+            ValueError: another output.
+            bursar.MissingDependencyError: its library is not installed.
+
+        Example:
+            >>> model = bursar.KMeans([[0], [5]], [0.3, 0.7], [1, 4], columns=("age",))
+            >>> {name: cells.tolist() for name, cells in model.to_table(output="dict").items()}
+            {'weights_': [0.3, 0.7], 'cluster_centers_.age': [0.0, 5.0], 'variances_': [1.0, 4.0]}
+        """
+        return as_table(self._parameters(), output)
+
+    @abstractmethod
+    def _parameters(self) -> Mapping[str, FloatArray | Categories]:
+        """Columns of `to_table`."""
 
     @abstractmethod
     def plot(self, ax: Any = None) -> Any:

@@ -17,6 +17,7 @@ from bursar.models._gradient_trace import GradientTrace, checked_trace
 from bursar.models._optional import require
 from bursar.models._plot import feature_names, plot_coefficients
 from bursar.models._portable import Model
+from bursar.models._tables import spread
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,6 +186,16 @@ class LinearRegression(Model):
             f"{self._title()}; intercept {self._table()[1][-1][1]}",
             ax,
         )
+
+    def _parameters(self) -> dict[str, FloatArray]:
+        names, errors = feature_names(self.columns, self.n_features), self.coef_errors_
+        return {
+            **spread("coef_", names, self.coef_[None]),
+            **spread("coef_errors_", names, None if errors is None else errors[None]),
+            "intercept_": np.array([self.intercept_]),
+            **({} if self.intercept_error_ is None else {"intercept_error_": np.array([self.intercept_error_])}),
+            "noise_std_": np.array([self.noise_std_]),
+        }
 
     def _title(self) -> str:
         target = f" of {self.target!r}" if self.target else ""
@@ -412,6 +423,17 @@ class MixtureOfRegressions(Model):
         with np.errstate(divide="ignore"):  # log 0 = -inf is what an empty component should weigh
             weights = np.log(self.weights_)
         return np.asarray(weights - 0.5 * np.square(standard) - np.log(self.noise_std_) - 0.5 * math.log(2 * math.pi))
+
+    def _parameters(self) -> dict[str, FloatArray]:
+        names = feature_names(self.columns, self.n_features)
+        return {
+            "weights_": self.weights_,
+            **spread("coef_", names, self.coef_),
+            **spread("coef_errors_", names, self.coef_errors_),
+            "intercept_": self.intercept_,
+            **({} if self.intercept_errors_ is None else {"intercept_errors_": self.intercept_errors_}),
+            "noise_std_": self.noise_std_,
+        }
 
     def _title(self) -> str:
         target = f" of {self.target!r}" if self.target else ""

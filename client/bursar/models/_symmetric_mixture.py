@@ -199,6 +199,9 @@ class SymmetricMixture(Model):
         ax.plot(x, y, "+", color="0.15", markersize=10, clip_on=False)
         return ax
 
+    def _parameters(self) -> dict[str, FloatArray]:
+        return self.mixture._parameters()
+
     def _title(self) -> str:
         return f"SymmetricMixture: centre +- b{origin(self.receipt, dummy=self.dummy_)}"
 

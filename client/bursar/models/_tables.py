@@ -59,6 +59,16 @@ def as_table(columns: Mapping[str, FloatArray | IntArray | Categories], output: 
     return package.table(cells) if output == "arrow" else package.DataFrame(cells)
 
 
+def spread(attribute: str, features: tuple[str, ...], values: FloatArray | None) -> dict[str, FloatArray]:
+    """Columns of an array (k, d), named by the attribute that has it and the feature; none if there is no such array.
+
+    A feature may be called as anything, so its name alone would not do beside weights.
+    """
+    if values is None:
+        return {}
+    return {f"{attribute}.{name}": values[:, place] for place, name in enumerate(features)}
+
+
 def _categorical(package: Any, column: Categories, output: Output) -> Any:
     states = list(column.states)
     match output:

@@ -16,7 +16,7 @@ from bursar._text import html_table, text_table
 from bursar.models._arrays import FloatArray, IntArray, frozen
 from bursar.models._describe import origin
 from bursar.models._portable import Model
-from bursar.models._tables import Output
+from bursar.models._tables import Categories, Output
 from bursar.models.mrf._estimation import ESTIMATORS, Estimator
 from bursar.models.mrf._graph import Graph, check_exact, is_exact
 from bursar.models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
@@ -320,6 +320,17 @@ class MarkovRandomField(Model):
                 "homogeneous_chain: expected at least two columns with the same states, and two cliques: the first "
                 "column, and the first two"
             )
+
+    def _parameters(self) -> dict[str, FloatArray | Categories]:
+        """The distribution of each column by itself."""
+        sizes = [len(variable.states) for variable in self.variables_]
+        states = tuple(dict.fromkeys(state for variable in self.variables_ for state in variable.states))
+        codes = [states.index(state) for variable in self.variables_ for state in variable.states]
+        return {
+            "column": Categories(np.repeat(np.arange(len(sizes)), sizes), self.columns),
+            "state": Categories(np.array(codes, dtype=np.intp), states),
+            "probability": np.concatenate([self.marginal(name) for name in self.columns]),
+        }
 
     def _title(self) -> str:
         kind = "homogeneous chain of " if self.homogeneous_chain else ""

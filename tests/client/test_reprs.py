@@ -1,0 +1,170 @@
+"""How everything shows itself in notebooks: with what one wants to know, and with nothing that could run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+import bursar
+from bursar._text import html_bar, text_bar
+from bursar.testing import FakeServer, fake_server
+from bursar_proto.v1 import catalog_pb2
+
+EVIL = "<script>alert(1)</script>&\"'"
+SPEND = bursar.rho(0.1)
+
+
+class Evil(FakeServer):
+    """Names and descriptions that would run if they were not escaped."""
+
+    def GetDataset(
+        self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
+    ) -> catalog_pb2.GetDatasetResponse:
+        """The toy, with evil words."""
+        answer = super().GetDataset(request, context)
+        answer.dataset.description = EVIL
+        for column in answer.dataset.columns:
+            column.description = EVIL
+            if column.categorical.categories:
+                column.categorical.categories.append(EVIL)
+        return answer
+
+
+@pytest.fixture
+def evil() -> Iterator[bursar.Dataset]:
+    """The dataset of a server that does not mean well."""
+    with fake_server(Evil) as server, server.client() as client:
+        yield client.dataset("toy")
+
+
+def shown(data: bursar.Dataset) -> dict[str, Any]:
+    """One of everything that shows itself."""
+    mixture = data.fit_dpem(n_components=2, spend=SPEND)
+    sketch = data.sketch(spend=SPEND, n_frequencies=16)
+    models = {
+        "mixture": mixture,
+        "kmeans": data.fit_dpem(n_components=2, spend=SPEND, mode="kmeans"),
+        "field": data.fit_mrf(cliques=[("group", "spring")], spend=SPEND),
+        "lines": data.fit_gradient_em(model="mixture_of_regressions", target="weight", spend=SPEND),
+        "line": data.fit_gradient_em(model="missing_covariates", target="weight", spend=SPEND),
+        "symmetric": data.fit_gradient_em(model="symmetric_mixture", spend=SPEND),
+        "separated": data.fit_separated_gmm(n_components=2, sigma_min=1, sigma_max=20, spend=SPEND),
+    }
+    return models | {
+        "sketch": sketch,
+        "dataset": data,
+        "remaining": data.remaining(),
+        "limits": data.limits(),
+        "receipt": mixture.receipt,
+        "releases": data.releases(),
+        "sketches": data.sketches(),
+        "preview": data.preview_separated_gmm(n_components=2, sigma_min=1, sigma_max=20, spend=SPEND),
+        "suggestion": data.suggest_spend("dpem", target=bursar.Target(mean_error=0.5), n_components=2),
+    }
+
+
+def renamed(thing: Any) -> Any:
+    """The same with evil names wherever it has any."""
+    match thing:
+        case bursar.Receipt():
+            return replace(thing, dataset=EVIL, request_id=EVIL)
+        case bursar.Releases():
+            return bursar.Releases([replace(one, dataset=EVIL, method=EVIL, time=EVIL) for one in thing])
+        case bursar.Preview():
+            noise = tuple(replace(one, name=EVIL) for one in thing.noise)
+            return replace(thing, noise=noise, warnings=(EVIL,), expected_mean_error={EVIL: 1.0})
+        case bursar.GaussianMixture() | bursar.KMeans() | bursar.SymmetricMixture() | bursar.Sketch():
+            receipt = None if thing.receipt is None else replace(thing.receipt, dataset=EVIL)
+            return replace(thing, columns=(EVIL, "b"), receipt=receipt)
+        case bursar.MixtureOfRegressions() | bursar.LinearRegression():
+            return replace(thing, columns=(EVIL,), target=EVIL)
+    return thing
+
+
+def test_everything_shows_itself_as_text_and_html_and_nothing_runs(evil: bursar.Dataset) -> None:
+    """A repr of a few lines, HTML of balanced tags, and evil names as text."""
+    for name, thing in shown(evil).items():
+        assert len(repr(thing)) < 4000, name
+        assert "object at 0x" not in repr(thing), name
+        html = renamed(thing)._repr_html_()
+        assert "<script" not in html, name
+        for tag in ("table", "tr", "td", "ul", "li", "div", "p"):
+            assert len(re.findall(rf"<{tag}[ >]", html)) == html.count(f"</{tag}>"), (name, tag)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dataset", ("height", "100 to 220", "1000 rows", "epsilon 3")),
+        ("remaining", ("0.9", "1.3", "90.0%")),
+        ("limits", ("dataset", "available now", "0.9", "##################..", "90.0%")),
+        ("receipt", ("entry 2 of 'toy'", "debited rho=0.1", "rho=0.9 (90.0%)", "replace_one", "ledger head")),
+        ("releases", ("8 releases", "FitDPEM", "released")),
+        ("sketches", ("1 sketch", "height, weight", "16")),
+        ("preview", ("debits rho=0.1", "rho=0.8 would be left", "9 like it", "expected error", "splits")),
+        ("suggestion", ("bursar.rho(0.1", "left", "mean_error of height")),
+    ],
+)
+def test_a_repr_says_what_one_wants_to_know(toy: bursar.Dataset, name: str, words: tuple[str, ...]) -> None:
+    """In the text; the HTML has the same numbers."""
+    thing = shown(toy)[name]
+    for word in words:
+        assert word in repr(thing), word
+    assert re.search(r"90\.0%|0\.1|1000|height", thing._repr_html_())
+
+
+@pytest.mark.parametrize(
+    ("share", "bar"),
+    [
+        (0, "...................."),
+        (1e-9, "#..................."),
+        (0.5, "##########.........."),
+        (0.9999, "###################."),
+        (1, "####################"),
+    ],
+)
+def test_a_bar_is_empty_only_for_nothing_and_full_only_for_all(share: float, bar: str) -> None:
+    """Rounding never says that a budget is untouched, or gone."""
+    assert text_bar(share) == bar
+    assert f"{100 * share:.1f}%" in html_bar(share)
+
+
+def test_a_receipt_says_what_was_free_and_what_came_again(toy: bursar.Dataset) -> None:
+    """Without a debit of its own."""
+    sketch = toy.sketch(spend=SPEND, request_id="a")
+    assert sketch.receipt is not None
+    assert "debited" not in repr(toy.sketch(entry=sketch.receipt).receipt)
+    assert "free" in repr(toy.sketch(entry=sketch.receipt).receipt)
+    assert "sent again" in repr(toy.sketch(spend=SPEND, request_id="a").receipt)
+
+
+@pytest.mark.parametrize("name", ["mixture", "kmeans", "field", "lines", "line", "symmetric", "separated", "releases"])
+def test_tables_come_out(toy: bursar.Dataset, name: str) -> None:
+    """The same cells for every library that is there, whatever features are called: the toy has one called weight."""
+    thing = shown(toy)[name]
+    plain = thing.to_table(output="dict")
+    frame, arrow = thing.to_table(), thing.to_table("arrow")
+    assert list(plain) == list(frame.columns) == arrow.column_names
+    for column, cells in plain.items():
+        assert frame[column].tolist() == list(cells) == arrow[column].to_pylist()
+    with pytest.raises(ValueError, match="output"):
+        thing.to_table("excel")
+
+
+def test_a_table_has_the_numbers_of_the_model(toy: bursar.Dataset) -> None:
+    """Under the names of their attributes."""
+    things = shown(toy)
+    mixture = things["separated"].to_table("dict")
+    np.testing.assert_array_equal(mixture["means_.weight"], things["separated"].means_[:, 1])
+    np.testing.assert_array_equal(mixture["mean_errors_.height"], things["separated"].mean_errors_[:, 0])
+    np.testing.assert_array_equal(things["lines"].to_table("dict")["coef_.height"], things["lines"].coef_[:, 0])
+    field = things["field"].to_table()
+    chances = field[field["column"] == "spring"].set_index("state")["probability"]
+    assert chances["ill"] == pytest.approx(things["field"].marginal("spring")[1])
+    assert chances.sum() == pytest.approx(1)
