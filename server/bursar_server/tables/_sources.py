@@ -145,7 +145,9 @@ class SqlSource:
                 yield batch.select(list(columns))
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        return duckdb.connect(self.database or ":memory:", read_only=self.database is not None)
+        # No folder to spill to: rows are written into the state directory and nowhere else.
+        config = {"temp_directory": ""}
+        return duckdb.connect(self.database or ":memory:", read_only=self.database is not None, config=config)
 
 
 def _find(wanted: Sequence[str], found: Sequence[str]) -> None:

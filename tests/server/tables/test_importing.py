@@ -519,3 +519,24 @@ def test_memory_does_not_grow_with_rows(manifest: Build, load: Load) -> None:
     assert snapshot.slots == 1_000_000
     assert pool.bytes_allocated() - before < 2**20
     assert process.memory_full_info().uss - own < 40e6
+
+
+def test_a_query_has_nowhere_to_spill_rows_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Larger than memory, it fails; no folder of rows is made beside whoever runs it."""
+    monkeypatch.chdir(tmp_path)
+    asked = SqlSource("SELECT current_setting('temp_directory') AS setting")
+    assert [batch.column(0).to_pylist() for batch in asked.batches(["setting"])] == [[""]]
+    large = SqlSource("SELECT x FROM (SELECT random() AS x FROM range(30_000_000)) ORDER BY x")
+    monkeypatch.setattr(SqlSource, "_connect", _with_little_memory(SqlSource._connect))
+    with pytest.raises(TableImportError):
+        list(large.batches(["x"]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def _with_little_memory(connect: Callable[[SqlSource], duckdb.DuckDBPyConnection]) -> object:
+    def connected(source: SqlSource) -> duckdb.DuckDBPyConnection:
+        connection = connect(source)
+        connection.execute("SET memory_limit = '50MB'")
+        return connection
+
+    return connected
