@@ -27,6 +27,7 @@ from bursar_ledger import (
     price,
     verify,
 )
+from bursar_ledger.refusals import FILE, read_refusals
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server import registering
 from bursar_server.config import Config, ConfigError
@@ -117,6 +118,9 @@ def test_a_refusal_names_the_limit_that_refused(
     cap = _shown(served).remaining.cap_cost_units
     assert int(refusal.metadata["cap_cost_units"]) == (cap if limit == "dataset" else cap // 10**6)
     assert served.entries("debit") == served.fit.runs == 0
+    (counted,) = read_refusals(served.state.ledger.with_name(FILE))  # for auditors
+    assert (counted.dataset, counted.method, counted.times) == ("people", "FitDPEM", 1)
+    assert counted.refused_by == {"dataset": "total", "call": "maximum per call"}.get(limit, limit)
 
 
 @pytest.mark.parametrize(
