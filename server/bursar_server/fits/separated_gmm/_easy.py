@@ -40,8 +40,8 @@ from bursar_server.fits.separated_gmm._tree import (
 )
 from bursar_server.vault import Family, Node
 
-_CENTRES = 1000
-"""Of balls, in every search."""
+_CENTRES, _MOST_CENTRES = 100, 1000
+"""Of balls, in every search: for every direction, and the most."""
 
 _LOOKS = 5
 """Most searches for a tight ball, before the one for its margin."""
@@ -114,7 +114,7 @@ class _Balls:
         cap = max(1, round(CAP * smallest * part))
         least, most = LEAST_RADIUS * s.sigma_min * view.lattice, 2.0 * rest.ball.radius * view.lattice
         most = max(most, 2.0 * least)
-        lengths = self.generator.random((_CENTRES, 1)) ** (1.0 / m)
+        lengths = self.generator.random((_centres(m), 1)) ** (1.0 / m)
         centres = rest.ball.radius * view.lattice * lengths * self._directions(m)
         radius = math.inf
         for look in range(_LOOKS):
@@ -140,12 +140,17 @@ class _Balls:
     def _near(self, centre: FloatArray, radius: float) -> FloatArray:
         """A point, and points about it at all distances up to a radius."""
         m = len(centre)
-        lengths = radius * np.geomspace(1.0, _NEAREST, _CENTRES - 1)[:, None]
+        lengths = radius * np.geomspace(1.0, _NEAREST, _centres(m) - 1)[:, None]
         return np.concatenate([centre[None], centre + lengths * self._directions(m)[1:]])
 
     def _directions(self, m: int) -> FloatArray:
-        normal = self.generator.standard_normal((_CENTRES, m))
+        normal = self.generator.standard_normal((_centres(m), m))
         return np.asarray(normal / np.linalg.norm(normal, axis=1, keepdims=True))
 
     def _choose(self, leaf: Leaf, family: Family, share: float) -> tuple[int, int]:
         return self.parts.forest.search(leaf.node, family, self.parts.noise_of(family, leaf.node, share))
+
+
+def _centres(m: int) -> int:
+    """Of a search in so many dimensions."""
+    return min(_CENTRES * (m + 1), _MOST_CENTRES)
