@@ -70,8 +70,8 @@ def test_the_node_tour_fails_where_it_should(shared: Server, changed: dict[str, 
 def test_the_lock_file_names_no_host() -> None:
     """Versions and hashes only; where packages come from is the machine's business."""
     text = (NODE / "package-lock.json").read_text(encoding="utf-8")
-    assert '"integrity"' in text
-    assert '"resolved"' not in text
+    assert text.count('"integrity"') > 10
+    assert "://" not in text
 
 
 def test_the_tour_is_thirty_lines() -> None:
