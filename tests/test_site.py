@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -20,12 +25,20 @@ import bursar
 import bursar.local
 import bursar.models
 import bursar.testing
+from tests.browser.driver import Browser
 from tests.test_pages import FRONT_MATTER, PAGES, ROOT
 
 pytestmark = pytest.mark.slow
 
 ALIKE = ("h1", "h2", "h3", "h4", "li", "ol", "ul", "pre", "tr", "img", "p", "em", "strong")
 """What Markdown makes of a page, and two of its dialects may see differently."""
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder, and writes nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
+        """Nothing."""
 
 
 def _build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
@@ -134,6 +147,37 @@ def test_search_has_the_pages(site: Path) -> None:
     index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
     for words in ("BURSAR_ADDRESS", "The release of an integer vector", "BudgetExhaustedError"):
         assert words in index
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """The site over HTTP, on a free port of this machine."""
+    handler = functools.partial(_Quiet, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_browser_shows_it_and_finds_things(address: str, browser: Browser) -> None:
+    """Styled, without errors, and with a search that asks nobody else; a click on what was found leads to a page."""
+    assert browser.open(f"{address}/fit-dpem/").status == 200
+    assert "FitDPEM" in browser.text()
+    header = browser.evaluate("getComputedStyle(document.querySelector('.md-header')).position")
+    assert header == "sticky", "the theme's styles are not there"
+    assert browser.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    browser.type("input.md-search__input", "BudgetExhaustedError")
+    found = "document.querySelectorAll('.md-search-result__link').length"
+    for _ in range(600):
+        if browser.evaluate(found):
+            break
+        time.sleep(0.1)
+    assert browser.evaluate(found)
+    seen = browser.seen()
+    assert [url for url in seen.requests if not url.startswith((address, "data:", "blob:"))] == []
+    assert seen.errors == []
 
 
 @pytest.mark.parametrize("module", [bursar, bursar.models, bursar.testing, bursar.local], ids=lambda m: m.__name__)
