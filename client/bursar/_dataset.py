@@ -1132,7 +1132,7 @@ class Dataset:
             separation: least distance of two means, as far as you know; units as of `sigma_min`. It only decides how
                 much is spent on what. None is 6 times the geometric mean of `sigma_min` and `sigma_max`.
             variant: "recursive"; "easy", algorithm 1 of the paper, for components that are all equally far apart; or
-                "sample_and_aggregate", its section 6, to compare with.
+                "sample_and_aggregate", its section 6, to compare with, which needs covariance_type="spherical".
             search: "slabs" between parallel planes, or "balls" in the space of the principal directions, for groups
                 that others surround.
             estimator: "em", noisy EM steps from what was found; or "clusters", every row for the component that it was

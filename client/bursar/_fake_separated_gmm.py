@@ -45,7 +45,9 @@ def fake_separated_gmm(
     half = (upper - lower) / 2
     unit = half if request.units == fit_pb2.COLUMN_UNITS_BOUNDS else np.ones(d)
     variances = np.square(np.clip(half / k, request.sigma_min * unit, request.sigma_max * unit))
-    wanted = request.covariance_type or fit_pb2.COVARIANCE_TYPE_FULL
+    aggregated = request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
+    left_open = fit_pb2.COVARIANCE_TYPE_SPHERICAL if aggregated else fit_pb2.COVARIANCE_TYPE_FULL
+    wanted = request.covariance_type or left_open
     if wanted == fit_pb2.COVARIANCE_TYPE_SPHERICAL and request.units == fit_pb2.COLUMN_UNITS_BOUNDS:
         wanted = fit_pb2.COVARIANCE_TYPE_DIAG
     means: FloatArray = lower + (np.arange(k)[:, None] + 0.5) / k * (upper - lower)
@@ -95,9 +97,12 @@ def _check(request: fit_pb2.FitSeparatedGMMRequest, bounds: Mapping[str, tuple[f
         raise ValueError(f"sigma_max: expected more than sigma_min, {request.sigma_min}, got {request.sigma_max}")
     if not (request.radius == 0 or request.radius >= request.sigma_min):
         raise ValueError(f"radius: expected sigma_min, {request.sigma_min}, or more, got {request.radius}")
-    if not 0 <= request.min_weight * request.n_components <= 1:
+    if not 0 <= request.min_weight * request.n_components <= 1 + 1e-12:
         raise ValueError(f"min_weight: expected 1 / n_components or less, got {request.min_weight}")
     if request.covariance_type == fit_pb2.COVARIANCE_TYPE_TIED:
         raise ValueError("covariance_type: expected full, diag or spherical, got tied")
+    shapes = (fit_pb2.COVARIANCE_TYPE_UNSPECIFIED, fit_pb2.COVARIANCE_TYPE_SPHERICAL)
+    if request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE and request.covariance_type not in shapes:
+        raise ValueError("covariance_type: sample and aggregate finds spheres; expected spherical")
     if request.spend.WhichOneof("amount") == "epsilon":
         raise ValueError("spend.epsilon: expected rho or epsilon_delta")

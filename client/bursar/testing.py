@@ -221,8 +221,13 @@ class FakeServer(
         self._enter(context)
         fit: FitRequest = getattr(request, request.WhichOneof("fit") or "dpem")
         free = isinstance(fit, fit_pb2.FitMRFRequest) and not fit.HasField("spend")
-        if isinstance(fit, fit_pb2.FitMRFRequest):
-            self._tables(fit, context)
+        match fit:  # first of all, as the server does
+            case fit_pb2.FitMRFRequest():
+                self._tables(fit, context)
+            case fit_pb2.FitGradientEMRequest():
+                self._gradient_em(fit, context)
+            case fit_pb2.FitSeparatedGMMRequest():
+                self._separated_gmm(fit, context)
         price = types_pb2.Price() if free else _price(fit)
         left = 9 if free else _remaining().cost_units // price.cost_units
         preview = fit_pb2.PreviewResponse(
@@ -234,10 +239,7 @@ class FakeServer(
             noise=[_noise(fit)],
             iterations=_steps(fit),
         )
-        if isinstance(fit, fit_pb2.FitGradientEMRequest):
-            self._gradient_em(fit, context)
         if isinstance(fit, fit_pb2.FitSeparatedGMMRequest):
-            self._separated_gmm(fit, context)
             preview.preflight.CopyFrom(fake_preflight(fit))
         if isinstance(fit, fit_pb2.FitDPEMRequest | fit_pb2.FitGradientEMRequest | fit_pb2.FitSeparatedGMMRequest):
             _expect(fit, preview)

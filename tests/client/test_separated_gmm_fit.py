@@ -100,7 +100,8 @@ def test_what_is_left_out_is_left_to_the_server(server: FakeServer, toy: bursar.
     ]
 
 
-def test_every_argument_is_sent_and_previewed() -> None:
+@pytest.mark.parametrize(("variant", "shape"), [("easy", "diag"), ("sample_and_aggregate", "spherical")])
+def test_every_argument_is_sent_and_previewed(variant: str, shape: str) -> None:
     """What the caller sets arrives as it was set, and a preview asks the same."""
     asked: list[fit_pb2.FitSeparatedGMMRequest] = []
 
@@ -111,8 +112,8 @@ def test_every_argument_is_sent_and_previewed() -> None:
 
     numbers: dict[str, Any] = {"radius": 3.0, "min_weight": 0.2, "separation": 0.5, "public_seed": 2**64 - 1}
     choices: dict[str, Any] = {
-        "covariance_type": "diag",
-        "variant": "sample_and_aggregate",
+        "covariance_type": shape,
+        "variant": variant,
         "search": "balls",
         "estimator": "clusters",
         "units": "bounds",
@@ -132,8 +133,8 @@ def test_every_argument_is_sent_and_previewed() -> None:
             n_components=4,
             sigma_min=1.0,
             sigma_max=20.0,
-            covariance_type=fit_pb2.COVARIANCE_TYPE_DIAG,
-            variant=fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE,
+            covariance_type=f"COVARIANCE_TYPE_{shape.upper()}",  # type: ignore[arg-type]  # names will do
+            variant=f"SEPARATED_VARIANT_{variant.upper()}",  # type: ignore[arg-type]  # likewise
             search=fit_pb2.SEPARATED_SEARCH_BALLS,
             estimator=fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS,
             units=fit_pb2.COLUMN_UNITS_BOUNDS,
