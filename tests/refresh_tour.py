@@ -54,9 +54,18 @@ def execute(notebook: nbformat.NotebookNode, variables: Mapping[str, str], folde
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
-    client = NotebookClient(notebook, timeout=_SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}})
+    client = NotebookClient(
+        notebook,
+        timeout=_SECONDS,
+        kernel_name="python3",
+        coalesce_streams=True,
+        resources={"metadata": {"path": folder}},
+    )
     client.execute(env={**os.environ, **variables})
     for cell in notebook.cells:
+        if cell.cell_type == "code":
+            # What a progress bar leaves behind is blank.
+            cell.outputs = [output for output in cell.outputs if not _blank(output)]
         # When a cell ran and for how long is no part of the page.
         cell.metadata.pop("execution", None)
     notebook.metadata = {name: notebook.metadata[name] for name in ("kernelspec",)}
@@ -66,6 +75,10 @@ def execute(notebook: nbformat.NotebookNode, variables: Mapping[str, str], folde
 def shapes(notebook: nbformat.NotebookNode) -> list[list[str]]:
     """What the outputs of each cell are in kind: noise and entries change, words and kinds do not."""
     return [[_shape(output) for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _blank(output: nbformat.NotebookNode) -> bool:
+    return output.output_type == "stream" and not output.text.strip()
 
 
 def _shape(output: nbformat.NotebookNode) -> str:
