@@ -14,7 +14,7 @@ COPY proto proto
 # Installed from the wheel's path: by its name, pip would also look for it elsewhere.
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /dist . \
     && python -m venv /opt/bursar \
-    && /opt/bursar/bin/python -m pip install --no-cache-dir --constraint constraints.txt "$(echo /dist/bursar-*.whl)[server,audit]"
+    && /opt/bursar/bin/python -m pip install --no-cache-dir --constraint constraints.txt "$(echo /dist/bursar-*.whl)[server,oidc,metrics,tracing,audit]"
 
 FROM python:3.11-slim
 # Made before it becomes a volume, so that a new volume belongs to the server's user.

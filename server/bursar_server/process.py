@@ -57,7 +57,7 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
         logs.set_up(config.log_format)
         if config.lock_memory:
             hardening.lock_memory()
-        with state.serving(), _verified(state) as ledger:
+        with logs.without_libraries(), state.serving(), _verified(state) as ledger:
             key = open_checkpoints(state, ledger, config)
             with Checkpointer(ledger, key, places_of(state, config), config.checkpoints.every) as checkpointer:
                 return _serve(state, config, ledger, checkpointer, ready)

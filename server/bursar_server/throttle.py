@@ -22,7 +22,7 @@ class TooOftenError(Exception):
     """
 
     def __init__(self, text: str, seconds: float) -> None:
-        super().__init__(text)
+        super().__init__(f"{text}; try again in {max(1, math.ceil(seconds))} s")
         self.seconds = seconds
 
 
@@ -134,7 +134,7 @@ class Throttle:
     def check_failures(self, name: str) -> None:
         """Raises TooOftenError for an address or a principal who failed too often."""
         if seconds := self._failures.left(name):
-            raise TooOftenError("too many calls of yours were refused; wait before the next one", seconds)
+            raise TooOftenError("too many calls of yours were refused", seconds)
 
     def failed(self, name: str) -> bool:
         """Count a refusal of an address or a principal; whether it was one too many."""

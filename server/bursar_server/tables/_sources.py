@@ -146,7 +146,7 @@ class SqlSource:
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         # No folder to spill to: rows are written into the state directory and nowhere else.
-        config = {"temp_directory": ""}
+        config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": ""}
         return duckdb.connect(self.database or ":memory:", read_only=self.database is not None, config=config)
 
 

@@ -292,6 +292,7 @@ def _everything(folder: Path, rows: list[str], kind: type[Datasets] = Datasets) 
     return {"log": lines, "metrics": _TIMES.sub("", metrics), "spans": spans, "statuses": statuses}
 
 
+@pytest.mark.slow
 def test_nothing_that_an_operator_sees_depends_on_a_row(tmp_path: Path) -> None:
     """Tables that differ in one row, one as broken as a file can have it: log, metrics and traces are the same."""
     expected = _everything(tmp_path / "plain", PLAIN)
@@ -303,6 +304,7 @@ def test_nothing_that_an_operator_sees_depends_on_a_row(tmp_path: Path) -> None:
         assert _everything(tmp_path / name, rows) == expected, name
 
 
+@pytest.mark.slow
 def test_a_log_that_told_of_rows_would_be_found(tmp_path: Path) -> None:
     """The comparison above sees a count of rows that are not null."""
     plain, missing = (
