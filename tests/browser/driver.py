@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .npm import installed, node, unavailable
+from .npm import alone, installed, node, unavailable
 
 _FOLDER = Path(__file__).resolve().parent
 
@@ -129,26 +129,27 @@ def started() -> Iterator[Browser]:
     """A browser until the block ends; the first time its package is installed, which takes a minute."""
     program = node()
     installed(_FOLDER)
-    with subprocess.Popen(
-        [program, str(_FOLDER / "browser.mjs")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
-        try:
+    command = [program, str(_FOLDER / "browser.mjs")]
+    with contextlib.ExitStack() as stack:
+        with alone(_FOLDER):  # the first one unpacks the browser, which others must not start half of
+            process = stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+            )
+            stack.callback(_end, process)
             try:
                 made = Browser(process)
             except BrowserError as error:
                 unavailable(f"no headless browser starts here: {error}")
-            yield made
-        finally:
-            if process.stdin:
-                process.stdin.close()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        yield made
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.stdin:
+        process.stdin.close()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def main() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,6 +30,14 @@ def node() -> str:
     return found
 
 
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Until the block ends no other process is in such a block about this folder."""
+    with (folder / ".npm-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def installed(folder: Path) -> Path:
     """The folder's node_modules as its package-lock.json says, installed if they are not there or are others.
 
@@ -38,8 +48,7 @@ def installed(folder: Path) -> Path:
     wanted = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
     modules.mkdir(exist_ok=True)
     stamp = modules / ".installed-lock"
-    with (folder / ".npm-lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(folder):
         if not stamp.is_file() or stamp.read_text() != wanted:
             command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

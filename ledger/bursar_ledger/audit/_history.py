@@ -10,7 +10,7 @@ import functools
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -208,16 +208,23 @@ class History:
 def history(rows: Iterable[Row]) -> History:
     """Walks over entries in order. What cannot be understood is left out, and its number noted."""
     found = History()
-    for row, line, right in lines(rows):
+    for _ in following(found, lines(rows)):
+        pass
+    return found
+
+
+def following(found: History, entries: Iterable[tuple[Row, Line, bool]]) -> Iterator[tuple[Row, Line]]:
+    """The same entries, each after `found` has taken it; `found` is whole when they end."""
+    for row, line, right in entries:
         try:
             _take(found, row, line)
         except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
             right = False
         if not right:
             found.unread.append(row.number)
+        yield row, line
     # An account without a promise is one that a forger made up: there is nothing to say about it.
     found.accounts = {name: account for name, account in found.accounts.items() if account.promises}
-    return found
 
 
 def _take(found: History, row: Row, line: Line) -> None:

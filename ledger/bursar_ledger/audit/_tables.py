@@ -18,7 +18,7 @@ from typing import Any
 from ..refusals import Refusal
 from ._checks import Findings
 from ._columns import COLUMNS, Line, lines, summary
-from ._history import History
+from ._history import History, following
 from ._reading import Row
 from ._spend import rho_of_units, spend_lines
 from ._text import visible
@@ -78,26 +78,25 @@ def scratch(path: Path) -> Iterator[sqlite3.Connection]:
 def fill(
     db: sqlite3.Connection,
     entries: Iterable[Row],
-    told: History,
     found: Findings | None,
     refusals: Sequence[Refusal],
     now: datetime,
-) -> None:
-    """Replaces every table at once.
+) -> History:
+    """Replaces every table at once, and returns the history that the entries tell.
 
     Args:
         db: of `scratch`.
         entries: of the ledger, from the first on.
-        told: the history that they tell.
         found: what verification found; None if it has not ended.
         refusals: as the server noted them.
         now: when the ledger was looked at.
     """
+    told = History()
     db.execute("BEGIN")
     try:
         for statement in _SCHEMA.split(";"):
             db.execute(statement)
-        _fill_entries(db, entries)
+        _fill_entries(db, following(told, lines(entries)))
         _fill_accounts(db, told)
         _insert(
             db, "acts", ([a.entry, a.time, a.kind.replace("_", " "), a.dataset, a.actor, a.what] for a in told.acts)
@@ -108,14 +107,15 @@ def fill(
     except BaseException:
         db.execute("ROLLBACK")
         raise
+    return told
 
 
-def _fill_entries(db: sqlite3.Connection, entries: Iterable[Row]) -> None:
+def _fill_entries(db: sqlite3.Connection, entries: Iterable[tuple[Row, Line]]) -> None:
     made: list[_Values] = []
 
     def each() -> Iterator[_Values]:
         debits: dict[int, Line] = {}
-        for row, line, _ in lines(entries):
+        for row, line in entries:
             if line.kind == "debit":
                 debits[line.entry] = line
             elif line.kind == "release":

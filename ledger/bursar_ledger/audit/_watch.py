@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import LedgerError
 from ._checks import Findings, examine_file
-from ._history import history
 from ._reading import UnreadableError, noted_refusals, opened, rows
 from ._report import body, opening, verification
 from ._tables import fill, scratch
@@ -135,8 +134,7 @@ class Watch:
     def _made(self, found: Findings | None, entries: int) -> Look:
         now, refusals = datetime.now(UTC), noted_refusals(self.path)
         with opened(self.path) as db, scratch(self.tables) as tables:
-            told = history(rows(db, last=entries))
-            fill(tables, rows(db, last=entries), told, found, refusals or (), now)
+            told = fill(tables, rows(db, last=entries), found, refusals or (), now)
         checked = () if found is None else verification(found, now)
         rest = body(told, refusals)
         parts = ("\n".join(opening(self.path.name, found, told, now)), "\n".join(checked), "\n".join(rest))
