@@ -235,6 +235,11 @@ def of_clusters(parts: Parts, leaves: list[Leaf], current: Estimate, share: floa
     return _joined(read)
 
 
+def released_components(settings: Settings) -> int:
+    """How many components a release of the last phase has, if all are found."""
+    return settings.k + (0 if settings.clusters else 1)
+
+
 def of_responsibilities(parts: Parts, root: Node, current: Estimate, share: float) -> Moment:
     """Moments of all rows by their responsibilities: one EM step."""
     s = parts.settings

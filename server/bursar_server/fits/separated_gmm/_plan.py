@@ -14,7 +14,7 @@ from bursar_server.fits._requests import LARGEST, Violations, amount_of, check_e
 from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
 from bursar_server.fits.dpem._statistics import LATTICE, Frame, Moments, moment_bounds
 from bursar_server.fits.separated_gmm._aggregate import answer_std, shares
-from bursar_server.fits.separated_gmm._estimate import SETTLED_STEPS, precisions
+from bursar_server.fits.separated_gmm._estimate import SETTLED_STEPS, precisions, released_components
 from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Settings
 from bursar_server.fits.separated_gmm._preflight import ESTIMATION, expected_mean_error, preflight, warnings
 from bursar_server.vault import gaussian_for, noise_std, part_sensitivity
@@ -198,14 +198,14 @@ def _noise_summary(settings: Settings) -> tuple[types_pb2.ReleaseNoise, ...]:
     if s.aggregate:
         std = answer_std(s, ESTIMATION)
         return (types_pb2.ReleaseNoise(name="answers of blocks", size=s.k * (s.d + 4), sum_std=std, times=1),)
-    weights = precisions(s.d, s.moments)
-    change = part_sensitivity(moment_bounds(s.k, s.d, s.moments, weights), s.adjacency, s.unit_cap)
+    weights, components = precisions(s.d, s.moments), released_components(s)
+    change = part_sensitivity(moment_bounds(components, s.d, s.moments, weights), s.adjacency, s.unit_cap)
     gaussian_for(change, s.rho * Fraction(LEAST_SHARE))
     std = noise_std(gaussian_for(change, s.rho * Fraction(ESTIMATION) / SETTLED_STEPS), LATTICE)
     return (
         types_pb2.ReleaseNoise(
             name="moments of components",
-            size=s.k * (1 + s.d + s.moments.size(s.d)),
+            size=components * (1 + s.d + s.moments.size(s.d)),
             count_std=std / weights.a,
             sum_std=std / weights.b,
             moment_std=std / weights.c,

@@ -10,7 +10,7 @@ import numpy as np
 
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits.dpem._statistics import LATTICE, moment_bounds
-from bursar_server.fits.separated_gmm._estimate import precisions
+from bursar_server.fits.separated_gmm._estimate import precisions, released_components
 from bursar_server.fits.separated_gmm._locate import BLIND, radii, round_share
 from bursar_server.fits.separated_gmm._parts import Settings
 from bursar_server.fits.separated_gmm._tree import LOCATION
@@ -115,7 +115,7 @@ def _suggested(settings: Settings, rows: int) -> float:
 def _noise(settings: Settings) -> float:
     """Deviation of the noise on a sum of moments, all releases of the last phase together."""
     s = settings
-    bounds = moment_bounds(s.k, s.d, s.moments, precisions(s.d, s.moments))
+    bounds = moment_bounds(released_components(s), s.d, s.moments, precisions(s.d, s.moments))
     noise = gaussian_for(part_sensitivity(bounds, s.adjacency, s.unit_cap), s.rho * Fraction(ESTIMATION))
     return noise_std(noise, LATTICE)
 
