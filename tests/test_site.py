@@ -203,6 +203,5 @@ def test_the_build_fails_at_a_broken_link(tmp_path: Path) -> None:
     (tmp_path / "docs" / "unlisted.md").write_text("# Unlisted\n")
     result = _build(tmp_path, tmp_path / "site")
     assert result.returncode != 0
-    assert result.stderr.count("WARNING") == 3
     for words in ("'nowhere.md'", "'guarantee.md#nowhere'", "docs/unlisted.md"):
-        assert words in result.stderr
+        assert words in result.stderr.partition("WARNING")[2]
