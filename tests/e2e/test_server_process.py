@@ -40,6 +40,14 @@ with told_to_stop() as told:
     signal.raise_signal(signal.SIGINT)  # before anybody waits
     signal.raise_signal(signal.SIGINT)
     told()
+heard = []
+with told_to_stop(lambda: heard.append(1)) as told:
+    signal.raise_signal(signal.SIGHUP)  # reads the certificate again, and stops nothing
+    signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGTERM)
+    told()
+if heard != [1, 1]:
+    raise SystemExit(f"SIGHUP was heard {len(heard)} times")
 """
 
 

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from bursar_ledger import Budget, DatasetState, Ledger, Role
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server import logs, observing
+from bursar_server.__main__ import main
 from bursar_server.auth import hash_token, new_token
 from bursar_server.config import Config, ConfigError
 from bursar_server.datasets import Datasets
@@ -81,8 +83,13 @@ def test_health_tells_a_degraded_server_that_serves(serve: Serve, monkeypatch: p
     assert asked() == (health_pb2.HealthCheckResponse.SERVING, "ready")
     monkeypatch.setattr("bursar_server.server._LEAST_DISK", 2**63)
     _until(lambda: asked() == (health_pb2.HealthCheckResponse.SERVING, "degraded"))
+    words = ["health", "--address", served.address, "--ca", str(Certificates(served.state.tls).ca)]
+    told = CliRunner().invoke(main, words)
+    assert (told.exit_code, told.output) == (0, "SERVING DEGRADED\n")
     monkeypatch.setattr(served.ledger, "newest", _burst)
     _until(lambda: asked() == (health_pb2.HealthCheckResponse.NOT_SERVING, "unavailable"))
+    assert CliRunner().invoke(main, words).exit_code == 1
+    assert CliRunner().invoke(main, [*words, "--live"]).exit_code == 0
 
 
 def _burst() -> None:

@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtensionOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar_server import logs
+from bursar_server import hardening, logs
 from bursar_server.config import Config, ConfigError, template
 from bursar_server.state import State, StateError, write_private
 from bursar_server.tls import Certificates
@@ -140,6 +140,24 @@ def test_core_dumps_are_off() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "(0, 0) 0\n"
+
+
+def test_memory_that_cannot_be_locked_keeps_the_server_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the setting and the limit; where it can be, nothing is said."""
+
+    class Refusing:
+        result = -1
+
+        def mlockall(self, flags: int) -> int:
+            """As the library's: now (1) and later (2)."""
+            assert flags == 3
+            return self.result
+
+    monkeypatch.setattr(hardening, "_libc", Refusing)
+    with pytest.raises(hardening.HardeningError, match=r"lock_memory: .*LimitMEMLOCK"):
+        hardening.lock_memory()
+    monkeypatch.setattr(Refusing, "result", 0)
+    hardening.lock_memory()
 
 
 @given(st.text())
