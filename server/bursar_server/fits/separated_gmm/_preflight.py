@@ -19,8 +19,8 @@ from bursar_server.vault import gaussian_for, noise_std, part_sensitivity
 ESTIMATION = 0.6
 """Share of the spend that is about left for estimates, after splits that went as they should."""
 
-_SPLIT, _DIRECTIONS = 65.0, 9.0
-"""Rows of the smallest component, over sqrt(levels / rho) and over what noise on d x d second moments hides.
+_SPLIT, _DIRECTIONS = 65.0, 2.0
+"""Rows of the smallest component, over sqrt(levels / rho) and over k times what noise on d x d second moments hides.
 
 Fitted to fits of components ten deviations apart: nine of ten found them all, k = 2 to 8, d = 2 to 100.
 """
@@ -69,13 +69,14 @@ def warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
 
 
 def _predicted(k: int, margins: Mapping[str, float]) -> int:
-    """About how many are found; of those that gaps are too noisy for some are found nevertheless. At least one."""
+    """About how many are found: of those whose gaps are too noisy some are, without directions few. At least one."""
     if margins[_BALL] < 1.0:
         return 1
-    return max(1, round(k * math.sqrt(min(1.0, *margins.values()))))
+    space = min(1.0, margins.get(_SPACE, 1.0))
+    return max(1, round(k * min(space**2, math.sqrt(min(1.0, *margins.values())))))
 
 
-_BALL = "bounding ball"
+_BALL, _SPACE = "bounding ball", "principal directions"
 
 
 def _margins(settings: Settings, rows: int, rho: float) -> Mapping[str, float]:
@@ -90,8 +91,8 @@ def _margins(settings: Settings, rows: int, rho: float) -> Mapping[str, float]:
     gaps = smallest / (needed * factor) * math.sqrt(rho / levels)
     if s.d > s.k:
         relative = s.d * s.sigma_min * s.sigma_max / s.separation**2
-        directions = smallest / (_DIRECTIONS * factor * (0.5 + relative) * math.sqrt(s.d / rho))
-        margins["principal directions"] = directions
+        directions = smallest / (_DIRECTIONS * s.k * factor * (0.5 + relative) * math.sqrt(s.d / rho))
+        margins[_SPACE] = directions
         gaps *= math.sqrt(0.5) if directions < _HIDDEN else 1.0
     return {"gaps between components": gaps} | margins
 
