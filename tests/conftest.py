@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+import bursar_server  # noqa: F401  before any test imports grpc, so that servers in this process speak TLS 1.3 only
 from tests.browser.driver import Browser, started
 
 # Not on top of hypothesis's own profile for CI, which would look at the same examples every time.
