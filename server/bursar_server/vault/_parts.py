@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,18 @@ from bursar_server.vault._noise import GaussianNoise, NoiseSource, SelectionNois
 from bursar_server.vault._rows import CHUNK, Rows
 from bursar_server.vault._search import Family, FamilyScores, SearchSource
 from bursar_server.vault._sensitivity import part_cost
-from bursar_server.vault._statistic import Statistic, kernel_sum
+from bursar_server.vault._statistic import Statistic, placed_sum
 
 MOST_WAYS = 2**15
 """Labels are 16-bit integers."""
+
+MOST_LABELS = 2**28
+"""Most labels that a forest notes: 256 MB."""
+
+_BYTE_WAYS = 2**7
+"""Labels up to here are noted."""
+
+FloatBlock = NDArray[np.float64]
 
 
 class Rule(Protocol):
@@ -192,6 +200,7 @@ class Forest:
         self._threads = threads
         self._tap = tap
         self._meter = PathMeter(rho)
+        self._labels = _Labels(rows.slots)
 
     def tree(self) -> Node:
         """Begin a new tree, a phase: its root is all rows. What rows spend in several trees adds up."""
@@ -251,7 +260,8 @@ class Forest:
         """Choose a candidate by its score on a node's rows: its group, and its index within the group.
 
         By the exponential mechanism over all candidates of all groups. Paths are charged first; then rows are read, one
-        pass for every `family.batch` groups and one for the group of the choice. Raises as `noisy_sums`.
+        pass for every `family.batch` groups and, if there are more than that, one for the group of the choice. Raises
+        as `noisy_sums`.
         """
         self._check(node)
         if not (family.groups >= 1 and family.batch >= 1):
@@ -266,13 +276,15 @@ class Forest:
     def _exact_sums(self, asked: Sequence[tuple[Node, Statistic]]) -> list[NDArray[np.int64]]:
         """Exact sums over nodes' rows, which stay inside; for operations that have been paid for."""
         sizes = np.cumsum([0, *(statistic.size for _, statistic in asked)]).tolist()
+        for node, _ in asked:
+            self._labels.make_room(node)
 
-        def kernel(block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-            members = _Members(block, present)
+        def kernel(first: int, block: FloatBlock, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+            members = _Members(first, block, present, self._labels)
             for (node, statistic), start, stop in zip(asked, sizes, sizes[1:], strict=False):
                 statistic.kernel(block, members.of(node), out[start:stop])
 
-        sums = kernel_sum(kernel, sizes[-1], self._rows, self._columns, threads=self._threads)
+        sums = placed_sum(kernel, sizes[-1], self._rows, self._columns, threads=self._threads)
         return [
             sums[start:stop].reshape(statistic.shape)
             for (_, statistic), start, stop in zip(asked, sizes, sizes[1:], strict=False)
@@ -283,13 +295,54 @@ class Forest:
             raise ValueError("node: expected one that this forest made")
 
 
-class _Members:
-    """Which rows of a block are in which part; every rule is asked once."""
+class _Labels:
+    """Labels of all slots by the rules of a forest, noted when a rule is first asked, so that it is not asked again.
 
-    def __init__(self, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
+    For all slots, whichever part an operation is on: notes say nothing that rows and released rules do not. A byte for
+    each slot and rule; rules with more ways than fit, and those beyond `MOST_LABELS`, are asked in every pass.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._blocks = -(-slots // CHUNK)
+        self._notes: dict[tuple[Node | None, int], tuple[NDArray[np.int8], NDArray[np.bool_]]] = {}
+
+    def make_room(self, node: Node) -> None:
+        """For the rules on the way to a node; before a pass, as its threads must not."""
+        here: Node | None = node
+        while here is not None and here.rule is not None:
+            needed = (len(self._notes) + 1) * self._blocks * CHUNK
+            if _division(here) not in self._notes and here.ways <= _BYTE_WAYS and needed <= MOST_LABELS:
+                labels = np.zeros((self._blocks, CHUNK), dtype=np.int8)
+                self._notes[_division(here)] = labels, np.zeros(self._blocks, dtype=np.bool_)
+            here = here.parent
+
+    def of(self, node: Node, rule: Rule, first: int, block: FloatBlock, parent: NDArray[np.bool_]) -> NDArray[Any]:
+        """Labels of the block whose first slot is `first` by the rule that made a node, from 0 to its ways - 1."""
+        noted, place = self._notes.get(_division(node)), first // CHUNK
+        if noted is not None and noted[1][place]:
+            return np.asarray(noted[0][place])
+        labels = np.zeros(CHUNK, dtype=np.int16)
+        rule(block, parent, labels)
+        labels[(labels < 0) | (labels >= node.ways)] = 0
+        if noted is not None:
+            noted[0][place], noted[1][place] = labels, True
+        return labels
+
+
+def _division(node: Node) -> tuple[Node | None, int]:
+    """Of which node by which rule a node is a part; rules that hold arrays have no hash."""
+    return node.parent, id(node.rule)
+
+
+class _Members:
+    """Which rows of a block are in which part."""
+
+    def __init__(self, first: int, block: FloatBlock, present: NDArray[np.bool_], labels: _Labels) -> None:
+        self._first = first
         self._block = block
+        self._labels = labels
         self._masks: dict[Node | None, NDArray[np.bool_]] = {None: present}
-        self._labels: dict[tuple[Node | None, int], NDArray[np.int16]] = {}
+        self._asked: dict[tuple[Node | None, int], NDArray[Any]] = {}
 
     def of(self, node: Node) -> NDArray[np.bool_]:
         """Whether each row is in a part, (CHUNK,)."""
@@ -304,13 +357,9 @@ class _Members:
         return self._masks[node]
 
     def _inside(self, node: Node) -> NDArray[np.bool_]:
-        parent = self._masks[node.parent]
+        parent, key = self._masks[node.parent], _division(node)
         if node.rule is None:
             return parent
-        key = node.parent, id(node.rule)  # rules that hold arrays have no hash
-        if key not in self._labels:
-            labels = np.zeros(CHUNK, dtype=np.int16)
-            node.rule(self._block, parent, labels)
-            labels[(labels < 0) | (labels >= node.ways)] = 0
-            self._labels[key] = labels
-        return np.asarray(parent & (self._labels[key] == node.label))
+        if key not in self._asked:
+            self._asked[key] = self._labels.of(node, node.rule, self._first, self._block, parent)
+        return np.asarray(parent & (self._asked[key] == node.label))

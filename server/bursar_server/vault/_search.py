@@ -116,13 +116,14 @@ class FamilyScores:
         self._family = family
         self._exact_sums = exact_sums
         self._kept: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._sums: NDArray[np.int64] | None = None
 
     def counts(self, reach: int) -> Counts:
         """See `Scores`. Keeps for each group how many of its candidates have which score within reach of the top."""
         kept, top, candidates = [], -MOST_REACH, 0
         for first in range(0, self._family.groups, self._family.batch):
             stop = min(first + self._family.batch, self._family.groups)
-            sums = self._exact_sums(self._family.statistic(first, stop))
+            sums = self._batch(first, stop)
             for group in range(first, stop):
                 scores = self._family.scores(group, sums[group - first])
                 candidates += scores.size
@@ -137,14 +138,23 @@ class FamilyScores:
         return Counts(top, offsets, tuple(reversed(numbers.tolist())), candidates - int(numbers.sum()))
 
     def locate(self, score: int, rank: int) -> tuple[int, int]:
-        """See `Scores`. Looks at the sums of one group again."""
+        """See `Scores`. Looks at the sums of one group again; another pass, if there was more than a batch."""
         for group, (levels, numbers) in enumerate(self._kept):
             here = int(numbers[levels == score].sum())
             if rank < here:
-                sums = self._exact_sums(self._family.statistic(group, group + 1))
-                return group, int(np.flatnonzero(self._family.scores(group, sums[0]) == score)[rank])
+                sums = self._batch(group, group + 1)[0] if self._sums is None else self._sums[group]
+                return group, int(np.flatnonzero(self._family.scores(group, sums) == score)[rank])
             rank -= here
         raise IndexError("score and rank: expected a candidate that was counted")
+
+    def _batch(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Sums of groups `first` to `stop` - 1; kept if these are all."""
+        if self._sums is not None:
+            return self._sums
+        sums = self._exact_sums(self._family.statistic(first, stop))
+        if stop - first == self._family.groups:
+            self._sums = sums
+        return sums
 
 
 def draw_score(

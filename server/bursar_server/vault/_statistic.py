@@ -8,7 +8,7 @@ costs accuracy, never privacy, as long as a row's integers are a function of tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,6 +32,10 @@ class Kernel(Protocol):
         A total function of any bit patterns, which changes neither `block` nor `present`: others may read them next.
         Must release the interpreter lock to let blocks run side by side.
         """
+
+
+PlacedKernel = Callable[[int, NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]], None]
+"""A `Kernel` that is told the slot of its block's first row before the rest; the vault's own, to find what it noted."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,14 @@ def exact_sum(statistic: Statistic, rows: Rows, columns: int, *, threads: int = 
 
     Exact, hence the same for every number of threads and every order of rows. Memory does not grow with the rows.
     """
-    return kernel_sum(statistic.kernel, statistic.size, rows, columns, threads=threads).reshape(statistic.shape)
+
+    def kernel(first: int, block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        statistic.kernel(block, present, out)
+
+    return placed_sum(kernel, statistic.size, rows, columns, threads=threads).reshape(statistic.shape)
 
 
-def kernel_sum(kernel: Kernel, size: int, rows: Rows, columns: int, *, threads: int = 1) -> NDArray[np.int64]:
+def placed_sum(kernel: PlacedKernel, size: int, rows: Rows, columns: int, *, threads: int = 1) -> NDArray[np.int64]:
     """Sum what a kernel adds to a flat array of `size` numbers over all rows, (size,)."""
     firsts = range(0, rows.slots, CHUNK)
     parts = [firsts[i::threads] for i in range(threads)]
@@ -95,11 +103,11 @@ def kernel_sum(kernel: Kernel, size: int, rows: Rows, columns: int, *, threads: 
     return np.asarray(np.sum(sums, axis=0, dtype=np.int64))
 
 
-def _part_sum(kernel: Kernel, size: int, rows: Rows, columns: int, firsts: Iterable[int]) -> NDArray[np.int64]:
+def _part_sum(kernel: PlacedKernel, size: int, rows: Rows, columns: int, firsts: Iterable[int]) -> NDArray[np.int64]:
     block = np.zeros((columns, CHUNK))
     present = np.zeros(CHUNK, dtype=np.bool_)
     out = np.zeros(size, dtype=np.int64)
     for first in firsts:
         rows.read(first, block, present)
-        kernel(block, present, out)
+        kernel(first, block, present, out)
     return out

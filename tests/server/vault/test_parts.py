@@ -961,3 +961,40 @@ def test_a_family_without_groups_is_refused() -> None:
     with pytest.raises(ValueError, match="family: expected"):
         forest.search(root, Slabs(batch=0), SelectionNoise(99.0))
     assert forest.left(root) == 1
+
+
+@dataclass(eq=False)
+class Asked:
+    """A rule that counts how often it is asked."""
+
+    rule: Places
+    times: int = 0
+
+    @property
+    def ways(self) -> int:
+        """See `Rule`."""
+        return self.rule.ways
+
+    def __call__(self, block: NDArray[np.float64], present: NDArray[np.bool_], labels: NDArray[np.int16]) -> None:
+        """See `Rule`."""
+        self.times += 1
+        self.rule(block, present, labels)
+
+
+@pytest.mark.parametrize(("most", "cuts", "noted"), [(2**20, 3, 1), (CHUNK, 3, 2), (0, 3, 2), (2**20, 200, 2)])
+def test_a_rule_is_asked_once_where_its_labels_fit(
+    most: int, cuts: int, noted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each of two blocks; in each of two passes where they do not. The sums are the same."""
+    monkeypatch.setattr(parts, "MOST_LABELS", most)
+    rows: list[Row] = [(i % 251, i % CONTENTS) for i in range(CHUNK + 100)]
+    forest = forest_on(table(rows), Fraction(100))
+    rule = Asked(Places(tuple(range(1, cuts + 1))))
+    children = forest.split(forest.tree(), rule)
+    for _ in range(2):
+        sums = forest.noisy_sums([(child, VECTORS[3], GaussianNoise(1.0)) for child in children[:4]])
+        expected = [
+            sum(inside_of == label for inside_of in map(rule.rule.label, filter(None, rows))) for label in range(4)
+        ]
+        assert [int(one[0] / VECTORS[3].lattice) for one in sums] == expected
+    assert rule.times == 2 * noted

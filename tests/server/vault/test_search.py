@@ -126,6 +126,20 @@ def test_each_candidate_has_one_rank(groups: tuple[tuple[int, ...], ...], batch:
     assert [groups[g][i] for g, i in found] == sorted((groups[g][i] for g, i in places), reverse=True)
 
 
+@pytest.mark.parametrize(("batch", "passes"), [(1, 3), (2, 1), (5, 1)])
+def test_sums_of_one_batch_are_not_made_again(batch: int, passes: int) -> None:
+    """A pass for each batch, and one for the candidate if there was more than one."""
+    made: list[str] = []
+
+    def sums(statistic: Statistic) -> NDArray[np.int64]:
+        made.append(statistic.name)
+        return numbers_of_one_row(statistic)
+
+    scores = FamilyScores(Written(((1, 2), (4, 3)), batch), sums)
+    assert scores.locate(scores.counts(MOST_REACH).top, 0) == (1, 0)
+    assert len(made) == passes
+
+
 def test_a_score_that_was_not_counted_is_refused() -> None:
     """A source that draws what is not there is told so."""
     scores = FamilyScores(Written(((1, 2),)), numbers_of_one_row)
