@@ -574,7 +574,7 @@ class Dataset:
         progress: bool | None = None,
         dummy: Tried = False,
     ) -> Sketch:
-        """A noisy sketch of the rows, to be decoded here as often as one likes; debits `spend`, if any.
+        """Buy a noisy sketch of the rows, to be decoded here as often as one likes; debits `spend`, if any.
 
         `sketch.kmeans(k)` and `sketch.gaussian_mixture(k)` ask nobody and cost nothing; `bursar.save_sketch` keeps it.
 

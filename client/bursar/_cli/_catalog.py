@@ -143,7 +143,8 @@ def releases(client: bursar.Client, dataset: str | None, as_json: bool) -> None:
     if dataset is not None:
         header, rows = _without(header, 2), [_without(row, 2) for row in rows]
     if rows:
-        say_table(header, rows, whole=("entry", "request id"))
+        # Of a narrow terminal the request id gives way first: the entry is enough to get a model again.
+        say_table(header, rows, whole=("entry", "date"))
     else:
         say("nothing was paid for yet", err=True)
 

@@ -28,6 +28,11 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def short_time(time: str) -> str:
+    """An RFC 3339 time to the minute, for a table that has to fit; anything else is cut to the same length."""
+    return time[:16].replace("T", " ")
+
+
 def table_lines(
     header: Sequence[str],
     rows: Iterable[Sequence[object]],

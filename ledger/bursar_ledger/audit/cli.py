@@ -19,7 +19,7 @@ from ._oracle import installed_version
 from ._reading import DIFFERENT, Row, noted_refusals, opened, rows
 from ._sayings import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, witnessed
 from ._spend import spend_lines
-from ._text import counted, table_lines, terminal_width, visible
+from ._text import counted, short_time, table_lines, terminal_width, visible
 from ._words import entry_in_words
 
 _STATUS = """\b
@@ -356,12 +356,19 @@ def _finish(ledger: Path, problems: Sequence[str]) -> None:
 
 def _write_entries(chosen: Iterable[tuple[Row, Line]], form: str, out: Path | None) -> None:
     if form == "table":
+        width = terminal_width() if out is None else None
         cells = (
-            (row.number, line.time, line.kind, line.actor, line.dataset or "", summary(row, line))
+            (
+                row.number,
+                line.time if width is None else short_time(line.time or ""),
+                line.kind,
+                line.actor,
+                line.dataset or "",
+                summary(row, line),
+            )
             for row, line in chosen
         )
-        width = terminal_width() if out is None else None
-        write_lines(table_lines(_TABLE, cells, width=width, whole=("entry",)), out)
+        write_lines(table_lines(_TABLE, cells, width=width, whole=("entry", "time")), out)
         return
     records = ({name: getattr(line, name) for name in COLUMNS} for _, line in chosen)
     if form == "parquet":

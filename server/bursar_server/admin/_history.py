@@ -11,7 +11,7 @@ import click
 
 from bursar_ledger import EVERYONE, Entry
 from bursar_server.admin._acting import JSON, STATE, opened, say_json
-from bursar_server.admin._shares import table
+from bursar_server.admin._shares import moment, table
 
 Details = Mapping[str, Any]
 
@@ -32,7 +32,7 @@ def acts(directory: Path, dataset: str | None, last: int | None, as_json: bool) 
     if as_json:
         say_json([_record(entry) for entry in found])
         return
-    click.echo(table([("entry", "time", "who", "what", "why"), *map(_row, found)], whole=("entry",)))
+    click.echo(table([("entry", "time", "who", "what", "why"), *map(_row, found)], whole=("entry", "time")))
 
 
 def _is_act(entry: Entry) -> bool:
@@ -41,7 +41,7 @@ def _is_act(entry: Entry) -> bool:
 
 def _row(entry: Entry) -> tuple[str, ...]:
     details = entry.details
-    return (str(entry.number), entry.time, entry.actor, in_words(entry), str(details.get("reason", "")))
+    return (str(entry.number), moment(entry.time), entry.actor, in_words(entry), str(details.get("reason", "")))
 
 
 def _record(entry: Entry) -> dict[str, object]:

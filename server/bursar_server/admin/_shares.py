@@ -9,7 +9,7 @@ from fractions import Fraction
 import click
 
 from bursar_ledger import COST_UNIT, DELTA_UNIT
-from bursar_ledger.audit._text import table_lines, terminal_width
+from bursar_ledger.audit._text import short_time, table_lines, terminal_width
 
 _DECIMAL = re.compile(r"(?=\.?\d)\d{0,9}\.?\d{0,12}", re.ASCII)
 _RATIO = re.compile(r"\d{1,9}/\d{1,9}", re.ASCII)
@@ -73,3 +73,8 @@ def table(rows: Sequence[Sequence[object]], indent: str = "", whole: Collection[
     fitting = None if width is None else width - len(indent)
     header = [str(cell) for cell in rows[0]]
     return "\n".join(indent + line for line in table_lines(header, rows[1:], width=fitting, whole=whole))
+
+
+def moment(time: str) -> str:
+    """A time for a table: shorter on a terminal, as it is in a pipe."""
+    return time if terminal_width() is None else short_time(time)

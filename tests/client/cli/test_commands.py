@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -485,3 +487,18 @@ def test_without_click_the_program_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "argv", ["bursar"])
     with pytest.raises(SystemExit, match=r"pip install 'bursar\[cli\]'"):
         _cli.main()
+
+
+def test_the_list_of_releases_fits_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long request id gives way first: an entry, which is enough to get a model again, stays whole."""
+
+    def narrow(header: Sequence[str], rows: Sequence[Sequence[object]], whole: Collection[str] = ()) -> None:
+        for line in table(header, rows, 80, whole):
+            click.echo(line)
+
+    run("fit", "dpem", "toy", "--n-components", 1, "--rho", 0.01, "--request-id", "f" * 60, "--yes")
+    monkeypatch.setattr("bursar._cli._catalog.say_table", narrow)
+    lines = run("releases").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    (line,) = [line for line in lines if "fff" in line]
+    assert re.match(r"\d+ +toy +FitDPEM +rho 0.01 .*f\.\.\.$", line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -247,3 +248,22 @@ def test_a_long_ledger_is_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(2000):
         next(lines)
     assert taken <= 2000
+
+
+def test_a_terminal_gets_lines_that_fit_it(
+    run: Run, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers and times to the minute stay whole, long words are shortened; a file gets everything."""
+    monkeypatch.setattr("bursar_ledger.audit.cli.terminal_width", lambda: 80)
+    lines = run("entries", study).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(re.match(r"\d+ +\d{4}-\d\d-\d\d \d\d:\d\d  \w", line) for line in lines[1:])
+    assert any(line.endswith("...") for line in lines)
+    run("entries", study, "--out", tmp_path / "all.txt")
+    assert "..." not in (tmp_path / "all.txt").read_text()
+
+
+@pytest.mark.parametrize("command", ["entries", "spend"])
+def test_json_is_an_option_as_everywhere(run: Run, study: Path, command: str) -> None:
+    """The same as the format of that name."""
+    assert run(command, study, "--json").stdout == run(command, study, "--format", "json").stdout != ""

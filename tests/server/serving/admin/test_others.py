@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -235,7 +236,7 @@ def test_tables_fit_the_terminal_that_they_are_on(admin: Admin, monkeypatch: pyt
     monkeypatch.setattr("bursar_server.admin._shares.terminal_width", lambda: 80)
     lines = admin.ok("acts").splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[-1].startswith(f"{admin.verified.entries} ")
+    assert re.match(rf"{admin.verified.entries} +\d{{4}}-\d\d-\d\d \d\d:\d\d  ", lines[-1])
     assert lines[-1].endswith("...")
 
 
