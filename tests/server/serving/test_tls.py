@@ -164,6 +164,7 @@ def test_the_sdk_shows_its_certificate(serve: Serve, tmp_path: Path, monkeypatch
         assert client.datasets()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ciphers", [None, "ECDHE-ECDSA-AES128-GCM-SHA256"])
 def test_a_server_that_would_speak_old_tls_is_found(tmp_path: Path, ciphers: str | None) -> None:
     """In a process that has gRPC's own ciphers; the one of this package has none for TLS 1.2."""
