@@ -1099,11 +1099,11 @@ class Dataset:
         columns: Sequence[str] | None = None,
         radius: float | None = None,
         min_weight: float | None = None,
-        covariance_type: SeparatedCovariance = "full",
+        covariance_type: SeparatedCovariance | None = None,
         separation: float | None = None,
         variant: SeparatedVariant = "recursive",
         search: SeparatedSearch = "slabs",
-        estimator: SeparatedEstimator = "em",
+        estimator: SeparatedEstimator | None = None,
         units: ColumnUnits = "common",
         public_seed: int = 0,
         request_id: str | None = None,
@@ -1128,7 +1128,8 @@ class Dataset:
             radius: R, all means lie in the ball of this radius about the middle of the bounds; units as of `sigma_min`.
                 None takes it from the bounds.
             min_weight: no component has a smaller part of the rows, as far as you know; None is 1 / (2 k).
-            covariance_type: of each component, "full", "diag" or "spherical".
+            covariance_type: of each component, "full", "diag" or "spherical". None is "full" for the variant
+                "recursive", and "spherical" for the others.
             separation: least distance of two means, as far as you know; units as of `sigma_min`. It only decides how
                 much is spent on what. None is 6 times the geometric mean of `sigma_min` and `sigma_max`.
             variant: "recursive"; "easy", algorithm 1 of the paper, for components that are all equally far apart; or
@@ -1136,7 +1137,8 @@ class Dataset:
             search: "slabs" between parallel planes, or "balls" in the space of the principal directions, for groups
                 that others surround.
             estimator: "em", noisy EM steps from what was found; or "clusters", every row for the component that it was
-                put into, as in the paper.
+                put into, as in the paper. None is "em" for the variant "recursive", and "clusters" for the others;
+                "sample_and_aggregate" averages its blocks' answers, whatever is asked for.
             units: "common" measures distances as the data do; "bounds" takes every column's half-width as its unit.
             public_seed: of the directions in which splits are looked for, 0 to 2^64 - 1. It is part of the request and
                 protects nothing.
@@ -1192,11 +1194,11 @@ class Dataset:
         columns: Sequence[str] | None = None,
         radius: float | None = None,
         min_weight: float | None = None,
-        covariance_type: SeparatedCovariance = "full",
+        covariance_type: SeparatedCovariance | None = None,
         separation: float | None = None,
         variant: SeparatedVariant = "recursive",
         search: SeparatedSearch = "slabs",
-        estimator: SeparatedEstimator = "em",
+        estimator: SeparatedEstimator | None = None,
         units: ColumnUnits = "common",
         public_seed: int = 0,
     ) -> Preview:

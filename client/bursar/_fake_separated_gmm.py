@@ -68,6 +68,12 @@ def fake_separated_gmm(
     )
 
 
+def _usual(request: fit_pb2.FitSeparatedGMMRequest) -> fit_pb2.CovarianceType.ValueType:
+    """What a request gets that leaves the form of covariances open."""
+    papers = (fit_pb2.SEPARATED_VARIANT_EASY, fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE)
+    return fit_pb2.COVARIANCE_TYPE_SPHERICAL if request.variant in papers else fit_pb2.COVARIANCE_TYPE_FULL
+
+
 def fake_preflight(request: fit_pb2.FitSeparatedGMMRequest) -> fit_pb2.Preflight:
     """What the fake server expects of a request that it does not refuse."""
     k, found = request.n_components, predicted_found(request)
@@ -103,6 +109,9 @@ def _check(request: fit_pb2.FitSeparatedGMMRequest, bounds: Mapping[str, tuple[f
         raise ValueError("covariance_type: expected full, diag or spherical, got tied")
     shapes = (fit_pb2.COVARIANCE_TYPE_UNSPECIFIED, fit_pb2.COVARIANCE_TYPE_SPHERICAL)
     if request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE and request.covariance_type not in shapes:
+        raise ValueError("covariance_type: sample and aggregate finds spheres; expected spherical")
+    sampled = request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
+    if sampled and (request.covariance_type or _usual(request)) != fit_pb2.COVARIANCE_TYPE_SPHERICAL:
         raise ValueError("covariance_type: sample and aggregate finds spheres; expected spherical")
     if request.spend.WhichOneof("amount") == "epsilon":
         raise ValueError("spend.epsilon: expected rho or epsilon_delta")

@@ -43,11 +43,11 @@ class SeparatedGMMSettings:
     columns: Sequence[str] | None = None
     radius: float | None = None
     min_weight: float | None = None
-    covariance_type: SeparatedCovariance = "full"
+    covariance_type: SeparatedCovariance | None = None
     separation: float | None = None
     variant: SeparatedVariant = "recursive"
     search: SeparatedSearch = "slabs"
-    estimator: SeparatedEstimator = "em"
+    estimator: SeparatedEstimator | None = None
     units: ColumnUnits = "common"
     public_seed: int = 0
 
@@ -65,6 +65,9 @@ class SeparatedGMMSettings:
         if isinstance(self.spend, Pure):
             text = "must be Gaussian noise, as bursar.rho(...) or bursar.epsilon_delta(...) are, got bursar.pure(...)"
             raise InvalidRequestError.of("spend", text)
+        papers = self.variant != "recursive"
+        covariance_type = self.covariance_type or ("spherical" if papers else "full")
+        estimator = self.estimator or ("clusters" if papers else "em")
         request = fit_pb2.FitSeparatedGMMRequest(
             request_id=request_id,
             dataset=dataset,
@@ -73,10 +76,10 @@ class SeparatedGMMSettings:
             n_components=whole("n_components", self.n_components, 1, 2**32 - 1),
             sigma_min=positive("sigma_min", self.sigma_min),
             sigma_max=positive("sigma_max", self.sigma_max),
-            covariance_type=_convert.choice("covariance_type", self.covariance_type, _COVARIANCES),
+            covariance_type=_convert.choice("covariance_type", covariance_type, _COVARIANCES),
             variant=_convert.choice("variant", self.variant, _convert.SEPARATED_VARIANTS),
             search=_convert.choice("search", self.search, _convert.SEPARATED_SEARCHES),
-            estimator=_convert.choice("estimator", self.estimator, _convert.SEPARATED_ESTIMATORS),
+            estimator=_convert.choice("estimator", estimator, _convert.SEPARATED_ESTIMATORS),
             units=_convert.choice("units", self.units, _convert.COLUMN_UNITS),
             public_seed=whole("public_seed", self.public_seed, 0, _SEEDS),
         )
@@ -94,6 +97,9 @@ def _check_numbers(request: fit_pb2.FitSeparatedGMMRequest) -> None:
     if not request.sigma_min < request.sigma_max:
         text = f"must be above sigma_min, {request.sigma_min!r}, got {request.sigma_max!r}"
         raise InvalidRequestError.of("sigma_max", text)
+    sampled = request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
+    if sampled and request.covariance_type != fit_pb2.COVARIANCE_TYPE_SPHERICAL:
+        raise InvalidRequestError.of("covariance_type", 'must be "spherical" for variant="sample_and_aggregate"')
     if not request.min_weight * request.n_components <= 1:
         text = f"must be 1 / n_components or less, since all weights together are 1, got {request.min_weight!r}"
         raise InvalidRequestError.of("min_weight", text)

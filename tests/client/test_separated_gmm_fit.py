@@ -145,6 +145,18 @@ def test_every_argument_is_sent_and_previewed(variant: str, shape: str) -> None:
     assert preview.expected_mean_error == {"weight": 0.5}
 
 
+@pytest.mark.parametrize("variant", ["easy", "sample_and_aggregate"])
+def test_the_papers_variants_find_spheres_unless_told_otherwise(toy: bursar.Dataset, variant: Any) -> None:
+    """As in the paper; the recursion finds full covariances. Blocks have no other shapes."""
+    assert toy.fit_separated_gmm(**ASK, variant=variant).covariance_type == "spherical"
+    assert toy.fit_separated_gmm(**ASK).covariance_type == "full"
+    if variant == "easy":
+        assert toy.fit_separated_gmm(**ASK, variant=variant, covariance_type="full").covariance_type == "full"
+    else:
+        with pytest.raises(bursar.InvalidRequestError, match="covariance_type"):
+            toy.fit_separated_gmm(**ASK, variant=variant, covariance_type="full")
+
+
 def test_a_preview_says_whether_the_components_will_be_found(toy: bursar.Dataset) -> None:
     """And from which spend on; nothing is debited for it."""
     enough, little = toy.preview_separated_gmm(**ASK), toy.preview_separated_gmm(**LITTLE)

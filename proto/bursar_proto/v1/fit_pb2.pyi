@@ -119,9 +119,14 @@ class _SeparatedVariantEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sepa
     a wide gap is found, in the columns' space or in that of noisy principal directions, and each half is split again.
     """
     SEPARATED_VARIANT_EASY: _SeparatedVariant.ValueType  # 2
-    """Algorithm 1, for components that are all separated alike: one set of principal directions, and k balls in their space."""
+    """Algorithm 1, for components that are all separated alike: one set of principal directions, and k balls in their space,
+    one after another; what is in no ball counts for no component. `search` and `separation` have no effect.
+    """
     SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE: _SeparatedVariant.ValueType  # 3
-    """Section 6: many small parts of the rows are fitted without noise, and a ball is looked for in which their answers agree."""
+    """Section 6: many small blocks of rows, divided by a public hash, are fitted without noise; where many of their answers lie
+    apart from the others is looked for, and these are averaged with noise. Spheres only. `search` and `estimator` have no
+    effect.
+    """
 
 class SeparatedVariant(_SeparatedVariant, metaclass=_SeparatedVariantEnumTypeWrapper):
     """How the components are looked for."""
@@ -133,9 +138,14 @@ SEPARATED_VARIANT_RECURSIVE: SeparatedVariant.ValueType  # 1
 a wide gap is found, in the columns' space or in that of noisy principal directions, and each half is split again.
 """
 SEPARATED_VARIANT_EASY: SeparatedVariant.ValueType  # 2
-"""Algorithm 1, for components that are all separated alike: one set of principal directions, and k balls in their space."""
+"""Algorithm 1, for components that are all separated alike: one set of principal directions, and k balls in their space,
+one after another; what is in no ball counts for no component. `search` and `separation` have no effect.
+"""
 SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE: SeparatedVariant.ValueType  # 3
-"""Section 6: many small parts of the rows are fitted without noise, and a ball is looked for in which their answers agree."""
+"""Section 6: many small blocks of rows, divided by a public hash, are fitted without noise; where many of their answers lie
+apart from the others is looked for, and these are averaged with noise. Spheres only. `search` and `estimator` have no
+effect.
+"""
 Global___SeparatedVariant: _TypeAlias = SeparatedVariant  # noqa: Y015
 
 class _SeparatedSearch:
@@ -169,7 +179,7 @@ class _SeparatedEstimator:
 class _SeparatedEstimatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SeparatedEstimator.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SEPARATED_ESTIMATOR_UNSPECIFIED: _SeparatedEstimator.ValueType  # 0
-    """EM"""
+    """EM; for the variants EASY and SAMPLE_AND_AGGREGATE clusters"""
     SEPARATED_ESTIMATOR_EM: _SeparatedEstimator.ValueType  # 1
     """Noisy EM steps from the components that were found: rows count for several components where these overlap."""
     SEPARATED_ESTIMATOR_CLUSTERS: _SeparatedEstimator.ValueType  # 2
@@ -179,7 +189,7 @@ class SeparatedEstimator(_SeparatedEstimator, metaclass=_SeparatedEstimatorEnumT
     """How the parameters of the components that were found are estimated."""
 
 SEPARATED_ESTIMATOR_UNSPECIFIED: SeparatedEstimator.ValueType  # 0
-"""EM"""
+"""EM; for the variants EASY and SAMPLE_AND_AGGREGATE clusters"""
 SEPARATED_ESTIMATOR_EM: SeparatedEstimator.ValueType  # 1
 """Noisy EM steps from the components that were found: rows count for several components where these overlap."""
 SEPARATED_ESTIMATOR_CLUSTERS: SeparatedEstimator.ValueType  # 2
@@ -777,7 +787,9 @@ class FitSeparatedGMMRequest(_message.Message):
     min_weight: _builtins.float
     """w_min: no component has a smaller part of the rows, as far as the analyst knows; 0: 1 / (2 k)."""
     covariance_type: Global___CovarianceType.ValueType
-    """Of each component; tied is refused."""
+    """Of each component; tied is refused. Unspecified: full; for the variants EASY and SAMPLE_AND_AGGREGATE spherical, which is
+    all that the latter can do.
+    """
     separation: _builtins.float
     """Least distance of two means, as far as the analyst knows; a hint, which decides how much is spent on what. 0: 6 times
     the geometric mean of sigma_min and sigma_max.
