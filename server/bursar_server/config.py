@@ -83,8 +83,8 @@ class RequestLimits(_Table):
     iterations: Annotated[int, Field(ge=1, le=200)] = 200
     cliques: Annotated[int, Field(ge=1, le=2016)] = 2016
     frequencies: Annotated[int, Field(ge=1, le=2**14)] = 2**14
-    fit_seconds: Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)] = 86_400.0
-    work_per_second: Annotated[float, Field(ge=1e3, le=1e15, allow_inf_nan=False)] = 2e8
+    fit_seconds: Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)] = 604_800.0
+    work_per_second: Annotated[float, Field(ge=1e3, le=1e15, allow_inf_nan=False)] = 1e9
     page_rows: Annotated[int, Field(ge=1, le=1000)] = 1000
     entry_rows: Annotated[int, Field(ge=1, le=2**31)] = 2**24
 

@@ -67,16 +67,18 @@ def check_fit(limits: RequestLimits, request: Any, plan: Plan, rows: int | None)
 
 
 def work(request: Any, plan: Plan, rows: int) -> float:
-    """Additions that a fit makes, roughly: rows, times its columns squared, times states, for each pass over the rows.
+    """Additions that a fit makes, roughly, from public numbers.
 
-    Squared columns are those of covariances; what has none is overestimated. States are components, or frequencies.
-    A pass is a step that progress tells of, or a release if there are more of those.
+    Rows, times what one row costs, times passes over the rows. For a sketch a row costs its columns times the
+    frequencies; elsewhere its columns squared, as covariances have them, times the components: what has no covariances
+    is overestimated. A pass is a step that progress tells of, or a release if there are more of those.
     """
     passes = max(plan.iterations, len(plan.events), 1) if plan.events else 0
-    states = max(
-        _asked(request, "n_components"), _asked(request, "n_clusters"), _asked(request, "new_sketch.n_frequencies")
-    )
-    return float(rows) * len(plan.columns) ** 2 * max(states, 1) * passes
+    columns = len(plan.columns)
+    chosen = plan.parameters.get("n_frequencies")
+    frequencies = chosen if isinstance(chosen, int) else _asked(request, "new_sketch.n_frequencies")
+    components = max(_asked(request, "n_components"), 1)
+    return float(rows) * (columns * frequencies if frequencies else columns**2 * components) * passes
 
 
 def page(limits: RequestLimits, asked: int, largest: int) -> int:

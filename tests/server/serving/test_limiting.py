@@ -85,6 +85,7 @@ def test_time_is_reckoned_from_public_numbers_before_the_debit() -> None:
     request = fit_pb2.FitDPEMRequest(n_components=5)
     plan = _plan(columns=2, events=4)
     assert work(request, plan, 1000) == 1000 * 4 * 5 * 4
+    assert work(_sketch(7), plan, 1000) == 1000 * 2 * 7 * 4
     check_plan(RequestLimits(fit_seconds=80.0, work_per_second=1e3), request, plan, 1000)
     with pytest.raises(InvalidRequestError, match="reckoned to take 80"):
         check_plan(RequestLimits(fit_seconds=79.9, work_per_second=1e3), request, plan, 1000)
