@@ -79,8 +79,8 @@ def test_sample_and_aggregate_is_not_condemned(adjacency: Adjacency, cap: int) -
 
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 def test_noise_that_is_a_third_off_is_seen(factor: float) -> None:
-    """Too little, and too much."""
-    found = [seen_answers(asked(RO), source=Scaled(factor)) for _ in range(12)]
+    """Too little, and too much: about 1,200 numbers; it fails to see one time in 1e8."""
+    found = [seen_answers(asked(RO), source=Scaled(factor)) for _ in range(60)]
     assert law(found[0][0], [seen for _, seen in found]) is not None
 
 
