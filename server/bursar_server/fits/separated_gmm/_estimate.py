@@ -141,19 +141,20 @@ def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> 
         current, overlapping = _start(s, refined), True
     progress()
     steps = s.em_steps if overlapping else SETTLED_STEPS
-    if s.clusters:
-        share = min(parts.left(leaf.node) for leaf in leaves) / steps
-    else:
-        root = parts.forest.tree()
-        share = parts.left(root) / steps
+    nodes = [leaf.node for leaf in leaves] if s.clusters else [parts.forest.tree()]
     if overlapping:
         moments = []  # a plane between components that overlap leaves out what is beyond it
-    for _ in range(steps):
+    done = 0
+    while done < steps:
+        share = min(parts.left(node) for node in nodes) / (steps - done)
         if s.clusters:
             moments.append(of_clusters(parts, leaves, current, share))
         else:
-            moments.append(of_responsibilities(parts, root, current, share))
+            moments.append(of_responsibilities(parts, nodes[0], current, share))
         current = combine(s, moments, overlapping=overlapping)
+        done += 1
+        if done == 1 and not (overlapping or s.clusters) and not np.all(_agree(s.d, moments[0], moments[1])):
+            steps = s.em_steps  # leaves held foreign rows, or clipped their own: it takes longer to settle
         progress()
     return current
 
@@ -318,13 +319,13 @@ def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = Fa
     agree = np.array([_agree(settings.d, m, moments[-1]) for m in moments])
     by_mean = _shares(order * agree / np.array([m.mean_variance for m in moments]))
     by_covariance = _shares(order * agree / np.array([m.covariance_variance for m in moments]))
-    by_count = _shares(order[:, 0] / np.array([m.count_std**2 for m in moments]))
-    counts = np.asarray(by_count @ np.array([m.counts for m in moments]))
+    by_count = _shares(order * agree / np.array([m.count_std**2 for m in moments])[:, None])
+    counts = np.sum(by_count * np.array([m.counts for m in moments]), axis=0)
     means = np.einsum("tk,tki->ki", by_mean, np.array([m.means for m in moments]))
     raw = np.einsum("tk,tkij->kij", by_covariance, np.array([m.covariances for m in moments]))
     mean_variance = np.sum(by_mean**2 * np.array([m.mean_variance for m in moments]), axis=0)
     noise = np.sum(by_covariance**2 * np.array([m.covariance_variance for m in moments]), axis=0)
-    count_std = math.sqrt(float(by_count**2 @ np.array([m.count_std**2 for m in moments])))
+    count_variance = np.sum(by_count**2 * np.array([m.count_std**2 for m in moments])[:, None], axis=0)
     shaped = [shrink(settings, *each) for each in zip(raw, noise, counts, strict=True)]
     covariances = np.array([covariance for covariance, _ in shaped])
     variances = np.diagonal(covariances, axis1=1, axis2=2)
@@ -334,7 +335,7 @@ def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = Fa
         means=means,
         covariances=covariances,
         mean_errors=np.sqrt(mean_variance[:, None] + variances / counts[:, None]),
-        count_errors=np.full(len(counts), count_std),
+        count_errors=np.sqrt(count_variance),
         covariance_errors=np.array([error for _, error in shaped]),
     )
 
