@@ -341,7 +341,7 @@ def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = Fa
 
 
 def _agree(d: int, one: Moment, last: Moment) -> FloatArray:
-    """Which components (K,) have the means and sizes in a release that they have in the last one, but for noise.
+    """Which components (K,) have the counts, means and sizes of the last release in this one, but for noise.
 
     An earlier release may have clipped more, or hold rows that are none of a component's.
     """
@@ -351,7 +351,9 @@ def _agree(d: int, one: Moment, last: Moment) -> FloatArray:
     noise = one.mean_variance + last.mean_variance + np.maximum(levels, 0.0) / rows
     wider = (np.trace(one.covariances, axis1=1, axis2=2) / d - levels) ** 2
     spread = (one.covariance_variance + last.covariance_variance + 2.0 * levels**2 / rows) / d
-    return np.asarray((apart <= (math.sqrt(d) + _AGREE) ** 2 * noise) & (wider <= _AGREE**2 * spread), dtype=np.float64)
+    near = (one.counts - last.counts) ** 2 <= _AGREE**2 * (one.count_std**2 + last.count_std**2 + rows)
+    alike = (apart <= (math.sqrt(d) + _AGREE) ** 2 * noise) & (wider <= _AGREE**2 * spread)
+    return np.asarray(alike & near, dtype=np.float64)
 
 
 def _shares(precisions: FloatArray) -> FloatArray:
