@@ -208,3 +208,33 @@ def test_dummy_runs_of_every_fit_leave_the_ledger_as_it_was(shared: Server, conn
     assert abs(line.coef_[0]) < 5  # columns are independent of each other
     assert [file.read_bytes() for file in ledger if file.exists()] == before
     assert people.remaining() == left
+
+
+def test_suggestions_of_the_real_server(shared: Server, connect: Connect) -> None:
+    """For every fit that this table has, in about the least amount: half of it no longer does."""
+    people = connect(shared).dataset("people")
+    left = people.remaining()
+    lines: dict[str, Any] = {"model": "mixture_of_regressions", "columns": None, "noise_std": 0.5}
+    for fit, goal, arguments in (
+        ("dpem", bursar.Target(mean_error=0.02), {"n_components": 2, "columns": ["x"]}),
+        ("gradient_em", bursar.Target(coef_error=0.05, relative_error=0.5), lines | {"target": "y"}),
+        ("separated_gmm", bursar.Target(covariance_error=0.5), {"n_components": 2, "sigma_min": 0.1, "sigma_max": 1}),
+        ("sketch_kmeans", bursar.Target(snr=50), {"n_clusters": 2, "n_frequencies": 40, "scale": "schema"}),
+        ("dpem", bursar.Target(noise={"em": 5}), {"n_components": 2, "iterations": 9}),
+    ):
+        name: Any = fit
+        found = people.suggest_spend(name, goal, **arguments)
+        assert goal.met(found.preview), fit
+        assert isinstance(found.spend, bursar.Rho)
+        previews: dict[str, Any] = {
+            "dpem": people.preview_dpem,
+            "gradient_em": people.preview_gradient_em,
+            "separated_gmm": people.preview_separated_gmm,
+            "sketch_kmeans": people.preview_sketch,
+        }
+        half = previews[fit](spend=bursar.rho(found.spend.value / 2), **arguments)
+        assert not goal.met(half), fit
+        assert found.affordable == (found.preview.price.cost_units <= left.cost_units)
+    epsilon = people.suggest_spend("dpem", bursar.Target(mean_error=0.02), spend=bursar.pure(1), n_components=2)
+    assert isinstance(epsilon.spend, bursar.Pure)
+    assert people.remaining() == left

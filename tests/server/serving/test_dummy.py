@@ -122,9 +122,14 @@ def test_every_fit_runs_its_own_code_with_its_own_noise(field: str, monkeypatch:
     assert made(silent, field) != made(silent, field, rows=2000)
 
 
-def test_a_separated_mixture_runs_its_own_code() -> None:
-    """The search buys its operations one by one from the forest; its meter is charged once."""
-    model = made(dummies(), "separated_gmm").separated_gmm
+@pytest.mark.parametrize("variant", fit_pb2.SeparatedVariant.values())
+def test_a_separated_mixture_runs_its_own_code(variant: fit_pb2.SeparatedVariant.ValueType) -> None:
+    """In every variant: the search buys its operations one by one from a forest, or estimates blocks of rows."""
+    request = dummy_pb2.DummyRequest(fit=REQUESTS["separated_gmm"])
+    request.fit.separated_gmm.variant = variant
+    runner = dummies()
+    answer = dummy_pb2.DummyResponse.FromString(runner.run(runner.order(request), Run(incident="test")))
+    model = answer.model.separated_gmm
     assert 1 <= model.found <= 2
     assert model.n_rows == TABLE.rows
 
