@@ -63,7 +63,7 @@ def test_fewer_than_were_looked_for_are_a_result_that_says_so(toy: bursar.Datase
     title, header, row, *_ = repr(model).splitlines()
     assert title == "GaussianMixture: 2 components of 4 that were looked for, full covariances, entry 2 of 'toy'"
     assert header.split() == ["weight", "height", "weight", "covariance"]
-    assert row.split("  ")[-1].strip() == "± 0.05"
+    assert row.split("  ")[-1].strip() == "± 5.0%"
     assert "0.5 ± 0.005" in row
     assert "130 ± 0.2" in row
     assert "of 4 that were looked for" in model._repr_html_()

@@ -284,7 +284,7 @@ class GaussianMixture(Model):
         )
         if self.separation is None:
             return headers, cells
-        errors = [f"± {error:.2g}" for error in self.separation.covariance_errors]
+        errors = [f"± {error:.1%}" for error in self.separation.covariance_errors]
         return [*headers, "covariance"], [[*row, error] for row, error in zip(cells, errors, strict=True)]
 
 
