@@ -95,6 +95,16 @@ def test_sample_and_aggregate_costs_the_spend(adjacency: Adjacency, rows: int | 
     assert sum((event.rho for event in events if isinstance(event, ConcentratedEvent)), Fraction(0)) == Fraction(rho)
 
 
+def test_warnings_say_where_the_rules_are_not_those_of_the_variant() -> None:
+    """Rules were fitted to the recursion."""
+    enough = table(rows=10**9)
+    assert not plan(enough).warnings
+    assert "recursion" in plan(enough, variant=SAMPLED).warnings[0]
+    assert not plan(enough, variant=fit_pb2.SEPARATED_VARIANT_EASY).warnings
+    many = plan(enough, variant=fit_pb2.SEPARATED_VARIANT_EASY, n_components=11, min_weight=0.05)
+    assert "10 components" in many.warnings[0]
+
+
 def test_what_the_papers_variants_leave_open_is_as_in_the_paper() -> None:
     """Spheres, and hard parts; what is asked for is done."""
     for variant in (fit_pb2.SEPARATED_VARIANT_EASY, SAMPLED):

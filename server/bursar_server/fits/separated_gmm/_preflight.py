@@ -31,6 +31,9 @@ _SPLIT_OF_FEW, _FEW = 40.0, 2
 _HIDDEN = 2.0
 """With less than so many times the rows that principal directions need, half of a search is among random ones."""
 
+_MANY = 10
+"""Components of the easy case; with eight it found some of them or all."""
+
 _REPLACING = 2.0
 """A search costs twice as much where rows are replaced."""
 
@@ -60,12 +63,18 @@ def expected_mean_error(settings: Settings, rows: int | None) -> tuple[float, ..
 
 def warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
     """What an analyst should know before paying."""
-    if not rows:
-        return ()
-    failed = [name for name, margin in _margins(settings, rows, float(settings.rho)).items() if margin < 1.0]
-    if not failed:
-        return ()
-    return (f"fewer components than asked for may be found: too little for {' and '.join(failed)}",)
+    found = []
+    if settings.aggregate:
+        found.append(
+            "rules and errors are the recursion's; answers of blocks need tens of times the rows or spend"
+        )
+    if settings.easy and settings.k > _MANY:
+        found.append(f"balls are looked for among public points, few of which come near more than {_MANY} components")
+    if rows:
+        failed = [name for name, margin in _margins(settings, rows, float(settings.rho)).items() if margin < 1.0]
+        if failed:
+            found.append(f"fewer components than asked for may be found: too little for {' and '.join(failed)}")
+    return tuple(found)
 
 
 def _predicted(k: int, margins: Mapping[str, float]) -> int:
