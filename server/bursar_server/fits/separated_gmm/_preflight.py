@@ -65,9 +65,7 @@ def warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
     """What an analyst should know before paying."""
     found = []
     if settings.aggregate:
-        found.append(
-            "rules and errors are the recursion's; answers of blocks need tens of times the rows or spend"
-        )
+        found.append("rules and errors are the recursion's; answers of blocks need tens of times the rows or spend")
     if settings.easy and settings.k > _MANY:
         found.append(f"balls are looked for among public points, few of which come near more than {_MANY} components")
     if rows:
