@@ -141,7 +141,8 @@ class Spheres:
         """See `BlockEstimator`."""
         made, kept = np.zeros(self.shape), np.zeros(self.k, dtype=np.bool_)
         spheres(rows, present, self.frame.centre, self.frame.scale, self.k, made, kept)
-        made[-1] = np.log(np.clip(made[-1], self.low, self.high) / self.low) / max(math.log(self.high / self.low), 1e-300)
+        levels = max(math.log(self.high / self.low), 1e-300)
+        made[-1] = np.log(np.clip(made[-1], self.low, self.high) / self.low) / levels
         return made, kept
 
     def variance(self, place: FloatArray) -> FloatArray:
