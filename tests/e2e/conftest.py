@@ -19,6 +19,7 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
+from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.admin.cli import main as admin
 from bursar_server.state import State
 
@@ -39,6 +40,18 @@ kind = "numeric"
 lower = 0.0
 upper = 10.0
 """
+
+
+def dpem_request(**fields: Any) -> fit_pb2.FitDPEMRequest:
+    """Two components of the table above, for little."""
+    defaults: dict[str, Any] = {
+        "request_id": "r1",
+        "dataset": "people",
+        "columns": ["x", "y"],
+        "spend": types_pb2.Spend(rho=0.01),
+        "n_components": 2,
+    }
+    return fit_pb2.FitDPEMRequest(**(defaults | fields))
 
 
 @dataclass

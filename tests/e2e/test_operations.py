@@ -10,18 +10,15 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 from cryptography import x509
 
 from bursar_ledger import Ledger, verify
-from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2_grpc
 from bursar_server.tls import Certificates
-
-if TYPE_CHECKING:
-    from tests.e2e.conftest import Home, Server
+from tests.e2e.conftest import Home, Server, dpem_request
 
 PATIENCE = 240.0
 """Seconds after which a process hangs, as in the fixtures."""
@@ -37,17 +34,6 @@ def _handshake(server: Server, version: ssl.TLSVersion) -> tuple[str | None, byt
         context.wrap_socket(plain, server_hostname="localhost") as secure,
     ):
         return secure.version(), secure.getpeercert(binary_form=True)
-
-
-def _request(**fields: Any) -> fit_pb2.FitDPEMRequest:
-    defaults: dict[str, Any] = {
-        "request_id": "r1",
-        "dataset": "people",
-        "columns": ["x", "y"],
-        "spend": types_pb2.Spend(rho=0.01),
-        "n_components": 2,
-    }
-    return fit_pb2.FitDPEMRequest(**(defaults | fields))
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -69,7 +55,7 @@ def test_an_operators_day(home: Home) -> None:
     with server.channel() as channel:
         stub = catalog_pb2_grpc.CatalogServiceStub(channel)
         fits = fit_pb2_grpc.FitServiceStub(channel)
-        list(fits.FitDPEM(_request(), metadata=server.bearer()))
+        list(fits.FitDPEM(dpem_request(), metadata=server.bearer()))
         refusals = []
         for metadata in (
             (("authorization", f"Bearer {home.tokens['analyst']}x"),),
@@ -122,7 +108,7 @@ def test_fits_that_are_not_waited_for_run_again_under_their_debit(home: Home) ->
     )
     server = home.start()
     with server.channel() as channel:
-        call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(_request(), metadata=server.bearer())
+        call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(dpem_request(), metadata=server.bearer())
         receipt = next(iter(call)).receipt
         status, log = server.end(signal.SIGTERM)
         call.cancel()
@@ -132,7 +118,7 @@ def test_fits_that_are_not_waited_for_run_again_under_their_debit(home: Home) ->
     home.state.config.write_text("")
     server = home.start()
     with server.channel() as channel:
-        answers = list(fit_pb2_grpc.FitServiceStub(channel).FitDPEM(_request(), metadata=server.bearer()))
+        answers = list(fit_pb2_grpc.FitServiceStub(channel).FitDPEM(dpem_request(), metadata=server.bearer()))
     assert answers[0].receipt == receipt
     assert answers[-1].HasField("model")
     server.end(signal.SIGTERM)

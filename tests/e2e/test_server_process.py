@@ -10,17 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
 from bursar_ledger import Ledger, verify
-from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_proto.v1 import fit_pb2_grpc, types_pb2
 from bursar_server.__main__ import main
-
-if TYPE_CHECKING:
-    from tests.e2e.conftest import Home, Server
+from tests.e2e.conftest import Home, Server, dpem_request
 
 PATIENCE = 240.0
 """Seconds after which a process hangs, as in the fixtures."""
@@ -68,17 +65,6 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         return result.stderr
 
     return run
-
-
-def _request(**fields: Any) -> fit_pb2.FitDPEMRequest:
-    defaults: dict[str, Any] = {
-        "request_id": "r1",
-        "dataset": "people",
-        "columns": ["x", "y"],
-        "spend": types_pb2.Spend(rho=0.01),
-        "n_components": 2,
-    }
-    return fit_pb2.FitDPEMRequest(**(defaults | fields))
 
 
 def test_health_says_whether_a_server_serves(home: Home) -> None:
@@ -149,7 +135,7 @@ def test_a_fit_killed_between_debit_and_release_runs_again_under_its_debit(home:
     home.state.config.write_text("response_quantum_seconds = 5.0\n")
     server = home.start()
     with server.channel() as channel:
-        call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(_request(), metadata=server.bearer())
+        call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(dpem_request(), metadata=server.bearer())
         receipt = next(iter(call)).receipt
         server.end(signal.SIGKILL)
     with Ledger.open(home.state.ledger) as ledger:
@@ -158,7 +144,7 @@ def test_a_fit_killed_between_debit_and_release_runs_again_under_its_debit(home:
     server = home.start()
     with server.channel() as channel:
         stub = fit_pb2_grpc.FitServiceStub(channel)
-        first, again = (list(stub.FitDPEM(_request(), metadata=server.bearer())) for _ in range(2))
+        first, again = (list(stub.FitDPEM(dpem_request(), metadata=server.bearer())) for _ in range(2))
     assert first[0].receipt == again[0].receipt == receipt
     assert first[-1].HasField("model")
     assert first[-1] == again[-1]
@@ -181,7 +167,7 @@ def test_a_client_that_does_not_read_cannot_keep_the_server_from_ending(home: Ho
     server = home.start()
     # A window of one kilobyte that does not grow: the model does not fit in.
     with server.channel(("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)) as channel:
-        fit = _request(n_components=256, iterations=1)
+        fit = dpem_request(n_components=256, iterations=1)
         call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(fit, metadata=server.bearer())
         receipt = next(iter(call)).receipt
         until = time.monotonic() + PATIENCE
@@ -205,7 +191,7 @@ def test_a_busy_server_that_is_told_to_stop_finishes_what_was_paid_for(home: Hom
     with server.channel() as channel:
         stub = fit_pb2_grpc.FitServiceStub(channel)
         calls = [
-            stub.FitDPEM(_request(request_id=f"r{i}", spend=types_pb2.Spend(rho=0.001)), metadata=server.bearer())
+            stub.FitDPEM(dpem_request(request_id=f"r{i}", spend=types_pb2.Spend(rho=0.001)), metadata=server.bearer())
             for i in range(8)
         ]
         next(iter(calls[0]))

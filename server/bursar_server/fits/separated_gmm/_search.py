@@ -155,8 +155,34 @@ class SplitFamily:
         return edges
 
 
+class _Distances:
+    """What families of balls have in common: rows are counted by steps of their distance from each centre."""
+
+    frame: Frame
+    view: View
+    centres: FloatArray
+    least: float
+    most: float
+    sample: Sample
+
+    @property
+    def groups(self) -> int:
+        """Centres."""
+        return len(self.centres)
+
+    @property
+    def steps(self) -> int:
+        """How many steps of distance there are."""
+        return _step_of(self.most) - _step_of(self.least) + 2
+
+    def statistic(self, first: int, stop: int) -> Statistic:
+        """See `Family`."""
+        centres = self.centres[first:stop]
+        return distance_statistic(self.frame, self.view, centres, _step_of(self.least), self.steps, self.sample)
+
+
 @dataclass(frozen=True, eq=False)
-class BallFamily:
+class BallFamily(_Distances):
     """Balls about public or released points: the shape that the paper has, in a space of few dimensions.
 
     Attributes:
@@ -183,21 +209,6 @@ class BallFamily:
     def bounds(self) -> ScoreBounds:
         """See `_search.md`."""
         return ScoreBounds(range_one=1 + PENALTY, range_replaced=2 * (1 + PENALTY))
-
-    @property
-    def groups(self) -> int:
-        """Centres."""
-        return len(self.centres)
-
-    @property
-    def steps(self) -> int:
-        """How many steps of distance there are."""
-        return _step_of(self.most) - _step_of(self.least) + 2
-
-    def statistic(self, first: int, stop: int) -> Statistic:
-        """See `Family`."""
-        centres = self.centres[first:stop]
-        return distance_statistic(self.frame, self.view, centres, _step_of(self.least), self.steps, self.sample)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Family`; the same candidates for every centre."""
@@ -234,7 +245,7 @@ def middle_of(edges: FloatArray) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class TightFamily:
+class TightFamily(_Distances):
     """Balls about public or released points: the best have enough rows inside, and of those the smallest is better.
 
     Kamath et al. 2019, theorem 4.11 (PGLoc).
@@ -257,21 +268,6 @@ class TightFamily:
     def bounds(self) -> ScoreBounds:
         """See `_search.md`."""
         return ScoreBounds(range_one=RADIUS_UNIT, range_replaced=2 * RADIUS_UNIT)
-
-    @property
-    def groups(self) -> int:
-        """Centres."""
-        return len(self.centres)
-
-    @property
-    def steps(self) -> int:
-        """How many radii there are."""
-        return _step_of(self.most) - _step_of(self.least) + 2
-
-    def statistic(self, first: int, stop: int) -> Statistic:
-        """See `Family`."""
-        centres = self.centres[first:stop]
-        return distance_statistic(self.frame, self.view, centres, _step_of(self.least), self.steps, self.sample)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Family`: a candidate is the upper edge of a step."""
