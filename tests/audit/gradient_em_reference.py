@@ -134,7 +134,7 @@ def missing_covariates(
     score = t * features / deviation + absent * (t**2 - clipped_square) * coefficients / deviation**2
     longest = np.zeros_like(deviation)
     if clip < _kernel.UNCLIPPED:  # of the vectors that such a row has for any residual
-        part = max(clipped_square, clip**2 - clipped_square) * (deviation**2 - sigma**2) ** 0.5 / deviation
+        part = max(clipped_square, clip**2 - clipped_square) * np.maximum(1.0 - (sigma / deviation) ** 2, 0.0) ** 0.5
         ends = clip**2 * np.sum(features**2, axis=1, keepdims=True) + part**2
         longest = sigma**2 * np.sqrt(ends) / deviation
     vectors = sigma**2 * score / np.maximum(scale, longest)
