@@ -7,8 +7,14 @@ import pytest
 from tests.audit.harness import rejecting
 from tests.audit.mutants import Mutant, mutants
 
+LONG = {"add-remove sensitivity on a replace pair", "clip x 1.5", "spend not split over T"}
+"""Bugs that need many runs to be seen, or many tables."""
 
-@pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.bug)
+
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(one, id=one.bug, marks=[pytest.mark.slow] if one.bug in LONG else []) for one in mutants()],
+)
 def test_a_planted_bug_is_condemned(mutant: Mutant) -> None:
     """Every test that should see the bug rejects twice."""
     for _ in range(2):

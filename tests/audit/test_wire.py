@@ -55,7 +55,7 @@ class WireMutant:
 
 
 WIRE_MUTANTS = (
-    WireMutant("noise x 0.25", Miswired(source=Scaled(0.25)), 80),
+    pytest.param(WireMutant("noise x 0.25", Miswired(source=Scaled(0.25)), 80), marks=pytest.mark.slow),
     pytest.param(WireMutant("noise x 0.5", Miswired(source=Scaled(0.5)), 250), marks=pytest.mark.slow),
     WireMutant("raw sums", Miswired(source=NoNoise()), 30),
     WireMutant("the true number of rows", Miswired(run_instead=true_n_told), 30),
