@@ -1,22 +1,31 @@
 # The server's image. The state directory (ledger, keys, certificates, tables) is a volume: nothing of it is in the image.
 #
-#   docker build -t bursar .
+#   docker build --build-arg BASE=python:3.11-slim@sha256:... -t bursar .
 #   docker run --rm -v bursar-state:/var/lib/bursar --entrypoint bursar-admin bursar init --state /var/lib/bursar
 #   docker run -v bursar-state:/var/lib/bursar -p 8443:8443 bursar
 
-FROM python:3.11-slim AS build
+# The base image, by its digest. There is no default: which one is good is for whoever builds to find out, and a tag alone
+# may be another image tomorrow. docs/operations.md says how to get and how to renew it.
+ARG BASE
+FROM ${BASE} AS build
+ARG BASE
+RUN printf '%s\n' "$BASE" | grep -Eqx '[^@[:space:]]+@sha256:[0-9a-f]{64}' \
+    || { echo "BASE is '$BASE', expected NAME@sha256: and 64 hexadecimal digits; see docs/operations.md" >&2; exit 1; }
 WORKDIR /src
-COPY constraints.txt pyproject.toml README.md ./
+COPY deploy/build.lock deploy/requirements.lock pyproject.toml README.md ./
 COPY client client
 COPY server server
 COPY ledger ledger
 COPY proto proto
-# Installed from the wheel's path: by its name, pip would also look for it elsewhere.
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /dist . \
+# Every file from an index has the hash that is in a lock (deploy/lock.py); then nothing more is taken from anywhere.
+RUN python -m venv /opt/build \
+    && /opt/build/bin/python -m pip install --no-cache-dir --only-binary=:all: --require-hashes -r build.lock \
+    && /opt/build/bin/python -m pip wheel --no-cache-dir --no-build-isolation --no-deps --no-index --wheel-dir /dist . \
     && python -m venv /opt/bursar \
-    && /opt/bursar/bin/python -m pip install --no-cache-dir --constraint constraints.txt "$(echo /dist/bursar-*.whl)[server,oidc,metrics,tracing,audit]"
+    && /opt/bursar/bin/python -m pip install --no-cache-dir --only-binary=:all: --require-hashes -r requirements.lock \
+    && /opt/bursar/bin/python -m pip install --no-cache-dir --no-deps --no-index /dist/bursar-*.whl
 
-FROM python:3.11-slim
+FROM ${BASE}
 # Made before it becomes a volume, so that a new volume belongs to the server's user.
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/bursar --shell /usr/sbin/nologin bursar \
     && install --directory --owner=bursar --group=bursar --mode=0700 /var/lib/bursar /var/cache/bursar

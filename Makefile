@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow docs lint format proto bench env clean
+.PHONY: demo test slow fuzz docs lint format proto bench env clean vulnerabilities sbom
 
 # The stamp says which files the environment was made from; the install is redone when one of them changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -22,6 +22,10 @@ test: env
 slow: env
 	$(BIN)/python -Im pytest -m slow -n 2 --dist worksteal
 
+MINUTES ?= 30
+fuzz: env
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
+
 # The theme's notice of other programs is no warning of ours.
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -39,15 +43,20 @@ format: env
 proto: env
 	$(BIN)/python proto/generate.py
 
+# Quick sizes, about half an hour; FULL=1 for all of them. Ends with 1 if a ratio became worse than in the last record.
+# PGM=PYTHON names an interpreter that has private-pgm (package mbi 1.1), which bench/peers.py then runs beside ours.
 bench: env
-	$(BIN)/python bench/dpem.py
-	$(BIN)/python bench/bounds.py
-	$(BIN)/python bench/sketch.py
-	$(BIN)/python bench/gradient_em.py
-	$(BIN)/python bench/mrf.py
-	$(BIN)/python bench/separated_gmm.py
-	$(BIN)/python bench/ledger.py
-	$(BIN)/python bench/chaos.py
+	$(BIN)/python bench/run.py $(if $(FULL),--full)
+
+# Asks the index about every locked version; deploy/vulnerabilities.py says what it does where there is none.
+vulnerabilities: env
+	$(BIN)/python deploy/vulnerabilities.py
+
+# What the image has beside its base, for scanners and for whoever has to say what is installed.
+sbom: env
+	mkdir -p dist
+	$(BIN)/cyclonedx-py requirements deploy/requirements.lock --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --spec-version 1.6 --output-file dist/bursar.cdx.json
 
 clean:
 	rm -rf $(VENV)

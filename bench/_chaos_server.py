@@ -6,6 +6,7 @@ has ended. A start names folder and address, how long the ledger waits for a loc
 the server kills itself (null for none).
 
 The points are set here, around the functions of the server, so that the server itself knows no switch of the kind.
+Some are in the processes that fits run in: whoever passes them kills the server, and itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -24,24 +26,31 @@ from typing import Any
 from bursar_ledger import Ledger, _store
 from bursar_server import process
 from bursar_server.fits import dpem
-from bursar_server.vault import OpenDPNoise
+from bursar_server.vault import ExactNoise
 
 RUNS = "runs"
 """File beside the state directory that grows by a byte with every fit that runs."""
 
 
 class _Fuse:
-    """Kills this process at the n-th passage of its point, with the signal that leaves no time for anything."""
+    """Kills the server at the n-th passage of its point, with the signal that leaves no time for anything.
+
+    Passages in the processes of fits count, too; made in the server, before it forks.
+    """
 
     def __init__(self, point: str | None, passage: int) -> None:
         self._point = point
-        self._left = passage
+        self._server = os.getpid()
+        self._left = multiprocessing.Value("i", passage)
 
     def passed(self, point: str) -> None:
         if point == self._point:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            with self._left.get_lock():
+                self._left.value -= 1
+                burnt = self._left.value == 0
+            if burnt:
+                os.kill(self._server, signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGKILL)  # at once, not when the kernel has seen to it
 
 
 def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[..., None]) -> None:
@@ -70,17 +79,20 @@ def _set_points(fuse: _Fuse) -> None:
 
     _around(Ledger, "debit", at("before the debit"), at("after the debit"))
     _around(_store.Store, "append", nothing, in_transaction)
-    _around(OpenDPNoise, "add", at("before noise is drawn"), at("after noise is drawn"))
+    _around(ExactNoise, "add", at("before noise is drawn"), at("after noise is drawn"))
     _around(Ledger, "store_release", at("before the release is stored"), at("after the release is stored"))
 
 
 def _count_runs(folder: Path) -> None:
-    # Appended by the kernel in one piece, and there even if the process is killed at the next instruction.
-    runs = os.open(folder / RUNS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
     def count(*arguments: object) -> None:
+        # Opened each time: fits run in processes that have no file open. Appended by the kernel in one piece, and there
+        # even if the process is killed at the next instruction.
         with contextlib.suppress(OSError):  # the disk is full on purpose
-            os.write(runs, b"x")
+            runs = os.open(folder / RUNS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(runs, b"x")
+            finally:
+                os.close(runs)
 
     _around(dpem, "run", lambda *arguments: None, count)
 
@@ -113,7 +125,8 @@ def _forked(order: dict[str, Any]) -> int:
 
 def main() -> None:
     """Fork and wait as the lines say, until there are no more."""
-    dpem.warm_up()
+    for fit in process.FITS.values():
+        getattr(fit, "warm_up", lambda: None)()
     print("imported", flush=True)
     for line in sys.stdin:
         order = json.loads(line)

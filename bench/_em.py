@@ -15,7 +15,7 @@ from bursar.models import uniform_in_ball
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import NumericColumn, PublicTable, gradient_em
-from bursar_server.vault import ArrayRows, Meter, OpenDPNoise, Session
+from bursar_server.vault import ArrayRows, ExactNoise, Meter, Session
 
 Array = NDArray[np.float64]
 Fields = dict[str, Any]
@@ -206,7 +206,7 @@ def fit(
     clock: Clock | None = None,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
 ) -> fit_pb2.GradientEMModel:
-    """One fit as the server runs it: plan, meter, exact sums, OpenDP noise; by one thread.
+    """One fit as the server runs it: plan, meter, exact sums, exact noise; by one thread.
 
     Args:
         request: names columns, or needs all of them.
@@ -223,8 +223,7 @@ def fit(
         adjacency=adjacency,
         unit_cap=1,
         meter=Meter(ORDER, cost_units(plan.events, ORDER)),
-        source=OpenDPNoise(),
-        threads=1,
+        source=ExactNoise(),
         progress=clock or Clock(),
     )
     return gradient_em.run(plan, session)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import types_pb2
 from bursar_server.fits import NumericColumn, PublicTable
-from bursar_server.vault import CHUNK, ArrayRows, Meter, OpenDPNoise, Rows, Session
+from bursar_server.vault import CHUNK, ArrayRows, ExactNoise, LocalEngine, Meter, Rows, Session
 
 Array = NDArray[np.float64]
 
@@ -59,8 +59,9 @@ def fit(
     box: Box,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     threads: int = THREADS,
+    source: ExactNoise | None = None,
 ) -> tuple[Any, Any]:
-    """One fit as the server runs it: plan, meter, exact sums, OpenDP noise. Returns plan and model."""
+    """One fit as the server runs it: plan, meter, exact sums, exact noise. Returns plan and model."""
     bounds = zip(box.lower.tolist(), box.upper.tolist(), strict=True)
     columns = tuple(NumericColumn(f"x{i}", lower, upper) for i, (lower, upper) in enumerate(bounds))
     request.columns[:] = [column.name for column in columns]
@@ -71,8 +72,8 @@ def fit(
         adjacency=adjacency,
         unit_cap=1,
         meter=Meter(ORDER, cost_units(plan.events, ORDER)),
-        source=OpenDPNoise(),
-        threads=threads,
+        source=source or ExactNoise(),
+        engine=LocalEngine(threads),
     )
     return plan, method.run(plan, session)
 

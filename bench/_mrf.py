@@ -23,9 +23,9 @@ from bursar_server.fits import NumericColumn, PublicTable, mrf
 from bursar_server.vault import (
     ArrayRows,
     Bounds,
+    ExactNoise,
     Meter,
     Noise,
-    OpenDPNoise,
     Rows,
     Session,
     gaussian_for,
@@ -164,8 +164,8 @@ def noise_for(tables: int, epsilon: float, *, pure: bool) -> Noise:
 
 
 def released(graph: Graph, tables: Sequence[NDArray[np.int64]], noise: Noise, *, pure: bool) -> list[NoisyTable]:
-    """The cliques' tables with OpenDP's noise."""
-    source, std = OpenDPNoise(), noise_std(noise, 1.0)
+    """The cliques' tables with exact noise."""
+    source, std = ExactNoise(), noise_std(noise, 1.0)
     return [
         NoisyTable(clique, source.add(table, noise).astype(np.float64), std, pure)
         for clique, table in zip(graph.cliques, tables, strict=True)
@@ -224,7 +224,7 @@ def numeric_columns(sizes: Sequence[int]) -> tuple[NumericColumn, ...]:
 
 
 def fit(request: fit_pb2.FitMRFRequest, rows: Rows, columns: tuple[NumericColumn, ...]) -> fit_pb2.MRFModel:
-    """One fit as the server runs it, under ADD_REMOVE_ONE: plan, meter, exact sums, OpenDP noise, estimate.
+    """One fit as the server runs it, under ADD_REMOVE_ONE: plan, meter, exact sums, exact noise, estimate.
 
     Args:
         request: names all columns, in their order, or needs all.
@@ -240,8 +240,7 @@ def fit(request: fit_pb2.FitMRFRequest, rows: Rows, columns: tuple[NumericColumn
         adjacency=table.adjacency,
         unit_cap=1,
         meter=Meter(ORDER, cost_units(plan.events, ORDER)),
-        source=OpenDPNoise(),
-        threads=1,
+        source=ExactNoise(),
     )
     return mrf.run(plan, session)
 

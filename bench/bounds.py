@@ -5,6 +5,7 @@ Writes bench/bounds.json. About a minute on one processor.
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import statistics
@@ -40,6 +41,9 @@ def error(bound: float, moments: fit_pb2.Moments.ValueType, seed: int) -> float:
 
 def main() -> None:
     """Prints a line for each kind of moments and bound, and writes all of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
+    output = parser.parse_args().json
     cells = []
     for name, moments in MOMENTS.items():
         for bound in BOUNDS:
@@ -48,7 +52,7 @@ def main() -> None:
             print(f"{name:>12} +-{bound:<6g} {cells[-1]['error']:.4f} (worst {cells[-1]['worst']:.4f})", flush=True)
     settings = {"rows": ROWS, "rho": RHO, "seeds": SEEDS, "means": MEANS.tolist(), "spread": SPREAD}
     found = {"python": platform.python_version(), "machine": platform.machine(), "settings": settings, "cells": cells}
-    Path(__file__).with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    output.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

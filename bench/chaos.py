@@ -459,7 +459,11 @@ class Lane:
             yield (
                 tap,
                 bursar.Client(
-                    cast(grpc.Channel, tap), token=self.home.token, timeout=PATIENCE / 4, retry_delays=delays
+                    cast(grpc.Channel, tap),
+                    token=self.home.token,
+                    timeout=PATIENCE / 4,
+                    retry_delays=delays,
+                    patience=0.0,  # asks again at once, whatever a server advises
                 ),
             )
 

@@ -41,7 +41,7 @@ from bursar.models import log_mixture_density
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import dpem
 from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
-from bursar_server.vault import CHUNK, ArrayRows, exact_sum
+from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, exact_sum
 
 
 def fit(X: Array, bound: float, **fields: Any) -> fit_pb2.GaussianMixtureModel:
@@ -307,7 +307,7 @@ def _peak_bytes(X: Array) -> int:
     rows = ArrayRows(np.ascontiguousarray(X.T))
     statistic = _statistic(X.shape[1])
     tracemalloc.start()
-    exact_sum(statistic, rows, X.shape[1], threads=THREADS)
+    exact_sum(statistic, rows, X.shape[1], engine=LocalEngine(THREADS))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
@@ -317,7 +317,9 @@ def _sums_equal(X: Array, generator: np.random.Generator) -> bool:
     d, statistic = X.shape[1], _statistic(X.shape[1])
     rows = ArrayRows(np.ascontiguousarray(X.T))
     shuffled = ArrayRows(np.ascontiguousarray(generator.permutation(X).T))
-    sums = [exact_sum(statistic, rows, d, threads=t) for t in (1, 2, 3)] + [exact_sum(statistic, shuffled, d)]
+    sums = [exact_sum(statistic, rows, d, engine=LocalEngine(t)) for t in (1, 2, 3)] + [
+        exact_sum(statistic, shuffled, d)
+    ]
     return all(np.array_equal(sums[0], s) for s in sums[1:])
 
 

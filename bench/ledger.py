@@ -167,10 +167,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=["rate", "flat", "verify"], help="left out: all")
     parser.add_argument("--folder", type=Path, help="on the disk that is to be measured; left out: a temporary one")
+    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     parser.add_argument("--largest", type=int, default=max(SIZES), help="entries of the longest ledger")
     options = parser.parse_args()
     parts = options.parts
-    output = Path(__file__).with_suffix(".json")
+    output = options.json
     results: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {}
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)

@@ -8,7 +8,7 @@ speed: time to sketch a table, against numpy, in turns.
 decoder: time to decode.
 scale: what it costs not to know how wide clusters are.
 
-Fits are those of the server, with OpenDP's noise and default settings unless a table says otherwise.
+Fits are those of the server, with exact noise and default settings unless a table says otherwise.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from bursar_proto.v1 import fit_pb2
 from bursar_server.fits import dpem, sketch
 from bursar_server.fits.sketch._statistics import Frame, sketch_statistic
 from bursar_server.fits.sketch._wire import sketch_from
-from bursar_server.vault import ArrayRows, Statistic, exact_sum
+from bursar_server.vault import ArrayRows, LocalEngine, Statistic, exact_sum
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -617,7 +617,7 @@ def speed(wish: Wish, m: int = 1000) -> None:
 
     def ours(statistic: Statistic, some: ArrayRows) -> Callable[[], Any]:
         exact_sum(statistic, ArrayRows(some.columns[:, :10]), len(some.columns))  # compiles
-        return partial(exact_sum, statistic, some, len(some.columns), threads=THREADS)
+        return partial(exact_sum, statistic, some, len(some.columns), engine=LocalEngine(THREADS))
 
     dense = statistic_of(m, d)
     print(
@@ -637,7 +637,7 @@ def speed(wish: Wish, m: int = 1000) -> None:
         rounds,
         base,
     )
-    sums = exact_sum(dense, rows, d, threads=THREADS) * dense.lattice
+    sums = exact_sum(dense, rows, d, engine=LocalEngine(THREADS)) * dense.lattice
     plain = numpy_sketch(X32, W32)
     error = float(np.abs(sums - np.concatenate([plain.real, plain.imag])).max() / n)
     ratio = table[0]["ratio"]

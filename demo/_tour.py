@@ -100,7 +100,7 @@ class Tour:
             order = np.argsort(model.cluster_centers_[:, PEOPLE.index("diseases")])
             centres = ", ".join("({:.1f}, {:.1f})".format(*model.cluster_centers_[i]) for i in order)
             click.echo(f"  k = {k}: (visits, diseases) = {centres}")
-        there = self.data.fit_sketch_kmeans(n_clusters=3, sketch=sketch)
+        there = self.data.fit_sketch_kmeans(n_clusters=3, sketch=sketch, decoded_by="server")
         if there.receipt is None or not there.receipt.free or self.data.remaining() != left:
             raise click.ClickException("decoding a sketch that is paid for must cost nothing")
         click.echo(

@@ -18,7 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("*.md", "docs/**/*.md", "client/**/*.md", "ledger/**/*.md", "server/**/*.md", "tests/attacks/*.md")
 """Everything that is read as a page."""
 
-LINKED = ("docs/**/*.png", "docs/node/*", "bench/*.json", "demo/*.toml", "docs/*.ipynb", "deploy/**/*", "LICENSE")
+TESTS = tuple(f"tests/{folder}/**/test_*.py" for folder in ("attacks", "audit", "e2e", "fuzz", "ledger", "server"))
+"""What the page of attacks links to."""
+
+LINKED = (
+    *("docs/**/*.png", "docs/node/*", "bench/*.json", "demo/*.toml", "docs/*.ipynb", "deploy/**/*", "LICENSE"),
+    *TESTS,
+)
 """Files that pages show or link to as they are."""
 
 # Packages that a Node.js client was run with.

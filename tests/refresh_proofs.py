@@ -7,6 +7,7 @@ A proof begins with front matter in TOML between two lines `+++`:
     sensitivity = "<SHA-256 of the definition>"
     "Meter.charge" = "<...>"
     "_kernel:moment_sums" = "<of _kernel.py in the same folder>"
+    "../_arrays:in_order" = "<of _arrays.py in the folder above>"
     +++
 
 The fingerprint covers the tokens of a definition without comments and docstrings, so it changes when the code does.
@@ -74,7 +75,7 @@ def fingerprint(source: str, name: str) -> str:
 
 def _fingerprint_beside(proof: Path, name: str) -> str:
     module, _, definition = name.rpartition(":")
-    return fingerprint(proof.with_name(f"{module or proof.stem}.py").read_text(encoding="utf-8"), definition)
+    return fingerprint((proof.parent / f"{module or proof.stem}.py").read_text(encoding="utf-8"), definition)
 
 
 def _find(body: list[ast.stmt], path: list[str]) -> ast.stmt | None:

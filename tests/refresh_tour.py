@@ -89,8 +89,9 @@ def _shape(output: nbformat.NotebookNode) -> str:
 
 
 def _first_words(text: str) -> str:
-    """The first line without its numbers."""
-    return re.sub(r"-?\d+(\.\d*)?(e-?\d+)?", "0", text.strip().partition("\n")[0])
+    """The first line without its numbers, and without the blanks that numbers of other lengths are filled up with."""
+    line = re.sub(r"-?\d+(\.\d*)?(e[+-]?\d+)?", "0", text.strip().partition("\n")[0])
+    return re.sub(r"(?<=\[) | (?=[\],])", "", " ".join(line.split()))
 
 
 if __name__ == "__main__":

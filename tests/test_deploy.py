@@ -48,6 +48,7 @@ def test_the_unit_starts_and_reloads_what_there_is() -> None:
     assert (unit["KillSignal"], unit["TimeoutStopSec"]) == (["SIGTERM"], ["1h"])
     strict = {
         "LimitCORE": "0",
+        "OOMPolicy": "continue",
         "MemorySwapMax": "0",
         "NoNewPrivileges": "yes",
         "ProtectSystem": "strict",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from bursar_server.__main__ import main
+from deploy.lock import FILES
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,6 +28,9 @@ def stages() -> list[dict[str, list[str]]]:
     for word, rest in instructions():
         if word == "FROM":
             found.append({})
+        if not found:  # before the first stage
+            assert (word, rest) == ("ARG", "BASE")
+            continue
         found[-1].setdefault(word, []).append(rest)
     return found
 
@@ -33,15 +38,49 @@ def stages() -> list[dict[str, list[str]]]:
 def test_the_image_has_two_slim_stages() -> None:
     """What builds the wheel stays behind; an environment moves only between stages with the same Python."""
     build, final = stages()
-    assert build["FROM"] == ["python:3.11-slim AS build"]
-    assert final["FROM"] == ["python:3.11-slim"]
+    assert build["FROM"] == ["${BASE} AS build"]
+    assert final["FROM"] == ["${BASE}"]
     assert final["COPY"] == ["--from=build /opt/bursar /opt/bursar"]
 
 
-def test_versions_are_those_that_were_tested() -> None:
-    """The installation takes the constraints file, and names no place to take packages from."""
-    (run,) = stages()[0]["RUN"]
-    assert "--constraint constraints.txt" in run
+@pytest.mark.parametrize(
+    ("base", "good"),
+    [
+        ("python:3.11-slim@sha256:" + "0123456789abcdef" * 4, True),
+        ("registry.example.org/python@sha256:" + "a" * 64, True),
+        ("", False),
+        ("python:3.11-slim", False),
+        ("python:3.11-slim@sha256:" + "a" * 63, False),
+        ("python:3.11-slim@sha256:" + "A" * 64, False),
+        ("python:3.11-slim@sha256:" + "a" * 64 + " x", False),
+        ("python:3.11-slim@md5:" + "a" * 64, False),
+        ("@sha256:" + "a" * 64, False),
+    ],
+)
+def test_a_base_without_a_digest_is_refused(base: str, good: bool) -> None:
+    """The build's first step, as a shell runs it; both stages begin from the base, which has no default."""
+    build = stages()[0]
+    assert build["ARG"] == ["BASE"]
+    words = [word for word, _ in instructions()]
+    assert words[:4] == ["ARG", "FROM", "ARG", "RUN"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", build["RUN"][0]], env={"BASE": base}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) is good
+    assert good or "docs/operations.md" in done.stderr
+
+
+def test_only_files_with_a_known_hash_are_installed() -> None:
+    """Everything from an index by a lock, and nothing from anywhere else; no place to take packages from is named."""
+    (_, run) = stages()[0]["RUN"]
+    installs = [part.strip() for part in run.split("&&") if " pip " in part]
+    assert len(installs) == 4
+    for install in installs:
+        assert ("--require-hashes" in install) != ("--no-index" in install)
+        assert ("--require-hashes" in install) <= ("--only-binary=:all:" in install)
+    locks = set(re.findall(r"-r (\S+)", run))
+    assert locks == set(FILES)
+    assert locks <= {Path(source).name for source in stages()[0]["COPY"][0].split()[:-1]}
     assert not re.search(r"index-url|find-links|://", run)
 
 

@@ -17,7 +17,7 @@ from bursar_server.admin.cli import main as admin
 from tests.console import lines, matches
 from tests.test_pages import ROOT
 
-PAGES = ("howto-first-dataset.md", "howto-several-analysts.md", "howto-audit.md")
+PAGES = ("howto-first-dataset.md", "howto-several-analysts.md", "howto-audit.md", "howto-restore.md")
 PROGRAMS: Mapping[str, click.Command] = MappingProxyType({"bursar-admin": admin, "bursar-audit": audit})
 
 

@@ -49,6 +49,8 @@ WITH_CONSOLE = frozenset(
         "docs/cli-admin.md",
         "docs/cli-audit.md",
         "docs/howto-first-dataset.md",
+        "docs/howto-restore.md",
+        "docs/howto-upgrade.md",
         "docs/howto-several-analysts.md",
         "docs/howto-audit.md",
     }

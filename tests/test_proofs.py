@@ -15,10 +15,21 @@ from tests.refresh_proofs import FENCE, ProofError, fingerprint, front_matter, m
 CLIENT, SERVER, LEDGER = (Path(next(iter(package.__path__))) for package in (bursar, bursar_server, bursar_ledger))
 PROOFS = sorted([*CLIENT.rglob("*.md"), *SERVER.rglob("*.md"), *LEDGER.rglob("*.md")])
 MUST_BE_PROVEN = [
+    SERVER / "tables" / "_partitions.py",
     SERVER / "tables" / "_snapshot.py",
     *(
         SERVER / "vault" / f"{name}.py"
-        for name in ("_blocks", "_noise", "_parts", "_search", "_selection", "_sensitivity", "_session", "_statistic")
+        for name in (
+            "_blocks",
+            "_dask",
+            "_noise",
+            "_parts",
+            "_search",
+            "_selection",
+            "_sensitivity",
+            "_session",
+            "_statistic",
+        )
     ),
     *sorted(SERVER.glob("fits/*/_statistics.py")),
     LEDGER / "_pricing.py",

@@ -68,5 +68,7 @@ def test_an_output_of_another_kind_is_seen() -> None:
         return shapes(nbformat.v4.new_notebook(cells=[cell]))
 
     assert shape("rho 0.12, entry 4\n1", "image/png") == shape("rho 1e-05, entry 12\nx", "image/png")
+    assert shape("array([[ 1.5, 20  ],\n x") == shape("array([[12.25,  3],\n y") != shape("array([[1, 2, 3],")
+    assert shape("   visits  health\n0  1") == shape("visits     health\n0  100")
     assert shape("rho 0.12") != shape("rho 0.12", "image/png")
     assert shape("rho 0.12") != shape("epsilon 0.12")

@@ -24,6 +24,8 @@ from bursar_proto.v1 import catalog_pb2
 DEFAULT_ADDRESS = "localhost:8443"
 RETRY_DELAYS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each repetition of a fit: long enough in all for a server to start again."""
+PATIENCE = 30.0
+"""Seconds that one call may wait in all for a busy server."""
 
 _MAX_ANSWER_BYTES = 64 * 2**20
 """A full mixture of 1,000 components in 80 columns has 51 MB; gRPC's own limit of 4 MB is far below."""
@@ -37,6 +39,8 @@ class Client:
         token: bearer token; None sends none.
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
         retry_delays: seconds to wait before each repetition of a fit whose stream broke.
+        patience: seconds that one call may wait in all for a server that is busy and says when to come back; 0 raises
+            `OverloadedError` at once. The same message is sent again, so nothing is paid twice.
         history: file that keeps what was seen of the server's ledger; for this server alone, since a channel does not
             say whom it reaches. None remembers as long as the client lives.
 
@@ -46,7 +50,7 @@ class Client:
 
     Raises:
         AuthenticationError: the token has characters that no token has.
-        InvalidRequestError: the timeout is not a positive finite number.
+        InvalidRequestError: the timeout is not a positive finite number, or the patience negative or not finite.
     """
 
     def __init__(
@@ -56,12 +60,14 @@ class Client:
         token: str | None = None,
         timeout: float | None = None,
         retry_delays: Sequence[float] = RETRY_DELAYS,
+        patience: float = PATIENCE,
         history: str | Path | History | None = None,
     ) -> None:
         seconds = None if timeout is None else positive("timeout", timeout)
         if not isinstance(history, History):
             history = in_memory() if history is None else in_file(history, "channel")
-        self._connection = Connection(channel, _metadata(token), seconds, tuple(retry_delays), history)
+        delays = tuple(retry_delays)
+        self._connection = Connection(channel, _metadata(token), seconds, delays, _patience(patience), history)
         self.admin = Admin(self._connection)
         self.audit = Audit(self._connection)
 
@@ -131,6 +137,7 @@ def connect(
     token: str | None = None,
     ca: str | Path | bytes | None = None,
     timeout: float | None = None,
+    patience: float = PATIENCE,
     history: str | Path | Literal[False] | None = None,
     cert: str | Path | bytes | None = None,
     key: str | Path | bytes | None = None,
@@ -146,6 +153,8 @@ def connect(
         ca: the certificate that the server's is checked against, as a path or as PEM bytes; None takes the path in
             BURSAR_CA, else the authorities that gRPC ships with.
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
+        patience: seconds that one call may wait in all for a server that is busy and says when to come back; 0 raises
+            `OverloadedError` at once. The same message is sent again, so nothing is paid twice.
         history: file in which it is remembered, for any number of servers and programs; None takes the path in
             BURSAR_HISTORY, else bursar/history.json in $XDG_STATE_HOME or ~/.local/state. False (or "off" in the
             variable) remembers only as long as the client lives, which is what happens, with a warning, if the file
@@ -156,8 +165,8 @@ def connect(
 
     Raises:
         AuthenticationError: the token has characters that no token has.
-        InvalidRequestError: a certificate is not PEM, only one of `cert` and `key` is given, or the timeout is not a
-            positive finite number.
+        InvalidRequestError: a certificate is not PEM, only one of `cert` and `key` is given, the timeout is not a
+            positive finite number, or the patience is negative or not finite.
         OSError: the file of a certificate or of the key cannot be read.
     """
     certificate = _certificate("ca", ca or os.environ.get("BURSAR_CA"))
@@ -172,7 +181,8 @@ def connect(
         options=[("grpc.max_receive_message_length", _MAX_ANSWER_BYTES)],
     )
     seen = _history(history, certificate, address)
-    return Client(channel, token=token or os.environ.get("BURSAR_TOKEN"), timeout=timeout, history=seen)
+    token = token or os.environ.get("BURSAR_TOKEN")
+    return Client(channel, token=token, timeout=timeout, patience=patience, history=seen)
 
 
 def _history(history: str | Path | Literal[False] | None, certificate: bytes | None, address: str) -> History:
@@ -200,6 +210,10 @@ def _key(given: str | Path | bytes | None) -> bytes | None:
     if b"PRIVATE KEY-----" not in pem:
         raise InvalidRequestError.of("key", "must be a private key in PEM form, or the path of one")
     return pem
+
+
+def _patience(value: object) -> float:
+    return 0.0 if value == 0 else positive("patience", value)
 
 
 def _metadata(token: str | None) -> tuple[tuple[str, str], ...]:

@@ -10,6 +10,7 @@ import grpc
 
 from bursar._errors import NotImplementedByServerError, ServerError
 from bursar._history import History, HistoryHead, Shown
+from bursar._patience import patiently
 from bursar._wire_errors import translated
 from bursar_proto.v1 import (
     admin_pb2_grpc,
@@ -33,6 +34,7 @@ class Connection:
         metadata: sent with every call; holds the token, so it is never shown.
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
         retry_delays: seconds to wait before each repetition of a fit whose stream broke.
+        patience: seconds that one call may wait in all for a busy server, when told to come back.
         history: of the server's ledger, as far as it was seen; checked before the first call.
         catalog: the methods of a service; likewise `fits`, `dummies`, `admins` and `audits`.
     """
@@ -41,6 +43,7 @@ class Connection:
     metadata: tuple[tuple[str, str], ...] = field(repr=False)
     timeout: float | None
     retry_delays: tuple[float, ...]
+    patience: float
     history: History = field(repr=False)
     catalog: catalog_pb2_grpc.CatalogServiceStub = field(init=False, repr=False)
     fits: fit_pb2_grpc.FitServiceStub = field(init=False, repr=False)
@@ -63,9 +66,13 @@ class Connection:
             HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
             Error: the call failed.
         """
-        self.check_once()
-        with translated():
-            return method(request, timeout=self.timeout, metadata=self.metadata)
+
+        def attempt(timeout: float | None) -> Response:
+            self.check_once()
+            with translated():
+                return method(request, timeout=timeout, metadata=self.metadata)
+
+        return patiently(attempt, seconds=self.patience, timeout=self.timeout)
 
     def ask_all(self, method: grpc.UnaryStreamMultiCallable[Request, Response], request: Request) -> list[Response]:
         """The whole of a streamed answer.
@@ -74,9 +81,13 @@ class Connection:
             HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
             Error: the call failed.
         """
-        self.check_once()
-        with translated():
-            return list(method(request, timeout=self.timeout, metadata=self.metadata))
+
+        def attempt(timeout: float | None) -> list[Response]:
+            self.check_once()
+            with translated():
+                return list(method(request, timeout=timeout, metadata=self.metadata))
+
+        return patiently(attempt, seconds=self.patience, timeout=self.timeout)
 
     def check_once(self) -> None:
         """Ask whether the server's ledger is still an extension of the one that was seen, if nothing was asked yet.

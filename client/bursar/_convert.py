@@ -24,8 +24,18 @@ from bursar._privacy import (
     Spend,
     WhatIsLeft,
 )
-from bursar.models import Frequencies, GaussianMixture, KMeans, MarkovRandomField, ReleasedTable, Sketch, Variable
+from bursar.models import (
+    Estimate,
+    Frequencies,
+    GaussianMixture,
+    KMeans,
+    MarkovRandomField,
+    ReleasedTable,
+    Sketch,
+    Variable,
+)
 from bursar.models._arrays import FloatArray
+from bursar.models.mrf import Learning
 from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
 Value = TypeVar("Value")
@@ -247,11 +257,13 @@ class SketchModel:
 
     Attributes:
         sketch: that was paid for; None if all sketches came with the request.
-        decoded: from it; None if only the sketch was asked for.
+        decoded: from it; None if the server decoded nothing.
+        noise: of the releases, the last one the sketch's; empty if the server decoded.
     """
 
     sketch: Sketch | None
     decoded: GaussianMixture | KMeans | None
+    noise: tuple[ReleaseNoise, ...] = ()
 
 
 def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt | None) -> SketchModel:
@@ -262,7 +274,8 @@ def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt | None) -> 
     """
     sketch = sketch_from(message.sketch, receipt) if message.HasField("sketch") else None
     decoded = mixture_from(message.decoded, receipt) if message.HasField("decoded") else None
-    return SketchModel(sketch, None if decoded is None else replace(decoded, sketch=sketch))
+    known = None if decoded is None else replace(decoded, sketch=sketch)
+    return SketchModel(sketch, known, tuple(map(noise_from, message.noise)))
 
 
 def sketch_to(sketch: Sketch, *, entry: int) -> fit_pb2.Sketch:
@@ -349,35 +362,75 @@ def _frequencies_from(message: fit_pb2.Frequencies, d: int) -> Frequencies:
 
 
 def mrf_from(message: fit_pb2.MRFModel, receipt: Receipt | None) -> MarkovRandomField:
-    """A released Markov random field with the noisy tables that it was learnt from.
+    """A released Markov random field with the noisy tables that it was learnt from, or is learnt from now.
 
     Raises:
-        ServerError: the parameters are not those of a model.
+        ServerError: the parameters are not those of a model, or there is nothing that it could be learnt from.
     """
     # The mixed key types keep mypy from seeing that the names are the literals of the model.
     estimator: Any = named(MRF_ESTIMATORS, message.estimator)
     inference: Any = named(MRF_INFERENCES, message.inference)
     unit_weights: Any = named(UNIT_WEIGHTS, message.unit_weights)
     try:
+        variables = tuple(Variable(v.column, tuple(v.states), tuple(v.edges)) for v in message.variables)
+        tables = tuple(map(_table_from, message.tables))
+        cliques = tuple(tuple(potential.columns) for potential in message.potentials)
+        if message.HasField("unestimated"):
+            learning = _learning_from(message, variables, cliques, estimator, inference)
+            found, cliques = learning.learn(tables), learning.potentials
+        else:
+            found = Estimate(
+                [tensor_from(potential.log_potential) for potential in message.potentials],
+                [tensor_from(potential.marginal) for potential in message.potentials],
+                message.log_partition,
+                message.n_rows,
+                message.iterations,
+                inference,
+            )
         return MarkovRandomField(
-            variables_=tuple(Variable(v.column, tuple(v.states), tuple(v.edges)) for v in message.variables),
-            cliques_=tuple(tuple(potential.columns) for potential in message.potentials),
-            log_potentials_=tuple(tensor_from(potential.log_potential) for potential in message.potentials),
-            marginals_=tuple(tensor_from(potential.marginal) for potential in message.potentials),
-            log_partition_=message.log_partition,
-            tables_=tuple(map(_table_from, message.tables)),
-            n_rows=message.n_rows,
+            variables_=variables,
+            cliques_=cliques,
+            log_potentials_=tuple(found.log_potentials),
+            marginals_=tuple(found.marginals),
+            log_partition_=found.log_partition,
+            tables_=tables,
+            n_rows=found.n_rows,
             estimator=estimator,
-            inference=inference,
+            inference=found.inference,
             homogeneous_chain=message.homogeneous_chain,
             null_category=message.null_category or None,
             unit_weights=unit_weights,
             receipt=receipt,
             noise=tuple(map(noise_from, message.noise)),
-            iterations=message.iterations,
+            iterations=found.iterations,
         )
     except ValueError as error:
         raise ServerError(f"the server sent no valid model: {error}") from error
+
+
+def _learning_from(
+    message: fit_pb2.MRFModel,
+    variables: tuple[Variable, ...],
+    cliques: tuple[tuple[str, ...], ...],
+    estimator: Any,
+    inference: Any,
+) -> Learning:
+    """What is to be learnt from the tables of a model. Raises ValueError for what no server would have released."""
+    left, names = message.unestimated, tuple(variable.name for variable in variables)
+    if message.homogeneous_chain and len(names) < 2:
+        raise ValueError(f"variables: expected at least two for a chain, got {len(names)}")
+    learning = Learning(
+        names=names,
+        sizes=tuple(len(variable.states) for variable in variables),
+        cliques=() if message.homogeneous_chain else tuple(tuple(map(names.index, clique)) for clique in cliques),
+        chain=message.homogeneous_chain,
+        public_rows=left.public_rows if left.HasField("public_rows") else None,
+        estimator=estimator,
+        regularization=left.regularization or None,
+        inference=inference,
+    )
+    learning.check()
+    return learning
 
 
 def _table_from(message: fit_pb2.NoisyTable) -> ReleasedTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from bursar._privacy import (
     Adjacency,
     EpsilonDelta,
     Limits,
+    Price,
     PrivacyUnit,
     Receipt,
     Remaining,
@@ -36,7 +37,7 @@ from bursar._privacy import (
     Spend,
     WhatIsLeft,
 )
-from bursar._progress import progress_bar
+from bursar._progress import OneMore, progress_bar
 from bursar._releases import (
     Releases,
     ReleaseSummary,
@@ -55,12 +56,14 @@ from bursar._separated_gmm import (
 )
 from bursar._sketch_kmeans import (
     ColumnUnits,
+    Computer,
     Decoding,
     NewSketch,
     NewSketchArguments,
     PaidSketch,
     Scale,
     SketchSettings,
+    receipt_for_nothing,
 )
 from bursar._suggest import FIRST_RHO, FitName, Suggestion, Target, suggest
 from bursar._text import html_table, text_table
@@ -108,6 +111,7 @@ class SketchArguments(NewSketchArguments, total=False):
     foreign: Sequence[Sketch]
     n_init: int | None
     decoder_seed: int
+    decoded_by: Computer
     request_id: str | None
     progress: bool | None
     dummy: Tried
@@ -183,7 +187,8 @@ class Dataset:
             entry: of the ledger, or the receipt, or what `releases()` lists.
 
         Returns:
-            The model of the type that the fit returned; of `sketch` and `fit_sketch_kmeans`, the sketch.
+            The model of the type that the fit returned, learnt again from the stored tables if it is that of `fit_mrf`;
+            of `sketch` and `fit_sketch_kmeans`, the sketch.
 
         Raises:
             NotFoundError: this token's holder has no such debit on this dataset, or it has no release yet.
@@ -447,15 +452,16 @@ class Dataset:
         public_seed: int | None = None,
         n_init: int | None = None,
         decoder_seed: int = 0,
+        decoded_by: Computer = "client",
         request_id: str | None = None,
         progress: bool | None = None,
         dummy: Tried = False,
     ) -> KMeans | GaussianMixture:
         """Find cluster centres, or a mixture of Gaussians, in a noisy sketch of the rows; debits `spend`, if any.
 
-        The sketch is what is paid for: noisy sums over the rows of random Fourier moments. The server decodes the model
-        from it, which costs nothing; so does decoding it again, here with `model.sketch.kmeans(k)`, or there with
-        `sketch=`. Give `spend` for a new sketch, or `sketch` for an earlier one, or `foreign` alone.
+        The sketch is what is paid for: noisy sums over the rows of random Fourier moments. The model is decoded from
+        it on this machine, which costs nothing; so does decoding it again, with `sketch=` or `model.sketch.kmeans(k)`.
+        Give `spend` for a new sketch, or `sketch` for an earlier one, or `foreign` alone.
 
         A stream that breaks is asked for again with the same request_id, which costs nothing.
 
@@ -463,7 +469,8 @@ class Dataset:
             n_clusters: number of clusters, or of components.
             spend: pays for a new sketch: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or
                 `bursar.what_is_left()`. Not with `sketch`.
-            sketch: an earlier sketch of yours of this dataset, its receipt or its entry. Costs nothing.
+            sketch: an earlier sketch of yours of this dataset, its receipt or its entry. Costs nothing, and the sketch
+                itself is decoded without a question to the server.
             foreign: sketches of other sites with the same frequencies, merged with that one before decoding.
             decoding: "kmeans", or "mixture" for Gaussians with diagonal covariances.
             columns: numeric columns in the order that the model shall have; None for all that are never null. This and
@@ -483,8 +490,10 @@ class Dataset:
                 between requests. It is part of the request and the answer and protects nothing. Sketches that shall be
                 merged need the same one.
             n_init: restarts of the decoder, of which the one that explains the sketch best is kept; they are free.
-                None: 20, or as many as the server has time for, which is fewer for many clusters.
+                None: 20, or as many as take a minute or two, which is fewer for many clusters.
             decoder_seed: of the decoder's random starts; with the same one both sides decode the same but for rounding.
+            decoded_by: "client", or "server" for a machine that is too slow: the owner's server decodes then, for
+                nothing, and the fit takes it as much longer.
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for a new sketch. The
                 same key with the same arguments gets the same release without a second debit. What is free is computed
                 anew each time, to the same result, and needs none.
@@ -494,7 +503,8 @@ class Dataset:
 
         Returns:
             A `KMeans`, or a `GaussianMixture` for that decoding, with its receipt, which says whether it was `free`.
-            Its `sketch` is the one that was paid for, before foreign ones were merged with it.
+            Its `sketch` is the one that was paid for, before foreign ones were merged with it. The same arguments and
+            `request_id` give the same model again.
 
         Raises:
             RefusedError: nothing was debited; `InvalidRequestError`, `BudgetExhaustedError` and others say why.
@@ -534,11 +544,22 @@ class Dataset:
             decoding=decoding,
             n_init=n_init,
             decoder_seed=decoder_seed,
+            decoded_by=decoded_by,
         )
-        model = self._fit_sketch(settings, request_id, progress, tried).decoded
-        if model is None:
-            raise ServerError("the server sent a sketch, but not what was to be decoded from it")
-        return model
+        if settings.decoded_here and spend is None:
+            return self._decode(settings, request_id, progress, tried)
+        request = settings.message(self.name, request_id, self._numeric_columns())
+        with progress_bar(progress, f"fit_sketch_kmeans on {self.name}") as report:
+            counted = OneMore(report) if settings.decoded_here else report
+            found = fit_sketch(self._connection, request, counted, tried)
+            if found.decoded is not None:
+                return found.decoded
+            if found.sketch is None:
+                raise ServerError("the server sent no sketch, nor what was to be decoded from it")
+            model = settings.decoded(found.sketch, found.sketch.receipt, found.noise[:-1])
+            if isinstance(counted, OneMore):
+                counted.done()
+            return model
 
     @overload
     def sketch(
@@ -629,13 +650,10 @@ class Dataset:
             spend=None if spend is None else self._spend(spend, tried),
             sketch=entry,
             n_clusters=n_clusters,
-            # What the server decodes is not used here: a single restart keeps it from taking long.
+            # Nothing is decoded here: a single restart keeps the number of clusters from being too large for that.
             n_init=1,
         )
-        sketch = self._fit_sketch(settings, request_id, progress, tried).sketch
-        if sketch is None:
-            raise ServerError("the server sent no sketch")
-        return sketch
+        return self._fit_sketch(settings, request_id, progress, tried)
 
     def preview_sketch(
         self,
@@ -688,6 +706,8 @@ class Dataset:
             ),
             spend=spend,
             n_clusters=n_clusters,
+            # Nothing is decoded: a preview says the same of both, and older servers know no other.
+            decoded_by="server",
         )
         request = fit_pb2.PreviewRequest(sketch_kmeans=settings.message(self.name, None, self._numeric_columns()))
         answer = self._connection.ask(self._connection.fits.Preview, request)
@@ -706,6 +726,7 @@ class Dataset:
         inference: Inference = "auto",
         unit_weights: UnitWeights | None = None,
         reuse: Sequence[PaidTables] = (),
+        estimated_by: Computer = "client",
         request_id: str | None = None,
         progress: bool | None = None,
         dummy: Tried = False,
@@ -713,7 +734,7 @@ class Dataset:
         """Learn a Markov random field of discrete columns from noisy contingency tables; debits `spend`, if any.
 
         The tables are what is paid for: every cell of every table gets noise, once. Everything else is computed from
-        them. They come with the model, and later fits may use them again for nothing.
+        them, on this machine. They come with the model, and later fits may use them again for nothing.
 
         A stream that breaks is asked for again with the same request_id, which costs nothing.
 
@@ -741,6 +762,8 @@ class Dataset:
                 where a row is the privacy unit.
             reuse: earlier models of this dataset, their receipts or their entries. All their tables are used beside the
                 new ones, and cliques that are within one of them are not paid for again.
+            estimated_by: "client", or "server" for a machine that is too slow: the owner's server learns the model
+                then, for nothing, and the fit takes it as much longer.
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for what is paid. The
                 same key with the same arguments gets the same release without a second debit. What is free is computed
                 anew each time, to the same result, and needs none.
@@ -781,10 +804,16 @@ class Dataset:
             inference=inference,
             unit_weights=unit_weights,
             reuse=reuse,
+            estimated_by=estimated_by,
         )
         request = settings.message(self.name, request_id)
         with progress_bar(progress, f"fit_mrf on {self.name}") as report:
-            return fit_mrf(self._connection, request, report, tried)
+            if estimated_by == "server":
+                return fit_mrf(self._connection, request, report, tried)
+            counted = OneMore(report)
+            model = fit_mrf(self._connection, request, counted, tried)
+            counted.done()
+            return model
 
     def preview_mrf(
         self,
@@ -829,6 +858,8 @@ class Dataset:
             inference=inference,
             unit_weights=unit_weights,
             reuse=reuse,
+            # Nothing is estimated: a preview says the same of both, and older servers know no other.
+            estimated_by="server",
         )
         request = fit_pb2.PreviewRequest(mrf=settings.message(self.name, None))
         return preview_from(self._connection.ask(self._connection.fits.Preview, request), ())
@@ -1251,10 +1282,58 @@ class Dataset:
 
     def _fit_sketch(
         self, settings: SketchSettings, request_id: str | None, progress: bool | None, tried: Dummy | None
-    ) -> _convert.SketchModel:
+    ) -> Sketch:
+        """A sketch, new or paid for earlier."""
         request = settings.message(self.name, request_id, self._numeric_columns())
         with progress_bar(progress, f"fit_sketch_kmeans on {self.name}") as report:
-            return fit_sketch(self._connection, request, report, tried)
+            sketch = fit_sketch(self._connection, request, report, tried).sketch
+        if sketch is None:
+            raise ServerError("the server sent no sketch")
+        return sketch
+
+    def _decode(
+        self, settings: SketchSettings, request_id: str | None, progress: bool | None, tried: Dummy | None
+    ) -> KMeans | GaussianMixture:
+        """What is decoded for nothing. The server is asked for what is not at hand: a sketch, or what is left."""
+        request = settings.message(self.name, request_id, ())
+        source, receipt = settings.sketch, None
+        if source is None:
+            self._check_foreign(settings.foreign)
+            receipt = None if tried else self._receipt_for_nothing(request.request_id)
+        elif isinstance(source, Sketch):
+            receipt = None if source.receipt is None else receipt_for_nothing(source.receipt, request.request_id)
+        elif tried:
+            text = "a dummy run looks nothing up in the ledger; give the sketch itself, or leave it out"
+            raise InvalidRequestError.of("entry", text)
+        else:
+            source = self._fit_sketch(SketchSettings(sketch=source), request_id, progress, None)
+            receipt = source.receipt
+        settings.check_decoding(settings.foreign[0] if source is None else source)
+        model = settings.decoded(source, receipt)
+        return model if tried is None else replace(model, dummy_=True)
+
+    def _check_foreign(self, sketches: Sequence[Sketch]) -> None:
+        """That sketches of other sites alone are of columns that this dataset has, too. Raises InvalidRequestError."""
+        known = self._numeric_columns(nullable=True)
+        for index, sketch in enumerate(sketches):
+            if not set(sketch.columns) <= set(known):
+                text = f"dataset {self.name!r} has other numeric columns: {', '.join(known)}"
+                raise InvalidRequestError.of(f"foreign[{index}].columns", text)
+
+    def _receipt_for_nothing(self, request_id: str) -> Receipt:
+        """Of what is computed here, and from no release of this server."""
+        limits = self.limits()
+        return Receipt(
+            dataset=self.name,
+            request_id=request_id,
+            entry=0,
+            price=Price(0, 0, 0.0),
+            remaining=limits.dataset,
+            ledger_head="",
+            adjacency=self.adjacency,
+            allowance_remaining=limits.allowance,
+            free=True,
+        )
 
     def _tried(self, dummy: Tried, **sources: object) -> Dummy | None:
         """Which rows a dummy run makes up; None for a fit that is paid for, in which nothing may come from a dummy."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from bursar._arguments import whole
 from bursar._connection import Connection
 from bursar._errors import InvalidRequestError, UnavailableError
+from bursar._patience import patiently
 from bursar._progress import Report
 from bursar._wire_errors import translated
 from bursar_proto.v1 import dummy_pb2, fit_pb2
@@ -85,22 +87,40 @@ def run_dummy(connection: Connection, fit: fit_pb2.PreviewRequest, dummy: Dummy,
         Error: the call failed.
     """
     request = dummy_pb2.DummyRequest(fit=fit, rows=dummy.rows or 0, public_seed=dummy.public_seed)
-    model = None
-    connection.check_once()
-    with translated():
-        call = connection.dummies.RunDummy(request, timeout=connection.timeout, metadata=connection.metadata)
-        try:
-            for answer in call:
-                match answer.WhichOneof("event"):
-                    case "start":
-                        for warning in answer.start.warnings:
-                            warnings.warn(warning, RuntimeWarning, stacklevel=4)
-                    case "progress":
-                        report(answer.progress.step, answer.progress.steps)
-                    case "model":
-                        model = getattr(answer.model, answer.model.WhichOneof("model") or "", None)
-        finally:
-            call.cancel()
+
+    def attempt(timeout: float | None) -> Any:
+        connection.check_once()
+        with translated():
+            call = connection.dummies.RunDummy(request, timeout=timeout, metadata=connection.metadata)
+            try:
+                return _read(call, report)
+            finally:
+                call.cancel()
+
+    model = patiently(attempt, seconds=connection.patience, timeout=connection.timeout)
     if model is None:
         raise UnavailableError("the stream ended before the model")
+    return model
+
+
+def _callers_level() -> int:
+    """Frames from `_read` up to whoever called this package."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _read(answers: Iterable[dummy_pb2.DummyResponse], report: Report) -> Any:
+    """The model; None if there was none."""
+    model = None
+    for answer in answers:
+        match answer.WhichOneof("event"):
+            case "start":
+                for warning in answer.start.warnings:
+                    warnings.warn(warning, RuntimeWarning, stacklevel=_callers_level())
+            case "progress":
+                report(answer.progress.step, answer.progress.steps)
+            case "model":
+                model = getattr(answer.model, answer.model.WhichOneof("model") or "", None)
     return model

@@ -10,7 +10,7 @@ Error                              base of all; `request_id` names the fit it be
  |   +- AuthenticationError        the token is missing, wrong or revoked
  |   +- PermissionDeniedError      the token's role may not do this
  |   +- NotImplementedByServerError this server is older than the method
- |   +- OverloadedError            the server's queue is full; wait and ask again
+ |   +- OverloadedError            the server takes no more now; ask again after `retry_after` seconds
  +- TransportError                 perhaps it was carried out; ask again with the same request_id
  |   +- UnavailableError           no connection, or it broke
  |   +- DeadlineError              no answer within the time that was allowed
@@ -37,9 +37,12 @@ class Error(Exception):
     Attributes:
         request_id: the fit's idempotency key; `fit_dpem(..., request_id=error.request_id)` with the same arguments
             resumes it without a second debit. None for calls that debit nothing.
+        retry_after: seconds after which the server says that asking again makes sense; None if it did not say, as for
+            what would be refused again.
     """
 
     request_id: str | None = None
+    retry_after: float | None = None
 
 
 class RefusedError(Error):
@@ -112,7 +115,11 @@ class NotImplementedByServerError(RefusedError):
 
 
 class OverloadedError(RefusedError):
-    """The server has too much to do; nothing was debited, and the same request may be sent again later."""
+    """The server takes no more now: it is busy, it stops, or you call too often. Nothing was debited.
+
+    The same request may be sent again after `retry_after` seconds. It has been, for as long as the client's `patience`
+    allowed. Without `retry_after` it would be refused again, as a message that is too large is.
+    """
 
 
 class TransportError(Error):

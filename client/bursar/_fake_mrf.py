@@ -58,7 +58,7 @@ def fake_mrf(
     earlier: Sequence[fit_pb2.MRFModel],
     entry: int,
 ) -> fit_pb2.MRFModel:
-    """The model of a request.
+    """The model of a request, or what a client learns it from.
 
     Args:
         request: what was asked for.
@@ -83,7 +83,7 @@ def fake_mrf(
     new = {frozenset(scope) for scope in unpaid(request, variables, earlier)}
     # A table may come with several models, and counts once.
     tables = {(t.entry, *t.columns): t for model in earlier for t in model.tables}
-    return fit_pb2.MRFModel(
+    model = fit_pb2.MRFModel(
         variables=variables,
         potentials=potentials,
         tables=[
@@ -99,6 +99,16 @@ def fake_mrf(
         null_category=request.chain.null_category,
         unit_weights=_unit_weights(request),
     )
+    if request.estimate_on_client:
+        for potential in model.potentials:
+            potential.ClearField("log_potential")
+            potential.ClearField("marginal")
+        for name in ("n_rows", "log_partition", "iterations"):
+            model.ClearField(name)
+        model.inference = request.inference
+        model.unestimated.regularization = request.regularization
+        model.unestimated.public_rows = N_ROWS
+    return model
 
 
 def _states(column: catalog_pb2.Column) -> list[str]:

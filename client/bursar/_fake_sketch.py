@@ -61,6 +61,11 @@ def fake_sketch(request: fit_pb2.FitSketchKMeansRequest, bounds: Mapping[str, tu
     return sketch_to(sketch, entry=0)
 
 
+def decodes(request: fit_pb2.FitSketchKMeansRequest) -> bool:
+    """Whether the server is to decode something."""
+    return request.n_clusters > 0 and not request.decode_on_client
+
+
 def fake_decoding(
     request: fit_pb2.FitSketchKMeansRequest, sketches: Sequence[fit_pb2.Sketch]
 ) -> fit_pb2.GaussianMixtureModel:

@@ -18,9 +18,17 @@ import grpc
 from bursar import _convert
 from bursar._connection import Connection
 from bursar._dummy import Dummy, run_dummy
-from bursar._errors import DeadlineError, Error, HistoryError, UnavailableError
+from bursar._errors import (
+    DeadlineError,
+    Error,
+    HistoryError,
+    InvalidRequestError,
+    OverloadedError,
+    UnavailableError,
+)
 from bursar._gradient_em import GradientEMModel, gradient_em_from
 from bursar._history import History
+from bursar._patience import Patience, deadline_of, left
 from bursar._privacy import Receipt
 from bursar._progress import Report
 from bursar._separated_gmm import separated_gmm_from
@@ -54,11 +62,16 @@ def fit_sketch(
         Error: likewise.
     """
     if dummy is not None:
-        made = run_dummy(connection, fit_pb2.PreviewRequest(sketch_kmeans=request), dummy, report)
+        made = _understood(
+            request,
+            "decode_on_client",
+            lambda: run_dummy(connection, fit_pb2.PreviewRequest(sketch_kmeans=request), dummy, report),
+        )
         found = _convert.sketch_model_from(made, None)
         # The wire says of a sketch what it is, because it may be sent again.
         return found if found.decoded is None else replace(found, decoded=replace(found.decoded, dummy_=True))
-    return _Fit(connection, connection.fits.FitSketchKMeans, request, _convert.sketch_model_from, report).persist()
+    fit = _Fit(connection, connection.fits.FitSketchKMeans, request, _convert.sketch_model_from, report)
+    return _understood(request, "decode_on_client", fit.persist)
 
 
 def fit_mrf(
@@ -70,9 +83,14 @@ def fit_mrf(
         Error: likewise.
     """
     if dummy is not None:
-        made = run_dummy(connection, fit_pb2.PreviewRequest(mrf=request), dummy, report)
+        made = _understood(
+            request,
+            "estimate_on_client",
+            lambda: run_dummy(connection, fit_pb2.PreviewRequest(mrf=request), dummy, report),
+        )
         return replace(_convert.mrf_from(made, None), dummy_=True)
-    return _Fit(connection, connection.fits.FitMRF, request, _convert.mrf_from, report).persist()
+    fit = _Fit(connection, connection.fits.FitMRF, request, _convert.mrf_from, report)
+    return _understood(request, "estimate_on_client", fit.persist)
 
 
 def fit_gradient_em(
@@ -104,6 +122,21 @@ def fit_separated_gmm(
     return _Fit(connection, connection.fits.FitSeparatedGMM, request, convert, report).persist()
 
 
+def _understood(request: Any, flag: str, ask: Callable[[], Result]) -> Result:
+    """The answer; asked for once more, without a flag that the server is too old to know. Raises as `ask` does.
+
+    Such a server computes itself what the flag says that is computed here.
+    """
+    try:
+        return ask()
+    except InvalidRequestError as error:
+        unknown = any(field == "request" and "does not know" in text for field, text in error.violations)
+        if not (unknown and getattr(request, flag)):
+            raise
+        setattr(request, flag, False)
+    return ask()
+
+
 FitRequest: TypeAlias = (
     fit_pb2.FitDPEMRequest
     | fit_pb2.FitSketchKMeansRequest
@@ -133,7 +166,10 @@ class _Fit(Generic[Result]):
     report: Report
 
     def persist(self) -> Result:
-        """The result, asked for again at most `len(connection.retry_delays)` times.
+        """The result, asked for again when the server is busy and when a stream broke.
+
+        A stream that breaks is asked for again at most `len(connection.retry_delays)` times, a busy server as long as
+        it says when, and `connection.patience` lasts; always with the same request_id.
 
         Raises:
             Error: a refusal at once; a broken stream after the last repetition, or when no time is left for the next
@@ -146,22 +182,25 @@ class _Fit(Generic[Result]):
             raise
 
     def _persist(self) -> Result:
-        timeout = self.connection.timeout
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for delay in self.connection.retry_delays:
+        deadline = deadline_of(self.connection.timeout)
+        patience, delays = Patience(self.connection.patience), iter(self.connection.retry_delays)
+        while True:
             try:
                 return self._attempt(deadline)
-            except (UnavailableError, DeadlineError):
+            except (OverloadedError, UnavailableError, DeadlineError) as error:
+                delay = next(delays, None) if error.retry_after is None else None
+                if delay is None or isinstance(error, OverloadedError):
+                    patience.pause(error, deadline)
+                    continue
                 if deadline is not None and time.monotonic() + delay >= deadline:
                     raise
             time.sleep(delay)
-        return self._attempt(deadline)
 
     def _attempt(self, deadline: float | None) -> Result:
         connection = self.connection
-        connection.check_history(_left(deadline))
+        connection.check_history(left(deadline))
         with translated():
-            call = self.method(self.request, timeout=_left(deadline), metadata=connection.metadata)
+            call = self.method(self.request, timeout=left(deadline), metadata=connection.metadata)
             try:
                 receipt, model = _read(call, self.report, connection.history)
                 replayed = ("bursar-replayed", "true") in {tuple(pair) for pair in call.trailing_metadata()}
@@ -176,16 +215,12 @@ class _Fit(Generic[Result]):
 
 def _check_afterwards(connection: Connection, deadline: float | None) -> None:
     try:
-        connection.check_history(_left(deadline))
+        connection.check_history(left(deadline))
     except HistoryError:
         raise
     except Error:
         # The model is here and paid for, and its receipt is kept: the next call asks again.
         return
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.001, deadline - time.monotonic())
 
 
 def _read(responses: Iterable[Any], report: Report, history: History) -> tuple[types_pb2.Receipt | None, Any]:

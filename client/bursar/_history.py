@@ -283,7 +283,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise _no_history(path) from None
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _no_history(path) from None
     if not (
         isinstance(content, dict) and content.get("format") == _FORMAT and isinstance(content.get("servers"), dict)

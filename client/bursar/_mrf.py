@@ -11,6 +11,7 @@ from bursar import _convert
 from bursar._arguments import entry_of, names, whole
 from bursar._errors import InvalidRequestError
 from bursar._privacy import Receipt, Spend, positive
+from bursar._sketch_kmeans import Computer, checked_computer
 from bursar.models import MarkovRandomField
 from bursar.models.mrf._estimation import Estimator, Inference
 from bursar.models.mrf._markov_random_field import UnitWeights
@@ -80,6 +81,7 @@ class MRFSettings:
     inference: Inference = "auto"
     unit_weights: UnitWeights | None = None
     reuse: Sequence[PaidTables] = ()
+    estimated_by: Computer = "client"
 
     def message(self, dataset: str, request_id: str | None) -> fit_pb2.FitMRFRequest:
         """The request on the wire.
@@ -98,6 +100,7 @@ class MRFSettings:
             estimator=_convert.choice("estimator", self.estimator, _convert.MRF_ESTIMATORS),
             inference=_convert.choice("inference", self.inference, _convert.MRF_INFERENCES),
             reuse=_entries(self.reuse, dataset),
+            estimate_on_client=checked_computer("estimated_by", self.estimated_by) == "client",
         )
         self._set_graph(request)
         self._set_spend(request)

@@ -12,6 +12,27 @@ Report = Callable[[int, int], None]
 """Told (step, steps) whenever a step is done."""
 
 
+class OneMore:
+    """Tells a report of the server's steps and of one that is done here, after them.
+
+    Args:
+        report: told.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._steps = 0
+
+    def __call__(self, step: int, steps: int) -> None:
+        """The server is done with a step of its own."""
+        self._steps = steps
+        self._report(step, steps + 1)
+
+    def done(self) -> None:
+        """The last step is done, too."""
+        self._report(self._steps + 1, self._steps + 1)
+
+
 @contextmanager
 def progress_bar(show: bool | None, title: str) -> Iterator[Report]:
     """A bar on standard error, or in a notebook its widget.

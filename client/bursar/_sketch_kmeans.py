@@ -6,29 +6,38 @@ import hashlib
 import numbers
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias, TypedDict
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeAlias, TypedDict, get_args
 
 from bursar import _convert
 from bursar._arguments import entry_of, names, whole
 from bursar._errors import InvalidRequestError
-from bursar._privacy import Receipt, Spend, positive
+from bursar._privacy import Price, Receipt, ReleaseNoise, Spend, positive
 from bursar.models import (
+    DEFAULT_RESTARTS,
     MAX_FREQUENCIES,
     MAX_SIGMA,
     MIN_SIGMA,
     FrequencyLaw,
     FrequencyStructure,
+    GaussianMixture,
+    KMeans,
     Signature,
     Sketch,
+    most_restarts,
 )
 from bursar_proto.v1 import fit_pb2
 
 _MOST = 2**32 - 1
 _SEEDS = 2**64 - 1
+_PATIENCE = "take your time with the sketch itself: sketch.kmeans(k), sketch.gaussian_mixture(k)"
 
 ColumnUnits: TypeAlias = Literal["common", "bounds"]
 Decoding: TypeAlias = Literal["kmeans", "mixture"]
+Computer: TypeAlias = Literal["client", "server"]
+"""Who computes what is free, from what was released."""
+
+COMPUTERS: tuple[Computer, ...] = get_args(Computer)
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ class SketchSettings:
 
     Attributes:
         new: the sketch that `spend` pays for; ignored without a spend, where it must be as it is by default.
-        n_clusters: None asks for the sketch alone.
+        n_clusters: None asks for the sketch alone, as do those that the client decodes.
     """
 
     new: NewSketch = NewSketch()
@@ -134,6 +143,12 @@ class SketchSettings:
     decoding: Decoding = "kmeans"
     n_init: int | None = None
     decoder_seed: int = 0
+    decoded_by: Computer = "client"
+
+    @property
+    def decoded_here(self) -> bool:
+        """Whether the client is to decode something."""
+        return self.n_clusters is not None and self.decoded_by == "client"
 
     def message(self, dataset: str, request_id: str | None, numeric: Sequence[str]) -> fit_pb2.FitSketchKMeansRequest:
         """The request on the wire.
@@ -155,7 +170,61 @@ class SketchSettings:
             # 0 leaves it to the server, whose limit falls with the number of clusters.
             request.n_init = 0 if self.n_init is None else whole("n_init", self.n_init, 1, _MOST)
             request.public_seed = whole("decoder_seed", self.decoder_seed, 0, _SEEDS)
+            request.decode_on_client = checked_computer("decoded_by", self.decoded_by) == "client"
         return request
+
+    def decoded(
+        self, source: Sketch | None, receipt: Receipt | None, before: Sequence[ReleaseNoise] = ()
+    ) -> KMeans | GaussianMixture:
+        """What a server would decode from the same numbers, but for rounding.
+
+        Args:
+            source: the caller's own sketch; None if all are foreign.
+            receipt: of the model.
+            before: noise of the releases before the sketch, for the model to tell.
+
+        Raises:
+            InvalidRequestError: the sketches do not go together.
+        """
+        sketch = self._merged(source)
+        k = self.n_clusters or 1
+        n_init = self.n_init or min(DEFAULT_RESTARTS, max(most_restarts(k, sketch.m, sketch.d), 1))
+        decode = sketch.gaussian_mixture if self.decoding == "mixture" else sketch.kmeans
+        model: KMeans | GaussianMixture = decode(k, n_init=n_init, public_seed=self.decoder_seed)
+        noise = ReleaseNoise(
+            name="sketch",
+            size=2 * sketch.m + (sketch.n_rows_std > 0),
+            count_std=sketch.n_rows_std,
+            sum_std=sketch.noise_std,
+            moment_std=0.0,
+            times=1,
+        )
+        steps = 1 if sketch.pilot_sigma is None else 2
+        return replace(model, receipt=receipt, sketch=source, noise=(*before, noise), iterations=steps)
+
+    def check_decoding(self, sketch: Sketch) -> None:
+        """That what is decoded for nothing ends in bounded time, as a server sees to before it is paid.
+
+        Raises:
+            InvalidRequestError: it does not, or there are more clusters than frequencies.
+        """
+        k, m, d = self.n_clusters or 1, sketch.m, sketch.d
+        if not k <= m:
+            raise InvalidRequestError.of("n_clusters", f"must be at most the sketch's {m} frequencies, got {k}")
+        most, size = most_restarts(k, m, d), f"{k} clusters in {d} columns at {m} frequencies"
+        if not most:
+            raise InvalidRequestError.of("n_clusters", f"{size} take too long; ask for fewer, or {_PATIENCE}")
+        if not (self.n_init or 1) <= most:
+            text = f"{size} take long to decode; must be at most {most}, got {self.n_init}, or {_PATIENCE}"
+            raise InvalidRequestError.of("n_init", text)
+
+    def _merged(self, source: Sketch | None) -> Sketch:
+        """The caller's own sketch and the foreign ones as one. Raises InvalidRequestError."""
+        first, *rest = self.foreign if source is None else (source, *self.foreign)
+        try:
+            return first.merge(*rest) if rest else first
+        except ValueError as error:
+            raise InvalidRequestError.of("foreign", f"these sketches do not go together: {error}") from error
 
     def _set_source(self, request: fit_pb2.FitSketchKMeansRequest, numeric: Sequence[str]) -> None:
         if self.spend is not None:
@@ -187,12 +256,20 @@ class SketchSettings:
             text = f"a pilot would not find the scale of the foreign sketches again; give theirs, scale={sigma!r}"
             raise InvalidRequestError.of("new_sketch.scale", text)
         if self.foreign:
-            sketches = [self.sketch, *self.foreign] if isinstance(self.sketch, Sketch) else [*self.foreign]
-            try:
-                sketches[0].merge(*sketches[1:])
-            except ValueError as error:
-                raise InvalidRequestError.of("foreign", f"these sketches do not go together: {error}") from error
+            self._merged(self.sketch if isinstance(self.sketch, Sketch) else None)
         request.foreign.extend(_convert.sketch_to(one, entry=0) for one in self.foreign)
+
+
+def checked_computer(field: str, value: str) -> str:
+    """Who computes what is free. Raises InvalidRequestError for somebody else."""
+    if value not in COMPUTERS:
+        raise InvalidRequestError.of(field, f"must be one of {', '.join(map(repr, COMPUTERS))}, got {value!r}")
+    return value
+
+
+def receipt_for_nothing(receipt: Receipt, request_id: str) -> Receipt:
+    """The receipt of what is computed here from a release, by the receipt of that; what is left is what was then."""
+    return replace(receipt, request_id=request_id, price=Price(0, 0, 0.0), replayed=False, free=True)
 
 
 def _paid_entry(sketch: object, dataset: str) -> int:

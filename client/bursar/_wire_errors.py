@@ -36,6 +36,8 @@ _BY_CODE: Mapping[grpc.StatusCode, type[Error]] = {
 _BY_REASON: Mapping[str, type[Error]] = {
     "BUDGET_EXHAUSTED": _errors.BudgetExhaustedError,
     "QUEUE_FULL": _errors.OverloadedError,
+    "STOPPING": _errors.OverloadedError,
+    "IDENTITY_PROVIDER_UNAVAILABLE": _errors.OverloadedError,
     "REQUEST_ID_REUSED": _errors.RequestIdReusedError,
     "DATASET_RETIRED": _errors.DatasetRetiredError,
     "RELEASE_LOST": _errors.ReleaseLostError,
@@ -46,10 +48,24 @@ _LIMITS: Mapping[str, LimitName] = {"dataset": "dataset", "allowance": "allowanc
 
 _DOMAIN = "bursar"
 
+_TOO_LARGE = "larger than max"
+_TOO_LARGE_REQUEST = f"SERVER: Received message {_TOO_LARGE}"
+"""How gRPC words a message above a limit, for which it has the status of an overload, too."""
+
+_NO_CONNECTION = (
+    (("resolving", "lookup", "dns"), "no machine of this name can be found, expected host:port of a bursar server"),
+    (
+        ("handshake", "ssl", "tls", "certificate", "peer name"),
+        "whoever answers at this address has no certificate for it from this authority, expected the server's TLS",
+    ),
+    (("refused", "failed to connect", "unreachable"), "nobody answers at this address, expected a bursar server"),
+)
+"""Words of gRPC about a connection that did not come about, and what they mean; the first that fits."""
+
 _HINTS: Mapping[type[Error], str] = {
     _errors.AuthenticationError: "pass token= to connect(), or set BURSAR_TOKEN",
     _errors.UnavailableError: "check the address, the CA certificate (ca=) and that the server runs",
-    _errors.OverloadedError: "nothing was debited; send the same request again later",
+    _errors.OverloadedError: "nothing was debited",
 }
 """What to do about a status that comes from gRPC itself; this server's own texts say it already."""
 
@@ -74,9 +90,27 @@ def to_error(error: grpc.RpcError) -> Error:
     if not hasattr(error, "code"):  # an interceptor's own exception; nothing is known about the call
         return _errors.TransportError("the call failed inside the channel")
     details = _Details.of(error)
-    kind = _BY_REASON.get(details.reason) or _BY_CODE.get(error.code(), ServerError)
+    if error.code() is _Code.RESOURCE_EXHAUSTED and not details.reason and _TOO_LARGE in details.text:
+        return _too_large(details.text)
+    made = _made(error.code(), details)
+    made.retry_after = details.retry_after
+    return made
+
+
+def _too_large(text: str) -> Error:
+    if _TOO_LARGE_REQUEST in text:
+        return InvalidRequestError(f"{text}; nothing was debited, and it would be refused again: ask for less")
+    return ServerError(
+        f"the answer is larger than the server sends or this channel takes ({text}); what was debited stays debited, "
+        "and the same request_id costs nothing"
+    )
+
+
+def _made(code: grpc.StatusCode, details: _Details) -> Error:
+    kind = _BY_REASON.get(details.reason) or _BY_CODE.get(code, ServerError)
     hint = None if details.reason else _HINTS.get(kind)
-    message = "; ".join(filter(None, [details.text or error.code().name, *details.unsaid(), hint]))
+    text = _plain(details.text) if kind is _errors.UnavailableError and not details.reason else details.text
+    message = "; ".join(filter(None, [text or code.name, *details.unsaid(), hint]))
     if kind is InvalidRequestError:
         return InvalidRequestError(message, violations=details.violations)
     if kind is BudgetExhaustedError:
@@ -89,6 +123,12 @@ def to_error(error: grpc.RpcError) -> Error:
     return kind(message)
 
 
+def _plain(text: str) -> str:
+    """In a sentence what gRPC says of a connection that did not come about; its own text is in the cause."""
+    said = text.lower()
+    return next((plain for words, plain in _NO_CONNECTION if any(word in said for word in words)), text)
+
+
 @dataclass(frozen=True)
 class _Details:
     """What the google.rpc details of a status say that this package understands."""
@@ -97,25 +137,31 @@ class _Details:
     reason: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     violations: tuple[tuple[str, str], ...] = ()
+    retry_after: float | None = None
 
     @classmethod
     def of(cls, call: grpc.RpcError) -> _Details:
         bad_request, info = error_details_pb2.BadRequest(), error_details_pb2.ErrorInfo()
+        retry, advised = error_details_pb2.RetryInfo(), False
         for detail in _status(call).details:
             # Unpack leaves the message alone when the detail is of another type.
             detail.Unpack(bad_request)
             detail.Unpack(info)
+            advised |= detail.Unpack(retry)
         ours = info.domain == _DOMAIN
         return cls(
             text=call.details() or "",
             reason=info.reason if ours else "",
             metadata=dict(info.metadata) if ours else {},
             violations=tuple((v.field, v.description) for v in bad_request.field_violations),
+            retry_after=max(0.0, retry.retry_delay.ToNanoseconds() / 1e9) if advised else None,
         )
 
     def unsaid(self) -> list[str]:
-        """The violations that the status text does not have already."""
-        return [f"{name}: {said}" for name, said in self.violations if said not in self.text]
+        """The violations, and the time to wait, that the status text does not have already."""
+        violations = [f"{name}: {said}" for name, said in self.violations if said not in self.text]
+        again = "" if self.retry_after is None else f"again in {self.retry_after:g} s"
+        return violations if again in self.text else [*violations, f"ask {again}"]
 
 
 def _status(call: grpc.RpcError) -> status_pb2.Status:

@@ -5,9 +5,10 @@
 
 It answers on the loopback interface, without TLS, tokens, noise, budget or ledger; of the ledger it has the hashes, so
 that it can be rolled back. A released model depends on the request alone: equal weights, means spread evenly over the
-bounds. A sketch is that of rows that are uniform in the bounds. In a Markov random field columns that share a clique
-rise and fall together. By gradient EM components are evenly spread over the bounds, and regressions cross them.
-Separated components are evenly spread, too; for a rho below 0.001 only half of them are found.
+bounds. A sketch is that of rows that are uniform in the bounds, and the client decodes it as it decodes any. In a
+Markov random field columns that share a clique rise and fall together. By gradient EM components are evenly spread over
+the bounds, and regressions cross them. Separated components are evenly spread, too; for a rho below 0.001 only half of
+them are found.
 Nothing is differentially private: nothing is private.
 """
 
@@ -36,7 +37,7 @@ from bursar._fake_gradient_em import fake_gradient_em
 from bursar._fake_mrf import TABLE_STD, fake_mrf, fake_variables, unpaid
 from bursar._fake_separated_gmm import STEPS as SEPARATED_STEPS
 from bursar._fake_separated_gmm import fake_preflight, fake_separated_gmm
-from bursar._fake_sketch import N_FREQUENCIES, fake_decoding, fake_sketch
+from bursar._fake_sketch import N_FREQUENCIES, decodes, fake_decoding, fake_sketch
 from bursar._fit import FitRequest
 from bursar_proto.v1 import (
     catalog_pb2,
@@ -107,9 +108,12 @@ class FakeServer(
         self._lock = threading.Lock()
         self._breaks = 0
 
-    def client(self, *, token: str | None = None, retry_delays: Sequence[float] = (0.0, 0.0)) -> Client:
-        """A client of this server; it waits for nothing before it repeats a fit."""
-        return Client(grpc.insecure_channel(self.address), token=token, retry_delays=retry_delays)
+    def client(
+        self, *, token: str | None = None, retry_delays: Sequence[float] = (0.0, 0.0), patience: float = 0.0
+    ) -> Client:
+        """A client of this server; it waits for nothing before it repeats a fit, and not for a server that is busy."""
+        channel = grpc.insecure_channel(self.address)
+        return Client(channel, token=token, retry_delays=retry_delays, patience=patience)
 
     def fail_next(self, code: grpc.StatusCode, text: str = "", details: Sequence[Message] = ()) -> None:
         """Answer one more of the next calls with this status and these google.rpc details."""
@@ -282,7 +286,7 @@ class FakeServer(
             yield fit_pb2.FitSketchKMeansResponse(progress=progress)
         sketch = self._sketch(paid) if isinstance(paid, fit_pb2.FitSketchKMeansRequest) else None
         sketches = [*([] if sketch is None else [sketch]), *request.foreign]
-        decoded = fake_decoding(request, sketches) if request.n_clusters else None
+        decoded = fake_decoding(request, sketches) if decodes(request) else None
         yield fit_pb2.FitSketchKMeansResponse(model=fit_pb2.SketchModel(sketch=sketch, decoded=decoded, residual=1.0))
 
     def FitMRF(  # noqa: D102, N802 - the contract's name
@@ -354,7 +358,7 @@ class FakeServer(
                     sketch = fake_sketch(fit, _BOUNDS)
                     sketch.dummy = True
                 sketches = [*([] if sketch is None else [sketch]), *fit.foreign]
-                decoded = fake_decoding(fit, sketches) if fit.n_clusters else None
+                decoded = fake_decoding(fit, sketches) if decodes(fit) else None
                 answer = fit_pb2.SketchModel(sketch=sketch, decoded=decoded, residual=1.0)
                 return dummy_pb2.DummyModel(sketch_kmeans=answer)
             case fit_pb2.FitMRFRequest():
@@ -585,7 +589,7 @@ def _steps(request: FitRequest) -> int:
     if isinstance(request, fit_pb2.FitSeparatedGMMRequest):
         return SEPARATED_STEPS
     source, scale = request.WhichOneof("source"), request.new_sketch.WhichOneof("scale")
-    return (source == "new_sketch") + (scale == "pilot") + (request.n_clusters > 0) or 1
+    return (source == "new_sketch") + (scale == "pilot") + decodes(request) or 1
 
 
 def _fineness(request: FitRequest) -> float:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from ._accounts import read_account
 from ._budget import Budget
@@ -16,7 +16,16 @@ from ._codec import decode_fraction, encode_fraction
 from ._events import Adjacency
 from ._store import Store
 from ._values import DatasetState, Registration, check_json, check_tag
-from .errors import AccountConflictError, DatasetExistsError, DatasetRetiredError, UnknownDatasetError
+from .errors import (
+    AccountConflictError,
+    DatasetExistsError,
+    DatasetInUseError,
+    DatasetRetiredError,
+    UnknownDatasetError,
+)
+
+_DESTROYED = ("rows", "key")
+"""In this order: a key without which rows could not be served goes after them."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class Facts:
     content_tag: bytes
     manifest: Mapping[str, object]
     retired: bool
+    destroyed: frozenset[str]
 
 
 def register(store: Store, registration: Registration, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
@@ -62,18 +72,20 @@ def new_snapshot(
     *,
     actor: str,
     reason: str,
+    known_tags: tuple[bytes, ...] = (),
     dry_run: bool = False,
 ) -> Entry:
     """Appends new rows of the same people under the same name; the account goes on."""
-    check_tag(content_tag)
+    for tag in (content_tag, *known_tags):
+        check_tag(tag)
     check_json("manifest", manifest)
 
     def work() -> Entry:
         account = live_account(store, dataset)
-        elsewhere = account_of_content(store, content_tag)
-        if elsewhere not in (None, account):
+        elsewhere = accounts_of_content(store, content_tag, *known_tags) - {account}
+        if elsewhere:
             raise AccountConflictError(
-                f"these rows are known as those of account {elsewhere!r}, and {dataset!r} belongs to "
+                f"these rows are known as those of account {min(elsewhere)!r}, and {dataset!r} belongs to "
                 f"{account!r}; two accounts are never merged"
             )
         details = {
@@ -97,6 +109,35 @@ def retire(store: Store, dataset: str, *, actor: str, reason: str, dry_run: bool
     return store.decide(work, keep=not dry_run)
 
 
+def destroy(
+    store: Store, dataset: str, what: Literal["rows", "key"], *, actor: str, reason: str, dry_run: bool = False
+) -> Entry:
+    """Appends that the rows of a retired dataset, or after them the key of its tags, are gone for good."""
+    if what not in _DESTROYED:
+        raise ValueError(f"what must be one of {', '.join(_DESTROYED)}, got {what!r}")
+
+    def work() -> Entry:
+        facts = read_facts(store, dataset)
+        if not facts.retired:
+            raise DatasetInUseError(f"the dataset {dataset!r} is not retired, so nothing of it is destroyed")
+        expected = _DESTROYED[: _DESTROYED.index(what)]
+        if facts.destroyed != set(expected):
+            known = ", ".join(sorted(facts.destroyed)) or "nothing"
+            raise DatasetInUseError(
+                f"of {dataset!r} {known} is destroyed; expected {', '.join(expected) or 'nothing'} before its {what}"
+            )
+        details = {"account": facts.account, "destroyed": what, "reason": reason}
+        return store.append("destruction", dataset=dataset, actor=actor, details=details)
+
+    return store.decide(work, keep=not dry_run)
+
+
+def contents(store: Store) -> tuple[Entry, ...]:
+    """Registrations and snapshots, in order: the entries that hold tags of contents."""
+    found = store.find("content_tag >= ''")  # not null, so that the index of tags finds them
+    return tuple(sorted(found, key=lambda entry: entry.number))
+
+
 def dataset_state(store: Store, name: str) -> DatasetState:
     """The state of one dataset; raises UnknownDatasetError."""
     facts = read_facts(store, name)
@@ -114,6 +155,7 @@ def dataset_state(store: Store, name: str) -> DatasetState:
         cap_delta_units=account.caps[1],
         spent_cost_units=account.spent[0],
         spent_delta_units=account.spent[1],
+        destroyed=facts.destroyed,
     )
 
 
@@ -125,15 +167,16 @@ def all_states(store: Store) -> tuple[DatasetState, ...]:
 
 def read_facts(store: Store, name: str) -> Facts:
     """What the chain says about a dataset; raises UnknownDatasetError."""
-    registered, newest, retired = store.only(
+    registered, newest, retired, destroyed = store.only(
         "SELECT (SELECT body FROM entries WHERE kind = 'registration' AND dataset = ?1),"
         " (SELECT body FROM entries WHERE kind = 'snapshot' AND dataset = ?1 ORDER BY number DESC LIMIT 1),"
-        " EXISTS (SELECT 1 FROM entries WHERE kind = 'retirement' AND dataset = ?1)",
+        " EXISTS (SELECT 1 FROM entries WHERE kind = 'retirement' AND dataset = ?1),"
+        " (SELECT group_concat(destroyed) FROM entries WHERE kind = 'destruction' AND dataset = ?1)",
         name,
     )
     if registered is None:
         raise _unknown(name)
-    return _facts(registered, newest or registered, bool(retired))
+    return _facts(registered, newest or registered, bool(retired), frozenset(destroyed.split(",") if destroyed else ()))
 
 
 def live_account(store: Store, name: str) -> str:
@@ -173,14 +216,17 @@ def budget_details(budget: Budget) -> dict[str, object]:
     }
 
 
-def account_of_content(store: Store, content_tag: bytes) -> str | None:
-    """The account that had these rows first, if they are known."""
-    row = store.one(
-        "SELECT account FROM entries WHERE content_tag = ? AND kind IN ('registration', 'snapshot')"
-        " ORDER BY number LIMIT 1",
-        content_tag.hex(),
+def accounts_of_content(store: Store, *tags: bytes) -> set[str]:
+    """The accounts that have these rows, by the tags that they have under the keys of several tables; one at most."""
+    found = (
+        store.one(
+            "SELECT account FROM entries WHERE content_tag = ? AND kind IN ('registration', 'snapshot')"
+            " ORDER BY number LIMIT 1",
+            tag.hex(),
+        )
+        for tag in tags
     )
-    return None if row is None else str(row[0])
+    return {str(row[0]) for row in found if row is not None}
 
 
 def _unknown(name: str) -> UnknownDatasetError:
@@ -192,14 +238,18 @@ def _exists(store: Store, name: str) -> bool:
 
 
 def _known_account(store: Store, registration: Registration) -> str | None:
-    by_content = account_of_content(store, registration.content_tag)
+    by_content = accounts_of_content(store, registration.content_tag, *registration.known_tags)
     if registration.same_people_as is None:
-        return by_content
+        if len(by_content) > 1:  # two accounts had these rows before they could be compared
+            raise AccountConflictError(
+                f"these rows are known as those of accounts {', '.join(sorted(by_content))}; retire what is not needed"
+            )
+        return next(iter(by_content), None)
     named = read_facts(store, registration.same_people_as).account
-    if by_content not in (None, named):
+    if by_content - {named}:
         raise AccountConflictError(
-            f"these rows are known as those of account {by_content!r}, and {registration.same_people_as!r} belongs to "
-            f"{named!r}; two accounts are never merged"
+            f"these rows are known as those of account {min(by_content)!r}, and {registration.same_people_as!r} "
+            f"belongs to {named!r}; two accounts are never merged"
         )
     return named
 
@@ -226,10 +276,10 @@ def _joining(store: Store, registration: Registration, account: str) -> dict[str
     return {}
 
 
-def _facts(first: str, newest: str, retired: bool) -> Facts:
+def _facts(first: str, newest: str, retired: bool, destroyed: frozenset[str]) -> Facts:
     name, account, adjacency, _, _ = _read(first)
     _, _, _, content_tag, manifest = _read(newest)
-    return Facts(name, account, Adjacency(adjacency), content_tag, manifest, retired)
+    return Facts(name, account, Adjacency(adjacency), content_tag, manifest, retired, destroyed)
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -80,6 +80,28 @@ def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | No
         head=entry.hash,
         status=DebitStatus.NEW,
     )
+
+
+def write_off(store: Store, request: DebitRequest, *, actor: str, reason: str) -> Debit:
+    """Debits what was spent and is in no entry, whatever one call may cost; that limit is as before."""
+    # A debit's entry has its principal as the actor; who decided this one is beside what was asked.
+    request = replace(request, parameters={**request.parameters, "by": actor, "reason": reason})
+
+    def work() -> Debit:
+        account = live_account(store, request.dataset)
+        row = store.one(
+            "SELECT share FROM entries WHERE kind = 'call_limit' AND account = ? ORDER BY number DESC LIMIT 1", account
+        )
+        share = row[0] if row else None
+        limit = {"account": account, "reason": reason}
+        if share is not None:  # what was spent may be more; nobody else decides in between
+            store.append("call_limit", dataset=request.dataset, actor=actor, details={**limit, "share": None})
+        paid = _decided(store, request, None)
+        if share is not None:
+            store.append("call_limit", dataset=request.dataset, actor=actor, details={**limit, "share": share})
+        return paid
+
+    return store.decide(work)
 
 
 def limits_of(store: Store, dataset: str, principal: str) -> Limits:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from . import _acts, _credentials, _datasets, _debits
 from ._backup import copy_to
@@ -137,16 +137,26 @@ class Ledger:
         *,
         actor: str,
         reason: str,
+        known_tags: tuple[bytes, ...] = (),
         dry_run: bool = False,
     ) -> Entry:
         """New rows of the same people under the same name; what was spent stays spent.
+
+        `known_tags` are those of the same rows under the keys of other tables.
 
         Raises:
             UnknownDatasetError, DatasetRetiredError: there is no such dataset, or no more.
             AccountConflictError: the rows are known as those of another account.
         """
         return _datasets.new_snapshot(
-            self._store, dataset, content_tag, manifest, actor=actor, reason=reason, dry_run=dry_run
+            self._store,
+            dataset,
+            content_tag,
+            manifest,
+            actor=actor,
+            reason=reason,
+            known_tags=known_tags,
+            dry_run=dry_run,
         )
 
     def retire_dataset(self, dataset: str, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
@@ -156,6 +166,17 @@ class Ledger:
             UnknownDatasetError, DatasetRetiredError: there is no such dataset, or no more.
         """
         return _datasets.retire(self._store, dataset, actor=actor, reason=reason, dry_run=dry_run)
+
+    def record_destruction(
+        self, dataset: str, what: Literal["rows", "key"], *, actor: str, reason: str, dry_run: bool = False
+    ) -> Entry:
+        """That the rows of a retired dataset, or after them the key of its tags, are gone for good.
+
+        Raises:
+            UnknownDatasetError: there is no such dataset.
+            DatasetInUseError: it is not retired, this was said before, or a key is destroyed before its rows.
+        """
+        return _datasets.destroy(self._store, dataset, what, actor=actor, reason=reason, dry_run=dry_run)
 
     def set_budget(self, dataset: str, budget: Budget, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
         """A new total for the dataset's account. Every past debit is priced again at the order of the new total.
@@ -202,6 +223,10 @@ class Ledger:
         """The public key of signed checkpoints from here on, as one line of text."""
         return _acts.set_checkpoint_key(self._store, verifier_key, actor=actor, reason=reason, dry_run=dry_run)
 
+    def contents(self) -> tuple[Entry, ...]:
+        """Registrations and snapshots, in order: the entries that hold tags of contents."""
+        return _datasets.contents(self._store)
+
     def datasets(self) -> tuple[DatasetState, ...]:
         """All datasets, in the order of their registration."""
         return _datasets.all_states(self._store)
@@ -227,6 +252,23 @@ class Ledger:
             RequestIdReusedError: the request_id came before with another body.
         """
         return _debits.debit(self._store, request)
+
+    def write_off(self, request: DebitRequest, *, actor: str, reason: str) -> Debit:
+        """Debits what was spent without an entry of this ledger: after it was restored from a backup, for example.
+
+        As `debit`, with the maximum per call lifted for this one debit. It gets the empty release: there is none.
+
+        Args:
+            request: for whom, of what, and how much.
+            actor: who says so.
+            reason: why.
+
+        Raises:
+            As `debit` does.
+        """
+        paid = _debits.write_off(self._store, request, actor=actor, reason=reason)
+        self.store_release(paid.entry, b"")
+        return paid
 
     def find(self, principal: str, request_id: str) -> DebitRecord | None:
         """The debit that a request made before, None if it made none."""

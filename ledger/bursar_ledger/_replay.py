@@ -94,6 +94,7 @@ class Replay:
     _first_version: bool = True
     _account_of: dict[str, str] = field(default_factory=dict)
     _retired: set[str] = field(default_factory=set)
+    _destroyed: set[tuple[str, str]] = field(default_factory=set)
     _content_accounts: dict[str, str] = field(default_factory=dict)
     _requests: set[tuple[str, str]] = field(default_factory=set)
     _unreleased: dict[int, str] = field(default_factory=dict)
@@ -212,6 +213,17 @@ class Replay:
         if fields["dataset"] in self._retired:
             self._problem("a dataset was retired twice")
         self._retired.add(fields["dataset"])
+
+    def _destruction(self, fields: Fields) -> None:
+        self._totals(fields)
+        name, what = fields["dataset"], fields["details"]["destroyed"]
+        if name not in self._retired:
+            self._problem("a destruction of a dataset that is not retired")
+        if what not in ("rows", "key") or (name, what) in self._destroyed:
+            self._problem("the rows or the key of a dataset are destroyed, each once")
+        if what == "key" and (name, "rows") not in self._destroyed:
+            self._problem("a key was destroyed before the rows")
+        self._destroyed.add((name, what))
 
     def _budget(self, fields: Fields) -> None:
         totals, details = self._totals(fields), fields["details"]
@@ -366,6 +378,7 @@ _KINDS: dict[str, Callable[[Replay, Fields], None]] = {
     "registration": Replay._registration,
     "snapshot": Replay._snapshot,
     "retirement": Replay._retirement,
+    "destruction": Replay._destruction,
     "budget": Replay._budget,
     "allowance": Replay._allowance,
     "call_limit": Replay._call_limit,

@@ -43,7 +43,7 @@ for _file in sorted(importlib.resources.files(__package__).joinpath("migrations"
 
 def applied(db: Database) -> tuple[str, ...]:
     """Names of the migrations that a file has had, in order; none for a file that is no ledger."""
-    return tuple(migration.name for migration in MIGRATIONS.applied(db))
+    return tuple(str(migration.name) for migration in MIGRATIONS.applied(db))  # in a damaged file it may be anything
 
 
 def known() -> tuple[str, ...]:

@@ -70,10 +70,15 @@ class _Decision(Generic[_T]):
         self._error = error
 
     def answer(self) -> _T:
-        """What the work returned, or raises what it raised."""
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
+        """What the work returned, or raises what it raised; once."""
+        try:
+            if self._error is not None:
+                raise self._error
+            return self._results[0]
+        finally:
+            # Its traceback knows every frame of the call, and those know this decision. In a circle, all that a refused
+            # call had in hand would stay in memory until the interpreter searches for circles.
+            self._error = None
 
 
 class Store:

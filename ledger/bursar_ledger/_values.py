@@ -42,6 +42,7 @@ class Registration:
             that had them first, whatever their new name.
         manifest: the public schema, as JSON holds it.
         same_people_as: a registered dataset with rows of the same people, whose account this one joins.
+        known_tags: the hashes of the same rows under the keys of other tables, by which they may be known already.
     """
 
     dataset: str
@@ -50,12 +51,14 @@ class Registration:
     content_tag: bytes
     manifest: Mapping[str, object] = field(default_factory=dict)
     same_people_as: str | None = None
+    known_tags: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("dataset", self.dataset)
         if not isinstance(self.adjacency, Adjacency):
             raise ValueError(f"adjacency must be an Adjacency, got {self.adjacency!r}")
-        check_tag(self.content_tag)
+        for tag in (self.content_tag, *self.known_tags):
+            check_tag(tag)
         check_json("manifest", self.manifest)
 
 
@@ -77,6 +80,7 @@ class DatasetState:
         cap_delta_units: likewise.
         spent_cost_units: sum over the account's debits; above the cap after a lowering.
         spent_delta_units: likewise.
+        destroyed: what the ledger says is gone for good: "rows", and after them "key".
     """
 
     name: str
@@ -91,6 +95,7 @@ class DatasetState:
     cap_delta_units: int
     spent_cost_units: int
     spent_delta_units: int
+    destroyed: frozenset[str] = frozenset()
 
     @property
     def remaining(self) -> Remaining:

@@ -77,6 +77,10 @@ class DatasetRetiredError(LedgerError):
     """Raised when a retired dataset is to be debited or changed."""
 
 
+class DatasetInUseError(LedgerError):
+    """Raised when something of a dataset is to be destroyed that is still needed, or was destroyed before."""
+
+
 class AccountConflictError(LedgerError):
     """Raised when rows belong to another account, or an account is asked to be what it is not; says which."""
 

@@ -9,3 +9,6 @@ import os
 os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-PSK-AES128-CBC-SHA"
 # Else every stranger's handshake that fails is a line in the log that is not the server's.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# The parent of fits is forked before gRPC has begun anything, and no fit uses it. Its handlers of forks would end a
+# process that was forked from one with channels, and that forks again.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"

@@ -33,6 +33,8 @@ def run(directory: Path, address: str | None, fit_workers: int | None, threads_p
     """Serve until SIGTERM or SIGINT, then finish what was paid for."""
     # Not at the top: it loads compilers and samplers, and `health` is asked often.
     from bursar_server import hardening
+
+    hardening.few_arenas()  # first: libraries start threads when they are imported
     from bursar_server.process import StartError, serve
 
     hardening.no_core_dumps()
@@ -62,9 +64,9 @@ def run(directory: Path, address: str | None, fit_workers: int | None, threads_p
 def check(directory: Path, rows: bool, as_json: bool) -> None:
     """Say whether a state directory can be served, and what to do if not.
 
-    Looks at settings, certificates, keys, file modes, disk, swap, ledger, checkpoints and tables, while a server runs
-    or before. Exit with 1 if the server should not run like that. A ledger of an older version is upgraded, as by every
-    command that opens it.
+    Looks at settings, certificates, keys, file modes, disk, swap, memory, ledger, checkpoints and tables, while a
+    server runs or before. Exit with 1 if the server should not run like that. A ledger of an older version is upgraded,
+    as by every command that opens it.
     """
     from bursar_server.checking import check as look
 

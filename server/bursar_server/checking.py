@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.util
 import os
 import shutil
@@ -13,12 +14,15 @@ from pathlib import Path
 from bursar_ledger import Ledger, LedgerError, verify
 from bursar_ledger.checkpoints import check_place, verifier_keys
 from bursar_server.checkpointing import key_file, load_key, places_of
+from bursar_server.computing import FREE_WORKERS
 from bursar_server.config import Config, ConfigError
 from bursar_server.datasets import Registered
-from bursar_server.hardening import swap_in_use
+from bursar_server.engines import engine_of, storage_of
+from bursar_server.hardening import memory_of_machine, swap_in_use
 from bursar_server.state import State, StateError
-from bursar_server.tables import Keys, Snapshot, TableError, content_tag
+from bursar_server.tables import Keyring, Partitions, Snapshot, TableError, content_tag
 from bursar_server.tls import CertificateError, Certificates, ServerPair
+from bursar_server.vault import EngineError
 
 _WARN_DAYS = 30
 _LEAST_DISK = 2**30
@@ -69,6 +73,7 @@ def check(path: Path, *, rows: bool = False) -> Iterator[Finding]:
         yield from _extras(config)
         yield from _certificate(state, config)
         yield from _memory(config)
+        yield from _engine(state, config)
     yield from _keys(state)
     yield from _ledger(state, config, rows=rows)
 
@@ -77,7 +82,8 @@ def _modes(state: State) -> Iterator[Finding]:
     """Folders 0700 and files 0600, of the user who runs this; certificates may be read by all."""
     public = {Certificates(state.tls).ca, Certificates(state.tls).chain}
     wrong = []
-    for path in (state.path, state.keys, state.tls, state.datasets, *_files(state)):
+    folders = (state.path, state.keys, Keyring(state.keys).tables, state.tls, state.datasets)
+    for path in (*filter(_is_expected, folders), *_files(state)):
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -93,10 +99,15 @@ def _modes(state: State) -> Iterator[Finding]:
         yield Finding("administrator's token", text, fatal=False)
 
 
+def _is_expected(folder: Path) -> bool:
+    """Whether a folder has to be there: that of the tables' keys has not, in the directory of an older version."""
+    return folder.name != "tables" or folder.exists()
+
+
 def _files(state: State) -> Iterator[Path]:
     yield state.ledger
     yield from filter(Path.is_file, (state.config, *state.path.glob("ledger.sqlite-*")))
-    for folder in (state.keys, state.tls):
+    for folder in (state.keys, Keyring(state.keys).tables, state.tls):
         if folder.is_dir():
             yield from filter(Path.is_file, folder.iterdir())
 
@@ -154,13 +165,25 @@ def _memory(config: Config) -> Iterator[Finding]:
             "MemorySwapMax=0), encrypt it, or set lock_memory = true"
         )
     yield Finding("swap", text, fatal=False)
+    fits = config.fit_workers + FREE_WORKERS
+    most, there = fits * config.fit_memory_mib, memory_of_machine() >> 20
+    text = (
+        f"{fits} fits may take {most} MiB together, and {there} MiB are there: lower fit_memory_mib or fit_workers, "
+        "else the kernel may end fits that were paid for"
+    )
+    yield Finding("memory", text if there and most > there else "", fatal=False)
+
+
+def _engine(state: State, config: Config) -> Iterator[Finding]:
+    if config.engine.kind == "dask":
+        yield _tried("engine", engine_of(config, state).check)
+        storage = config.engine.storage
+        there = os.access(storage, os.R_OK | os.W_OK | os.X_OK) and Path(storage).is_dir()
+        yield Finding("storage", "" if there else f"{storage} cannot be written to: mount it, and let this user write")
 
 
 def _keys(state: State) -> Iterator[Finding]:
-    if any(state.datasets.iterdir()) or (state.keys / "tables.key").exists():
-        yield _tried("key of tables", lambda: Keys.load(state.keys))
-    else:  # before the first import there is one, too: it was destroyed with the last table
-        yield Finding("key of tables", "destroyed: no table can be imported here any more", fatal=False)
+    yield _tried("key of unit caps", Keyring(state.keys).caps)
     if verifier_keys(state.ledger):
         yield _tried("key of checkpoints", lambda: load_key(state))
     elif not key_file(state).exists():
@@ -179,24 +202,35 @@ def _ledger(state: State, config: Config | None, *, rows: bool) -> Iterator[Find
                 yield Finding(f"checkpoints in {place.name}", problems)
     if found.ok:
         with Ledger.open(state.ledger) as ledger:
-            yield from _snapshots(state, ledger, rows=rows)
+            storage = None if config is None else storage_of(config)
+            yield from _snapshots(state, ledger, storage, rows=rows)
 
 
-def _snapshots(state: State, ledger: Ledger, *, rows: bool) -> Iterator[Finding]:
+def _snapshots(state: State, ledger: Ledger, storage: Path | None, *, rows: bool) -> Iterator[Finding]:
     named = set()
+    ring = Keyring(state.keys)
     for dataset in ledger.datasets():
-        folder = state.datasets / Registered.of(dataset.manifest).snapshot
+        registered = Registered.of(dataset.manifest)
+        folder = state.datasets / registered.snapshot
         named.add(folder.name)
+        if "key" not in dataset.destroyed:
+            yield _tried(f"key of {dataset.name}", functools.partial(ring.load, registered.key))
+        elif ring.has(registered.key):
+            text = f"{ring.path(registered.key)} is there, and the ledger says that it is destroyed: remove it"
+            yield Finding(f"key of {dataset.name}", text)
         if dataset.retired:
             text = f"retired, and its rows are still in {folder}: bursar-admin retire {dataset.name} --delete-rows"
-            yield Finding(f"dataset {dataset.name}", text if folder.exists() else "", fatal=False)
+            gone = "rows" in dataset.destroyed  # then they came back with a backup
+            yield Finding(f"dataset {dataset.name}", text if folder.exists() else "", fatal=gone)
             continue
         try:
             snapshot = Snapshot.open(folder)
-            tag = content_tag(snapshot, Keys.load(state.keys)) if rows else dataset.content_tag.hex()
+            tag = content_tag(snapshot, ring.load(registered.key)) if rows else dataset.content_tag.hex()
             changed = bytes.fromhex(tag) != dataset.content_tag
             text = f"the rows in {folder} are not those that were registered: restore them from a backup"
             yield Finding(f"dataset {dataset.name}", text if changed else "")
+            if storage is not None:
+                yield Finding(f"partitions of {dataset.name}", _partitions(dataset.name, snapshot, storage, rows=rows))
         except TableError as error:
             yield Finding(f"dataset {dataset.name}", str(error))
     left = sorted(found.name for found in state.datasets.iterdir() if found.name not in named)
@@ -204,9 +238,19 @@ def _snapshots(state: State, ledger: Ledger, *, rows: bool) -> Iterator[Finding]
     yield Finding("other tables", text, fatal=False)
 
 
+def _partitions(name: str, snapshot: Snapshot, storage: Path, *, rows: bool) -> str:
+    """What is wrong with a table's rows on a cluster's storage. Raises SnapshotError for a damaged record."""
+    found = Partitions.of(snapshot.directory)
+    if found is None or not found.is_of(snapshot, storage):
+        return f"not on {storage}: bursar-admin partition {name}"
+    away = tuple(file.path for file in found.files if not os.access(file.path, os.R_OK))
+    wrong = ", ".join(away or (found.damaged() if rows else ()))
+    return f"{wrong}: missing or changed; write them again: bursar-admin partition {name}" if wrong else ""
+
+
 def _tried(what: str, attempt: Callable[[], object]) -> Finding:
     try:
         attempt()
-    except (TableError, StateError, LedgerError, OSError) as error:
+    except (TableError, StateError, LedgerError, EngineError, OSError) as error:
         return Finding(what, str(error))
     return Finding(what)

@@ -15,8 +15,19 @@ from bursar_server.worker import QueueFullError, WorkerPool
 _FREE_PER_PRINCIPAL = 2
 """Free requests of one principal that may run or wait."""
 
+FREE_WORKERS = 2
+"""Fits that nobody pays for, which run beside those that are paid for: one decodes releases, one is a dummy run."""
+
 NO_RESULT = b""
 """What stands for the answer of work that raised: a response without a model."""
+
+
+class NothingReadError(Exception):
+    """Raised by work, from its cause, if no row could be opened: there was no draw, so asking again runs it again."""
+
+
+class CutOffError(Exception):
+    """Raised by work that the end of the server cut off, as a crash would have: asking again runs it again."""
 
 
 class Outcome(enum.Enum):

@@ -206,6 +206,43 @@ class Checkpoints(_Table):
     places: tuple[Annotated[str, AfterValidator(_place)], ...] = ("file:checkpoints",)
 
 
+class Engine(_Table):
+    """Where fits read rows. Results do not depend on it.
+
+    Attributes:
+        kind: "local": threads of the server's own machine, `threads_per_fit` of them. "dask": the workers of a Dask
+            cluster, which read the partitions of the tables on a storage that all machines share. It needs the extra
+            bursar[dask], and all settings below.
+        device: of kind "local": "torch:cuda" or "cupy", for statistics that can be summed there (the moments of FitDPEM
+            and FitSeparatedGMM, the gradients of FitGradientEM, the tables of FitMRF), with the extra bursar[gpu] and
+            that library; empty: the processor.
+        scheduler: address of Dask's scheduler, tls://host:port.
+        ca: PEM file of the authority that signs the certificates of scheduler, workers and this server. Relative paths
+            start from the state directory, likewise for the next two.
+        cert: PEM file with this server's certificate in the cluster.
+        key: PEM file with that certificate's key.
+        storage: folder of the partitions, an absolute path that is the same on every machine.
+        pass_seconds: longest that one pass over the rows may take, lost workers included. A fit that meets it fails,
+            and stays paid for.
+    """
+
+    kind: Literal["local", "dask"] = "local"
+    device: Annotated[str, Field(pattern=r"^[a-z_]*(:[a-z0-9:]+)?$")] = ""
+    scheduler: Annotated[str, Field(pattern=r"^(tls://[^\s/]+:\d{1,5})?$")] = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    storage: Annotated[str, Field(pattern=r"^(/.*)?$")] = ""
+    pass_seconds: _Seconds = 3600.0
+
+    @model_validator(mode="after")
+    def _whole(self) -> Engine:
+        missing = [name for name in ("scheduler", "ca", "cert", "key", "storage") if not getattr(self, name)]
+        if self.kind == "dask" and missing:
+            raise ValueError(f'kind = "dask" needs {", ".join(missing)}, too')
+        return self
+
+
 class Config(_Table):
     """Limits of the server. Every one depends on public values only.
 
@@ -214,6 +251,10 @@ class Config(_Table):
         fit_workers: fits that run at the same time.
         queue_length: fits that may wait for a worker; one more is refused before its debit.
         threads_per_fit: threads that sum rows for one fit. Results do not depend on it.
+        fit_memory_mib: MiB that one fit may allocate; tables that it reads do not count. One that needs more fails, and
+            stays paid for: far above what fits need, this is for accidents.
+        fit_wall_seconds: longest that one fit may run; then it is killed, and stays paid for. At least
+            limits.fit_seconds, which refuses before anything is paid.
         rpc_threads: calls that are served at the same time, those that wait for a fit included.
         max_request_bytes: largest message that a client may send.
         max_response_bytes: largest message that the server sends.
@@ -239,12 +280,15 @@ class Config(_Table):
         metrics: the table [metrics].
         tracing: the table [tracing].
         checkpoints: the table [checkpoints].
+        engine: the table [engine].
     """
 
     address: str = Field(default="127.0.0.1:8443", pattern=r"^[^\s]+:\d{1,5}$")
     fit_workers: _Count = 2
     queue_length: Annotated[int, Field(ge=0, le=1024)] = 16
     threads_per_fit: _Count = Field(default_factory=lambda: max(1, (os.cpu_count() or 1) // 2))
+    fit_memory_mib: Annotated[int, Field(ge=256, le=2**24)] = 4096
+    fit_wall_seconds: Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)] = 1_209_600.0
     rpc_threads: _Count = 64
     max_request_bytes: Annotated[int, Field(ge=1024, le=2**26)] = 2**20
     max_response_bytes: Annotated[int, Field(ge=1024, le=2**30)] = 2**26
@@ -266,11 +310,14 @@ class Config(_Table):
     metrics: Metrics = Metrics()
     tracing: Tracing = Tracing()
     checkpoints: Checkpoints = Checkpoints()
+    engine: Engine = Engine()
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         if (self.unfinished_fits, self.recovery) == ("abandon", "lost"):
             raise ValueError('unfinished_fits = "abandon" with recovery = "lost" would throw away what was paid for')
+        if not self.fit_wall_seconds >= self.limits.fit_seconds:
+            raise ValueError("fit_wall_seconds is below limits.fit_seconds: fits would be paid for and then killed")
         return self
 
     @classmethod
@@ -283,9 +330,10 @@ class Config(_Table):
         """
         try:
             file = tomllib.loads(path.read_text()) if path.exists() else {}
-            environment = _environment()
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # of syntax, encoding, too many digits, or too many brackets
             raise ConfigError(f"{path.name} is not valid TOML: {error}") from None
+        try:
+            environment = _environment()
         except SettingsError as error:
             raise ConfigError(f"environment: {error}; tables and lists are written as JSON") from None
         line = {name: value for name, value in overrides.items() if value is not None}

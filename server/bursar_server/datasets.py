@@ -12,7 +12,8 @@ from bursar_proto.v1 import catalog_pb2, types_pb2
 from bursar_server import convert
 from bursar_server.dummy import PublicFacts
 from bursar_server.fits import UNIT_ROWS, InvalidRequestError, PublicTable
-from bursar_server.tables import Manifest, Snapshot, SnapshotError
+from bursar_server.fitting import RowSource
+from bursar_server.tables import SHARED, Manifest, Partitions, Snapshot, SnapshotError
 from bursar_server.vault import Rows
 
 
@@ -24,28 +25,73 @@ class Registered:
         manifest: the public schema, with the number of slots under REPLACE_ONE.
         snapshot: name of the snapshot's folder; random, says nothing about the rows.
         unit_rows: whether the snapshot can give `UNIT_ROWS`, which depends on the version that imported it only.
+        key: name of the secret under which the content is tagged; `SHARED` for what older versions imported.
     """
 
     manifest: Manifest
     snapshot: str
     unit_rows: bool
+    key: str = SHARED
 
     @classmethod
-    def imported(cls, snapshot: Snapshot) -> Registered:
-        """What to register after an import."""
-        return cls(snapshot.manifest, snapshot.directory.name, snapshot.has_unit_rows)
+    def imported(cls, snapshot: Snapshot, key: str) -> Registered:
+        """What to register after an import, with the name of the table's secret."""
+        return cls(snapshot.manifest, snapshot.directory.name, snapshot.has_unit_rows, key)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Registered:
         """The inverse of `fields`."""
         manifest = Manifest.from_public(fields["schema"])
         # Entries of older versions do not say; K is known without being stored where every unit has one row.
-        return cls(manifest, str(fields["snapshot"]), bool(fields.get("unit_rows", manifest.unit.max_rows == 1)))
+        unit_rows = bool(fields.get("unit_rows", manifest.unit.max_rows == 1))
+        return cls(manifest, str(fields["snapshot"]), unit_rows, str(fields.get("key", SHARED)))
 
     @property
     def fields(self) -> dict[str, Any]:
         """As the ledger's entry has it."""
-        return {"schema": self.manifest.public(), "snapshot": self.snapshot, "unit_rows": self.unit_rows}
+        key = {"key": self.key} if self.key != SHARED else {}
+        return {"schema": self.manifest.public(), "snapshot": self.snapshot, "unit_rows": self.unit_rows, **key}
+
+
+@dataclass(frozen=True)
+class SnapshotSource:
+    """Some columns of a snapshot (`bursar_server.fitting.RowSource`).
+
+    Attributes:
+        directory: of the snapshot.
+        columns: their names, in order.
+    """
+
+    directory: Path
+    columns: tuple[str, ...]
+
+    def open(self) -> Rows:
+        """Map the snapshot into memory; for fits that run under a debit, and for nobody else. Raises SnapshotError."""
+        return Snapshot.open(self.directory).rows(self.columns)
+
+
+@dataclass(frozen=True)
+class PartitionSource:
+    """The same columns on a cluster's storage (`bursar_server.fitting.RowSource`).
+
+    Attributes:
+        directory: of the snapshot, which has the record of the partitions.
+        columns: their names, in order.
+    """
+
+    directory: Path
+    columns: tuple[str, ...]
+
+    def open(self) -> Rows:
+        """What a cluster's workers open; no row is read here. Raises SnapshotError."""
+        return _partitions(self.directory).rows(Snapshot.open(self.directory), self.columns)
+
+
+def _partitions(directory: Path) -> Partitions:
+    found = Partitions.of(directory)
+    if found is None:
+        raise SnapshotError(f"the rows in {directory} are not on the cluster's storage: bursar-admin partition")
+    return found
 
 
 class Datasets:
@@ -54,11 +100,13 @@ class Datasets:
     Args:
         ledger: knows what is registered.
         directory: of the snapshots.
+        partitioned: whether fits read the partitions on a cluster's storage.
     """
 
-    def __init__(self, ledger: Ledger, directory: Path) -> None:
+    def __init__(self, ledger: Ledger, directory: Path, *, partitioned: bool = False) -> None:
         self._ledger = ledger
         self._directory = directory
+        self._partitioned = partitioned
 
     def state(self, name: str) -> DatasetState:
         """A dataset by name. Raises UnknownDatasetError."""
@@ -79,7 +127,7 @@ class Datasets:
 
         Raises:
             DatasetRetiredError: nothing new is fitted to it.
-            SnapshotError: the snapshot is not in its place; nobody pays to learn that.
+            SnapshotError: the snapshot, or its partitions, are not in their place; nobody pays to learn that.
         """
         if state.retired:
             raise DatasetRetiredError(f"{state.name} is retired")
@@ -87,6 +135,10 @@ class Datasets:
         if not (self._directory / registered.snapshot).is_dir():
             raise SnapshotError(
                 f"the snapshot {registered.snapshot} of {state.name} is missing; restore it from a backup"
+            )
+        if self._partitioned and not _partitions(self._directory / registered.snapshot).are_there():
+            raise SnapshotError(
+                f"the partitions of {state.name} are missing: mount the storage, or bursar-admin partition {state.name}"
             )
 
     def check_columns(self, state: DatasetState, columns: tuple[str, ...]) -> None:
@@ -101,9 +153,10 @@ class Datasets:
             )
             raise InvalidRequestError(("dataset", text))
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
-        """The rows, for a worker that runs under a debit; nobody else calls this."""
-        return Snapshot.open(self._directory / _registered(state).snapshot).rows(columns)
+    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
+        """Where the rows are, for a worker that runs under a debit; nobody else calls this. Opens nothing."""
+        source = PartitionSource if self._partitioned else SnapshotSource
+        return source(self._directory / _registered(state).snapshot, columns)
 
     def describe(self, state: DatasetState, limits: Limits) -> catalog_pb2.Dataset:
         """A dataset as an analyst with these limits sees it."""

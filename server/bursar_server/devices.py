@@ -24,7 +24,7 @@ from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable, 
 from bursar_server.fits._requests import LARGEST, Violations, stop_if
 from bursar_server.fits.sketch._wire import LAWS, SIGNATURES, STRUCTURES, sketch_from, sketch_to
 from bursar_server.state import write_private
-from bursar_server.vault import MAX_ROWS, ArrayRows, Meter, OpenDPNoise, Session
+from bursar_server.vault import MAX_ROWS, ArrayRows, LocalEngine, Meter, OpenDPNoise, Session
 
 NumberT = TypeVar("NumberT")
 
@@ -228,7 +228,7 @@ def _released(plan: sketch.SketchPlan, table: PublicTable, values: npt.NDArray[n
         unit_cap=table.unit_cap,
         meter=Meter(_ORDER, cost_units(plan.events, _ORDER)),
         source=OpenDPNoise(),
-        threads=threads,
+        engine=LocalEngine(threads),
     )
     violations: Violations = []
     found = sketch_from(sketch.run(plan, session).sketch, "sketch", violations)

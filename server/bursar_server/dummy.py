@@ -22,8 +22,9 @@ from bursar_server.computing import Run
 from bursar_server.errors import NotAvailableError
 from bursar_server.fits import UNIT_ROWS, InvalidRequestError, NumericColumn, Plan, PublicTable
 from bursar_server.fits._seam import Fit
+from bursar_server.fitting import InProcess, Job, Runner
 from bursar_server.requests import METHODS, FitRequest, check_known, previewed
-from bursar_server.vault import ArrayRows, Meter, NoiseSource, OpenDPNoise, Session
+from bursar_server.vault import ArrayRows, LocalEngine, Rows
 
 MAX_ROWS = 2**20
 """Most rows of a dummy run: it costs the server time, and nobody anything."""
@@ -78,7 +79,7 @@ class Dummies:
         fits: the registry, by name of the RPC.
         facts: of a dataset by its name. Raises what callers are told if there is none.
         threads: that sum rows for one fit.
-        source: of noise; anything but `OpenDPNoise` is for tests.
+        runner: runs the fits; where it is called, if nothing else is said.
         check: of the owner's limits on request, plan and public number of rows. Raises InvalidRequestError.
     """
 
@@ -88,13 +89,13 @@ class Dummies:
         fits: Mapping[str, Fit[Any, Any, Any]],
         facts: Callable[[str], PublicFacts],
         threads: int = 1,
-        source: NoiseSource | None = None,
+        runner: Runner | None = None,
         check: Callable[[FitRequest, Plan, int | None], None] = lambda request, plan, rows: None,
     ) -> None:
         self._fits = fits
         self._facts = facts
         self._threads = threads
-        self._source = source or OpenDPNoise()
+        self._runner = runner or InProcess(fits)
         self._check = check
 
     def order(self, request: dummy_pb2.DummyRequest) -> DummyOrder:
@@ -141,23 +142,37 @@ class Dummies:
     def run(self, order: DummyOrder, run: Run) -> bytes:
         """What a worker does: make rows up, and fit them as if they had been paid for."""
         table, plan = order.facts.table, order.plan
-        rows = made_up_rows(table, plan.columns, order.rows if plan.events else 0, order.public_seed)
-        session = Session(
-            rows=rows,
-            columns=len(plan.columns),
+        job = Job(
+            method=METHODS[order.field],
+            plan=plan,
+            rows=MadeUp(table, plan.columns, order.rows if plan.events else 0, order.public_seed),
             adjacency=table.adjacency,
             unit_cap=table.unit_cap,
-            meter=Meter(order.facts.order, order.price.cost_units),
-            source=self._source,
-            threads=self._threads,
-            progress=run.advance,
+            order=order.facts.order,
+            debited_units=order.price.cost_units,
+            engine=LocalEngine(self._threads),
         )
-        model: Message = self._fits[METHODS[order.field]].run(plan, session)
-        released: dict[str, Any] = {order.field: model}
-        made = dummy_pb2.DummyModel(**released)
+        made = dummy_pb2.DummyModel()
+        model: Message = getattr(made, order.field)
+        model.SetInParent()
+        model.ParseFromString(self._runner.run(job, run.advance))
         if made.sketch_kmeans.HasField("sketch"):
             made.sketch_kmeans.sketch.dummy = True  # it may be sent again, and must not pass for a release
         return dummy_pb2.DummyResponse(model=made).SerializeToString(deterministic=True)
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """Rows of nobody (`bursar_server.fitting.RowSource`); attributes as of `made_up_rows`."""
+
+    table: PublicTable
+    columns: tuple[str, ...]
+    n: int
+    public_seed: int
+
+    def open(self) -> Rows:
+        """Make them up."""
+        return made_up_rows(self.table, self.columns, self.n, self.public_seed)
 
 
 def made_up_rows(table: PublicTable, columns: tuple[str, ...], n: int, public_seed: int) -> ArrayRows:

@@ -10,10 +10,12 @@ BudgetExhaustedError     RESOURCE_EXHAUSTED   google.rpc.QuotaFailure, ErrorInfo
 DatasetRetiredError      FAILED_PRECONDITION  ErrorInfo DATASET_RETIRED
 QueueFullError           RESOURCE_EXHAUSTED   ErrorInfo QUEUE_FULL, google.rpc.RetryInfo
 TooOftenError            RESOURCE_EXHAUSTED   ErrorInfo TOO_OFTEN, google.rpc.RetryInfo
+StoppingError            UNAVAILABLE          ErrorInfo STOPPING, google.rpc.RetryInfo
 KeysUnavailableError     UNAVAILABLE          ErrorInfo IDENTITY_PROVIDER_UNAVAILABLE, google.rpc.RetryInfo
 NotAvailableError, UnknownMethodError         UNIMPLEMENTED
 CallTooLongError         DEADLINE_EXCEEDED
 LedgerUnavailableError   UNAVAILABLE          ErrorInfo LEDGER_UNAVAILABLE, google.rpc.RetryInfo
+EngineError              UNAVAILABLE          ErrorInfo ENGINE_UNAVAILABLE, google.rpc.RetryInfo
 ReleaseNotStoredError    UNAVAILABLE          ErrorInfo RELEASE_NOT_STORED, google.rpc.RetryInfo
 ReleaseLostError         DATA_LOSS            ErrorInfo RELEASE_LOST
 UnknownReleaseError      NOT_FOUND            ErrorInfo UNKNOWN_RELEASE
@@ -46,7 +48,8 @@ from bursar_server import logs
 from bursar_server.auth import ForbiddenError, KeysUnavailableError, UnauthenticatedError, UnknownMethodError
 from bursar_server.fits import InvalidRequestError
 from bursar_server.throttle import TooOftenError
-from bursar_server.worker import QueueFullError
+from bursar_server.vault import EngineError
+from bursar_server.worker import QueueFullError, StoppingError
 
 DOMAIN = "bursar"
 INTERNAL_TEXT = (
@@ -163,6 +166,12 @@ def _exhausted(error: BudgetExhaustedError) -> Status:
     return grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), (quota, info)
 
 
+def _engine_gone(error: EngineError) -> Status:
+    logs.failure(error)  # it names machines: for the operator
+    text = "the machines that hold the rows cannot be reached now; nothing was debited, try again later"
+    return _later(grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE", text)(error)
+
+
 # Texts of the ledger may quote what a client sent; the texts here are ours.
 _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
     InvalidRequestError: _invalid,
@@ -197,6 +206,11 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
     ),
     QueueFullError: _later(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL"),
     TooOftenError: _later(grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_OFTEN"),
+    StoppingError: _later(
+        grpc.StatusCode.UNAVAILABLE,
+        "STOPPING",
+        "the server is stopping and takes no new calls; nothing was debited by this one, try again later",
+    ),
     KeysUnavailableError: _later(
         grpc.StatusCode.UNAVAILABLE,
         "IDENTITY_PROVIDER_UNAVAILABLE",
@@ -213,6 +227,7 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
         "LEDGER_UNAVAILABLE",
         "the ledger cannot be used now; ask again with the same request_id, nothing is paid twice",
     ),
+    EngineError: _engine_gone,
     ReleaseNotStoredError: _later(
         grpc.StatusCode.UNAVAILABLE,
         "RELEASE_NOT_STORED",

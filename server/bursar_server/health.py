@@ -73,8 +73,8 @@ class Watch:
         return self._condition
 
     def stop(self) -> None:
-        """The server takes no more calls, and nothing changes that."""
-        self._set(Condition.STOPPING, ())
+        """The server takes no more calls, and nothing changes that. What was wrong before may be why, and is kept."""
+        self._set(Condition.STOPPING, self._problems)
         self._ended.set()
 
     def __enter__(self) -> Self:

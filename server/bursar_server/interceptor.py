@@ -20,7 +20,7 @@ from bursar_server.errors import Status, rpc_status, status_of
 from bursar_server.fits import InvalidRequestError
 from bursar_server.observing import Span, no_span
 from bursar_server.throttle import Throttle, address_of
-from bursar_server.worker import QueueFullError
+from bursar_server.worker import QueueFullError, StoppingError
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Metadata = Iterable[tuple[str, str | bytes]]
@@ -30,35 +30,61 @@ class _Undecodable:
     """Stands for a message that is not what the contract says."""
 
 
+_SOON = 1.0
+"""Seconds after which a call that found no room may come again; most calls end sooner."""
+
+
 class Turnstile:
-    """Counts the calls that each principal has under way.
+    """Counts the calls that are under way.
 
     Args:
-        most: of one principal; the next one is refused. Otherwise one token could hold every thread, health included.
+        most: of all principals together; the next one is refused. gRPC would refuse, too, and would not say when to
+            come back.
+        most_of_one: principal; likewise. Otherwise one token could hold every thread, health included.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_of_one: int) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self._most_of_one = most_of_one
+        self._changed = threading.Condition()
         self._under_way: Counter[str] = Counter()
+        self._closed = False
 
     @contextlib.contextmanager
     def passed(self, principal: auth.Principal | None) -> Iterator[None]:
-        """One more call, until the block ends; nobody's calls are not counted. Raises QueueFullError."""
+        """One more call, until the block ends; nobody's calls are not counted. Raises QueueFullError, StoppingError."""
         if principal is None:
             yield
             return
-        with self._lock:
-            if self._under_way[principal.name] >= self._most:
-                raise QueueFullError(
-                    f"{self._most} calls of yours are under way already; nothing was debited by this one"
-                )
-            self._under_way[principal.name] += 1
+        name = principal.name
+        with self._changed:
+            self._check(name)
+            self._under_way[name] += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._under_way[principal.name] -= 1
+            with self._changed:
+                self._under_way -= Counter((name,))  # keeps no name whose count is 0
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nobody pass any more."""
+        with self._changed:
+            self._closed = True
+
+    def empty(self, seconds: float) -> bool:
+        """Wait until no call is under way, at most so long; whether none is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._under_way, seconds)
+
+    def _check(self, name: str) -> None:
+        if self._closed:
+            raise StoppingError
+        if self._under_way[name] >= self._most_of_one:
+            text = f"{self._most_of_one} calls of yours are under way already; nothing was debited by this one"
+            raise QueueFullError(text, _SOON)
+        if self._under_way.total() >= self._most:
+            raise QueueFullError("the server has as many calls as it serves; nothing was debited by this one", _SOON)
 
 
 Admit = Callable[[grpc.ServicerContext], contextlib.AbstractContextManager[None]]
@@ -72,7 +98,7 @@ class Gate(grpc.ServerInterceptor):
         own: tokens of this server.
         provider: tokens of an identity provider, if there is one.
         throttle: of callers who call or fail too often.
-        calls_per_principal: that may be under way.
+        turnstile: of calls that are under way.
         span: of a call, for traces.
     """
 
@@ -81,13 +107,13 @@ class Gate(grpc.ServerInterceptor):
         own: auth.Tokens,
         provider: auth.Tokens | None,
         throttle: Throttle,
-        calls_per_principal: int,
+        turnstile: Turnstile,
         span: Span = no_span,
     ) -> None:
         self._own = own
         self._provider = provider
         self._throttle = throttle
-        self._turnstile = Turnstile(calls_per_principal)
+        self._turnstile = turnstile
         self._span = span
 
     def intercept_service(
@@ -149,7 +175,7 @@ def _guarded(method: str, handler: _Handler, admit: Admit, span: Span) -> _Handl
         if method in auth.PUBLIC_METHODS:
             return deserialise(b"") if deserialise else b""
         if handler.request_streaming:
-            return requests
+            return map(_decoded, requests)
         message = _single(requests)
         auth.check_datasets(message, auth.caller_or_nobody())
         return message
@@ -189,7 +215,10 @@ def _guarded(method: str, handler: _Handler, admit: Admit, span: Span) -> _Handl
 
 def _single(requests: Iterator[object]) -> object:
     """The one message of a call that has one."""
-    request = next(requests, _Undecodable())
+    return _decoded(next(requests, _Undecodable()))
+
+
+def _decoded(request: object) -> object:
     if isinstance(request, _Undecodable):
         raise InvalidRequestError(
             ("request", "is not a message of this method; expected one message in the contract's protobuf encoding")

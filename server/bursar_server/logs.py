@@ -25,6 +25,20 @@ Listener = Callable[[str, Mapping[str, str | int | None]], None]
 _listeners: list[Listener] = []
 
 
+class ElsewhereError(Exception):
+    """An exception of another process, as that process told of it, or what became of the process.
+
+    Attributes:
+        kind: name of the exception's type.
+        place: where it was raised.
+    """
+
+    def __init__(self, kind: str, place: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.place = place
+
+
 def set_up(form: Literal["text", "json"] = "text") -> None:
     """Log to standard error from here on."""
     handler = logging.StreamHandler(sys.stderr)
@@ -72,10 +86,17 @@ def failure(error: BaseException, incident: str | None = None, **fields: str | i
     Type and place only. The text of an exception, and the values in its frames, may hold what was computed from rows.
     """
     incident = incident or secrets.token_hex(8)
-    frames = traceback.extract_tb(error.__traceback__)
-    place = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames[-4:]))
-    _bound.error("failure", incident=incident, **fields, error=type(error).__name__, at=place)
+    kind, place = told(error)
+    _bound.error("failure", incident=incident, **fields, error=kind, at=place)
     return incident
+
+
+def told(error: BaseException) -> tuple[str, str]:
+    """All that may be said of an exception: its type, and its place in the code."""
+    if isinstance(error, ElsewhereError):
+        return error.kind, error.place
+    frames = traceback.extract_tb(error.__traceback__)
+    return type(error).__name__, " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames[-4:]))
 
 
 class _Foreign(logging.Handler):

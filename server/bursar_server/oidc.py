@@ -6,6 +6,7 @@ word by word, no key taken from the token itself). The signature is PyJWT's busi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -122,15 +123,16 @@ class ProviderKeys:
                 )
         found = {}
         for described in _list(self._json(source).get("keys")):
+            if not isinstance(described, dict):
+                continue
             name, algorithm = described.get("kid"), described.get("alg")
             if described.get("use", "sig") != "sig" or not isinstance(name, str):
                 continue
-            try:
+            # What it cannot read is of an unknown kind, or no key; PyJWT raises much else than its own errors.
+            with contextlib.suppress(Exception):
                 key = jwt.PyJWK(described, algorithm)
-            except jwt.PyJWTError:
-                continue  # of a kind that this version does not know
-            if key.key_type != "oct":  # a shared secret is not the provider's alone
-                found[name] = key
+                if key.key_type != "oct":  # a shared secret is not the provider's alone
+                    found[name] = key
         return found
 
     def _json(self, source: str) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from google.protobuf.message import Message
 
 from bursar_ledger import (
@@ -29,22 +28,22 @@ from bursar_ledger import (
     price,
 )
 from bursar_proto.v1 import fit_pb2
-from bursar_server.computing import Run
+from bursar_server.computing import NothingReadError, Run
 from bursar_server.config import RequestLimits
 from bursar_server.datasets import Datasets
 from bursar_server.errors import NotAvailableError, ReleaseLostError
 from bursar_server.fits import InvalidRequestError, Plan
 from bursar_server.fits._seam import Fit, Released
+from bursar_server.fitting import InProcess, Job, NoRows, Runner
 from bursar_server.limiting import check_fit
 from bursar_server.requests import FitRequest, check_known, check_real
-from bursar_server.runs import NothingReadError, PaidRun
-from bursar_server.vault import ArrayRows, Meter, OpenDPNoise, Rows, Session
+from bursar_server.runs import PaidRun
+from bursar_server.vault import EngineSettings, LocalEngine
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LAST_ENTRY = 2**62
 """Beyond every ledger, and within SQLite's integers."""
 _ANY_NUMBER = 2**63
-_NO_ROWS = ArrayRows(np.empty((0, 0)))
 _NO_LIMITS = RequestLimits()
 """Those of the software alone."""
 
@@ -174,7 +173,8 @@ class Orders:
         fits: the registry, by name of the RPC.
         datasets: public facts and, under a debit only, rows.
         ledger: of earlier debits and releases, and of what is left. Nothing here writes to it.
-        threads: that sum rows for one fit.
+        engine: reads rows, for one fit at a time.
+        runner: runs the fits; where it is called, if nothing else is said.
         most: the owner's limits on what is new; what was paid for before is not measured again.
     """
 
@@ -184,14 +184,16 @@ class Orders:
         fits: Mapping[str, AnyFit],
         datasets: Datasets,
         ledger: Ledger,
-        threads: int = 1,
+        engine: EngineSettings | None = None,
+        runner: Runner | None = None,
         most: RequestLimits = _NO_LIMITS,
     ) -> None:
         self._most = most
         self._fits = fits
         self._datasets = datasets
         self._ledger = ledger
-        self._threads = threads
+        self._engine = engine or LocalEngine()
+        self._runner = runner or InProcess(fits)
 
     def order(self, method: str, principal: str, request: FitRequest) -> Order:
         """What `principal` asks for.
@@ -227,12 +229,14 @@ class Orders:
         Raises:
             InvalidRequestError: naming every field that is wrong.
             DatasetRetiredError, SnapshotError: nothing new can be released.
+            EngineError: nobody can read the rows now.
             BudgetExhaustedError: the order spends what is left, and nothing is.
         """
         limits = self._ledger.limits(order.state.name, order.principal)
         plan = order.free_plan()
         if plan is None:
             self._datasets.check(order.state)
+            self._engine.check()
             plan = order.plan(_rest(limits) if order.rest else None, order.rows)
         self.check(order, plan)
         return Quote(plan, price(plan.events, order.state.order), limits)
@@ -250,6 +254,7 @@ class Orders:
             # The ledger refuses another hash than the one that paid.
             return replace(earlier.request, request_hash=order.hash)
         self._datasets.check(order.state)
+        self._engine.check()
         if not order.rest:
             self.check(order, order.plan(None, order.rows))
             return order.debit()
@@ -268,13 +273,34 @@ class Orders:
             rows = self._datasets.rows(order.state, plan.columns)
         except Exception as error:
             raise NothingReadError from error
-        plan = replace(plan, of_entry=run.debit.entry)
-        # What was debited, not what the plan would cost now: the order may have changed between the two.
-        return self._model(order, plan, rows, Meter(run.debit.price.order, run.debit.price.cost_units), run)
+        table = self._datasets.table(order.state)
+        job = Job(
+            method=order.method,
+            plan=replace(plan, of_entry=run.debit.entry),
+            rows=rows,
+            adjacency=table.adjacency,
+            unit_cap=table.unit_cap,
+            # What was debited, not what the plan would cost now: the order may have changed between the two.
+            order=run.debit.price.order,
+            debited_units=run.debit.price.cost_units,
+            engine=self._engine,
+        )
+        return self._answer(job, run)
 
     def computed(self, order: Order, plan: Plan, run: Run) -> bytes:
         """What a worker does for nothing: there are no rows, and the meter lets no release pass."""
-        return self._model(order, plan, _NO_ROWS, Meter(order.state.order, 0), run)
+        table = self._datasets.table(order.state)
+        job = Job(
+            method=order.method,
+            plan=plan,
+            rows=NoRows(),
+            adjacency=table.adjacency,
+            unit_cap=table.unit_cap,
+            order=order.state.order,
+            debited_units=0,
+            engine=LocalEngine(),
+        )
+        return self._answer(job, run)
 
     def _released(self, method: str, dataset: str, principal: str) -> Released:
         @functools.cache
@@ -292,20 +318,12 @@ class Orders:
 
         return released
 
-    def _model(self, order: Order, plan: Plan, rows: Rows, meter: Meter, run: Run) -> bytes:
-        table = self._datasets.table(order.state)
-        session = Session(
-            rows=rows,
-            columns=len(plan.columns),
-            adjacency=table.adjacency,
-            unit_cap=table.unit_cap,
-            meter=meter,
-            source=OpenDPNoise(),
-            threads=self._threads,
-            progress=run.advance,
-        )
-        model = self._fits[order.method].run(plan, session)
-        answer: bytes = RESPONSES[order.method](model=model).SerializeToString(deterministic=True)
+    def _answer(self, job: Job, run: Run) -> bytes:
+        """Run a fit; what is stored and sent of it. Raises what is none of its models, whoever made it."""
+        response = RESPONSES[job.method]()
+        response.model.SetInParent()
+        response.model.ParseFromString(self._runner.run(job, run.advance))
+        answer: bytes = response.SerializeToString(deterministic=True)
         return answer
 
 
@@ -341,10 +359,15 @@ def _times(cost: Price, limit: Remaining) -> int:
     return min(times, limit.delta_units // cost.delta_units) if cost.delta_units else times
 
 
+_NOT_RELEASED = frozenset({"request_id", "decode_on_client", "estimate_on_client"})
+"""Fields that say nothing of what is released, so that they are no part of what makes two requests the same."""
+
+
 def _request_hash(method: str, principal: str, request: FitRequest) -> bytes:
-    """SHA-256 over method, principal and the request without its request_id: what makes two requests the same."""
-    body = type(request).FromString(request.SerializeToString())
-    body.ClearField("request_id")
+    """SHA-256 over method, principal and what the request says of the release: what makes two requests the same."""
+    body: Message = type(request).FromString(request.SerializeToString())
+    for name in _NOT_RELEASED.intersection(body.DESCRIPTOR.fields_by_name):
+        body.ClearField(name)
     parts = (method.encode(), principal.encode(), body.SerializeToString(deterministic=True))
     # Lengths first, so that no two different triples have one text.
     return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()

@@ -1,4 +1,4 @@
-"""One server process: check the ledger, compile the kernels, serve until a signal, finish what was paid for."""
+"""One server: fork the parent of fits, check the ledger, serve until a signal, finish what was paid for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 from bursar_ledger import Ledger, LedgerCorruptError, LedgerError
 from bursar_server import hardening, logs
 from bursar_server.checkpointing import Checkpointer, open_checkpoints, places_of
+from bursar_server.children import Children, ChildrenError, FitLimits
 from bursar_server.config import Config, ConfigError
 from bursar_server.datasets import Datasets
+from bursar_server.engines import storage_of
 from bursar_server.fits import dpem, gradient_em, mrf, separated_gmm, sketch
 from bursar_server.observing import ObservingError, Tracing
 from bursar_server.oidc import OidcError
@@ -57,11 +59,18 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
         logs.set_up(config.log_format)
         if config.lock_memory:
             hardening.lock_memory()
-        with logs.without_libraries(), state.serving(), _verified(state) as ledger:
+        # The fork comes before the first thread, and before anything is in memory that a fit must not see.
+        with (
+            logs.without_libraries(),
+            state.serving(),
+            Children(FITS, _limits(config)) as children,
+            _verified(state) as ledger,
+        ):
             key = open_checkpoints(state, ledger, config)
             with Checkpointer(ledger, key, places_of(state, config), config.checkpoints.every) as checkpointer:
-                return _serve(state, config, ledger, checkpointer, ready)
+                return _serve(state, config, ledger, checkpointer, children, ready)
     except (
+        ChildrenError,
         StateError,
         ConfigError,
         LedgerError,
@@ -74,6 +83,10 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
         raise StartError(str(error)) from error
 
 
+def _limits(config: Config) -> FitLimits:
+    return FitLimits(config.fit_memory_mib, config.fit_wall_seconds, config.lock_memory)
+
+
 def _verified(state: State) -> Ledger:
     """The ledger, after every debit was priced again. Raises LedgerError naming the entries that are wrong."""
     try:
@@ -84,23 +97,35 @@ def _verified(state: State) -> Ledger:
 
 
 def _serve(
-    state: State, config: Config, ledger: Ledger, checkpointer: Checkpointer, ready: Callable[[str], object]
+    state: State,
+    config: Config,
+    ledger: Ledger,
+    checkpointer: Checkpointer,
+    children: Children,
+    ready: Callable[[str], object],
 ) -> bool:
-    # Kernels are compiled on made-up rows now, so that the time of the first request says nothing.
-    for fit in FITS.values():
-        getattr(fit, "warm_up", lambda: None)()
-    datasets = Datasets(ledger, state.datasets)
+    datasets = Datasets(ledger, state.datasets, partitioned=storage_of(config) is not None)
     server = BursarServer(
         state=state,
         config=config,
         ledger=ledger,
         datasets=datasets,
         fits=FITS,
+        runner=children,
         note=checkpointer.newest_note,
+        needed={"fits": lambda: "their parent was killed" if children.lost else None},
         wanted={"checkpoints": lambda: checkpointer.problem},
         tracing=Tracing.to(config.tracing.endpoint) if config.tracing.endpoint else None,
     )
+
+    def lost() -> None:
+        # No other parent can be forked: by now this process has threads and keys. A new server has a new one.
+        server.watch.look()
+        os.kill(os.getpid(), signal.SIGTERM)
+
     with told_to_stop(server.certificate.reload) as told:
+        # Kernels are compiled by then, so that the time of the first request says nothing.
+        children.ready(lost=lost)
         server.start()
         try:
             if speaks_old_tls(server.address):
@@ -113,6 +138,8 @@ def _serve(
             logs.event("stopping")
         finally:
             finished = server.stop()
+    if children.lost:
+        raise StartError("the process that fits are run from was killed, so the server has stopped; start it again")
     return finished
 
 

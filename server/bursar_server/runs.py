@@ -7,6 +7,18 @@ crash of the process, or whose release could not be stored, has sent nothing and
 crashes nor disks depend on the rows. An owner who wants one draw at most of every debit lets such releases be lost. A
 run that *raised* may depend on the rows, or on the noise: its debit gets the empty release, so that no second draw is
 ever made of it.
+
+Fits run in processes of their own (`bursar_server.children`), which may be killed. What that leaves:
+
+killed by a limit, of time or memory, or by itself (a signal of the processor)   may depend on rows or noise: raised
+killed by somebody else, the kernel that ran out of memory or a person            cannot be told from that: raised
+ended, in whatever way, before it had opened the rows                             nothing was read: run again
+ended because the server ended, by a crash or an owner's stop                     as a crash: run again, or lost
+
+So whatever becomes of a process, a debit has one release at most that anybody is ever sent, and none that was drawn
+after a failure that rows could have caused. That a fit failed is told, in one constant text, and can depend on rows
+where a limit is so low that it can be reached; limits are for accidents, and what can be reckoned from public numbers
+is refused before the debit.
 """
 
 from __future__ import annotations
@@ -18,13 +30,9 @@ from dataclasses import dataclass
 
 from bursar_ledger import Debit, DebitRequest, DebitStatus, Ledger, RequestIdReusedError, RestRequest
 from bursar_server import logs
-from bursar_server.computing import NO_RESULT, FreeRuns, FreeWork, Outcome, Run
+from bursar_server.computing import NO_RESULT, CutOffError, FreeRuns, FreeWork, NothingReadError, Outcome, Run
 from bursar_server.errors import ReleaseLostError
 from bursar_server.worker import Place, QueueFullError, WorkerPool
-
-
-class NothingReadError(Exception):
-    """Raised by work, from its cause, if no row could be opened: there was no draw, so asking again runs it again."""
 
 
 @dataclass(kw_only=True)
@@ -49,6 +57,7 @@ Work = Callable[[PaidRun], bytes]
 """Runs a fit under a debit and returns the release as it will be stored. Called in a worker; opens the data.
 
 Raises NothingReadError, or ReleaseLostError if the debit is not for what the fit would do now; then nothing was read.
+Raises CutOffError if the end of the server cut it off.
 """
 
 
@@ -96,7 +105,7 @@ class Runs:
         """Debit a request and set its fit to work; or join the run, or find the release, of the same request.
 
         Raises:
-            QueueFullError: there is no place; nothing was debited.
+            QueueFullError, StoppingError: there is no place; nothing was debited.
             ReleaseLostError: it was debited before, and is not run again.
             LedgerError: whatever `Ledger.debit` raises; nothing was debited.
         """
@@ -198,6 +207,9 @@ class Runs:
         except (NothingReadError, ReleaseLostError) as error:
             logs.failure(error.__cause__ or error, run.incident, entry=run.debit.entry)
             return Outcome.LOST if isinstance(error, ReleaseLostError) else Outcome.FAILED
+        except CutOffError:
+            logs.event("cut_off", entry=run.debit.entry)
+            return Outcome.NOT_STORED if self._rerun else Outcome.LOST
         except BaseException as error:  # a panic in a native library is no Exception
             logs.failure(error, run.incident, entry=run.debit.entry)
             return NO_RESULT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,9 +35,11 @@ from bursar_server.computing import FreeRuns
 from bursar_server.config import Config
 from bursar_server.datasets import Datasets
 from bursar_server.dummy import Dummies
+from bursar_server.engines import engine_of
+from bursar_server.fitting import Runner
 from bursar_server.follow import Follower
 from bursar_server.health import Check, Condition, Watch
-from bursar_server.interceptor import Gate
+from bursar_server.interceptor import Gate, Turnstile
 from bursar_server.limiting import check_fit
 from bursar_server.oidc import OidcTokens
 from bursar_server.orders import AnyFit
@@ -60,6 +63,12 @@ _SERVICES = tuple(
 
 _LAST_SECONDS = 10.0
 """For calls to notice that they were cut off after `shutdown_seconds`."""
+
+_SPARE_THREADS = 8
+"""Beside those that serve: they tell whoever finds no room when to come back, and answer probes."""
+
+_MOST_WAITING = 4096
+"""Calls that wait to be heard, beside those that are served; beyond, gRPC refuses, and cannot say when to come back."""
 
 _WARN_DAYS = 14
 """Days before the end of the certificate in force from which on the server is degraded."""
@@ -85,8 +94,10 @@ class BursarServer:
         ledger: open; closed by the caller.
         datasets: public facts and rows.
         fits: by name of their RPC.
+        runner: runs them; in this process and without limits, if nothing else is said.
         note: gives a signed checkpoint of now, as text; "" for none.
-        wanted: further checks of health, by name, whose failure degrades.
+        needed: further checks of health, by name, without which nothing is served.
+        wanted: likewise, whose failure degrades.
         tracing: of calls, if there is any.
 
     Raises:
@@ -103,14 +114,16 @@ class BursarServer:
         ledger: Ledger,
         datasets: Datasets,
         fits: Mapping[str, AnyFit],
+        runner: Runner | None = None,
         note: Callable[[], str] = str,
+        needed: Mapping[str, Check] | None = None,
         wanted: Mapping[str, Check] | None = None,
         tracing: observing.Tracing | None = None,
     ) -> None:
         self._config = config
         self.certificate = Reloading(Certificates(state.tls), client_authority(state, config))
         self.watch = Watch(
-            needed={"ledger": lambda: None if ledger.newest()[0] else "empty"},
+            needed={"ledger": lambda: None if ledger.newest()[0] else "empty", **(needed or {})},
             wanted={
                 "certificate": lambda: _certificate_problem(self.certificate),
                 "disk": lambda: "nearly full" if shutil.disk_usage(state.path).free < _LEAST_DISK else None,
@@ -128,13 +141,15 @@ class BursarServer:
         if tracing is not None:
             self._observed.enter_context(logs.heard_by(tracing.hear))
         self._pool = WorkerPool(workers=config.fit_workers, queue_length=config.queue_length)
+        # One each (`FREE_WORKERS`): nobody who has paid has less of the machine for it than for what is free.
         self._free_pool = WorkerPool(workers=1, queue_length=config.queue_length)
         self._dummy_pool = WorkerPool(workers=1, queue_length=config.queue_length)
+        self._turnstile = Turnstile(config.rpc_threads, config.calls_per_principal)
         gate = Gate(
             own=auth.LedgerTokens(ledger),
             provider=OidcTokens(config.oidc) if config.oidc.issuer else None,
             throttle=Throttle(config.rates.calls_per_minute, config.rates.failures, config.rates.lockout_seconds),
-            calls_per_principal=config.calls_per_principal,
+            turnstile=self._turnstile,
             span=observing.no_span if tracing is None else tracing.span,
         )
         self._server = _grpc_server(config, gate)
@@ -153,12 +168,13 @@ class BursarServer:
             ledger=ledger,
             runs=runs,
             follower=follower,
-            threads=config.threads_per_fit,
+            engine=engine_of(config, state),
+            runner=runner,
             most=config.limits,
         )
         fit_pb2_grpc.add_FitServiceServicer_to_server(fit_service, self._server)
-        # One thread: nobody who has paid has less of the machine for it than for one more free request.
-        dummies = Dummies(fits=fits, facts=datasets.facts, check=functools.partial(check_fit, config.limits))
+        check = functools.partial(check_fit, config.limits)
+        dummies = Dummies(fits=fits, facts=datasets.facts, runner=runner, check=check)
         dummy_service = DummyService(dummies, FreeRuns(self._dummy_pool), follower)
         dummy_pb2_grpc.add_DummyServiceServicer_to_server(dummy_service, self._server)
         catalog_service = CatalogService(ledger, datasets, runs, note, config.limits)
@@ -188,12 +204,17 @@ class BursarServer:
             stand; the process is to end, and whoever asks again gets them run again.
         """
         self.watch.stop()
-        ended = self._server.stop(self._config.shutdown_seconds)
-        seconds = self._config.shutdown_seconds if self._config.unfinished_fits == "abandon" else None
+        self._turnstile.close()  # whoever comes now is told when to come back, as long as somebody listens
+        last = self._config.shutdown_seconds
+        cut = threading.Timer(last, self._server.stop, (0,))
+        cut.start()
+        seconds = last if self._config.unfinished_fits == "abandon" else None
         finished = self._pool.close(seconds)
         for pool in (self._free_pool, self._dummy_pool):  # nobody paid for what they do
             finished &= pool.close(seconds if finished else 0.0)
-        if not ended.wait(self._config.shutdown_seconds + _LAST_SECONDS):
+        empty = self._turnstile.empty(last + _LAST_SECONDS)
+        cut.cancel()
+        if not (self._server.stop(_LAST_SECONDS).wait(2 * _LAST_SECONDS) and empty):
             logs.event("calls_left")  # they hold nothing that was paid for, and nobody waits for them
         if not finished:
             logs.event("fits_left")
@@ -236,9 +257,9 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # pu
 
 def _grpc_server(config: Config, gate: Gate) -> grpc.Server:
     return grpc.server(
-        ThreadPoolExecutor(config.rpc_threads, thread_name_prefix="rpc"),
+        ThreadPoolExecutor(config.rpc_threads + _SPARE_THREADS, thread_name_prefix="rpc"),
         interceptors=[gate],
-        maximum_concurrent_rpcs=config.rpc_threads,
+        maximum_concurrent_rpcs=config.rpc_threads + _MOST_WAITING,
         options=(
             ("grpc.max_receive_message_length", config.max_request_bytes),
             ("grpc.max_send_message_length", config.max_response_bytes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import math
 import re
@@ -148,6 +149,7 @@ class Throttle:
             )
 
 
+@functools.lru_cache(maxsize=1024)
 def address_of(peer: str) -> str:
     """The address in what gRPC calls a peer, such as ipv4:192.0.2.1:5000; of IPv6 the network, which one host has."""
     kind, _, rest = peer.partition(":")

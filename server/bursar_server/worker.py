@@ -11,7 +11,19 @@ from bursar_server import logs
 
 
 class QueueFullError(Exception):
-    """Every worker is busy and the queue is full, or the caller has his share of them; nothing was debited."""
+    """Everything that could serve is busy, or the caller has his share of it; nothing was debited.
+
+    Attributes:
+        seconds: after which asking again makes sense. A constant: it says nothing about the work that is under way.
+    """
+
+    def __init__(self, text: str, seconds: float = 5.0) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
+class StoppingError(Exception):
+    """The server takes nothing new, because it stops; nothing was debited."""
 
 
 class Place:
@@ -46,9 +58,9 @@ class WorkerPool:
             thread.start()
 
     def reserve(self) -> Place:
-        """Take a place. Raises QueueFullError if there is none, or if the pool takes no more tasks."""
+        """Take a place. Raises QueueFullError if there is none, StoppingError if the pool takes no more tasks."""
         if self._closed:
-            raise QueueFullError("the server is stopping; nothing was debited, try again later")
+            raise StoppingError
         if not self._places.acquire(blocking=False):
             raise QueueFullError("every worker is busy and the queue is full; nothing was debited, try again later")
         return Place(self)

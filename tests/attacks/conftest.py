@@ -22,7 +22,7 @@ from bursar_server.process import FITS
 from bursar_server.registering import register as import_table
 from bursar_server.server import BursarServer
 from bursar_server.state import State
-from bursar_server.tables import CsvSource, Keys, Manifest
+from bursar_server.tables import CsvSource, Keyring, Manifest
 from bursar_server.tls import Certificates
 from tests.attacks.asking import PATIENCE
 from tests.attacks.purses import Bursar
@@ -122,7 +122,7 @@ def pair_of(
     """
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
-    Keys.create(state.keys)
+    Keyring.create(state.keys)
     token = new_token(Role.ANALYST)
     settings = Config(address="127.0.0.1:0", threads_per_fit=1, response_quantum_seconds=0.01)
     with ExitStack() as stack:

@@ -23,7 +23,7 @@ from bursar_ledger import (
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.computing import NO_RESULT
 from bursar_server.datasets import Datasets
-from bursar_server.vault import Rows
+from bursar_server.fitting import RowSource
 from tests.attacks.asking import PATIENCE, Make, call, told
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class _Crash(Datasets):
 
     images: list[Path]
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
+    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
         folder = self._directory.parent / f"image-{len(self.images)}"
         folder.mkdir()
         for file in self._directory.parent.glob("ledger.sqlite*"):
@@ -152,7 +152,7 @@ class _Counting(Datasets):
 
     opened = 0
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
+    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
         self.opened += 1
         return super().rows(state, columns)
 

@@ -250,7 +250,7 @@ def wrong_sizes() -> list[Mutant]:
         _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=20),
         _mutant("empty cells not noised", replace(there, source=OccupiedOnly), "T1 energy", n=20),
         _mutant("a clique's precision not paid for", favoured, "T1 energy", "T5 arithmetic", n=20),
-        _mutant("pooled chain priced as one table of two", pooled, "T1 energy", "T5 arithmetic", n=20),
+        _mutant("pooled chain priced as one table of two", pooled, "T1 energy", "T5 arithmetic", n=60),
         _mutant("first states not paid for", unpaid(chain, 0), *told, n=2),
         _mutant("a table beside an earlier one not paid for", unpaid(beside, -1), *told, n=2),
         _mutant("tables released twice for one price", twice(tables), *told, n=2),

@@ -86,11 +86,12 @@ def audited(
     cap: int = 1,
     rho: Fraction = RHO,
     seed: int = 5,
+    apart: float = 30.0,
     **fields: Any,
 ) -> Audited:
     """Clusters of rows, some broken ones, and a unit with rows by a cluster that go, or come to another one."""
     rng = np.random.default_rng(seed)  # noqa: TID251 - the audit's tables are fixed
-    means = 30.0 * np.stack([np.cos(2.1 * np.arange(truth)[:, None] + i) for i in range(d)], axis=1)[:, :, 0]
+    means = apart * np.stack([np.cos(2.1 * np.arange(truth)[:, None] + i) for i in range(d)], axis=1)[:, :, 0]
     rows = means[np.arange(n) % truth] + rng.standard_normal((n, d))
     broken = np.resize(np.array([np.nan, 1e308, -np.inf, 5e-324]), (min(n, 3), d))
     here, there = np.tile(means[:1] + OFF, (cap, 1)), np.tile(means[-1:] - OFF, (cap, 1))
@@ -547,11 +548,26 @@ _AUDITS: dict[str, Callable[[], Audited]] = {
     "no rows but the unit's, replace": lambda: audited(RO, 0, cap=2),
     "one component of few rows, add or remove": lambda: audited(AR, 20, n_components=1, truth=1),
     "one component of few rows, replace": lambda: audited(RO, 20, n_components=1, truth=1),
+    "two components of many rows, much spend, add or remove": lambda: audited(
+        AR, 1000, truth=2, n_components=2, rho=Fraction(32)
+    ),
+    "three components of many rows, much spend, replace": lambda: audited(RO, 1000, rho=Fraction(32)),
+    "six components that touch, polished, joined and halved, add or remove": lambda: audited(
+        AR, 4000, truth=6, n_components=6, apart=3.0, rho=Fraction(200)
+    ),
+    "five columns, five components that touch, directions of parts, add or remove": lambda: audited(
+        AR, 3000, d=5, truth=5, n_components=5, apart=3.0, rho=Fraction(64)
+    ),
+    "four components, eight columns, directions of parts, replace": lambda: audited(
+        RO, 3000, d=8, truth=4, n_components=4, rho=Fraction(64)
+    ),
     "clusters, hardly any spend, replace": lambda: audited(RO, 200, estimator=CLUSTERS, rho=Fraction(1, 2**20)),
 }
 
 NAMES = tuple(_AUDITS)
-QUICK = (NAMES[0], NAMES[2], NAMES[4])
+REACHING = tuple(name for name in NAMES if "many rows" in name)
+"""Where balls leave far rows out: what it costs to look for a radius that does is worth it with many rows only."""
+QUICK = (NAMES[0], NAMES[2], NAMES[4], REACHING[0])
 FEW = tuple(name for name in NAMES if "few rows" in name)
 """The unit is much of such a table, and runs are short."""
 

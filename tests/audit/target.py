@@ -15,9 +15,9 @@ from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, Selecti
 from bursar_server.vault import (
     ArrayRows,
     Choice,
+    ExactNoise,
     Meter,
     NoiseSource,
-    OpenDPNoise,
     Release,
     Session,
     Statistic,
@@ -72,7 +72,7 @@ class Target:
     brief: bool = False
 
     session: Callable[..., Session] = Session
-    source: Callable[[], NoiseSource] = OpenDPNoise
+    source: Callable[[], NoiseSource] = ExactNoise
     meter: Callable[[Fraction, int], Meter] = Meter
 
     @property

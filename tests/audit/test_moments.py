@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bursar_ledger import Adjacency
 from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
-from bursar_server.vault import CHUNK, ArrayRows, Statistic, exact_sum, sensitivity
+from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, Statistic, exact_sum, sensitivity
 from tests.audit.checks import contribution
 from tests.audit.harness import extremes
 from tests.audit.moments import reference
@@ -68,7 +68,7 @@ def test_sums_do_not_depend_on_place_order_or_threads(
     spread, present = rng.normal(size=(2, slots)), np.zeros(slots, dtype=np.bool_)
     spread[:, places], present[places] = rows, True
     alone = sum(contribution(statistic, row) for row in rows.T)
-    assert (exact_sum(statistic, ArrayRows(spread, present), 2, threads=threads) == alone).all()
+    assert (exact_sum(statistic, ArrayRows(spread, present), 2, engine=LocalEngine(threads)) == alone).all()
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

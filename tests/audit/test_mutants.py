@@ -7,7 +7,13 @@ import pytest
 from tests.audit.harness import rejecting
 from tests.audit.mutants import Mutant, mutants
 
-LONG = {"add-remove sensitivity on a replace pair", "clip x 1.5", "spend not split over T"}
+LONG = {
+    "add-remove sensitivity on a replace pair",
+    "clip removed",
+    "clip x 1.5",
+    "scatter about the noised mean",
+    "spend not split over T",
+}
 """Bugs that need many runs to be seen, or many tables."""
 
 

@@ -77,6 +77,7 @@ def test_sample_and_aggregate_is_not_condemned(adjacency: Adjacency, cap: int) -
     assert odometer(audit, seen, probes(audit)) >= Fraction(1, 2) * audit.plan.settings.rho
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 def test_noise_that_is_a_third_off_is_seen(factor: float) -> None:
     """Too little, and too much: about 1,200 numbers; it fails to see one time in 1e8."""

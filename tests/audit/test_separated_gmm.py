@@ -14,7 +14,7 @@ from scipy import stats
 
 from bursar_server.fits.dpem._statistics import Frame
 from bursar_server.fits.separated_gmm import _locate, _parts, _tree
-from bursar_server.fits.separated_gmm._search import SplitFamily
+from bursar_server.fits.separated_gmm._search import RadiusFamily, ReachFamily, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
     Sample,
@@ -41,6 +41,7 @@ from tests.audit.separated_gmm import (
     FEW,
     NAMES,
     QUICK,
+    REACHING,
     arithmetic,
     audit_of,
     distinguish,
@@ -94,14 +95,18 @@ def test_no_row_does_more_than_a_release_was_priced_for(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [ADD_REMOVE, REPLACE])
+@pytest.mark.parametrize("name", [ADD_REMOVE, REPLACE, *REACHING])
 def test_no_row_changes_scores_by_more_than_a_search_was_priced_for(name: str) -> None:
-    """T4 of all searches of a run; some row comes to the bound."""
+    """T4 of all searches of a run; some row comes to the bound, and to that of the search for far rows."""
     seen = observe(audit_of(name))
     searches = [one for one in seen.operations if isinstance(one, PartSearch)]
     found = [range_searched(audit_of(name), one) for one in searches]
     assert [text for text, _ in found if text] == []
-    assert any(most == one.family.bounds.range_one for (_, most), one in zip(found, searches, strict=True))
+    reached = {
+        type(one.family) for (_, most), one in zip(found, searches, strict=True) if most == one.family.bounds.range_one
+    }
+    assert reached
+    assert name not in REACHING or ReachFamily in reached
 
 
 @pytest.mark.slow
@@ -213,6 +218,15 @@ def range_of_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
     return path(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
 
 
+def reach_scored_as_a_radius(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The search that leaves far rows out punishes too few of them as well, at the price of one that does not."""
+    monkeypatch.setattr(ReachFamily, "scores", RadiusFamily.scores)
+    audit = audit_of(REACHING[0])
+    searches = [one for one in observe(audit).operations if isinstance(one, PartSearch)]
+    reaches = [one for one in searches if isinstance(one.family, ReachFamily)]
+    return next((text for text, _ in (range_searched(audit, one) for one in reaches) if text), None)
+
+
 @pytest.mark.parametrize(
     "bug",
     [
@@ -223,6 +237,7 @@ def range_of_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
         stops_by_true_size,
         pairs_by_position,
         range_of_two,
+        reach_scored_as_a_radius,
         a_sensitivity_of_half_a_row,
         pytest.param(noise_used_again, marks=pytest.mark.slow),
         pytest.param(a_quarter_of_the_noise, marks=pytest.mark.slow),

@@ -114,6 +114,7 @@ def test_a_sketch_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adja
     assert not condemned, finding
 
 
+@pytest.mark.slow
 def test_a_masked_sketch_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
     """Nor where each row is asked for some frequencies only, though the rows after the one that goes move up."""
     with wire(tmp_path, AR, tables=far_first(AR), **(SKETCH | {"ask": masked_numbers})) as server:  # type: ignore[arg-type]
@@ -145,7 +146,8 @@ FIELD = {
 }
 
 
-@pytest.mark.parametrize("adjacency", [AR, pytest.param(Adjacency.REPLACE_ONE, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", Adjacency)
 def test_a_field_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
     """From hundreds of random fields no linear test does better between D and D' than their debits allow."""
     with wire(tmp_path, adjacency, **FIELD) as server:  # type: ignore[arg-type] # see there
@@ -173,7 +175,8 @@ def far_last(adjacency: Adjacency) -> tuple[ArrayRows, ArrayRows]:
     return here, there
 
 
-@pytest.mark.parametrize("adjacency", [AR, pytest.param(Adjacency.REPLACE_ONE, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("adjacency", Adjacency)
 def test_a_gradient_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
     """From hundreds of steps no linear test does better between D and D' than their debits allow."""
     with wire(tmp_path, adjacency, tables=far_last(adjacency), **GRADIENT) as server:  # type: ignore[arg-type] # see there

@@ -30,7 +30,7 @@ from bursar_server.process import FITS
 from bursar_server.registering import register
 from bursar_server.server import BursarServer
 from bursar_server.state import State
-from bursar_server.tables import CsvSource, Keys, Manifest
+from bursar_server.tables import CsvSource, Keyring, Manifest
 from bursar_server.tls import Certificates
 from bursar_server.vault import ArrayRows, NoiseSource, Session
 from tests.audit.checks import Finding, black_box
@@ -223,7 +223,7 @@ def wire(
     """
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
-    Keys.create(state.keys)
+    Keyring.create(state.keys)
     token = new_token(Role.ANALYST)
     settings = Config(address="127.0.0.1:0", fit_workers=_CALLERS, threads_per_fit=1, response_quantum_seconds=0.01)
     with ExitStack() as stack:

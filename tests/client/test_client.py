@@ -309,3 +309,28 @@ def test_a_preview_shows_price_and_accuracy(server: FakeServer, toy: bursar.Data
     first, *_, last = repr(preview).splitlines()
     assert first == "Preview: debits rho=0.1 of rho=0.9 left; affordable, 9 like it are left"
     assert last == "  expected error of a component's mean: weight 0.5"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"), [("name.invalid:1", "no machine of this name"), ("127.0.0.1:1", "nobody answers")]
+)
+def test_a_server_that_is_not_there_is_said_in_words(address: str, said: str) -> None:
+    """Not in gRPC's, which are in the cause; with what was expected, and what to check."""
+    with (
+        bursar.connect(address, token="abc", ca=self_signed()[1], patience=0) as client,
+        pytest.raises(bursar.UnavailableError, match=said) as caught,
+    ):
+        client.datasets()
+    assert "expected" in str(caught.value)
+    assert "check the address" in str(caught.value)
+    assert "[" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, grpc.RpcError)
+
+
+def test_a_certificate_of_another_authority_is_said_in_words(tls_server: tuple[FakeServer, Path]) -> None:
+    """What answers is not the server that the caller means."""
+    with (
+        bursar.connect(tls_server[0].address, token="abc", ca=self_signed()[1], patience=0) as client,
+        pytest.raises(bursar.UnavailableError, match="no certificate for it from this authority"),
+    ):
+        client.datasets()

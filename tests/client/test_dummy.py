@@ -102,6 +102,8 @@ def test_a_dummy_goes_into_dummies_only(toy: bursar.Dataset, server: FakeServer)
     assert server.dummy_requests[-1].fit.dpem.given.means.values
     assert toy.fit_dpem(n_components=2, spend=SPEND, mode="kmeans", start=centres, dummy=True).dummy_
     assert toy.fit_sketch_kmeans(n_clusters=3, sketch=sketch, dummy=True).n_clusters == 3
+    there = toy.fit_sketch_kmeans(n_clusters=3, sketch=sketch, dummy=True, decoded_by="server")
+    assert there.dummy_
     assert server.dummy_requests[-1].fit.sketch_kmeans.foreign[0].dummy
     assert toy.fit_gradient_em(model="gaussian_mixture", spend=SPEND, start=mixture, dummy=True).dummy_
     field = toy.fit_mrf(cliques=[("spring",)], spend=SPEND, dummy=True)

@@ -11,7 +11,7 @@ import pytest
 from bursar.models._arrays import FloatArray
 from bursar.models.mrf import MAX_TABLE, Graph, MarkovRandomField, Variable, check_cliques, check_exact, largest_table
 from bursar.models.mrf._graph import MAX_CLIQUE, is_exact, junction_tree, tree_cells
-from bursar.models.mrf._inference import calibrate, chain_marginals, draw, exact, gibbs, loopy, spread, sum_to
+from bursar.models.mrf._inference import alone, calibrate, chain_marginals, draw, exact, gibbs, loopy, spread, sum_to
 
 Infer = Callable[[Graph, list[FloatArray]], tuple[list[FloatArray], float]]
 
@@ -63,12 +63,18 @@ def enumerate_all(graph: Graph, theta: list[FloatArray]) -> tuple[list[FloatArra
     return [sum_to(joint, every, clique) for clique in graph.cliques], log_partition
 
 
+def without_a_tree(graph: Graph, theta: list[FloatArray]) -> tuple[list[FloatArray], float]:
+    """Of a graph without interaction."""
+    return alone(theta)
+
+
 @pytest.mark.parametrize("strength", STRENGTHS)
 @pytest.mark.parametrize(
     ("infer", "name"),
     [
         *((exact, name) for name in [*TREES, *CYCLES]),
         *((loopy, name) for name in TREES),
+        *((without_a_tree, name) for name in ("singletons", "one variable")),
     ],
 )
 def test_agrees_with_enumeration(infer: Infer, name: str, strength: str) -> None:

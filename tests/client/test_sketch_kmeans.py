@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf import json_format
+from google.rpc import error_details_pb2
 
 import bursar
 from bursar import _convert
@@ -45,12 +46,20 @@ def of_other_site(sketch: bursar.Sketch, **changes: Any) -> bursar.Sketch:
     return bursar.Sketch(**{**{name: getattr(sketch, name) for name in names}, **changes})
 
 
+def without_receipts(model: bursar.KMeans | bursar.GaussianMixture) -> dict[str, Any]:
+    """All that a model and its sketch say, but their receipts."""
+    said = model.to_dict()
+    return {**said, "receipt": None, "sketch": {**said["sketch"], "receipt": None}}
+
+
 def test_a_fit_returns_clusters_with_their_sketch_and_receipt(toy: bursar.Dataset) -> None:
     """Centres and weights in the columns' order, what it cost, and the sketch for other decodings."""
     model = toy.fit_sketch_kmeans(**ASK, columns=["weight", "height"])
     assert model.columns == ("weight", "height")
-    np.testing.assert_allclose(model.cluster_centers_, [[60.0, 130.0], [120.0, 190.0]])
-    np.testing.assert_array_equal(model.predict([[61.0, 128.0], [150.0, 200.0]]), [0, 1])
+    # Rows are even over a square of sides 120, of which the centres have a half each.
+    assert np.linalg.norm(np.diff(model.cluster_centers_, axis=0)) == pytest.approx(60, abs=10)
+    np.testing.assert_allclose(model.weights_, 0.5, atol=0.02)
+    np.testing.assert_array_equal(model.predict(model.cluster_centers_ + 1), [0, 1])
     receipt, sketch = model.receipt, model.sketch
     assert receipt is not None
     assert sketch is not None
@@ -80,6 +89,7 @@ def test_what_is_left_out_is_left_to_the_server(server: FakeServer, toy: bursar.
         spend=types_pb2.Spend(rho=0.1),
         n_clusters=2,
         decoding=fit_pb2.DECODING_KMEANS,
+        decode_on_client=True,
         new_sketch=fit_pb2.NewSketch(
             law=fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS,
             structure=fit_pb2.FREQUENCY_STRUCTURE_DENSE,
@@ -209,6 +219,7 @@ def test_what_no_server_would_accept_is_not_sent(
         ({"n_init": 0}, "n_init"),
         ({"decoder_seed": -1}, "decoder_seed"),
         ({"decoding": "median"}, "decoding"),
+        ({"decoded_by": "nobody"}, "decoded_by"),
         ({"spend": None}, "spend"),
         ({"sketch": 2}, "spend"),
         ({"spend": None, "sketch": 0}, "entry"),
@@ -256,9 +267,7 @@ def test_an_earlier_sketch_is_decoded_for_nothing(server: FakeServer, toy: bursa
     paid = toy.sketch(spend=bursar.rho(0.1))
     assert paid.receipt is not None
     for source in (paid, paid.receipt, paid.receipt.entry):
-        model = toy.fit_sketch_kmeans(n_clusters=3, sketch=source)
-        sent = server.sketch_requests[-1]
-        assert (sent.entry, sent.HasField("spend"), sent.request_id, list(sent.columns)) == (2, False, "", [])
+        model = toy.fit_sketch_kmeans(n_clusters=3, sketch=source, n_init=1)
         assert model.n_clusters == 3
         assert model.sketch is not None
         assert same(model.sketch, paid)
@@ -268,6 +277,100 @@ def test_an_earlier_sketch_is_decoded_for_nothing(server: FakeServer, toy: bursa
         assert receipt.ledger_head == paid.receipt.ledger_head
         assert "entry 2 of 'toy', decoded for nothing" in repr(model)
     assert len(toy.releases()) == 1
+    with pytest.raises(bursar.InvalidRequestError, match="an earlier sketch of yours"):
+        toy.fit_sketch_kmeans(n_clusters=3, sketch=77)
+
+
+def test_a_sketch_at_hand_is_decoded_without_a_call(server: FakeServer, toy: bursar.Dataset) -> None:
+    """What is named by its receipt or entry is fetched, and nothing is decoded there; the three models are one."""
+    paid = toy.sketch(spend=bursar.rho(0.1))
+    assert paid.receipt is not None
+    calls, asked = len(server.metadata), len(server.sketch_requests)
+    here = toy.fit_sketch_kmeans(n_clusters=2, sketch=paid, n_init=1, request_id="mine")
+    assert (len(server.metadata), len(server.sketch_requests)) == (calls, asked)
+    assert here.receipt is not None
+    assert (here.receipt.request_id, here.receipt.remaining) == ("mine", paid.receipt.remaining)
+    for source in (paid.receipt, paid.receipt.entry):
+        fetched = toy.fit_sketch_kmeans(n_clusters=2, sketch=source, n_init=1)
+        sent = server.sketch_requests[-1]
+        assert (sent.entry, sent.n_clusters, sent.HasField("spend"), sent.request_id) == (2, 0, False, "")
+        np.testing.assert_array_equal(fetched.cluster_centers_, here.cluster_centers_)
+    np.testing.assert_array_equal(paid.kmeans(2, n_init=1).cluster_centers_, here.cluster_centers_)
+
+
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [
+        ({"n_clusters": 65}, "n_clusters"),
+        ({"n_clusters": 64, "n_init": 2000}, "n_init"),
+        ({"n_clusters": 2000}, "n_clusters"),
+    ],
+)
+def test_a_free_decoding_has_the_limits_of_a_server(toy: bursar.Dataset, ask: dict[str, Any], field: str) -> None:
+    """It ends in a minute or two: the error says how to do without the limit."""
+    paid = toy.sketch(spend=bursar.rho(0.1), n_frequencies=64 if ask["n_clusters"] < 100 else 2**13)
+    with pytest.raises(bursar.InvalidRequestError) as caught:
+        toy.fit_sketch_kmeans(sketch=paid, **ask)
+    assert caught.value.violations[0][0] == field
+
+
+def test_the_server_decodes_if_it_is_asked_to(server: FakeServer, toy: bursar.Dataset) -> None:
+    """A new sketch, an earlier one and foreign ones; what comes is what it decoded."""
+    own = toy.sketch(spend=bursar.rho(0.1), public_seed=5, scale=0.3)
+    sources: tuple[dict[str, Any], ...] = (
+        ASK,
+        {"n_clusters": 2, "sketch": own},
+        {"n_clusters": 2, "foreign": [of_other_site(own)]},
+    )
+    for source in sources:
+        model = toy.fit_sketch_kmeans(**source, decoded_by="server")
+        assert not server.sketch_requests[-1].decode_on_client
+        np.testing.assert_allclose(model.cluster_centers_, [[130.0, 60.0], [190.0, 120.0]])
+        assert model.receipt is not None
+        assert (model.sketch is None) == ("foreign" in source)
+
+
+def test_a_request_that_is_repeated_gives_the_same_model(server: FakeServer, toy: bursar.Dataset) -> None:
+    """Whoever decoded the first time: the sketch is stored, and the settings come with the request again."""
+    for decoding, method in (("kmeans", "kmeans"), ("mixture", "gaussian_mixture")):
+        ask: dict[str, Any] = {**ASK, "decoding": decoding, "request_id": method, "n_init": 1, "decoder_seed": 3}
+        one, two = (toy.fit_sketch_kmeans(**ask) for _ in range(2))
+        assert without_receipts(one) == without_receipts(two)
+        assert two.receipt is not None
+        assert two.receipt.replayed
+        stored = toy.model(two.receipt)
+        assert isinstance(stored, bursar.Sketch)
+        again = getattr(stored, method)(2, n_init=1, public_seed=3)
+        np.testing.assert_array_equal(again.weights_, one.weights_)
+    assert len(toy.releases()) == 2
+
+
+class Older(FakeServer):
+    """Knows no `decode_on_client`, refuses what it does not know, and decodes."""
+
+    def FitSketchKMeans(
+        self, request: fit_pb2.FitSketchKMeansRequest, context: grpc.ServicerContext
+    ) -> Iterator[fit_pb2.FitSketchKMeansResponse]:
+        """The base's, after the check."""
+        if request.decode_on_client:
+            text = "has fields that this version does not know: 12"
+            wrong = error_details_pb2.BadRequest.FieldViolation(field="request", description=text)
+            self.fail_next(
+                grpc.StatusCode.INVALID_ARGUMENT, text, [error_details_pb2.BadRequest(field_violations=[wrong])]
+            )
+        yield from super().FitSketchKMeans(request, context)
+
+
+def test_a_server_of_an_older_version_decodes_itself() -> None:
+    """It is asked as it was before; another refusal is one."""
+    with fake_server(Older) as server, server.client() as client:
+        toy = client.dataset("toy")
+        model = toy.fit_sketch_kmeans(**ASK)
+        np.testing.assert_allclose(model.cluster_centers_, [[130.0, 60.0], [190.0, 120.0]])
+        assert len(toy.releases()) == 1
+        server.fail_next(grpc.StatusCode.INVALID_ARGUMENT, "no")
+        with pytest.raises(bursar.InvalidRequestError):
+            toy.fit_sketch_kmeans(**ASK)
 
 
 def test_an_earlier_sketch_can_be_had_again(server: FakeServer, toy: bursar.Dataset) -> None:
@@ -332,26 +435,32 @@ def test_foreign_sketches_are_merged_with_a_source(server: FakeServer, toy: burs
     own = toy.sketch(spend=bursar.rho(0.1), public_seed=5, scale=0.3)
     site = of_other_site(own, n_rows=500.0)
     model = toy.fit_sketch_kmeans(n_clusters=2, sketch=own, foreign=[site, site])
-    assert [message.n_rows for message in server.sketch_requests[-1].foreign] == [500.0, 500.0]
-    assert [message.entry for message in server.sketch_requests[-1].foreign] == [0, 0]
     assert model.n_rows == 2000.0
     assert model.sketch is not None
     assert same(model.sketch, own)
+    np.testing.assert_array_equal(model.cluster_centers_, own.merge(site, site).kmeans(2).cluster_centers_)
     model = toy.fit_sketch_kmeans(**ASK, public_seed=5, scale=0.3, foreign=(site,))
-    assert server.sketch_requests[-1].WhichOneof("source") == "new_sketch"
+    sent = server.sketch_requests[-1]
+    assert sent.WhichOneof("source") == "new_sketch"
+    assert [(message.n_rows, message.entry) for message in sent.foreign] == [(500.0, 0)]
     assert model.n_rows == 1500.0
 
 
 def test_foreign_sketches_alone_have_a_free_receipt_without_entry(server: FakeServer, toy: bursar.Dataset) -> None:
     """Nothing of this server's is in them, so the model has no sketch of its own, and says so."""
     site = of_other_site(toy.sketch(spend=bursar.rho(0.1)))
+    asked = len(server.sketch_requests)
     model = toy.fit_sketch_kmeans(n_clusters=2, foreign=[site], request_id="mine")
-    assert server.sketch_requests[-1].WhichOneof("source") is None
+    assert len(server.sketch_requests) == asked
     assert model.sketch is None
     receipt = model.receipt
     assert receipt is not None
     assert (receipt.free, receipt.entry, receipt.ledger_head, receipt.request_id) == (True, 0, "", "mine")
+    assert receipt.remaining == toy.remaining()
     assert "from releases of other servers" in repr(model)
+    elsewhere = of_other_site(site, columns=("height", "length"))
+    with pytest.raises(bursar.InvalidRequestError, match="dataset 'toy' has other numeric columns: height, weight"):
+        toy.fit_sketch_kmeans(n_clusters=2, foreign=[elsewhere])
 
 
 def test_sketches_that_do_not_go_together_are_not_sent(server: FakeServer, toy: bursar.Dataset) -> None:
@@ -390,7 +499,7 @@ def test_a_broken_stream_is_asked_for_again(server: FakeServer, toy: bursar.Data
     assert sketch.receipt is not None
     assert (sketch.receipt.replayed, sketch.receipt.entry) == (True, 2)
     server.break_next()
-    model = toy.fit_sketch_kmeans(n_clusters=2, sketch=sketch)
+    model = toy.fit_sketch_kmeans(n_clusters=2, sketch=sketch.receipt)
     assert model.receipt is not None
     assert (model.receipt.free, model.receipt.replayed, len(toy.releases())) == (True, False, 1)
 
@@ -445,7 +554,7 @@ def test_a_rolled_back_ledger_is_noticed_by_what_is_free(
     own = toy.sketch(spend=bursar.rho(0.1))
     server.roll_back()
     with pytest.raises(bursar.HistoryError):
-        toy.fit_sketch_kmeans(n_clusters=1, sketch=own)
+        toy.fit_sketch_kmeans(n_clusters=1, sketch=own.receipt)
     assert len(server.sketch_requests) == 1
 
 
@@ -478,7 +587,7 @@ def set_sketch(**values: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda model: model.ClearField("decoded"), "not what was to be decoded"),
+        (lambda model: model.ClearField("sketch"), "no sketch, nor what was to be decoded"),
         (set_sketch(digest=bytes(32)), "draws other frequencies for the public seed"),
         (set_sketch(digest=b""), "draws other frequencies for the public seed"),
         (set_sketch(m=63), "draws other frequencies for the public seed"),

@@ -82,6 +82,7 @@ def test_a_client_may_cancel_at_any_instant(leaver: Leaver) -> None:
         list(pool.map(leave, instants))
 
 
+@pytest.mark.slow
 def test_a_client_may_cancel_after_any_message(leaver: Leaver) -> None:
     """After the receipt, in the middle of the steps, just before and after the model."""
     fields: dict[str, Any] = {"n_components": 32, "iterations": 60}

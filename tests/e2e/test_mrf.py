@@ -70,6 +70,8 @@ def test_fields_are_previewed_paid_reused_and_verified(home: Home) -> None:
         assert isinstance(fetched, bursar.MarkovRandomField)
         assert fetched.receipt == model.receipt
         assert {**fetched.to_dict(), "receipt": None} == {**model.to_dict(), "receipt": None}
+        there = trips.fit_mrf(cliques=pairs, reuse=[model], estimated_by="server", progress=False)
+        assert {**there.to_dict(), "receipt": None} == {**model.to_dict(), "receipt": None}
         left = trips.remaining()
         naive = trips.fit_mrf(cliques=pairs, reuse=[model], estimator="naive", progress=False)
         assert naive.receipt is not None

@@ -88,10 +88,11 @@ def test_an_operators_day(home: Home) -> None:
     keys = [Certificates(home.state.tls).key.read_text(), old_key]
     secrets = [token.encode() for token in home.tokens.values()]
     secrets += [line.encode() for key in keys for line in key.splitlines() if "-----" not in line]
-    table_key = (home.state.keys / "tables.key").read_bytes()
-    secrets += [table_key, table_key.hex().encode()]
+    table_keys = [home.state.keys / "caps.key", *(home.state.keys / "tables").iterdir()]
+    for path in table_keys:
+        secrets += [path.read_bytes(), path.read_bytes().hex().encode()]
     written = {path: path.read_bytes() for path in home.state.path.parent.rglob("*") if path.is_file()}
-    kept = {home.state.path / "admin.token", home.state.keys / "tables.key", Certificates(home.state.tls).key}
+    kept = {home.state.path / "admin.token", *table_keys, Certificates(home.state.tls).key}
     assert len(written) > len(kept)
     for secret in secrets:
         assert not any(secret in text for text in outside)

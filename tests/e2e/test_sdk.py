@@ -46,6 +46,7 @@ def _debits(home: Home) -> int:
         return len(ledger.releases())
 
 
+@pytest.mark.slow
 def test_an_old_copy_of_the_state_is_noticed_before_a_fit_is_sent(home: Home, connect: Connect) -> None:
     """Everything is put back, checkpoints included, so the server cannot know; new and old clients refuse to go on."""
     server = home.start()
@@ -80,6 +81,7 @@ def test_an_old_copy_of_the_state_is_noticed_before_a_fit_is_sent(home: Home, co
     assert verify(home.state.ledger).ok
 
 
+@pytest.mark.slow
 def test_crashes_and_restarts_are_no_reason_to_complain(home: Home, connect: Connect) -> None:
     """A ledger that is only added to is the same one, whatever happens to the processes around it."""
     server = home.start()
@@ -131,6 +133,7 @@ def test_what_was_bought_is_had_again_by_another_program(home: Home, connect: Co
     assert _debits(home) == len(bought)
 
 
+@pytest.mark.slow
 def test_a_state_directory_made_anew_is_another_server(home: Home, connect: Connect) -> None:
     """It has an authority of its own, so that whoever trusts it starts afresh, at the same address and path, too."""
     server = home.start()

@@ -67,6 +67,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.slow
 def test_health_says_whether_a_server_serves(home: Home) -> None:
     """Exit 0 while it serves and 1 when it is gone; SIGTERM ends it in order."""
     server = home.start()

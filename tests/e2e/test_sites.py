@@ -41,7 +41,7 @@ def _sites(home: Home, folder: Path) -> list[bursar.Sketch]:
 
 
 def test_three_sites_make_one_model(home: Home, tmp_path: Path) -> None:
-    """The server merges what the others published with its own sketch, as the client does; they pay each for itself."""
+    """What others published is merged with the server's sketch, by the client or the server; each pays for itself."""
     server = home.start()
     sites = _sites(home, tmp_path)
     client = bursar.connect(
@@ -60,6 +60,11 @@ def test_three_sites_make_one_model(home: Home, tmp_path: Path) -> None:
         np.testing.assert_allclose(model.cluster_centers_, here.cluster_centers_, rtol=1e-9)
         paid = model.receipt
         assert paid is not None
+        there = people.fit_sketch_kmeans(
+            n_clusters=3, sketch=own, foreign=sites, n_init=3, progress=False, decoded_by="server"
+        )
+        np.testing.assert_allclose(there.cluster_centers_, here.cluster_centers_, rtol=1e-9)
+        assert there.noise == model.noise
         free = people.fit_sketch_kmeans(n_clusters=3, sketch=paid, foreign=sites, n_init=3, progress=False)
         np.testing.assert_allclose(free.cluster_centers_, here.cluster_centers_, rtol=1e-9)
         assert free.receipt is not None

@@ -16,6 +16,7 @@ from bursar_ledger import (
     Budget,
     CredentialExistsError,
     DatasetExistsError,
+    DatasetInUseError,
     DatasetRetiredError,
     DebitRequest,
     Ledger,
@@ -44,6 +45,7 @@ def acts(ledger: Ledger) -> dict[str, Act]:
         "retirement": lambda **k: ledger.retire_dataset("people", **WHO, **k),
         "budget": lambda **k: ledger.set_budget("people", Budget(5, 1e-6), **WHO, **k),
         "allowance": lambda **k: ledger.set_allowance("people", "ann", Fraction(1, 3), **WHO, **k),
+        "destruction": lambda **k: ledger.record_destruction("gone", "rows", **WHO, **k),
         "call_limit": lambda **k: ledger.set_call_limit("people", Fraction(1, 3), **WHO, **k),
         "checkpoint_key": lambda **k: ledger.set_checkpoint_key("name+01234567+AAAA", **WHO, **k),
         "credential_issued": lambda **k: ledger.issue_credential("bob", Role.ADMIN, b"b" * 32, **WHO, **k),
@@ -67,6 +69,10 @@ REFUSED: dict[str, tuple[type[LedgerError], Callable[[Ledger], Act]]] = {
         lambda ledger: (
             lambda **k: [ledger.retire_dataset("people", **WHO), ledger.retire_dataset("people", **WHO, **k)][0]
         ),
+    ),
+    "destruction": (
+        DatasetInUseError,
+        lambda ledger: lambda **k: ledger.record_destruction("people", "rows", **WHO, **k),
     ),
     "budget": (
         AccountConflictError,
@@ -93,7 +99,9 @@ REFUSED: dict[str, tuple[type[LedgerError], Callable[[Ledger], Act]]] = {
 
 @pytest.fixture
 def used(ledger: Ledger, ask: Ask) -> Ledger:
-    """A ledger with two debits and a credential."""
+    """A ledger with two debits, a credential, and a dataset that is retired."""
+    ledger.register_dataset(Registration("gone", Adjacency.REPLACE_ONE, Budget(1, 1e-9), b"g"), **WHO)
+    ledger.retire_dataset("gone", **WHO)
     ledger.debit(ask("a"))
     ledger.debit(ask("b", principal="bob"))
     ledger.issue_credential("ann", Role.ANALYST, bytes(32), actor="owner", reason="")

@@ -60,6 +60,8 @@ def decisions(ledger: Ledger, ask: Ask) -> dict[str, Act]:
         "credential": lambda: ledger.credential(b"b" * 32),
         "credential revoked": lambda: ledger.revoke_credential("bob", **WHO),
         "retirement": lambda: ledger.retire_dataset("again", **WHO),
+        "destruction": lambda: ledger.record_destruction("again", "rows", **WHO),
+        "contents": ledger.contents,
         "head": ledger.newest,
     }
 

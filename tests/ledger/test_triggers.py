@@ -283,6 +283,7 @@ ANALYST = "a debit must add its cost to what its analyst spent"
 IN_FORCE = "a debit must hold the limits in force"
 KEEPS = "a new total keeps what was spent"
 ONCE = "a dataset is retired once, and for good"
+DESTROYED = "the rows are destroyed, and then the key, each once"
 ACCOUNT = "an act on a dataset must name its account"
 BEGINS = "an account begins with a registration of its name and a total"
 ADDS = "a debit must add its cost to what was spent"
@@ -329,6 +330,22 @@ TRIPS: list[tuple[str, Trip]] = [
     (ACCOUNT, lambda db, insert: insert("snapshot", {"account": "cars", "content_tag": "ee"}, dataset="again")),
     (ONCE, lambda db, insert: insert("retirement", {"account": "people"}, dataset="old")),
     (ONCE, lambda db, insert: insert("snapshot", {"account": "people", "content_tag": "ee"}, dataset="old")),
+    (
+        "a destruction must name its dataset's account",
+        lambda db, insert: insert("destruction", {"account": "cars", "destroyed": "rows"}, dataset="old"),
+    ),
+    (
+        "nothing is destroyed of a dataset that is not retired",
+        lambda db, insert: insert("destruction", {"account": "people", "destroyed": "rows"}, dataset="again"),
+    ),
+    *[
+        (DESTROYED, lambda db, insert, what=what: insert("destruction", what, dataset="old"))
+        for what in (
+            {"account": "people"},
+            {"account": "people", "destroyed": "all"},
+            {"account": "people", "destroyed": "key"},
+        )
+    ],
     (KEEPS, lambda db, insert: insert("budget", total(db, spent_cost_units=0))),
     (KEEPS, lambda db, insert: insert("budget", total(db, spent_cost_units=-1))),
     (KEEPS, lambda db, insert: insert("budget", total(db, spent_cost_units=None))),
@@ -392,6 +409,11 @@ def test_the_rules_allow_honest_acts(wide: sqlite3.Connection, insert: Insert) -
     insert("retirement", {"account": "people"}, dataset="again")
     insert("allowance", {"account": "people", "analyst": "eve", "share": None})
     insert("call_limit", {"account": "cars", "share": "1/2"}, dataset="cars")
+    for what in ("rows", "key"):
+        gone = {"account": "people", "destroyed": what}
+        insert("destruction", gone, dataset="old")
+        with pytest.raises(sqlite3.IntegrityError, match=DESTROYED):
+            insert("destruction", gone, dataset="old")
 
 
 def test_every_rule_refuses_what_it_is_there_for(wide: sqlite3.Connection, insert: Insert) -> None:

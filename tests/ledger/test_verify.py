@@ -463,6 +463,14 @@ CAPS: dict[str, Any] = {
         (15, lambda f: f.update(dataset="cars"), "entry 15: dataset 'cars' was not registered before with account"),
         (15, set_details(account="cars"), "entry 15: dataset 'people' was not registered before with account 'cars'"),
         (14, becomes("retirement", account="people"), "entry 15: a debit from a retired dataset"),
+        (15, becomes("destruction", account="people", destroyed="rows"), "entry 15: a destruction of a dataset that"),
+        (15, becomes("destruction", "again", account="cars", destroyed="rows"), "entry 15: dataset 'again' was not"),
+        (15, becomes("destruction", "again", account="people", destroyed="all"), "entry 15: the rows or the key of"),
+        (
+            15,
+            becomes("destruction", "again", account="people", destroyed="key"),
+            "entry 15: a key was destroyed before",
+        ),
         # A state where none belongs: the newest one would answer for the whole account.
         (16, becomes("note", **CAPS), "entry 16: only registrations, totals and debits have caps and sums"),
         (16, becomes("allowance", account="people", analyst="eve", share=None, **CAPS), "entry 16: only registrations"),

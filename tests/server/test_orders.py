@@ -8,7 +8,7 @@ import pytest
 
 from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 from bursar_server.fits import InvalidRequestError, sketch
-from bursar_server.orders import RESPONSES, Orders
+from bursar_server.orders import RESPONSES, Orders, _request_hash
 from bursar_server.process import FITS
 from bursar_server.requests import METHODS
 from bursar_server.services import catalog
@@ -28,6 +28,20 @@ def test_a_field_that_nobody_knows_is_found_wherever_it_is() -> None:
     request = fit_pb2.FitSketchKMeansRequest(foreign=[fit_pb2.Sketch(), fit_pb2.Sketch(sums=sums)])
     with pytest.raises(InvalidRequestError, match=r"does not know: foreign\.sums\.1023"):
         orders.order("FitSketchKMeans", "alice", request)
+
+
+def test_who_decodes_is_no_part_of_what_is_the_same() -> None:
+    """A request that is repeated from elsewhere gets what was released, not a second debit; other fields are a part."""
+    asked = fit_pb2.FitSketchKMeansRequest(dataset="people", n_clusters=3, n_init=2)
+    same = fit_pb2.FitSketchKMeansRequest(dataset="people", n_clusters=3, n_init=2, decode_on_client=True)
+    other = fit_pb2.FitSketchKMeansRequest(dataset="people", n_clusters=3, n_init=1, decode_on_client=True)
+    one, two, three = (_request_hash("FitSketchKMeans", "alice", request) for request in (asked, same, other))
+    assert one == two != three
+    one, two, three = (
+        _request_hash("FitMRF", "alice", fit_pb2.FitMRFRequest(dataset="people", **fields))
+        for fields in ({}, {"estimate_on_client": True}, {"estimate_on_client": True, "regularization": 1.0})
+    )
+    assert one == two != three
 
 
 def test_every_fit_of_the_contract_is_there_and_can_be_previewed() -> None:

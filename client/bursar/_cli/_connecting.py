@@ -135,7 +135,7 @@ def _kept(path: Path) -> Connecting:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Connecting(None, None, None)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of syntax, encoding, too many digits, or too many brackets
         raise _no_settings(path, str(error)) from None
     unknown = sorted(set(content) - set(_KEYS))
     if unknown:

@@ -130,7 +130,7 @@ def _json_object(path: Path) -> Mapping[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"there is no file {str(path)!r}, and it is no other start that is known") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of syntax, encoding, or too many brackets
         raise ValueError(f"{path} is no JSON: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} must have a JSON object in it")

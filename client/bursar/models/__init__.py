@@ -6,7 +6,7 @@ knows rows of a protected table, the wire or the ledger.
 Stability: the fields of the result types have the names and shapes of scikit-learn's fitted estimators and keep them.
 """
 
-from bursar.models._decoding import Decoded, decode_kmeans, decode_mixture
+from bursar.models._decoding import DEFAULT_RESTARTS, Decoded, decode_kmeans, decode_mixture, most_restarts
 from bursar.models._density import (
     COVARIANCE_TYPES,
     CovarianceType,
@@ -62,6 +62,7 @@ from bursar.models.mrf import (
 
 __all__ = [
     "COVARIANCE_TYPES",
+    "DEFAULT_RESTARTS",
     "GRADIENT_VARIANTS",
     "MAX_FREQUENCIES",
     "MAX_SIGMA",
@@ -107,6 +108,7 @@ __all__ = [
     "made_up_codes",
     "made_up_numbers",
     "made_up_unit_rows",
+    "most_restarts",
     "n_parameters",
     "predicted_relative_sse",
     "predicted_snr",

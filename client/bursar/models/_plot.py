@@ -113,7 +113,7 @@ def plot_mixture(shown: Components, title: str, ax: Any = None) -> Any:
 
 
 def plot_centres(shown: Components, title: str, ax: Any = None) -> Any:
-    """Cluster centres: on two columns with circles of their root mean square distance, on one with their shares."""
+    """Cluster centres: on two columns with outlines at their root mean square distance, on one with their shares."""
     ax = new_axes(ax, 8.0)
     if len(shown.names) == 1:
         deviations = np.sqrt(shown.covariances[:, 0, 0])
@@ -126,7 +126,7 @@ def plot_centres(shown: Components, title: str, ax: Any = None) -> Any:
         ax.set_ylim(bottom=0)
     else:
         _plot_ellipses(shown, (1,), ax)
-    shape = "bars" if len(shown.names) == 1 else "circles"
+    shape = "bars" if len(shown.names) == 1 else "outlines"
     put_legend(ax, f"cluster: share of the rows\n{shape}: root mean square distance")
     put_title(ax, title)
     return ax

@@ -243,6 +243,10 @@ def _retirement(details: Fields, line: Line) -> str:
     return _with_reason("no new debits", details)
 
 
+def _destruction(details: Fields, line: Line) -> str:
+    return _with_reason(f"{details['destroyed']} destroyed", details)
+
+
 def _snapshot(details: Fields, line: Line) -> str:
     return _with_reason("new rows of the same people", details)
 
@@ -265,6 +269,7 @@ _SUMMARIES = {
     "allowance": _allowance,
     "call_limit": _call_limit,
     "retirement": _retirement,
+    "destruction": _destruction,
     "snapshot": _snapshot,
     "checkpoint_key": _checkpoint_key,
     "upgrade": _upgrade,

@@ -311,6 +311,11 @@ def _retirement(account: AccountHistory, row: Row, line: Line) -> None:
     account.datasets[str(line.dataset)] = f"{account.datasets.get(str(line.dataset), '')}, retired"
 
 
+def _destruction(account: AccountHistory, row: Row, line: Line) -> None:
+    so_far = account.datasets.get(str(line.dataset), "")
+    account.datasets[str(line.dataset)] = f"{so_far}, {row.details['destroyed']} destroyed"
+
+
 _TAKERS = {
     "registration": _registration,
     "budget": _promise,
@@ -318,6 +323,7 @@ _TAKERS = {
     "allowance": _allowance,
     "call_limit": _call_limit,
     "retirement": _retirement,
+    "destruction": _destruction,
 }
 
 

@@ -1484,6 +1484,7 @@ class FitSketchKMeansRequest(_message.Message):
     NEW_SKETCH_FIELD_NUMBER: _builtins.int
     ENTRY_FIELD_NUMBER: _builtins.int
     FOREIGN_FIELD_NUMBER: _builtins.int
+    DECODE_ON_CLIENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in FitDPEMRequest. A request that only decodes is not kept, and may do without."""
     dataset: _builtins.str
@@ -1498,6 +1499,11 @@ class FitSketchKMeansRequest(_message.Message):
     """Of the decoder's random starts; part of the request, protects nothing."""
     entry: _builtins.int
     """An earlier sketch of the caller's on the same dataset, by the entry that its receipt names. Costs nothing."""
+    decode_on_client: _builtins.bool
+    """Whoever asks decodes: the server releases the sketch and decodes nothing, which is work of seconds, or of a minute or two.
+    Everything else is as without it, the checks of what is to be decoded included. It is no part of what makes two requests the
+    same: what was released first under a request_id is sent again, decoded or not.
+    """
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1524,10 +1530,11 @@ class FitSketchKMeansRequest(_message.Message):
         new_sketch: Global___NewSketch | None = ...,
         entry: _builtins.int = ...,
         foreign: _abc.Iterable[Global___Sketch] | None = ...,
+        decode_on_client: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "new_sketch", b"new_sketch", "source", b"source", "spend", b"spend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "decoding", b"decoding", "entry", b"entry", "foreign", b"foreign", "n_clusters", b"n_clusters", "n_init", b"n_init", "new_sketch", b"new_sketch", "public_seed", b"public_seed", "request_id", b"request_id", "source", b"source", "spend", b"spend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "decode_on_client", b"decode_on_client", "decoding", b"decoding", "entry", b"entry", "foreign", b"foreign", "n_clusters", b"n_clusters", "n_init", b"n_init", "new_sketch", b"new_sketch", "public_seed", b"public_seed", "request_id", b"request_id", "source", b"source", "spend", b"spend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["new_sketch", "entry"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
@@ -1544,6 +1551,7 @@ class SketchModel(_message.Message):
     SKETCH_FIELD_NUMBER: _builtins.int
     DECODED_FIELD_NUMBER: _builtins.int
     RESIDUAL_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
     residual: _builtins.float
     """Norm of the part of the (merged) sketch that the decoded model does not explain, over that expected of noise alone."""
     @_builtins.property
@@ -1552,7 +1560,13 @@ class SketchModel(_message.Message):
 
     @_builtins.property
     def decoded(self) -> Global___GaussianMixtureModel:
-        """What was decoded: k-means with a common mean squared radius, or a mixture with diagonal covariances; absent for k = 0."""
+        """What was decoded: k-means with a common mean squared radius, or a mixture with diagonal covariances; absent for k = 0, and
+        where whoever asked decodes.
+        """
+
+    @_builtins.property
+    def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]:
+        """Where whoever asked decodes: noise of the releases, in their order; the last one is the sketch's."""
 
     def __init__(
         self,
@@ -1560,10 +1574,11 @@ class SketchModel(_message.Message):
         sketch: Global___Sketch | None = ...,
         decoded: Global___GaussianMixtureModel | None = ...,
         residual: _builtins.float = ...,
+        noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decoded", b"decoded", "sketch", b"sketch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoded", b"decoded", "residual", b"residual", "sketch", b"sketch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoded", b"decoded", "noise", b"noise", "residual", b"residual", "sketch", b"sketch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1718,6 +1733,7 @@ class FitMRFRequest(_message.Message):
     INFERENCE_FIELD_NUMBER: _builtins.int
     UNIT_WEIGHTS_FIELD_NUMBER: _builtins.int
     REUSE_FIELD_NUMBER: _builtins.int
+    ESTIMATE_ON_CLIENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in FitDPEMRequest. A request that only uses earlier tables is not kept, and may do without."""
     dataset: _builtins.str
@@ -1726,6 +1742,11 @@ class FitMRFRequest(_message.Message):
     """L2 penalty on log-potentials, in records; 0: none for CGM, 1 for the naive estimator."""
     inference: Global___MRFInference.ValueType
     unit_weights: Global___UnitWeights.ValueType
+    estimate_on_client: _builtins.bool
+    """Whoever asks estimates: the server releases the tables (of a tree, those that it chose) and learns nothing from them in the
+    end, which is work of up to a minute or two. Everything else is as without it, checks included. It is no part of what makes
+    two requests the same: what was released first under a request_id is sent again, estimated or not.
+    """
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Variables of the model: categorical columns, and numeric ones that the schema has bins for. Empty: those of the graph,
@@ -1768,10 +1789,11 @@ class FitMRFRequest(_message.Message):
         inference: Global___MRFInference.ValueType = ...,
         unit_weights: Global___UnitWeights.ValueType = ...,
         reuse: _abc.Iterable[_builtins.int] | None = ...,
+        estimate_on_client: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cliques", b"cliques", "graph", b"graph", "independent", b"independent", "spend", b"spend", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimator", b"estimator", "graph", b"graph", "independent", b"independent", "inference", b"inference", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimate_on_client", b"estimate_on_client", "estimator", b"estimator", "graph", b"graph", "independent", b"independent", "inference", b"inference", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_graph: _TypeAlias = _typing.Literal["cliques", "tree", "chain", "independent"]  # noqa: Y015
     _WhichOneofArgType_graph: _TypeAlias = _typing.Literal["graph", b"graph"]  # noqa: Y015
@@ -1906,6 +1928,34 @@ class Potential(_message.Message):
 Global___Potential: _TypeAlias = Potential  # noqa: Y015
 
 @_typing.final
+class Unestimated(_message.Message):
+    """What an estimate needs beside tables, variables and cliques, where whoever asked makes it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGULARIZATION_FIELD_NUMBER: _builtins.int
+    PUBLIC_ROWS_FIELD_NUMBER: _builtins.int
+    regularization: _builtins.float
+    """As in FitMRFRequest."""
+    public_rows: _builtins.float
+    """Number of rows if it is public; if the totals of the tables are far from it, they count (rows without a state are in none)."""
+    def __init__(
+        self,
+        *,
+        regularization: _builtins.float = ...,
+        public_rows: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_public_rows", b"_public_rows", "public_rows", b"public_rows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_public_rows", b"_public_rows", "public_rows", b"public_rows", "regularization", b"regularization"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__public_rows: _TypeAlias = _typing.Literal["public_rows"]  # noqa: Y015
+    _WhichOneofArgType__public_rows: _TypeAlias = _typing.Literal["_public_rows", b"_public_rows"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__public_rows) -> _WhichOneofReturnType__public_rows | None: ...
+
+Global___Unestimated: _TypeAlias = Unestimated  # noqa: Y015
+
+@_typing.final
 class MRFModel(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1921,6 +1971,7 @@ class MRFModel(_message.Message):
     HOMOGENEOUS_CHAIN_FIELD_NUMBER: _builtins.int
     UNIT_WEIGHTS_FIELD_NUMBER: _builtins.int
     NULL_CATEGORY_FIELD_NUMBER: _builtins.int
+    UNESTIMATED_FIELD_NUMBER: _builtins.int
     n_rows: _builtins.float
     """Estimated number of rows (or of units): public under REPLACE_ONE, from noisy totals under ADD_REMOVE_ONE."""
     log_partition: _builtins.float
@@ -1943,6 +1994,12 @@ class MRFModel(_message.Message):
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoisyTable]: ...
     @_builtins.property
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
+    @_builtins.property
+    def unestimated(self) -> Global___Unestimated:
+        """Present where whoever asked estimates. Potentials have their columns and nothing else then, `inference` is as it was asked for,
+        and n_rows, log_partition and iterations are 0.
+        """
+
     def __init__(
         self,
         *,
@@ -1958,10 +2015,11 @@ class MRFModel(_message.Message):
         homogeneous_chain: _builtins.bool = ...,
         unit_weights: Global___UnitWeights.ValueType = ...,
         null_category: _builtins.str = ...,
+        unestimated: Global___Unestimated | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["unestimated", b"unestimated"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimator", b"estimator", "homogeneous_chain", b"homogeneous_chain", "inference", b"inference", "iterations", b"iterations", "log_partition", b"log_partition", "n_rows", b"n_rows", "noise", b"noise", "null_category", b"null_category", "potentials", b"potentials", "tables", b"tables", "unit_weights", b"unit_weights", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimator", b"estimator", "homogeneous_chain", b"homogeneous_chain", "inference", b"inference", "iterations", b"iterations", "log_partition", b"log_partition", "n_rows", b"n_rows", "noise", b"noise", "null_category", b"null_category", "potentials", b"potentials", "tables", b"tables", "unestimated", b"unestimated", "unit_weights", b"unit_weights", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

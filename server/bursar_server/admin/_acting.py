@@ -130,7 +130,11 @@ class Act:
             click.echo(f"{text}: it would be entry {entry.number}, a {entry.kind} by {entry.actor} with")
             click.echo(json.dumps(entry.details, indent=2, sort_keys=True))
             return
-        click.echo(f"{text}: entry {entry.number}", err=err)
+        self.told(f"{text}: entry {entry.number}", err=err)
+
+    def told(self, text: str, *, err: bool = False) -> None:
+        """Say what was done, and write a checkpoint of it."""
+        click.echo(text, err=err)
         # The act is done, whatever becomes of its checkpoint.
         for problem in write_checkpoint(self.state, self.ledger, self.config):
             click.echo(problem, err=True)

@@ -97,6 +97,7 @@ _WORDS: Mapping[str, Callable[[str, Details], str]] = {
     "call_limit": _call_limit,
     "snapshot": lambda name, details: f"new rows of {name}",
     "retirement": lambda name, details: f"retired {name}",
+    "destruction": lambda name, details: f"destroyed the {details['destroyed']} of {name}",
     "credential_issued": lambda name, details: f"token of {details['credential']} ({details['role']})",
     "credential_revoked": lambda name, details: f"revoked the token of {details['credential']}",
     "checkpoint_key": lambda name, details: f"checkpoint key {_key_id(details['verifier_key'])}",

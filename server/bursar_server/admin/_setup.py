@@ -1,4 +1,4 @@
-"""The state directory itself: made once, copied often."""
+"""The state directory itself."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from bursar_ledger import Ledger, Role, verify
-from bursar_server.admin._acting import PATH, STATE, actor, explained, opened
+from bursar_ledger import Ledger, Role
+from bursar_server.admin._acting import STATE, actor, explained
 from bursar_server.auth import expiry, hash_token, new_token
 from bursar_server.checkpointing import prepare_checkpoints, write_checkpoint
 from bursar_server.config import Config, template
 from bursar_server.services.admin import check_name
 from bursar_server.state import State, write_private
-from bursar_server.tables import Keys
+from bursar_server.tables import Keyring
 from bursar_server.tls import Certificates
 
 
@@ -32,7 +32,7 @@ def init(directory: Path, names: tuple[str, ...], admin: str) -> None:
         state = State.prepare(directory)
         certificates = Certificates(state.tls)
         certificates.create(names)
-        Keys.create(state.keys)
+        Keyring.create(state.keys)
         if not state.config.exists():
             write_private(state.config, template().encode())
         config = Config.load(state.config)  # before there is a ledger, if it is wrong
@@ -65,27 +65,3 @@ def _create_ledger(state: State, admin: str, expires: str) -> Path:
     write_private(token_file, token.encode() + b"\n")
     new.replace(state.ledger)
     return token_file
-
-
-@click.command()
-@STATE
-@click.argument("path", type=PATH)
-def backup(directory: Path, path: Path) -> None:
-    """Copy the ledger to PATH, consistently while the server runs, and verify the copy.
-
-    Copy keys/ (without it, tables that come again are not recognised), tls/, config.toml and datasets/ too; they change
-    only with init, import and snapshot. Never copy ledger.sqlite itself with cp: it may be half-way through a change.
-
-    A ledger that is restored from a backup has forgotten what was spent since, so putting it back breaks the promise.
-    Signed checkpoints on another disk, and the clients, which remember the newest entry they saw, notice it. Restore
-    only when the ledger is lost, and then lower the totals so that no more is left than there was.
-
-    \b
-      bursar-admin backup /mnt/backup/ledger-2026-11-21.sqlite
-    """  # noqa: D301  click reads the backslash
-    with opened(directory) as (_, ledger):
-        ledger.backup(path)
-        found = verify(path)
-        if not found.ok:
-            raise click.ClickException(f"the copy does not verify: {found.problems[0]}; do not rely on it")
-    click.echo(f"copied {found.entries} entries to {path} and verified them: head {found.head.hex()}")

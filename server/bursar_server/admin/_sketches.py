@@ -26,6 +26,7 @@ from bursar_server.admin._acting import FILE, PATH, Act, InOrder, act, explained
 from bursar_server.admin._shares import percent, rho
 from bursar_server.computing import Outcome
 from bursar_server.datasets import Datasets
+from bursar_server.engines import engine_of, storage_of
 from bursar_server.errors import ReleaseLostError
 from bursar_server.orders import Order, Orders, Quote
 from bursar_server.runs import PaidRun, Runs, Work
@@ -128,7 +129,7 @@ def make(
     from bursar_server import devices
     from bursar_server.fits import sketch as sketch_fit
 
-    datasets = Datasets(acting.ledger, acting.state.datasets)
+    datasets = Datasets(acting.ledger, acting.state.datasets, partitioned=storage_of(acting.config) is not None)
     spend = _spend(amount_rho, epsilon, delta)
     numeric = datasets.table(datasets.state(dataset)).numeric
     names = columns.split(",") if columns else [column.name for column in numeric if not column.nullable]
@@ -139,9 +140,8 @@ def make(
         spend=spend,
         new_sketch=_new(max(len(names), 1), pure=spend.WhichOneof("amount") == "epsilon", **agreed),
     )
-    orders = Orders(
-        fits={_METHOD: sketch_fit}, datasets=datasets, ledger=acting.ledger, threads=acting.config.threads_per_fit
-    )
+    engine = engine_of(acting.config, acting.state)
+    orders = Orders(fits={_METHOD: sketch_fit}, datasets=datasets, ledger=acting.ledger, engine=engine)
     order = orders.order(_METHOD, acting.actor, request)
     asked = _with_reason(orders.asked(order), acting.reason)
     earlier = _earlier(acting.ledger, order)

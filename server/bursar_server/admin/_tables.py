@@ -13,9 +13,20 @@ import click
 from bursar_ledger import Budget, DatasetState, Ledger
 from bursar_server.admin._acting import FILE, JSON, STATE, Act, act, opened, say_json
 from bursar_server.admin._shares import Share, amount, percent, rho, table
+from bursar_server.config import Config
 from bursar_server.datasets import Registered
+from bursar_server.engines import storage_of
 from bursar_server.registering import destroy_key as destroy
-from bursar_server.registering import register, remove_replaced, remove_rows, replace, rows_folder
+from bursar_server.registering import (
+    give_key,
+    partition,
+    register,
+    remove_replaced,
+    remove_rows,
+    replace,
+    rows_folder,
+    shares_key,
+)
 from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
 
 APPROXIMATE_SHARE_HELP = (
@@ -61,6 +72,7 @@ def source_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--delta", type=float, help="Total, the probability that the promise fails.")
 @click.option("--approximate-share", type=Share(), help=f"{APPROXIMATE_SHARE_HELP} [default: 1/10]")
 @click.option("--same-people-as", metavar="NAME", help="A dataset with rows of the same people: share its total.")
+@click.option("--new-people", is_flag=True, help="These people are in no table whose key was destroyed.")
 def import_(
     acting: Act,
     manifest: Manifest,
@@ -70,6 +82,7 @@ def import_(
     delta: float | None,
     approximate_share: Fraction | None,
     same_people_as: str | None,
+    new_people: bool,
 ) -> None:
     """Import a table and register it with its total.
 
@@ -77,6 +90,8 @@ def import_(
     rows that were imported before are recognised, in any order and under any name, and join the account that they have,
     with all that was spent of it. Another table of the same people (other columns, another year) is NOT recognised by
     itself: name one with --same-people-as, or you spend on the same people twice. A table that joins needs no total.
+    Rows of a dataset whose key was destroyed are not recognised either: then this asks for --same-people-as, or for
+    your word that these are --new-people.
 
     The report is computed from the rows, and for you alone. A registration cannot be taken back; a dataset can be
     retired.
@@ -95,8 +110,10 @@ def import_(
         source,
         budget,
         same_people_as=same_people_as,
+        new_people=new_people,
         actor=acting.actor,
         reason=acting.reason,
+        storage=storage_of(acting.config),
         dry_run=acting.dry_run,
     )
     for line in _report_lines(report):
@@ -142,6 +159,7 @@ def snapshot(acting: Act, manifest: Manifest, source: Source, *, delete_old_rows
         source,
         actor=acting.actor,
         reason=acting.reason,
+        storage=storage_of(acting.config),
         dry_run=acting.dry_run,
     )
     for line in _report_lines(report):
@@ -172,7 +190,7 @@ def datasets(directory: Path, as_json: bool) -> None:
 @click.argument("name")
 @act(asks=True)
 @click.option("--delete-rows", is_flag=True, help="Then remove the rows from this machine's disk.")
-@click.option("--destroy-key", is_flag=True, help="And then the key of all tables, if this was the last one.")
+@click.option("--destroy-key", is_flag=True, help="And then the key of the table's tag.")
 def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> None:
     """End a dataset: no new fits, for good.
 
@@ -180,13 +198,15 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
     what is left. There is no way back. The same rows may be imported again under another name; they are recognised and
     join the account that they had.
 
-    With --delete-rows the rows are removed from this disk after the entry is written; if that is cut off, give the
-    command again. Fits that were paid for and interrupted cannot run again then: what they cost stays spent. Copies in
-    backups and in your own files are yours to remove.
+    With --delete-rows the rows are removed from this disk, and from a cluster's storage, after the entry is written,
+    and another entry says that they are gone; if that is cut off, give the command again. Fits that were paid for and
+    interrupted cannot run again then: what they cost stays spent. Copies in backups and in your own files are yours to
+    remove.
 
-    With --destroy-key, too, the secret goes under which the ledger's tags of contents were made: the ledger then says
-    nothing of any row, not even to somebody who knows all the others. It is one secret for all tables, so this is for
-    the last of them, and no table can be imported into this state directory afterwards.
+    With --destroy-key, too, the secret goes under which the ledger's tag of these rows was made, with an entry: the
+    ledger then says nothing of any of them, not even to somebody who knows all the others. What is lost with it: these
+    rows are not recognised any more if somebody imports them again. The import asks then; --same-people-as puts them
+    into the account that they had.
 
     \b
       bursar-admin retire people --reason "end of the study" --delete-rows
@@ -195,8 +215,9 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
     if destroy_key and not delete_rows:
         raise ValueError("--destroy-key goes with --delete-rows: rows without the key could not be served again")
     dataset = acting.ledger.dataset(name)
-    if destroy_key and (others := [o.name for o in acting.ledger.datasets() if o.name != name and not o.retired]):
-        raise ValueError(f"the key is needed for {', '.join(others)}; retire them first, or leave out --destroy-key")
+    together = shares_key(acting.state, acting.ledger, name) if destroy_key else ()
+    if others := [other.name for other in together if other.name != name]:
+        click.echo(f"the key is that of {', '.join(others)}, too, as older versions had one for all tables")
     unfinished = sum(not paid.released for paid in acting.ledger.releases(dataset=name))
     if unfinished:
         lost = "they cannot run again without rows" if delete_rows else "they may still be asked for again"
@@ -211,19 +232,67 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
     if delete_rows:
         _delete_rows(acting, dataset)
     if destroy_key and acting.dry_run:
-        click.echo(f"the key of tables in {acting.state.keys} would be destroyed")
+        click.echo(f"the key of {name} in {acting.state.keys} would be destroyed")
     elif destroy_key:
-        destroy(acting.state, acting.ledger)
-        click.echo("the key of tables is destroyed: no table can be imported here any more; copies are yours to remove")
+        for entry in destroy(acting.state, acting.ledger, name, actor=acting.actor, reason=acting.reason):
+            acting.tell(entry, f"destroyed the {entry.details['destroyed']} of {entry.dataset}")
+        click.echo(f"the key of {name} is not on this disk any more; copies of it are yours to remove")
 
 
 def _delete_rows(acting: Act, dataset: DatasetState) -> None:
     folder = rows_folder(acting.state, dataset)
     if acting.dry_run:
-        click.echo(f"the rows in {folder} would be removed")
+        click.echo(f"the rows in {folder} would be removed, and those of a cluster's storage")
         return
-    remove_rows(acting.state, acting.ledger, dataset.name)
-    click.echo(f"the rows of {dataset.name} are not on this disk any more: {folder}")
+    entry = remove_rows(acting.state, acting.ledger, dataset.name, actor=acting.actor, reason=acting.reason)
+    if entry is not None:
+        acting.tell(entry, f"destroyed the rows of {dataset.name}")
+    click.echo(f"the rows of {dataset.name} are not on this disk any more, nor on a cluster's storage: {folder}")
+
+
+@click.command("partition")
+@click.argument("name")
+@STATE
+def partition_(directory: Path, name: str) -> None:
+    """Write a table's rows to the storage that a cluster's workers read.
+
+    For tables that were imported before the settings named a cluster; imports do it by themselves. Given again, the
+    command reads all that is there, and writes it again if a file is missing or was changed; fits that read it at that
+    time fail. It changes nothing in the ledger. docs/operations.md says how a cluster is set up.
+
+    \b
+      bursar-admin partition people
+    """  # noqa: D301  click reads the backslash
+    with opened(directory) as (state, ledger):
+        storage = storage_of(Config.load(state.config))
+        if storage is None:
+            raise ValueError('the settings name no cluster: set engine.kind = "dask" and engine.storage first')
+        written = partition(state, ledger, name, storage)
+    if written is None:
+        click.echo(f"the rows of {name} are on {storage}, and as they were written")
+    else:
+        click.echo(f"wrote the rows of {name} to {written.folder}, {len(written.files)} files")
+
+
+@click.command()
+@click.argument("name")
+@act()
+def rekey(acting: Act, name: str) -> None:
+    """Give a table of an older version a key of its own.
+
+    Older versions had one key for all tables, which could be destroyed only with the last of them. The rows stay as
+    they are, and are tagged anew under the new key: one entry. The old tag stays in the ledger, and means something
+    until the shared key is destroyed. It is also the way out if a table's key was lost.
+
+    \b
+      bursar-admin rekey people --reason "a key for each table"
+    """  # noqa: D301  click reads the backslash
+    entry, others = give_key(
+        acting.state, acting.ledger, name, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run
+    )
+    acting.tell(entry, f"a new key for {name}")
+    if others:
+        click.echo(f"{others} more tables have their newest tag under the key that older versions shared")
 
 
 def left_line(state: DatasetState) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from bursar_server.admin._acting import InOrder
+from bursar_server.admin._backups import backup, restore, write_off
 from bursar_server.admin._budgets import allowance, budget, call_limit
 from bursar_server.admin._checkpoints import checkpoint
 from bursar_server.admin._history import acts
-from bursar_server.admin._setup import backup, init
+from bursar_server.admin._setup import init
 from bursar_server.admin._sketches import sketch
-from bursar_server.admin._tables import datasets, import_, retire, snapshot
+from bursar_server.admin._tables import datasets, import_, partition_, rekey, retire, snapshot
 from bursar_server.admin._tokens import token
 
 
@@ -37,9 +38,13 @@ for _command in (
     token,
     sketch,
     snapshot,
+    partition_,
     retire,
+    rekey,
     checkpoint,
     backup,
+    restore,
+    write_off,
     acts,
 ):
     main.add_command(_command)

@@ -10,11 +10,12 @@ from typing import Any
 
 import grpc
 
-from bursar_ledger import DatasetState, DebitRecord, Ledger, ReleaseRecord, UnknownEntryError
+from bursar_ledger import DebitRecord, Ledger, ReleaseRecord, UnknownEntryError
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2
 from bursar_server import convert
 from bursar_server.auth import caller
 from bursar_server.config import RequestLimits
+from bursar_server.current import Current
 from bursar_server.datasets import Datasets
 from bursar_server.errors import (
     FitFailedError,
@@ -43,7 +44,7 @@ _FIELDS: Mapping[str, str] = {
 
 
 class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
-    """Reads ledger and manifests afresh at every call, as an administrator may import while the server runs.
+    """Tells what ledger and manifests say at this moment, as an administrator may import while the server runs.
 
     Args:
         ledger: knows budgets and debits.
@@ -60,6 +61,7 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
         self._most = most
         self._runs = runs
         self._ledger = ledger
+        self._current = Current(ledger)
         self._datasets = datasets
 
     def ListDatasets(  # noqa: N802  the contract's name
@@ -67,16 +69,16 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
     ) -> catalog_pb2.ListDatasetsResponse:
         """All datasets that there are for the caller."""
         who = caller()
+        states = self._current.get("datasets", self._ledger.datasets)
         return catalog_pb2.ListDatasetsResponse(
-            datasets=[self._described(state, who.name) for state in self._ledger.datasets() if who.may_see(state.name)]
+            datasets=[self._described(state.name, who.name) for state in states if who.may_see(state.name)]
         )
 
     def GetDataset(  # noqa: N802  the contract's name
         self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.GetDatasetResponse:
         """One dataset."""
-        state = self._datasets.state(request.dataset)
-        return catalog_pb2.GetDatasetResponse(dataset=self._described(state, caller().name))
+        return catalog_pb2.GetDatasetResponse(dataset=self._described(request.dataset, caller().name))
 
     def ListReleases(  # noqa: N802  the contract's name
         self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
@@ -148,15 +150,19 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
         note = self._note()  # first, so that it is never ahead of size and head
         size, head = self._ledger.newest()
         return catalog_pb2.GetHistoryResponse(
-            ledger_id=self._ledger.ledger_id,
+            ledger_id=self._current.get("ledger_id", lambda: self._ledger.ledger_id),
             size=size,
             head=head,
             head_at_size=self._ledger.hash_at(min(request.size, _LAST_ENTRY)),
             checkpoint=note,
         )
 
-    def _described(self, state: DatasetState, principal: str) -> catalog_pb2.Dataset:
-        return self._datasets.describe(state, self._ledger.limits(state.name, principal))
+    def _described(self, name: str, principal: str) -> catalog_pb2.Dataset:
+        """One dataset for one caller. Raises UnknownDatasetError."""
+        return self._current.get(
+            ("described", name, principal),
+            lambda: self._datasets.describe(self._datasets.state(name), self._ledger.limits(name, principal)),
+        )
 
 
 def _summary(record: ReleaseRecord) -> catalog_pb2.ReleaseSummary:

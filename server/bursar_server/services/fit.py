@@ -15,10 +15,12 @@ from bursar_server.computing import Run
 from bursar_server.config import RequestLimits
 from bursar_server.datasets import Datasets
 from bursar_server.fits import Plan
+from bursar_server.fitting import Runner
 from bursar_server.follow import Follower, Step
 from bursar_server.orders import RESPONSES, AnyFit, Order, Orders
 from bursar_server.requests import METHODS, FitRequest, previewed
 from bursar_server.runs import Runs
+from bursar_server.vault import EngineSettings
 
 _MOST_FITS_LEFT = 2**32 - 1
 
@@ -32,7 +34,8 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         ledger: is debited.
         runs: of this process.
         follower: how callers hear of runs.
-        threads: that sum rows for one fit.
+        engine: reads rows, for one fit at a time.
+        runner: runs the fits.
         most: the owner's limits on one request.
     """
 
@@ -44,11 +47,12 @@ class FitService(fit_pb2_grpc.FitServiceServicer):
         ledger: Ledger,
         runs: Runs,
         follower: Follower,
-        threads: int = 1,
+        engine: EngineSettings | None = None,
+        runner: Runner | None = None,
         most: RequestLimits | None = None,
     ) -> None:
         self._orders = Orders(
-            fits=fits, datasets=datasets, ledger=ledger, threads=threads, most=most or RequestLimits()
+            fits=fits, datasets=datasets, ledger=ledger, engine=engine, runner=runner, most=most or RequestLimits()
         )
         self._ledger = ledger
         self._runs = runs

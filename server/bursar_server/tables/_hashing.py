@@ -28,7 +28,7 @@ def row_digests(columns: Sequence[NDArray[Any]], key: bytes, size: int) -> NDArr
 
 
 def text_digests(texts: Sequence[bytes], key: bytes) -> NDArray[np.uint64]:
-    """Keyed BLAKE2b of each text, shape (n, 2): two of 2^26 texts agree with a probability below 2^-76."""
+    """Keyed BLAKE2b of each text, shape (n, 2): two of 2^27 texts agree with a probability below 2^-74."""
     return _joined([blake2b(text, digest_size=UNIT_BYTES, key=key).digest() for text in texts], UNIT_BYTES)
 
 

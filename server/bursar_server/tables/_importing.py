@@ -16,7 +16,7 @@ from bursar_ledger import Adjacency
 from bursar_server.tables._cap import UnitCap
 from bursar_server.tables._cells import Block, clean, is_readable
 from bursar_server.tables._errors import TableImportError
-from bursar_server.tables._keys import Keys
+from bursar_server.tables._keys import CapKeys
 from bursar_server.tables._manifest import Manifest, Numeric
 from bursar_server.tables._snapshot import (
     BATCH,
@@ -79,11 +79,12 @@ class _Counts:
 _Rows = tuple[Block, pa.Array]
 
 
-def import_table(manifest: Manifest, source: Source, state_dir: Path, keys: Keys) -> ImportReport:
+def import_table(manifest: Manifest, source: Source, state_dir: Path, keys: CapKeys) -> ImportReport:
     """Clean a source row by row and store it as an immutable snapshot under `state_dir`/datasets.
 
-    The snapshot appears complete or not at all. Memory does not grow with the rows, except by about 150 bytes a row
-    during a sort where a unit column caps them.
+    The snapshot appears complete or not at all. Memory does not grow with the rows, except where a unit column caps
+    them: by four bytes a row, and by what a 256th of them, or those of the largest unit, take to be sorted, about 150
+    bytes each.
 
     Raises TableImportError, naming columns and limits but no values, if a column is missing or of a type that cannot
     be read, or if there are more rows than `MAX_ROWS` or `manifest.public_rows` allow.
@@ -113,7 +114,7 @@ def _new_folder(parent: Path) -> Iterator[tuple[Path, Path]]:
     sync(parent)
 
 
-def _write(manifest: Manifest, source: Source, folder: Path, keys: Keys, counts: _Counts) -> None:
+def _write(manifest: Manifest, source: Source, folder: Path, keys: CapKeys, counts: _Counts) -> None:
     blocks = _cleaned(manifest, source, counts)
     if manifest.unit.column is not None:
         blocks = _capped(blocks, manifest, folder / _UNCAPPED, keys, counts)
@@ -141,9 +142,11 @@ def _cleaned(manifest: Manifest, source: Source, counts: _Counts) -> Iterator[_R
     _check_rows(manifest, counts.rows_read, complete=True)
 
 
-def _capped(blocks: Iterator[_Rows], manifest: Manifest, spare: Path, keys: Keys, counts: _Counts) -> Iterator[_Rows]:
+def _capped(
+    blocks: Iterator[_Rows], manifest: Manifest, spare: Path, keys: CapKeys, counts: _Counts
+) -> Iterator[_Rows]:
     """Twice over the rows, by way of a file: which of a unit's rows stay, and K, is known only when all were seen."""
-    cap = UnitCap(keys, manifest.unit.max_rows)
+    cap = UnitCap(keys, manifest.unit.max_rows, spare)
     with SnapshotWriter(spare, manifest) as writer:
         for block, units in blocks:
             owned = cap.add(block, units)

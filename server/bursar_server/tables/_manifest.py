@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails
 from bursar_ledger import Adjacency
 from bursar_server.fits import CategoricalColumn, NumericColumn, PublicTable
 from bursar_server.tables._errors import ManifestError
-from bursar_server.vault import MAX_ROWS
+from bursar_server.vault import MAX_ROWS, MAX_UNIT_ROWS
 
 MAX_BINS = 1000
 """Most bins of a numeric column: a model has a state for each."""
@@ -141,7 +141,7 @@ class Unit(_Model):
     """
 
     column: ColumnName | None = None
-    max_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1
+    max_rows: Annotated[int, Field(ge=1, le=MAX_UNIT_ROWS)] = 1
 
     @model_validator(mode="after")
     def _cap_has_column(self) -> Self:
@@ -192,11 +192,12 @@ class Manifest(_Model):
     def load(cls, path: Path) -> Manifest:
         """Read a manifest in TOML. Raises ManifestError with one line for every problem."""
         try:
-            return cls.from_public(tomllib.loads(path.read_text(encoding="utf-8")))
+            fields = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError):
             raise ManifestError(f"{path}: expected a readable text file in UTF-8") from None
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # of syntax, too many digits, or too many brackets
             raise ManifestError(f"{path}: expected TOML, got an error in its syntax: {error}") from None
+        return cls.from_public(fields)
 
     @classmethod
     def from_public(cls, fields: Mapping[str, Any]) -> Manifest:

@@ -1,11 +1,22 @@
-"""The one door out: statistics over rows, exact integer sums, OpenDP noise, and the meter between them.
+"""The one door out: statistics over rows, exact integer sums, exact noise, and the meter between them.
 
 Nothing else in the server reads rows, and nothing else draws noise. A fit is a plain function of a `Session`.
 """
 
 from bursar_server.vault._blocks import MAX_BLOCK_NUMBERS, BlockEstimator
+from bursar_server.vault._dask import DaskEngine
+from bursar_server.vault._engine import (
+    Engine,
+    EngineError,
+    EngineSettings,
+    LocalEngine,
+    RowsPart,
+    SpreadRows,
+    Task,
+)
 from bursar_server.vault._errors import OverspendError
 from bursar_server.vault._noise import (
+    ExactNoise,
     GaussianNoise,
     LaplaceNoise,
     Noise,
@@ -15,7 +26,7 @@ from bursar_server.vault._noise import (
     noise_std,
 )
 from bursar_server.vault._parts import Forest, Node, PartRelease, PartSearch, PathMeter, Rule
-from bursar_server.vault._rows import CHUNK, MAX_ROWS, ArrayRows, Rows
+from bursar_server.vault._rows import CHUNK, MAX_ROWS, MAX_UNIT_ROWS, ArrayRows, Rows
 from bursar_server.vault._search import Counts, ExactSearch, Family, Scores, SearchSource
 from bursar_server.vault._selection import MAX_SCORE, Candidates
 from bursar_server.vault._sensitivity import (
@@ -41,12 +52,18 @@ __all__ = [
     "MAX_BLOCK_NUMBERS",
     "MAX_ROWS",
     "MAX_SCORE",
+    "MAX_UNIT_ROWS",
     "ArrayRows",
     "BlockEstimator",
     "Bounds",
     "Candidates",
     "Choice",
     "Counts",
+    "DaskEngine",
+    "Engine",
+    "EngineError",
+    "EngineSettings",
+    "ExactNoise",
     "ExactSearch",
     "Factor",
     "Family",
@@ -54,6 +71,7 @@ __all__ = [
     "GaussianNoise",
     "Kernel",
     "LaplaceNoise",
+    "LocalEngine",
     "Meter",
     "Node",
     "Noise",
@@ -65,6 +83,7 @@ __all__ = [
     "PathMeter",
     "Release",
     "Rows",
+    "RowsPart",
     "Rule",
     "ScoreBounds",
     "Scores",
@@ -72,7 +91,9 @@ __all__ = [
     "SelectionNoise",
     "Sensitivity",
     "Session",
+    "SpreadRows",
     "Statistic",
+    "Task",
     "estimates_cap",
     "event_of",
     "exact_sum",

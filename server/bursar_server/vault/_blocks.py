@@ -7,11 +7,14 @@ block only, so it can change the estimates of one, which are rows like others to
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bursar_server.vault._engine import Engine, LocalEngine
 from bursar_server.vault._rows import CHUNK, ArrayRows, Rows
 
 MAX_BLOCK_NUMBERS = 2**25
@@ -46,14 +49,17 @@ class BlockEstimator(Protocol):
         """
 
 
-def block_estimates(rows: Rows, columns: int, estimator: BlockEstimator) -> ArrayRows:
+_HERE = LocalEngine()
+
+
+def block_estimates(rows: Rows, columns: int, estimator: BlockEstimator, *, engine: Engine = _HERE) -> ArrayRows:
     """The table of all estimates, block by block. Exact: the same for every order of rows that differ."""
     number, capacity = estimator.blocks, estimator.capacity
     if not (number >= 1 and capacity >= 1 and number * capacity * columns <= MAX_BLOCK_NUMBERS):
         raise ValueError(
             f"estimator: expected up to {MAX_BLOCK_NUMBERS} numbers, got {number} x {capacity} x {columns}"
         )
-    held, filled = _gathered(rows, columns, number, capacity)
+    held, filled = _placed(engine.run(_Lowest(number, capacity, columns), rows, columns), number, capacity)
     width, estimates = estimator.shape
     made, present = np.zeros((width, number * estimates)), np.zeros(number * estimates, dtype=np.bool_)
     for index in range(number):
@@ -62,44 +68,63 @@ def block_estimates(rows: Rows, columns: int, estimator: BlockEstimator) -> Arra
     return ArrayRows(made, present)
 
 
-def _gathered(rows: Rows, columns: int, number: int, capacity: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+_Pool = tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.int64]]
+"""Rows (n, columns), their hashes and their blocks."""
+
+
+@dataclass(frozen=True)
+class _Lowest:
+    """A `Task`: of every block the rows with the lowest hashes, sorted by block and hash, earlier slots first.
+
+    Attributes:
+        number: of blocks.
+        capacity: most rows of a block.
+        columns: of the rows.
+    """
+
+    number: int
+    capacity: int
+    columns: int
+
+    def part(self, rows: Rows, columns: int, firsts: range) -> _Pool:
+        """See `Task`."""
+        return self.whole(self._read(rows, firsts))
+
+    def whole(self, parts: Iterable[_Pool]) -> _Pool:
+        """See `Task`. Memory is that of twice what is kept, and of a block of slots."""
+        pool = np.zeros((0, self.columns)), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+        pending, waiting = [pool], 0
+        for part in parts:
+            pending.append(part)
+            waiting += len(part[1])
+            if waiting >= self.number * self.capacity:
+                pending, waiting = [self._kept(pending)], 0
+        return self._kept(pending)
+
+    def _read(self, rows: Rows, firsts: range) -> Iterator[_Pool]:
+        block, present = np.zeros((self.columns, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
+        for first in firsts:
+            rows.read(first, block, present)
+            hashed = row_hashes(block)
+            # Null rows are carried along, in a block of their own that is dropped in the end.
+            yield block.T.copy(), hashed, np.where(present, block_of(hashed, self.number), self.number)
+
+    def _kept(self, pools: Sequence[_Pool]) -> _Pool:
+        rows, hashes, blocks = (np.concatenate(some) for some in zip(*pools, strict=True))
+        order = np.lexsort((hashes, blocks))
+        blocks = blocks[order]
+        kept = (_ranks(blocks) < self.capacity) & (blocks < self.number)
+        order = order[kept]
+        return rows[order], hashes[order], blocks[kept]
+
+
+def _placed(pool: _Pool, number: int, capacity: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Rows of every block, (number, capacity, columns), in the order of their hashes, and which places are filled."""
-    pool, hashes, blocks = np.zeros((0, columns)), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
-    block, present = np.zeros((columns, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
-    pending: list[tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.int64]]] = []
-    most = max(1, number * capacity // CHUNK)
-    for first in range(0, rows.slots, CHUNK):
-        rows.read(first, block, present)
-        hashed = row_hashes(block)
-        # Null rows are carried along, in a block of their own that is dropped in the end.
-        pending.append((block.T.copy(), hashed, np.where(present, block_of(hashed, number), number)))
-        if len(pending) == most:
-            pool, hashes, blocks = _lowest(pool, hashes, blocks, pending, number, capacity)
-            pending = []
-    pool, hashes, blocks = _lowest(pool, hashes, blocks, pending, number, capacity)
-    held, filled = np.zeros((number, capacity, columns)), np.zeros((number, capacity), dtype=np.bool_)
+    rows, _, blocks = pool
+    held, filled = np.zeros((number, capacity, rows.shape[1])), np.zeros((number, capacity), dtype=np.bool_)
     ranks = _ranks(blocks)
-    held[blocks, ranks], filled[blocks, ranks] = pool, True
+    held[blocks, ranks], filled[blocks, ranks] = rows, True
     return held, filled
-
-
-def _lowest(
-    pool: NDArray[np.float64],
-    hashes: NDArray[np.uint64],
-    blocks: NDArray[np.int64],
-    pending: list[tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.int64]]],
-    number: int,
-    capacity: int,
-) -> tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Of every block the rows with the lowest hashes, sorted by block and hash, earlier slots first."""
-    pool = np.concatenate([pool, *(rows for rows, _, _ in pending)])
-    hashes = np.concatenate([hashes, *(some for _, some, _ in pending)])
-    blocks = np.concatenate([blocks, *(some for _, _, some in pending)])
-    order = np.lexsort((hashes, blocks))
-    blocks = blocks[order]
-    kept = (_ranks(blocks) < capacity) & (blocks < number)
-    order = order[kept]
-    return pool[order], hashes[order], blocks[kept]
 
 
 def _ranks(blocks: NDArray[np.int64]) -> NDArray[np.int64]:

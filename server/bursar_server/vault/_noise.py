@@ -1,4 +1,4 @@
-"""The one source of noise: OpenDP's exact discrete samplers over 64-bit integers.
+"""The one source of noise: exact discrete samplers over 64-bit integers, and OpenDP's choices and coins.
 
 Nothing else in the server draws noise. There is no seed, no environment variable and no configuration on this path;
 tests hand a session another source through its constructor.
@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from opendp import domains, measurements, measures, metrics, mod
 
+from bursar_server.vault import _sampling
+
 # Without `opendp.prelude`, which loads polars and scikit-learn where they are installed: seconds of every start.
 mod.enable_features("contrib")
 
 MAX_SCALE = 2.0**56
-"""OpenDP's integers saturate at 2^63; sums stay below 2^62, and noise beyond 64 scales does not occur (`_noise.md`)."""
+"""Integers saturate at 2^63. Sums of 2^26 rows are below 2^62; noise beyond 64 scales does not occur (`_noise.md`)."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,26 @@ class OpenDPNoise:
     def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
         """Return the position of the largest of `scores` (n,), n >= 1, after independent Gumbel noise on each."""
         return int(selection_of(noise)(scores.tolist()))
+
+
+class ExactNoise(OpenDPNoise):
+    """The same laws, vectors at a time: `_sampling`, some thirty times as fast; choices are OpenDP's."""
+
+    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        """Return `sums` (any shape) plus independent noise on every coordinate; saturates."""
+        draw = _sampling.gaussian if isinstance(noise, GaussianNoise) else _sampling.laplace
+        drawn = draw(noise.scale, sums.size).reshape(sums.shape)
+        return _saturating(sums, drawn)
+
+
+def _saturating(sums: NDArray[np.int64], drawn: NDArray[Any]) -> NDArray[np.int64]:
+    """Return sums + drawn, int64 or Python's integers, or the nearest 64-bit integer."""
+    limits = np.iinfo(np.int64)
+    if drawn.dtype == object:
+        return np.asarray(np.clip(sums.astype(object) + drawn, limits.min, limits.max), dtype=np.int64)
+    total = sums + drawn
+    overflowed = ((sums ^ total) & (drawn ^ total)) < 0
+    return np.where(overflowed, np.where(drawn < 0, limits.min, limits.max), total)
 
 
 def measurement_of(noise: Noise) -> Any:

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency
+from bursar_server.vault._engine import Engine
 from bursar_server.vault._errors import OverspendError
 from bursar_server.vault._noise import GaussianNoise, NoiseSource, SelectionNoise
 from bursar_server.vault._rows import CHUNK, Rows
 from bursar_server.vault._search import Family, FamilyScores, SearchSource
 from bursar_server.vault._sensitivity import part_cost
-from bursar_server.vault._statistic import Statistic, placed_sum
+from bursar_server.vault._statistic import Kernel, Statistic, Sum, kernel_on
 
 MOST_WAYS = 2**15
 """Labels are 16-bit integers."""
@@ -174,7 +175,7 @@ class Forest:
 
     Args:
         rho: that every path may spend.
-        rows: see `Session`; likewise columns, adjacency, unit_cap, source, search_source and threads.
+        rows: see `Session`; likewise columns, adjacency, unit_cap, source, search_source and engine.
         tap: sees every operation after noise.
     """
 
@@ -188,7 +189,7 @@ class Forest:
         unit_cap: int,
         source: NoiseSource,
         search_source: SearchSource,
-        threads: int,
+        engine: Engine,
         tap: PartTap,
     ) -> None:
         self._rows = rows
@@ -197,7 +198,7 @@ class Forest:
         self._unit_cap = unit_cap
         self._source = source
         self._search_source = search_source
-        self._threads = threads
+        self._engine = engine
         self._tap = tap
         self._meter = PathMeter(rho)
         self._labels = _Labels(rows.slots)
@@ -278,13 +279,9 @@ class Forest:
         sizes = np.cumsum([0, *(statistic.size for _, statistic in asked)]).tolist()
         for node, _ in asked:
             self._labels.make_room(node)
-
-        def kernel(first: int, block: FloatBlock, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-            members = _Members(first, block, present, self._labels)
-            for (node, statistic), start, stop in zip(asked, sizes, sizes[1:], strict=False):
-                statistic.kernel(block, members.of(node), out[start:stop])
-
-        sums = placed_sum(kernel, sizes[-1], self._rows, self._columns, threads=self._threads)
+        kernels = tuple((node, kernel_on(self._engine, statistic.kernel)) for node, statistic in asked)
+        kernel = _OfParts(kernels, tuple(sizes), self._labels)
+        sums = self._engine.run(Sum(kernel, sizes[-1]), self._rows, self._columns)
         return [
             sums[start:stop].reshape(statistic.shape)
             for (_, statistic), start, stop in zip(asked, sizes, sizes[1:], strict=False)
@@ -293,6 +290,26 @@ class Forest:
     def _check(self, node: Node) -> None:
         if not self._meter.knows(node):
             raise ValueError("node: expected one that this forest made")
+
+
+@dataclass(frozen=True)
+class _OfParts:
+    """Several kernels in one pass, each over the rows of its own node.
+
+    Attributes:
+        asked: nodes and kernels.
+        places: where in the flat array each kernel's numbers begin; the last one is its size.
+        labels: noted by earlier passes; notes stay in the process that made them.
+    """
+
+    asked: tuple[tuple[Node, Kernel], ...]
+    places: tuple[int, ...]
+    labels: _Labels
+
+    def __call__(self, first: int, block: FloatBlock, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        members = _Members(first, block, present, self.labels)
+        for (node, kernel), start, stop in zip(self.asked, self.places, self.places[1:], strict=False):
+            kernel(block, members.of(node), out[start:stop])
 
 
 class _Labels:
@@ -305,6 +322,10 @@ class _Labels:
     def __init__(self, slots: int) -> None:
         self._blocks = -(-slots // CHUNK)
         self._notes: dict[tuple[Node | None, int], tuple[NDArray[np.int8], NDArray[np.bool_]]] = {}
+
+    def __reduce__(self) -> tuple[type[_Labels], tuple[int]]:
+        """Without the notes, and without room for any: they are made of rows, and elsewhere rules are asked again."""
+        return _Labels, (0,)
 
     def make_room(self, node: Node) -> None:
         """For the rules on the way to a node; before a pass, as its threads must not."""

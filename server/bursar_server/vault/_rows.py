@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 CHUNK = 8192
 """Slots in a block. Fixed, so that a row's value can never depend on how many neighbours it has."""
 
-MAX_ROWS = 2**26
-"""Most slots of a table: with contributions below 2^36 (`Statistic`), sums stay below 2^62 in int64."""
+MAX_ROWS = 2**27
+"""Most slots of a table: with contributions below 2^36 (`Statistic`), sums stay below 2^63 in int64."""
+
+MAX_UNIT_ROWS = 2**26
+"""Most rows of one privacy unit: statistics divide by numbers up to it."""
 
 
 class Rows(Protocol):

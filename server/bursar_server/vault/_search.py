@@ -6,12 +6,10 @@ in proportion to (number of candidates) exp(score / scale), then one of its cand
 
 from __future__ import annotations
 
-import decimal
 import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Protocol
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_server.vault._noise import SelectionNoise, fair_bits
+from bursar_server.vault._sampling import decay
 from bursar_server.vault._sensitivity import ScoreBounds
 from bursar_server.vault._statistic import Statistic
 
@@ -204,24 +203,10 @@ def _weights(offsets: tuple[int, ...], scale: Fraction, bits: int) -> list[tuple
     for before, after in pairwise(offsets):
         gap = after - before
         if gap not in decays:
-            decays[gap] = _decay(gap / scale, bits)
+            decays[gap] = decay(gap / scale, bits)
         low, high = low * decays[gap][0] >> bits, -(-high * decays[gap][1] >> bits)
         made.append((low, high))
     return made
-
-
-def _decay(exponent: Fraction, bits: int) -> tuple[int, int]:
-    """Integers around 2^bits exp(-exponent), below and above; exponent > 0."""
-    if exponent >= bits:  # it is below 2^-bits
-        return 0, 1
-    above, below = Decimal(-exponent.numerator), Decimal(exponent.denominator)
-    ends = []
-    for rounding in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING):
-        context = decimal.Context(prec=bits // 3 + 10, rounding=rounding, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
-        # exp is rounded correctly, half to even whatever the context says; the neighbours enclose the true value.
-        ends.append(context.divide(above, below).exp(context))
-        lowest, highest = ends[0].next_minus(context), ends[-1].next_plus(context)
-    return math.floor(Fraction(lowest) * 2**bits), min(math.ceil(Fraction(highest) * 2**bits), 1 << bits)
 
 
 def _evenly(number: int, coins: Callable[[int], int]) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bursar_ledger import COST_UNIT, Adjacency, ConcentratedEvent, Event, rdp
 from bursar_server.vault._blocks import BlockEstimator, block_estimates
+from bursar_server.vault._engine import Engine, LocalEngine
 from bursar_server.vault._errors import OverspendError
 from bursar_server.vault._noise import Noise, NoiseSource, SelectionNoise
 from bursar_server.vault._parts import Forest, PartRelease, PartSearch
@@ -90,8 +91,8 @@ class Session:
         adjacency: of the dataset.
         unit_cap: most rows of one privacy unit.
         meter: knows the debit.
-        source: of noise; anything but `OpenDPNoise` is for tests.
-        threads: for exact sums.
+        source: of noise; anything but `ExactNoise` is for tests.
+        engine: reads the rows, for exact sums.
         progress: called with (step, steps) at data-independent points.
         tap: sees every release; for audits inside the process.
         choice_tap: sees every choice; the same callable may be given for both, to see their order.
@@ -108,7 +109,7 @@ class Session:
         unit_cap: int,
         meter: Meter,
         source: NoiseSource,
-        threads: int = 1,
+        engine: Engine | None = None,
         progress: Callable[[int, int], None] = lambda step, steps: None,
         tap: Callable[[Release], None] = lambda release: None,
         choice_tap: Callable[[Choice], None] = lambda choice: None,
@@ -121,7 +122,7 @@ class Session:
         self._unit_cap = unit_cap
         self._meter = meter
         self._source = source
-        self._threads = threads
+        self._engine = engine or LocalEngine()
         self._tap = tap
         self._choice_tap = choice_tap
         self._part_tap = part_tap
@@ -137,7 +138,7 @@ class Session:
         """
         event = event_of(sensitivity(statistic.bounds, self._adjacency, self._unit_cap), noise)
         self._meter.charge(event)
-        exact = exact_sum(statistic, self._rows, self._columns, threads=self._threads)
+        exact = exact_sum(statistic, self._rows, self._columns, engine=self._engine)
         noisy = self._source.add(exact, noise)
         self._tap(Release(statistic, noisy, noise, event))
         return noisy.astype(np.float64) * statistic.lattice
@@ -181,7 +182,7 @@ class Session:
             unit_cap=self._unit_cap,
             source=self._source,
             search_source=self._search_source,
-            threads=self._threads,
+            engine=self._engine,
             tap=self._part_tap,
         )
 
@@ -196,19 +197,19 @@ class Session:
         width, estimates = estimator.shape
         return Forest(
             rho,
-            rows=block_estimates(self._rows, self._columns, estimator),
+            rows=block_estimates(self._rows, self._columns, estimator, engine=self._engine),
             columns=width,
             adjacency=Adjacency.REPLACE_ONE,
             unit_cap=estimates_cap(estimates, self._adjacency, self._unit_cap),
             source=self._source,
             search_source=self._search_source,
-            threads=self._threads,
+            engine=LocalEngine(self._engine.threads),  # estimates are here, wherever the rows are
             tap=self._part_tap,
         )
 
     def _scores(self, candidates: Candidates) -> NDArray[np.int64]:
         """Exact scores, which stay inside; for calls that have been paid for."""
         if self._scored is None or self._scored[0] is not candidates:
-            exact = exact_sum(candidates.statistic, self._rows, self._columns, threads=self._threads)
+            exact = exact_sum(candidates.statistic, self._rows, self._columns, engine=self._engine)
             self._scored = candidates, candidates.scores(exact)
         return self._scored[1]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bursar_server.vault._device import DeviceKernel, on_device
+from bursar_server.vault._engine import Engine, LocalEngine
 from bursar_server.vault._rows import CHUNK, Rows
 from bursar_server.vault._sensitivity import Bounds
 
@@ -79,35 +80,62 @@ class Statistic:
         return math.ldexp(1.0, -sum(factor.bits for factor in self.factors))
 
 
-def exact_sum(statistic: Statistic, rows: Rows, columns: int, *, threads: int = 1) -> NDArray[np.int64]:
-    """Sum a statistic over all rows, in lattice units, shape `statistic.shape`.
+@dataclass(frozen=True)
+class Sum:
+    """A `Task`: the sum over all rows of what a kernel adds to a flat array.
 
-    Exact, hence the same for every number of threads and every order of rows. Memory does not grow with the rows.
+    Attributes:
+        kernel: block of rows -> integers.
+        size: of the array.
     """
 
-    def kernel(first: int, block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        statistic.kernel(block, present, out)
+    kernel: PlacedKernel
+    size: int
 
-    return placed_sum(kernel, statistic.size, rows, columns, threads=threads).reshape(statistic.shape)
+    def part(self, rows: Rows, columns: int, firsts: range) -> NDArray[np.int64]:
+        """See `Task`; shape (size,)."""
+        block = np.zeros((columns, CHUNK))
+        present = np.zeros(CHUNK, dtype=np.bool_)
+        out = np.zeros(self.size, dtype=np.int64)
+        for first in firsts:
+            rows.read(first, block, present)
+            self.kernel(first, block, present, out)
+        return out
+
+    def whole(self, parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+        """See `Task`; shape (size,)."""
+        total = np.zeros(self.size, dtype=np.int64)
+        for part in parts:
+            total += part
+        return total
 
 
-def placed_sum(kernel: PlacedKernel, size: int, rows: Rows, columns: int, *, threads: int = 1) -> NDArray[np.int64]:
-    """Sum what a kernel adds to a flat array of `size` numbers over all rows, (size,)."""
-    firsts = range(0, rows.slots, CHUNK)
-    parts = [firsts[i::threads] for i in range(threads)]
-    if threads == 1:
-        sums = [_part_sum(kernel, size, rows, columns, parts[0])]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            sums = list(pool.map(lambda part: _part_sum(kernel, size, rows, columns, part), parts))
-    return np.asarray(np.sum(sums, axis=0, dtype=np.int64))
+@dataclass(frozen=True)
+class _Anywhere:
+    """A kernel that has noted nothing, so that places of blocks are nothing to it."""
+
+    kernel: Kernel
+
+    def __call__(
+        self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]
+    ) -> None:
+        self.kernel(block, present, out)
 
 
-def _part_sum(kernel: PlacedKernel, size: int, rows: Rows, columns: int, firsts: Iterable[int]) -> NDArray[np.int64]:
-    block = np.zeros((columns, CHUNK))
-    present = np.zeros(CHUNK, dtype=np.bool_)
-    out = np.zeros(size, dtype=np.int64)
-    for first in firsts:
-        rows.read(first, block, present)
-        kernel(first, block, present, out)
-    return out
+_HERE = LocalEngine()
+
+
+def exact_sum(statistic: Statistic, rows: Rows, columns: int, *, engine: Engine = _HERE) -> NDArray[np.int64]:
+    """Sum a statistic over all rows, in lattice units, shape `statistic.shape`.
+
+    Exact, hence the same for every engine and every order of rows. Memory does not grow with the rows.
+    """
+    kernel = _Anywhere(kernel_on(engine, statistic.kernel))
+    return engine.run(Sum(kernel, statistic.size), rows, columns).reshape(statistic.shape)
+
+
+def kernel_on(engine: Engine, kernel: Kernel) -> Kernel:
+    """The kernel as the engine's device runs it, if it has one and the kernel can be run there; else as it is."""
+    if isinstance(engine, LocalEngine) and engine.device is not None and isinstance(kernel, DeviceKernel):
+        return on_device(kernel, engine.device)
+    return kernel

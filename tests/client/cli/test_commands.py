@@ -500,5 +500,5 @@ def test_the_list_of_releases_fits_a_terminal(run: Run, monkeypatch: pytest.Monk
     monkeypatch.setattr("bursar._cli._catalog.say_table", narrow)
     lines = run("releases").stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    (line,) = [line for line in lines if "fff" in line]
+    (line,) = [line for line in lines if "ffffffff" in line]
     assert re.match(r"\d+ +toy +FitDPEM +rho 0.01 .*f\.\.\.$", line)

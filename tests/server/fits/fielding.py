@@ -12,7 +12,7 @@ from bursar.models.mrf import Variable
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import CategoricalColumn, NumericColumn, PublicTable, mrf
-from bursar_server.vault import ArrayRows, Statistic, exact_sum
+from bursar_server.vault import ArrayRows, LocalEngine, Statistic, exact_sum
 from tests.server.fits.running import Array, nothing_released, session
 
 RHO = types_pb2.Spend(rho=1.0)
@@ -86,4 +86,4 @@ def variables(*sizes: int) -> tuple[Variable, ...]:
 
 def summed(statistic: Statistic, X: Array, present: Any = None, threads: int = 1) -> NDArray[np.int64]:
     """The exact sum over rows X (n, columns)."""
-    return exact_sum(statistic, ArrayRows(np.ascontiguousarray(X.T), present), X.shape[1], threads=threads)
+    return exact_sum(statistic, ArrayRows(np.ascontiguousarray(X.T), present), X.shape[1], engine=LocalEngine(threads))

@@ -14,6 +14,7 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import NumericColumn, Plan, PublicTable, dpem
 from bursar_server.vault import (
     ArrayRows,
+    LocalEngine,
     Meter,
     Noise,
     NoiseSource,
@@ -88,6 +89,7 @@ def session(
     taps: list[Release] | None = None,
     steps: list[tuple[int, int]] | None = None,
     part_tap: Callable[[PartRelease | PartSearch], None] = lambda operation: None,
+    device: str | None = None,
 ) -> Session:
     """Access to rows X (n, d) under a meter that knows the price of a plan."""
     return Session(
@@ -98,6 +100,7 @@ def session(
         meter=Meter(ORDER, cost_units(made.events, ORDER)),
         source=source or OpenDPNoise(),
         search_source=search_source,
+        engine=LocalEngine(1, device),
         progress=lambda step, of: None if steps is None else steps.append((step, of)),
         part_tap=part_tap,
         tap=lambda release: None if taps is None else taps.append(release),

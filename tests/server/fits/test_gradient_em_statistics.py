@@ -26,7 +26,7 @@ from bursar_server.fits.gradient_em._statistics import (
     gradient_bounds,
 )
 from bursar_server.fits.gradient_em._truncation import curve, limit, smoothed
-from bursar_server.vault import CHUNK, ArrayRows, Statistic, exact_sum
+from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, Statistic, exact_sum
 from tests.server.fits.gradient import contribution, located, looked, regressed, regressed_with_missing
 from tests.server.fits.running import Array
 
@@ -313,7 +313,7 @@ def test_sums_are_those_of_plain_numpy_and_do_not_depend_on_blocks(transform: Tr
     expected = reference(MEANS, X, 0.3, transform, 4.0)
     assert found * LATTICE == pytest.approx(expected, abs=len(X) * 2.0**-16)
     mixed = ArrayRows(np.ascontiguousarray(X[generator.permutation(len(X))].T))
-    assert np.array_equal(exact_sum(statistic, mixed, 2, threads=2), found)
+    assert np.array_equal(exact_sum(statistic, mixed, 2, engine=LocalEngine(2)), found)
 
 
 def test_looks_are_moments() -> None:

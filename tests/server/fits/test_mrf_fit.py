@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bursar.models.mrf import MarkovRandomField, Variable
+from bursar import _convert
+from bursar.models.mrf import Learning, MarkovRandomField, Variable
 from bursar_ledger import Adjacency, Event
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import CategoricalColumn, PublicTable, mrf
@@ -152,6 +153,68 @@ def test_an_ample_spend_gives_nearly_the_best_field(
     assert model.estimator == fields.get("estimator", fit_pb2.MRF_ESTIMATOR_CGM)
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "listed": CHAIN_OF_FOUR,
+    "dense": {"cliques": RING, "inference": fit_pb2.MRF_INFERENCE_LOOPY, "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE},
+    "penalised": {**CHAIN_OF_FOUR, "regularization": 0.5, "estimator": fit_pb2.MRF_ESTIMATOR_NLBP},
+    "tree": {"tree": {}, "columns": ["a", "b", "c", "d"]},
+    "independent": {"independent": {}, "columns": ["a", "b", "c", "d"]},
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "chain"])
+@pytest.mark.parametrize("adjacency", [RO, AR])
+def test_a_client_learns_what_the_server_would_learn(kind: str, adjacency: Adjacency) -> None:
+    """With the same noise: every field of the model, from tables alone; the server chooses a tree in any case."""
+    X = walks(3000) if kind == "chain" else ROWS
+    fields: dict[str, Any] = {"chain": path(null_category="nowhere")} if kind == "chain" else KINDS[kind]
+    table = paths if kind == "chain" else people
+    there, here = (
+        run(
+            plan(table(adjacency=adjacency, rows=len(X)), spend=AMPLE, estimate_on_client=flag, **fields),
+            X,
+            adjacency=adjacency,
+            source=NoNoise(),
+        )
+        for flag in (False, True)
+    )
+    assert list(here.tables) == list(there.tables)
+    assert not any(p.HasField("log_potential") or p.HasField("marginal") for p in here.potentials)
+    assert (here.n_rows, here.log_partition, here.iterations) == (0, 0, 0)
+    assert here.unestimated.HasField("public_rows") == (adjacency is RO)
+    assert _convert.mrf_from(here, None).to_dict() == _convert.mrf_from(there, None).to_dict()
+
+
+def test_tables_without_an_estimate_are_used_again() -> None:
+    """As those of a model are: by a request that estimates, by one that does not, and for nothing."""
+    paid = run(plan(people(rows=len(ROWS)), spend=AMPLE, estimate_on_client=True, **CHAIN_OF_FOUR), ROWS)
+    for table in paid.tables:
+        table.entry = 7
+    for flag in (False, True):
+        made = plan(
+            people(rows=len(ROWS)),
+            lambda entry: paid if entry == 7 else None,
+            cliques=cliques("ab", "cd"),
+            spend=None,
+            reuse=[7],
+            estimate_on_client=flag,
+        )
+        steps: list[tuple[int, int]] = []
+        model = run(made, nothing(made), steps=steps)
+        assert steps == [(1, 1)]
+        assert model.HasField("unestimated") == flag
+        assert list(model.tables) == list(paid.tables)
+
+
+def test_what_a_client_learns_the_server_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps are releases alone; of a tree it needs no more than single columns."""
+    monkeypatch.delattr(Learning, "learn")
+    for fields, expected in ((CHAIN_OF_FOUR, 3), ({"tree": {}, "columns": ["a", "b", "c", "d"]}, 10)):
+        made, steps = plan(spend=AMPLE, estimate_on_client=True, **fields), list[tuple[int, int]]()
+        run(made, ROWS, steps=steps)
+        assert steps == [(step, expected) for step in range(1, expected + 1)]
+
+
 def test_independent_columns_have_their_own_distributions() -> None:
     """And nothing else."""
     model = run(plan(people(rows=len(ROWS)), spend=AMPLE, independent={}, columns=["d", "a"]), ROWS[:, [3, 0]])
@@ -218,7 +281,7 @@ def test_targets_are_tables_of_independent_columns_and_spared_cells() -> None:
     assert np.array_equal(shared, targets * 2**20)
     for n_rows in (-1e300, 1e300):
         wild = targets_of(Layout(layout.variables, shares=True), pairs, singles, n_rows, 1e300)
-        assert np.abs(wild).max() <= 2**46
+        assert np.abs(wild).max() <= 2**47  # 2^20 for each of as many rows as there may be
 
 
 RELEASING: list[tuple[dict[str, Any], PublicTable, Array]] = [

@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import separated_gmm
 from bursar_server.fits.dpem._em import Mixture
-from bursar_server.fits.separated_gmm import _refine
+from bursar_server.fits.separated_gmm import _locate, _refine, _tree
+from bursar_server.fits.separated_gmm._estimate import Moment, combine, without_borders
 from bursar_server.fits.separated_gmm._locate import Ball
 from bursar_server.fits.separated_gmm._mixture import least_apart
 from bursar_server.fits.separated_gmm._parts import Parts
 from bursar_server.fits.separated_gmm._search import BallFamily, SplitFamily, TightFamily
+from bursar_server.fits.separated_gmm._statistics import NOWHERE, Slab, View, lattice_directions
 from bursar_server.fits.separated_gmm._tree import Leaf
-from bursar_server.vault import Noise, PartRelease, PartSearch, Scores, SelectionNoise
+from bursar_server.vault import Node, Noise, PartRelease, PartSearch, Scores, SelectionNoise
 from tests.server.fits.running import Array, array, session
 from tests.server.fits.separated import mixture, plan, run, table, worst_distance
 
@@ -181,6 +184,82 @@ def test_rows_far_from_everything_widen_nothing() -> None:
     assert np.all(np.array(model.covariance_errors.values) < 0.2)
 
 
+def halves(weights: Array, place: float) -> tuple[Array, Array, Array]:
+    """Shares, means and variances of what lies left and right of a place, of normals at -2 and 2: truncated moments."""
+    at = np.array([-2.0, 2.0])
+    density, below = stats.norm.pdf(place - at), stats.norm.cdf(place - at)
+    sides = []
+    for sign, share in ((-1.0, below), (1.0, 1.0 - below)):
+        first = at * share + sign * density
+        second = (at**2 + 1.0) * share + sign * (place + at) * density
+        sides.append(np.array([weights @ share, weights @ first, weights @ second]))
+    shares, first, second = np.array(sides).T
+    return shares, first / shares, second / shares - (first / shares) ** 2
+
+
+@pytest.mark.parametrize("place", [0.0, 0.6])
+def test_what_a_sharp_border_takes_is_put_back(place: float) -> None:
+    """Four deviations apart, the border in the middle or beside it: exact moments of halves come back as the truth."""
+    settings = plan(table(rows=100_000), n_components=2).settings
+    unit, truth = 1.0 / settings.frame.scale[0], np.array([0.4, 0.6])
+    across = View(np.zeros(2), np.zeros((0, 2)))
+    right = Slab(
+        settings.frame, across.origin, lattice_directions(np.eye(2)[:1])[0], place * unit * across.unit, NOWHERE
+    )
+    root = Node()
+    nodes = [Node(root, right, 2, label) for label in (0, 1)]
+    shares, means, variances = halves(truth, place)
+    covariances = np.array([np.diag([v, 1.0]) for v in variances]) * unit**2
+    exact = np.full(2, 1e-12)
+    at = np.stack([means, np.zeros(2)], axis=1) * unit
+    moment = Moment(1e5 * shares, 1.0, at, exact, covariances, exact, np.full(2, np.inf))
+    biased, found = combine(settings, [moment]), without_borders(settings, nodes, [moment])
+    for estimate, within in ((biased, False), (found, True)):
+        apart = np.abs(estimate.means[:, 0] / unit - np.array([-2.0, 2.0])).max()
+        wrong = np.abs(estimate.covariances / unit**2 - np.eye(2)).max()
+        assert bool(wrong < 0.02) is within
+        assert not within or apart < 0.01
+    assert found.counts / found.counts.sum() == pytest.approx(truth, abs=0.002)
+    assert np.abs(biased.counts / biased.counts.sum() - truth).max() > 0.002
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_few_rows_far_from_everything_hide_no_gap(adjacency: Adjacency) -> None:
+    """In many columns one row in thirty fills a ball twenty times as wide: it is not the ball that is searched."""
+    d, far = 20, 3000.0
+    means = np.zeros((3, d))
+    means[:, :2] = APART
+    X = mixture(20_000, means, 8)
+    X[::30] = np.random.default_rng(9).uniform(-0.9 * far, 0.9 * far, (667, d))  # noqa: TID251 - rows of a test
+    made = plan(table(d, bound=far, adjacency=adjacency), spend=types_pb2.Spend(rho=1.0))
+    model = run(made, X, adjacency=adjacency)
+    assert model.found == 3
+    assert worst_distance(array(model.means), means) < 0.3
+
+
+def test_components_far_apart_are_all_in_the_ball(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A component as small as it may be, and as far as it may be: its rows are within what is searched."""
+    means = np.array([[0.0, 0.0], [8.0, 0.0], [900.0, 0.0]])
+    X = mixture(6000, means[[0, 1, 0, 1, 0, 1, 0, 1, 0, 2]], 4)
+    balls: list[Ball] = []
+    tighten = _locate.tighten
+
+    def seen(*arguments: Any) -> Ball:
+        ball = tighten(*arguments)
+        if arguments[1].parent is None:  # of the whole table
+            balls.append(ball)
+        return ball
+
+    monkeypatch.setattr(_tree, "tighten", seen)
+    made = plan(table(bound=1000.0), spend=types_pb2.Spend(rho=1.0), min_weight=0.1)
+    assert run(made, X).found == 3
+    assert balls
+    frame = made.settings.frame
+    for ball in balls:
+        distances = np.linalg.norm((X - frame.centre) / frame.scale - ball.centre, axis=1)
+        assert np.mean(distances[9::10] > ball.radius) < 0.1
+
+
 def test_a_component_is_found_in_bounds_that_noise_never_leaves() -> None:
     """No ball can be asked for: the clip radius follows the mean's error until both are small; errors are honest."""
     made = plan(table(bound=1000.0), spend=types_pb2.Spend(rho=0.003), n_components=1, sigma_min=0.2, sigma_max=2.0)
@@ -270,6 +349,16 @@ def test_the_easy_case_is_balls_among_principal_directions(adjacency: Adjacency)
     assert len(bases) == 1
     assert balls[0].view.basis.shape == (4, 8)
     assert not any(isinstance(one.family, SplitFamily) for one in searches)
+
+
+@pytest.mark.slow
+def test_the_easy_case_finds_many_components() -> None:
+    """Eight in ten columns: no public point is near any of them, and a ball must not hold two."""
+    means = 10.0 * np.eye(10)[:8] + 3.0
+    made = plan(table(10, rows=4000), n_components=8, variant=EASY, spend=types_pb2.Spend(rho=20.0))
+    model = run(made, mixture(4000, means, 7))
+    assert model.found == 8
+    assert worst_distance(array(model.means), means) < 0.6
 
 
 def test_the_easy_case_asks_of_one_component_once() -> None:

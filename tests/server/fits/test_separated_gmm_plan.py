@@ -18,7 +18,7 @@ from bursar_server.fits.separated_gmm import _plan
 from tests.server.fits.running import array
 from tests.server.fits.separated import mixture, plan, run, table
 
-SAMPLED = fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
+EASY, SAMPLED = fit_pb2.SEPARATED_VARIANT_EASY, fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
 NAN, INF = math.nan, math.inf
 
 
@@ -95,24 +95,38 @@ def test_sample_and_aggregate_costs_the_spend(adjacency: Adjacency, rows: int | 
     assert sum((event.rho for event in events if isinstance(event, ConcentratedEvent)), Fraction(0)) == Fraction(rho)
 
 
-def test_warnings_say_where_the_rules_are_not_those_of_the_variant() -> None:
-    """Rules were fitted to the recursion."""
-    enough = table(rows=10**9)
-    assert not plan(enough).warnings
-    assert "recursion" in plan(enough, variant=SAMPLED).warnings[0]
-    assert not plan(enough, variant=fit_pb2.SEPARATED_VARIANT_EASY).warnings
-    many = plan(enough, variant=fit_pb2.SEPARATED_VARIANT_EASY, n_components=11, min_weight=0.05)
-    assert "10 components" in many.warnings[0]
+def test_every_variant_has_rules_of_its_own() -> None:
+    """Answers of blocks are fewer than rows; balls of the easy case share the budget, and were tried with so many."""
+    enough, some = table(rows=10**9), table(2, bound=1000.0, rows=20_000, adjacency=Adjacency.ADD_REMOVE_ONE)
+    assert not any(plan(enough, variant=variant).warnings for variant in (0, EASY, SAMPLED))
+    assert "12 components" in plan(enough, variant=EASY, n_components=13, min_weight=0.05).warnings[0]
+    made = {variant: plan(some, variant=variant, spend=types_pb2.Spend(rho=0.5)) for variant in (0, EASY, SAMPLED)}
+    margins = {v: {rule.name: rule.margin for rule in one.preflight.rules} for v, one in made.items() if one.preflight}
+    gaps = "gaps between components"
+    assert margins[0][gaps] > margins[EASY][gaps] > 1 > margins[SAMPLED][gaps]
+    assert "balls of answers" in made[SAMPLED].warnings[0]
+    assert not made[0].warnings
+
+
+@pytest.mark.parametrize(("rho", "found", "error"), [(0.5, 2, (1.0, 1e9)), (32.0, 4, (1e-3, 0.05))])
+def test_a_preview_of_answers_is_what_was_measured(rho: float, found: int, error: tuple[float, float]) -> None:
+    """20,000 rows, two columns, four components: two or three were found, nowhere near, and then all, within 0.03."""
+    public = table(2, bound=1010.0, rows=20_000, adjacency=Adjacency.ADD_REMOVE_ONE)
+    widths = {"sigma_min": 0.2, "sigma_max": 2.0, "radius": 1000.0, "min_weight": 0.15, "n_components": 4}
+    made = plan(public, variant=SAMPLED, spend=types_pb2.Spend(rho=rho), **widths)
+    assert made.preflight is not None
+    assert abs(made.preflight.predicted_found - found) <= 1
+    assert error[0] < max(made.expected_mean_error) < error[1]
 
 
 def test_what_the_papers_variants_leave_open_is_as_in_the_paper() -> None:
     """Spheres, and hard parts; what is asked for is done."""
-    for variant in (fit_pb2.SEPARATED_VARIANT_EASY, SAMPLED):
+    for variant in (EASY, SAMPLED):
         open_settings = plan(variant=variant).settings
         assert open_settings.moments is Moments.SPHERICAL
         assert open_settings.clusters
     ours = plan(
-        variant=fit_pb2.SEPARATED_VARIANT_EASY,
+        variant=EASY,
         covariance_type=fit_pb2.COVARIANCE_TYPE_FULL,
         estimator=fit_pb2.SEPARATED_ESTIMATOR_EM,
     ).settings

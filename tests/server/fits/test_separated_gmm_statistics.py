@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from bursar_server.fits.dpem._statistics import Frame, Moments, Weights
 from bursar_server.fits.separated_gmm import _kernel
-from bursar_server.fits.separated_gmm._search import BINS, PENALTY, RADIUS_UNIT, BallFamily, RadiusFamily, SplitFamily
+from bursar_server.fits.separated_gmm._search import (
+    BINS,
+    PENALTY,
+    RADIUS_UNIT,
+    BallFamily,
+    RadiusFamily,
+    ReachFamily,
+    SplitFamily,
+)
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
     NOWHERE,
@@ -286,12 +294,13 @@ def test_range_of_split_scores_is_what_is_paid_for() -> None:
     assert replaced == split_family(1, 0).bounds.range_replaced
 
 
-def test_range_of_radius_scores_is_what_is_paid_for() -> None:
-    """One row more, less, or for another moves scores apart by two rows at most, and does."""
+@pytest.mark.parametrize(("kind", "moved"), [(RadiusFamily, 2 * RADIUS_UNIT), (ReachFamily, RADIUS_UNIT)])
+def test_range_of_radius_scores_is_what_is_paid_for(kind: type[RadiusFamily | ReachFamily], moved: int) -> None:
+    """One row more, less, or for another moves scores apart by two rows at most (or by one), and does."""
     draw = generator(8)
     one, replaced = 0, 0
     for _ in range(400):
-        family = RadiusFamily(FRAME, AS_IT_IS, 0.1, 1.0, int(draw.integers(0, 20)), int(draw.integers(0, 9)))
+        family = kind(FRAME, AS_IT_IS, 0.1, 1.0, int(draw.integers(0, 20)), int(draw.integers(0, 9)))
         sums = draw.integers(0, 3, family.steps)
         cell = np.eye(family.steps, dtype=np.int64)
         a, b = draw.integers(0, family.steps, 2)
@@ -299,8 +308,19 @@ def test_range_of_radius_scores_is_what_is_paid_for() -> None:
         added, other = family.scores(0, sums + cell[a]) - base, family.scores(0, sums + cell[b]) - base
         one = max(one, int(added.max() - added.min()))
         replaced = max(replaced, int((added - other).max() - (added - other).min()))
-    assert one == family.bounds.range_one == 2 * RADIUS_UNIT
+    assert one == family.bounds.range_one == moved
     assert replaced == family.bounds.range_replaced
+
+
+def test_a_reach_is_the_smallest_that_leaves_out_no_more_than_it_may() -> None:
+    """Whether rows beyond it are near or far, and where no radius leaves out about as many."""
+    draw = generator(9)
+    for trial in range(50):
+        family = ReachFamily(FRAME, AS_IT_IS, 0.1, 1.0, 40, 1)
+        sums = draw.integers(0, 4, family.steps) * (draw.random(family.steps) < 0.2)
+        sums[-1] += 30 * (trial % 2)
+        beyond = sums.sum() - np.cumsum(sums)
+        assert int(np.argmax(family.scores(0, sums))) == int(np.argmax(beyond <= 40))
 
 
 def test_edges_that_do_not_ascend_are_refused() -> None:

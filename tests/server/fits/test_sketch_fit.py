@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bursar import _convert
+from bursar._sketch_kmeans import SketchSettings
 from bursar.models import Frequencies, Sketch, squared_distances
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
@@ -134,6 +137,52 @@ def test_a_sketch_alone_is_not_decoded() -> None:
     assert not model.HasField("decoded")
 
 
+@pytest.mark.parametrize("decoding", ["kmeans", "mixture"])
+@pytest.mark.parametrize("n_init", [None, 3])
+def test_a_client_decodes_what_the_server_would_decode(decoding: Any, n_init: int | None) -> None:
+    """With the same noise: every field of the model, foreign sketches merged, for both adjacencies and the pilot."""
+    for adjacency in (AR, RO):
+        other = run(plan(table(adjacency=adjacency, rows=900), n_clusters=0), ROWS[:900], adjacency=adjacency).sketch
+        cases: tuple[dict[str, Any], ...] = ({"new_sketch": {}}, {"foreign": [other]})
+        for fields in cases:
+            asked = SketchSettings(n_clusters=2, decoding=decoding, n_init=n_init, decoder_seed=5)
+            sent: dict[str, Any] = {"n_clusters": 2, "n_init": n_init or 0, "public_seed": 5, **fields}
+            sent["decoding"] = _convert.DECODINGS[decoding]
+            models = [
+                run(
+                    plan(table(adjacency=adjacency, rows=len(ROWS)), decode_on_client=here, **sent),
+                    ROWS,
+                    adjacency=adjacency,
+                    source=NoNoise(),
+                )
+                for here in (False, True)
+            ]
+            there, here = (_convert.sketch_model_from(model, None) for model in models)
+            assert models[0].sketch == models[1].sketch
+            assert here.decoded is None
+            assert here.sketch is not None
+            foreign = [_convert.sketch_from(one, None) for one in fields.get("foreign", ())]
+            decoded = replace(asked, foreign=foreign).decoded(here.sketch, None, here.noise[:-1])
+            assert there.decoded is not None
+            assert decoded.to_dict() == there.decoded.to_dict()
+
+
+def test_what_a_client_decodes_the_server_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New, earlier and foreign sketches: it releases the first, gives the second again, and has no part in the last."""
+    model = run(plan(new_sketch={}), ROWS)
+    monkeypatch.delattr(Sketch, "decode")
+    released = run(plan(new_sketch={}, decode_on_client=True), ROWS)
+    assert not released.HasField("decoded")
+    assert [one.name for one in released.noise] == ["pilot sketch", "sketch"]
+    given = run(again(model, decode_on_client=True), nothing())
+    assert (given.sketch.sums, given.HasField("decoded")) == (model.sketch.sums, False)
+    request = fit_pb2.FitSketchKMeansRequest(n_clusters=3, foreign=[released.sketch], decode_on_client=True)
+    made = sketch.plan(request, table(), nothing_released)
+    assert run(made, nothing()).ListFields() == [
+        (fit_pb2.SketchModel.DESCRIPTOR.fields_by_name["noise"], [*made.noise])
+    ]
+
+
 def test_progress_counts_releases_and_the_decoding() -> None:
     """Steps depend on the plan alone and end with the last."""
     for fields, expected in (
@@ -141,6 +190,7 @@ def test_progress_counts_releases_and_the_decoding() -> None:
         ({"new_sketch": {}, "n_clusters": 0}, [(1, 2), (2, 2)]),
         ({}, [(1, 2), (2, 2)]),
         ({"n_clusters": 0}, [(1, 1)]),
+        ({"new_sketch": {}, "decode_on_client": True}, [(1, 2), (2, 2)]),
     ):
         made, steps = plan(**fields), list[tuple[int, int]]()
         run(made, ROWS[:100], steps=steps)

@@ -26,7 +26,7 @@ from bursar_server.fits.sketch._statistics import (
     sketch_bounds,
     sketch_statistic,
 )
-from bursar_server.vault import CHUNK, ArrayRows, Statistic, exact_sum, laplace_for, sensitivity
+from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, Statistic, exact_sum, laplace_for, sensitivity
 from tests.server.fits.running import Array
 
 Ints = NDArray[np.int64]
@@ -131,7 +131,7 @@ def test_sums_depend_on_nothing_but_rows(structure: FrequencyStructure, signatur
     for r in (9, 30):
         statistic = sketch_statistic(odd_frame(d), Frequencies(30, d, 3, 0.2, structure=structure), signature, r, 2)
         sums = exact_sum(statistic, ArrayRows(X), d)
-        assert np.array_equal(sums, exact_sum(statistic, ArrayRows(X), d, threads=3))
+        assert np.array_equal(sums, exact_sum(statistic, ArrayRows(X), d, engine=LocalEngine(3)))
         assert np.array_equal(sums, exact_sum(statistic, ArrayRows(X[:, shuffle]), d))
         alone = sum(one_row(statistic, X[:, slot], 41 * slot) for slot in range(40))
         assert np.array_equal(alone, exact_sum(statistic, ArrayRows(X[:, :40]), d))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from bursar_server.fits.dpem import _kernel
 from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_bounds, moment_statistic
 from bursar_server.vault import CHUNK
 
@@ -82,15 +83,17 @@ def test_published_distances() -> None:
         assert declared == pytest.approx(expected, rel=2e-4)
 
 
-@pytest.mark.parametrize("size", [256, 512, 1024, 4096, CHUNK, 2 * CHUNK])
-def test_sums_are_equal_for_every_size_of_block(size: int) -> None:
+@pytest.mark.parametrize("moments", KINDS)
+@pytest.mark.parametrize("size", [256, 1024, CHUNK, 2 * CHUNK])
+def test_sums_are_equal_for_every_size_of_block(size: int, moments: Moments) -> None:
     """The kernel's integers do not depend on how rows are cut."""
+    diagonal = moments in (Moments.SPHERICAL, Moments.DIAG)
     generator = np.random.default_rng(1)  # noqa: TID251 - rows of a test
     X = 2 * generator.standard_normal((3, 4 * CHUNK))
     means = generator.uniform(-0.5, 0.5, (4, 3))
-    lower = np.tril(generator.standard_normal((4, 3, 3))) + 3 * np.eye(3)
-    step = EStep(False, np.zeros(4), means, lower, False, means, lower / 2)
-    statistic = moment_statistic(Frame(np.zeros(3), np.full(3, 5.0)), step, Moments.FULL, Weights(0.5, 0.7, 1.0))
+    lower = np.tril(generator.standard_normal((4, 3, 3)), -1) * (not diagonal) + 3 * np.eye(3)
+    step = EStep(False, np.zeros(4), means, lower, diagonal, means, lower / 2)
+    statistic = moment_statistic(Frame(np.zeros(3), np.full(3, 5.0)), step, moments, Weights(0.5, 0.7, 1.0))
     sums = []
     for cut in (CHUNK, size):
         out = np.zeros(statistic.size, dtype=np.int64)
@@ -98,3 +101,27 @@ def test_sums_are_equal_for_every_size_of_block(size: int) -> None:
             statistic.kernel(np.ascontiguousarray(X[:, first : first + cut]), np.ones(cut, dtype=np.bool_), out)
         sums.append(out)
     assert np.array_equal(sums[0], sums[1])
+
+
+@pytest.mark.parametrize("moments", [Moments.SPHERICAL, Moments.DIAG])
+def test_a_row_outside_of_the_ball_contributes_nothing(moments: Moments) -> None:
+    """Should arithmetic ever leave one there: here squared norms are understated for some rows, and theirs alone."""
+    d, n, unit = 5, 64, _kernel.UNIT
+    generator = np.random.default_rng(2)  # noqa: TID251 - rows of a test
+    z = generator.standard_normal((d, n))
+    squares = np.sum(z * z, axis=0)
+    wrong = np.arange(n) % 7 == 3
+    squares[wrong] = 1e-6
+    gamma = np.trunc(generator.uniform(0.1, 0.9, n) * unit)
+    found = np.zeros(1 + d), np.zeros(moments.size(d))
+    clip, scratch = (squares.copy(), 1.0, gamma.copy()), (np.empty((3, n)), np.empty((2, d)))
+    _kernel._add_lines(z, np.ones(d), np.zeros(d), clip, int(moments), np.ones(3), *scratch, *found)
+
+    assert np.array_equal(clip[2], np.where(wrong, 0.0, gamma))
+    right, gamma = z[:, ~wrong], gamma[~wrong]
+    w = np.trunc(right * (unit * (1.0 - 2.0**-30) / np.maximum(np.sqrt(squares[~wrong]), 1.0)))
+    seconds = np.sum(np.trunc(w * np.sqrt(gamma / unit)) ** 2, axis=1)
+    if moments is Moments.SPHERICAL:
+        seconds = np.sum(gamma * np.trunc(np.sum(w * w, axis=0) / unit), keepdims=True)
+    assert np.array_equal(found[0], [unit * gamma.sum(), *(w @ gamma)])
+    assert np.array_equal(found[1], seconds)

@@ -28,7 +28,7 @@ from bursar_server.fits._seam import Released
 from bursar_server.registering import register
 from bursar_server.server import BursarServer
 from bursar_server.state import State
-from bursar_server.tables import CsvSource, Keys, Manifest
+from bursar_server.tables import CsvSource, Keyring, Manifest
 from bursar_server.tls import Certificates
 from bursar_server.vault import Bounds, Factor, Sensitivity, Session, Statistic, event_of, gaussian_for
 
@@ -131,7 +131,11 @@ class FakeFit:
 
 @dataclass
 class Harness:
-    """A running server and what a test needs to talk to it."""
+    """A running server and what a test needs to talk to it.
+
+    Attributes:
+        stop: stops the server, once; it is stopped in the end in any case.
+    """
 
     state: State
     ledger: Ledger
@@ -139,6 +143,7 @@ class Harness:
     address: str
     tokens: dict[Role, str]
     channel: grpc.Channel
+    stop: Callable[[], None]
 
     def bearer(self, role: Role = Role.ANALYST) -> tuple[tuple[str, str], ...]:
         """Metadata of a caller in a role."""
@@ -213,7 +218,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Role,
     directory = tmp_path_factory.mktemp("template")
     state = State.prepare(directory / "state")
     Certificates(state.tls).create()
-    Keys.create(state.keys)
+    Keyring.create(state.keys)
     tokens = {role: new_token(role) for role in Role}
     source = directory / "people.csv"
     source.write_text("height,town\n" + "".join(f"{1 + i / ROWS},here\n" for i in range(ROWS)))
@@ -252,11 +257,12 @@ def serve(state: State, template: tuple[Path, dict[Role, str]]) -> Iterator[Serv
             settings = Config.model_validate({"address": "127.0.0.1:0", "response_quantum_seconds": 0.01} | config)
             datasets = make_datasets(ledger, state.datasets)
             server = BursarServer(state=state, config=settings, ledger=ledger, datasets=datasets, fits={"FitDPEM": fit})
-            stack.enter_context(server)
+            running = stack.enter_context(ExitStack())
+            running.enter_context(server)
             stack.callback(fit.hold.set)  # else a failing test would wait for its own fit
             credentials = grpc.ssl_channel_credentials(Certificates(state.tls).ca.read_bytes())
             channel = stack.enter_context(grpc.secure_channel(server.address, credentials))
-            return Harness(state, ledger, fit, server.address, template[1], channel)
+            return Harness(state, ledger, fit, server.address, template[1], channel, running.close)
 
         yield start
 

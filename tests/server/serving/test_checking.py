@@ -24,6 +24,7 @@ from bursar_server.checking import Finding, check
 from bursar_server.checkpointing import load_key, prepare_checkpoints, write_checkpoint
 from bursar_server.config import Config, template
 from bursar_server.datasets import Registered
+from bursar_server.registering import destroy_key, remove_rows
 from bursar_server.state import State, write_private
 
 
@@ -32,6 +33,7 @@ def good(state: State, monkeypatch: pytest.MonkeyPatch) -> State:
     """A directory with nothing wrong, on a machine with room and without swap."""
     monkeypatch.setattr(checking, "_LEAST_DISK", 0)
     monkeypatch.setattr(checking, "swap_in_use", lambda: False)
+    monkeypatch.setattr(checking, "memory_of_machine", lambda: 2**40)
     write_private(state.config, template().encode())
     with Ledger.open(state.ledger) as ledger:
         prepare_checkpoints(state, ledger)
@@ -49,19 +51,47 @@ def test_a_good_directory_passes(good: State) -> None:
     """Rows included; and everything was looked at."""
     assert problems(good, rows=True) == {}
     looked = {finding.what for finding in check(good.path)}
-    assert {"settings", "certificate", "file modes", "key of tables", "ledger", "dataset people", "swap"} <= looked
+    assert {
+        "settings",
+        "certificate",
+        "file modes",
+        "key of unit caps",
+        "key of people",
+        "ledger",
+        "dataset people",
+        "swap",
+    } <= looked
 
 
 def _other_mode(state: State) -> None:
-    (state.keys / "tables.key").chmod(0o640)
+    _table_key(state).chmod(0o640)
 
 
 def _open_folder(state: State) -> None:
     state.path.chmod(0o755)
 
 
+def _table_key(state: State) -> Path:
+    (path,) = (state.keys / "tables").iterdir()
+    return path
+
+
 def _no_key(state: State) -> None:
-    (state.keys / "tables.key").unlink()
+    _table_key(state).unlink()
+
+
+def _no_caps(state: State) -> None:
+    (state.keys / "caps.key").unlink()
+
+
+def _key_that_came_back(state: State) -> None:
+    secret = _table_key(state).read_bytes()
+    with Ledger.open(state.ledger) as ledger:
+        ledger.retire_dataset("people", actor="test", reason="")
+        remove_rows(state, ledger, "people", actor="test", reason="")
+        path = _table_key(state)
+        destroy_key(state, ledger, "people", actor="test", reason="")
+    write_private(path, secret)
 
 
 def _no_checkpoint_key(state: State) -> None:
@@ -119,7 +149,9 @@ def _old_checkpoints(state: State) -> None:
     [
         (_other_mode, "file modes", "chmod 600"),
         (_open_folder, "file modes", "chmod 700"),
-        (_no_key, "key of tables", "missing"),
+        (_no_key, "key of people", "missing"),
+        (_no_caps, "key of unit caps", "missing"),
+        (_key_that_came_back, "key of people", "destroyed: remove it"),
         (_no_checkpoint_key, "key of checkpoints", "restore it from a backup"),
         (_bad_setting, "settings", "fit_workers"),
         (_no_certificate, "certificate", "server.pem"),
@@ -162,11 +194,20 @@ def test_what_somebody_should_look_at_is_a_note(good: State, monkeypatch: pytest
     (good.datasets / "left").mkdir()
     monkeypatch.setattr(checking, "_LEAST_DISK", 2**63)
     monkeypatch.setattr(checking, "swap_in_use", lambda: True)
+    monkeypatch.setattr(checking, "memory_of_machine", lambda: 4 * 4096 * 2**20 - 1)
     with Ledger.open(good.ledger) as ledger:
         ledger.retire_dataset("people", actor="test", reason="")
         assert not write_checkpoint(good, ledger, Config(), create=True)
     found = problems(good)
-    assert set(found) == {"certificate", "administrator's token", "disk", "swap", "dataset people", "other tables"}
+    assert set(found) == {
+        "certificate",
+        "administrator's token",
+        "disk",
+        "swap",
+        "memory",
+        "dataset people",
+        "other tables",
+    }
     assert not any(finding.fatal for finding in found.values())
     result = CliRunner().invoke(main, ["check", "--state", str(good.path), "--json"])
     assert result.exit_code == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,10 +18,11 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, Ledger, Role
 from bursar_proto.v1 import dummy_pb2, dummy_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server import dummy
+from bursar_server import fitting
 from bursar_server.computing import Run
 from bursar_server.dummy import DEFAULT_ROWS, MAX_ROWS, Dummies, PublicFacts, made_up_rows
 from bursar_server.fits import UNIT_ROWS, CategoricalColumn, InvalidRequestError, NumericColumn, PublicTable
+from bursar_server.fitting import InProcess
 from bursar_server.process import FITS
 from bursar_server.requests import check_real
 from bursar_server.tables import Snapshot
@@ -116,7 +119,7 @@ def test_every_fit_runs_its_own_code_with_its_own_noise(field: str, monkeypatch:
     assert first != second
     assert spent == [*plan.events, *plan.events]  # every release of the plan, and nothing else
     monkeypatch.undo()
-    silent = dummies(source=Silent())
+    silent = dummies(runner=InProcess(FITS, Silent()))
     assert made(silent, field) == made(silent, field)
     assert made(silent, field) != made(silent, field, public_seed=1)
     assert made(silent, field) != made(silent, field, rows=2000)
@@ -132,6 +135,28 @@ def test_a_separated_mixture_runs_its_own_code(variant: fit_pb2.SeparatedVariant
     model = answer.model.separated_gmm
     assert 1 <= model.found <= 2
     assert model.n_rows == TABLE.rows
+
+
+OWN_PROCESSES = """
+from bursar_server.children import Children, FitLimits
+from bursar_server.process import FITS
+from tests.server.serving.test_dummy import REQUESTS, dummies, made
+
+with Children(FITS, FitLimits(1024, 600.0)) as children:
+    children.ready()
+    for field in REQUESTS:
+        first, second = (made(dummies(runner=children), field) for _ in range(2))
+        assert first.WhichOneof("model") == field
+        assert first != second, "two processes drew the same noise"
+"""
+
+
+def test_every_fit_runs_in_a_process_of_its_own() -> None:
+    """What it is given can be sent there, and what it needs is there: kernels, linear algebra and noise.
+
+    From a process that has no threads, as the server has none yet when it forks.
+    """
+    subprocess.run([sys.executable, "-c", OWN_PROCESSES], check=True, cwd=Path(__file__).parents[3])
 
 
 def test_a_dummy_spends_no_more_than_its_plan() -> None:
@@ -318,7 +343,7 @@ def test_the_ledgers_bytes_are_as_they_were(served: Harness, fit_request: Make) 
 
 def test_the_table_has_no_part_in_it(serve: Serve, fit_request: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables of one schema give the same answer once noise is silenced; the seed alone changes the rows."""
-    monkeypatch.setattr(dummy, "OpenDPNoise", Silent)
+    monkeypatch.setattr(fitting, "ExactNoise", Silent)
     served = serve()
     first = asked(served, fit_request()).model
     rows = next(served.state.datasets.rglob("rows.arrow"))

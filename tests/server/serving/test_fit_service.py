@@ -30,7 +30,8 @@ from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.auth import hash_token, new_token
 from bursar_server.datasets import Datasets
 from bursar_server.errors import INTERNAL_TEXT
-from bursar_server.vault import Rows, Sensitivity, event_of, gaussian_for
+from bursar_server.fitting import RowSource
+from bursar_server.vault import Sensitivity, event_of, gaussian_for
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
@@ -350,7 +351,7 @@ class _OrderedDatasets(Datasets):
 
     seen: list[int]
 
-    def rows(self, state: Any, columns: tuple[str, ...]) -> Rows:
+    def rows(self, state: Any, columns: tuple[str, ...]) -> RowSource:
         with sqlite3.connect(f"file:{self._directory.parent / 'ledger.sqlite'}?mode=ro", uri=True) as file:
             debits = "SELECT count(*) FROM entries WHERE json_extract(body, '$.kind') = 'debit'"
             self.seen.append(file.execute(debits).fetchone()[0])

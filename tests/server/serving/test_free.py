@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bursar_ledger import DatasetState
-    from bursar_server.vault import Rows
+    from bursar_server.fitting import RowSource
     from tests.server.serving.conftest import Harness, Refusal, Serve
 
 Make = Callable[..., fit_pb2.FitDPEMRequest]
@@ -74,7 +74,7 @@ class Closed(Datasets):
 
     opened = 0
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
+    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
         """Open once."""
         Closed.opened += 1
         if Closed.opened > 1:

@@ -27,15 +27,16 @@ from bursar_server.__main__ import main
 from bursar_server.auth import hash_token, new_token
 from bursar_server.config import Config, ConfigError
 from bursar_server.datasets import Datasets
+from bursar_server.fitting import RowSource
 from bursar_server.health import Condition, Watch
 from bursar_server.observing import Endpoint, Metrics, ObservingError, Tracing
 from bursar_server.process import FITS
 from bursar_server.registering import register
 from bursar_server.server import CONDITION, BursarServer
 from bursar_server.state import State
-from bursar_server.tables import CsvSource, Keys, Manifest
+from bursar_server.tables import CsvSource, Keyring, Manifest
 from bursar_server.tls import Certificates
-from bursar_server.vault import CHUNK, Rows
+from bursar_server.vault import CHUNK
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Serve
@@ -55,8 +56,11 @@ def test_the_condition_is_the_worst_that_was_found(caplog: pytest.LogCaptureFixt
     assert told == [Condition.READY, Condition.DEGRADED, Condition.UNAVAILABLE, Condition.READY]
     assert caplog.text.count("health condition=") == 4
     assert "disk: full" in caplog.text
+    wrong["disk"] = "full"
+    watch.look()
     watch.stop()
     assert watch.look() is Condition.STOPPING
+    assert watch.problems == ("disk: full",), "why it stops may be among them"
 
 
 def test_a_check_that_raises_has_failed() -> None:
@@ -234,7 +238,7 @@ _TIMES = re.compile(r"bursar_certificate_expires_timestamp_seconds [0-9.e+]+\n")
 def _state(folder: Path, rows: list[str]) -> tuple[State, str]:
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
-    Keys.create(state.keys)
+    Keyring.create(state.keys)
     token = new_token(Role.ANALYST)
     (folder / "rows.csv").write_text("x,y\n" + "\n".join(rows) + "\n")
     (folder / "table.toml").write_text(MANIFEST)
@@ -262,11 +266,11 @@ def _requests() -> Iterator[tuple[str, Any]]:
 class Telling(Datasets):
     """A planted bug: says something of the rows when they are opened."""
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
+    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
         """What the log must never have."""
         found = super().rows(state, columns)
         block, present = np.empty((len(columns), CHUNK)), np.empty(CHUNK, dtype=np.bool_)
-        found.read(0, block, present)
+        found.open().read(0, block, present)
         logs.event("opened", rows=int(present.sum()))
         return found
 

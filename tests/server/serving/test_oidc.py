@@ -162,6 +162,12 @@ def test_a_forged_token_keeps_its_holder_out(name: str) -> None:
         tokens().principal(FORGERIES[name]())
 
 
+@pytest.mark.parametrize("odd", [[[]], None, 7, {"kid": "x", "kty": "EC", "x": 7}, {"kid": "x", "alg": [], "kty": []}])
+def test_what_is_no_key_does_not_hide_those_that_are(odd: Any) -> None:
+    """The provider's list has something odd in it, in front of a good key; found by fuzzing."""
+    assert tokens(keys=key_set(odd, described(_EC, "ec", "ES256"))).principal(signed()).role is Role.ANALYST
+
+
 def test_a_shared_secret_among_the_keys_is_not_used() -> None:
     """Who can check such a signature could also make it."""
     secret = {"kty": "oct", "kid": "s", "k": base64.urlsafe_b64encode(b"s" * 32).decode(), "alg": "HS256"}

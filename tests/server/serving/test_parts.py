@@ -5,23 +5,28 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
+import platform
 import subprocess
 import sys
 import threading
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from cryptography import x509
 from cryptography.x509.oid import ExtensionOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar_server import hardening, logs
+from bursar_server import hardening, logs, process
+from bursar_server.__main__ import main
 from bursar_server.config import Config, ConfigError, template
 from bursar_server.state import State, StateError, write_private
 from bursar_server.tls import Certificates
-from bursar_server.worker import QueueFullError, WorkerPool
+from bursar_server.worker import QueueFullError, StoppingError, WorkerPool
 
 
 def _mode(path: Path) -> int:
@@ -142,6 +147,58 @@ def test_core_dumps_are_off() -> None:
     assert done.stdout == "(0, 0) 0\n"
 
 
+_HEAPS = """
+import ctypes, os, sys, tempfile, threading
+from bursar_server import hardening
+if sys.argv[1:]:
+    hardening.few_arenas()
+libc = ctypes.CDLL(None)
+together = threading.Barrier(12)
+def take():
+    together.wait()
+    kept = [bytes(1000) for _ in range(100)]
+    together.wait()
+threads = [threading.Thread(target=take) for _ in range(12)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+with tempfile.NamedTemporaryFile() as file:
+    libc.fopen.restype = ctypes.c_void_p
+    told = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+    libc.malloc_info(0, told)
+    libc.fclose(told)
+    print(open(file.name).read().count("<heap nr="))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps of threads are glibc's")
+def test_threads_share_two_heaps() -> None:
+    """Of twelve that take memory at a time; more if nobody says so, and as many as the environment says."""
+
+    def heaps(*arguments: str, **more: str) -> int:
+        environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"} | more
+        command = [sys.executable, "-c", _HEAPS, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return int(done.stdout)
+
+    assert heaps("few") <= 2 < heaps()
+    assert heaps("few", MALLOC_ARENA_MAX="3") == 3
+
+
+def test_heaps_are_counted_before_anything_else_is_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """When the server is made there may be threads, which keep the heap that they have."""
+    done: list[str] = []
+
+    def told(name: str) -> bool:
+        done.append(name)
+        return True
+
+    for name in ("few_arenas", "no_core_dumps"):
+        monkeypatch.setattr(hardening, name, partial(told, name))
+    monkeypatch.setattr(process, "serve", lambda *_, **__: told("serve"))
+    assert CliRunner().invoke(main, ["run", "--state", str(tmp_path)]).exit_code == 0
+    assert done == ["few_arenas", "no_core_dumps", "serve"]
+
+
 def test_memory_that_cannot_be_locked_keeps_the_server_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the setting and the limit; where it can be, nothing is said."""
 
@@ -221,7 +278,7 @@ def test_a_closed_pool_takes_nothing_that_would_be_paid_for() -> None:
     pool.reserve().run(done.set)
     pool.close()
     assert done.is_set()
-    with pytest.raises(QueueFullError):
+    with pytest.raises(StoppingError):
         pool.reserve()
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bursar_ledger import DatasetState
-    from bursar_server.vault import Rows
+    from bursar_server.fitting import RowSource
     from tests.server.serving.conftest import Harness, Refusal, Serve
 
 Make = Callable[..., fit_pb2.FitDPEMRequest]
@@ -93,7 +93,7 @@ def test_it_is_what_the_fit_itself_answered(serve: Serve, fit_request: Make) -> 
     opened: list[str] = []
 
     class Counted(Datasets):
-        def rows(self, state: DatasetState, columns: tuple[str, ...]) -> Rows:
+        def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
             opened.append(state.name)
             return super().rows(state, columns)
 

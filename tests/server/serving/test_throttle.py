@@ -159,6 +159,17 @@ def test_a_token_that_keeps_asking_for_what_it_may_not_do_is_shut_out(serve: Ser
     assert allowed(b"", metadata=served.bearer(Role.AUDITOR))
 
 
+def test_a_request_that_is_wrong_is_no_failure_of_its_caller(serve: Serve, refused: Refused) -> None:
+    """Refusals of what was asked are not counted with those of who asks: whoever makes mistakes is not shut out."""
+    served = serve(rates={"failures": 2, "lockout_seconds": 1000.0})
+    call: Any = served.channel.unary_stream("/bursar.v1.FitService/FitDPEM")
+    for body in (b"\xff", b"", b"\x12\x04none") * 2:
+        ask = partial(lambda body: list(call(body, metadata=served.bearer())), body)
+        assert refused(ask).reason in (None, "UNKNOWN_DATASET")
+    listed: Any = served.channel.unary_unary(LIST)
+    assert listed(b"", metadata=served.bearer())
+
+
 def test_a_full_queue_is_told_with_retry_advice(serve: Serve, fit_request: Callable[..., Any]) -> None:
     """And nothing is debited."""
     served = serve(calls_per_principal=1)

@@ -57,7 +57,7 @@ def load(
 
     def run(manifest: Manifest, table: Any, header: Sequence[str] = ("x", "c")) -> tuple[ImportReport, Snapshot]:
         source = CsvSource(write_csv(table, header)) if isinstance(table, list) else table
-        report = import_table(manifest, source, state, keys)
+        report = import_table(manifest, source, state, keys.caps)
         return report, Snapshot.open(report.directory)
 
     return run

@@ -339,6 +339,23 @@ def test_the_cap_is_reached_and_never_passed(
     assert report.rows_over_cap == len(table) - kept.total()
 
 
+@pytest.mark.parametrize("spill", [1, 1000, 70_000])
+def test_a_cap_of_many_rows_is_that_of_few(
+    manifest: Build, load: Load, unit_rows: UnitRows, monkeypatch: pytest.MonkeyPatch, spill: int
+) -> None:
+    """Rows that were noted on the disk, by heaps of units, are kept or not as if all had been in memory."""
+    query = (
+        "SELECT i % 7 / 10 AS x, 'a' AS c, CASE WHEN i % 5 > 0 THEN i * 7919 % 20011 END AS who FROM range(150000) t(i)"
+    )
+    declared = manifest(unit={"column": "who", "max_rows": 3})
+    _, wanted = load(declared, SqlSource(query))
+    monkeypatch.setattr("bursar_server.tables._cap._SPILL", spill)
+    report, found = load(declared, SqlSource(query))
+    assert unit_rows(found) == unit_rows(wanted)
+    assert report.rows_over_cap > 50_000
+    assert {path.name for path in report.directory.iterdir()} == {"rows.arrow", "manifest.json"}
+
+
 @given(st.permutations(range(12)))
 def test_the_order_of_the_source_does_not_choose(manifest: Build, load: Load, slots: Slots, order: list[int]) -> None:
     """What is kept of each unit is the same multiset for every order of rows."""
@@ -355,7 +372,7 @@ def test_the_key_chooses_without_favour(manifest: Build, write_csv: Callable[...
     kept: Counter[float] = Counter()
     both = 0
     for i in range(trials):
-        report = import_table(declared, source, tmp_path, Keys(i.to_bytes(32, "big")))
+        report = import_table(declared, source, tmp_path, Keys(i.to_bytes(32, "big")).caps)
         (block,) = Snapshot.open(report.directory).blocks()
         chosen = block.values[0][block.present].tolist()
         kept.update(chosen)
@@ -503,7 +520,7 @@ def test_a_failed_import_leaves_nothing(manifest: Build, keys: Keys, tmp_path: P
     """Rows that were read before an error do not stay on the disk."""
     source = SqlSource("SELECT 0 AS x, CASE WHEN i < 200000 THEN 'a' ELSE error('no') END AS c FROM range(300000) t(i)")
     with pytest.raises(TableImportError):
-        import_table(manifest(), source, tmp_path, keys)
+        import_table(manifest(), source, tmp_path, keys.caps)
     assert list((tmp_path / "datasets").iterdir()) == []
 
 

@@ -79,7 +79,7 @@ BAD = [
     ('name = "rand-hie"', "name = 7", "name: expected a valid string, got 7"),
     ('description = "Person-years"', 'describtion = "Person-years"', "describtion: unknown field"),
     ("public_rows = 100", "public_rows = 0", "public_rows: expected"),
-    ("public_rows = 100", "public_rows = 100000000", "public_rows: expected"),
+    ("public_rows = 100", "public_rows = 200000000", "public_rows: expected"),
     ("public_rows = 100", "public_rows = 1.5", "public_rows: expected"),
     ("public_rows = 100", "", "public_rows: missing"),
     ("max_rows = 5", "max_rows = 0", "unit.max_rows: expected"),

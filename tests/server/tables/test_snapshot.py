@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from bursar_server.fits import UNIT_ROWS
 from bursar_server.tables import (
+    SHARED,
     ImportReport,
+    Keyring,
     Keys,
     KeysError,
     Manifest,
@@ -229,34 +231,111 @@ def test_the_tag_spans_batches(manifest: Build, load: Load, keys: Keys) -> None:
 
 
 def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
-    """A secret is found again, readable by its owner only, and never replaced."""
-    keys = Keys.create(tmp_path / "keys")
-    assert Keys.load(tmp_path / "keys") == keys
-    assert Keys.create(tmp_path / "others") != keys
-    assert [stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "keys", *(tmp_path / "keys").iterdir())] == [
-        0o700,
-        0o600,
-    ]
-    assert repr(keys) == "Keys()"
+    """Secrets are found again, readable by their owner only, and never replaced; every table has another."""
+    ring, keys, others = Keyring.create(tmp_path / "keys"), Keys.draw(), Keys.draw()
+    names = [ring.save(keys), ring.save(others)]
+    assert [ring.load(name) for name in names] == [keys, others]
+    assert keys != others
+    assert ring.caps() == Keyring(tmp_path / "keys").caps()
+    assert ring.caps() != Keyring.create(tmp_path / "others").caps()
+    found = [ring.directory, *ring.directory.rglob("*")]
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()}
+    assert modes == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()} == {0o600}
+    assert (repr(keys), repr(ring.caps())) == ("Keys()", "CapKeys()")
     with pytest.raises(KeysError, match="exists already"):
-        Keys.create(tmp_path / "keys")
+        Keyring.create(tmp_path / "keys")
+
+
+def test_rows_are_chosen_as_before_when_the_secret_of_an_older_version_is_gone(tmp_path: Path) -> None:
+    """What chooses them is taken out of it once, and says nothing about it."""
+    old = Keys.draw()
+    (tmp_path / "tables.key").write_bytes(old.secret)
+    (tmp_path / "tables.key").chmod(0o600)
+    ring = Keyring(tmp_path)
+    assert ring.load(SHARED) == old
+    assert ring.caps() == old.caps
+    ring.destroy(SHARED)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["caps.key"]
+    assert ring.caps() == old.caps
+    assert old.secret not in (tmp_path / "caps.key").read_bytes()
+
+
+def test_a_destruction_that_was_cut_off_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes the bytes that overwrite a secret for the secret; a second attempt removes what is left."""
+    ring = Keyring.create(tmp_path)
+    keys = Keys.draw()
+    name = ring.save(keys)
+
+    def crash(path: Path, missing_ok: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", crash)
+        with pytest.raises(KeyboardInterrupt):
+            ring.destroy(name)
+    assert not ring.has(name)
+    assert [keys.secret in path.read_bytes() for path in ring.tables.iterdir()] == [False]
+    ring.destroy(name)
+    assert list(ring.tables.iterdir()) == []
 
 
 def test_purposes_have_keys_of_their_own(keys: Keys) -> None:
     """What one key signs says nothing about another."""
-    assert len({keys.secret, keys.derive("unit"), keys.derive("rank")}) == 3
+    assert len({keys.secret, keys.caps.unit, keys.caps.rank}) == 3
 
 
 def test_bad_keys_are_refused(tmp_path: Path) -> None:
     """Missing, readable by others, or of the wrong size: each has its message."""
+    ring = Keyring(tmp_path)
     with pytest.raises(KeysError, match="missing"):
-        Keys.load(tmp_path)
-    Keys.create(tmp_path)
-    (path,) = tmp_path.iterdir()
-    path.chmod(0o640)
+        ring.caps()
+    with pytest.raises(KeysError, match="missing"):
+        ring.load("a" * 32)
+    with pytest.raises(KeysError, match="no name of a key"):
+        ring.load("../caps")
+    name = ring.save(Keys.draw())
+    ring.path(name).chmod(0o640)
     with pytest.raises(KeysError, match="others than its owner"):
-        Keys.load(tmp_path)
-    path.chmod(0o600)
-    path.write_bytes(b"short")
+        ring.load(name)
+    ring.path(name).chmod(0o600)
+    ring.path(name).write_bytes(b"short")
     with pytest.raises(KeysError, match="5 bytes, expected 32"):
-        Keys.load(tmp_path)
+        ring.load(name)
+
+
+def _resident(path: Path) -> int:
+    """Bytes of a file's pages that are in this process's memory now."""
+    found, of_it = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            of_it = words[-1] == str(path)
+        elif of_it and words[0] == "Rss:":
+            found += int(words[1]) * 1024
+    return found
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_large_file_is_dropped_from_memory_as_it_is_read(
+    manifest: Build, load: Load, read_all: Any, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    """By fits and by the server's own look at all rows: a window or two stay, and what is read is the same."""
+    report, snapshot = load(manifest(), SqlSource(MIXED.format(100 * CHUNK)))
+    wanted, wanted_there = read_all(snapshot.rows(("x", "c")), 2)
+    del snapshot
+    file = report.directory / "rows.arrow"
+    assert _resident(file) == 0
+    if not small:
+        monkeypatch.setattr("bursar_server.tables._snapshot.SMALL", 0)
+    monkeypatch.setattr("bursar_server.tables._snapshot.WINDOW", 2**20)
+    opened = Snapshot.open(report.directory)
+    found, there = read_all(opened.rows(("x", "c")), 2)
+    assert np.array_equal(found, wanted)
+    assert np.array_equal(there, wanted_there)
+    stayed = _resident(file)
+    assert sum(block.rows for block in opened.blocks()) == int(there.sum())
+    if small:
+        assert stayed > file.stat().st_size // 2
+    else:
+        assert max(stayed, _resident(file)) < file.stat().st_size // 3

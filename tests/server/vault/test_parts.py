@@ -24,6 +24,7 @@ from bursar_server.vault import (
     Forest,
     GaussianNoise,
     LaplaceNoise,
+    LocalEngine,
     Meter,
     Node,
     OpenDPNoise,
@@ -97,7 +98,7 @@ def forest_on(
         meter=Meter(ORDER, 2**80),
         source=source or Echo(),
         search_source=search_source or Best(),
-        threads=threads,
+        engine=LocalEngine(threads),
         part_tap=tap,
     )
     return session.forest(rho)

@@ -31,7 +31,8 @@ from bursar_server.vault import (
     Statistic,
 )
 from bursar_server.vault._noise import fair_bits
-from bursar_server.vault._search import MOST_REACH, FamilyScores, _decay, _place, draw_score
+from bursar_server.vault._sampling import decay
+from bursar_server.vault._search import MOST_REACH, FamilyScores, _place, draw_score
 from tests.server.vault.goodness import ALPHA, Bins
 
 Coins = Callable[[int], int]
@@ -195,7 +196,7 @@ def test_a_boundary_within_the_rounding_is_not_decided(numbers: tuple[int, int, 
 @given(st.fractions(Fraction(1, 10**30), 200), st.integers(4, 200))
 def test_the_ends_of_an_exponential_enclose_it(exponent: Fraction, bits: int) -> None:
     """Below and above, and no more than two units apart where it matters."""
-    low, high = _decay(exponent, bits)
+    low, high = decay(exponent, bits)
     assert low <= exponential(exponent) * 2**bits <= high
     assert high - low <= 2
     assert high <= 2**bits

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bursar_server.vault import CHUNK, ArrayRows, Bounds, Factor, Statistic, exact_sum
+from bursar_server.vault import CHUNK, MAX_ROWS, ArrayRows, Bounds, Factor, LocalEngine, Statistic, exact_sum
+from bursar_server.vault._statistic import MAX_BITS
 
 BOUNDS = Bounds(1, 1, 1, 1)
 BITS = 18
@@ -48,14 +51,14 @@ def test_sums_do_not_depend_on_order_place_or_threads(rows: list[tuple[float, fl
     columns, present = np.full((2, slots), 0.77), np.zeros(slots, dtype=np.bool_)
     columns[:, places] = np.array(rows, dtype=np.float64).reshape(-1, 2).T
     present[places] = True
-    assert exact_sum(OUTER, ArrayRows(columns, present), 2, threads=threads).tolist() == brute_force(rows)
+    assert exact_sum(OUTER, ArrayRows(columns, present), 2, engine=LocalEngine(threads)).tolist() == brute_force(rows)
 
 
 @pytest.mark.parametrize("slots", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK])
 def test_every_slot_is_read_once(slots: int) -> None:
     """Tables of every length around a block's: no slot is left out, none is counted twice, padding counts as null."""
     top = 2**BITS - 1
-    assert exact_sum(OUTER, ArrayRows(np.ones((2, slots))), 2, threads=2)[0] == slots * top**2
+    assert exact_sum(OUTER, ArrayRows(np.ones((2, slots))), 2, engine=LocalEngine(2))[0] == slots * top**2
 
 
 def test_rows_without_a_mask_are_all_present_and_padding_is_not() -> None:
@@ -74,7 +77,7 @@ def test_a_sum_of_the_largest_contributions_is_exact() -> None:
 
     slots = 20 * CHUNK + 1
     statistic = Statistic("top", top, (Factor("one", 36),), (1,), BOUNDS)
-    assert exact_sum(statistic, ArrayRows(np.zeros((1, slots))), 1, threads=3)[0] == slots * (2**36 - 1)
+    assert exact_sum(statistic, ArrayRows(np.zeros((1, slots))), 1, engine=LocalEngine(3))[0] == slots * (2**36 - 1)
 
 
 def test_size_and_lattice_follow_from_shape_and_factors() -> None:
@@ -87,3 +90,27 @@ def test_too_many_bits_are_refused() -> None:
     """Factors whose products could leave the exact range of a block's sum are refused."""
     with pytest.raises(ValueError, match="36 bits together"):
         Statistic("s", outer_kernel, (Factor("a", 20), Factor("b", 17)), (1,), BOUNDS)
+
+
+@dataclass(frozen=True)
+class _Full:
+    """A table of as many slots as there may be, none of which is looked at."""
+
+    slots: int = MAX_ROWS
+
+    def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
+        """See `Rows`."""
+        present[:] = True
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_table_of_the_largest_contributions_fits_into_64_bits(sign: int) -> None:
+    """Every slot there may be contributes the most there may be: the sum is exact, and a slot more would not fit."""
+
+    def top(block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        out += sign * CHUNK * (2**MAX_BITS - 1)
+
+    statistic = Statistic("top", top, (Factor("one", MAX_BITS),), (1,), BOUNDS)
+    total = MAX_ROWS * (2**MAX_BITS - 1)
+    assert exact_sum(statistic, _Full(), 1, engine=LocalEngine(2)).tolist() == [sign * total]
+    assert total < 2**63 <= total + 2**MAX_BITS - 1

@@ -16,6 +16,7 @@ from bursar.models.mrf._graph import (
     check_exact,
     largest_table,
 )
+from bursar.models.mrf._learning import Learning, believed_rows, used_tables
 from bursar.models.mrf._markov_random_field import MarkovRandomField, ReleasedTable
 from bursar.models.mrf._problem import NoisyTable
 from bursar.models.mrf._variables import Variable
@@ -28,14 +29,17 @@ __all__ = [
     "MAX_VARIABLES",
     "Estimate",
     "Graph",
+    "Learning",
     "MarkovRandomField",
     "NoisyTable",
     "ReleasedTable",
     "Variable",
+    "believed_rows",
     "check_cliques",
     "check_exact",
     "estimate",
     "estimate_chain",
     "estimated_rows",
     "largest_table",
+    "used_tables",
 ]

@@ -16,7 +16,7 @@ from bursar.models._arrays import FloatArray
 from bursar.models.mrf._canonical import canonical, canonical_chain
 from bursar.models.mrf._descent import Solve, minimized
 from bursar.models.mrf._graph import Graph, check_exact
-from bursar.models.mrf._inference import LoopyBeliefs, cached_tree, chain_marginals, exact, spread, sum_to
+from bursar.models.mrf._inference import LoopyBeliefs, alone, cached_tree, chain_marginals, exact, spread, sum_to
 from bursar.models.mrf._nonlinear import expectation_maximization
 from bursar.models.mrf._posterior import tilted_gaussian
 from bursar.models.mrf._problem import (
@@ -356,6 +356,8 @@ def starting_points(scopes: Sequence[tuple[int, ...]], probabilities: Sequence[F
 
 def _of_tables(graph: Graph, tables: Sequence[NoisyTable], homes: Sequence[int], infer: Infer) -> Infer:
     """Inference from parameters of tables to marginals of tables, by way of the cliques that they are in."""
+    if [table.variables for table in tables] == list(graph.cliques):
+        return infer
 
     def inferred(parts: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
         marginals, log_partition = infer(_added(graph, tables, homes, parts))
@@ -406,6 +408,8 @@ def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> tuple[Infer, int
     """Marginals and log-partition function from potentials, and what one evaluation is beside its sweeps."""
     if how == "loopy":
         return LoopyBeliefs(graph, most=most_sweeps(graph)), 0
+    if all(len(clique) == 1 for clique in graph.cliques):
+        return alone, exact_work(graph)
     check_exact(graph)
     tree = cached_tree(graph)
     return lambda theta: exact(graph, theta, tree), exact_work(graph)

@@ -96,6 +96,22 @@ def exact(
     return marginals, calibrated.log_partition
 
 
+def alone(theta: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
+    """As `exact`, of a graph in which every clique is one variable: without a tree, of which there is nothing to know.
+
+    Args:
+        theta: finite log-potentials, (states,) each.
+    """
+    marginals, log_partition = [], 0.0
+    for potential in theta:
+        top = potential.max()
+        weights = np.exp(potential - top)
+        total = weights.sum()
+        marginals.append(weights / total)
+        log_partition += float(top + np.log(total))
+    return marginals, log_partition
+
+
 def chain_marginals(steps: int, first: FloatArray, transition: FloatArray) -> tuple[list[FloatArray], float]:
     """Forward-backward over a time-homogeneous chain of `steps` variables.
 

@@ -96,6 +96,8 @@ class Problem:
         self._shared = {variable: numbers for variable, numbers in holders.items() if len(numbers) > 1}
         self._shapes = [table.counts.shape for table in tables]
         self._lengths = [table.counts.size for table in tables]
+        ends = np.cumsum(self._lengths).tolist()
+        self._places = [slice(end - length, end) for end, length in zip(ends, self._lengths, strict=True)]
         self.stds = self._repeated([max(table.std, LEAST_STD) for table in tables])
         self.cells = self._repeated([float(length) for length in self._lengths])
         self.multiples = self._repeated(multiples)
@@ -118,8 +120,7 @@ class Problem:
 
     def split(self, values: FloatArray) -> list[FloatArray]:
         """A vector as one array for each table."""
-        parts = np.split(values, np.cumsum(self._lengths)[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        return [values[place].reshape(shape) for place, shape in zip(self._places, self._shapes, strict=True)]
 
     def marginals(self, theta: FloatArray) -> tuple[FloatArray, float]:
         """Probabilities of all cells of the tables, and the log-partition function."""

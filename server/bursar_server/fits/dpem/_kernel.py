@@ -1,9 +1,14 @@
-"""The compiled E-step: responsibilities, recentred features, and their exact integer sums.
+"""The compiled E-step: responsibilities, recentred positions, and their exact integer sums.
 
-Rows are worked on in slices of `SLICE`, one array per quantity, so that every loop runs over neighbouring rows and
-vectorises. No arithmetic in here may be reordered, except in `_dot`, whose sums of integers below 2^53 are exact in any
-order; so a row's integers are a function of that row and of released parameters alone. There is no early exit and no
-branch on data that changes the work.
+Rows are worked on in slices, one array per quantity, so that every loop runs over neighbouring rows and vectorises. The
+two products that take the time, of positions with released matrices and of recentred positions with themselves, are of
+integers and stay below 2^53: exact in any order, fused or not, on any machine. Everything else is additions,
+multiplications, divisions, square roots and truncations of IEEE 754 in the order written, so a row's integers are a
+function of that row and of released parameters alone. There is no early exit and no branch on data that changes the
+work, but for one that arithmetic of IEEE 754 never takes (`_add_lines`).
+
+Without products of two columns a component's positions are never stored: made once for their squared norm and once for
+their sums, from a slice that stays in the cache, they take less time than writing them down and reading them did.
 """
 
 from __future__ import annotations
@@ -15,70 +20,199 @@ import numpy as np
 from numba import njit
 
 SLICE = 256
-"""Rows worked on together: their arrays stay in the first-level cache."""
+"""Rows worked on together at most; a power of two, as are its parts."""
+
+_CACHED = 2**15
+"""Numbers of a slice, rows times components times columns, that stay in the second-level cache."""
+
+_CACHED_FLAT = 2**13
+"""Likewise rows times columns, where no more is stored of a row."""
 
 BITS = 18
-"""Lattice of responsibilities, and of positions and features: 2^-18 each."""
+"""Lattice of responsibilities, of positions about a component and of their roots of shares: 2^-18 each."""
 
 UNIT = float(2**BITS)
 
+POSITION = float(2**24)
+"""Lattice of positions in the public ball: 2^-24."""
+
+FORM = float(2**22)
+"""Largest number of a released matrix as the kernel takes it: integers."""
+
+MOST_COLUMNS = 2**12
+"""Products of a matrix's row and a position are sums of so many at most: below 2^22 2^24 2^6 = 2^52."""
+
 MOMENTS_SPHERICAL, MOMENTS_DIAG, MOMENTS_FULL, MOMENTS_TIED = range(4)
 
+_ROOT = math.sqrt(2.0)
+
+_PADDED = 4
+"""Rows of zeros that `_add_products` may touch."""
+
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+_exact: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz"}, **_options}
 
 
-@njit(fastmath={"reassoc", "contract", "nsz"}, **_options)
-def _dot(gamma, feature):  # type: ignore[no-untyped-def]
-    # Products of integers below 2^18 and 2^18, 8,192 of them at most: exact in float64 in any order, fused or not.
-    total = 0.0
-    for r in range(SLICE):
-        total += gamma[r] * feature[r]
-    return total
+@njit(**_exact)
+def _twelve_dots(s, t, i, j, out):  # type: ignore[no-untyped-def]
+    """Add to out[i:i+3, j:j+4] the products of rows of s and t; each number is loaded once for several.
+
+    Products of integers up to 2^18, a slice of them: exact in float64 in any order, fused or not.
+    """
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = 0.0
+    for r in range(s.shape[1]):
+        x, y, z = s[i, r], s[i + 1, r], s[i + 2, r]
+        w = t[j, r]
+        a0 += x * w
+        b0 += y * w
+        c0 += z * w
+        w = t[j + 1, r]
+        a1 += x * w
+        b1 += y * w
+        c1 += z * w
+        w = t[j + 2, r]
+        a2 += x * w
+        b2 += y * w
+        c2 += z * w
+        w = t[j + 3, r]
+        a3 += x * w
+        b3 += y * w
+        c3 += z * w
+    out[i, j] += a0
+    out[i, j + 1] += a1
+    out[i, j + 2] += a2
+    out[i, j + 3] += a3
+    out[i + 1, j] += b0
+    out[i + 1, j + 1] += b1
+    out[i + 1, j + 2] += b2
+    out[i + 1, j + 3] += b3
+    out[i + 2, j] += c0
+    out[i + 2, j + 1] += c1
+    out[i + 2, j + 2] += c2
+    out[i + 2, j + 3] += c3
 
 
 @njit(**_options)
-def _normalise(block, first, present, centre, scale, z, valid):  # type: ignore[no-untyped-def]
-    """Positions clipped to the unit ball; a row that is absent or not finite becomes the origin with valid = 0."""
-    d = z.shape[0]
-    norm = np.zeros(SLICE)
-    for r in range(SLICE):
-        valid[r] = 1.0 if present[first + r] else 0.0
+def _add_products(s, t, d, out):  # type: ignore[no-untyped-def]
+    """Add the products of rows i of s and j < i of t to out[i, j]; further numbers of `out` become anything.
+
+    `s` and `t` have `_PADDED` rows more than d, of any numbers of their lattice, and so has `out`.
+    """
+    for i in range(0, d, 3):
+        for j in range(0, i + 2, 4):
+            _twelve_dots(s, t, i, j, out)
+
+
+@njit(**_exact)
+def _multiply(forms, z, y):  # type: ignore[no-untyped-def]
+    """Set y to the lower triangular `forms` (d, d) times z (d, n): integers, below 2^52 in any order."""
+    d, n = z.shape
     for i in range(d):
-        for r in range(SLICE):
-            x = (block[i, first + r] - centre[i]) / scale[i]
+        a = forms[i, i]
+        for r in range(n):
+            y[i, r] = a * z[i, r]
+    for i in range(0, d - 1, 2):
+        a = forms[i + 1, i]
+        for r in range(n):
+            y[i + 1, r] += a * z[i, r]
+        for j in range(0, i - 3, 4):
+            a0, a1, a2, a3 = forms[i, j], forms[i, j + 1], forms[i, j + 2], forms[i, j + 3]
+            b0, b1, b2, b3 = forms[i + 1, j], forms[i + 1, j + 1], forms[i + 1, j + 2], forms[i + 1, j + 3]
+            for r in range(n):
+                p, q, u, v = z[j, r], z[j + 1, r], z[j + 2, r], z[j + 3, r]
+                y[i, r] += (a0 * p + a1 * q) + (a2 * u + a3 * v)
+                y[i + 1, r] += (b0 * p + b1 * q) + (b2 * u + b3 * v)
+        for j in range(i - i % 4, i):
+            a, b = forms[i, j], forms[i + 1, j]
+            for r in range(n):
+                y[i, r] += a * z[j, r]
+                y[i + 1, r] += b * z[j, r]
+    if d % 2 == 1:
+        for j in range(d - 1):
+            a = forms[d - 1, j]
+            for r in range(n):
+                y[d - 1, r] += a * z[j, r]
+
+
+@njit(**_options)
+def _normalise(block, first, present, centre, inverse, z, norm, valid):  # type: ignore[no-untyped-def]
+    """Positions clipped to the unit ball, integers; a row that is absent or not finite is the origin, valid = 0."""
+    d, n = z.shape
+    for r in range(n):
+        valid[r] = 1.0 if present[first + r] else 0.0
+        norm[r] = 0.0
+    for i in range(d % 2):
+        for r in range(n):
+            x = (block[i, first + r] - centre[i]) * inverse[i]
             finite = abs(x) < 1e100  # false for NaN
             valid[r] = valid[r] if finite else 0.0
-            z[i, r] = x if finite else 0.0
+            x = x if finite else 0.0
+            z[i, r] = x
+            norm[r] += x * x
+    for i in range(d % 2, d, 2):
+        c, e, s, t = centre[i], centre[i + 1], inverse[i], inverse[i + 1]
+        for r in range(n):
+            x, y = (block[i, first + r] - c) * s, (block[i + 1, first + r] - e) * t
+            fine, finite = abs(x) < 1e100, abs(y) < 1e100
+            valid[r] = valid[r] if fine & finite else 0.0
+            x, y = x if fine else 0.0, y if finite else 0.0
+            z[i, r], z[i + 1, r] = x, y
+            norm[r] = norm[r] + x * x + y * y
+    for r in range(n):
+        norm[r] = valid[r] * POSITION / math.sqrt(max(norm[r], 1.0))
     for i in range(d):
-        for r in range(SLICE):
-            z[i, r] *= valid[r]
-            norm[r] += z[i, r] * z[i, r]
-    for r in range(SLICE):
-        norm[r] = 1.0 / math.sqrt(max(norm[r], 1.0))
-    for i in range(d):
-        for r in range(SLICE):
-            z[i, r] *= norm[r]
+        for r in range(n):
+            z[i, r] = np.trunc(z[i, r] * norm[r])
 
 
 @njit(**_options)
-def _log_densities(z, log_scale, means, factors, diagonal, out):  # type: ignore[no-untyped-def]
-    """out[k, r] = log_scale[k] - |factors[k] (z_r - means[k])|^2 / 2 with lower triangular factors."""
-    d = z.shape[0]
-    y = np.empty(SLICE)
-    for k in range(means.shape[0]):
-        for r in range(SLICE):
-            out[k, r] = 0.0
-        for i in range(d):
-            for r in range(SLICE):
-                y[r] = factors[k, i, i] * (z[i, r] - means[k, i])
-            if not diagonal:
-                for j in range(i):
-                    for r in range(SLICE):
-                        y[r] += factors[k, i, j] * (z[j, r] - means[k, j])
-            for r in range(SLICE):
-                out[k, r] += y[r] * y[r]
-        for r in range(SLICE):
-            out[k, r] = log_scale[k] - 0.5 * out[k, r]
+def _diagonal(forms, units):  # type: ignore[no-untyped-def]
+    # Powers of two: the product is exact before or after.
+    return np.diag(forms) * units
+
+
+@njit(**_options)
+def _squares(z, scales, offsets, squares):  # type: ignore[no-untyped-def]
+    """Set squares (n,) to the squared norm of z scales - offsets, as `_map` has it, four columns at a time."""
+    d, n = z.shape
+    for r in range(n):
+        squares[r] = 0.0
+    for i in range(d % 4):
+        s, o = scales[i], offsets[i]
+        for r in range(n):
+            a = z[i, r] * s - o
+            squares[r] += a * a
+    for i in range(d % 4, d, 4):
+        s0, s1, s2, s3 = scales[i], scales[i + 1], scales[i + 2], scales[i + 3]
+        o0, o1, o2, o3 = offsets[i], offsets[i + 1], offsets[i + 2], offsets[i + 3]
+        for r in range(n):
+            a, b = z[i, r] * s0 - o0, z[i + 1, r] * s1 - o1
+            c, e = z[i + 2, r] * s2 - o2, z[i + 3, r] * s3 - o3
+            squares[r] = squares[r] + a * a + b * b + c * c + e * e
+
+
+@njit(**_options)
+def _map(z, forms, units, offsets, diagonal, y, squares):  # type: ignore[no-untyped-def]
+    """Set y (d, n) to forms z units - offsets, and squares (n,) to its squared norm."""
+    d, n = z.shape
+    for r in range(n):
+        squares[r] = 0.0
+    if diagonal:
+        x, scales = z, _diagonal(forms, units)
+    else:
+        _multiply(forms, z, y)
+        x, scales = y, units
+    for i in range(d % 2):
+        for r in range(n):
+            a = x[i, r] * scales[i] - offsets[i]
+            y[i, r] = a
+            squares[r] += a * a
+    for i in range(d % 2, d, 2):
+        s, t, o, q = scales[i], scales[i + 1], offsets[i], offsets[i + 1]
+        for r in range(n):
+            a, b = x[i, r] * s - o, x[i + 1, r] * t - q
+            y[i, r], y[i + 1, r] = a, b
+            squares[r] = squares[r] + a * a + b * b
 
 
 @njit(**_options)
@@ -92,139 +226,305 @@ def _exp_negative(x):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def _soft(logs, valid, gamma):  # type: ignore[no-untyped-def]
+def _soft(squares, log_scale, valid, top, total, check, gamma):  # type: ignore[no-untyped-def]
     """Responsibilities in lattice units: non-negative integers, a row's sum at most UNIT; 0 where valid is 0."""
-    K = logs.shape[0]
-    top = np.full(SLICE, -np.inf)
-    total = np.zeros(SLICE)
-    check = np.zeros(SLICE)
+    K, n = gamma.shape
+    for r in range(n):
+        top[r], total[r], check[r] = -np.inf, 0.0, 0.0
     for k in range(K):
-        for r in range(SLICE):
-            top[r] = max(top[r], logs[k, r])
+        for r in range(n):
+            gamma[k, r] = log_scale[k] - 0.5 * squares[k, r]
+            top[r] = max(top[r], gamma[k, r])
     for k in range(K):
-        for r in range(SLICE):
-            gamma[k, r] = _exp_negative(min(logs[k, r] - top[r], 0.0))
+        for r in range(n):
+            gamma[k, r] = _exp_negative(min(gamma[k, r] - top[r], 0.0))
             total[r] += gamma[k, r]
-    for r in range(SLICE):
+    for r in range(n):
         total[r] = valid[r] * UNIT * (1.0 - 2.0**-30) / total[r]
     for k in range(K):
-        for r in range(SLICE):
+        for r in range(n):
             share = gamma[k, r] * total[r]
             gamma[k, r] = np.trunc(share) if 0.0 <= share <= UNIT else 0.0  # NaN fails
             check[r] += gamma[k, r]
-    for r in range(SLICE):
+    for r in range(n):
         check[r] = 1.0 if check[r] <= UNIT else 0.0
     for k in range(K):
-        for r in range(SLICE):
+        for r in range(n):
             gamma[k, r] *= check[r]
 
 
 @njit(**_options)
-def _hard(logs, valid, gamma):  # type: ignore[no-untyped-def]
+def _hard(squares, log_scale, valid, top, best, gamma):  # type: ignore[no-untyped-def]
     """All of UNIT to the component with the largest score, the first among equals."""
-    K = logs.shape[0]
-    best = np.zeros(SLICE)
-    top = np.full(SLICE, -np.inf)
+    K, n = gamma.shape
+    for r in range(n):
+        top[r], best[r] = -np.inf, 0.0
     for k in range(K):
-        for r in range(SLICE):
-            better = logs[k, r] > top[r]
+        for r in range(n):
+            score = log_scale[k] - 0.5 * squares[k, r]
+            better = score > top[r]
             best[r] = k if better else best[r]
-            top[r] = logs[k, r] if better else top[r]
+            top[r] = score if better else top[r]
     for k in range(K):
-        for r in range(SLICE):
+        for r in range(n):
             gamma[k, r] = UNIT * valid[r] if best[r] == k else 0.0
 
 
 @njit(**_options)
-def _recentre(z, centre, whitener, diagonal, u):  # type: ignore[no-untyped-def]
-    """Set u to whitener (z - centre) clipped to the unit ball, in lattice units: integers of norm at most UNIT."""
-    d = z.shape[0]
-    norm = np.zeros(SLICE)
-    check = np.zeros(SLICE)
-    for i in range(d):
-        for r in range(SLICE):
-            u[i, r] = whitener[i, i] * (z[i, r] - centre[i])
-        if not diagonal:
-            for j in range(i):
-                for r in range(SLICE):
-                    u[i, r] += whitener[i, j] * (z[j, r] - centre[j])
-        for r in range(SLICE):
-            norm[r] += u[i, r] * u[i, r]
-    for r in range(SLICE):
-        norm[r] = UNIT * (1.0 - 2.0**-30) / math.sqrt(max(norm[r], 1.0))
-    for i in range(d):
-        for r in range(SLICE):
-            u[i, r] = np.trunc(u[i, r] * norm[r])
-            check[r] += u[i, r] * u[i, r]
-    for i in range(d):
-        for r in range(SLICE):
-            u[i, r] = u[i, r] if check[r] <= UNIT * UNIT else 0.0  # NaN fails
+def _shrink(squares, radius, factor):  # type: ignore[no-untyped-def]
+    """Set factor to what takes positions with these squared norms into the ball of radius UNIT."""
+    for r in range(factor.shape[0]):
+        factor[r] = UNIT * (1.0 - 2.0**-30) / max(math.sqrt(squares[r]), radius)
 
 
 @njit(**_options)
-def _add_moments(gamma, u, moments, c, feature, out):  # type: ignore[no-untyped-def]
-    """Add the second moments of one component to `out`, which starts where they do."""
-    d = u.shape[0]
-    if moments == MOMENTS_SPHERICAL:
-        for r in range(SLICE):
-            feature[r] = 0.0
+def _clip(y, squares, radius, gamma):  # type: ignore[no-untyped-def]
+    """Set y to y / radius clipped to the unit ball, integers, and squares to their sums of squares.
+
+    Where that is more than UNIT^2, gamma becomes 0. All numbers are finite (see the proof).
+    """
+    d, n = y.shape
+    factor = np.empty(n)
+    _shrink(squares, radius, factor)
+    for r in range(n):
+        squares[r] = 0.0
+    for i in range(d % 2):
+        for r in range(n):
+            v = np.trunc(y[i, r] * factor[r])
+            y[i, r] = v
+            squares[r] += v * v
+    for i in range(d % 2, d, 2):
+        for r in range(n):
+            v, w = np.trunc(y[i, r] * factor[r]), np.trunc(y[i + 1, r] * factor[r])
+            y[i, r], y[i + 1, r] = v, w
+            squares[r] = squares[r] + v * v + w * w
+    for r in range(n):
+        gamma[r] = gamma[r] if squares[r] <= UNIT * UNIT else 0.0
+
+
+@njit(**_options)
+def _truncated(x, y):  # type: ignore[no-untyped-def]
+    # Apart from loops that may reorder sums: a product that is not an integer is rounded as it is written.
+    return np.trunc(x * y)
+
+
+@njit(**_options)
+def _root_of(c, gamma):  # type: ignore[no-untyped-def]
+    # At most sqrt(c), as gamma is at most UNIT.
+    return math.sqrt(c * (gamma / UNIT))
+
+
+@njit(**_options)
+def _placed(z, scale, offset, factor):  # type: ignore[no-untyped-def]
+    # As `_map` and `_clip` have it, which may not be reordered either.
+    return np.trunc((z * scale - offset) * factor)
+
+
+@njit(**_exact)
+def _two_dots(gamma, w, root):  # type: ignore[no-untyped-def]
+    """Sums of gamma w and of trunc(w root)^2, exact as in `_twelve_dots`."""
+    first, second = 0.0, 0.0
+    for r in range(w.shape[0]):
+        first += gamma[r] * w[r]
+        a = _truncated(w[r], root[r])
+        second += a * a
+    return first, second
+
+
+@njit(**_options)
+def _features(gamma, weights, shares, roots):  # type: ignore[no-untyped-def]
+    """Set shares to trunc(b gamma), and roots to sqrt(c gamma / UNIT)."""
+    for r in range(gamma.shape[0]):
+        shares[r] = np.trunc(weights[1] * gamma[r])
+        roots[r] = _root_of(weights[2], gamma[r])
+
+
+@njit(**_exact)
+def _add_pairs(w, gamma, weights, feature, s, t, firsts, seconds, products):  # type: ignore[no-untyped-def]
+    """Add what one component gets: count and sums to `firsts`, second moments to `seconds` and `products`.
+
+    Those of s = trunc(w sqrt(c gamma / UNIT)), off the diagonal with t = trunc(sqrt(2) s) for one of the factors.
+    `firsts` is the count, then the sums of trunc(b gamma) w.
+    """
+    d, n = w.shape
+    a = np.trunc(weights[0] * UNIT)
+    rows = 0.0
+    for r in range(n):
+        rows += gamma[r]
+    firsts[0] += a * rows
+    _features(gamma, weights, feature[0], feature[1])
+    for i in range(d):
+        first, second = _two_dots(feature[0], w[i], feature[1])
+        firsts[1 + i] += first
+        seconds[i * (i + 3) // 2] += second
+        for r in range(n):
+            s[i, r] = _truncated(w[i, r], feature[1, r])
+            t[i, r] = _truncated(_ROOT, s[i, r])
+    _add_products(s, t, d, products)
+
+
+@njit(**_exact)
+def _sums_diag(z, scales, offsets, factor, shares, roots, squares, sums):  # type: ignore[no-untyped-def]
+    """Set sums[0], sums[1] to those of shares w and of trunc(w roots)^2, and squares to those of w. All are integers.
+
+    w = trunc((z scales - offsets) factor).
+    """
+    d, n = z.shape
+    for r in range(n):
+        squares[r] = 0.0
+    for i in range(d % 2):
+        scale, offset, first, second = scales[i], offsets[i], 0.0, 0.0
+        for r in range(n):
+            w = _placed(z[i, r], scale, offset, factor[r])
+            a = _truncated(w, roots[r])
+            squares[r] += w * w
+            first += shares[r] * w
+            second += a * a
+        sums[0, i], sums[1, i] = first, second
+    for i in range(d % 2, d, 2):
+        s, t, o, q = scales[i], scales[i + 1], offsets[i], offsets[i + 1]
+        first0 = first1 = second0 = second1 = 0.0
+        for r in range(n):
+            v, w = _placed(z[i, r], s, o, factor[r]), _placed(z[i + 1, r], t, q, factor[r])
+            a, b = _truncated(v, roots[r]), _truncated(w, roots[r])
+            squares[r] += v * v + w * w
+            first0 += shares[r] * v
+            first1 += shares[r] * w
+            second0 += a * a
+            second1 += b * b
+        sums[0, i], sums[0, i + 1], sums[1, i], sums[1, i + 1] = first0, first1, second0, second1
+
+
+@njit(**_exact)
+def _sums_spherical(z, scales, offsets, factor, shares, squares, sums):  # type: ignore[no-untyped-def]
+    """As `_sums_diag`, without second moments."""
+    d, n = z.shape
+    for r in range(n):
+        squares[r] = 0.0
+    for i in range(d % 4):
+        scale, offset, first = scales[i], offsets[i], 0.0
+        for r in range(n):
+            w = _placed(z[i, r], scale, offset, factor[r])
+            squares[r] += w * w
+            first += shares[r] * w
+        sums[0, i] = first
+    for i in range(d % 4, d, 4):
+        s0, s1, s2, s3 = scales[i], scales[i + 1], scales[i + 2], scales[i + 3]
+        o0, o1, o2, o3 = offsets[i], offsets[i + 1], offsets[i + 2], offsets[i + 3]
+        first0 = first1 = first2 = first3 = 0.0
+        for r in range(n):
+            a, b = _placed(z[i, r], s0, o0, factor[r]), _placed(z[i + 1, r], s1, o1, factor[r])
+            c, e = _placed(z[i + 2, r], s2, o2, factor[r]), _placed(z[i + 3, r], s3, o3, factor[r])
+            squares[r] += (a * a + b * b) + (c * c + e * e)
+            first0 += shares[r] * a
+            first1 += shares[r] * b
+            first2 += shares[r] * c
+            first3 += shares[r] * e
+        sums[0, i], sums[0, i + 1], sums[0, i + 2], sums[0, i + 3] = first0, first1, first2, first3
+
+
+@njit(**_exact)
+def _add_lines(z, scales, offsets, clip, moments, weights, feature, sums, firsts, seconds):  # type: ignore[no-untyped-def]
+    """As `_add_pairs`, from positions z scales - offsets with these squares, for moments of single columns.
+
+    Spherical: gamma trunc(c |w|^2 / UNIT). Diagonal: squares of trunc(w sqrt(c gamma / UNIT)). w is clipped as by
+    `_clip`, and gamma becomes 0 where `_clip` would make it so. That is known when the sums are made; should it ever
+    happen (see the proof), they are made once more.
+    """
+    d, n = z.shape
+    squares, radius, gamma = clip
+    shares, roots, factor = feature[0], feature[1], feature[2]
+    _shrink(squares, radius, factor)
+    refused = True
+    while refused:
+        _features(gamma, weights, shares, roots)
+        if moments == MOMENTS_DIAG:
+            _sums_diag(z, scales, offsets, factor, shares, roots, squares, sums)
+        else:
+            _sums_spherical(z, scales, offsets, factor, shares, squares, sums)
+        refused = False
+        for r in range(n):
+            fails = not squares[r] <= UNIT * UNIT and gamma[r] > 0.0
+            refused = refused or fails
+            gamma[r] = 0.0 if fails else gamma[r]
+    rows, square = 0.0, 0.0
+    for r in range(n):
+        rows += gamma[r]
+        square += gamma[r] * _truncated(weights[2] / UNIT, squares[r])
+    firsts[0] += np.trunc(weights[0] * UNIT) * rows
+    for i in range(d):
+        firsts[1 + i] += sums[0, i]
+    if moments == MOMENTS_DIAG:
         for i in range(d):
-            for r in range(SLICE):
-                feature[r] += u[i, r] * u[i, r]
-        for r in range(SLICE):
-            feature[r] = np.trunc(c / UNIT * feature[r])
-        out[0] += _dot(gamma, feature)
-    elif moments == MOMENTS_DIAG:
-        for i in range(d):
-            for r in range(SLICE):
-                feature[r] = np.trunc(c / UNIT * (u[i, r] * u[i, r]))
-            out[i] += _dot(gamma, feature)
+            seconds[i] += sums[1, i]
     else:
-        at = 0
-        for i in range(d):
-            for j in range(i + 1):
-                weight = c / UNIT if i == j else c * math.sqrt(2.0) / UNIT
-                for r in range(SLICE):
-                    feature[r] = np.trunc(weight * (u[i, r] * u[j, r]))
-                out[at] += _dot(gamma, feature)
-                at += 1
+        seconds[0] += square
 
 
 @njit(**_options)
 def moment_sums(  # type: ignore[no-untyped-def]
-    block, present, out, centre, scale, hard, log_scale, means, factors, diagonal, centres, whiteners, moments, weights
+    block, present, out, centre, scale, hard, log_scale, shares, places, diagonal, radii, moments, weights
 ):
     """Add the block's moments to `out`: K counts, K x d sums, then second moments (K x q, or q if tied), flat.
 
-    `weights` are (a, b, c), each in [0, 1]; everything is in units of 2^-36.
+    `shares` maps positions to those whose squared norm is in the exponent of each component, (forms, units, offsets),
+    of shapes (K, d, d), (K, d) and (K, d); `places` likewise to positions about the components, and has no components
+    where the two are the same. `weights` are (a, b, c), each in [0, 1]; everything is in units of 2^-36.
     """
-    K, d = means.shape
+    K, d = shares[1].shape
     q = (1, d, d * (d + 1) // 2, d * (d + 1) // 2)[moments]
-    a = np.trunc(weights[0] * UNIT)
-    z = np.empty((d, SLICE))
-    u = np.empty((d, SLICE))
-    valid = np.empty(SLICE)
-    feature = np.empty(SLICE)
-    logs = np.empty((K, SLICE))
-    gamma = np.empty((K, SLICE))
-    sums = np.zeros(out.shape[0])
-    for first in range(0, block.shape[1], SLICE):
-        _normalise(block, first, present, centre, scale, z, valid)
-        _log_densities(z, log_scale, means, factors, diagonal, logs)
-        if hard:
-            _hard(logs, valid, gamma)
-        else:
-            _soft(logs, valid, gamma)
+    groups = 1 if moments == MOMENTS_TIED else K
+    off_diagonal = moments in (MOMENTS_FULL, MOMENTS_TIED)
+    stored, own = off_diagonal or not diagonal, places[1].shape[0] > 0
+    n = SLICE
+    while n > 32 and (n * K * d > _CACHED if stored else n * d > _CACHED_FLAT):
+        n //= 2
+    z, s, t = np.empty((d, n)), np.zeros((_PADDED + d, n)), np.zeros((_PADDED + d if off_diagonal else 0, n))
+    y, squares, gamma = np.empty((K if stored else 0, d, n)), np.empty((K, n)), np.empty((K, n))
+    valid, top, total, check, feature = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty((3, n))
+    products = np.zeros((groups if off_diagonal else 1, _PADDED + d, _PADDED + d))
+    inverse = 1.0 / scale
+    sums, firsts, found = np.zeros(out.shape[0]), np.zeros((K, 1 + d)), np.empty((2, d))
+    lines, about, origins = np.ones((K, d)), np.ones((K, d)), np.zeros((K, d))
+    if diagonal:
         for k in range(K):
-            _recentre(z, centres[k], whiteners[k], diagonal, u)
-            for r in range(SLICE):
-                feature[r] = a
-            sums[k] += _dot(gamma[k], feature)
-            for i in range(d):
-                for r in range(SLICE):
-                    feature[r] = np.trunc(weights[1] * u[i, r])
-                sums[K + k * d + i] += _dot(gamma[k], feature)
-            start = K + K * d + (0 if moments == MOMENTS_TIED else k * q)
-            _add_moments(gamma[k], u, moments, weights[2], feature, sums[start:])
+            lines[k] = about[k] = _diagonal(shares[0][k], shares[1][k])
+            origins[k] = shares[2][k]
+            if own:
+                about[k], origins[k] = _diagonal(places[0][k], places[1][k]), places[2][k]
+    for first in range(0, block.shape[1], n):
+        _normalise(block, first, present, centre, inverse, z, total, valid)
+        for k in range(K):
+            if stored:
+                _map(z, shares[0][k], shares[1][k], shares[2][k], diagonal, y[k], squares[k])
+            else:
+                _squares(z, lines[k], shares[2][k], squares[k])
+        if hard:
+            _hard(squares, log_scale, valid, top, total, gamma)
+        else:
+            _soft(squares, log_scale, valid, top, total, check, gamma)
+        for k in range(K):
+            if own and stored:
+                _map(z, places[0][k], places[1][k], places[2][k], diagonal, y[k], squares[k])
+            elif own:
+                _squares(z, about[k], origins[k], squares[k])
+            seconds = sums[K + K * d + (0 if moments == MOMENTS_TIED else k) * q :]
+            if off_diagonal:
+                pairs = products[0 if moments == MOMENTS_TIED else k]
+                _clip(y[k], squares[k], radii[k], gamma[k])
+                _add_pairs(y[k], gamma[k], weights, feature, s, t, firsts[k], seconds, pairs)
+            else:
+                x = y[k] if stored else z
+                clip = squares[k], radii[k], gamma[k]
+                _add_lines(x, about[k], origins[k], clip, moments, weights, feature, found, firsts[k], seconds)
+    for k in range(K):
+        sums[k] = firsts[k, 0]
+        sums[K + k * d : K + (k + 1) * d] = firsts[k, 1:]
+    for g in range(groups if off_diagonal else 0):
+        at = K + K * d + g * q
+        for i in range(d):
+            for j in range(i):
+                sums[at + j] = products[g, i, j]
+            at += i + 1
     for j in range(out.shape[0]):
         out[j] += np.int64(sums[j])

@@ -9,20 +9,27 @@ import enum
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_server.fits.dpem import _kernel
+from bursar_server.fits.dpem import _array_kernel, _kernel
 from bursar_server.vault import Bounds, Factor, Statistic
 
 FloatArray = NDArray[np.float64]
 
+AffineMaps = tuple[FloatArray, FloatArray, FloatArray]
+"""Forms, units and offsets of `affine_maps`."""
+
 LATTICE = 2.0 ** (-2 * _kernel.BITS)
 """Size of one lattice unit of a release."""
 
+
+_LEAST_RADIUS = 1e-60
+"""Positions are divided by radii, which must leave them finite."""
 
 _INTERVALS = 128
 """Of the certified search in `_single_distance`; more are tighter."""
@@ -77,7 +84,8 @@ class EStep:
         factors: (K, d, d) lower triangular, factors[k]^T factors[k] the precision.
         diagonal: factors and whiteners are diagonal; saves time only.
         centres: (K, d) origins of the moments.
-        whiteners: (K, d, d) lower triangular; u = whiteners[k] (z - centres[k]), clipped to the unit ball.
+        whiteners: (K, d, d) lower triangular; u = whiteners[k] (z - centres[k]), clipped to the unit ball. A second
+            pass is saved where they are factors[k] over a number, and the centres are the means.
     """
 
     hard: bool
@@ -96,24 +104,70 @@ class _MomentKernel:
     moments: Moments
     weights: FloatArray
 
-    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+    def __post_init__(self) -> None:
+        if not self.step.means.shape[1] <= _kernel.MOST_COLUMNS:
+            raise ValueError(f"expected at most {_kernel.MOST_COLUMNS} columns, got {self.step.means.shape[1]}")
+
+    @cached_property
+    def shares(self) -> AffineMaps:
+        """Of positions, into those whose squared norm is in a component's exponent."""
+        return affine_maps(self.step.factors, self.step.means)
+
+    @cached_property
+    def radii(self) -> FloatArray | None:
+        """Of the unit ball of moments, (K,), in the units of `shares`; None if moments are about something else."""
         s = self.step
-        _kernel.moment_sums(
-            block,
-            present,
-            out,
-            self.frame.centre,
-            self.frame.scale,
-            s.hard,
-            s.log_scale,
-            s.means,
-            s.factors,
-            s.diagonal,
-            s.centres,
-            s.whiteners,
-            int(self.moments),
-            self.weights,
-        )
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            radii = np.asarray(s.factors[:, 0, 0] / s.whiteners[:, 0, 0])
+            same = np.allclose(s.whiteners * radii[:, None, None], s.factors, rtol=1e-9, atol=0.0)
+        return radii if same and np.array_equal(s.centres, s.means) and np.all(radii > _LEAST_RADIUS) else None
+
+    @cached_property
+    def places(self) -> AffineMaps:
+        """Of positions, into those that moments are taken of; without components where `radii` say it all."""
+        matrices, origins = self.step.whiteners, self.step.centres
+        return affine_maps(matrices[:0], origins[:0]) if self.radii is not None else affine_maps(matrices, origins)
+
+    @cached_property
+    def arguments(self) -> tuple[Any, ...]:
+        """Of `_kernel.moment_sums` and `_array_kernel.moment_sums`, after the rows and the sums."""
+        radii = np.ones(len(self.step.means)) if self.radii is None else self.radii
+        step = (self.step.hard, self.step.log_scale, self.shares, self.places, self.step.diagonal, radii)
+        return (self.frame.centre, self.frame.scale, *step, int(self.moments), self.weights)
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        _kernel.moment_sums(block, present, out, *self.arguments)
+
+    def on(self, xp: Any, device: Any) -> _OnDevice:
+        """See `bursar_server.vault._device.DeviceKernel`."""
+        return _OnDevice(self, xp, device)
+
+
+@dataclass(frozen=True)
+class _OnDevice:
+    kernel: _MomentKernel
+    xp: Any
+    device: Any
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        _array_kernel.moment_sums(self.xp, self.device, block, present, out, *self.kernel.arguments)
+
+
+def affine_maps(matrices: FloatArray, origins: FloatArray) -> AffineMaps:
+    """Maps z -> matrices[k] (z - origins[k]) of positions in units of 1 / `POSITION`, as kernels take them.
+
+    Args:
+        matrices: (K, d, d); any numbers, of which only finite ones below 1e60 make sense.
+        origins: (K, d), likewise.
+
+    Returns:
+        forms (K, d, d), integers up to `FORM`; units (K, d), powers of two; offsets (K, d): forms z units - offsets.
+    """
+    matrices, origins = (np.clip(np.nan_to_num(numbers), -1e60, 1e60) for numbers in (matrices, origins))
+    exponents = np.frexp(np.abs(matrices).max(axis=2, initial=0.0))[1] - int(math.log2(_kernel.FORM))
+    forms = np.rint(np.ldexp(matrices, -exponents[:, :, None]))
+    offsets = np.einsum("kij,kj->ki", np.ldexp(forms, exponents[:, :, None]), origins)
+    return forms, np.ldexp(1.0 / _kernel.POSITION, exponents), offsets
 
 
 def moment_statistic(frame: Frame, step: EStep, moments: Moments, weights: Weights) -> Statistic:
@@ -145,7 +199,8 @@ def moment_bounds(K: int, d: int, moments: Moments, weights: Weights) -> Bounds:
         distance_squared = 2 * norm_squared - 2 * min(
             Fraction(0), _least_inner_product(a * a, b * b, c * c, d, moments)
         )
-    truncation = 2 * _ceil_sqrt(Fraction(1 + d + moments.size(d)))
+    pooled = K if moments is Moments.TIED else 1
+    truncation = 2 * _ceil_sqrt(Fraction(1 + K + 9 * d * pooled))
     distance = unit * (_ceil_sqrt(distance_squared * rounding * unit**2) + truncation)
     l1 = math.ceil(
         rounding * unit**2 * (a + b * Fraction(_ceil_sqrt(Fraction(d) * 2**40), 2**20) + c * _l1_moments(d, moments))

@@ -41,7 +41,7 @@ TERMS = 20
 UNCLIPPED = 1e6
 """Residuals that may reach so many standard deviations are not clipped."""
 
-_FAR = 1e9
+FAR = 1e9
 """The smoothed truncation is at its limit far before this; it keeps squares finite."""
 
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
@@ -56,12 +56,14 @@ def _load(block, first, present, centre, unit, half, nullable, z, missing, valid
     for r in range(SLICE):
         valid[r] = 1.0 if present[first + r] else 0.0
     for i in range(z.shape[0]):
+        inverse = 1.0 / unit[i]  # multiplied with: divisions took a fifth of the time
+        c, most, kept = centre[i], half[i], nullable[i]  # here, or the loop does not vectorise
         for r in range(SLICE):
-            x = (block[i, first + r] - centre[i]) / unit[i]
+            x = (block[i, first + r] - c) * inverse
             finite = abs(x) < 1e100  # false for NaN
             missing[i, r] = 0.0 if finite else 1.0
-            valid[r] = valid[r] if finite or nullable[i] else 0.0
-            z[i, r] = min(max(x, -half[i]), half[i]) if finite else 0.0
+            valid[r] = valid[r] if finite | kept else 0.0
+            z[i, r] = min(max(x, -most), most) if finite else 0.0
 
 
 @njit(fastmath={"reassoc", "contract", "nsz"}, **_options)
@@ -71,6 +73,16 @@ def _dot(gamma, values):  # type: ignore[no-untyped-def]
     for r in range(SLICE):
         total += gamma[r] * values[r]
     return total
+
+
+@njit(**_options)
+def _exp_negative(x):  # type: ignore[no-untyped-def]
+    # As FitDPEM's, exp on [-60, 0] to 1e-9 relative, and once more: a compiled file is renewed for its own source only.
+    t = max(x, -60.0) / 1024.0
+    e = 1.0 + t * (1.0 + t * (0.5 + t * (1.0 / 6.0 + t * (1.0 / 24.0 + t * (1.0 / 120.0)))))
+    for _ in range(10):
+        e = e * e
+    return e
 
 
 @njit(**_options)
@@ -87,7 +99,7 @@ def _share(logs, valid, gamma):  # type: ignore[no-untyped-def]
             top[r] = max(top[r], logs[k, r])
     for k in range(K):
         for r in range(SLICE):
-            gamma[k, r] = math.exp(min(logs[k, r] - top[r], 0.0))
+            gamma[k, r] = _exp_negative(min(logs[k, r] - top[r], 0.0))
             total[r] += gamma[k, r]
     for k in range(K):
         for r in range(SLICE):
@@ -131,7 +143,7 @@ def _into_box(v, curve):  # type: ignore[no-untyped-def]
     for j in range(v.shape[0]):
         for r in range(SLICE):
             a = v[j, r]
-            a = _FAR if a > _FAR else -_FAR if a < -_FAR else a  # NaN stays
+            a = FAR if a > FAR else -FAR if a < -FAR else a  # NaN stays
             u[r] = a / math.sqrt(a * a + width_squared)
             x[r] = 2.0 * u[r] * u[r] - 1.0
             p[r] = 0.0
@@ -209,11 +221,12 @@ def location_sums(  # type: ignore[no-untyped-def]
         for k in range(K):
             for r in range(SLICE):
                 residuals[k, r] = 0.0
+            inverse = 1.0 / scales[k]
             for i in range(d):
                 for r in range(SLICE):
                     apart = z[i, r] - means[k, i]
                     residuals[k, r] += apart * apart
-                    vectors[k, i, r] = (z[i, r] - origins[k, i]) / scales[k]
+                    vectors[k, i, r] = (z[i, r] - origins[k, i]) * inverse
             for r in range(SLICE):
                 logs[k, r] = log_weights[k] - half_precisions[k] * residuals[k, r]
                 residuals[k, r] /= residual_scales[k]
@@ -251,7 +264,14 @@ def regression_sums(  # type: ignore[no-untyped-def]
         for i in range(d):
             for r in range(SLICE):
                 features[offset + i, r] = 0.0
-            for j in range(d):
+            for j in range(
+                0, d - 3, 4
+            ):  # four at a time, in the same order: most of the time went into loads and stores
+                a, b, c, e = whitener[i, j], whitener[i, j + 1], whitener[i, j + 2], whitener[i, j + 3]
+                for r in range(SLICE):
+                    total = features[offset + i, r] + a * z[j, r] + b * z[j + 1, r] + c * z[j + 2, r]
+                    features[offset + i, r] = total + e * z[j + 3, r]
+            for j in range(d - d % 4, d):
                 for r in range(SLICE):
                     features[offset + i, r] += whitener[i, j] * z[j, r]
         for k in range(K):
@@ -260,9 +280,10 @@ def regression_sums(  # type: ignore[no-untyped-def]
             for j in range(p):
                 for r in range(SLICE):
                     left[r] -= coefficients[k, j] * features[j, r]
+            inverse = 1.0 / scales[k]
             for j in range(p):
                 for r in range(SLICE):
-                    vectors[k, j, r] = left[r] * features[j, r] / scales[k]
+                    vectors[k, j, r] = left[r] * features[j, r] * inverse
             for r in range(SLICE):
                 square = left[r] * left[r]
                 logs[k, r] = log_weights[k] - half_precisions[k] * square

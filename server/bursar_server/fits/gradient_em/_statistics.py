@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_server.fits.gradient_em import _kernel
+from bursar_server.fits.gradient_em import _array_kernel, _kernel
 from bursar_server.fits.gradient_em._truncation import curve
 from bursar_server.vault import Bounds, Factor, Kernel, Statistic
 
@@ -106,6 +108,11 @@ class GradientKernel:
         """See `Kernel`."""
         self.function(block, present, out, self.frame.arrays, *self.arguments, self.shape.kernel)
 
+    def on(self, xp: Any, device: Any) -> Callable[..., None]:
+        """See `bursar_server.vault._device.DeviceKernel`."""
+        same = _array_kernel.SAME[self.function]
+        return partial(same, xp, device, self.frame.arrays, self.arguments, self.shape.kernel)
+
 
 def gradient_statistic(kernel: GradientKernel) -> Statistic:
     """The release of one step."""
@@ -168,12 +175,23 @@ class _LookKernel:
     frame: Frame
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        function = {
+        self._function(block, present, out, self.frame.arrays, self._limit)
+
+    def on(self, xp: Any, device: Any) -> Callable[..., None]:
+        """See `bursar_server.vault._device.DeviceKernel`."""
+        return partial(_array_kernel.SAME[self._function], xp, device, self.frame.arrays, self._limit)
+
+    @property
+    def _function(self) -> Any:
+        return {
             Look.LOCATION: _kernel.location_look,
             Look.REGRESSION: _kernel.regression_look,
             Look.MISSING: _kernel.missing_look,
         }[self.look]
-        function(block, present, out, self.frame.arrays, self.look.norm_squared * 4**_kernel.LOOK_BITS)
+
+    @property
+    def _limit(self) -> int:
+        return self.look.norm_squared << 2 * _kernel.LOOK_BITS
 
 
 def look_statistic(look: Look, frame: Frame) -> Statistic:

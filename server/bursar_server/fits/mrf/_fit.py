@@ -6,21 +6,12 @@ sensitivity and with which noise, is the plan's; which pairs a tree joins depend
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bursar.models.mrf import (
-    Estimate,
-    Graph,
-    NoisyTable,
-    ReleasedTable,
-    estimate,
-    estimate_chain,
-    estimated_rows,
-)
-from bursar.models.mrf._estimation import Estimator, Inference, merge
-from bursar.models.mrf._inference import sum_to
+from bursar.models.mrf import Estimate, Graph, Learning, ReleasedTable, believed_rows, estimate, used_tables
+from bursar.models.mrf._estimation import Estimator, Inference
 from bursar_ledger import Adjacency, Event
 from bursar_server.fits.mrf._selection import Selection, select_tree
 from bursar_server.fits.mrf._statistics import (
@@ -30,9 +21,6 @@ from bursar_server.fits.mrf._statistics import (
     transitions_statistic,
 )
 from bursar_server.vault import LaplaceNoise, Noise, Session, Statistic, event_of, noise_std, sensitivity
-
-_BELIEVED = 4.0
-"""Standard errors by which noisy totals may miss a public number of rows before they are believed instead."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +83,7 @@ class Settings:
         estimator: see `estimate`.
         regularization: see `estimate`.
         inference: see `estimate`.
+        here: this server estimates; else whoever asked does.
     """
 
     layout: Layout
@@ -108,6 +97,20 @@ class Settings:
     estimator: Estimator
     regularization: float | None
     inference: Inference
+    here: bool
+
+    def learning(self, cliques: tuple[tuple[int, ...], ...]) -> Learning:
+        """What is to be learnt, over these cliques."""
+        return Learning(
+            names=tuple(variable.name for variable in self.layout.variables),
+            sizes=self.layout.sizes,
+            cliques=cliques,
+            chain=self.chain,
+            public_rows=self.public_rows,
+            estimator=self.estimator,
+            regularization=self.regularization,
+            inference=self.inference,
+        )
 
 
 @dataclass(frozen=True)
@@ -115,14 +118,14 @@ class Result:
     """What a run ends with.
 
     Attributes:
-        cliques: names of the columns of each potential.
+        learning: what was, or is to be, learnt.
         tables: new ones, then earlier ones, as released.
-        estimate: from them.
+        estimate: from them; None where whoever asked makes it.
     """
 
-    cliques: tuple[tuple[str, ...], ...]
+    learning: Learning
     tables: tuple[ReleasedTable, ...]
-    estimate: Estimate
+    estimate: Estimate | None
 
 
 def chain_measurements(
@@ -143,15 +146,15 @@ def table_measurement(layout: Layout, clique: tuple[int, ...], noise: Noise) -> 
 
 
 def run(settings: Settings, entry: int, iterations: int, session: Session) -> Result:
-    """Release what is new and fit the model to all tables. A total function of rows and noise.
+    """Release what is new and, if that is to be done here, fit the model. A total function of rows and noise.
 
     Args:
         settings: of the plan.
         entry: that paid for what is new.
-        iterations: steps of progress; the last is the estimate.
+        iterations: steps of progress: releases, and the last may be the estimate.
         session: of the debit.
     """
-    steps = iter(range(1, iterations))
+    steps = itertools.count(1)
     new: list[ReleasedTable] = []
 
     def release(measurement: Measurement) -> None:
@@ -165,10 +168,11 @@ def run(settings: Settings, entry: int, iterations: int, session: Session) -> Re
         cliques = tuple(_selected(settings, settings.tree, new, session, steps, iterations))
         for pair in cliques:
             release(table_measurement(settings.layout, pair, settings.tree.pair_noise))
-    tables = (*new, *settings.earlier)
-    result = _chain(settings, tables) if settings.chain else _field(settings, cliques, tables)
-    session.progress(iterations, iterations)
-    return result
+    tables, learning = (*new, *settings.earlier), settings.learning(cliques)
+    found = learning.learn(tables) if settings.here else None
+    if next(steps) <= iterations:  # of what the client learns, the last release was the last step
+        session.progress(iterations, iterations)
+    return Result(learning, tables, found)
 
 
 def _selected(
@@ -182,75 +186,9 @@ def _selected(
     """The edges of the tree, from tables of single variables."""
     layout = settings.layout
     singles = Graph(layout.sizes, ())
-    tables = _used(layout, singles, (*new, *settings.earlier))
-    found = estimate(singles, tables, _rows(settings, tables))
+    names = [variable.name for variable in layout.variables]
+    tables = used_tables(names, singles, (*new, *settings.earlier))
+    found = estimate(singles, tables, believed_rows(settings.public_rows, tables))
     for pair in select_tree(layout, tree.selection, found.marginals, found.n_rows, session):
         session.progress(next(steps), iterations)
         yield pair
-
-
-def _field(settings: Settings, cliques: tuple[tuple[int, ...], ...], tables: tuple[ReleasedTable, ...]) -> Result:
-    layout = settings.layout
-    graph = Graph(layout.sizes, cliques)
-    used = _used(layout, graph, tables)
-    found = estimate(
-        graph,
-        used,
-        _rows(settings, used),
-        estimator=settings.estimator,
-        regularization=settings.regularization,
-        inference=settings.inference,
-    )
-    names = tuple(tuple(layout.variables[variable].name for variable in clique) for clique in graph.cliques)
-    return Result(names, tables, found)
-
-
-def _chain(settings: Settings, tables: tuple[ReleasedTable, ...]) -> Result:
-    layout = settings.layout
-    # Means of what is there, if more than one release has them.
-    (firsts,), (transitions,) = (
-        merge([NoisyTable(axes, t.counts, t.noise_std, t.laplace) for t in tables if len(t.columns) == len(axes)])
-        for axes in ((0,), (0, 1))
-    )
-    found = estimate_chain(
-        len(layout.variables),
-        layout.sizes[0],
-        transitions,
-        firsts,
-        _rows(settings, (firsts, transitions)),
-        estimator=settings.estimator,
-        regularization=settings.regularization,
-    )
-    first, second, *_ = (variable.name for variable in layout.variables)
-    return Result(((first,), (first, second)), tables, found)
-
-
-def _used(layout: Layout, graph: Graph, tables: Sequence[ReleasedTable]) -> list[NoisyTable]:
-    """What tables say about a graph's cliques: they themselves within a clique, sums of them where they hold some."""
-    indices = {variable.name: index for index, variable in enumerate(layout.variables)}
-    found = []
-    for table in tables:
-        # Columns that are no variables have numbers of their own, so that they are summed over.
-        scope = tuple(indices.get(column, len(indices) + axis) for axis, column in enumerate(table.columns))
-        if any(set(scope) <= set(clique) for clique in graph.cliques):
-            found.append(NoisyTable(scope, table.counts, table.noise_std, table.laplace))
-            continue
-        held = [clique for clique in graph.cliques if set(clique) <= set(scope)]
-        for clique in held:
-            if not any(set(clique) < set(other) for other in held):
-                summed = math.sqrt(table.counts.size / graph.cells(clique))
-                found.append(NoisyTable(clique, sum_to(table.counts, scope, clique), table.noise_std * summed))
-    return found
-
-
-def _rows(settings: Settings, tables: Sequence[NoisyTable]) -> float | None:
-    """The public number of rows; None to let the tables say it.
-
-    That is where it is private, and where the released totals are far from it: rows that are null, because a value of
-    theirs has no state, are in the public number and in no table.
-    """
-    if settings.public_rows is None:
-        return None
-    error = sum(1 / (table.counts.size * table.std**2) for table in tables) ** -0.5
-    believed = abs(estimated_rows(tables) - settings.public_rows) <= _BELIEVED * error
-    return float(settings.public_rows) if believed else None

@@ -189,7 +189,7 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
     return MRFPlan(
         columns=asked.layout.columns,
         events=events,
-        iterations=len(events) + 1,
+        iterations=len(events) + settings.here or 1,
         noise=noise,
         parameters=_parameters(request, asked, new),
         expected_table_error=_expected_table_error(settings, table),
@@ -351,6 +351,7 @@ def _settings(
         estimator=ESTIMATORS[request.estimator],
         regularization=request.regularization or None,
         inference=INFERENCES[request.inference],
+        here=not request.estimate_on_client,
     )
 
 

@@ -6,16 +6,17 @@ Bernstein et al. 2017, sections 3 (tables of cliques) and 4.2 (pooled transition
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bursar.models.mrf import Variable
 from bursar_server.fits._seam import UNIT_ROWS
-from bursar_server.fits.mrf import _kernel
+from bursar_server.fits.mrf import _array_kernel, _kernel
 from bursar_server.vault import Bounds, Factor, Kernel, Statistic
 
 FloatArray = NDArray[np.float64]
@@ -83,8 +84,17 @@ class _Rows:
     def shares(self, block: FloatArray) -> IntArray:
         """K of each row, 1 where all count 1: (CHUNK,)."""
         out = np.empty(block.shape[1], dtype=np.int64)
-        _kernel.shares(block, len(self.layout.variables) if self.layout.shares else _NONE, out)
+        _kernel.shares(block, self._divisors, out)
         return out
+
+    @property
+    def reading(self) -> _array_kernel.Reading:
+        """What the functions of `_array_kernel` are told of them."""
+        return *self._public, self._divisors
+
+    @property
+    def _divisors(self) -> int:
+        return len(self.layout.variables) if self.layout.shares else _NONE
 
     @cached_property
     def _public(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
@@ -103,10 +113,17 @@ class _CliqueKernel:
     shape: tuple[int, ...]
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: IntArray) -> None:
-        strides = _ints([math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))])
         _kernel.add_clique(
-            self.rows.codes(block), strides, present, self.rows.shares(block), self.rows.layout.unit, out
+            self.rows.codes(block), self._strides, present, self.rows.shares(block), self.rows.layout.unit, out
         )
+
+    def on(self, xp: Any, device: Any) -> Callable[..., None]:
+        """See `bursar_server.vault._device.DeviceKernel`."""
+        return partial(_array_kernel.add_clique, xp, device, self.rows.reading, self.rows.layout.unit, self._strides)
+
+    @cached_property
+    def _strides(self) -> IntArray:
+        return _ints([math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))])
 
 
 @dataclass(frozen=True)
@@ -123,6 +140,11 @@ class _PairsKernel:
             codes, firsts, seconds, sizes, _ints(self.offsets), present, shares, self.rows.layout.unit, out
         )
 
+    def on(self, xp: Any, device: Any) -> Callable[..., None]:
+        """See `bursar_server.vault._device.DeviceKernel`."""
+        arguments = (self.rows.reading, self.rows.layout.unit, self.pairs, self.offsets)
+        return partial(_array_kernel.add_pairs, xp, device, *arguments)
+
 
 @dataclass(frozen=True)
 class _FirstsKernel:
@@ -133,6 +155,10 @@ class _FirstsKernel:
         codes, shares = self.rows.codes(block), self.rows.shares(block)
         _kernel.add_firsts(codes, self.null, present, shares, self.rows.layout.unit, out)
 
+    def on(self, xp: Any, device: Any) -> Callable[..., None]:
+        """See `bursar_server.vault._device.DeviceKernel`."""
+        return partial(_array_kernel.add_firsts, xp, device, self.rows.reading, self.rows.layout.unit, self.null)
+
 
 @dataclass(frozen=True)
 class _TransitionsKernel:
@@ -142,6 +168,11 @@ class _TransitionsKernel:
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: IntArray) -> None:
         codes, shares = self.rows.codes(block), self.rows.shares(block)
         _kernel.add_transitions(codes, self.rows.layout.sizes[0], self.null, present, shares, out)
+
+    def on(self, xp: Any, device: Any) -> Callable[..., None]:
+        """See `bursar_server.vault._device.DeviceKernel`."""
+        arguments = (self.rows.reading, self.rows.layout.sizes[0], self.null)
+        return partial(_array_kernel.add_transitions, xp, device, *arguments)
 
 
 def table_bounds(layout: Layout) -> Bounds:

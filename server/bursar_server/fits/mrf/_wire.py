@@ -30,25 +30,30 @@ Number = TypeVar("Number", bound=int)
 def model_to(
     settings: Settings, result: Result, null_category: str, noise: tuple[types_pb2.ReleaseNoise, ...]
 ) -> fit_pb2.MRFModel:
-    """What was released and learnt, on the wire."""
+    """What was released and learnt, or is to be learnt, on the wire."""
     found, layout = result.estimate, settings.layout
-    return fit_pb2.MRFModel(
+    model = fit_pb2.MRFModel(
         variables=[fit_pb2.Variable(column=v.name, states=v.states, edges=v.edges) for v in layout.variables],
-        potentials=[
-            fit_pb2.Potential(columns=columns, log_potential=tensor_of(theta), marginal=tensor_of(marginal))
-            for columns, theta, marginal in zip(result.cliques, found.log_potentials, found.marginals, strict=True)
-        ],
+        potentials=[fit_pb2.Potential(columns=columns) for columns in result.learning.potentials],
         tables=[table_to(table) for table in result.tables],
-        n_rows=found.n_rows,
-        log_partition=found.log_partition,
         estimator=_number(ESTIMATORS, settings.estimator),
-        inference=_number(INFERENCES, found.inference),
-        iterations=found.iterations,
         noise=noise,
         homogeneous_chain=settings.chain,
         unit_weights=weights_of(layout.shares),
         null_category=null_category,
     )
+    if found is None:
+        model.inference = _number(INFERENCES, settings.inference)
+        model.unestimated.regularization = settings.regularization or 0.0
+        if settings.public_rows is not None:
+            model.unestimated.public_rows = settings.public_rows
+        return model
+    for potential, theta, marginal in zip(model.potentials, found.log_potentials, found.marginals, strict=True):
+        potential.log_potential.CopyFrom(tensor_of(theta))
+        potential.marginal.CopyFrom(tensor_of(marginal))
+    model.n_rows, model.log_partition, model.iterations = found.n_rows, found.log_partition, found.iterations
+    model.inference = _number(INFERENCES, found.inference)
+    return model
 
 
 def weights_of(shares: bool) -> fit_pb2.UnitWeights.ValueType:

@@ -2,8 +2,9 @@
 
 Kamath et al. 2019, algorithm 1. Where it runs PGLoc on the projected rows that no earlier ball has, for the smallest
 ball with half of a component in it, and then takes a ball that is eight times as large, this looks for a ball that is
-as tight among public points, then among points near that one, as long as it shrinks, and then for the radius about it
-whose margin is empty. What is in no ball in the end counts for no component, as in the paper.
+as tight among public points, moves to the noisy mean of its rows, goes on among points near there, as long as the ball
+shrinks, and then looks for the radius about it whose margin is empty. What is in no ball in the end counts for no
+component, as in the paper.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from dataclasses import replace
 import numpy as np
 
 from bursar.models import public_generator
+from bursar_server.fits.dpem._released import decode
+from bursar_server.fits.dpem._statistics import Moments, Weights
+from bursar_server.fits.separated_gmm._kernel import POINT
 from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
 from bursar_server.fits.separated_gmm._parts import Parts
 from bursar_server.fits.separated_gmm._search import BallFamily, TightFamily, middle_of
@@ -21,6 +25,7 @@ from bursar_server.fits.separated_gmm._statistics import (
     FloatArray,
     Round,
     View,
+    ball_statistic,
     lattice_directions,
     lattice_point,
     round_statistic,
@@ -46,14 +51,20 @@ _CENTRES, _MOST_CENTRES = 100, 1000
 _LOOKS = 5
 """Most searches for a tight ball, before the one for its margin."""
 
-_TIGHT, _MARGIN, _TEST = 0.5, 0.3, 0.2
-"""Shares of a ball for the searches, for its margin, and for its counts."""
+_TIGHT, _MIDDLE, _MARGIN, _TEST = 0.5, 0.1, 0.2, 0.2
+"""Shares of a ball for the searches, for the middle of what they find, for its margin, and for its counts."""
+
+_WEIGHTS = Weights(0.4, 1.0, 0.2)
+"""Of a ball's count, sum and sum of squares."""
+
+_NEAR, _CLOSE = 300, 0.3
+"""Points about the middle of a tight ball that are tried next; how far away, in its radii, for its margin."""
 
 _SETTLES = 1.25
 """A tight ball that is not that much smaller than the one before is the last."""
 
-_ROOM = 1.7
-"""Where the margin of a ball may end, over the radius that holds a Gaussian of which half is in the tight ball."""
+_ROOM = 1.3
+"""Where the margin of a ball may begin, over the radius that holds a Gaussian of which half is in the tight ball."""
 
 _NARROWS = 4.0
 """How much smaller a tight ball may be than the one before."""
@@ -79,7 +90,7 @@ class _Balls:
         s = self.parts.settings
         ball, spent, smallest = Ball(np.zeros(s.d), 1.0, 1.0), 0.0, 1.0
         while spent + self.round <= 0.5 * LOCATION * (1.0 + 1e-9):
-            before, ball = ball, tighten(self.parts, root, ball, self.round, smallest)
+            before, ball = ball, tighten(self.parts, root, ball, self.round)
             spent, smallest = spent + self.round, max(s.min_weight * ball.rows, 1.0)
             if not shrinks(before, ball):
                 break
@@ -115,18 +126,20 @@ class _Balls:
         least, most = LEAST_RADIUS * s.sigma_min * view.lattice, 2.0 * rest.ball.radius * view.lattice
         most = max(most, 2.0 * least)
         lengths = self.generator.random((_centres(m), 1)) ** (1.0 / m)
-        centres = rest.ball.radius * view.lattice * lengths * self._directions(m)
+        centres = rest.ball.radius * view.lattice * lengths * self._directions(_centres(m), m)
         radius = math.inf
         for look in range(_LOOKS):
             tight = TightFamily(s.frame, view, centres, least, most, cap, sample)
             group, index = self._choose(rest, tight, _TIGHT / _LOOKS * share)
             before, radius = radius, tight.radius(index)
-            centres = self._near(centres[group], radius)
+            centre = self._middle(rest, view, centres[group], radius, _MIDDLE / _LOOKS * share)
+            centres = self._near(centre, radius, _NEAR)
             least, most = radius / _NARROWS, radius
             if look > 1 and radius * _SETTLES > before:
                 break
         widest = radius * _ROOM * (1.0 + 3.0 / math.sqrt(m))
-        family = BallFamily(s.frame, view, centres, radius, widest, cap, round(BONUS * cap), sample, among=False)
+        centres = self._near(centre, _CLOSE * radius, _NEAR)
+        family = BallFamily(s.frame, view, centres, radius, 2.0 * widest, cap, round(BONUS * cap), sample, among=False)
         group, index = self._choose(rest, family, _MARGIN * share)
         edges, centre = family.edges(index), centres[group]
         flat, std = self.parts.release(rest.node, round_statistic(s.frame, view, centre, edges), _TEST * share)
@@ -137,14 +150,27 @@ class _Balls:
         left, held = (max(rows, 1.0) for rows in (outside + between / 2.0, inside + between / 2.0))
         return replace(rest, node=nodes[0], rows=left), replace(rest, node=nodes[1], rows=held)
 
-    def _near(self, centre: FloatArray, radius: float) -> FloatArray:
-        """A point, and points about it at all distances up to a radius."""
-        m = len(centre)
-        lengths = radius * np.geomspace(1.0, _NEAREST, _centres(m) - 1)[:, None]
-        return np.concatenate([centre[None], centre + lengths * self._directions(m)[1:]])
+    def _middle(self, rest: Leaf, view: View, centre: FloatArray, radius: float, share: float) -> FloatArray:
+        """The noisy mean of a ball's rows: they are more on the side where their component's mean is."""
+        s, m = self.parts.settings, view.dimension
+        node = self.parts.forest.split(rest.node, Round(s.frame, view, centre, radius**2))[1]
+        basis = view.basis / np.linalg.norm(view.basis, axis=1, keepdims=True) if len(view.basis) else np.eye(s.d)
+        at = view.origin / POINT + centre / view.lattice @ basis
+        inside = radius / view.lattice
+        # What the directions do not show of rows is as wide in every other direction as in these.
+        across = min(s.sigma_max, inside / math.sqrt(m)) ** 2 * (s.d - m)
+        reach = 1.1 * math.sqrt(inside**2 + across)
+        flat, std = self.parts.release(node, ball_statistic(s.frame, at, reach, Moments.SPHERICAL, _WEIGHTS), share)
+        shift = reach * view.lattice * basis @ decode(flat, 1, s.d, Moments.SPHERICAL, _WEIGHTS, std).mean_u()[0]
+        return np.asarray(centre + shift * min(1.0, radius / max(float(np.linalg.norm(shift)), 1e-300)))
 
-    def _directions(self, m: int) -> FloatArray:
-        normal = self.generator.standard_normal((_centres(m), m))
+    def _near(self, centre: FloatArray, radius: float, number: int) -> FloatArray:
+        """A point, and points about it at all distances up to a radius."""
+        lengths = radius * np.geomspace(1.0, _NEAREST, number)[:, None]
+        return np.concatenate([centre[None], centre + lengths * self._directions(number, len(centre))])
+
+    def _directions(self, number: int, m: int) -> FloatArray:
+        normal = self.generator.standard_normal((number, m))
         return np.asarray(normal / np.linalg.norm(normal, axis=1, keepdims=True))
 
     def _choose(self, leaf: Leaf, family: Family, share: float) -> tuple[int, int]:

@@ -8,7 +8,7 @@ Post-processing of released values only, and total.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from bursar_server.fits.dpem._em import Mixture, recentred_step
 from bursar_server.fits.dpem._released import Released, decode, unclip
 from bursar_server.fits.dpem._statistics import LATTICE, Moments, Weights, moment_bounds, moment_statistic
+from bursar_server.fits.separated_gmm._correct import STEPS, Borders, moved
 from bursar_server.fits.separated_gmm._mixture import least_apart
 from bursar_server.fits.separated_gmm._parts import Parts, Settings
 from bursar_server.fits.separated_gmm._refine import refine
@@ -69,6 +70,7 @@ class Moment:
         mean_variance: (K,) of the noise on a coordinate.
         covariances: (K, d, d), symmetric.
         covariance_variance: (K,) of the noise on an entry of the diagonal; half of it off the diagonal.
+        reach: (K,) about how far from a mean rows were clipped.
     """
 
     counts: FloatArray
@@ -77,6 +79,7 @@ class Moment:
     mean_variance: FloatArray
     covariances: FloatArray
     covariance_variance: FloatArray
+    reach: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +159,21 @@ def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> 
         if done == 1 and not (overlapping or s.clusters) and not np.all(_agree(s.d, moments[0], moments[1])):
             steps = s.em_steps  # leaves held foreign rows, or clipped their own: it takes longer to settle
         progress()
-    return current
+    return without_borders(s, [leaf.node for leaf in leaves], moments) if s.clusters else current
+
+
+def without_borders(settings: Settings, nodes: Sequence[Node], moments: list[Moment]) -> Estimate:
+    """The estimate whose own rows, divided as the table's were, have the moments of parts that were released."""
+    rows = combine(settings, moments).counts
+    borders, corrected = Borders(settings.frame, nodes), moments
+    for _ in range(STEPS):
+        about = combine(settings, corrected).mixture
+        exchanges = borders.exchanges(about, [m.reach for m in moments])
+        corrected = []
+        for m, exchange in zip(moments, exchanges, strict=True):
+            counts, means, covariances = moved(m.counts, m.means, m.covariances, about, exchange, rows)
+            corrected.append(replace(m, counts=counts, means=means, covariances=covariances))
+    return combine(settings, corrected)
 
 
 def _is_clear(parts: Parts, leaves: list[Leaf], current: Estimate) -> bool:
@@ -277,6 +294,7 @@ def _joined(moments: list[Moment]) -> Moment:
         np.concatenate([m.mean_variance for m in moments]),
         np.concatenate([m.covariances for m in moments]),
         np.concatenate([m.covariance_variance for m in moments]),
+        np.concatenate([m.reach for m in moments]),
     )
 
 
@@ -303,6 +321,7 @@ def _read(
         (released.sum_std / counts * radii) ** 2 * sizes,
         covariances,
         _entry_variance(noise, d, moments, wanted),
+        radii * np.sqrt(sizes),
     )
 
 

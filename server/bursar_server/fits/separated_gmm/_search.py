@@ -233,9 +233,11 @@ def ball_shapes(steps: int) -> Shapes:
     radii = np.arange(1, steps, 4)
     parts = []
     for index, ratio in enumerate(_GAPS):
-        outer = np.minimum(radii + round(_OCTAVE * math.log2(1.0 + ratio)), steps)
-        nothing = np.zeros_like(radii)
-        parts.append(np.stack([nothing, radii, nothing, outer, np.full_like(radii, index)]))
+        outer = radii + round(_OCTAVE * math.log2(1.0 + ratio))
+        whole = outer <= max(steps, outer[0])
+        some = radii[whole]
+        nothing = np.zeros_like(some)
+        parts.append(np.stack([nothing, some, nothing, np.minimum(outer[whole], steps), np.full_like(some, index)]))
     return Shapes(*(np.ascontiguousarray(row) for row in np.concatenate(parts, axis=1)))
 
 
@@ -280,8 +282,8 @@ class TightFamily(_Distances):
 
 
 @dataclass(frozen=True, eq=False)
-class RadiusFamily:
-    """Radii about a point: the best leaves `target` rows outside; among equals the smaller is better.
+class _Radii:
+    """Radii about a point: what their families have in common. A candidate is the upper edge of a step.
 
     Attributes:
         frame: public map into the unit ball.
@@ -300,11 +302,6 @@ class RadiusFamily:
     groups: int = 1
     batch: int = 1
 
-    @property
-    def bounds(self) -> ScoreBounds:
-        """See `_search.md`."""
-        return ScoreBounds(range_one=2 * RADIUS_UNIT, range_replaced=2 * RADIUS_UNIT)
-
     @cached_property
     def _base(self) -> int:
         return _step_of(self.least * self.view.lattice)
@@ -320,14 +317,37 @@ class RadiusFamily:
         point = np.zeros((1, self.view.dimension))
         return distance_statistic(self.frame, self.view, point, self._base, self.steps, everybody)
 
-    def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Family`: a candidate is the upper edge of a step."""
-        beyond = sums.sum() - np.cumsum(sums)
-        return np.asarray(-RADIUS_UNIT * np.abs(beyond - self.target) - self.tilt * np.arange(len(sums)))
-
     def radius(self, index: int) -> float:
         """Of a candidate, in the unit ball."""
         return math.sqrt(_edge(self._base + index + 1)) / self.view.lattice
+
+
+class RadiusFamily(_Radii):
+    """The best radius leaves `target` rows outside; among equals the smaller is better."""
+
+    @property
+    def bounds(self) -> ScoreBounds:
+        """See `_search.md`."""
+        return ScoreBounds(range_one=2 * RADIUS_UNIT, range_replaced=2 * RADIUS_UNIT)
+
+    def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Family`."""
+        beyond = sums.sum() - np.cumsum(sums)
+        return np.asarray(-RADIUS_UNIT * np.abs(beyond - self.target) - self.tilt * np.arange(len(sums)))
+
+
+class ReachFamily(_Radii):
+    """The best radius is the smallest that leaves no more than `target` rows outside."""
+
+    @property
+    def bounds(self) -> ScoreBounds:
+        """See `_search.md`."""
+        return ScoreBounds(range_one=RADIUS_UNIT, range_replaced=RADIUS_UNIT)
+
+    def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Family`."""
+        beyond = sums.sum() - np.cumsum(sums)
+        return np.asarray(-RADIUS_UNIT * np.maximum(beyond - self.target, 0) - self.tilt * np.arange(len(sums)))
 
 
 def _step_of(length: float) -> int:

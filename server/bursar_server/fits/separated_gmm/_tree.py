@@ -141,7 +141,7 @@ class _Growth:
         self.parts = parts
         self.round = round_share(s.k, s.d, s.sigma_min, LOCATION)
         self.reserve = 2.0 * self.round
-        self.smallest = 1.0
+        self.smallest = 0.0  # until the whole table's rows were counted
         self.generator = public_generator(s.seed)
         self.keys = self.generator.integers(0, 2**63, s.d + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 

@@ -96,12 +96,19 @@ class Decoding:
         n_clusters: k; 0 for nothing.
         n_init: restarts of the decoder.
         public_seed: of its random starts.
+        here: by this server; else whoever asked decodes.
     """
 
     mixture: bool
     n_clusters: int
     n_init: int
     public_seed: int
+    here: bool
+
+    @property
+    def wanted_here(self) -> bool:
+        """Whether there is something to decode, and this server does it."""
+        return self.here and self.n_clusters > 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,7 @@ class Result:
     Attributes:
         source: the new or earlier sketch; None if all are foreign.
         merged: what was decoded: the source and foreign sketches.
-        decoded: in the data's own units; None for k = 0.
+        decoded: in the data's own units; None where nothing was decoded here.
     """
 
     source: Sketch | None
@@ -139,7 +146,7 @@ def run(settings: Settings, iterations: int, session: Session) -> Result:
     source = settings.earlier if settings.new is None else _release(settings.new, iterations, session)
     merged = settings.merged(source)
     asked, decoded = settings.decoding, None
-    if asked.n_clusters:
+    if asked.wanted_here:
         decoded = merged.decode(
             asked.n_clusters, mixture=asked.mixture, n_init=asked.n_init, public_seed=asked.public_seed
         )

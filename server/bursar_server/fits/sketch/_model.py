@@ -21,6 +21,8 @@ def run(plan: SketchPlan, session: Session) -> fit_pb2.SketchModel:
         noise = (*plan.noise[:-1], noise_of(result.merged))
         model.decoded.CopyFrom(_decoded(result.merged, result.decoded, noise))
         model.residual = result.decoded.residual
+    elif plan.settings.decoding.n_clusters:
+        model.noise.extend(plan.noise)
     return model
 
 

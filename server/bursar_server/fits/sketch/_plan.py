@@ -9,7 +9,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from bursar.models import MAX_FREQUENCIES, MAX_SIGMA, MIN_SIGMA, Frequencies, Sketch, predicted_snr
+from bursar.models import (
+    DEFAULT_RESTARTS,
+    MAX_FREQUENCIES,
+    MAX_SIGMA,
+    MIN_SIGMA,
+    Frequencies,
+    Sketch,
+    most_restarts,
+    predicted_snr,
+)
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
@@ -22,13 +31,8 @@ from bursar_server.fits.sketch._statistics import Frame, default_count_weight
 from bursar_server.fits.sketch._wire import FAR, LAWS, SIGNATURES, STRUCTURES, noise_of, release_noise
 from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for
 
-MAX_CLUSTERS, MAX_INIT, DEFAULT_INIT = 256, 100, 20
+MAX_CLUSTERS, MAX_INIT = 256, 100
 """Limits on public numbers: the time of a fit stays bounded."""
-
-MAX_WORK = 7.0e8
-"""Most of k^2 m d n_init for which a server decodes: one to two minutes of one processor. Measured: 1.2e-7 s for each
-at k = d = 20, m = 4096, 1.4e-7 s at k = 50, d = 5, m = 2500, where normal equations rule, and 3e-7 s at
-k = d = 10, m = 1000, where 20 restarts take 7 s. Restarts that agree end sooner."""
 
 LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.5, Fraction(15, 100)
 LEAST_PILOT, MOST_PILOT, DEFAULT_PILOT = 16, 512, 64
@@ -128,7 +132,7 @@ def _paid(
     return SketchPlan(
         columns=new.columns,
         events=tuple(one.event(table.adjacency, table.unit_cap) for one in new.measurements),
-        iterations=len(new.measurements) + (1 if decoding.n_clusters else 0),
+        iterations=len(new.measurements) + decoding.wanted_here,
         noise=tuple(
             release_noise(name, one.shape.frequencies.m, one.std, one.count_std)
             for name, one in zip(("pilot sketch", "sketch")[-len(new.measurements) :], new.measurements, strict=True)
@@ -148,23 +152,26 @@ def _decoding(request: fit_pb2.FitSketchKMeansRequest, violations: Violations) -
         violations.append(("n_init", f"expected 1 to {MAX_INIT}, or 0 to let the server choose, got {request.n_init}"))
     check_enum("decoding", fit_pb2.Decoding, request.decoding, violations)
     mixture = request.decoding == fit_pb2.DECODING_MIXTURE
-    return Decoding(mixture, request.n_clusters, request.n_init, request.public_seed)
+    return Decoding(mixture, request.n_clusters, request.n_init, request.public_seed, here=not request.decode_on_client)
 
 
 def _fitted(decoding: Decoding, frequencies: Frequencies, violations: Violations) -> Decoding:
-    """The decoding with its number of restarts, as many as are asked for, if it ends in bounded time."""
+    """The decoding with its number of restarts, as many as are asked for, if it ends in bounded time.
+
+    Who decodes makes no difference: what nobody would decode shall not be paid for.
+    """
     k, m, d = decoding.n_clusters, frequencies.m, frequencies.d
     if not k <= m:
         violations.append(("n_clusters", f"expected at most the {m} frequencies of the sketch, got {k}"))
     if not k:
         return decoding
-    most, size = int(MAX_WORK / (k**2 * m * d)), f"{k} clusters in {d} columns at {m} frequencies"
+    most, size = most_restarts(k, m, d), f"{k} clusters in {d} columns at {m} frequencies"
     if not most:
-        text = f"{size} take too long to decode here; ask for fewer, or decode the sketch on your own machine"
+        text = f"{size} take too long to decode; ask for fewer, or for the sketch alone, and take your time with that"
         violations.append(("n_clusters", text))
     elif not decoding.n_init <= most:
         violations.append(("n_init", f"{size} take long to decode; expected at most {most}, got {decoding.n_init}"))
-    return replace(decoding, n_init=decoding.n_init or min(DEFAULT_INIT, most))
+    return replace(decoding, n_init=decoding.n_init or min(DEFAULT_RESTARTS, most))
 
 
 def _check_new(asked: fit_pb2.NewSketch, violations: Violations) -> None:

@@ -53,7 +53,7 @@ def test_init_makes_everything_and_says_what_is_next(tmp_path: Path) -> None:
 def test_init_goes_on_after_a_crash_and_never_over_a_ledger(tmp_path: Path) -> None:
     """What an interrupted init left is made anew; a finished one is kept."""
     half = State.prepare(tmp_path / "s")
-    (half.keys / "tables.key").write_bytes(b"half")
+    (half.keys / "caps.key").write_bytes(b"half")
     half.ledger.with_name("ledger.new").write_bytes(b"half")
     init = ["init", "--state", str(half.path)]
     assert click.testing.CliRunner().invoke(main, init).exit_code == 0
@@ -185,8 +185,9 @@ def test_the_commands_come_in_the_order_of_an_owners_work() -> None:
 
 
 def test_every_act_can_be_tried_and_says_why() -> None:
-    """Whatever writes an entry has --dry-run and --reason; what only reads has neither."""
-    reading = {"show", "list", "datasets", "acts", "key", "write", "backup", "init", "merge", "decode"}
+    """Whatever writes an entry has --dry-run and --reason; what only reads, or copies, has neither."""
+    reading = {"show", "list", "datasets", "acts", "key", "init", "merge", "decode"}
+    reading |= {"write", "backup", "restore", "partition"}
     for path, command in LEAVES.items():
         options = {option for parameter in command.params for option in parameter.opts}
         assert ({"--dry-run", "--reason"} <= options) == (path[-1] not in reading), path

@@ -15,10 +15,10 @@ import bursar
 from bursar_ledger import Entry, Ledger, LedgerUnavailableError
 from bursar_server.admin import _sketches
 from bursar_server.admin.cli import main
+from bursar_server.computing import NothingReadError
 from bursar_server.devices import read_sketch
 from bursar_server.fits import sketch as sketch_fit
 from bursar_server.orders import Orders
-from bursar_server.runs import NothingReadError
 from bursar_server.state import State
 
 if TYPE_CHECKING:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import struct
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bursar_ledger import Ledger
+from bursar_ledger import Budget, Ledger, Registration
 from bursar_server import registering
 from bursar_server.datasets import Registered
-from bursar_server.state import State, StateError
-from bursar_server.tables import Snapshot
+from bursar_server.state import State, StateError, write_private
+from bursar_server.tables import SHARED, CsvSource, Keyring, Keys, Manifest, Snapshot, content_tag, import_table
 
 if TYPE_CHECKING:
     from tests.server.serving.admin.conftest import Admin
 
+ROWS = "height\n1.5\n1.7\nnan\n9\n"  # those of `Admin.table`
 OTHER_ROWS = "height\n1.1\n1.2\n"
 TOTAL = ("--epsilon", 1, "--delta", 1e-6)
 
@@ -333,10 +336,11 @@ def test_rows_are_deleted_after_their_dataset_is_retired(admin: Admin, monkeypat
     assert "1 paid fits of heights have no stored release" in result.output
     assert admin.entries()[-1].kind == "retirement"
     assert rows in admin.snapshots
-    before = admin.verified.head
+    before = admin.verified.entries
     admin.ok("retire", "heights", "--yes", "--delete-rows")
     admin.ok("retire", "heights", "--yes", "--delete-rows")
-    assert admin.verified.head == before
+    assert admin.verified.entries == before + 1
+    assert admin.entries()[-1].details["destroyed"] == "rows"
     assert admin.snapshots == {_snapshot_of(admin, "other")}
 
 
@@ -353,7 +357,7 @@ def test_rows_that_are_needed_are_not_deleted(admin: Admin) -> None:
     """The function behind it insists on the entry."""
     admin.add()
     with Ledger.open(admin.state.ledger) as ledger, pytest.raises(StateError, match="not retired"):
-        registering.remove_rows(admin.state, ledger, "heights")
+        registering.remove_rows(admin.state, ledger, "heights", actor="test", reason="")
 
 
 def test_imports_wait_for_nobody_and_mix_with_nobody(admin: Admin) -> None:
@@ -368,42 +372,224 @@ def test_imports_wait_for_nobody_and_mix_with_nobody(admin: Admin) -> None:
             assert "under way" in admin.refused(*words)
 
 
+def _key_of(admin: Admin, name: str) -> Path:
+    with Ledger.open(admin.state.ledger) as ledger:
+        return Keyring(admin.state.keys).path(Registered.of(ledger.dataset(name).manifest).key)
+
+
 def test_a_dataset_can_be_deleted_for_good(admin: Admin) -> None:
-    """Rows and key are gone, overwritten and not merely without a name; the ledger stays and verifies."""
-    admin.add("heights")
+    """Rows and key are gone, overwritten and not merely without a name; the ledger stays, says so, and verifies."""
+    admin.add("heights", "height\n2.718281828\n")
+    admin.add("others", "height\n2.5\n")
     admin.spend("r1")
-    (snapshot,) = admin.snapshots
-    key = admin.state.keys / "tables.key"
+    snapshot, key, kept = _snapshot_of(admin, "heights"), _key_of(admin, "heights"), _key_of(admin, "others")
+    row = struct.pack("<d", 2.718281828)
+    assert any(row in path.read_bytes() for path in admin.state.path.rglob("*") if path.is_file())
     with key.open("rb") as still_open:
         secret = still_open.read()
         admin.refused("retire", "heights", "--yes", "--destroy-key")
         dry = admin.ok("retire", "heights", "--dry-run", "--delete-rows", "--destroy-key")
         assert "would be destroyed" in dry
         assert key.read_bytes() == secret
-        output = admin.ok("retire", "heights", "--yes", "--reason", "withdrawn", "--delete-rows", "--destroy-key")
+        words = ("retire", "heights", "--yes", "--reason", "withdrawn", "--delete-rows", "--destroy-key")
+        output = admin.ok(*words)
         still_open.seek(0)
         assert still_open.read() not in (secret, b"")
-    assert "destroyed" in output
-    assert not key.exists()
-    assert not admin.snapshots
+    assert "destroyed the key of heights" in output
     found = [path for path in admin.state.path.rglob("*") if path.is_file()]
-    assert found
-    assert not any(secret in path.read_bytes() or path.name == snapshot for path in found)
+    assert kept in found
+    for path in found:
+        assert path != key
+        assert snapshot not in path.parts
+        assert secret not in path.read_bytes()
+        assert row not in path.read_bytes()
+    told = [(entry.kind, entry.details.get("destroyed"), entry.details["reason"]) for entry in admin.entries()[-3:]]
+    assert told == [
+        ("retirement", None, "withdrawn"),
+        ("destruction", "rows", "withdrawn"),
+        ("destruction", "key", "withdrawn"),
+    ]
+    assert admin.entries()[-1].actor.startswith("local:")
     assert admin.verified.entries == len(admin.entries())
-    assert "tables.key is missing" in admin.refused("import", *admin.table("others"), "--epsilon", 1, "--delta", 1e-6)
-    admin.ok("retire", "heights", "--yes", "--delete-rows", "--destroy-key")  # as after an interruption
+    head = admin.verified.head
+    admin.ok(*words)  # as after an interruption
+    assert admin.verified.head == head
+    assert "destroyed the key of heights" in admin.ok("acts")
 
 
-def test_the_key_stays_while_a_table_needs_it(admin: Admin) -> None:
-    """Nothing is retired by a command that is refused."""
+@pytest.mark.parametrize("step", ["record_destruction", "destroy", "second entry"])
+def test_a_destruction_that_is_cut_off_is_ended_by_the_same_command(
+    admin: Admin, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger never says that something is gone which is there; in the end it says all, once."""
     admin.add("heights")
-    admin.add("others", "height\n2.5\n")
-    secret = (admin.state.keys / "tables.key").read_bytes()
-    refusal = admin.refused("retire", "heights", "--yes", "--delete-rows", "--destroy-key")
-    assert "others" in refusal
-    assert "retired" not in admin.ok("datasets")
-    admin.ok("retire", "heights", "--yes")  # its rows stay
-    assert "rows are left" in admin.refused("retire", "others", "--yes", "--delete-rows", "--destroy-key")
-    assert (admin.state.keys / "tables.key").read_bytes() == secret
+    key, words = _key_of(admin, "heights"), ("retire", "heights", "--yes", "--delete-rows", "--destroy-key")
+    record = Ledger.record_destruction
+
+    def crash(*arguments: Any, **options: Any) -> Any:
+        if step == "second entry" and arguments[2] == "rows":
+            return record(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if step == "destroy":
+            patch.setattr(Keyring, "destroy", crash)
+        else:
+            patch.setattr(Ledger, "record_destruction", crash)
+        assert admin.run(*words).exit_code != 0
+    destroyed = [entry.details["destroyed"] for entry in admin.entries() if entry.kind == "destruction"]
+    assert destroyed == ([] if step == "record_destruction" else ["rows"])
+    assert key.exists() == (step != "second entry")
+    if step == "second entry":  # until the entry is there, nobody is told that the rows are new
+        assert "the key of heights, is missing" in admin.refused("import", *admin.table("again"), *TOTAL)
+    admin.ok(*words)
+    destroyed = [entry.details["destroyed"] for entry in admin.entries() if entry.kind == "destruction"]
+    assert destroyed == ["rows", "key"]
+    assert not key.exists()
+    assert admin.verified.ok
+
+
+def test_every_table_has_a_key_of_its_own(admin: Admin) -> None:
+    """The same rows have another tag under another name, and are recognised all the same."""
+    admin.add("heights")
+    admin.ok("import", *admin.table("again"))
+    first, second = [entry for entry in admin.entries() if entry.kind == "registration"]
+    assert second.details["account"] == "heights"
+    assert first.details["content_tag"] != second.details["content_tag"]
+    assert _key_of(admin, "heights").read_bytes() != _key_of(admin, "again").read_bytes()
+    tag = first.details["content_tag"]
+    admin.ok("snapshot", *admin.table("heights", OTHER_ROWS), "--yes")
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.dataset("heights").content_tag.hex() != tag
+    assert len(list((admin.state.keys / "tables").iterdir())) == 2
+
+
+def test_rows_are_recognised_by_the_key_of_any_table_that_had_them(admin: Admin) -> None:
+    """After the first one's key was destroyed the second one's still knows them; then nobody does, and it is said."""
+    admin.add("heights")
+    admin.ok("import", *admin.table("again"))
+    admin.spend("r1", dataset="again")
     admin.ok("retire", "heights", "--yes", "--delete-rows", "--destroy-key")
-    assert not (admin.state.keys / "tables.key").exists()
+    admin.ok("import", *admin.table("third"))
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.dataset("third").account == "heights"
+        assert ledger.dataset("third").spent_cost_units > 0
+    for name in ("again", "third"):
+        admin.ok("retire", name, "--yes", "--delete-rows", "--destroy-key")
+    before = admin.verified.head, admin.snapshots, len(list((admin.state.keys / "tables").iterdir()))
+    refusal = admin.refused("import", *admin.table("fourth"), *TOTAL)
+    assert "the keys of heights, again, third are destroyed" in refusal
+    assert "--same-people-as" in refusal
+    assert (admin.verified.head, admin.snapshots, len(list((admin.state.keys / "tables").iterdir()))) == before
+    admin.ok("import", *admin.table("fourth"), "--same-people-as", "heights")
+    admin.ok("import", *admin.table("fifth", OTHER_ROWS), *TOTAL, "--new-people")
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.dataset("fourth").spent_cost_units > 0
+        assert ledger.dataset("fifth").spent_cost_units == 0
+    admin.ok("import", *admin.table("sixth"))  # known by the fourth, so nobody is asked
+    assert admin.verified.ok
+
+
+def test_capped_rows_are_recognised_under_another_name(admin: Admin) -> None:
+    """Which rows of a unit stay does not depend on the table's own key."""
+    rows = "height,who\n" + "".join(f"{i / 40},{'abc'[i % 3]}\n" for i in range(60))
+    capped = {"[[columns]]": 'public_rows = 60\n[unit]\ncolumn = "who"\nmax_rows = 2\n[[columns]]'}
+    admin.ok("import", *admin.table("heights", rows, **capped), *TOTAL)
+    admin.ok("import", *admin.table("again", rows, **capped))
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.dataset("again").account == "heights"
+
+
+def test_what_fails_or_is_only_tried_leaves_no_key(admin: Admin) -> None:
+    """A key is there for every table that the ledger knows, and no other."""
+    admin.add("heights")
+    folder = admin.state.keys / "tables"
+    before = sorted(folder.iterdir())
+    admin.ok("import", *admin.table("others", OTHER_ROWS), *TOTAL, "--dry-run")
+    admin.refused("import", *admin.table("others", OTHER_ROWS))
+    assert sorted(folder.iterdir()) == before
+
+
+def _older(admin: Admin) -> bytes:
+    """Makes the directory one of a version that had one key for all tables; its secret."""
+    keys = Keys.draw()
+    shutil.rmtree(admin.state.keys / "tables")
+    (admin.state.keys / "caps.key").unlink()
+    write_private(admin.state.keys / "tables.key", keys.secret)
+    return keys.secret
+
+
+def _add_older(admin: Admin, name: str, rows: str) -> None:
+    """Registers a table as that version did."""
+    admin.table(name, rows)
+    keys = Keyring(admin.state.keys).load(SHARED)
+    manifest, source = Manifest.load(admin.files / f"{name}.toml"), CsvSource(admin.files / f"{name}.csv")
+    report = import_table(manifest, source, admin.state.path, keys.caps)
+    snapshot = Snapshot.open(report.directory)
+    fields = Registered.imported(snapshot, SHARED).fields
+    assert "key" not in fields
+    tag = bytes.fromhex(content_tag(snapshot, keys))
+    with Ledger.open(admin.state.ledger) as ledger:
+        adjacency = snapshot.manifest.adjacency
+        ledger.register_dataset(Registration(name, adjacency, Budget(1, 1e-6), tag, fields), actor="older", reason="")
+
+
+def test_the_shared_key_of_an_older_version_goes_when_nobody_needs_it(admin: Admin) -> None:
+    """Each table that stays gets one of its own first; until then rows are recognised by the shared one."""
+    secret = _older(admin)
+    _add_older(admin, "heights", ROWS)
+    _add_older(admin, "others", OTHER_ROWS)
+    _add_older(admin, "third", "height\n2.5\n")
+    admin.ok("import", *admin.table("again"))
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.dataset("again").account == "heights"
+    destroy = ("retire", "heights", "--yes", "--delete-rows", "--destroy-key")
+    assert "bursar-admin rekey others" in admin.refused(*destroy)
+    assert "retired" not in admin.ok("datasets")
+    dry = admin.ok("rekey", "others", "--dry-run")
+    assert "it would be entry" in dry
+    output = admin.ok("rekey", "others", "--reason", "a key for each table")
+    assert "a new key for others" in output
+    assert "2 more tables" in output
+    assert "of its own already" in admin.refused("rekey", "others")
+    admin.ok("retire", "third", "--yes")
+    assert "rows of third are left" in admin.refused(*destroy)
+    admin.ok("retire", "third", "--yes", "--delete-rows")
+    output = admin.ok(*destroy)
+    assert "that of third, too" in output
+    assert [(e.dataset, e.details["destroyed"]) for e in admin.entries() if e.kind == "destruction"] == [
+        ("third", "rows"),
+        ("heights", "rows"),
+        ("heights", "key"),
+        ("third", "key"),
+    ]
+    assert not any(secret in path.read_bytes() for path in admin.state.path.rglob("*") if path.is_file())
+    admin.ok("import", *admin.table("more", OTHER_ROWS))
+    admin.ok("import", *admin.table("most"))
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert (ledger.dataset("more").account, ledger.dataset("most").account) == ("others", "heights")
+    assert "destroyed" in admin.refused("import", *admin.table("fresh", "height\n2.25\n"), *TOTAL)
+    assert admin.verified.ok
+
+
+def test_a_shared_key_that_an_older_version_destroyed_is_said_to_be(admin: Admin) -> None:
+    """It wrote no entry; the same command writes it now, and imports go on."""
+    _older(admin)
+    _add_older(admin, "heights", ROWS)
+    admin.ok("retire", "heights", "--yes")
+    shutil.rmtree(admin.state.datasets / _snapshot_of(admin, "heights"))
+    (admin.state.keys / "tables.key").unlink()
+    assert "missing" in admin.refused("import", *admin.table("others", OTHER_ROWS), *TOTAL)
+    admin.ok("retire", "heights", "--yes", "--delete-rows", "--destroy-key")
+    admin.ok("import", *admin.table("others", OTHER_ROWS), *TOTAL, "--new-people")
+
+
+def test_a_lost_key_is_replaced(admin: Admin) -> None:
+    """Without it nothing can be imported that might be the same rows; with a new one they are known again."""
+    admin.add("heights")
+    _key_of(admin, "heights").unlink()
+    assert "bursar-admin rekey heights" in admin.refused("import", *admin.table("again"), *TOTAL)
+    admin.ok("rekey", "heights")
+    admin.ok("import", *admin.table("again"))
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.dataset("again").account == "heights"

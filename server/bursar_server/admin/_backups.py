@@ -1,0 +1,182 @@
+"""Copies of the ledger and of a whole state directory, and what an owner does after one was put back."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from bursar_ledger import COST_UNIT, DELTA_UNIT, ApproximateEvent, ConcentratedEvent, DatasetState, DebitRequest, verify
+from bursar_server.admin._acting import PATH, STATE, Act, act, actor, explained, opened
+from bursar_server.admin._tables import left_line
+from bursar_server.backups import Restored, back_up
+from bursar_server.backups import restore as put_back
+from bursar_server.services.admin import check_name, check_reason
+
+METHOD = "WriteOff"
+"""In debits of what was spent without an entry."""
+
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,40})?([eE]-?\d{1,2})?")
+
+
+@click.command()
+@STATE
+@click.argument("path", type=PATH)
+@click.option("--whole", is_flag=True, help="The whole state directory, for restore; PATH becomes a folder.")
+@click.option("--no-rows", is_flag=True, help="With --whole: without the tables.")
+def backup(directory: Path, path: Path, whole: bool, no_rows: bool) -> None:
+    """Copy the ledger to PATH, consistently while the server runs, and verify the copy.
+
+    With --whole, PATH becomes a folder of ledger, counts of refusals, settings, keys, certificates and tables: what
+    `bursar-admin restore` makes a state directory from. It is as secret as the state directory itself. Imports wait
+    until it is done. Checkpoints and the administrator's token are not copied. Nothing is ever overwritten, and
+    whatever has the name PATH is complete.
+
+    Never copy ledger.sqlite itself with cp: it may be half-way through a change. A ledger that is put back has
+    forgotten what was spent since; signed checkpoints on another disk, and clients, notice it. See restore.
+
+    \b
+      bursar-admin backup /mnt/backup/ledger-2026-11-21.sqlite
+      bursar-admin backup --whole /mnt/backup/2026-11-21
+    """  # noqa: D301  click reads the backslash
+    if no_rows and not whole:
+        raise click.ClickException("--no-rows goes with --whole: a ledger alone has no rows")
+    with opened(directory) as (state, ledger):
+        if whole:
+            found = back_up(state, ledger, path, rows=not no_rows)
+        else:
+            ledger.backup(path)
+            found = verify(path)
+            if not found.ok:
+                raise click.ClickException(f"the copy does not verify: {found.problems[0]}; do not rely on it")
+    click.echo(f"copied {found.entries} entries to {path} and verified them: head {found.head.hex()}")
+
+
+@click.command()
+@STATE
+@click.argument("path", type=PATH)
+@click.option("--reason", default="", help="Why; goes into the ledger's entries, for the auditor.")
+def restore(directory: Path, path: Path, reason: str) -> None:
+    """Make a state directory from the backup PATH, with every account closed.
+
+    For the day on which a state directory is lost, and for no other. The ledger of the backup has forgotten what was
+    spent after it, and those answers cannot be taken back. So nothing can be debited at first: one request may cost 0
+    of every account. And what was paid for without a release is not run again, since its release may have been sent.
+
+    Bring back what was spent (write-off), go through what else was done since (tokens that were revoked, tables that
+    were retired or destroyed), put the old checkpoints aside, and only then open the accounts again: call-limit end.
+    docs/howto-restore.md goes through it.
+
+    \b
+      bursar-admin restore /mnt/backup/2026-11-21 --state state --reason "the disk broke"
+    """  # noqa: D301  click reads the backslash
+    with explained():
+        check_reason(reason)
+        restored = put_back(path, directory, actor=actor(), reason=reason)
+    for line in _told(restored, directory):
+        click.echo(line)
+
+
+def _told(restored: Restored, directory: Path) -> Iterator[str]:
+    yield f"restored {directory} from a backup of entry {restored.entries}"
+    if restored.problems:
+        yield "checkpoints:"
+    for problem in restored.problems:
+        yield f"  {problem}"
+    if restored.lost:
+        yield f"paid for without a release, and not run again: entries {', '.join(map(str, restored.lost))}"
+    if restored.missing_rows:
+        yield f"rows that are not in the backup: {', '.join(restored.missing_rows)}; import them with snapshot"
+    yield f"tokens in force: {', '.join(restored.tokens) or 'none'}. Revoke again what was revoked since"
+    yield f"closed accounts: {', '.join(restored.closed) or 'none'}. For each, before it is opened again:"
+    yield f"  bursar-admin write-off --state {directory} ACCOUNT ... --reason ...   (what was spent since)"
+    yield f"  bursar-admin call-limit end --state {directory} ACCOUNT               (opens it)"
+
+
+class Amount(click.ParamType[Fraction]):
+    """A number of at least 0, taken as it is written."""
+
+    name = "number"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        """The exact number; fails for anything else."""
+        if isinstance(value, Fraction):
+            return value
+        if not _NUMBER.fullmatch(str(value)):
+            self.fail(f"{value!r} is not a number such as 0.05 or 2e-7", param, ctx)
+        return Fraction(str(value))
+
+
+@click.command("write-off")
+@click.argument("name")
+@act(asks=True)
+@click.option("--analyst", help="Who spent it, if that is known; it counts against his allowance.")
+@click.option("--rho", type=Amount(), help="How much was spent.")
+@click.option("--left-rho", type=Amount(), help="How much is to be left, as the newest receipt says.")
+@click.option("--delta", type=Amount(), help="Of the share of delta for approximate releases, how much was spent.")
+@click.option("--all", "everything", is_flag=True, help="All that is left, if nobody knows.")
+def write_off(
+    acting: Act,
+    name: str,
+    *,
+    analyst: str | None,
+    rho: Fraction | None,
+    left_rho: Fraction | None,
+    delta: Fraction | None,
+    everything: bool,
+) -> None:
+    """Debit from a dataset's account what was spent without an entry of it.
+
+    After a ledger was restored from a backup. How much it was is in the receipts of analysts (`receipt.left` of the
+    newest), in the server's log (`debit`, with cost_units) and metrics, and in later copies that an auditor has. If
+    nobody knows for certain, write off all: too much costs answers, too little breaks the promise.
+
+    It is a debit like any other: it cannot be taken back, and the sums are verified. Call limits do not bind it.
+
+    \b
+      bursar-admin write-off people --left-rho 0.1065 --reason "receipt of entry 57, of alice"
+      bursar-admin write-off people --all --reason "nobody has a receipt"
+    """  # noqa: D301  click reads the backslash
+    if sum((rho is not None, left_rho is not None, everything)) != 1 or (everything and delta is not None):
+        raise ValueError("give exactly one of --rho, --left-rho and --all; --delta goes with the first two")
+    if analyst is not None:
+        check_name(analyst)
+    dataset = acting.ledger.dataset(name)
+    events = _events(dataset, rho, left_rho, delta or Fraction(0), everything)
+    request_id = f"write-off-{secrets.token_hex(8)}"
+    request = DebitRequest(
+        dataset=name,
+        principal=analyst or acting.actor,
+        request_id=request_id,
+        request_hash=hashlib.sha256(request_id.encode()).digest(),
+        method=METHOD,
+        events=events,
+    )
+    click.echo(f"before: {left_line(dataset)}")
+    if acting.dry_run:
+        click.echo(f"it would be a debit of {request.principal} with {events}")
+        return
+    acting.confirm(f"Debit this from {dataset.account} for good?")
+    paid = acting.ledger.write_off(request, actor=acting.actor, reason=acting.reason)
+    click.echo(f"after:  {left_line(acting.ledger.dataset(name))}")
+    acting.told(f"wrote off: entry {paid.entry}")
+
+
+def _events(
+    dataset: DatasetState, rho: Fraction | None, left_rho: Fraction | None, delta: Fraction, everything: bool
+) -> tuple[ConcentratedEvent | ApproximateEvent, ...]:
+    """What comes to the amounts, exactly in the ledger's units or one more."""
+    left, unit = dataset.remaining, COST_UNIT * dataset.order
+    if everything:
+        rho, delta = Fraction(left.cost_units) / unit, Fraction(left.delta_units, DELTA_UNIT)
+    elif left_rho is not None:
+        rho = Fraction(left.cost_units) / unit - left_rho
+    if rho is None or not rho > 0:
+        raise ValueError("there is nothing to write off: as much is left, or less")
+    spent = ConcentratedEvent(rho)
+    return (spent,) if not delta else (ApproximateEvent(spent, delta),)
