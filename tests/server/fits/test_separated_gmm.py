@@ -264,11 +264,12 @@ def test_a_component_is_found_in_bounds_that_noise_never_leaves() -> None:
     """No ball can be asked for: the clip radius follows the mean's error until both are small; errors are honest."""
     made = plan(table(bound=1000.0), spend=types_pb2.Spend(rho=0.003), n_components=1, sigma_min=0.2, sigma_max=2.0)
     X = mixture(1000, np.array([[300.0, -200.0]]), 2)
-    models = [run(made, X) for _ in range(9)]
-    apart = np.array([array(model.means)[0] - np.array([300.0, -200.0]) for model in models])
+    models = [run(made, X) for _ in range(21)]
+    apart = np.abs([array(model.means)[0] - np.array([300.0, -200.0]) for model in models])
     errors = np.array([array(model.mean_errors)[0] for model in models])
-    assert np.median(np.abs(apart)) < 2.0
-    assert np.median(np.abs(apart) / errors) < 4.0
+    # Of 900 runs 10 % were further off than 6, and 9 % than three errors: 11 of 21 are so less than once in a million.
+    assert np.median(apart.max(axis=1)) < 6.0
+    assert np.median((apart / errors).max(axis=1)) < 3.0
 
 
 def check(model: fit_pb2.SeparatedGMM, d: int, sigma_min: float) -> None:
