@@ -440,7 +440,7 @@ def test_starts_are_not_lost_where_the_look_is_noise() -> None:
 
 @pytest.mark.parametrize("model", [REGRESSIONS, MISSING])
 def test_a_thousand_rows_at_little_epsilon_teach_something_and_errors_say_how_much(model: Any) -> None:
-    """Where noise hides all scales, squared errors are far below those of knowing nothing: measured, a fifteenth."""
+    """Where noise hides all scales, squared errors are far below those of knowing nothing: measured, a fortieth."""
     apart, claimed = [], []
     fields: dict[str, Any] = {"symmetric": True} if model == REGRESSIONS else {}
     for seed in range(24):
@@ -458,8 +458,10 @@ def test_a_thousand_rows_at_little_epsilon_teach_something_and_errors_say_how_mu
         far = min(np.sum((at - b) ** 2), np.sum((at + b) ** 2) if model == REGRESSIONS else np.inf)
         apart.append(far / np.sum(b**2))
         claimed.append(np.sum(errors**2) / np.sum(b**2))
-    assert np.mean(apart) < 0.3
-    assert 0.5 * np.mean(apart) ** 0.5 < np.mean(claimed) ** 0.5
+    # Of 288 fits 10 % (of the worse model) were further off than .25, 6 % further than 2.5 of their errors; half of 24
+    # are so less than once in a million.
+    assert np.median(apart) < 0.25
+    assert np.median(np.divide(claimed, apart)) > 0.4**2
 
 
 def test_features_far_from_their_noisy_means_do_not_make_steps_overshoot() -> None:
