@@ -10,8 +10,8 @@ record, bench/record.json: machine, versions, commit, and of each script its rat
 compared with the one before: what became worse by more than `TOLERANCE` is printed, and the run ends with 1. Times are
 not compared, since machines differ; ratios of two things in one run are.
 
-Peers in an environment of their own: PGM=PYTHON names an interpreter that has private-pgm (package mbi 1.1); left out, what
-was measured of it earlier is told.
+Peers in an environment of their own: PGM=PYTHON names an interpreter that has private-pgm (package mbi 1.1); left out,
+what was measured of it earlier is told.
 
 A script that fails or runs out of its time is named in the record; what was known of it stays, with its commit.
 """

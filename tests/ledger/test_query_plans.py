@@ -180,6 +180,8 @@ def test_a_decision_takes_the_same_steps_in_a_longer_ledger(prepared: Ledger, as
         "allowance": lambda: prepared.set_allowance("people", "ann", Fraction(1, 2), **WHO),
         "snapshot": lambda: prepared.new_snapshot("people", b"newest", {}, **WHO),
         "credential": lambda: prepared.credential(bytes(32)),
+        "somebody's page": lambda: prepared.releases(principal="rare", limit=9),
+        "somebody's page of a dataset": lambda: prepared.releases(principal="rare", dataset="people", limit=9),
     }
     prepared._store.db.execute("PRAGMA synchronous=OFF")
 
@@ -191,7 +193,10 @@ def test_a_decision_takes_the_same_steps_in_a_longer_ledger(prepared: Ledger, as
             prepared.set_call_limit("people", Fraction(1, 2), **WHO)
             prepared.issue_credential("bob", Role.ANALYST, next(fresh).to_bytes(32, "big"), **WHO)
             prepared.revoke_credential("bob", **WHO)
+        debit = prepared.debit(ask(f"n{next(fresh)}", scale=9000, principal="rare"))
+        prepared.store_release(debit.entry, b"x")
 
+    prepared.debit(ask("first", scale=9000, principal="rare"))
     acts["debit"]()
     grow(25)
     short = {name: steps(prepared, act) for name, act in acts.items()}
