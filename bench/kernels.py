@@ -84,7 +84,7 @@ class Extent:
 
 
 FULL = Extent(rounds=7, rows=400_000, step_rounds=5, step_rows=1_000_000, noise_rows=(100_000, 1_000_000))
-QUICK = Extent(rounds=3, rows=50_000, step_rounds=3, step_rows=60_000, noise_rows=(100_000,))
+QUICK = Extent(rounds=3, rows=50_000, step_rounds=3, step_rows=200_000, noise_rows=(100_000,))
 
 
 def in_turns(rounds: int, tasks: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
