@@ -142,8 +142,9 @@ def _normalise(block, first, present, centre, inverse, z, norm, valid):  # type:
         valid[r] = 1.0 if present[first + r] else 0.0
         norm[r] = 0.0
     for i in range(d % 2):
+        a = block[i, first : first + n]  # an index of a sum is asked whether it is negative: twice the time
         for r in range(n):
-            x = (block[i, first + r] - centre[i]) * inverse[i]
+            x = (a[r] - centre[i]) * inverse[i]
             finite = abs(x) < 1e100  # false for NaN
             valid[r] = valid[r] if finite else 0.0
             x = x if finite else 0.0
@@ -151,8 +152,9 @@ def _normalise(block, first, present, centre, inverse, z, norm, valid):  # type:
             norm[r] += x * x
     for i in range(d % 2, d, 2):
         c, e, s, t = centre[i], centre[i + 1], inverse[i], inverse[i + 1]
+        a, b = block[i, first : first + n], block[i + 1, first : first + n]
         for r in range(n):
-            x, y = (block[i, first + r] - c) * s, (block[i + 1, first + r] - e) * t
+            x, y = (a[r] - c) * s, (b[r] - e) * t
             fine, finite = abs(x) < 1e100, abs(y) < 1e100
             valid[r] = valid[r] if fine & finite else 0.0
             x, y = x if fine else 0.0, y if finite else 0.0

@@ -45,8 +45,9 @@ def _points(block, first, present, frame, p, valid):  # type: ignore[no-untyped-
     for r in range(SLICE):
         valid[r] = 1.0 if present[first + r] else 0.0
     for i in range(p.shape[0]):
+        column = block[i, first : first + SLICE]  # an index of a sum is asked whether it is negative: twice the time
         for r in range(SLICE):
-            x = (block[i, first + r] - centre[i]) * inverse[i]
+            x = (column[r] - centre[i]) * inverse[i]
             finite = abs(x) < 1e100  # false for NaN
             valid[r] = valid[r] if finite else 0.0
             p[i, r] = x if finite else 0.0
@@ -92,8 +93,9 @@ def _along(y, first, direction, v):  # type: ignore[no-untyped-def]
     for r in range(SLICE):
         v[r] = 0.0
     for j in range(direction.shape[0]):
+        column = y[j, first : first + SLICE]
         for r in range(SLICE):
-            v[r] += direction[j] * y[j, first + r]
+            v[r] += direction[j] * column[r]
 
 
 @njit(**_options)
@@ -191,8 +193,9 @@ def _squares(y, first, centre, squares):  # type: ignore[no-untyped-def]
     for r in range(SLICE):
         squares[r] = 0.0
     for j in range(centre.shape[0]):
+        column = y[j, first : first + SLICE]
         for r in range(SLICE):
-            apart = y[j, first + r] - centre[j]
+            apart = column[r] - centre[j]
             squares[r] += apart * apart
 
 
