@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow fuzz docs lint format proto bench env clean vulnerabilities sbom
+.PHONY: demo test slow torch devices fuzz docs lint format proto bench env clean vulnerabilities sbom
 
 # The stamp says which files the environment was made from; the install is redone when one of them changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -21,6 +21,16 @@ test: env
 
 slow: env
 	$(BIN)/python -Im pytest -m slow -n 2 --dist worksteal
+
+# Its build for processors, which the common index has not got: pip takes it from a folder or an index that it was told of.
+# What it depends on is not needed for arrays, and partly older than what the tests have.
+torch: env
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'torch==2.13.0+cpu'
+
+# Kernels in terms of the array API: DEVICES=torch, torch:cuda or cupy, which has to be there.
+DEVICES ?= torch
+devices: env
+	DEVICES=$(DEVICES) $(BIN)/python -Im pytest tests/server/fits/test_device_kernels.py
 
 MINUTES ?= 30
 fuzz: env

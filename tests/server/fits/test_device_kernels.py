@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -50,8 +51,10 @@ KINDS = [Moments.SPHERICAL, Moments.DIAG, Moments.FULL, Moments.TIED]
 
 @pytest.fixture(params=NAMESPACES)
 def device(request: pytest.FixtureRequest) -> str:
-    """A device that is there; others are skipped with the reason."""
+    """A device that is there, or that DEVICES names; others are skipped with the reason."""
     library, _, where = request.param.partition(":")
+    if request.param in os.environ.get("DEVICES", "").split(","):
+        return str(request.param)
     module = pytest.importorskip(library)
     if where == "cuda" and not module.cuda.is_available():
         pytest.skip("no CUDA device")
