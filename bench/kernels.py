@@ -2,18 +2,21 @@
 
     python bench/kernels.py                  medians of seven rounds in turns, and bench/kernels.json
     python bench/kernels.py steps noise      some parts
-    python bench/kernels.py --quick          few rows, three rounds, no JSON: minutes
+    python bench/kernels.py --quick          few rows, five rounds, no JSON: minutes
 
 statistics: nanoseconds of a row, on one processor, with truncation to integers and exact sums; beside them the same
 arithmetic without privacy in plain numpy, as fast as we could write it, in slices that stay in a cache.
 steps: an EM step of FitDPEM and of scikit-learn's GaussianMixture, on one processor and on all.
 noise: what part of a whole fit's time the noise takes at d = 50, k = 10 and 20 steps, and would with OpenDP's sampler.
+pieces: the exact products of integers, by our kernel, by BLAS in float64, and by BLAS in float32 from pieces of nine
+    bits, which would be the way to the same integers with narrow arithmetic.
 
 One-processor times are those of the processor, not of the clock, so that what else runs on the machine matters less.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import statistics as st
 import time
@@ -41,6 +44,7 @@ from threadpoolctl import threadpool_limits
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import PublicTable, dpem, gradient_em, mrf
+from bursar_server.fits.dpem import _kernel as dpem_kernel
 from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
 from bursar_server.vault import (
     ArrayRows,
@@ -84,7 +88,7 @@ class Extent:
 
 
 FULL = Extent(rounds=7, rows=400_000, step_rounds=5, step_rows=1_000_000, noise_rows=(100_000, 1_000_000))
-QUICK = Extent(rounds=3, rows=50_000, step_rounds=3, step_rows=200_000, noise_rows=(100_000,))
+QUICK = Extent(rounds=5, rows=50_000, step_rounds=5, step_rows=200_000, noise_rows=(100_000,))
 
 
 def in_turns(rounds: int, tasks: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
@@ -446,10 +450,85 @@ def _drawn_by_opendp(asked: list[tuple[Noise, int]]) -> None:
         OpenDPNoise().add(np.zeros(size, dtype=np.int64), noise)
 
 
+# --- products of narrow pieces ------------------------------------------------------------------------------
+
+PIECE = 2.0**9
+"""Integers up to 2^18 are so many times a piece and another one, both up to 2^8 and a sign."""
+
+EXACT_ROWS = 64
+"""Rows of which float32 sums products of pieces exactly: 2^18 2^6 = 2^24."""
+
+
+def pieces(x: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """High and low, slices of rows (slices, d, EXACT_ROWS) each: x = PIECE high + low."""
+    high = np.rint(x / PIECE)
+    both = (part.reshape(len(x), -1, EXACT_ROWS).swapaxes(0, 1) for part in (high, x - PIECE * high))
+    first, second = (np.ascontiguousarray(part, dtype=np.float32) for part in both)
+    return first, second
+
+
+def products_of_pieces(
+    left: tuple[NDArray[np.float32], ...], right: tuple[NDArray[np.float32], ...]
+) -> list[NDArray[np.float32]]:
+    """Of high and low with high and low, of every slice: exact."""
+    return [one @ other.swapaxes(1, 2) for one in left for other in right]
+
+
+def measure_pieces(extent: Extent) -> list[Json]:
+    """Of one component's second moments; of pieces the products alone, neither made nor put together."""
+    n = 16 * dpem_kernel.SLICE
+    print("\nExact products of rows of integers: nanoseconds of a row, one processor")
+    print(f"{'d':>4} {'ours':>8} {'float64':>8} {'pieces':>8} {'ours / float64':>15} {'ours / pieces':>14}")
+    found = []
+    for d in (10, 20, 50):
+        s, t = np.zeros((2, d + dpem_kernel._PADDED, n))
+        s[:d] = np.trunc(np.random.default_rng(d).uniform(-1.0, 1.0, (d, n)) * dpem_kernel.UNIT / math.sqrt(d))
+        t[:d] = np.trunc(math.sqrt(2.0) * s[:d])
+        left, right = pieces(s[:d]), pieces(t[:d])
+        powers = (PIECE**2, PIECE, PIECE, 1.0)
+        whole = sum(
+            power * one.sum(axis=0, dtype=np.float64)
+            for power, one in zip(powers, products_of_pieces(left, right), strict=True)
+        )
+        if not np.array_equal(whole, s[:d] @ t[:d].T):
+            raise RuntimeError("products of pieces are not exact")
+        slices = [(s[:, some].copy(), t[:, some].copy()) for some in np.arange(n).reshape(-1, dpem_kernel.SLICE)]
+        works: dict[str, Callable[[], Any]] = {
+            "ours": partial(by_slices, slices, d),
+            "float64": partial(np.matmul, s[:d], t[:d].T),
+            "pieces": partial(products_of_pieces, left, right),
+        }
+        tasks = {name: partial(nanoseconds, partial(_repeated, work, 50), 50 * n) for name, work in works.items()}
+        times = in_turns(extent.rounds, tasks)
+        row: Json = {"d": d, "n": n}
+        row |= {name: ratio_of(times["ours"], times[name]) for name in ("float64", "pieces")}
+        found.append(row)
+        by_float, by_pieces = row["float64"], row["pieces"]
+        print(
+            f"{d:>4} {by_float['ours']:>8.1f} {by_float['theirs']:>8.1f} {by_pieces['theirs']:>8.1f} "
+            f"{by_float['ratio']:>15.2f} {by_pieces['ratio']:>14.2f}",
+            flush=True,
+        )
+    return found
+
+
+def by_slices(slices: list[tuple[Array, Array]], d: int) -> None:
+    """Products by the kernel of FitDPEM, on and below the diagonal, a slice at a time as it has them."""
+    out = np.zeros((d + dpem_kernel._PADDED, d + dpem_kernel._PADDED))
+    for s, t in slices:
+        dpem_kernel._add_products(s, t, d, out)
+
+
+def _repeated(work: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        work()
+
+
 PARTS: dict[str, Callable[[Extent], list[Json]]] = {
     "statistics": measure_statistics,
     "steps": measure_steps,
     "noise": measure_noise,
+    "pieces": measure_pieces,
 }
 
 

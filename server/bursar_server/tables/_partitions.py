@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -105,36 +104,38 @@ class PartitionedRows:
 
 
 class _FileRows:
-    """Rows of an open file, a batch of them in memory. For one thread."""
+    """Rows of an open file, a block of them in memory: quickest from one block to the next. For one thread."""
 
     def __init__(self, slots: int, columns: tuple[str, ...], file: pa.parquet.ParquetFile) -> None:
         self.slots = slots
         self._columns = columns
         self._file = file
         self._wanted = sorted({name for name in columns if name} | {PRESENT})
-        self._batch = -1
-        self._values: tuple[NDArray[Any], ...] = ()
-        self._present: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._blocks: Iterator[pa.RecordBatch] = iter(())
+        self._next = -1
 
     def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
-        """See `vault.Rows`. `CHUNK` divides `BATCH`, so that a block is in one batch."""
+        """See `vault.Rows`."""
         filled = max(0, min(CHUNK, self.slots - first))
         if filled:
-            self._load(first // BATCH)
-            place = slice(first % BATCH, first % BATCH + filled)
-            for j, values in enumerate(self._values):
-                block[j, :filled] = values[place]
-            present[:filled] = self._present[place]
+            found = self._block(first)
+            for j, name in enumerate(self._columns):
+                block[j, :filled] = found[name].to_numpy() if name else 1.0
+            present[:filled] = found[PRESENT].to_numpy(zero_copy_only=False)
         block[:, filled:] = 0.0
         present[filled:] = False
 
-    def _load(self, batch: int) -> None:
-        if batch != self._batch:
-            table = self._file.read_row_group(batch, columns=self._wanted, use_threads=False)
-            ones = np.broadcast_to(np.int32(1), table.num_rows)
-            self._values = tuple(table[name].to_numpy() if name else ones for name in self._columns)
-            self._present = table[PRESENT].to_numpy()
-            self._batch = batch
+    def _block(self, first: int) -> pa.RecordBatch:
+        # Block by block, so that what is read is in the processor's cache when it is copied: whole row groups took
+        # half as long again. `CHUNK` divides them.
+        if first != self._next:
+            group = first // BATCH
+            groups = range(group, self._file.num_row_groups)
+            self._blocks = self._file.iter_batches(CHUNK, groups, self._wanted, use_threads=False)
+            for _ in range((first - group * BATCH) // CHUNK):
+                next(self._blocks)
+        self._next = first + CHUNK
+        return next(self._blocks)
 
 
 @dataclass(frozen=True)
