@@ -115,7 +115,7 @@ class Extent:
     minutes: float = float("inf")
 
 
-QUICK = Extent(seeds=2, fresh=0, sizes=(1_000,), dimensions=(5,), epsilons=(1.0,), rounds=1, rows=(10_000,))
+QUICK = Extent(seeds=2, fresh=0, sizes=(1_000,), dimensions=(5,), epsilons=(1.0,), rows=(100_000,))
 
 
 @dataclass(frozen=True)

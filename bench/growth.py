@@ -1,7 +1,7 @@
 """Time of whole fits against rows, columns and clusters, beside others: `python bench/growth.py [PART ...]`.
 
     python bench/growth.py            1e4 to 1e6 rows, and bench/growth.json
-    python bench/growth.py --quick    fewer rounds, no JSON
+    python bench/growth.py --quick    fewer rows, no JSON
 
 Seconds of one processor, from plan to model, of all five fits by default settings, and of scikit-learn's
 GaussianMixture (ten iterations, not private) and diffprivlib's k-means on the same rows, in turns, medians. One of the
@@ -75,7 +75,7 @@ class Extent:
     rounds: int = 5
 
 
-QUICK = Extent(rows=(10_000, 100_000, 1_000_000), rounds=3)
+QUICK = Extent(rows=(10_000, 100_000, 1_000_000))
 
 Work = Callable[[], Any]
 
@@ -173,7 +173,7 @@ def main() -> None:
     """Run the parts named on the command line, or all of them."""
     warnings.filterwarnings("ignore")  # of others, about iterations that were asked for
     parser = options_of(__doc__, PARTS)
-    parser.add_argument("--rounds", type=int, help="left out: 5, or 3 with --quick")
+    parser.add_argument("--rounds", type=int, help="left out: 5")
     parser.add_argument("--rows", type=int, nargs="*", help="of the first part; left out: 1e4 to 1e6")
     options = parser.parse_args()
     output = output_of(options, __file__)

@@ -90,7 +90,7 @@ SCRIPTS = (
     Script("kernels", _QUICK, minutes=15),
     Script("peers", _QUICK, minutes=12),
     Script("growth", _QUICK, minutes=15),
-    Script("scale", ("fit", "growth", "compare", *_QUICK), minutes=15),
+    Script("scale", ("fit", "growth", "compare", *_QUICK), ("--rounds", "9", "--json", "{json}"), minutes=15),
     Script("serving", _QUICK),
     Script("dpem", ("synthetic", "speed", "--seeds", "2", "--json", "{json}")),
     Script("sketch", _QUICK),

@@ -97,7 +97,7 @@ class Extent:
 
 
 QUICK_TABLES = ("mixture-20000", "rand-hie")
-QUICK = Extent(seeds=1, seeds_large=1, small=20_000, large=(100_000,), epsilons=(1e-2, 1.0), rounds=1)
+QUICK = Extent(seeds=1, seeds_large=1, small=20_000, large=(100_000,), epsilons=(1e-2, 1.0))
 
 
 @dataclass(frozen=True)
