@@ -154,8 +154,8 @@ def worse(
     return sorted(found)
 
 
-def run(script: Script, full: bool) -> Json:
-    """Run a script as a process of its own: its JSON, its seconds, its commit, or what went wrong."""
+def run(script: Script, full: bool, commit: str) -> Json:
+    """Run a script as a process of its own: its JSON, its seconds, the commit, or what went wrong."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / f"{script.name}.json"
@@ -164,7 +164,7 @@ def run(script: Script, full: bool) -> Json:
         problem = problem_of(command, Path(folder), None if full else 60 * script.minutes)
         found = json.loads(output.read_text()) if output.exists() else {}
     seconds = round(time.monotonic() - begun, 1)
-    facts: Json = {"commit": commit(), "seconds": seconds, "full": full, "problem": problem}
+    facts: Json = {"commit": commit, "seconds": seconds, "full": full, "problem": problem}
     return facts | {"numbers": dict(numbers_in(found)), "found": found}
 
 
@@ -197,8 +197,8 @@ def problem_of(command: list[str], folder: Path, seconds: float | None) -> str |
     return problem or (f"ended with {process.returncode}" if process.returncode else None)
 
 
-def commit() -> str:
-    """Of the working tree, with a + if it was changed."""
+def working_tree() -> str:
+    """Its commit, with a + if it was changed."""
     try:
         command = ["git", "describe", "--always", "--dirty=+"]
         told = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
@@ -266,13 +266,14 @@ def main() -> int:
         write_page(before, options.document)
         return 0
     record, regressions, failed = before, [], False
+    commit = working_tree()  # before the record is written, which is part of it
     for script in SCRIPTS:
         if options.names and script.name not in options.names:
             continue
         if not (HERE / f"{script.name}.py").exists():
             continue
         print(f"\n===== {script.name} =====", flush=True)
-        result = run(script, options.full)
+        result = run(script, options.full, commit)
         old = before.get("scripts", {}).get(script.name, {})
         if old.get("full") == options.full:  # sizes differ otherwise
             regressions += [
