@@ -53,7 +53,7 @@ format: env
 proto: env
 	$(BIN)/python proto/generate.py
 
-# Quick sizes, about half an hour; FULL=1 for all of them. Ends with 1 if a ratio became worse than in the last record.
+# Quick sizes, about twenty minutes; FULL=1 for all of them. Ends with 1 if a ratio became worse than in the last record.
 # PGM=PYTHON names an interpreter that has private-pgm (package mbi 1.1), which bench/peers.py then runs beside ours.
 bench: env
 	$(BIN)/python bench/run.py $(if $(FULL),--full)

@@ -1,6 +1,6 @@
 """All comparisons in one run: `make bench`, or `python bench/run.py [names]`.
 
-    make bench                           quick sizes: about half an hour on two processors
+    make bench                           quick sizes: about twenty minutes on two processors
     make bench FULL=1                    the sizes of the committed tables: a day and more
     python bench/run.py kernels ledger   some of them
     python bench/run.py --page           the page and its pictures from the last record, nothing is run
