@@ -126,8 +126,8 @@ class _FileRows:
         present[filled:] = False
 
     def _block(self, first: int) -> pa.RecordBatch:
-        # Block by block, so that what is read is in the processor's cache when it is copied: whole row groups took
-        # half as long again. `CHUNK` divides them.
+        # Block by block, so that what is read is still in the processor's cache when it is copied; whole row groups
+        # are not, and cost a pass some percent more. `CHUNK` divides them.
         if first != self._next:
             group = first // BATCH
             groups = range(group, self._file.num_row_groups)
