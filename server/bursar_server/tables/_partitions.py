@@ -119,13 +119,17 @@ class _FileRows:
         filled = max(0, min(CHUNK, self.slots - first))
         if filled:
             found = self._block(first)
+            if found is None or found.num_rows != filled:
+                raise SnapshotError(
+                    f"a partition has not {filled} slots from {first} on: bursar-admin partition writes it"
+                )
             for j, name in enumerate(self._columns):
                 block[j, :filled] = found[name].to_numpy() if name else 1.0
             present[:filled] = found[PRESENT].to_numpy(zero_copy_only=False)
         block[:, filled:] = 0.0
         present[filled:] = False
 
-    def _block(self, first: int) -> pa.RecordBatch:
+    def _block(self, first: int) -> pa.RecordBatch | None:
         # Block by block, so that what is read is still in the processor's cache when it is copied; whole row groups
         # are not, and cost a pass some percent more. `CHUNK` divides them.
         if first != self._next:
@@ -133,9 +137,9 @@ class _FileRows:
             groups = range(group, self._file.num_row_groups)
             self._blocks = self._file.iter_batches(CHUNK, groups, self._wanted, use_threads=False)
             for _ in range((first - group * BATCH) // CHUNK):
-                next(self._blocks)
+                next(self._blocks, None)
         self._next = first + CHUNK
-        return next(self._blocks)
+        return next(self._blocks, None)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,37 @@ def test_partitions_hold_the_slots_of_the_snapshot(tmp_path: Path, cap: int) -> 
         first += part.slots
 
 
+def test_blocks_come_in_any_order(tmp_path: Path) -> None:
+    """From one to the next, back, the same once more, and into another row group: each has its own slots."""
+    snapshot = imported(tmp_path)
+    partitions = Partitions.write(snapshot, tmp_path / "storage")
+    wanted = snapshot.rows(("x", "c"))
+    with partitions.rows(snapshot, ("x", "c")).parts[0].open() as rows:
+        for number in (3, 4, 3, 3, 0, 9, 8, 17, 16, 1):
+            found, there = np.full((2, CHUNK), 0.5), np.ones(CHUNK, dtype=np.bool_)
+            block, present = found.copy(), there.copy()
+            rows.read(number * CHUNK, found, there)
+            wanted.read(number * CHUNK, block, present)
+            np.testing.assert_array_equal(there, present)
+            np.testing.assert_array_equal(found[:, there], block[:, present])
+
+
+@pytest.mark.parametrize(("more", "first"), [(1, 2 * BATCH + CHUNK), (2 * CHUNK, 2 * BATCH + CHUNK)])
+def test_a_file_with_fewer_slots_than_were_said_is_not_read(tmp_path: Path, more: int, first: int) -> None:
+    """Neither a block that is cut short, nor one that is not there."""
+    snapshot = imported(tmp_path)
+    partitions = Partitions.write(snapshot, tmp_path / "storage")
+    part = partitions.rows(snapshot, ("x",)).parts[0]
+    longer = dataclasses.replace(part, partition=dataclasses.replace(part.partition, slots=part.slots + more))
+    with longer.open() as rows:
+        block, present = np.zeros((1, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
+        rows.read(0, block, present)
+        with pytest.raises(SnapshotError, match=f"slots from {first} on"):
+            rows.read(first, block, present)
+        with pytest.raises(SnapshotError, match="slots from"):
+            rows.read(first + CHUNK if more > CHUNK else first, block, present)
+
+
 def test_a_table_without_rows_has_no_partitions(tmp_path: Path) -> None:
     """An empty snapshot is an empty handle."""
     snapshot = imported(tmp_path, n=0)
