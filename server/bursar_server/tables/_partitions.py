@@ -120,8 +120,9 @@ class _FileRows:
         if filled:
             found = self._block(first)
             if found is None or found.num_rows != filled:
+                # Without numbers: how many rows there are may be nobody's to know.
                 raise SnapshotError(
-                    f"a partition has not {filled} slots from {first} on: bursar-admin partition writes it"
+                    "a partition has other slots than its record says: bursar-admin partition writes it"
                 )
             for j, name in enumerate(self._columns):
                 block[j, :filled] = found[name].to_numpy() if name else 1.0

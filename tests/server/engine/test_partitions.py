@@ -112,20 +112,19 @@ def test_blocks_come_in_any_order(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found[:, there], block[:, present])
 
 
-@pytest.mark.parametrize(("more", "first"), [(1, 2 * BATCH + CHUNK), (2 * CHUNK, 2 * BATCH + CHUNK)])
-def test_a_file_with_fewer_slots_than_were_said_is_not_read(tmp_path: Path, more: int, first: int) -> None:
-    """Neither a block that is cut short, nor one that is not there."""
+def test_a_file_with_fewer_slots_than_were_said_is_not_read(tmp_path: Path) -> None:
+    """Neither a block that is cut short, nor one that is not there; the error does not say how many there are."""
     snapshot = imported(tmp_path)
     partitions = Partitions.write(snapshot, tmp_path / "storage")
     part = partitions.rows(snapshot, ("x",)).parts[0]
-    longer = dataclasses.replace(part, partition=dataclasses.replace(part.partition, slots=part.slots + more))
+    longer = dataclasses.replace(part, partition=dataclasses.replace(part.partition, slots=part.slots + 2 * CHUNK))
     with longer.open() as rows:
         block, present = np.zeros((1, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
         rows.read(0, block, present)
-        with pytest.raises(SnapshotError, match=f"slots from {first} on"):
-            rows.read(first, block, present)
-        with pytest.raises(SnapshotError, match="slots from"):
-            rows.read(first + CHUNK if more > CHUNK else first, block, present)
+        for first in (2 * BATCH + CHUNK, 2 * BATCH + 2 * CHUNK):
+            with pytest.raises(SnapshotError, match="other slots than its record says") as raised:
+                rows.read(first, block, present)
+            assert not any(letter.isdigit() for letter in str(raised.value))
 
 
 def test_a_table_without_rows_has_no_partitions(tmp_path: Path) -> None:
