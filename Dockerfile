@@ -26,9 +26,9 @@ RUN python -m venv /opt/build \
     && /opt/bursar/bin/python -m pip install --no-cache-dir --no-deps --no-index /dist/bursar-*.whl
 
 FROM ${BASE}
-# Made before it becomes a volume, so that a new volume belongs to the server's user.
+# Made before they become volumes, so that a new volume belongs to the server's user.
 RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/bursar --shell /usr/sbin/nologin bursar \
-    && install --directory --owner=bursar --group=bursar --mode=0700 /var/lib/bursar /var/cache/bursar
+    && install --directory --owner=bursar --group=bursar --mode=0700 /var/lib/bursar /var/lib/bursar-checkpoints /var/cache/bursar
 COPY --from=build /opt/bursar /opt/bursar
 # Kernels are compiled when the server starts; their cache is no part of the state.
 ENV PATH=/opt/bursar/bin:$PATH \
@@ -41,7 +41,8 @@ WORKDIR /var/lib/bursar
 VOLUME ["/var/lib/bursar"]
 EXPOSE 8443
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
+# As long as a start may take: failures before the first success do not count until then, and a success ends it.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30m --retries=3 \
     CMD ["bursar-server", "health", "--address", "127.0.0.1:8443", "--ca", "/var/lib/bursar/tls/ca.pem"]
 ENTRYPOINT ["bursar-server"]
 CMD ["run", "--address", "0.0.0.0:8443"]

@@ -1,72 +1,93 @@
-# Two commands: `make demo` and `make test`. Each makes its own environment in .venv first.
+# Two commands: `make demo` and `make test`. Each installs what it needs in .venv first. `make help` lists the others.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Modules are compiled when they are first imported: compiling all of them takes longer than installing them.
+export PYTHONDONTWRITEBYTECODE :=
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: demo test slow torch devices fuzz docs lint format proto bench env clean vulnerabilities sbom
+.PHONY: help env demo test coverage slow torch devices fuzz fuzz-planners docs lint format proto bench vulnerabilities sbom clean
 
-# The stamp says which files the environment was made from; the install is redone when one of them changes.
-$(VENV)/.installed: pyproject.toml constraints.txt
+help: ## list these commands
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-16s %s\n' "$$name" "$$text"; done
+
+# Stamps say which files an environment was made from; an install is redone when one of them changes.
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@echo "Installing what the demo needs into $(VENV): about half a minute, plus the downloads (200 MB) the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
-	touch $@
+	$(INSTALL) -c constraints.txt -e '.[demo]'
+	@touch $@
 
-env: $(VENV)/.installed
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing what the demo, tests, benchmarks and pages need into $(VENV): some minutes, the downloads included"
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) -c constraints.txt -e '.[dev,bench]'
+	@touch $(VENV)/.demo $@
 
-demo: env
+env: $(VENV)/.installed ## make .venv with everything, at the versions of constraints.txt
+
+demo: $(VENV)/.demo ## run the complete workflow once; `.venv/bin/python -m demo --serve` keeps the server
 	$(BIN)/python -m demo
 
-test: env
-	$(BIN)/python -Im pytest -m 'not slow' -n 2 --dist loadfile
+test: env ## run the tests, without those marked slow
+	$(BIN)/python -Im pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder
 
-slow: env
+coverage: env ## run the tests as `make test` does, and print their branch coverage
+	$(BIN)/python -Im pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=
+	@printf 'Branch coverage: %s %%\n' "$$($(BIN)/python -m coverage report --format=total --precision=1)"
+
+slow: env ## run the long statistical tests
 	$(BIN)/python -Im pytest -m slow -n 2 --dist worksteal
 
 # Its build for processors, which the common index has not got: pip takes it from a folder or an index that it was told of.
 # What it depends on is not needed for arrays, and partly older than what the tests have.
-torch: env
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'torch==2.13.0+cpu'
+torch: env ## install torch for CPUs, where pip finds its build
+	$(INSTALL) --no-deps 'torch==2.13.0+cpu'
 
 # Kernels in terms of the array API: DEVICES=torch, torch:cuda or cupy, which has to be there.
 DEVICES ?= torch
-devices: env
+devices: env ## compare the kernels on an array library with the compiled ones; DEVICES=torch, torch:cuda or cupy
 	DEVICES=$(DEVICES) $(BIN)/python -Im pytest tests/server/fits/test_device_kernels.py
 
 MINUTES ?= 30
-fuzz: env
+fuzz: env ## send made-up calls and files to a real server; MINUTES=30
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
+CALLS ?= 1000000
+fuzz-planners: env ## call validators and planners with edge numbers; CALLS=1000000
+	$(BIN)/python -m tests.fuzz --planners --calls $(CALLS) --jobs 2
+
 # The theme's notice of other programs is no warning of ours.
-docs: env
+docs: env ## build the site into site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-lint: env
+lint: env ## ruff, mypy (strict) and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: env
+format: env ## let ruff change what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: env
+proto: env ## generate the code of the contract again
 	$(BIN)/python proto/generate.py
 
 # Quick sizes, about twenty minutes; FULL=1 for all of them. Ends with 1 if a ratio became worse than in the last record.
 # PGM=PYTHON names an interpreter that has private-pgm (package mbi 1.1), which bench/peers.py then runs beside ours.
-bench: env
+bench: env ## run the comparisons and update the record; FULL=1 for all sizes
 	$(BIN)/python bench/run.py $(if $(FULL),--full)
 
 # Asks the index about every locked version; deploy/vulnerabilities.py says what it does where there is none.
-vulnerabilities: env
+vulnerabilities: env ## look for known vulnerabilities of the locked versions
 	$(BIN)/python deploy/vulnerabilities.py
 
 # What the image has beside its base, for scanners and for whoever has to say what is installed.
-sbom: env
+sbom: env ## write the bill of materials of the image
 	mkdir -p dist
 	$(BIN)/cyclonedx-py requirements deploy/requirements.lock --pyproject pyproject.toml --mc-type application \
 		--output-reproducible --spec-version 1.6 --output-file dist/bursar.cdx.json
 
-clean:
+clean: ## remove .venv
 	rm -rf $(VENV)

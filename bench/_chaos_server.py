@@ -26,6 +26,7 @@ from typing import Any
 from bursar_ledger import Ledger, _store
 from bursar_server import process
 from bursar_server.fits import dpem
+from bursar_server.fits.registry import FITS
 from bursar_server.vault import ExactNoise
 
 RUNS = "runs"
@@ -125,7 +126,7 @@ def _forked(order: dict[str, Any]) -> int:
 
 def main() -> None:
     """Fork and wait as the lines say, until there are no more."""
-    for fit in process.FITS.values():
+    for fit in FITS.values():
         getattr(fit, "warm_up", lambda: None)()
     print("imported", flush=True)
     for line in sys.stdin:

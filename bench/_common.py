@@ -12,6 +12,15 @@ from typing import Any
 
 Json = dict[str, Any]
 
+RESULTS = Path(__file__).parent / "results"
+"""Folder of what scripts found. It is not committed: pages have the tables, `record.json` what is compared."""
+
+
+def results_of(script: str) -> Path:
+    """Return the file of a script's results, in a folder that exists."""
+    RESULTS.mkdir(exist_ok=True)
+    return RESULTS / f"{Path(script).stem}.json"
+
 
 class Kept:
     """Results that are kept in a folder, or in memory without one.
@@ -56,14 +65,14 @@ def options_of(doc: str | None, parts: Iterable[str]) -> argparse.ArgumentParser
     parser.add_argument(
         "--minutes", type=float, help="of each part, after which no further trial begins; 0: print what is known"
     )
-    parser.add_argument("--json", type=Path, help="instead of the one beside the script")
+    parser.add_argument("--json", type=Path, help="instead of bench/results/NAME.json")
     return parser
 
 
 def output_of(options: argparse.Namespace, script: str) -> Path | None:
-    """Where results go: the JSON that was asked for, or the one beside the script but for quick runs."""
+    """Return where results go: the JSON that was asked for, or that of the script but for quick runs."""
     given: Path | None = options.json
-    return given or (None if options.quick else Path(script).with_suffix(".json"))
+    return given or (None if options.quick else results_of(script))
 
 
 def saved(output: Path | None, part: str, name: str, found: Any, **facts: Any) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models import uniform_in_ball
 from bursar_ledger import Adjacency, cost_units
+from bursar_models import uniform_in_ball
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, gradient_em
-from bursar_server.vault import ArrayRows, ExactNoise, Meter, Session
+from bursar_server.fits import BoundedColumn, PublicTable, gradient_em
+from bursar_server.vault import ArrayRows, ExactNoise, Meter, Session, SyntheticBudget
 
 Array = NDArray[np.float64]
 Fields = dict[str, Any]
@@ -60,12 +60,12 @@ class Model:
     unit: float
     mirrored: bool
 
-    def columns(self, d: int) -> tuple[NumericColumn, ...]:
+    def columns(self, d: int) -> tuple[BoundedColumn, ...]:
         """With public bounds."""
         if self.name == "GMM":
-            return tuple(NumericColumn(f"x{i}", -POINTS, POINTS) for i in range(d))
-        features = [NumericColumn(f"x{i}", -FEATURES, FEATURES, nullable=self.name == "RMC") for i in range(d)]
-        return (*features, NumericColumn("y", -TARGETS, TARGETS))
+            return tuple(BoundedColumn(f"x{i}", -POINTS, POINTS) for i in range(d))
+        features = [BoundedColumn(f"x{i}", -FEATURES, FEATURES, nullable=self.name == "RMC") for i in range(d)]
+        return (*features, BoundedColumn("y", -TARGETS, TARGETS))
 
     def error(self, found: Array, truth: Array) -> float:
         """Distance of estimate and truth."""
@@ -202,7 +202,7 @@ class Clock:
 def fit(
     request: fit_pb2.FitGradientEMRequest,
     rows: Array,
-    columns: tuple[NumericColumn, ...],
+    columns: tuple[BoundedColumn, ...],
     clock: Clock | None = None,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
 ) -> fit_pb2.GradientEMModel:
@@ -222,7 +222,7 @@ def fit(
         columns=rows.shape[1],
         adjacency=adjacency,
         unit_cap=1,
-        meter=Meter(ORDER, cost_units(plan.events, ORDER)),
+        meter=Meter(SyntheticBudget(ORDER, cost_units(plan.events, ORDER))),
         source=ExactNoise(),
         progress=clock or Clock(),
     )

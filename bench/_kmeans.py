@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import types_pb2
-from bursar_server.fits import NumericColumn, PublicTable
-from bursar_server.vault import CHUNK, ArrayRows, ExactNoise, LocalEngine, Meter, Rows, Session
+from bursar_server.fits import BoundedColumn, PublicTable
+from bursar_server.vault import CHUNK, ArrayRows, ExactNoise, LocalEngine, Meter, Rows, Session, SyntheticBudget
 
 Array = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ def fit(
 ) -> tuple[Any, Any]:
     """One fit as the server runs it: plan, meter, exact sums, exact noise. Returns plan and model."""
     bounds = zip(box.lower.tolist(), box.upper.tolist(), strict=True)
-    columns = tuple(NumericColumn(f"x{i}", lower, upper) for i, (lower, upper) in enumerate(bounds))
+    columns = tuple(BoundedColumn(f"x{i}", lower, upper) for i, (lower, upper) in enumerate(bounds))
     request.columns[:] = [column.name for column in columns]
     plan = method.plan(request, PublicTable("bench", columns, adjacency, 1, rows.slots), lambda entry: None)
     session = Session(
@@ -71,7 +71,7 @@ def fit(
         columns=len(columns),
         adjacency=adjacency,
         unit_cap=1,
-        meter=Meter(ORDER, cost_units(plan.events, ORDER)),
+        meter=Meter(SyntheticBudget(ORDER, cost_units(plan.events, ORDER))),
         source=source or ExactNoise(),
         engine=LocalEngine(threads),
     )

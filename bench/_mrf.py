@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models import MarkovRandomField
-from bursar.models.mrf import Graph, NoisyTable, Variable
-from bursar.models.mrf._inference import cached_tree, calibrate, draw, exact
 from bursar_ledger import Adjacency, cost_units, rho_of
+from bursar_models import MarkovRandomField
+from bursar_models.mrf import Graph, NoisyTable, Variable
+from bursar_models.mrf._inference import cached_tree, calibrate, draw, exact
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, mrf
+from bursar_server.fits import BoundedColumn, PublicTable, mrf
 from bursar_server.vault import (
     ArrayRows,
     Bounds,
@@ -28,6 +28,7 @@ from bursar_server.vault import (
     Noise,
     Rows,
     Session,
+    SyntheticBudget,
     gaussian_for,
     laplace_for,
     noise_std,
@@ -215,15 +216,15 @@ def score(graph: Graph, theta: Sequence[Array], log_partition: float, rows: Stat
     return inner(theta, frequencies) - log_partition
 
 
-def numeric_columns(sizes: Sequence[int]) -> tuple[NumericColumn, ...]:
+def numeric_columns(sizes: Sequence[int]) -> tuple[BoundedColumn, ...]:
     """Columns x0, x1, ... with as many bins as there are states, whose values are their states."""
     return tuple(
-        NumericColumn(f"x{i}", 0.0, float(size), tuple(float(edge) for edge in range(size + 1)))
+        BoundedColumn(f"x{i}", 0.0, float(size), tuple(float(edge) for edge in range(size + 1)))
         for i, size in enumerate(sizes)
     )
 
 
-def fit(request: fit_pb2.FitMRFRequest, rows: Rows, columns: tuple[NumericColumn, ...]) -> fit_pb2.MRFModel:
+def fit(request: fit_pb2.FitMRFRequest, rows: Rows, columns: tuple[BoundedColumn, ...]) -> fit_pb2.MRFModel:
     """One fit as the server runs it, under ADD_REMOVE_ONE: plan, meter, exact sums, exact noise, estimate.
 
     Args:
@@ -239,7 +240,7 @@ def fit(request: fit_pb2.FitMRFRequest, rows: Rows, columns: tuple[NumericColumn
         columns=len(columns),
         adjacency=table.adjacency,
         unit_cap=1,
-        meter=Meter(ORDER, cost_units(plan.events, ORDER)),
+        meter=Meter(SyntheticBudget(ORDER, cost_units(plan.events, ORDER))),
         source=ExactNoise(),
     )
     return mrf.run(plan, session)

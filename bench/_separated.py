@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.mixture import GaussianMixture
 
-from bursar.models import log_mixture_density
 from bursar_ledger import Adjacency
+from bursar_models import log_mixture_density
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import dpem, separated_gmm, sketch
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_server.fits.dpem._statistics import Frame, Moments, Weights
+from bursar_server.fits.mixtures.statistics import BallFrame, Moments, Weights
 from bursar_server.fits.separated_gmm import _kernel
 from bursar_server.fits.separated_gmm._lloyd import Spheres
 from bursar_server.fits.separated_gmm._statistics import (
@@ -71,7 +71,7 @@ def cases(X: Array) -> list[Case]:
     """
     some = X[: len(X) // 10].copy()
     generator = np.random.default_rng(3)
-    frame, whole = Frame(np.zeros(D), np.full(D, 30.0)), Sample(np.ones(D + 1, dtype=np.uint64), EVERYBODY)
+    frame, whole = BallFrame(np.zeros(D), np.full(D, 30.0)), Sample(np.ones(D + 1, dtype=np.uint64), EVERYBODY)
     origin = lattice_point(np.full(D, 0.01))
     basis = np.linalg.qr(generator.standard_normal((D, M)))[0].T
     plain, projected = View(origin, np.zeros((0, D))), View(origin, lattice_directions(basis))
@@ -136,7 +136,7 @@ def cases(X: Array) -> list[Case]:
 
 
 def _labels(rule: Slab | Round) -> Statistic:
-    return Statistic(name="rows of a part", kernel=Labels(rule), factors=(), shape=(1,), bounds=one_cell(1))
+    return Statistic(name="rows of a part", kernel=Labels(rule), factors=(), shape=(1,), bounds=one_cell(1), largest=1)
 
 
 def _first_step(length: float) -> int:
@@ -144,7 +144,7 @@ def _first_step(length: float) -> int:
     return int(np.array([length**2]).view(np.int64)[0]) >> (52 - _kernel.STEPS_BITS)
 
 
-def _positions(X: Array, frame: Frame, middle: Array) -> Iterator[Array]:
+def _positions(X: Array, frame: BallFrame, middle: Array) -> Iterator[Array]:
     """About a point, of rows that are clipped to the ball."""
     for first in range(0, len(X), SLICE):
         z = (X[first : first + SLICE] - frame.centre) / frame.scale
@@ -157,7 +157,7 @@ def _steps(squares: Array, least: float) -> NDArray[np.int64]:
     return np.asarray(np.clip((squares.view(np.int64) >> (52 - _kernel.STEPS_BITS)) - first, 0, STEPS - 1))
 
 
-def numpy_radii(X: Array, frame: Frame, middle: Array, least: float) -> Array:
+def numpy_radii(X: Array, frame: BallFrame, middle: Array, least: float) -> Array:
     """Rows by their distance from a point."""
     found = np.zeros(STEPS)
     for y in _positions(X, frame, middle):
@@ -165,7 +165,7 @@ def numpy_radii(X: Array, frame: Frame, middle: Array, least: float) -> Array:
     return found
 
 
-def numpy_distances(X: Array, frame: Frame, middle: Array, onto: Array, centres: Array, least: float) -> Array:
+def numpy_distances(X: Array, frame: BallFrame, middle: Array, onto: Array, centres: Array, least: float) -> Array:
     """Rows by their distance from each of many points; squares by one matrix product."""
     found, lengths = np.zeros(len(centres) * STEPS), np.einsum("ij,ij->i", centres, centres)
     twice, offsets = -2.0 * centres.T, STEPS * np.arange(len(centres))
@@ -176,7 +176,7 @@ def numpy_distances(X: Array, frame: Frame, middle: Array, onto: Array, centres:
     return found
 
 
-def numpy_histograms(X: Array, frame: Frame, middle: Array, onto: Array, along: Array, width: float) -> Array:
+def numpy_histograms(X: Array, frame: BallFrame, middle: Array, onto: Array, along: Array, width: float) -> Array:
     """Rows by their places along each of many directions."""
     found = np.zeros(along.shape[1] * BINS)
     offsets, scaled = BINS * np.arange(along.shape[1]), along / width
@@ -186,7 +186,7 @@ def numpy_histograms(X: Array, frame: Frame, middle: Array, onto: Array, along: 
     return found
 
 
-def numpy_slab_counts(X: Array, frame: Frame, middle: Array, direction: Array, edges: Array) -> Array:
+def numpy_slab_counts(X: Array, frame: BallFrame, middle: Array, direction: Array, edges: Array) -> Array:
     """Rows inside of a slab's gap, and outside."""
     found = np.zeros(2)
     for y in _positions(X, frame, middle):
@@ -195,7 +195,7 @@ def numpy_slab_counts(X: Array, frame: Frame, middle: Array, direction: Array, e
     return found
 
 
-def numpy_slab_rows(X: Array, frame: Frame, middle: Array, direction: Array, edges: Array) -> int:
+def numpy_slab_rows(X: Array, frame: BallFrame, middle: Array, direction: Array, edges: Array) -> int:
     """How many rows are between two planes."""
     found = 0
     for y in _positions(X, frame, middle):
@@ -204,7 +204,7 @@ def numpy_slab_rows(X: Array, frame: Frame, middle: Array, direction: Array, edg
     return found
 
 
-def numpy_ball_counts(X: Array, frame: Frame, middle: Array, onto: Array, centre: Array, squares: Array) -> Array:
+def numpy_ball_counts(X: Array, frame: BallFrame, middle: Array, onto: Array, centre: Array, squares: Array) -> Array:
     """Rows inside of a ball's gap, and outside."""
     found = np.zeros(2)
     for y in _positions(X, frame, middle):
@@ -214,7 +214,7 @@ def numpy_ball_counts(X: Array, frame: Frame, middle: Array, onto: Array, centre
     return found
 
 
-def numpy_ball_rows(X: Array, frame: Frame, middle: Array, onto: Array, centre: Array, squares: Array) -> int:
+def numpy_ball_rows(X: Array, frame: BallFrame, middle: Array, onto: Array, centre: Array, squares: Array) -> int:
     """How many rows are in a ball."""
     found = 0
     for y in _positions(X, frame, middle):
@@ -223,7 +223,7 @@ def numpy_ball_rows(X: Array, frame: Frame, middle: Array, onto: Array, centre: 
     return found
 
 
-def numpy_moments(X: Array, frame: Frame, middle: Array, radius: float, *, products: bool) -> None:
+def numpy_moments(X: Array, frame: BallFrame, middle: Array, radius: float, *, products: bool) -> None:
     """Sum and second moments of positions in a ball, clipped to it."""
     for y in _positions(X, frame, middle):
         y *= (1.0 / np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)), radius))[:, None]
@@ -235,7 +235,7 @@ def numpy_moments(X: Array, frame: Frame, middle: Array, radius: float, *, produ
 
 def block_spheres(X: Array, k: int) -> None:
     """k-means of every block, as the fit does it; X (n, 10)."""
-    estimator = Spheres(Frame(np.zeros(D), np.full(D, 30.0)), k, 1e-4, 1.0, 1, BLOCK)
+    estimator = Spheres(BallFrame(np.zeros(D), np.full(D, 30.0)), k, 1e-4, 1.0, 1, BLOCK)
     present = np.ones(BLOCK, dtype=np.bool_)
     for first in range(0, len(X) - BLOCK + 1, BLOCK):
         estimator(np.ascontiguousarray(X[first : first + BLOCK].T), present)

@@ -52,15 +52,15 @@ class Home:
             settings: of the server, TOML.
         """
         state = ("--state", str(folder / "state"))
-        _admin("init", *state)
+        owner("init", *state)
         (folder / "people.toml").write_text(_manifest())
         parquet.write_table(_rows(rows), folder / "people.parquet")
         files = ("--manifest", str(folder / "people.toml"), "--parquet", str(folder / "people.parquet"))
-        _admin("import", *state, *files, "--epsilon", repr(epsilon), "--delta", "1e-6")
+        owner("import", *state, *files, "--epsilon", repr(epsilon), "--delta", "1e-6")
         tokens = []
         for i in range(analysts):
             path = folder / f"analyst-{i}"
-            _admin("token", "issue", *state, "--name", path.name, "--role", "analyst", "--out", str(path))
+            owner("token", "issue", *state, "--name", path.name, "--role", "analyst", "--out", str(path))
             tokens.append(path.read_text().strip())
         (folder / "state" / "config.toml").write_text(settings)
         return cls(folder, tuple(tokens))
@@ -81,9 +81,14 @@ class Home:
         return (self.state / "tls" / "ca.pem").read_bytes()
 
     @contextlib.contextmanager
-    def served(self) -> Iterator[Served]:
-        """A server of its own process, from when it serves until it has finished what was paid for."""
-        command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.state), "--address", "127.0.0.1:0"]
+    def served(self, *variant: str) -> Iterator[Served]:
+        """Run a server in another process, from when it serves until it has finished what was paid for.
+
+        Args:
+            variant: command of another server than the real one, which prints its address last.
+        """
+        real = (sys.executable, "-m", "bursar_server", "run", "--state", str(self.state), "--address", "127.0.0.1:0")
+        command = variant or real
         with (self.folder / "server.log").open("w") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         guard = threading.Timer(PATIENCE, process.kill)  # its end closes the pipe, and so the wait for its first line
@@ -152,7 +157,8 @@ def _rows(n: int) -> pa.Table:
     return pa.table(numbers | words)
 
 
-def _admin(*arguments: str) -> None:
+def owner(*arguments: str) -> None:
+    """Run a command of the owner's: `bursar-admin` with these arguments."""
     with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
         try:
             admin(arguments, standalone_mode=False)

@@ -1,6 +1,6 @@
 """What bounds cost that are too wide or too narrow: the same four Gaussians under declarations that fit ever less.
 
-Writes bench/bounds.json. About a minute on one processor.
+Writes bench/results/bounds.json. About a minute on one processor.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import statistics
 from pathlib import Path
 
 import numpy as np
+from _common import results_of
 from dpem import fit
 
 from bursar._convert import tensor_from
@@ -42,7 +43,7 @@ def error(bound: float, moments: fit_pb2.Moments.ValueType, seed: int) -> float:
 def main() -> None:
     """Prints a line for each kind of moments and bound, and writes all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--json", type=Path, default=results_of(__file__))
     output = parser.parse_args().json
     cells = []
     for name, moments in MOMENTS.items():

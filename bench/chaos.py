@@ -16,6 +16,21 @@ disk full       after a while in which the kernel refuses what would make its fi
                 lifted before the kill
 busy            after a while in which another process held the ledger's write lock for longer than a decision waits
 second server   after another server was started on its state directory, which must refuse
+lost lock       the same after every file was removed whose name says that it is a lock
+descriptors     after a while with hardly any descriptors left (RLIMIT_NOFILE), of the server or of the parent of fits
+stopped         after SIGSTOP of the server, sometimes continued before the kill
+fits stopped    after SIGSTOP of every fit under way, sometimes continued before the kill
+fits killed     after SIGKILL of the processes of fits for a while; what they ran has failed, and stays so
+parent of fits  not by a signal: the process that fits are forked from was killed, and the server ends by itself
+file replaced   after the ledger's `-wal` was deleted under it, or its database replaced by a copy: from then on it
+                takes no debit, draws no noise and says NOT_SERVING. What was taken away is put back before the next
+                start; until then a start refuses
+read-only       after a read-only file system was mounted over its state directory; a start on it refuses in a sentence
+
+Two come between a kill and the next start:
+
+log lost        the ledger's `-wal` is taken away, or its mark: a start refuses and changes nothing, until it is back
+rows changed    a byte of the table's rows is another: a server refuses fits of it before the debit
 
 What the kernel holds survives a SIGKILL; that a commit also survives a power cut is SQLite's promise
 (`synchronous=FULL`), and is not shown here.
@@ -36,6 +51,7 @@ import platform
 import random
 import resource
 import select
+import shutil
 import signal
 import socket
 import sqlite3
@@ -54,6 +70,7 @@ from typing import Any, cast
 
 import click
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import bursar
 from bursar_ledger import Ledger, verify
@@ -66,6 +83,10 @@ RHO = 1e-6
 BUSY_SECONDS = 0.2
 QUANTUM_SECONDS = 0.02
 CLIENTS = 4
+_LACKS = "put back"
+"""Part of what a start says whose ledger lacks confirmed entries."""
+FAILURES = 3
+"""How often a server says that a fit failed until a client takes it for the answer."""
 REPLAYS = 0.25
 """Share of a client's questions that it has the answer to."""
 
@@ -115,12 +136,14 @@ class Witness:
     Attributes:
         receipts: by request_id, how often each came.
         answers: likewise, the messages with a model.
+        failed: by request_id, the texts of the server that a fit failed.
         cut_off: calls that failed, by what the server was going through and by error.
         failures: what no client may ever see.
     """
 
     receipts: dict[str, Counter[bytes]] = field(default_factory=lambda: defaultdict(Counter))
     answers: dict[str, Counter[bytes]] = field(default_factory=lambda: defaultdict(Counter))
+    failed: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     cut_off: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -139,6 +162,12 @@ class Witness:
         told = next((text for text in _TOLD if text in str(error)), type(error).__name__)
         with self._lock:
             self.cut_off[phase, told] += 1
+
+    def heard_of_failure(self, request_id: str, text: str) -> int:
+        """Note the server's word that a fit failed. Return how often it has said so."""
+        with self._lock:
+            self.failed[request_id][text] += 1
+            return self.failed[request_id].total()
 
 
 class _Tap:
@@ -182,8 +211,8 @@ class Blow:
         served: for "instant": whether they count from when it serves, not from its start.
         point: for "named point".
         passage: at which passage of the point.
-        lifted: for "disk full" and "busy": whether the trouble ends before the kill.
-        room: for "disk full": bytes that the ledger's log may still grow by.
+        lifted: whether the trouble ends before the kill. "file replaced": whether it is the database.
+        room: "disk full": bytes that the ledger's log may still grow by. "descriptors": 4,096 for each that is left.
     """
 
     kind: str
@@ -195,8 +224,14 @@ class Blow:
     room: int = 0
 
 
-def blows(kills: int, chance: random.Random) -> list[Blow]:
-    """That many ends at random instants and some of every other kind between them, in random order."""
+def blows(kills: int, chance: random.Random, *, mounts: bool = True) -> list[Blow]:
+    """That many ends at random instants and some of every other kind between them, in random order.
+
+    Args:
+        kills: at random instants.
+        chance: decides instants and order.
+        mounts: whether file systems can be mounted here.
+    """
     cold = max(1, kills // 30)
     times = {
         "cold start": cold,
@@ -205,6 +240,16 @@ def blows(kills: int, chance: random.Random) -> list[Blow]:
         "disk full": max(2, kills // 10),
         "busy": max(2, kills // 20),
         "second server": max(1, kills // 100),
+        "lost lock": max(1, kills // 100),
+        "descriptors": max(4, kills // 20),
+        "stopped": max(2, kills // 20),
+        "fits stopped": max(2, kills // 20),
+        "fits killed": max(2, kills // 20),
+        "parent of fits": max(1, kills // 50),
+        "file replaced": max(2, kills // 50),
+        "log lost": max(1, kills // 50),
+        "rows changed": max(1, kills // 50),
+        **({"read-only": max(2, kills // 50)} if mounts else {}),
     }
     found = [_blow(kind, i, chance) for kind, some in times.items() for i in range(some)]
     chance.shuffle(found)
@@ -249,6 +294,32 @@ class Home:
         ca = (self.state / "tls" / "ca.pem").read_bytes()
         return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(ca), options)
 
+    @property
+    def wal(self) -> Path:
+        """SQLite's log of what is not in the database yet."""
+        return self.ledger.with_name(f"{self.ledger.name}-wal")
+
+    @property
+    def runs(self) -> int:
+        """Count the runs of fits so far, of forked servers."""
+        return (self.folder / "runs").stat().st_size if (self.folder / "runs").exists() else 0
+
+    def files(self) -> dict[Path, bytes]:
+        """Read the files of the ledger that are there."""
+        return {file: file.read_bytes() for file in (self.ledger, self.wal) if file.exists()}
+
+    def debits(self) -> int:
+        """Count the debits of a server that is dead."""
+        return self._count("mode=ro", "WHERE kind = 'debit'")
+
+    def needs_log(self) -> bool:
+        """Return whether the database of a dead server lacks entries that only its log has."""
+        return self._count("immutable=1") < self._count("mode=ro")
+
+    def _count(self, how: str, which: str = "") -> int:
+        with closing(sqlite3.connect(f"{self.ledger.as_uri()}?{how}", uri=True)) as file:
+            return int(file.execute(f"SELECT count(*) FROM entries {which}").fetchone()[0])  # noqa: S608  from here
+
     def done_for(self, request_ids: Sequence[str]) -> Counter[str]:
         """How far requests came, read from the file of a server that is dead."""
         with closing(sqlite3.connect(f"{self.ledger.as_uri()}?mode=ro", uri=True)) as file:
@@ -282,7 +353,8 @@ class Lane:
         witness: of its clients.
         kills: by kind of blow, the points each a kind.
         unfinished: requests under way at a kill, by how far they had come.
-        refused: second servers that refused to start.
+        refusals: starts that were refused, by reason.
+        fits_killed: processes of fits that were killed.
     """
 
     def __init__(self, home: Home, name: str, seed: int) -> None:
@@ -290,7 +362,8 @@ class Lane:
         self.witness = Witness()
         self.kills: Counter[str] = Counter()
         self.unfinished: Counter[str] = Counter()
-        self.refused = 0
+        self.refusals: Counter[str] = Counter()
+        self.fits_killed = 0
         self._name = name
         self._phase = "instant"
         self._asking: dict[int, str] = {}
@@ -365,10 +438,13 @@ class Lane:
         self._server = None
         return int(self._told({"wait": server}))
 
-    def _wait_ready(self, server: int) -> None:
+    def _wait_ready(self, server: int, *, may_end: bool = False) -> None:
         until = time.monotonic() + PATIENCE
         while not (self.home.ready.exists() and self.home.ready.read_text()):
-            if _ends(server, 0.005) or not time.monotonic() < until:
+            ended = _ends(server, 0.005)
+            if ended and may_end:
+                return
+            if ended or not time.monotonic() < until:
                 raise ChaosError(f"a server did not start: {self._log()}")
 
     def _log(self) -> str:
@@ -382,22 +458,26 @@ class Lane:
         server = self._start(blow.point, blow.passage)
         kind = blow.kind
         if kind != "instant" or blow.served:
-            self._wait_ready(server)
+            # A client that waits may pass the point before the server says that it serves.
+            self._wait_ready(server, may_end=blow.point is not None)
         if kind == "instant":
             time.sleep(blow.seconds)
         if blow.point is not None:
             # It needs clients that ask for something new; if none comes by, it is killed from outside.
             kind = f"at a named point: {blow.point}" if _ends(server, 5.0) else "instant"
-        elif kind == "disk full":
-            self._fill_disk(server, blow)
-        elif kind == "busy":
-            self._hold_lock(server, blow)
-        elif kind == "second server":
-            self._start_second()
+        elif kind == "parent of fits":
+            self._kill_parent(server, blow)
+            return
+        elif kind in _FAULTS:
+            _FAULTS[kind](self, server, blow)
+        elif kind in _BETWEEN:
+            time.sleep(blow.seconds / 2)
         if kind == "instant" and not (self.home.ready.exists() and self.home.ready.read_text()):
             kind = "while starting"
         os.kill(server, signal.SIGKILL)
         self._count(kind, self._ended(server))
+        if kind in _BETWEEN:
+            _BETWEEN[kind](self)
 
     def _strike_cold(self, blow: Blow) -> None:
         command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.home.state)]
@@ -413,7 +493,7 @@ class Lane:
             self._count("cold start, serving" if said else "cold start, before it served", server.wait(PATIENCE))
 
     def _fill_disk(self, server: int, blow: Blow) -> None:
-        wal = self.home.ledger.with_name(self.home.ledger.name + "-wal")
+        wal = self.home.wal
         time.sleep(blow.seconds / 4)
         _, hard = resource.prlimit(server, resource.RLIMIT_FSIZE)
         # Never below the 32 kB of SQLite's shared index, whose lack would be another trouble.
@@ -434,18 +514,153 @@ class Lane:
             other.execute("ROLLBACK")
         time.sleep(blow.seconds / 4)
 
-    def _start_second(self) -> None:
+    def _start_second(self, server: int, blow: Blow) -> None:
+        self._refused_start("another bursar-server", beside=True)
+
+    def _lose_lock(self, server: int, blow: Blow) -> None:
+        for lock in self.home.state.rglob("*.lock"):
+            lock.unlink()
+        self._start_second(server, blow)
+
+    def _starve(self, server: int, blow: Blow) -> None:
+        process = server if blow.room % 8192 else _parent_of_fits(server)
+        soft, hard = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        left = sum(1 for _ in Path(f"/proc/{process}/fd").iterdir()) + blow.room // 4096
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (left, hard))
+        time.sleep(0.2 + blow.seconds)
+        if blow.lifted:
+            resource.prlimit(process, resource.RLIMIT_NOFILE, (soft, hard))
+            time.sleep(blow.seconds / 2)
+
+    def _stop(self, server: int, blow: Blow) -> None:
+        time.sleep(blow.seconds / 4)
+        self._hold([server], blow)
+
+    def _stop_fits(self, server: int, blow: Blow) -> None:
+        self._hold(self._some_fits(server), blow)
+
+    def _hold(self, processes: Sequence[int], blow: Blow) -> None:
+        for process in processes:
+            _signal(process, signal.SIGSTOP)
+        time.sleep(blow.seconds)
+        if blow.lifted:
+            for process in processes:
+                _signal(process, signal.SIGCONT)
+            time.sleep(blow.seconds / 4)
+
+    def _kill_fits(self, server: int, blow: Blow) -> None:
+        until = time.monotonic() + 0.2 + blow.seconds
+        while time.monotonic() < until:
+            fits = self._some_fits(server)
+            time.sleep(self._chance.uniform(0.0, 0.05))  # some have opened the rows by then
+            self.fits_killed += sum(_signal(fit, signal.SIGKILL) for fit in fits)
+
+    def _kill_parent(self, server: int, blow: Blow) -> None:
+        time.sleep(blow.seconds / 2)
+        parent = _parent_of_fits(server)
+        _signal(parent, signal.SIGSTOP)
+        self.fits_killed += len(_children(parent))
+        _signal(parent, signal.SIGKILL)
+        self._count("parent of fits", self._ended(server), expected=1)
+
+    def _some_fits(self, server: int) -> list[int]:
+        """Wait for fits under way, a while."""
+        parent, until = _parent_of_fits(server), time.monotonic() + 1.0
+        while not (found := _children(parent)) and time.monotonic() < until:
+            time.sleep(0.001)
+        return found
+
+    def _replace_file(self, server: int, blow: Blow) -> None:
+        time.sleep(blow.seconds / 2)
+        file = self.home.ledger if blow.lifted else self.home.wal
+        was = _open_file(server, file)
+        if blow.lifted:
+            shutil.copy(file, copy := file.with_name("copy"))
+            copy.replace(file)
+        else:
+            file.unlink()
+        self._wait_for_condition(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._wait_for_no_runs()
+        kept = was.read_bytes()
+        os.kill(server, signal.SIGKILL)
+        _ends(server, PATIENCE)
+        if not blow.lifted:
+            file.write_bytes(kept)
+            needed = self.home.needs_log()
+            file.unlink()
+            if needed:
+                self._refused_start(_LACKS)
+        file.write_bytes(kept)
+
+    def _wait_for_condition(self, wanted: object) -> None:
+        until = time.monotonic() + PATIENCE
+        with self.home.channel() as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            while stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE).status != wanted:
+                if not time.monotonic() < until:
+                    raise ChaosError("health says that a server serves whose ledger was taken away")
+                time.sleep(0.02)
+
+    def _wait_for_no_runs(self) -> None:
+        """Wait until what was debited before is done, and see that nothing comes after it."""
+        until, size = time.monotonic() + PATIENCE, -1
+        while size != (size := self.home.runs):
+            if not time.monotonic() < until:
+                raise ChaosError("fits go on though the ledger was taken away")
+            time.sleep(1.0)
+
+    def _cover(self, server: int, blow: Blow) -> None:
+        time.sleep(blow.seconds / 4)
+        with _read_only(self.home.state):
+            time.sleep(0.2 + blow.seconds / 2)
+            if not blow.lifted:
+                os.kill(server, signal.SIGKILL)
+                _ends(server, PATIENCE)
+                self._refused_start("read-only")
+
+    def _lose_log(self) -> None:
+        mark = self.home.ledger.with_name(f"{self.home.ledger.name}-mark")
+        for file in [mark, *([self.home.wal] if self.home.needs_log() else [])]:
+            away = file.rename(self.home.folder / "away")
+            self._refused_start(_LACKS)
+            away.rename(file)
+
+    def _change_rows(self) -> None:
+        (file,) = self.home.state.glob("datasets/**/rows.arrow")
+        content = bytearray(kept := file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        before = self.home.debits()
+        server = self._start(None, 1)
+        self._wait_ready(server)
+        time.sleep(1.0)
+        os.kill(server, signal.SIGKILL)
+        self._count("rows changed, served", self._ended(server))
+        if self.home.debits() != before:
+            raise ChaosError("a fit of changed rows was debited")
+        file.write_bytes(kept)
+
+    def _refused_start(self, reason: str, *, beside: bool = False) -> None:
+        """Start a server that must refuse in a sentence, and change nothing.
+
+        Args:
+            reason: words of the refusal.
+            beside: another server runs, and goes on to write.
+        """
+        before = self.home.files()
         command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.home.state)]
-        second = subprocess.run(
+        tried = subprocess.run(
             [*command, "--address", "127.0.0.1:0"], capture_output=True, text=True, check=False, timeout=PATIENCE
         )
-        if second.returncode != 1 or "another bursar-server" not in second.stderr:
-            raise ChaosError(f"a second server was not refused: {second.returncode} {second.stdout}{second.stderr}")
-        self.refused += 1
+        if tried.returncode != 1 or reason not in tried.stderr.lower() or "Traceback" in tried.stderr:
+            raise ChaosError(f"a start was not refused for {reason}: {tried.returncode} {tried.stdout}{tried.stderr}")
+        if not beside and self.home.files() != before:
+            raise ChaosError(f"a start that was refused for {reason} changed the ledger")
+        self.refusals[reason] += 1
 
-    def _count(self, kind: str, status: int | None) -> None:
-        if status != -signal.SIGKILL:
-            raise ChaosError(f"a server ended by itself with {status}: {self._log()}")
+    def _count(self, kind: str, status: int | None, expected: int = -signal.SIGKILL) -> None:
+        if status != expected:
+            raise ChaosError(f"a server ended with {status}, expected {expected}: {self._log()}")
         self.kills[kind] += 1
         self.unfinished.update(self.home.done_for(list(self._asking.values())))
 
@@ -486,16 +701,21 @@ class Lane:
                 time.sleep(chance.uniform(0.0, 0.05))
 
     def _ask(self, people: bursar.Dataset, request_id: str) -> None:
-        self._persist(
-            lambda: people.fit_dpem(
-                n_components=2,
-                columns=["x", "y"],
-                iterations=2,
-                spend=bursar.rho(RHO),
-                request_id=request_id,
-                progress=False,
-            )
-        )
+        def ask() -> None:
+            try:
+                people.fit(
+                    bursar.DPEM(n_components=2, columns=["x", "y"], iterations=2),
+                    spend=bursar.rho(RHO),
+                    request_id=request_id,
+                    progress=False,
+                )
+            except bursar.ServerError as error:
+                # Fits that were debited before the rows changed cannot open them, and are run again when they are back.
+                later = error.incident is None or self._phase == "rows changed"
+                if later or self.witness.heard_of_failure(request_id, str(error)) < FAILURES:
+                    raise
+
+        self._persist(ask)
 
     def _replay_all(self, part: int) -> None:
         with self._sdk() as (tap, client):
@@ -517,6 +737,74 @@ class Lane:
                 self.witness.failures.append(f"{type(error).__name__}: {error}")
                 raise
             time.sleep(0.02)
+
+
+_FAULTS: Mapping[str, Callable[[Lane, int, Blow], None]] = {
+    "disk full": Lane._fill_disk,
+    "busy": Lane._hold_lock,
+    "second server": Lane._start_second,
+    "lost lock": Lane._lose_lock,
+    "descriptors": Lane._starve,
+    "stopped": Lane._stop,
+    "fits stopped": Lane._stop_fits,
+    "fits killed": Lane._kill_fits,
+    "file replaced": Lane._replace_file,
+    "read-only": Lane._cover,
+}
+"""Faults of a running server, before its kill."""
+
+_BETWEEN: Mapping[str, Callable[[Lane], None]] = {"log lost": Lane._lose_log, "rows changed": Lane._change_rows}
+"""Faults between a kill and the next start."""
+
+
+def _children(process: int) -> list[int]:
+    with contextlib.suppress(FileNotFoundError):
+        return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return []
+
+
+def _parent_of_fits(server: int) -> int:
+    (found,) = [one for one in _children(server) if Path(f"/proc/{one}/comm").read_text() == "bursar-fits\n"]
+    return found
+
+
+def _signal(process: int, number: int) -> bool:
+    """Send a signal. Return whether the process was still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+        return True
+    return False
+
+
+def _open_file(process: int, file: Path) -> Path:
+    """Name a file by the descriptor that a process has of it: it can be read when its name is gone."""
+    return next(one for one in Path(f"/proc/{process}/fd").iterdir() if str(one.readlink()) == str(file))
+
+
+@contextlib.contextmanager
+def _read_only(folder: Path) -> Iterator[None]:
+    """Mount a folder over itself, read-only: files that are open stay as they are, others cannot be written."""
+    _mount("mount", "--bind", str(folder), str(folder))
+    try:
+        _mount("mount", "-o", "remount,bind,ro", str(folder))
+        yield
+    finally:
+        _mount("umount", "--lazy", str(folder))
+
+
+def _mount(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ChaosError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def cannot_mount() -> str | None:
+    """Return why no file system can be mounted here; None if one can."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, _read_only(Path(folder)):
+            return None
+    except (ChaosError, OSError) as error:
+        return str(error)
 
 
 def _ends(process: int, seconds: float) -> bool:
@@ -544,7 +832,9 @@ class Findings:
         releases: stored.
         runs: of the fit, as far as forked servers counted them.
         replays: answers beyond the first to a request.
-        second_servers_refused: of those that were started beside a server.
+        refusals: starts that were refused, by reason.
+        fits_killed: processes of fits that were killed.
+        failed: requests whose fit failed because its process was killed; they are paid for, and stay without a model.
         losses: debited or receipted requests without an answer, or with an answer that is not the stored bytes.
         double_spends: debits beyond one a request, or a sum that is not that of the debits.
         two_answers: requests of which clients saw two different answers or receipts.
@@ -559,7 +849,9 @@ class Findings:
     releases: int = 0
     runs: int = 0
     replays: int = 0
-    second_servers_refused: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+    fits_killed: int = 0
+    failed: int = 0
     losses: int = 0
     double_spends: int = 0
     two_answers: int = 0
@@ -575,10 +867,19 @@ class Findings:
         witness = lane.witness
         self.kills += lane.kills
         self.unfinished += lane.unfinished
-        self.second_servers_refused += lane.refused
+        self.refusals += lane.refusals
+        self.fits_killed += lane.fits_killed
         for (phase, error), times in witness.cut_off.items():
             self.cut_off[f"{phase}: {error}"] += times
-        self.requests += len(witness.answers)
+        # A process that is killed while it opens rows has read none: its fit is told to have failed, and is run again.
+        failed = {one for one in witness.failed if one not in witness.answers}
+        self.requests += len(witness.answers) + len(failed)
+        self.failed += len(failed)
+        self.problems += [
+            f"{one} failed in two ways: {sorted(texts)}" for one, texts in witness.failed.items() if len(texts) != 1
+        ]
+        if len(witness.failed) > lane.fits_killed:
+            self.problems.append(f"{len(witness.failed)} fits failed, and {lane.fits_killed} were killed")
         self.replays += sum(answers.total() - 1 for answers in witness.answers.values())
         for seen in (witness.receipts, witness.answers):
             self.two_answers += sum(len(messages) != 1 for messages in seen.values())
@@ -597,7 +898,7 @@ class Findings:
         self.double_spends += len(debits) - len(stored)
         self.double_spends += state.spent_cost_units != sum(debit.price.cost_units for debit in debits)
         paid = {*stored, *witness.receipts}
-        self.losses += sum(_lost(stored.get(request_id), witness.answers.get(request_id)) for request_id in paid)
+        self.losses += sum(_lost(stored.get(one), witness.answers.get(one), one in failed) for one in paid)
 
     def public(self) -> dict[str, object]:
         """As JSON holds it."""
@@ -605,8 +906,10 @@ class Findings:
             "kills": {"all": self.kills.total(), **dict(sorted(self.kills.items()))},
             "requests_under_way_at_a_kill": dict(sorted(self.unfinished.items())),
             "calls_cut_off": dict(sorted(self.cut_off.items())),
-            "second_servers_refused": self.second_servers_refused,
+            "starts_refused": dict(sorted(self.refusals.items())),
+            "fits_killed": self.fits_killed,
             "requests": self.requests,
+            "requests_whose_fit_was_killed": self.failed,
             "debits": self.debits,
             "releases": self.releases,
             "runs_of_the_fit_in_forked_servers": self.runs,
@@ -618,7 +921,9 @@ class Findings:
         }
 
 
-def _lost(stored: bytes | None, answers: Counter[bytes] | None) -> bool:
+def _lost(stored: bytes | None, answers: Counter[bytes] | None, failed: bool) -> bool:
+    if failed:
+        return stored != b""
     return not stored or answers is None or set(answers) != {stored}
 
 
@@ -635,7 +940,7 @@ def chaos(kills: int, seed: int, lanes: int, tell: Callable[[], object] = lambda
         ChaosError: a server ended by itself or did not start, or a second one did.
     """
     chance = random.Random(seed)
-    ends = blows(kills, chance)
+    ends = blows(kills, chance, mounts=cannot_mount() is None)
     findings = Findings()
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, contextlib.ExitStack() as stack:
         made = [Lane(Home(Path(folder) / f"lane-{i}"), f"lane{i}", chance.randrange(2**32)) for i in range(lanes)]
@@ -657,6 +962,8 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=1, help="servers side by side, which share the kills")
     parser.add_argument("--json", type=Path, default=Path(__file__).with_name("chaos.json"))
     arguments = parser.parse_args()
+    if reason := cannot_mount():
+        print(f'without the kind "read-only": {reason}', file=sys.stderr)
     began, strikes = time.monotonic(), Counter[str]()
 
     def tell() -> None:

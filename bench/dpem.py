@@ -1,4 +1,4 @@
-"""FitDPEM measured side by side: `python bench/dpem.py [synthetic] [kmeans] [speed]`; tables, and bench/dpem.json.
+"""FitDPEM measured side by side: `python bench/dpem.py [synthetic] [kmeans] [speed]`; tables and a JSON.
 
 synthetic: test log-likelihood below the non-private fit, against the paper's literal allocation of its budget.
 kmeans: sum of squares over Lloyd's, against diffprivlib in the same run and earlier figures of Google's LSH clustering.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _common import results_of
 from _kmeans import (
     BOUND,
     CLUSTERS,
@@ -37,10 +38,10 @@ from _kmeans import fit as fit_method
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
-from bursar.models import log_mixture_density
+from bursar_models import log_mixture_density
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import dpem
-from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
 from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, exact_sum
 
 
@@ -299,7 +300,7 @@ def _statistic(d: int, k: int = 5) -> Any:
         centres=np.linspace(-0.3, 0.3, k)[:, None] * np.ones(d),
         whiteners=np.broadcast_to(2 * np.eye(d), (k, d, d)).copy(),
     )
-    frame = Frame(np.zeros(d), np.full(d, 30.0))
+    frame = BallFrame(np.zeros(d), np.full(d, 30.0))
     return moment_statistic(frame, step, Moments.FULL, Weights(0.5, 0.7, 1.0))
 
 
@@ -328,7 +329,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", default=["synthetic", "kmeans", "speed"])
     parser.add_argument("--seeds", type=int, help="instead of 20 (synthetic) and 6 (k-means)")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--json", type=Path, default=results_of(__file__))
     options = parser.parse_args()
     warnings.filterwarnings("ignore")  # scikit-learn's about iterations that were asked for
     results: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}

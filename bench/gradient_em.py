@@ -1,6 +1,6 @@
 """FitGradientEM measured: `python bench/gradient_em.py [PART ...]`.
 
-Prints tables and writes bench/gradient_em.json, table by table. Single results are kept in a folder beside the JSON, so
+Prints tables and writes bench/results/gradient_em.json, table by table. Single results are kept beside it, so
 that a run that was cut goes on where it was; deleting the folder begins anew. Parts and models may be run side by side.
 
 synthetic: error by model, n, d and epsilon, of every variant with the server's steps; the cells that there are wishes
@@ -13,7 +13,6 @@ heavy: noise with t distribution, and rows in a far corner.
 adult: a real table as the paper prepares it, and with those steps done privately; `--adult DIR` has adult.csv and
     adult-domain.json.
 time: of a step, against a pass of numpy over the same gradients in turns, and against rows.
-refusals: what is said to bad requests, and how many steps degenerate rows get.
 picture: of synthetic, from the JSON, to docs/.
 
 GMM, MRM, RMC: the paper's symmetric mixture of Gaussians, symmetric mixture of regressions, and regression with missing
@@ -29,7 +28,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise, product
@@ -40,7 +39,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, options_of, output_of, saved
+from _common import Json, Kept, options_of, output_of, results_of, saved
 from _em import (
     CONTAMINATED,
     DEGREES,
@@ -66,7 +65,7 @@ from _kmeans import fit as fit_in_box
 
 from bursar_ledger import rho_of
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import InvalidRequestError, NumericColumn, dpem, gradient_em
+from bursar_server.fits import BoundedColumn, dpem, gradient_em
 
 SETTINGS: Json = {
     "seeds": "0, 1, ...: rows from numpy's default_rng([seed, n, d, model, noise]), starts from public seeds",
@@ -642,9 +641,9 @@ class Adult:
     sigma: float
 
     @property
-    def columns(self) -> tuple[NumericColumn, ...]:
+    def columns(self) -> tuple[BoundedColumn, ...]:
         """With bounds -1 and 1."""
-        return tuple(NumericColumn(name, -1.0, 1.0) for name in ADULT_COLUMNS)
+        return tuple(BoundedColumn(name, -1.0, 1.0) for name in ADULT_COLUMNS)
 
 
 def adult_table(folder: Path) -> Adult:
@@ -840,67 +839,6 @@ def times(wish: Wish) -> None:
         wish.save("steps", found)
 
 
-# --- bad requests, degenerate rows --------------------------------------------------------------------------
-
-
-def bad_requests() -> Iterator[tuple[str, Fields, tuple[NumericColumn, ...]]]:
-    """What is wrong, request, public columns."""
-    regression, mixture, missing = (MODELS[name].fields for name in ("MRM", "GMM", "RMC"))
-    nullable = MODELS["RMC"].columns(2)
-    yield "nulls in a model that forbids them", regression | {"columns": ["x0", "x1"]}, nullable
-    yield "nulls in a mixture", mixture | {"columns": ["x0"]}, nullable
-    null_target = (nullable[0], replace(nullable[-1], nullable=True))
-    yield "a target that may be null", missing, null_target
-    yield "target among the features", regression | {"columns": ["x0", "y"]}, MODELS["MRM"].columns(2)
-    yield "d above the limit", mixture, MODELS["GMM"].columns(65)
-    yield "d of a regression above the limit", regression, MODELS["MRM"].columns(65)
-    yield "a column twice", mixture | {"columns": ["x0", "x0"]}, MODELS["GMM"].columns(2)
-    yield "no such target", regression | {"target": "z"}, MODELS["MRM"].columns(2)
-    yield "no model", {}, MODELS["GMM"].columns(2)
-    yield "a scale where there is none", mixture | {"scale": 1.0}, MODELS["GMM"].columns(2)
-
-
-def degenerate_rows(n: int) -> Iterator[tuple[str, str, Array]]:
-    """What is wrong, model, rows: no schema shows it, so nothing may depend on it."""
-    X, _ = MODELS["MRM"].draw(n, 2, "normal", np.random.default_rng(0))
-    yield "collinear features", "MRM", X[:, [0, 0, 2]]
-    yield "a constant feature", "MRM", np.column_stack([X[:, 0], np.full(n, FEATURES / 2), X[:, 2]])
-    yield "a constant target", "MRM", np.column_stack([X[:, :2], np.full(n, TARGETS / 2)])
-    yield "all features missing", "RMC", np.column_stack([np.full((n, 2), np.nan), X[:, 2]])
-    yield "nothing but NaN", "GMM", np.full((n, 2), np.nan)
-    yield "rows all alike", "GMM", np.ones((n, 2))
-    yield "rows of 1e300", "GMM", np.full((n, 2), 1e300)
-
-
-def refusals(wish: Wish, n: int = 2_000) -> None:
-    """Errors before a debit, and steps of rows that no schema can exclude."""
-    said, steps = {}, {}
-    print("\nBad requests, before anything is debited")
-    for what, fields, columns in bad_requests():
-        try:
-            fit(fit_pb2.FitGradientEMRequest(spend=spend(1.0, n), **fields), np.zeros((n, len(columns))), columns)
-            said[what] = "not refused"
-        except InvalidRequestError as error:
-            said[what] = str(error)
-        print(f"  {what}: {said[what]}")
-    print("\nDegenerate rows")
-    for what, name, rows in degenerate_rows(n):
-        clock, model = Clock(), MODELS[name]
-        found = fit(
-            fit_pb2.FitGradientEMRequest(spend=spend(1.0, n), iterations=7, **model.fields),
-            rows,
-            model.columns(2),
-            clock,
-        )
-        finite = bool(
-            np.isfinite(array(found.coefficients)).all() and np.isfinite(array(found.coefficient_errors)).all()
-        )
-        steps[what] = {"asked": 7, "made": len(clock.ends) - 1, "finite": finite}
-        print(f"  {what}: {steps[what]['made']} steps of 7, {'finite' if finite else 'not finite'} numbers")
-    wish.save("requests", said)
-    wish.save("rows", steps)
-
-
 # --- picture ------------------------------------------------------------------------------------------------
 
 PICTURE = Path(__file__).parent.parent / "docs" / "fit-gradient-em.png"
@@ -910,7 +848,7 @@ NAMES = {"GMM": "symmetric mixture", "MRM": "mixture of regressions", "RMC": "mi
 
 def picture(wish: Wish) -> None:
     """Errors against n, from the results of synthetic."""
-    output = Path(__file__).with_suffix(".json")
+    output = results_of(__file__)
     found: Json = json.loads(output.read_text()).get("synthetic", {}) if output.exists() else {}
     if not all(model in found for model in NAMES):
         print("\npicture: left out; measure synthetic first")
@@ -944,7 +882,6 @@ def against_rows(panel: Any, rows: Sequence[Json], method: str, style: str, **op
 
 
 PARTS: dict[str, Callable[[Wish], None]] = {
-    "refusals": refusals,
     "time": times,
     "synthetic": synthetic,
     "adult": adult,

@@ -1,6 +1,6 @@
 """Time of whole fits against rows, columns and clusters, beside others: `python bench/growth.py [PART ...]`.
 
-    python bench/growth.py            1e4 to 1e6 rows, and bench/growth.json
+    python bench/growth.py            1e4 to 1e6 rows, and bench/results/growth.json
     python bench/growth.py --quick    fewer rows, no JSON
 
 Seconds of one processor, from plan to model, of all five fits by default settings, and of scikit-learn's

@@ -1,6 +1,6 @@
 """Every statistic of the fits against plain numpy, and an EM step against scikit-learn's: `python bench/kernels.py`.
 
-    python bench/kernels.py                  medians of seven rounds in turns, and bench/kernels.json
+    python bench/kernels.py                  medians of seven rounds in turns, and bench/results/kernels.json
     python bench/kernels.py steps noise      some parts
     python bench/kernels.py --quick          few rows, five rounds, no JSON: minutes
 
@@ -10,6 +10,7 @@ steps: an EM step of FitDPEM and of scikit-learn's GaussianMixture, on one proce
 noise: what part of a whole fit's time the noise takes at d = 50, k = 10 and 20 steps, and would with OpenDP's sampler.
 pieces: the exact products of integers, by our kernel, by BLAS in float64, and by BLAS in float32 from pieces of nine
     bits, which would be the way to the same integers with narrow arithmetic.
+times: only where it is asked for, and in no JSON: every kernel's time on chosen rows over that on ordinary ones.
 
 One-processor times are those of the processor, not of the clock, so that what else runs on the machine matters less.
 """
@@ -31,6 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))  # scikit-lea
 import _em
 import _mrf
 import _separated_kernels
+import _times
 import gradient_em as gradient_bench
 import numpy as np
 from _common import Json, options_of, output_of, saved
@@ -44,8 +46,8 @@ from threadpoolctl import threadpool_limits
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import PublicTable, dpem, gradient_em, mrf
-from bursar_server.fits.dpem import _kernel as dpem_kernel
-from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
+from bursar_server.fits.mixtures import kernel as dpem_kernel
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
 from bursar_server.vault import (
     ArrayRows,
     ExactNoise,
@@ -56,6 +58,7 @@ from bursar_server.vault import (
     Release,
     Session,
     Statistic,
+    SyntheticBudget,
     exact_sum,
 )
 
@@ -131,17 +134,17 @@ def ratio_of(ours: list[float], theirs: list[float]) -> Json:
 # --- statistics ---------------------------------------------------------------------------------------------
 
 
-def moments_step(d: int, k: int, moments: Moments, *, hard: bool = False) -> tuple[Frame, EStep]:
+def moments_step(d: int, k: int, moments: Moments, *, hard: bool = False) -> tuple[BallFrame, EStep]:
     """A step about k means, recentred, in the unit ball."""
     generator = np.random.default_rng([d, k])
     diagonal = moments in (Moments.DIAG, Moments.SPHERICAL)
     means = generator.uniform(-0.3, 0.3, (k, d)) / np.sqrt(d)
     lower = np.tril(0.1 * generator.standard_normal((k, d, d)), -1) * (not diagonal) + 4.0 * np.eye(d)
     step = EStep(hard, np.zeros(k), means, lower, diagonal, means, lower / np.sqrt(2.0 * d))
-    return Frame(np.zeros(d), np.full(d, 10.0 * np.sqrt(d))), step
+    return BallFrame(np.zeros(d), np.full(d, 10.0 * np.sqrt(d))), step
 
 
-def numpy_moments(X: Array, frame: Frame, step: EStep, moments: Moments) -> None:
+def numpy_moments(X: Array, frame: BallFrame, step: EStep, moments: Moments) -> None:
     """Clipped positions, responsibilities, clipped residuals and their moments in double numbers."""
     K, d = step.means.shape
     scaled = [whitener.T.copy() for whitener in step.factors]
@@ -176,7 +179,7 @@ def gradient_statistic(model: _em.Model, d: int) -> Statistic:
         columns=rows.shape[1],
         adjacency=Adjacency.REPLACE_ONE,
         unit_cap=1,
-        meter=Meter(_em.ORDER, cost_units(plan.events, _em.ORDER)),
+        meter=Meter(SyntheticBudget(_em.ORDER, cost_units(plan.events, _em.ORDER))),
         source=ExactNoise(),
         tap=seen.append,
     )
@@ -196,7 +199,7 @@ def table_statistic(sizes: tuple[int, ...]) -> Statistic:
         columns=len(sizes),
         adjacency=Adjacency.ADD_REMOVE_ONE,
         unit_cap=1,
-        meter=Meter(_mrf.ORDER, cost_units(plan.events, _mrf.ORDER)),
+        meter=Meter(SyntheticBudget(_mrf.ORDER, cost_units(plan.events, _mrf.ORDER))),
         source=ExactNoise(),
         tap=seen.append,
     )
@@ -524,6 +527,16 @@ def _repeated(work: Callable[[], Any], times: int) -> None:
         work()
 
 
+def print_times(rounds: int) -> None:
+    """Print the ratios of every kernel on every kind of chosen rows, and which of them leave the bar."""
+    print(f"\n{'time over that of ordinary rows':<50} {'ns':>7} " + " ".join(f"{kind:>11}" for kind in _times.KINDS))
+    for case in _times.cases():
+        usual, ratios = _times.measured(case, rounds)
+        outside = [ratio for ratio in ratios.values() if not 1.0 / _times.BAR <= ratio <= _times.BAR]
+        numbers = " ".join(f"{ratios[kind]:>11.2f}" for kind in _times.KINDS)
+        print(f"{case[0]:<50} {usual:>7.1f} {numbers}{'   NO' if outside else ''}", flush=True)
+
+
 PARTS: dict[str, Callable[[Extent], list[Json]]] = {
     "statistics": measure_statistics,
     "steps": measure_steps,
@@ -535,11 +548,13 @@ PARTS: dict[str, Callable[[Extent], list[Json]]] = {
 def main() -> None:
     """Runs the parts that were asked for."""
     warnings.filterwarnings("ignore")  # scikit-learn's, about iterations that were asked for
-    options = options_of(__doc__, PARTS).parse_args()
+    options = options_of(__doc__, [*PARTS, "times"]).parse_args()
     output = output_of(options, __file__)
     for name, part in PARTS.items():
         if name in (options.parts or PARTS):
             saved(output, name, "rows", part(QUICK if options.quick else FULL))
+    if "times" in options.parts:
+        print_times(15 if options.quick else 60)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The load test: `python bench/load.py [--clients 64] [--minutes 10]`; tables, and bench/load.json.
+"""The load test: `python bench/load.py [--clients 64] [--minutes 10]`; tables, and bench/results/load.json.
 
 A real server on loopback with its own limits, and many clients with the SDK, each with a token and a connection of its
 own. They ask for fits of all five kinds under new request ids, again for fits that they have, for prices, for what the
@@ -53,7 +53,7 @@ from _serving import COLUMNS, PATIENCE, TABLE, Home, Served
 import bursar
 from bursar_ledger import Ledger
 from bursar_server.config import Config
-from bursar_server.orders import RESPONSES
+from bursar_server.fits.contract import METHODS
 
 FEATURES = list(COLUMNS[:5])
 ROWS = 20_000
@@ -126,7 +126,7 @@ class Witness:
 
     def saw(self, method: str, request_id: str, message: bytes) -> None:
         """A message of a fit, before anything decodes it."""
-        response = RESPONSES[method].FromString(message)
+        response = METHODS[method].response.FromString(message)
         kind = response.WhichOneof("event")
         with self.lock:
             if kind == "receipt" and not response.receipt.free:
@@ -356,7 +356,7 @@ class _Tap:
         method = path.rpartition("/")[2]
 
         def shown(message: bytes) -> Any:
-            if method in RESPONSES:
+            if method in METHODS:
                 self._witness.saw(method, self.request_id, message)
             return response_deserializer(message)
 
@@ -369,20 +369,26 @@ class _Tap:
 Fit = Callable[[bursar.Dataset, bursar.Spend, str], object]
 
 FITS: Mapping[str, Fit] = {
-    "fit dpem": lambda data, spend, key: data.fit_dpem(
-        n_components=3, columns=FEATURES, iterations=8, spend=spend, request_id=key, progress=False
+    "fit dpem": lambda data, spend, key: data.fit(
+        bursar.DPEM(n_components=3, columns=FEATURES, iterations=8), spend=spend, request_id=key, progress=False
     ),
-    "fit separated": lambda data, spend, key: data.fit_separated_gmm(
-        n_components=3, columns=FEATURES, sigma_min=0.3, sigma_max=1.0, spend=spend, request_id=key, progress=False
+    "fit separated": lambda data, spend, key: data.fit(
+        bursar.SeparatedGMM(n_components=3, columns=FEATURES, sigma_min=0.3, sigma_max=1.0),
+        spend=spend,
+        request_id=key,
+        progress=False,
     ),
-    "fit gradient": lambda data, spend, key: data.fit_gradient_em(
-        model="gaussian_mixture", n_components=3, columns=FEATURES, spend=spend, request_id=key, progress=False
+    "fit gradient": lambda data, spend, key: data.fit(
+        bursar.GradientEM(model="gaussian_mixture", n_components=3, columns=FEATURES),
+        spend=spend,
+        request_id=key,
+        progress=False,
     ),
-    "fit sketch": lambda data, spend, key: data.fit_sketch_kmeans(
-        n_clusters=3, columns=FEATURES[:2], spend=spend, request_id=key, progress=False
+    "fit sketch": lambda data, spend, key: data.fit(
+        bursar.SketchKMeans(n_clusters=3, columns=FEATURES[:2]), spend=spend, request_id=key, progress=False
     ),
-    "fit mrf": lambda data, spend, key: data.fit_mrf(
-        cliques="tree", columns=["sex", "town", "smoker", "a"], spend=spend, request_id=key, progress=False
+    "fit mrf": lambda data, spend, key: data.fit(
+        bursar.MRF(cliques="tree", columns=["sex", "town", "smoker", "a"]), spend=spend, request_id=key, progress=False
     ),
 }
 
@@ -507,7 +513,9 @@ class Caller:
     def _questions(self) -> dict[str, Callable[[], object]]:
         spend = bursar.rho(0.001)
         return {
-            "preview": lambda: self._data.preview_dpem(n_components=3, columns=FEATURES, iterations=8, spend=spend),
+            "preview": lambda: self._data.preview(
+                bursar.DPEM(n_components=3, columns=FEATURES, iterations=8), spend=spend
+            ),
             "datasets": self._client.datasets,
             "limits": self._data.limits,
             "releases": self._client.releases,
@@ -547,7 +555,7 @@ class Caller:
         with contextlib.suppress(bursar.OverloadedError):
             self._tap.request_id = self._key()
             self._timed(
-                "decode again", lambda: self._data.fit_sketch_kmeans(n_clusters=3, sketch=entry, progress=False)
+                "decode again", lambda: self._data.fit(bursar.SketchKMeans(n_clusters=3, sketch=entry), progress=False)
             )
 
     def _refused(
@@ -566,7 +574,7 @@ class Caller:
         self._tap.request_id = key
         try:
             if kind == "fit nonsense":
-                return self._data.fit_dpem(n_components=10**6, spend=spend, request_id=key, progress=False)
+                return self._data.fit(bursar.DPEM(n_components=10**6), spend=spend, request_id=key, progress=False)
             return FITS[kind](self._data, spend, key)
         except bursar.Error as error:
             with self._witness.lock:

@@ -1,7 +1,7 @@
 """FitMRF measured: `python bench/mrf.py [growth] [figure1c] [peers] [adult] [figure2] [picture]`.
 
-Prints tables and writes bench/mrf.json, table by table. Single results, and the noisy tables that they are from, are
-kept in a folder beside the JSON, so that a run that was cut goes on where it was. `--again cgm` measures a method anew
+Prints tables and writes bench/results/mrf.json, table by table. Single results, and their noisy tables, are
+kept in a folder beside it, so that a run that was cut goes on where it was. `--again cgm` measures a method anew
 on the same noisy tables; deleting the folder begins anew.
 
 figure2: KL divergence from the truth, as in figure 2 of Bernstein et al. 2017.
@@ -35,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, saved
+from _common import Json, Kept, results_of, saved
 from _mrf import (
     DELTA,
     Clique,
@@ -63,10 +63,10 @@ from _mrf import (
 )
 from numpy.typing import NDArray
 
-from bursar.models.mrf import Estimate, Graph, NoisyTable, estimate, largest_table
-from bursar.models.mrf._estimation import ESTIMATORS, Estimator
+from bursar_models.mrf import Estimate, Graph, NoisyTable, estimate, largest_table
+from bursar_models.mrf._estimation import ESTIMATORS, Estimator
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits import NumericColumn, mrf
+from bursar_server.fits import BoundedColumn, mrf
 from bursar_server.vault import ArrayRows, noise_std
 
 NODES, EDGES = 10, 14
@@ -434,7 +434,7 @@ class Adult:
         test_states: bins of the others.
     """
 
-    columns: tuple[NumericColumn, ...]
+    columns: tuple[BoundedColumn, ...]
     train: NDArray[np.float64]
     train_states: States
     test_states: States
@@ -452,7 +452,7 @@ def adult_table(folder: Path) -> Adult:
     columns = []
     for name, size in domain.items():
         bins = min(size, MOST_BINS)
-        columns.append(NumericColumn(name, 0.0, float(size), tuple(edge * size / bins for edge in range(bins + 1))))
+        columns.append(BoundedColumn(name, 0.0, float(size), tuple(edge * size / bins for edge in range(bins + 1))))
     states = np.stack(
         [np.searchsorted(column.bins, codes[:, i], side="right") - 1 for i, column in enumerate(columns)], axis=1
     ).astype(np.uint8)
@@ -774,7 +774,7 @@ def picture(wish: Wish) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    found = json.loads(Path(__file__).with_suffix(".json").read_text())["figure2"]
+    found = json.loads(results_of(__file__).read_text())["figure2"]
     sizes = Extent().sizes
     figure, axes = plt.subplots(2, len(sizes), figsize=(12, 5.5), sharex=True, sharey="row", layout="constrained")
     for row, kind in zip(axes, FIGURE2, strict=True):
@@ -819,9 +819,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="after which no further trial of figure2 begins")
     parser.add_argument("--methods", nargs="*", help="of figure2, that are measured now; left out: all")
     parser.add_argument("--again", nargs="*", default=[], help="methods to measure anew, such as cgm")
-    parser.add_argument("--json", type=Path, help="instead of bench/mrf.json")
+    parser.add_argument("--json", type=Path, help="instead of bench/results/mrf.json")
     options = parser.parse_args()
-    output = options.json or (None if options.quick else Path(__file__).with_suffix(".json"))
+    output = options.json or (None if options.quick else results_of(__file__))
     asked = {name: getattr(options, name) for name in ("trials", "repetitions", "minutes")}
     asked |= {name: tuple(getattr(options, name) or ()) for name in ("states", "methods")}
     given = {name: value for name, value in asked.items() if value}

@@ -1,6 +1,6 @@
 """Every fit beside its nearest peer, on the same rows, in turns: `python bench/peers.py [kmeans] [mixture] ...`.
 
-    python bench/peers.py                      all of them, and bench/peers.json
+    python bench/peers.py                      all of them, and bench/results/peers.json
     python bench/peers.py --pgm PYTHON tables  with private-pgm, if that interpreter has it (package mbi)
     python bench/peers.py --quick              few rows, minutes, no JSON
 
@@ -50,8 +50,8 @@ from kernels import table_statistic
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
-from bursar.models import Frequencies, decode_kmeans, log_mixture_density
-from bursar.models.mrf import estimate
+from bursar_models import Frequencies, decode_kmeans, log_mixture_density
+from bursar_models.mrf import estimate
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import dpem, gradient_em, mrf, separated_gmm, sketch
 from bursar_server.fits.sketch._wire import sketch_from

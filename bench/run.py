@@ -6,7 +6,8 @@
     python bench/run.py --page           the page and its pictures from the last record, nothing is run
 
 Every comparison is a script of its own and runs as one, with its peers beside it. What they found is put into one
-record, bench/record.json: machine, versions, commit, and of each script its ratios and errors by name. The record is
+record, bench/record.json: machine, versions, commit, and of each script its ratios and errors by name, with what the
+page shows of it. Everything else that a script finds stays in bench/results/, which is not committed. The record is
 compared with the one before: what became worse by more than `TOLERANCE` is printed, and the run ends with 1. Times are
 not compared, since machines differ; ratios of two things in one run are.
 
@@ -165,7 +166,36 @@ def run(script: Script, full: bool, commit: str) -> Json:
         found = json.loads(output.read_text()) if output.exists() else {}
     seconds = round(time.monotonic() - begun, 1)
     facts: Json = {"commit": commit, "seconds": seconds, "full": full, "problem": problem}
-    return facts | {"numbers": dict(numbers_in(found)), "found": found}
+    return facts | {"numbers": dict(numbers_in(found)), "found": recorded(script.name, found)}
+
+
+SHOWN = ("kernels", "peers", "growth", "scale", "serving")
+"""Scripts whose tables and pictures are on the page."""
+
+
+def recorded(name: str, found: Json) -> Json:
+    """Return what the record keeps of a script's JSON: what the page shows of it, or else the numbers with a bar."""
+    kept = _without_rounds(found) if name in SHOWN else _barred(found)
+    return dict(kept or {})
+
+
+def _without_rounds(found: Any) -> Any:
+    if isinstance(found, Mapping):
+        single = {key for key, value in found.items() if key == "rounds" and isinstance(value, list)}
+        return {key: _without_rounds(value) for key, value in found.items() if key not in single}
+    return [_without_rounds(value) for value in found] if isinstance(found, list) else found
+
+
+def _barred(found: Any) -> Any:
+    """Return the parts of a JSON value that have a bar, where they were; None if it has none."""
+    if isinstance(found, Mapping):
+        if any(key == "bar" or key.startswith("bar_") or key.endswith("_bar") for key in found):
+            return _without_rounds(found)
+        kept = {key: part for key, value in found.items() if (part := _barred(value)) is not None}
+        return kept or None
+    if isinstance(found, list):
+        return [part for value in found if (part := _barred(value)) is not None] or None
+    return None
 
 
 GRACE = 30.0

@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import dpem, sketch
-from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
-from bursar_server.tables import Keys, Manifest, Partitions, Snapshot, content_tag, import_table
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
+from bursar_server.tables import CapKeys, Keys, Manifest, Partitions, Snapshot, import_table, rows_tag
 from bursar_server.vault import (
     CHUNK,
     DaskEngine,
@@ -51,6 +51,7 @@ from bursar_server.vault import (
     Rows,
     Session,
     Statistic,
+    SyntheticBudget,
     exact_sum,
 )
 
@@ -124,7 +125,7 @@ def step() -> Statistic:
     centres = np.linspace(-0.3, 0.3, CLUSTERS)[:, None] * np.ones(d)
     factors, whiteners = (np.broadcast_to(scale * np.eye(d), (CLUSTERS, d, d)).copy() for scale in (4, 2))
     e_step = EStep(False, np.zeros(CLUSTERS), centres, factors, False, centres, whiteners)
-    return moment_statistic(Frame(np.zeros(d), np.full(d, 30.0)), e_step, Moments.FULL, Weights(0.5, 0.7, 1.0))
+    return moment_statistic(BallFrame(np.zeros(d), np.full(d, 30.0)), e_step, Moments.FULL, Weights(0.5, 0.7, 1.0))
 
 
 def measured(work: Callable[[], Json]) -> Json:
@@ -140,13 +141,13 @@ def measured(work: Callable[[], Json]) -> Json:
 def imported(folder: Path, n: int, *, capped: bool) -> Json:
     """Import n rows, with a cap of two rows of a unit or without."""
     unit = {"column": "who", "max_rows": 2} if capped else {}
-    report = import_table(Manifest.from_public(MANIFEST | {"unit": unit}), Mixture(n), folder, Keys(bytes(32)).caps)
+    report = import_table(Manifest.from_public(MANIFEST | {"unit": unit}), Mixture(n), folder, CapKeys.draw())
     return {"directory": str(report.directory), "n": n}
 
 
 def tagged(directory: Path) -> Json:
-    """The keyed hash of all rows, by which they are recognised."""
-    content_tag(Snapshot.open(directory), Keys(bytes(32)))
+    """Compute the keyed hash of the stored rows, by which a change is found."""
+    rows_tag(Keys.draw(), Snapshot.open(directory))
     return {}
 
 
@@ -166,7 +167,7 @@ def fitted(directory: Path, method: str, request: Any, threads: int) -> Json:
         columns=len(plan.columns),
         adjacency=Adjacency.ADD_REMOVE_ONE,
         unit_cap=1,
-        meter=Meter(ORDER, cost_units(plan.events, ORDER)),
+        meter=Meter(SyntheticBudget(ORDER, cost_units(plan.events, ORDER))),
         source=ExactNoise(),
         engine=LocalEngine(threads),
     )

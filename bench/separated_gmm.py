@@ -1,10 +1,9 @@
-"""FitSeparatedGMM measured: `python bench/separated_gmm.py [PART ...]`, tables and bench/separated_gmm.json.
+"""FitSeparatedGMM measured: `python bench/separated_gmm.py [PART ...]`, tables and bench/results/separated_gmm.json.
 
 Single results are kept in a folder beside the JSON, so that a run that was cut goes on where it was; `--again
 separated` measures a method anew, deleting the folder begins anew. Parts may be run side by side. All rows say how many
 trials they have.
 
-refusals: what is said to bad requests before a debit, and what degenerate rows come to.
 grid: n, d, k and rho, beside what a float prototype of the same algorithm had at the same rho.
 separation: 3 to 6 deviations, k = 2, 4, 8.
 radius: R up to 1e6, with pairs of components about as far apart.
@@ -29,7 +28,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
@@ -40,8 +39,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, options_of, output_of, saved
-from _kmeans import Array, Box, array, array_rows, cube
+from _common import Json, Kept, options_of, output_of, results_of, saved
+from _kmeans import Box, array, array_rows, cube
 from _kmeans import fit as fit_in_box
 from _separated import (
     ADJACENCY,
@@ -72,7 +71,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable, dpem, separated_gmm, sketch
+from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, dpem, separated_gmm, sketch
 
 SETTINGS: Json = {
     "seeds": "0, 1, ...: rows from numpy's default_rng of seed and world, directions from public seeds",
@@ -210,7 +209,7 @@ def variants() -> dict[str, Method]:
         )
         try:
             separated_gmm.plan(request, public_table(cube(2, 100.0), 1000, ADJACENCY), lambda entry: None)
-        except InvalidRequestError as error:
+        except InvalidFieldsError as error:
             print(f"  {name}: left out; the server says: {error}")
         else:
             found[name] = partial(ours, **fields)
@@ -220,7 +219,7 @@ def variants() -> dict[str, Method]:
 def public_table(box: Box, n: int, adjacency: Adjacency, **facts: Any) -> PublicTable:
     """Of numeric columns x0, x1, ..."""
     bounds = zip(box.lower.tolist(), box.upper.tolist(), strict=True)
-    columns = tuple(NumericColumn(f"x{i}", lower, upper, **facts) for i, (lower, upper) in enumerate(bounds))
+    columns = tuple(BoundedColumn(f"x{i}", lower, upper, **facts) for i, (lower, upper) in enumerate(bounds))
     return PublicTable("bench", columns, adjacency, 1, n)
 
 
@@ -623,77 +622,12 @@ def growth_row(n: int, rounds: Sequence[Json]) -> Json:
     return row
 
 
-# --- bad requests, degenerate rows --------------------------------------------------------------------------
-
-FINE: Fields = {"n_components": 3, "sigma_min": 0.2, "sigma_max": 2.0}
-
-
-def bad_requests() -> Iterator[tuple[str, Fields, Box]]:
-    """What is wrong, request, public bounds."""
-    box = cube(2, 100.0)
-    yield "min_weight * k > 1", {"min_weight": 0.4}, box
-    yield "sigma_min = sigma_max", {"sigma_max": 0.2}, box
-    yield "sigma_min > sigma_max", {"sigma_min": 3.0}, box
-    yield "R below sigma_min", {"radius": 0.1}, box
-    yield "sigma_min not a number", {"sigma_min": float("nan")}, box
-    yield "sigma_min too small for R", {"sigma_min": 1e-7}, box
-    yield "k = 0", {"n_components": 0}, box
-    yield "k above the limit", {"n_components": 33}, box
-    yield "d above the limit", {}, cube(129, 100.0)
-    yield "pure epsilon", {"spend": types_pb2.Spend(epsilon=1.0)}, box
-    yield "a spend too small for any noise", {"spend": types_pb2.Spend(rho=1e-9)}, box
-    yield "tied covariances", {"covariance_type": fit_pb2.COVARIANCE_TYPE_TIED}, box
-
-
-def degenerate_rows(n: int) -> Iterator[tuple[str, Fields, Array]]:
-    """What is special, request, rows: no schema shows it, so a model comes back."""
-    generator = np.random.default_rng(0)
-    column = generator.standard_normal(n)
-    yield "k = 1", {"n_components": 1}, generator.standard_normal((n, 2))
-    yield "R below sigma_max", {"radius": 1.0}, generator.standard_normal((n, 2))
-    yield "a constant column", {}, np.column_stack([column + 20.0 * (np.arange(n) % 3), np.full(n, 7.0)])
-    yield "constant columns", {}, np.full((n, 2), 7.0)
-    yield "rows all alike, in a corner", {}, np.full((n, 2), 100.0)
-    yield "no rows", {}, np.zeros((0, 2))
-    yield "one row", {}, np.ones((1, 2))
-    yield "nothing but NaN", {}, np.full((n, 2), np.nan)
-    yield "rows of 1e300", {}, np.full((n, 2), 1e300)
-
-
-def refusals(wish: Wish, n: int = 2_000) -> None:
-    """Errors before a debit, and models of rows that no schema can exclude."""
-    said, models = {}, {}
-    print("\nBad requests, before anything is debited")
-    for what, fields, box in bad_requests():
-        public = public_table(box, n, ADJACENCY)
-        names = [f"x{i}" for i in range(len(box.lower))]
-        asked: Fields = {"spend": types_pb2.Spend(rho=1.0), "columns": names}
-        request = fit_pb2.FitSeparatedGMMRequest(**(asked | FINE | fields))
-        try:
-            separated_gmm.plan(request, public, lambda entry: None)
-            said[what] = "not refused"
-        except InvalidRequestError as error:
-            said[what] = str(error)
-        print(f"  {what}: {said[what]}")
-    print("\nDegenerate rows: components found of those that were looked for")
-    for (what, fields, rows), adjacency in product(degenerate_rows(n), Adjacency):
-        model = separated(rows, cube(2, 100.0), 1.0, FINE | fields, adjacency)
-        numbers = (model.weights, model.means, model.covariances, model.mean_errors)
-        finite = all(one is not None and bool(np.isfinite(one).all()) for one in numbers)
-        sought = (FINE | fields)["n_components"]
-        key = f"{what}, {adjacency.name}"
-        models[key] = {"found": len(model.means), "sought": sought, "finite": finite}
-        print(f"  {key}: {len(model.means)} of {sought}, {'finite' if finite else 'not finite'} numbers")
-    wish.save("requests", said)
-    wish.save("rows", models)
-
-
 # --- picture ------------------------------------------------------------------------------------------------
 
 
 def picture(wish: Wish) -> None:
     """Trials that are ok against separation, from the results of separation."""
-    output = Path(__file__).with_suffix(".json")
+    output = results_of(__file__)
     found: Json = json.loads(output.read_text()).get("separation", {}) if output.exists() else {}
     rows = [row for row in found.get(f"n = {ROWS}", []) if SEPARATED in row]
     if not rows:
@@ -728,7 +662,6 @@ def picture(wish: Wish) -> None:
 
 
 PARTS: dict[str, Callable[[Wish], None]] = {
-    "refusals": refusals,
     "grid": grid,
     "separation": separation,
     "radius": radius,

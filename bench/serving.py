@@ -1,4 +1,4 @@
-"""The server's own time: `python bench/serving.py [catalogue] [share] [whole]`; tables, and bench/serving.json.
+"""The server's own time: `python bench/serving.py [catalogue] [share] [whole]`; tables, and bench/results/serving.json.
 
 catalogue: unary calls against a bare grpcio echo, in turns: the same TLS, certificate, pool of threads, request, answer
 and metadata, one call after the other over one connection. bursar looks the token up, checks role, rates and limits of
@@ -37,15 +37,15 @@ from _common import Json, options_of, output_of, saved
 from _serving import COLUMNS, TABLE, Home, Served
 from numpy.typing import NDArray
 
-from bursar.models import Sketch
-from bursar.models.mrf import Learning
 from bursar_ledger import Ledger, price
+from bursar_models import Sketch
+from bursar_models.mrf import Learning
 from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 from bursar_server.config import Config
-from bursar_server.datasets import Datasets
-from bursar_server.orders import RESPONSES
-from bursar_server.process import FITS
+from bursar_server.fits.contract import METHODS
+from bursar_server.fits.registry import FITS
 from bursar_server.tables import Snapshot
+from bursar_server.tables.catalogue import Datasets
 from bursar_server.vault import (
     Engine,
     ExactNoise,
@@ -57,6 +57,7 @@ from bursar_server.vault import (
     Scores,
     SelectionNoise,
     Session,
+    SyntheticBudget,
     Task,
 )
 
@@ -327,14 +328,14 @@ def engined(here: Here, method: str, request: Any) -> Engined:
         columns=len(plan.columns),
         adjacency=table.adjacency,
         unit_cap=table.unit_cap,
-        meter=Meter(paid.order, paid.cost_units),
+        meter=Meter(SyntheticBudget(paid.order, paid.cost_units)),
         source=noise,
         search_source=noise,
         engine=TimedEngine(LocalEngine(1), watch),
     )
     with optimisers_timed(optimiser):
         model = fit.run(plan, session)
-    RESPONSES[method](model=model).SerializeToString(deterministic=True)
+    METHODS[method].response(model=model).SerializeToString(deterministic=True)
     return Engined(time.perf_counter() - start, watch.seconds, optimiser.seconds)
 
 
@@ -401,7 +402,7 @@ def through(served: Served, channel: grpc.Channel, method: str, request: Any, nu
     start = time.perf_counter()
     answers = list(call(message.SerializeToString(), metadata=metadata))
     seconds = time.perf_counter() - start
-    if not RESPONSES[method].FromString(answers[-1]).HasField("model"):
+    if not METHODS[method].response.FromString(answers[-1]).HasField("model"):
         raise SystemExit(f"{method}: the server sent no model")
     return seconds
 

@@ -1,6 +1,6 @@
 """FitSketchKMeans measured: `python bench/sketch.py [figure3] [compare] [speed] [decoder] [scale]`.
 
-Prints tables and writes bench/sketch.json, table by table; `--only mixture-1000000 cities` measures some of them anew.
+Prints tables and writes bench/results/sketch.json, table by table; `--only mixture-1000000 cities` measures some anew.
 
 figure3: sum of squares over Lloyd's against epsilon, as in figure 3 of Schellekens et al. 2019; what previews foretell.
 compare: side by side with FitDPEM's k-means, diffprivlib and DPLloyd, under the same public bounds.
@@ -35,6 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes or two threads sh
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from _common import results_of
 from _kmeans import (
     BOUND,
     CLUSTERS,
@@ -57,11 +58,11 @@ from _kmeans import (
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from bursar.models import Frequencies, FrequencyStructure, Signature, decode_kmeans
 from bursar_ledger import Adjacency
+from bursar_models import Frequencies, FrequencyStructure, Signature, decode_kmeans
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits import dpem, sketch
-from bursar_server.fits.sketch._statistics import Frame, sketch_statistic
+from bursar_server.fits.sketch._statistics import SketchFrame, sketch_statistic
 from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import ArrayRows, LocalEngine, Statistic, exact_sum
 
@@ -196,8 +197,8 @@ def figure3_task(task: tuple[tuple[int, tuple[float, ...]], int]) -> list[Json]:
                     "pure": pure,
                     "epsilon": epsilon,
                     "m": m,
-                    "quality": plan.predicted_snr * m / (CLUSTERS * DIMENSIONS),
-                    "predicted": plan.predicted_relative_sse,
+                    "quality": plan.expected["snr"].value * m / (CLUSTERS * DIMENSIONS),
+                    "predicted": plan.expected["relative_sse"].value,
                     "sigma": model.sketch.frequencies.sigma,
                     "seconds": seconds,
                 }
@@ -562,7 +563,7 @@ def statistic_of(
     r: int | None = None,
 ) -> Statistic:
     """A sketch's statistic in the box [-bound, bound]^d, for clusters of a tenth of its half-width."""
-    frame = Frame(np.zeros(d), np.full(d, bound), np.full(d, -bound), np.full(d, bound))
+    frame = SketchFrame(np.zeros(d), np.full(d, bound), np.full(d, -bound), np.full(d, bound))
     return sketch_statistic(frame, Frequencies(m, d, 1, 0.1, structure=structure), signature, r or m, 0)
 
 
@@ -767,9 +768,9 @@ def main() -> None:
         "--quick", action="store_true", help="about a minute: few small tables, one seed; no JSON unless asked for"
     )
     parser.add_argument("--only", nargs="*", default=[], help="tables of figure3, compare and scale, such as cities")
-    parser.add_argument("--json", type=Path, help="instead of bench/sketch.json")
+    parser.add_argument("--json", type=Path, help="instead of bench/results/sketch.json")
     options = parser.parse_args()
-    output = options.json or (None if options.quick else Path(__file__).with_suffix(".json"))
+    output = options.json or (None if options.quick else results_of(__file__))
     sketch.warm_up()
     dpem.warm_up()
     for part in options.parts or PARTS:

@@ -14,6 +14,7 @@ import click
 
 import bursar
 from demo._home import MANIFEST, Home, command
+from demo._kernels import compiling
 from demo._tour import ALLOWANCE, DATASET, TOTAL, Tour, audit, spend_the_rest
 
 _FOLDER = Path(__file__).resolve().parent.parent / "demo-state"
@@ -31,8 +32,10 @@ def main(folder: Path, serve: bool) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     started = time.monotonic()
     home = Home.fresh(folder)
-    _prepare(home)
-    _step("The server: a process of its own, TLS on loopback (kernels are compiled at the first start)")
+    with compiling() as wait_for_kernels:
+        _prepare(home)
+        _step("The server: a process of its own, TLS on loopback (kernels are compiled at the first start)")
+        wait_for_kernels(lambda seconds: click.echo(f"  compiling kernels, {seconds:.0f} s ..."))
     with home.serving() as address:
         click.echo(f"  serving on {address}")
         with contextlib.ExitStack() as stack:

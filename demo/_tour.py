@@ -52,11 +52,11 @@ class Tour:
 
     def preview(self) -> None:
         """What the first fit would cost and how exact it would be; costs nothing."""
-        click.echo(_indented(repr(self.data.preview_dpem(n_components=4, columns=PLANS, spend=SPEND))))
+        click.echo(_indented(repr(self.data.preview(bursar.DPEM(n_components=4, columns=PLANS), spend=SPEND))))
 
     def fit_plans(self) -> bursar.GaussianMixture:
         """Four components over three columns; one release under one debit."""
-        model = self.data.fit_dpem(n_components=4, columns=PLANS, spend=SPEND, request_id="demo-plans")
+        model = self.data.fit(bursar.DPEM(n_components=4, columns=PLANS), spend=SPEND, request_id="demo-plans")
         _show(model, by="coinsurance")
         click.echo("  Families drew their plan by lot, so all four have about the same index of diseases; the visits")
         click.echo("  fall from free care to almost the full price. That is what the experiment became known for.")
@@ -64,14 +64,14 @@ class Tour:
 
     def fit_people(self) -> bursar.GaussianMixture:
         """A second question to the same budget."""
-        model = self.data.fit_dpem(n_components=4, columns=PEOPLE, spend=SPEND, request_id="demo-people")
+        model = self.data.fit(bursar.DPEM(n_components=4, columns=PEOPLE), spend=SPEND, request_id="demo-people")
         _show(model, by="diseases")
         return model
 
     def repeat(self, model: bursar.GaussianMixture) -> None:
         """The same request again. Raises click.ClickException if it costs anything or gives anything else."""
         before = self.data.remaining()
-        again = self.data.fit_dpem(n_components=4, columns=PEOPLE, spend=SPEND, request_id="demo-people")
+        again = self.data.fit(bursar.DPEM(n_components=4, columns=PEOPLE), spend=SPEND, request_id="demo-people")
         fields = ("weights_", "means_", "covariances_", "receipt")
         same = all(np.array_equal(getattr(again, name), getattr(model, name)) for name in fields)
         if not same or self.data.remaining() != before:
@@ -82,7 +82,7 @@ class Tour:
         """A request above what is left. Raises click.ClickException if it is not refused, or changes anything."""
         before = self.data.remaining()
         try:
-            self.data.fit_dpem(n_components=4, columns=PLANS, spend=bursar.epsilon_delta(*TOTAL))
+            self.data.fit(bursar.DPEM(n_components=4, columns=PLANS), spend=bursar.epsilon_delta(*TOTAL))
         except bursar.BudgetExhaustedError as refusal:
             click.echo(_indented(textwrap.fill(f"{type(refusal).__name__}: {refusal}", 110)))
         else:
@@ -93,14 +93,18 @@ class Tour:
 
     def sketch(self) -> bursar.Sketch:
         """One release, and k-means for several k from it. Raises click.ClickException if decoding costs anything."""
-        sketch = self.data.sketch(n_clusters=4, columns=PEOPLE, spend=SKETCH_SPEND, request_id="demo-sketch")
+        sketch = self.data.fit(
+            bursar.SketchKMeans(decoding="none", n_clusters=4, columns=PEOPLE),
+            spend=SKETCH_SPEND,
+            request_id="demo-sketch",
+        )
         left = self.data.remaining()
         for k in (2, 3, 4):
             model = sketch.kmeans(k)
             order = np.argsort(model.cluster_centers_[:, PEOPLE.index("diseases")])
             centres = ", ".join("({:.1f}, {:.1f})".format(*model.cluster_centers_[i]) for i in order)
             click.echo(f"  k = {k}: (visits, diseases) = {centres}")
-        there = self.data.fit_sketch_kmeans(n_clusters=3, sketch=sketch, decoded_by="server")
+        there = self.data.fit(bursar.SketchKMeans(n_clusters=3, sketch=sketch, decoded_by="server"))
         if there.receipt is None or not there.receipt.free or self.data.remaining() != left:
             raise click.ClickException("decoding a sketch that is paid for must cost nothing")
         click.echo(
@@ -112,7 +116,7 @@ class Tour:
 
     def field(self) -> bursar.MarkovRandomField:
         """Which columns depend on which, and rows of nobody that depend on each other like that."""
-        model = self.data.fit_mrf(cliques="tree", spend=FIELD_SPEND, request_id="demo-field")
+        model = self.data.fit(bursar.MRF(cliques="tree"), spend=FIELD_SPEND, request_id="demo-field")
         pairs = (f"{a} - {b} {nats:.3f}" for (a, b), nats in model.mutual_information().items())
         click.echo(f"  the tree, with mutual information in nats: {', '.join(pairs)}")
         by_health = {
@@ -137,7 +141,7 @@ def spend_the_rest(analyst: bursar.Client) -> bursar.GaussianMixture:
     """As much as the analyst may spend, which is decided in the transaction that debits it."""
     data = analyst.dataset(DATASET)
     click.echo(f"  left to him: {data.available()}")
-    model = data.fit_dpem(n_components=4, columns=PLANS, spend=bursar.what_is_left(), request_id="demo-rest")
+    model = data.fit(bursar.DPEM(n_components=4, columns=PLANS), spend=bursar.what_is_left(), request_id="demo-rest")
     _show(model, by="coinsurance")
     click.echo(f"  left to him: {data.available()}")
     return model

@@ -22,7 +22,8 @@ TESTS = tuple(f"tests/{folder}/**/test_*.py" for folder in ("attacks", "audit", 
 """What the page of attacks links to."""
 
 LINKED = (
-    *("docs/**/*.png", "docs/node/*", "bench/*.json", "demo/*.toml", "docs/*.ipynb", "deploy/**/*", "LICENSE"),
+    *("docs/**/*.png", "docs/**/*.svg"),
+    *("docs/node/*", "bench/*.json", "demo/*.toml", "docs/*.ipynb", "deploy/**/*", "LICENSE"),
     *TESTS,
 )
 """Files that pages show or link to as they are."""

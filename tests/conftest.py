@@ -15,6 +15,11 @@ settings.register_profile("bursar", settings.get_profile("default"), deadline=No
 settings.load_profile("bursar")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests that fork first. A server forks before it has threads; other tests leave threads of many libraries."""
+    items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_history_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Clients, those of child processes included, keep what they saw of ledgers in a folder of the tests."""

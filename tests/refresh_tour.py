@@ -14,12 +14,13 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-import nbformat
-from nbclient import NotebookClient
+from typing import TYPE_CHECKING
 
 from demo.__main__ import _prepare
 from demo._home import Home
+
+if TYPE_CHECKING:  # importing nbformat takes seconds, which collecting the tests would take each time
+    import nbformat
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "docs" / "tour.ipynb"
 _SECONDS = 600
@@ -38,6 +39,8 @@ def serving(folder: Path) -> Iterator[dict[str, str]]:
 
 def read(path: Path = NOTEBOOK) -> nbformat.NotebookNode:
     """A notebook. Raises nbformat.ValidationError if it is none."""
+    import nbformat
+
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     return notebook
@@ -54,6 +57,8 @@ def execute(notebook: nbformat.NotebookNode, variables: Mapping[str, str], folde
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
+    from nbclient import NotebookClient
+
     client = NotebookClient(
         notebook,
         timeout=_SECONDS,
@@ -97,4 +102,6 @@ def _first_words(text: str) -> str:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as _folder, serving(Path(_folder, "demo-state")) as _variables:
         _notebook = execute(read(), _variables, Path(_folder))
+    import nbformat
+
     nbformat.write(_notebook, NOTEBOOK)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.fuzz.calls import ALL
 from tests.fuzz.files import TARGETS
-from tests.test_pages import ROOT
+from tests.pages import ROOT
 
 PAGE = ROOT / "docs" / "attacks.md"
 IDS = [*(f"C{i}" for i in range(1, 25)), *(f"D{i}" for i in range(1, 17)), "D16a", *(f"D{i}" for i in range(17, 23))]

@@ -66,6 +66,25 @@ def test_worse_is_what_is_beyond_the_tolerance(run: Any, before: float, after: f
     assert run.worse({"x / error_mean": 1.0}, {"x / error_mean": 1.6}) == [("x / error_mean", 1.0, 1.6)]
 
 
+def test_the_record_keeps_what_the_page_shows_and_numbers_with_a_bar(run: Any) -> None:
+    """Single rounds, texts and tables of everything else stay in the script's own results; verdicts are the same."""
+    found = {
+        "settings": {"seeds": [1, 2]},
+        "speed": {"n = 10": {"table": [{"ratio": 0.5, "bar": 1.2, "rounds": [0.4, 0.5]}, {"ratio": 0.9}]}},
+        "serving": {"rounds": 7},
+    }
+    assert run.recorded("mrf", found) == {"speed": {"n = 10": {"table": [{"ratio": 0.5, "bar": 1.2}]}}}
+    assert run.recorded("mrf", {"settings": {"seeds": [1, 2]}}) == {}
+    shown = run.recorded("kernels", found)
+    assert shown["settings"] == found["settings"]
+    assert shown["serving"] == {"rounds": 7}
+    assert shown["speed"]["n = 10"]["table"] == [{"ratio": 0.5, "bar": 1.2}, {"ratio": 0.9}]
+    page = importlib.import_module("_page")
+    both = ({"scripts": {"mrf": {"found": one}}} for one in (found, run.recorded("mrf", found)))
+    before, after = map(page.verdicts, both)
+    assert before == after != []
+
+
 def test_a_script_that_failed_leaves_what_was_known(run: Any) -> None:
     """With the commit that it is from, and the problem beside it."""
     known = run.merged({}, "kernels", result("abc", FOUND, {"a": 1.0}))

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from bursar_server.__main__ import main
-from bursar_server.config import PREFIX, settings
-from tests.test_dockerfile import stages
+from bursar_server.config import PREFIX, Config, settings
+from tests.dockerfile import stages
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 CHART = DEPLOY / "helm" / "bursar"
@@ -30,6 +30,18 @@ def _unit() -> dict[str, list[str]]:
     return found
 
 
+PLACES = f"{PREFIX}CHECKPOINTS__PLACES"
+
+
+def _second_place(places: str) -> Path:
+    """Return the file of the second place of checkpoints, which the settings understand."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PLACES, places)
+        first, second = Config.load(Path("none.toml")).checkpoints.places
+    assert first == "file:checkpoints"
+    return Path(second.removeprefix("file:"))
+
+
 def _understood(words: list[str]) -> bool:
     """Whether a command line of bursar-server names a command and options that exist."""
     command = main.commands[words[0]]
@@ -40,9 +52,10 @@ def _understood(words: list[str]) -> bool:
 def test_the_unit_starts_and_reloads_what_there_is() -> None:
     """Commands, options and variables exist; SIGHUP reads certificates, and the end waits for fits."""
     unit = _unit()
-    for line in (*unit["ExecStartPre"], *unit["ExecStart"]):
-        assert line.startswith("/opt/bursar/bin/bursar-server ")
-        assert _understood(line.split()[1:])
+    (line,) = unit["ExecStart"]
+    assert line.startswith("/opt/bursar/bin/bursar-server ")
+    assert _understood(line.split()[1:])
+    assert "ExecStartPre" not in unit, "a check before the start verifies the whole ledger twice"
     assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert {pair.partition("=")[0] for pair in unit["Environment"][0].split()} <= VARIABLES
     assert (unit["KillSignal"], unit["TimeoutStopSec"]) == (["SIGTERM"], ["1h"])
@@ -81,7 +94,10 @@ def test_the_compose_file_is_strict() -> None:
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]["bursar"]
     final = stages()[1]
     assert service["user"] == final["USER"][0]
-    assert service["volumes"] == [f"state:{json.loads(final['VOLUME'][0])[0]}"]
+    state, checkpoints = service["volumes"]
+    assert state == f"state:{json.loads(final['VOLUME'][0])[0]}"
+    assert _second_place(service["environment"][PLACES]).parent == Path(checkpoints.removeprefix("checkpoints:"))
+    assert checkpoints.removeprefix("checkpoints:") in final["RUN"][0], "a new volume belongs to the server's user"
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["ulimits"]["core"] == 0
@@ -92,7 +108,7 @@ def test_the_compose_file_is_strict() -> None:
     assert service["ports"] == [f"8443:{final['EXPOSE'][0]}"]
 
 
-# As much of Helm's templates as the chart has: values, pipes to JSON, include, if, with and range.
+# As much of Helm's templates as the chart has: values, printf, pipes to JSON, include, if, with and range.
 _TAG = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
 
 
@@ -149,7 +165,11 @@ def _value(path: str, scope: Mapping[str, Any]) -> Any:
 
 def _text(expression: str, scope: Mapping[str, Any]) -> str:
     path, *pipes = (part.strip() for part in expression.split("|"))
-    value = _value(path, scope)
+    words = path.split()
+    if words[0] == "printf":
+        value: Any = words[1].strip('"') % tuple(_value(word, scope) for word in words[2:])
+    else:
+        value = _value(path, scope)
     for pipe in pipes:
         value = json.dumps(value) if pipe == "toJson" else str(value)
     return str(value)
@@ -174,16 +194,20 @@ def test_the_chart_runs_one_locked_server() -> None:
     spec = chart()["StatefulSet"]["spec"]
     pod = spec["template"]["spec"]
     assert spec["replicas"] == 1
-    assert spec["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    claims = {claim["metadata"]["name"]: claim["spec"] for claim in spec["volumeClaimTemplates"]}
+    assert claims.keys() == {"state", "checkpoints"}
+    assert all(claim["accessModes"] == ["ReadWriteOncePod"] for claim in claims.values())
     assert pod["automountServiceAccountToken"] is False
     assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 10001)
     for container in (*pod["initContainers"], *pod["containers"]):
         locked = container["securityContext"]
+        assert container["resources"]["limits"].keys() == {"cpu", "memory"}, "a quota refuses a pod without them"
         assert locked["readOnlyRootFilesystem"] is True
         assert locked["allowPrivilegeEscalation"] is False
         assert locked["capabilities"] == {"drop": ["ALL"]}
         assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
             "/var/lib/bursar",
+            "/var/lib/bursar-checkpoints",
             "/var/cache/bursar",
             "/tmp",  # noqa: S108  a path in the container
         }
@@ -204,12 +228,52 @@ def test_the_chart_calls_what_there_is() -> None:
         assert _understood(command[1:])
         assert ("--live" in command) == (probe == "livenessProbe")
     (init,) = pod["initContainers"]
-    script = init["command"][-1]
-    assert "--name db.example.org" in script
-    assert "north.hospital.svc" in script
-    assert script.index("test -f") < script.index("bursar-admin init") < script.index("bursar-server check")
+    assert init["env"] == server["env"], "what init makes is made with the server's settings"
+    assert init["args"] == ["--name", "north.hospital.svc", "--name", "db.example.org"]
+    (places,) = (one["value"] for one in server["env"] if one["name"] == PLACES)
+    assert str(_second_place(places).parent) in {mount["mountPath"] for mount in server["volumeMounts"]}
     assert objects["Service"]["spec"]["ports"][0]["targetPort"] == server["ports"][0]["name"]
     assert objects["Service"]["spec"]["selector"] == objects["StatefulSet"]["spec"]["selector"]["matchLabels"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    "name", ["db.example.org; touch broken", "$(touch broken)", '"; touch broken; "', "a'b", "a b"]
+)
+def test_no_value_is_a_command(tmp_path: Path, name: str, there: bool) -> None:
+    """The first container's script, run by a shell: a name reaches `bursar-admin init` as one word, once."""
+    (init,) = chart(names=[name])["StatefulSet"]["spec"]["template"]["spec"]["initContainers"]
+    state, tools, told = tmp_path / "state", tmp_path / "bin", tmp_path / "told"
+    for folder in (state, tools):
+        folder.mkdir()
+    if there:
+        (state / "ledger.sqlite").touch()
+    (tools / "bursar-admin").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {told}\n')
+    (tools / "bursar-admin").chmod(0o755)
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "BURSAR_STATE": str(state)}
+    subprocess.run([*init["command"], *init["args"]], env=environment, cwd=tmp_path, check=True)
+    assert told.exists() is not there
+    if not there:
+        assert told.read_text().splitlines() == ["init", "--name", "north.hospital.svc", "--name", name]
+    assert not list(tmp_path.rglob("broken"))
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_every_start_may_take_as_long() -> None:
+    """A long ledger is verified at the start: none of the three gives up before half an hour."""
+    health = stages()[1]["HEALTHCHECK"][0]
+    assert "--start-period=30m " in health
+    assert _unit()["TimeoutStartSec"] == ["30min"]
+    (server,) = chart()["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert server["startupProbe"]["periodSeconds"] * server["startupProbe"]["failureThreshold"] == 30 * 60
+
+
+def test_the_unit_names_a_second_place_for_checkpoints() -> None:
+    """In the steps that its comment has, and among the folders that it may write."""
+    text = (DEPLOY / "bursar.service").read_text(encoding="utf-8")
+    (places,) = re.findall(r"places = (\[.*?\])", text)
+    assert _unit()["ReadWritePaths"] == [f"-{_second_place(places).parent}"]
+    assert "bursar-admin checkpoint write" in text
 
 
 def test_the_charts_image_may_be_pinned_by_its_digest() -> None:
@@ -225,6 +289,9 @@ def test_the_charts_network_lets_nothing_out() -> None:
     assert policy["egress"] == []
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
     assert policy["ingress"] == [{"ports": [{"port": 8443}], "from": [{"namespaceSelector": {}}]}]
+    assert chart()["NetworkPolicy"]["spec"]["ingress"][0]["from"] == [{"podSelector": {}}]
+    # For Kubernetes an empty "from" is everybody.
+    assert chart(allowFrom=[])["NetworkPolicy"]["spec"]["ingress"] == []
 
 
 @pytest.mark.skipif(

@@ -12,10 +12,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from bursar_ledger import Ledger
+from bursar_ledger._schema import MIGRATIONS, register
 from bursar_ledger.audit.cli import main as audit
 from bursar_server.admin.cli import main as admin
 from tests.console import lines, matches
-from tests.test_pages import ROOT
+from tests.ledger.next_version import NAME, SQL
+from tests.pages import ROOT
 
 PAGES = ("howto-first-dataset.md", "howto-several-analysts.md", "howto-audit.md", "howto-restore.md")
 PROGRAMS: Mapping[str, click.Command] = MappingProxyType({"bursar-admin": admin, "bursar-audit": audit})
@@ -44,6 +47,29 @@ def test_what_the_pages_say_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert matches(said, result.output), f"{page}\n$ {line}\n{result.output}"
             typed += 1
     assert typed > 15
+
+
+def test_the_page_about_upgrades_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines, typed in by the next version on a directory of this one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BURSAR_STATE", raising=False)
+    for name, kind in (("people.csv", "csv"), ("people.toml", "toml")):
+        Path(name).write_text(_block(PAGES[0], kind), encoding="utf-8")
+    for line, _ in lines(ROOT / "docs" / PAGES[0]):
+        assert CliRunner().invoke(admin, shlex.split(line)[1:]).exit_code == 0
+    typed = list(lines(ROOT / "docs" / "howto-upgrade.md"))
+    assert len(typed) >= 5
+    register(NAME, SQL)
+    try:
+        for line, said in typed:
+            words = shlex.split(line)
+            result = CliRunner().invoke(PROGRAMS[words[0]], words[1:], prog_name=words[0])
+            assert result.exit_code == 0, f"$ {line}\n{result.output}"
+            assert matches(said, result.output), f"$ {line}\n{result.output}"
+        with Ledger.open("state/ledger.sqlite") as ledger:
+            assert "upgrade" in [entry.kind for entry in ledger.entries()]
+    finally:
+        MIGRATIONS._migrations.pop()
 
 
 def test_the_owners_command_line_does_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ MUST_BE_PROVEN = [
             "_statistic",
         )
     ),
-    *sorted(SERVER.glob("fits/*/_statistics.py")),
+    *sorted(SERVER.glob("fits/*/*statistics.py")),
     LEDGER / "_pricing.py",
     CLIENT / "local.py",
 ]

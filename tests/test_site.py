@@ -23,10 +23,10 @@ from markdown_it import MarkdownIt
 
 import bursar
 import bursar.local
-import bursar.models
 import bursar.testing
+import bursar_models
 from tests.browser.driver import Browser
-from tests.test_pages import FRONT_MATTER, PAGES, ROOT
+from tests.pages import FRONT_MATTER, PAGES, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -180,11 +180,11 @@ def test_a_browser_shows_it_and_finds_things(address: str, browser: Browser) -> 
     assert seen.errors == []
 
 
-@pytest.mark.parametrize("module", [bursar, bursar.models, bursar.testing, bursar.local], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [bursar, bursar_models, bursar.testing, bursar.local], ids=lambda m: m.__name__)
 def test_the_reference_has_every_public_name(site: Path, module: ModuleType) -> None:
     """Under its name in the namespace that it is used from; models are on their own page."""
     text = "".join(path.read_text(encoding="utf-8") for path in site.glob("reference/*/index.html"))
-    models = set(bursar.models.__all__) if module is bursar else set()
+    models = set(bursar_models.__all__) if module is bursar else set()
     assert [
         name for name in module.__all__ if name not in models and f'id="{module.__name__}.{name}"' not in text
     ] == []
@@ -192,7 +192,7 @@ def test_the_reference_has_every_public_name(site: Path, module: ModuleType) -> 
 
 def test_the_build_fails_at_a_broken_link(tmp_path: Path) -> None:
     """A link to no page, one to no heading, and a page that nobody can find: each is named, and there is no site."""
-    for name in ("docs", "client", "server", "ledger", "tests", "bench", "demo"):
+    for name in ("docs", "client", "models", "server", "ledger", "tests", "bench", "demo"):
         shutil.copytree(
             ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.kept", "__pycache__", "node_modules")
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
-from nbclient.exceptions import CellExecutionError
 
 from tests.refresh_tour import NOTEBOOK, execute, read, serving, shapes
+
+if TYPE_CHECKING:  # importing nbformat takes seconds, which collecting the tests would take each time
+    import nbformat
 
 
 def _code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
@@ -35,8 +37,8 @@ def test_the_notebook_names_no_machine_and_runs_nothing() -> None:
 def test_every_fit_of_the_sdk_is_in_the_tour() -> None:
     """And what there is before and after paying."""
     code = "\n".join(cell.source for cell in _code(read()))
-    asked = (".fit_dpem(", ".sketch(", ".kmeans(", ".fit_mrf(", ".fit_gradient_em(", ".fit_separated_gmm(")
-    around = (".preview_dpem(", ".suggest_spend(", "dummy=True", ".releases()", "client.model(", ".plot(", ".save(")
+    asked = ("DPEM(", "SketchKMeans(", ".kmeans(", "MRF(", "GradientEM(", "SeparatedGMM(")
+    around = (".preview(", ".suggest_spend(", ".dry_run(", ".releases()", "client.model(", ".plot(", ".save(")
     assert [word for word in (*asked, *around) if word not in code] == []
 
 
@@ -51,6 +53,9 @@ def test_the_notebook_runs_and_shows_what_it_stores(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_cell_that_fails_fails_the_run(tmp_path: Path) -> None:
     """Nothing is swallowed on the way from the kernel."""
+    import nbformat
+    from nbclient.exceptions import CellExecutionError
+
     cells = [nbformat.v4.new_code_cell(source) for source in ("1 + 1", "assert 1 + 1 == 3", "print('on')")]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata=read().metadata)
     with pytest.raises(CellExecutionError, match="AssertionError"):
@@ -61,6 +66,7 @@ def test_a_cell_that_fails_fails_the_run(tmp_path: Path) -> None:
 
 def test_an_output_of_another_kind_is_seen() -> None:
     """A picture that is gone, a first line with other words; numbers may differ."""
+    import nbformat
 
     def shape(text: str, *kinds: str) -> list[list[str]]:
         output = nbformat.v4.new_output("execute_result", {"text/plain": text, **dict.fromkeys(kinds, "x")})

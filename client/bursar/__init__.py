@@ -2,45 +2,54 @@
 
     client = bursar.connect("localhost:8443", token="...", ca="ca.pem")
     people = client.dataset("people")
-    model = people.fit_dpem(n_components=3, spend=bursar.rho(0.05))
+    model = people.fit(bursar.DPEM(n_components=3), spend=bursar.rho(0.05))
 
 Rows never leave the server; a model is differentially private and may be used in any way. Everything public is in this
-namespace, in `bursar.models` and in `bursar.testing`.
+namespace, in `bursar_models` and in `bursar.testing`.
 
-Examples in docstrings need no server: `client` is `bursar.testing.fake_server()`'s, and `data` its dataset "toy".
+Examples in docstrings ask a server of `bursar.testing.serve`: `client` is its analyst, and `data` its dataset "toy".
 """
 
 from bursar._admin import Admin, TokenSummary
 from bursar._audit import Audit, LedgerEntry, Verification
 from bursar._client import Client, connect
 from bursar._dataset import Dataset
-from bursar._dpem import GaussianPrior, GivenStart, RandomStart
-from bursar._dummy import Dummy
 from bursar._errors import (
     AuthenticationError,
     BudgetExhaustedError,
     DatasetRetiredError,
     DeadlineError,
-    Error,
     HistoryError,
-    InvalidRequestError,
-    MissingDependencyError,
     NotFoundError,
     NotImplementedByServerError,
     OverloadedError,
     PermissionDeniedError,
-    RefusedError,
     ReleaseLostError,
     RequestIdReusedError,
     ServerError,
     TransportError,
     UnavailableError,
 )
-from bursar._gradient_em import GivenCoefficients
 from bursar._history import HistoryHead
-from bursar._mrf import Chain
+from bursar._plan import Plan, PlannedFit
 from bursar._preview import Preflight, Preview
-from bursar._privacy import (
+from bursar._releases import Releases, ReleaseState, ReleaseSummary, Sketches, SketchSummary
+from bursar._sketch_file import load_sketch, save_sketch
+from bursar._suggest import Suggestion, Target
+from bursar_models import (
+    GaussianMixture,
+    GradientTrace,
+    KMeans,
+    LinearRegression,
+    MarkovRandomField,
+    MixtureOfRegressions,
+    Model,
+    Separation,
+    Sketch,
+    SymmetricMixture,
+    load,
+)
+from bursar_models.budget import (
     Adjacency,
     EpsilonDelta,
     Limits,
@@ -58,24 +67,26 @@ from bursar._privacy import (
     rho,
     what_is_left,
 )
-from bursar._releases import Releases, ReleaseState, ReleaseSummary, Sketches, SketchSummary
-from bursar._schema import CategoricalColumn, Column, NumericColumn
-from bursar._sketch_file import load_sketch, save_sketch
-from bursar._sketch_kmeans import Pilot
-from bursar._suggest import Suggestion, Target
-from bursar.models import (
-    GaussianMixture,
-    GradientTrace,
-    KMeans,
-    LinearRegression,
-    MarkovRandomField,
-    MixtureOfRegressions,
-    Separation,
-    Sketch,
-    SymmetricMixture,
+from bursar_models.errors import Error, InvalidRequestError, MissingDependencyError, RefusedError
+from bursar_models.requests import (
+    DPEM,
+    MRF,
+    Chain,
+    GaussianPrior,
+    GivenCoefficients,
+    GivenStart,
+    GradientEM,
+    Pilot,
+    RandomStart,
+    Request,
+    SeparatedGMM,
+    SketchKMeans,
 )
+from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 
 __all__ = [
+    "DPEM",
+    "MRF",
     "Adjacency",
     "Admin",
     "Audit",
@@ -88,13 +99,13 @@ __all__ = [
     "Dataset",
     "DatasetRetiredError",
     "DeadlineError",
-    "Dummy",
     "EpsilonDelta",
     "Error",
     "GaussianMixture",
     "GaussianPrior",
     "GivenCoefficients",
     "GivenStart",
+    "GradientEM",
     "GradientTrace",
     "HistoryError",
     "HistoryHead",
@@ -106,12 +117,15 @@ __all__ = [
     "MarkovRandomField",
     "MissingDependencyError",
     "MixtureOfRegressions",
+    "Model",
     "NotFoundError",
     "NotImplementedByServerError",
     "NumericColumn",
     "OverloadedError",
     "PermissionDeniedError",
     "Pilot",
+    "Plan",
+    "PlannedFit",
     "Preflight",
     "Preview",
     "Price",
@@ -126,11 +140,14 @@ __all__ = [
     "ReleaseSummary",
     "Releases",
     "Remaining",
+    "Request",
     "RequestIdReusedError",
     "Rho",
+    "SeparatedGMM",
     "Separation",
     "ServerError",
     "Sketch",
+    "SketchKMeans",
     "SketchSummary",
     "Sketches",
     "Spend",
@@ -144,6 +161,7 @@ __all__ = [
     "WhatIsLeft",
     "connect",
     "epsilon_delta",
+    "load",
     "load_sketch",
     "pure",
     "rho",

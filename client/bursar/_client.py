@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import grpc
 
 from bursar._admin import Admin
 from bursar._audit import Audit
 from bursar._connection import Connection
-from bursar._dataset import Dataset, dataset_from, get_dataset
-from bursar._errors import AuthenticationError, InvalidRequestError
+from bursar._dataset import Dataset, dataset_from
+from bursar._errors import AuthenticationError
+from bursar._fit import get_dataset
 from bursar._history import OFF, VARIABLE, History, default_file, in_file, in_memory, server_name
-from bursar._privacy import Receipt, positive
 from bursar._releases import Releases, ReleaseSummary, get_release, list_releases
-from bursar.models import Model, Sketch
+from bursar_models import Model, Sketch
+from bursar_models.budget import Receipt, positive
+from bursar_models.errors import InvalidRequestError
 from bursar_proto.v1 import catalog_pb2
 
 DEFAULT_ADDRESS = "localhost:8443"
@@ -67,9 +70,19 @@ class Client:
         if not isinstance(history, History):
             history = in_memory() if history is None else in_file(history, "channel")
         delays = tuple(retry_delays)
-        self._connection = Connection(channel, _metadata(token), seconds, delays, _patience(patience), history)
-        self.admin = Admin(self._connection)
-        self.audit = Audit(self._connection)
+        self._use(Connection(channel, _metadata(token), seconds, delays, _patience(patience), history))
+
+    def _use(self, connection: Connection) -> None:
+        self._connection = connection
+        self.admin = Admin(connection)
+        self.audit = Audit(connection)
+
+    def _through(self, *interceptors: Any) -> Client:
+        """Return a client of the same server, with the same token, whose calls go through these interceptors first."""
+        other = object.__new__(Client)
+        channel = grpc.intercept_channel(self._connection.channel, *interceptors)
+        other._use(replace(self._connection, channel=channel))
+        return other
 
     def datasets(self) -> list[Dataset]:
         """Every dataset that this token may ask about.
@@ -96,12 +109,12 @@ class Client:
             Error: the call failed.
 
         Example:
-            >>> model = data.fit_dpem(n_components=2, spend=bursar.rho(0.1))
+            >>> model = data.fit(bursar.DPEM(n_components=2), spend=bursar.rho(0.1))
             >>> client.releases()
             1 release
               entry  dataset   method     state  rho  time
-                  2      toy  FitDPEM  released  0.1
-            >>> client.model(2).n_components
+              ...        toy  FitDPEM  released  0.1  ...
+            >>> client.model(model.receipt.entry).n_components
             2
         """
         return list_releases(self._connection, "")

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import grpc
 
-from bursar._errors import NotImplementedByServerError, ServerError
+from bursar._errors import ServerError
 from bursar._history import History, HistoryHead, Shown
 from bursar._patience import patiently
 from bursar._wire_errors import translated
@@ -110,13 +110,10 @@ class Connection:
         """
         self.history.check(partial(self._ask_history, timeout=timeout))
 
-    def _ask_history(self, size: int, timeout: float | None = None) -> Shown | None:
+    def _ask_history(self, size: int, timeout: float | None = None) -> Shown:
         request = catalog_pb2.GetHistoryRequest(size=size)
-        try:
-            with translated():
-                answer = self.catalog.GetHistory(request, timeout=timeout or self.timeout, metadata=self.metadata)
-        except NotImplementedByServerError:
-            return None
+        with translated():
+            answer = self.catalog.GetHistory(request, timeout=timeout or self.timeout, metadata=self.metadata)
         if not (answer.ledger_id and answer.size and len(answer.head) == 32):
             raise ServerError("the server sent no valid history of its ledger: install a newer bursar")
         return Shown(HistoryHead.now(answer.ledger_id, answer.size, answer.head), answer.head_at_size.hex())

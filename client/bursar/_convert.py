@@ -10,8 +10,19 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bursar._errors import InvalidRequestError, ServerError
-from bursar._privacy import (
+from bursar._errors import ServerError
+from bursar_models import (
+    Estimate,
+    Frequencies,
+    GaussianMixture,
+    KMeans,
+    MarkovRandomField,
+    ReleasedTable,
+    Sketch,
+    Variable,
+)
+from bursar_models.arrays import FloatArray
+from bursar_models.budget import (
     Adjacency,
     EpsilonDelta,
     Limits,
@@ -24,18 +35,8 @@ from bursar._privacy import (
     Spend,
     WhatIsLeft,
 )
-from bursar.models import (
-    Estimate,
-    Frequencies,
-    GaussianMixture,
-    KMeans,
-    MarkovRandomField,
-    ReleasedTable,
-    Sketch,
-    Variable,
-)
-from bursar.models._arrays import FloatArray
-from bursar.models.mrf import Learning
+from bursar_models.errors import InvalidRequestError
+from bursar_models.mrf import Learning
 from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
 Value = TypeVar("Value")
@@ -140,7 +141,7 @@ def tensor_from(message: types_pb2.Tensor) -> FloatArray:
     return np.array(message.values, dtype=np.float64).reshape(shape)
 
 
-def spend_to(spend: Spend) -> types_pb2.Spend:
+def spend_to(spend: Spend | None) -> types_pb2.Spend:
     """What the caller is willing to pay.
 
     Raises:
@@ -187,8 +188,7 @@ def limits_from(message: catalog_pb2.Dataset) -> Limits:
         dataset=remaining_from(message.remaining),
         allowance=remaining_from(message.allowance_remaining) if message.HasField("allowance_remaining") else None,
         call=remaining_from(message.call_limit) if message.HasField("call_limit") else None,
-        # A server from before allowances has the dataset's limit only.
-        available=remaining_from(message.available if message.HasField("available") else message.remaining),
+        available=remaining_from(message.available),
     )
 
 

@@ -26,44 +26,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bursar_models.errors import Error, RefusedError
+
 if TYPE_CHECKING:
     from bursar._history import HistoryHead
-    from bursar._privacy import LimitName, Price, Remaining
-
-
-class Error(Exception):
-    """Base of every error of this package.
-
-    Attributes:
-        request_id: the fit's idempotency key; `fit_dpem(..., request_id=error.request_id)` with the same arguments
-            resumes it without a second debit. None for calls that debit nothing.
-        retry_after: seconds after which the server says that asking again makes sense; None if it did not say, as for
-            what would be refused again.
-    """
-
-    request_id: str | None = None
-    retry_after: float | None = None
-
-
-class RefusedError(Error):
-    """The server said no before any debit."""
-
-
-class InvalidRequestError(RefusedError):
-    """A field of the request is wrong; also raised before sending.
-
-    Attributes:
-        violations: pairs of a field's name and what is wrong with it.
-    """
-
-    def __init__(self, message: str, *, violations: tuple[tuple[str, str], ...] = ()) -> None:
-        super().__init__(message)
-        self.violations = violations
-
-    @classmethod
-    def of(cls, field: str, description: str) -> InvalidRequestError:
-        """The error for one wrong field."""
-        return cls(f"{field}: {description}", violations=((field, description),))
+    from bursar_models.budget import LimitName, Price, Remaining
 
 
 class NotFoundError(RefusedError):
@@ -164,7 +131,3 @@ class HistoryError(Error):
         super().__init__(message)
         self.seen = seen
         self.found = found
-
-
-class MissingDependencyError(Error, ImportError):
-    """An optional library is not installed."""

@@ -17,124 +17,124 @@ import grpc
 
 from bursar import _convert
 from bursar._connection import Connection
-from bursar._dummy import Dummy, run_dummy
-from bursar._errors import (
-    DeadlineError,
-    Error,
-    HistoryError,
-    InvalidRequestError,
-    OverloadedError,
-    UnavailableError,
-)
-from bursar._gradient_em import GradientEMModel, gradient_em_from
+from bursar._dry_run import SyntheticRows, run_dummy
+from bursar._errors import DeadlineError, HistoryError, OverloadedError, UnavailableError
+from bursar._fits import Asked, kind_of
+from bursar._fits._sketch_kmeans import decode_earlier, is_decoded_from_earlier
 from bursar._history import History
 from bursar._patience import Patience, deadline_of, left
-from bursar._privacy import Receipt
-from bursar._progress import Report
-from bursar._separated_gmm import separated_gmm_from
+from bursar._preview import Preview, preview_from
+from bursar._progress import OneMore, Report
 from bursar._wire_errors import translated
-from bursar.models import GaussianMixture, KMeans, MarkovRandomField
-from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_models.budget import Price, Receipt
+from bursar_models.errors import Error, InvalidRequestError
+from bursar_models.requests import Request, SketchKMeans
+from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 
 Result = TypeVar("Result")
 
 
-def fit_dpem(
-    connection: Connection, request: fit_pb2.FitDPEMRequest, report: Report, dummy: Dummy | None = None
-) -> GaussianMixture | KMeans:
-    """The released model of a request, see `_Fit.persist`; or that of a dummy run, see `run_dummy`.
+def fit(connection: Connection, request: Request, asked: Asked, report: Report) -> Any:
+    """Return the released model of a request, see `_Fit.persist`; or what is decoded here from earlier sketches.
+
+    Args:
+        connection: to the server.
+        request: of any kind.
+        asked: what is asked beside it.
+        report: told of progress.
 
     Raises:
-        Error: likewise.
+        InvalidRequestError: the request cannot be sent.
+        Error: a call failed.
     """
-    if dummy is not None:
-        made = run_dummy(connection, fit_pb2.PreviewRequest(dpem=request), dummy, report)
-        return replace(_convert.mixture_from(made, None), dummy_=True)
-    return _Fit(connection, connection.fits.FitDPEM, request, _convert.mixture_from, report).persist()
+    kind = kind_of(request)
+    if isinstance(request, SketchKMeans) and is_decoded_from_earlier(request, asked.spend):
+
+        def fetch(sketch: SketchKMeans[Any]) -> Any:
+            return fit(connection, sketch, asked, report)
+
+        return decode_earlier(request, asked, fetch, lambda: _free_receipt(connection, asked))
+    counted = OneMore(report) if kind.steps_here(request) else None
+    method = getattr(connection.fits, kind.method)
+    convert = partial(kind.result, request)
+    model = _Fit(connection, method, kind.message(request, asked), convert, counted or report).persist()
+    if counted is not None:
+        counted.done()
+    return model
 
 
-def fit_sketch(
-    connection: Connection, request: fit_pb2.FitSketchKMeansRequest, report: Report, dummy: Dummy | None = None
-) -> _convert.SketchModel:
-    """The sketch of a request and what was decoded from it; as `fit_dpem`.
+def dry_run(connection: Connection, request: Request, asked: Asked, rows: SyntheticRows, report: Report) -> Any:
+    """Return the model that the server's code makes of synthetic rows.
+
+    Args:
+        connection: to the server.
+        request: of any kind.
+        asked: what is asked beside it.
+        rows: which rows.
+        report: told of progress.
 
     Raises:
-        Error: likewise.
+        InvalidRequestError: the request cannot be sent.
+        Error: the call failed.
     """
-    if dummy is not None:
-        made = _understood(
-            request,
-            "decode_on_client",
-            lambda: run_dummy(connection, fit_pb2.PreviewRequest(sketch_kmeans=request), dummy, report),
-        )
-        found = _convert.sketch_model_from(made, None)
-        # The wire says of a sketch what it is, because it may be sent again.
-        return found if found.decoded is None else replace(found, decoded=replace(found.decoded, dummy_=True))
-    fit = _Fit(connection, connection.fits.FitSketchKMeans, request, _convert.sketch_model_from, report)
-    return _understood(request, "decode_on_client", fit.persist)
+    kind = kind_of(request)
+    if isinstance(request, SketchKMeans) and is_decoded_from_earlier(request, asked.spend):
+        model = decode_earlier(request, asked, _no_sketch, _no_receipt)
+    else:
+        message = fit_pb2.PreviewRequest(**{kind.name: kind.message(request, asked)})
+        counted = OneMore(report) if kind.steps_here(request) else None
+        model = kind.result(request, run_dummy(connection, message, rows, counted or report), None)
+        if counted is not None:
+            counted.done()
+    return replace(model, dummy_=True)
 
 
-def fit_mrf(
-    connection: Connection, request: fit_pb2.FitMRFRequest, report: Report, dummy: Dummy | None = None
-) -> MarkovRandomField:
-    """The released model of a request; as `fit_dpem`.
+def preview(connection: Connection, request: Request, asked: Asked) -> Preview:
+    """Return the server's preview of a request.
 
     Raises:
-        Error: likewise.
+        InvalidRequestError: the request cannot be sent.
+        Error: the call failed.
     """
-    if dummy is not None:
-        made = _understood(
-            request,
-            "estimate_on_client",
-            lambda: run_dummy(connection, fit_pb2.PreviewRequest(mrf=request), dummy, report),
-        )
-        return replace(_convert.mrf_from(made, None), dummy_=True)
-    fit = _Fit(connection, connection.fits.FitMRF, request, _convert.mrf_from, report)
-    return _understood(request, "estimate_on_client", fit.persist)
+    kind = kind_of(request)
+    message = kind.message(request, asked)
+    answer = connection.ask(connection.fits.Preview, fit_pb2.PreviewRequest(**{kind.name: message}))
+    return preview_from(answer, message.columns)
 
 
-def fit_gradient_em(
-    connection: Connection, request: fit_pb2.FitGradientEMRequest, report: Report, dummy: Dummy | None = None
-) -> GradientEMModel:
-    """The released model of a request; as `fit_dpem`.
+def _no_sketch(sketch: SketchKMeans[Any]) -> Any:
+    raise InvalidRequestError.of("sketch", f"a dry run looks nothing up in the ledger, got {sketch!r}")
+
+
+def _no_receipt() -> Receipt:
+    raise InvalidRequestError.of("sketch", "a dry run has no receipt")
+
+
+def _free_receipt(connection: Connection, asked: Asked) -> Receipt:
+    """Return the receipt of what is computed here, and from no release of this server."""
+    message = get_dataset(connection, asked.dataset)
+    limits = _convert.limits_from(message)
+    return Receipt(
+        dataset=asked.dataset,
+        request_id=asked.request_id,
+        entry=0,
+        price=Price(0, 0, 0.0),
+        remaining=limits.dataset,
+        ledger_head="",
+        adjacency=_convert.named(_convert.ADJACENCIES, message.adjacency),
+        allowance_remaining=limits.allowance,
+        free=True,
+    )
+
+
+def get_dataset(connection: Connection, name: str) -> catalog_pb2.Dataset:
+    """Return what the server says about one dataset.
 
     Raises:
-        Error: likewise.
+        NotFoundError: there is none of this name.
+        Error: the call failed.
     """
-    if dummy is not None:
-        made = run_dummy(connection, fit_pb2.PreviewRequest(gradient_em=request), dummy, report)
-        return replace(gradient_em_from(made, None), dummy_=True)
-    return _Fit(connection, connection.fits.FitGradientEM, request, gradient_em_from, report).persist()
-
-
-def fit_separated_gmm(
-    connection: Connection, request: fit_pb2.FitSeparatedGMMRequest, report: Report, dummy: Dummy | None = None
-) -> GaussianMixture:
-    """The released model of a request; as `fit_dpem`.
-
-    Raises:
-        Error: likewise.
-    """
-    convert = partial(separated_gmm_from, sought=request.n_components)
-    if dummy is not None:
-        made = run_dummy(connection, fit_pb2.PreviewRequest(separated_gmm=request), dummy, report)
-        return replace(convert(made, None), dummy_=True)
-    return _Fit(connection, connection.fits.FitSeparatedGMM, request, convert, report).persist()
-
-
-def _understood(request: Any, flag: str, ask: Callable[[], Result]) -> Result:
-    """The answer; asked for once more, without a flag that the server is too old to know. Raises as `ask` does.
-
-    Such a server computes itself what the flag says that is computed here.
-    """
-    try:
-        return ask()
-    except InvalidRequestError as error:
-        unknown = any(field == "request" and "does not know" in text for field, text in error.violations)
-        if not (unknown and getattr(request, flag)):
-            raise
-        setattr(request, flag, False)
-    return ask()
+    return connection.ask(connection.catalog.GetDataset, catalog_pb2.GetDatasetRequest(dataset=name)).dataset
 
 
 FitRequest: TypeAlias = (

@@ -19,8 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bursar._errors import HistoryError, InvalidRequestError
-from bursar._files import write_whole
+from bursar._errors import HistoryError, NotImplementedByServerError
+from bursar_models.errors import InvalidRequestError
+from bursar_models.files import write_whole
 
 if sys.platform != "win32":
     import fcntl
@@ -139,8 +140,8 @@ class Shown:
     head_at_size: str
 
 
-Ask = Callable[[int], Shown | None]
-"""Asks the server for its history, given the size that is known; None if the server has no such method."""
+Ask = Callable[[int], Shown]
+"""Asks the server for its history, given the size that is known."""
 
 
 class History:
@@ -177,12 +178,12 @@ class History:
         """
         self._stop_if_broken()
         known = self._known()
-        shown = ask(known.size if known else 0)
-        if shown is None:
+        try:
+            shown = ask(known.size if known else 0)
+        except NotImplementedByServerError:
             if known is not None:
                 self._complain(known, None, "the server does not say any more how long its ledger is")
-            self._checked = True  # a server from before this question; receipts are all that there is
-            return
+            raise
         if known is not None:
             self._compare(known, shown)
         self._learn(shown.newest)

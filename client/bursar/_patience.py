@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from bursar._errors import Error, OverloadedError
+from bursar._errors import OverloadedError
+from bursar_models.errors import Error
 
 Result = TypeVar("Result")
 

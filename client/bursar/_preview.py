@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bursar import _convert
-from bursar._privacy import Price, ReleaseNoise, Remaining
-from bursar._text import html_table, text_table
+from bursar_models.budget import Price, ReleaseNoise, Remaining
+from bursar_models.text import html_table, text_table
 from bursar_proto.v1 import fit_pb2
 
 
@@ -47,23 +47,11 @@ class Preview:
         fits_left: how many fits like this one the caller may still make.
         noise: the noise of every kind of release.
         iterations: steps that would be run; noisy ones, but for the decoding of a sketch.
-        expected_mean_error: by column, the rough standard error that the noise alone adds to a component's mean, in the
-            column's own units, for components of equal weight; empty if the number of rows is not public. Of gradient
-            EM for mixtures with `noise_std` and a variant without `scale` alone: elsewhere a bound follows the noise.
-        predicted_snr: of a sketch, its signal-to-noise ratio (Schellekens et al. 2019, equation 6); None for other
-            fits, and if the number of rows is neither public nor declared.
-        predicted_relative_sse: of a sketch, the sum of squares of the k-means to be decoded, over that of Lloyd's
-            algorithm on the rows; a rough guess. None as above, and if no number of clusters was given.
+        expected: how accurate the model will be, by name: a number, or numbers by column. `Target` has the same names,
+            and says which fits have them; what is unknown, for instance without a public number of rows, is left out.
+        units: of each of `expected` that has one, by the same name.
         sum_units: by column, what a `sum_std` of 1 is in the column's own units at most: `noise_in_units` multiplies
             the two. Empty where sums are not of positions, and for regressions.
-        expected_relative_error: of gradient EM, about how far the noise moves the parameters in the end, in units of
-            the model's own noise level; None for other fits, for variants with a fixed bound, and if the number of rows
-            is neither public nor declared.
-        expected_coefficient_error: of regressions by gradient EM with `noise_std`, by feature: the rough standard error
-            that the noise alone adds to a coefficient, if features are even over their bounds. Empty elsewhere.
-        expected_table_error: of a Markov random field, the total variation distance, 0 to 1, that the noise alone puts
-            between a table and the true one, at the worst of the new tables; the estimator makes it less. None for
-            other fits, without new tables, and if the number of rows is neither public nor declared.
         warnings: what to know before paying.
         preflight: of a separated mixture, whether its components will be found; None for other fits, and if the number
             of rows is neither public nor declared.
@@ -76,15 +64,11 @@ class Preview:
     fits_left: int
     noise: tuple[ReleaseNoise, ...]
     iterations: int
-    expected_mean_error: Mapping[str, float]
-    predicted_snr: float | None = None
-    predicted_relative_sse: float | None = None
+    expected: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     preflight: Preflight | None = None
     sum_units: Mapping[str, float] = field(default_factory=dict)
-    expected_relative_error: float | None = None
-    expected_coefficient_error: Mapping[str, float] = field(default_factory=dict)
-    expected_table_error: float | None = None
 
     @property
     def rho_left_after(self) -> float:
@@ -133,20 +117,7 @@ class Preview:
         for name in dict.fromkeys(noise.name for noise in self.noise):
             if units := self.noise_in_units(name):
                 facts.append(f"at most, in the columns' units times rows, on sums of {name}: {_by_name(units)}")
-        if self.expected_mean_error:
-            facts.append(f"expected error of a component's mean: {_by_name(self.expected_mean_error)}")
-        if self.expected_coefficient_error:
-            facts.append(f"expected error of a coefficient: {_by_name(self.expected_coefficient_error)}")
-        if self.expected_relative_error is not None:
-            facts.append(
-                f"expected error of parameters over the model's noise level: {self.expected_relative_error:.3g}"
-            )
-        if self.expected_table_error is not None:
-            facts.append(f"expected distance of the worst table from the truth: {self.expected_table_error:.3g}")
-        if self.predicted_snr is not None:
-            facts.append(f"predicted signal-to-noise ratio: {self.predicted_snr:.3g}")
-        if self.predicted_relative_sse is not None:
-            facts.append(f"predicted sum of squares over Lloyd's: {self.predicted_relative_sse:.3g}")
+        facts += [_fact(name, value, self.units.get(name)) for name, value in self.expected.items()]
         if self.preflight is not None:
             facts += _preflight_lines(self.preflight)
         return [*facts, *(f"warning: {warning}" for warning in self.warnings)]
@@ -154,8 +125,6 @@ class Preview:
 
 def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Preview:
     """The preview of a fit to `columns`."""
-    # Without a public number of rows the server sends no errors, and zip gives none.
-    errors = dict(zip(columns, message.expected_mean_error, strict=False))
     return Preview(
         price=_convert.price_from(message.price),
         remaining=_convert.remaining_from(message.remaining),
@@ -164,18 +133,18 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
         fits_left=message.fits_left,
         noise=tuple(map(_convert.noise_from, message.noise)),
         iterations=message.iterations,
-        expected_mean_error=errors,
-        predicted_snr=message.predicted_snr if message.HasField("predicted_snr") else None,
-        predicted_relative_sse=(message.predicted_relative_sse if message.HasField("predicted_relative_sse") else None),
+        expected={one.name: _expected_from(one) for one in message.expected},
+        units={one.name: one.unit for one in message.expected if one.unit},
         warnings=tuple(message.warnings),
         preflight=_preflight_from(message.preflight) if message.HasField("preflight") else None,
         sum_units=dict(zip(columns, message.sum_units, strict=False)),
-        expected_relative_error=(
-            message.expected_relative_error if message.HasField("expected_relative_error") else None
-        ),
-        expected_coefficient_error=dict(zip(columns, message.expected_coefficient_error, strict=False)),
-        expected_table_error=message.expected_table_error if message.HasField("expected_table_error") else None,
     )
+
+
+def _expected_from(message: fit_pb2.Expected) -> float | Mapping[str, float]:
+    if len(message.columns):
+        return dict(zip(message.columns, message.values, strict=True))
+    return message.values[0]
 
 
 def _preflight_from(message: fit_pb2.Preflight) -> Preflight:
@@ -206,6 +175,22 @@ def _by_name(values: Mapping[str, float]) -> str:
     """Numbers with their names, of the first columns."""
     shown = ", ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:_SHOWN])
     return shown if len(values) <= _SHOWN else f"{shown}, and {len(values) - _SHOWN} more"
+
+
+_SAID = {
+    "mean_error": "expected error of a component's mean",
+    "coef_error": "expected error of a coefficient",
+    "relative_error": "expected error of parameters over the model's noise level",
+    "table_error": "expected distance of the worst table from the truth",
+    "snr": "predicted signal-to-noise ratio",
+    "relative_sse": "predicted sum of squares over Lloyd's",
+}
+"""Names as people read them; any other is shown as it is."""
+
+
+def _fact(name: str, value: float | Mapping[str, float], unit: str | None) -> str:
+    shown = _by_name(value) if isinstance(value, Mapping) else f"{value:.3g}"
+    return f"{_SAID[name]}: {shown}" if name in _SAID else f"expected {name}: {shown}" + (f" {unit}" if unit else "")
 
 
 def _noise_table(noise: Sequence[ReleaseNoise]) -> tuple[list[str], list[list[str]]]:

@@ -56,7 +56,7 @@ def progress_bar(show: bool | None, title: str) -> Iterator[Report]:
 
 def _kind() -> Any:
     """The class of bars that can be shown here."""
-    # Imported late: it looks for a notebook, which takes time and is no use to a server that imports `bursar.models`.
+    # Imported late: it looks for a notebook, which takes time and is no use to a server that imports `bursar_models`.
     # Without ipywidgets tqdm's bar for notebooks warns, in red, about something that nobody needs; this one is text.
     if importlib.util.find_spec("ipywidgets") is None:
         from tqdm import tqdm

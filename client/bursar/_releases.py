@@ -10,15 +10,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from bursar import _convert
-from bursar._arguments import whole
 from bursar._connection import Connection
 from bursar._errors import NotFoundError, ServerError
-from bursar._gradient_em import gradient_em_from
-from bursar._privacy import Price, Receipt
-from bursar._separated_gmm import separated_gmm_from
-from bursar._text import html_table, text_table
-from bursar.models import FrequencyLaw, FrequencyStructure, Model, Signature, Sketch
-from bursar.models._tables import Output, as_table
+from bursar._fits import BY_NAME
+from bursar_models import FrequencyLaw, FrequencyStructure, Model, Signature, Sketch
+from bursar_models._tables import Output, as_table
+from bursar_models.budget import Price, Receipt
+from bursar_models.checks import whole
+from bursar_models.text import html_table, text_table
 from bursar_proto.v1 import catalog_pb2
 
 
@@ -118,7 +117,7 @@ class Releases(list[ReleaseSummary]):
 
 @dataclass(frozen=True)
 class SketchSummary:
-    """One of the caller's own sketches, without its numbers; `Dataset.sketch(entry=...)` gets them for nothing.
+    """One of the caller's own sketches, without its numbers; `Dataset.model(entry)` gets them for free.
 
     Attributes:
         entry: position of its debit in the ledger.
@@ -243,18 +242,11 @@ def _pages(page: Callable[[int], PageT]) -> list[PageT]:
 def _model_from(message: catalog_pb2.GetReleaseResponse) -> Model | Sketch:
     """The model of the type that its fit returned, or the sketch. Raises ServerError for what is none."""
     receipt = _convert.receipt_from(message.receipt, replayed=True)
-    match message.WhichOneof("model"):
-        case "dpem":
-            return _convert.mixture_from(message.dpem, receipt)
-        case "sketch_kmeans":
-            return _convert.sketch_from(message.sketch_kmeans.sketch, receipt)
-        case "mrf":
-            return _convert.mrf_from(message.mrf, receipt)
-        case "gradient_em":
-            return gradient_em_from(message.gradient_em, receipt)
-        case "separated_gmm":
-            return separated_gmm_from(message.separated_gmm, receipt, sought=message.n_components)
-    raise ServerError("the server sent a kind of model that this client does not know: upgrade bursar")
+    kind = BY_NAME.get(message.WhichOneof("model") or "")
+    if kind is None:
+        raise ServerError("the server sent a kind of model that this client does not know: upgrade bursar")
+    found: Model | Sketch = kind.stored(message, receipt)
+    return found
 
 
 def _release_from(message: catalog_pb2.ReleaseSummary) -> ReleaseSummary:

@@ -7,9 +7,10 @@ from pathlib import Path
 from google.protobuf import json_format
 
 from bursar import _convert
-from bursar._errors import InvalidRequestError, ServerError
-from bursar._files import write_whole
-from bursar.models import Sketch
+from bursar._errors import ServerError
+from bursar_models import Sketch
+from bursar_models.errors import InvalidRequestError
+from bursar_models.files import write_whole
 from bursar_proto.v1 import fit_pb2
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from bursar._errors import InvalidRequestError
 from bursar._preview import Preview
-from bursar._privacy import EpsilonDelta, Pure, Rho, Spend, positive
-from bursar._text import html_table, text_table
-
-FitName: TypeAlias = Literal["dpem", "gradient_em", "separated_gmm", "mrf", "sketch", "sketch_kmeans"]
-"""A fit by the end of its method's name; "sketch" is a sketch alone."""
+from bursar_models.budget import EpsilonDelta, Pure, Rho, Spend, positive
+from bursar_models.errors import InvalidRequestError
+from bursar_models.text import html_table, text_table
 
 STEP, TOLERANCE = 4.0, 1.02
 """Factor between amounts while a bracket is looked for, and between the two ends of the bracket in the end."""
@@ -30,18 +27,19 @@ class Target:
     """What a preview shall promise: all that is given, of what this fit's preview tells.
 
     Attributes:
-        mean_error: largest error of a component's mean, for all columns or by column, in their units: of `fit_dpem`,
-            `fit_separated_gmm`, and `fit_gradient_em` for mixtures with `noise_std`.
-        coef_error: largest error of a coefficient, for all features or by feature: of `fit_gradient_em` for regressions
-            with `noise_std`.
-        relative_error: largest error of parameters in units of the model's noise level: of `fit_gradient_em`.
-        covariance_error: largest relative error of a covariance: of `fit_separated_gmm`.
-        found: how many components are expected to be found at least: of `fit_separated_gmm`.
-        table_error: largest distance of a table from the truth, 0 to 1: of `fit_mrf`.
-        snr: least signal-to-noise ratio: of `sketch` and `fit_sketch_kmeans`.
-        relative_sse: largest sum of squares over that of Lloyd's algorithm, above 1: likewise, with `n_clusters`.
-        noise: largest standard deviation by the name of a release, in rows: of every fit, on the counts or cells of the
-            release, and on its sums if it counts nothing.
+        mean_error: largest error of a component's mean, for all columns or by column, in their units: for
+            `DPEM`, `SeparatedGMM`, and `GradientEM` of mixtures with `noise_std`.
+        coef_error: largest error of a coefficient, for all features or by feature: for `GradientEM` of regressions with
+            `noise_std`.
+        relative_error: largest error of parameters in units of the model's noise level: for `GradientEM`.
+        covariance_error: largest relative error of a covariance: for `SeparatedGMM`.
+        found: how many components are expected to be found at least: for `SeparatedGMM`.
+        table_error: largest distance of a table from the truth, 0 to 1: for `MRF`.
+        snr: least signal-to-noise ratio: for `SketchKMeans`.
+        relative_sse: largest sum of squares over that of Lloyd's algorithm, above 1: for `SketchKMeans` with
+            `n_clusters`.
+        noise: largest standard deviation by the name of a release, in rows: for every fit, on the counts or cells of
+            the release, and on its sums if it counts nothing.
 
     Raises:
         InvalidRequestError: nothing is given, or a number that is not positive and finite.
@@ -125,24 +123,13 @@ _TELLS = {
 
 def _told(name: str, preview: Preview) -> float | Mapping[str, float] | None:
     preflight = preview.preflight
-    match name:
-        case "mean_error":
-            return preview.expected_mean_error
-        case "coef_error":
-            return preview.expected_coefficient_error
-        case "relative_error":
-            return preview.expected_relative_error
-        case "covariance_error":
-            return None if preflight is None else preflight.expected_covariance_error
-        case "found":
-            return None if preflight is None else preflight.predicted_found
-        case "table_error":
-            return preview.expected_table_error
-        case "snr":
-            return preview.predicted_snr
-        case "relative_sse":
-            return preview.predicted_relative_sse
-    return {noise.name: noise.count_std or noise.sum_std for noise in preview.noise}
+    if name == "noise":
+        return {noise.name: noise.count_std or noise.sum_std for noise in preview.noise}
+    if preflight is not None and name == "covariance_error":
+        return preflight.expected_covariance_error
+    if preflight is not None and name == "found":
+        return preflight.predicted_found
+    return preview.expected.get(name)
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,16 +11,17 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from bursar import _errors
-from bursar._errors import BudgetExhaustedError, Error, InvalidRequestError, ServerError
-from bursar._privacy import LimitName, Price, Remaining
+from bursar._errors import BudgetExhaustedError, ServerError
+from bursar_models.budget import LimitName, Price, Remaining
+from bursar_models.errors import Error, InvalidRequestError
 
 _Code = grpc.StatusCode
 
 _BY_CODE: Mapping[grpc.StatusCode, type[Error]] = {
-    _Code.INVALID_ARGUMENT: _errors.InvalidRequestError,
-    _Code.OUT_OF_RANGE: _errors.InvalidRequestError,
-    _Code.FAILED_PRECONDITION: _errors.InvalidRequestError,
-    _Code.ALREADY_EXISTS: _errors.InvalidRequestError,
+    _Code.INVALID_ARGUMENT: InvalidRequestError,
+    _Code.OUT_OF_RANGE: InvalidRequestError,
+    _Code.FAILED_PRECONDITION: InvalidRequestError,
+    _Code.ALREADY_EXISTS: InvalidRequestError,
     _Code.NOT_FOUND: _errors.NotFoundError,
     _Code.RESOURCE_EXHAUSTED: _errors.OverloadedError,
     _Code.UNAUTHENTICATED: _errors.AuthenticationError,
@@ -37,10 +38,12 @@ _BY_REASON: Mapping[str, type[Error]] = {
     "BUDGET_EXHAUSTED": _errors.BudgetExhaustedError,
     "QUEUE_FULL": _errors.OverloadedError,
     "STOPPING": _errors.OverloadedError,
+    "NO_ROOM": _errors.OverloadedError,
     "IDENTITY_PROVIDER_UNAVAILABLE": _errors.OverloadedError,
     "REQUEST_ID_REUSED": _errors.RequestIdReusedError,
     "DATASET_RETIRED": _errors.DatasetRetiredError,
     "RELEASE_LOST": _errors.ReleaseLostError,
+    "ROWS_UNAVAILABLE": _errors.ServerError,
 }
 """Reasons of this server's `google.rpc.ErrorInfo`; they say more than the code."""
 

@@ -4,7 +4,8 @@
     report = bursar.local.perturb(hours, agreement)      # on each device, ONCE
     bursar.local.mean(reports, agreement)                # at the collector, who is trusted with nothing
 
-Needs no server and no ledger, and pays with accuracy: each report has the noise that a server adds to a whole sum. The
+This is not the server's: a person perturbs their own row, on their own device. So there is no ledger, and nothing
+counts a second report; and each report has the noise that a server adds to a whole sum, which costs accuracy. The
 truncation is that of Wang et al. 2020, theorem 8; the noise that its equation 38 lacks is back. Proof: `local.md`.
 Needs OpenDP: `pip install 'bursar[local]'`.
 """
@@ -21,11 +22,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from bursar._errors import InvalidRequestError, MissingDependencyError
+from bursar_models.arrays import FloatArray
+from bursar_models.errors import InvalidRequestError, MissingDependencyError
 
 __all__ = ["Agreement", "MeanEstimate", "agree", "mean", "perturb"]
-
-FloatArray = npt.NDArray[np.float64]
 
 _STEPS = 2**30
 """A report's signal is a whole number from -2^30 to 2^30, in units of the largest signal over 2^30."""

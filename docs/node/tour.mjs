@@ -18,8 +18,9 @@ for (const one of (await ask(catalog, "ListDatasets", {})).datasets) console.log
 const { dataset } = await ask(catalog, "GetDataset", { dataset: name });
 const columns = dataset.columns.filter((column) => column.numeric).map((column) => column.name).slice(-2);
 const dpem = { request_id: `node-${Date.now()}`, dataset: name, columns, n_components: 2, spend: { rho } };
-const { price, fits_left, expected_mean_error } = await ask(fits, "Preview", { dpem });
-console.log(`price: rho ${price.rho}; ${fits_left} like it are left; errors of means: ${expected_mean_error}`);
+const { price, fits_left, expected } = await ask(fits, "Preview", { dpem });
+const errors = expected.find(({ name }) => name === "mean_error").values;
+console.log(`price: rho ${price.rho}; ${fits_left} like it are left; errors of means: ${errors}`);
 for await (const { receipt, model } of fits.FitDPEM(dpem, token)) {
   if (receipt) console.log(`receipt: entry ${receipt.entry}, rho ${receipt.price.rho}`);
   if (model) console.log(`weights: ${model.weights.values}; means of ${columns}: ${model.means.values}`);

@@ -1,6 +1,6 @@
 """bursar_ledger: privacy losses, budgets, the filter and the ledger that holds them. Knows neither wire nor rows."""
 
-from ._budget import Budget, Remaining
+from ._budget import Budget, Remainder
 from ._canonical import Entry
 from ._conversion import epsilon_of, rho_of
 from ._events import (
@@ -14,10 +14,13 @@ from ._events import (
     PureEvent,
     SelectionEvent,
 )
+from ._kinds import REQUESTS, EntryKind, by_kind
 from ._ledger import Ledger
-from ._pricing import COST_UNIT, DELTA_UNIT, Price, cost_units, laplace_rdp, price, pure_rdp, rdp, selection_rdp
+from ._mark import mark_of, move_ledger
+from ._opening import adopt_copy, check_mark
+from ._pricing import COST_UNIT, DELTA_UNIT, Cost, cost_units, laplace_rdp, price, pure_rdp, rdp, selection_rdp
 from ._replay import AccountTotals
-from ._values import (
+from ._types import (
     EVERYONE,
     Credential,
     DatasetState,
@@ -25,13 +28,14 @@ from ._values import (
     DebitRecord,
     DebitRequest,
     DebitStatus,
-    Limits,
     Registration,
     ReleaseRecord,
     RestRequest,
     Role,
+    SpendingLimits,
 )
 from ._verify import Verification, verify
+from ._witnessed import Witness
 from .errors import (
     AccountConflictError,
     BudgetExhaustedError,
@@ -39,11 +43,14 @@ from .errors import (
     DatasetExistsError,
     DatasetInUseError,
     DatasetRetiredError,
+    LastAdministratorError,
     LedgerCorruptError,
     LedgerError,
     LedgerExistsError,
+    LedgerLostError,
     LedgerUnavailableError,
     LedgerVersionError,
+    NameConflictError,
     ReleaseExistsError,
     RequestIdReusedError,
     UnknownCredentialError,
@@ -55,6 +62,7 @@ __all__ = [
     "COST_UNIT",
     "DELTA_UNIT",
     "EVERYONE",
+    "REQUESTS",
     "AccountConflictError",
     "AccountTotals",
     "Adjacency",
@@ -62,6 +70,7 @@ __all__ = [
     "Budget",
     "BudgetExhaustedError",
     "ConcentratedEvent",
+    "Cost",
     "Credential",
     "CredentialExistsError",
     "DatasetExistsError",
@@ -73,34 +82,43 @@ __all__ = [
     "DebitRequest",
     "DebitStatus",
     "Entry",
+    "EntryKind",
     "Event",
     "ExactEvent",
     "GaussianEvent",
     "LaplaceEvent",
+    "LastAdministratorError",
     "Ledger",
     "LedgerCorruptError",
     "LedgerError",
     "LedgerExistsError",
+    "LedgerLostError",
     "LedgerUnavailableError",
     "LedgerVersionError",
-    "Limits",
-    "Price",
+    "NameConflictError",
     "PureEvent",
     "Registration",
     "ReleaseExistsError",
     "ReleaseRecord",
-    "Remaining",
+    "Remainder",
     "RequestIdReusedError",
     "RestRequest",
     "Role",
     "SelectionEvent",
+    "SpendingLimits",
     "UnknownCredentialError",
     "UnknownDatasetError",
     "UnknownEntryError",
     "Verification",
+    "Witness",
+    "adopt_copy",
+    "by_kind",
+    "check_mark",
     "cost_units",
     "epsilon_of",
     "laplace_rdp",
+    "mark_of",
+    "move_ledger",
     "price",
     "pure_rdp",
     "rdp",

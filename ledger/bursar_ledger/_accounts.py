@@ -1,4 +1,4 @@
-"""Accounts: the purse of one group of people, shared by every dataset of their rows, and the limits inside it.
+"""Accounts: the budget of one group of people, shared by every dataset of their rows, and the limits inside it.
 
 Every entry that carries caps (registration, new total, debit) carries the account's whole state, so the newest one
 answers for all of them and admission takes the same time in a long ledger as in a short one.
@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ._budget import Remaining
+from ._budget import Remainder
 from ._codec import decode_fraction
 from ._store import Store
-from ._values import EVERYONE, Limits, remaining
+from ._types import EVERYONE, SpendingLimits, remaining
 
 Amount = tuple[int, int]
 """(cost units, delta units)."""
@@ -33,18 +33,18 @@ class Account:
     spent: Amount
 
     @property
-    def remaining(self) -> Remaining:
-        """What is left."""
+    def remaining(self) -> Remainder:
+        """Remaining budget."""
         return remaining(self.caps, self.spent, self.order)
 
     def part(self, share: Fraction) -> Amount:
-        """A share of the caps, rounded down."""
+        """Return a share of the caps, rounded down."""
         return (math.floor(self.caps[0] * share), math.floor(self.caps[1] * share))
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """An analyst's limits inside an account: caps of his allowance and of one call, None for none; what he spent."""
+    """Limits of an analyst inside an account: caps of allowance and call, None for none; and the amount spent."""
 
     allowance: Amount | None
     call: Amount | None
@@ -52,7 +52,7 @@ class Bounds:
 
 
 def read_account(store: Store, name: str) -> Account:
-    """The account's state, from its newest entry that carries caps."""
+    """Return the account's state, from its newest entry that carries caps."""
     row = store.one(
         "SELECT renyi_order, cap_cost_units, cap_delta_units, coalesce(spent_cost_units, 0),"
         " coalesce(spent_delta_units, 0) FROM entries"
@@ -77,7 +77,7 @@ _INSIDE = """
 
 
 def bounds(store: Store, account: Account, analyst: str) -> Bounds:
-    """The limits of one analyst inside an account, and what he spent of it."""
+    """Return the limits of one analyst inside an account, and what the analyst spent of it."""
     own, everyone, call, total, debit = store.only(_INSIDE, account.name, analyst, EVERYONE)
     allowance = everyone if own is None else own
     return Bounds(
@@ -88,9 +88,9 @@ def bounds(store: Store, account: Account, analyst: str) -> Bounds:
 
 
 def _spent_by(store: Store, analyst: str, total: int, debit: int) -> Amount:
-    """What an analyst spent: in his newest debit, or in the newest total if that is newer; 0 stands for none."""
+    """Return what an analyst spent: from the newest debit, or from the newest total if that is newer."""
     if total > debit:
-        # A new total says what everybody's debits cost at its order.
+        # A new total states what each analyst's debits cost at its order.
         (body,) = store.only("SELECT body FROM entries WHERE number = ?", total)
         cost, delta = json.loads(body)["details"]["analysts"].get(analyst, NOTHING)
         return cost, delta
@@ -102,9 +102,9 @@ def _spent_by(store: Store, analyst: str, total: int, debit: int) -> Amount:
     return cost, delta
 
 
-def limits(account: Account, inside: Bounds) -> Limits:
-    """What is left of every limit."""
-    return Limits(
+def limits(account: Account, inside: Bounds) -> SpendingLimits:
+    """Return the remaining budget of every limit."""
+    return SpendingLimits(
         dataset=account.remaining,
         allowance=None if inside.allowance is None else remaining(inside.allowance, inside.spent, account.order),
         call=None if inside.call is None else remaining(inside.call, NOTHING, account.order),

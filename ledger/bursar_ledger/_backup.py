@@ -1,4 +1,4 @@
-"""A consistent copy of an open ledger."""
+"""Consistent copies of an open ledger."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 import sqlite3
 from pathlib import Path
 
-from ._store import Store, connect, translated
+from ._mark import flush_path
+from ._opening import connect, translated
+from ._store import Store
 from .errors import LedgerError, LedgerExistsError, LedgerUnavailableError
 
 
 def copy_to(store: Store, path: Path) -> None:
-    """Copies the newest committed state; the copy gets its name when it is whole and on the disk.
+    """Copy the newest committed state; the copy gets its name when it is whole and on the disk.
 
     Raises:
         LedgerExistsError: there is a file already.
@@ -35,9 +37,9 @@ def copy_to(store: Store, path: Path) -> None:
             source.conn.backup(copy)
             # One file alone: without this the copy would look for a log beside it.
             copy.execute("PRAGMA journal_mode=DELETE")
-        _flush(new)
+        flush_path(new)
         os.link(new, path)  # unlike a rename, this never replaces a file that came meanwhile
-        _flush(path.parent)
+        flush_path(path.parent)
     except OSError as error:
         raise _failure(path, new, error) from error
     finally:
@@ -48,11 +50,3 @@ def _failure(path: Path, new: Path, error: OSError) -> LedgerError:
     if isinstance(error, FileExistsError):
         return LedgerExistsError(f"there is a file at {path} or {new} already; a backup overwrites nothing")
     return LedgerUnavailableError(f"the backup at {path} cannot be written: {error.strerror}")
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

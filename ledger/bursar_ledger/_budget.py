@@ -1,4 +1,4 @@
-"""Budgets: what an owner promises, as integer caps of a filter at one fixed Renyi order; and what is left of them.
+"""Budgets: what an owner promises, as integer caps of a filter at one fixed Renyi order; and the remaining budget.
 
 Stopping before the sum of divergences at one order, fixed in advance, passes a cap is a valid filter for adaptively
 chosen mechanisms and parameters (Feldman and Zrnic 2021, Theorem 3.1; Lecuyer 2021), and for concurrent interactive
@@ -21,7 +21,7 @@ _LARGEST_EPSILON = 2.0**20  # keeps every cap below 2^63, the largest integer of
 
 @dataclass(frozen=True)
 class Budget:
-    """A total of (epsilon, delta) for the whole life of a dataset, for all analysts together.
+    """Total (epsilon, delta) for the whole life of a dataset and all analysts together.
 
     Attributes:
         epsilon: positive, at most 2^20.
@@ -35,7 +35,7 @@ class Budget:
 
     epsilon: float
     delta: float
-    delta_fail_share: Fraction = Fraction(1, 10)
+    delta_fail_share: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         # Entries hold floats: any other number would be another one when it is read again.
@@ -52,7 +52,7 @@ class Budget:
 
     @property
     def order(self) -> Fraction:
-        """The Renyi order a* at which every entry of the dataset is priced: the best one for zCDP at this total."""
+        """Renyi order a* at which every entry of the dataset is priced: the best one for zCDP at this total."""
         return best_order(Fraction(self.epsilon), self._conversion_delta)
 
     @property
@@ -62,7 +62,7 @@ class Budget:
 
     @property
     def cap_delta_units(self) -> int:
-        """The largest sum of failure probabilities, in units of 1 / DELTA_UNIT, rounded down."""
+        """Largest sum of failure probabilities, in units of 1 / DELTA_UNIT, rounded down."""
         return math.floor(DELTA_UNIT * Fraction(self.delta) * self.delta_fail_share)
 
     @property
@@ -71,8 +71,8 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Remaining:
-    """What is left of a budget. Enforcement compares the integers; the properties serve people and sizing."""
+class Remainder:
+    """Remaining budget. Enforcement compares the integers; the properties serve people and sizing."""
 
     cost_units: int
     delta_units: int
@@ -82,12 +82,12 @@ class Remaining:
 
     @property
     def rho(self) -> float:
-        """The largest rho that a request for Gaussian noise may still ask for, rounded down."""
+        """Largest rho that a request for Gaussian noise may still ask for, rounded down."""
         return float_down(Fraction(self.cost_units) / (COST_UNIT * self.order))
 
     @property
     def pure_epsilon(self) -> float:
-        """The largest float whose `PureEvent` still fits; 0.0 if none does."""
+        """Largest float whose `PureEvent` still fits; 0.0 if none does."""
         low, high = 0.0, 4.0 + 2 * self.cost_units / COST_UNIT  # at epsilon >= 4 the divergence exceeds epsilon / 2
         while low < (middle := (low + high) / 2) < high:
             low, high = (middle, high) if self._fits(middle) else (low, middle)

@@ -22,9 +22,9 @@ class Entry:
 
     Attributes:
         number: 1, 2, ... without gaps.
-        kind: what happened: "genesis", "registration", "debit", "release", "credential_issued", "credential_revoked".
+        kind: what happened, an `EntryKind`; text, since the entry of another version may have another.
         dataset: the dataset concerned, or "" if none is.
-        actor: who did it.
+        actor: name of the person or program that did it.
         time: RFC 3339, informational; the order of entries is their number.
         body: canonical JSON of all of the above, `previous` and the details. This is what is hashed.
         previous: hash of the entry before it, 32 zero bytes for the first.
@@ -42,13 +42,13 @@ class Entry:
 
     @property
     def details(self) -> dict[str, Any]:
-        """The part of the body that depends on the kind, decoded."""
+        """Part of the body that depends on the kind, decoded."""
         details: dict[str, Any] = json.loads(self.body)["details"]
         return details
 
 
 def canonical(value: object) -> bytes:
-    """JSON with sorted keys, no white space, ASCII only, floats in their shortest exact form.
+    """Return JSON with sorted keys, no white space, ASCII only, floats in their shortest exact form.
 
     Raises:
         ValueError: the value holds a NaN, an infinity, a key that is not a string or anything that JSON has no form
@@ -62,7 +62,7 @@ def canonical(value: object) -> bytes:
 
 
 def encoded(value: object) -> bytes:
-    """The same, for a value whose keys are known to be strings, as in what JSON was decoded to. Raises ValueError."""
+    """Return the canonical form of a value whose keys are strings, as decoded JSON has. Raises ValueError."""
     try:
         return _ENCODER.encode(value).encode("ascii")
     except (TypeError, RecursionError) as error:
@@ -76,7 +76,7 @@ _ENCODER = json.JSONEncoder(
 
 
 def chain(number: int, previous: bytes, head: Mapping[str, str], details: Mapping[str, object]) -> Entry:
-    """The entry after the one whose hash is `previous`; `head` has kind, dataset, actor and time.
+    """Return the entry after the one whose hash is `previous`; `head` has kind, dataset, actor and time.
 
     Keys must be strings, all the way down: what comes from outside was checked when its value was made.
     """
@@ -85,7 +85,7 @@ def chain(number: int, previous: bytes, head: Mapping[str, str], details: Mappin
 
 
 def read_entry(number: int, body: str, stored_hash: bytes) -> Entry:
-    """An entry as a row of the file holds it, unverified."""
+    """Return an entry as a row of the file holds it, unverified."""
     fields = json.loads(body)
     head = {key: fields[key] for key in ("kind", "dataset", "actor", "time")}
     return Entry(
@@ -94,7 +94,7 @@ def read_entry(number: int, body: str, stored_hash: bytes) -> Entry:
 
 
 def body_hash(body: bytes) -> bytes:
-    """SHA-256 of an entry's body."""
+    """Return the SHA-256 of an entry's body."""
     return hashlib.sha256(body).digest()
 
 

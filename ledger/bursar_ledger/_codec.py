@@ -1,4 +1,4 @@
-"""Events and fractions as JSON values, and back. What is written here is read by auditors' tools for ever."""
+"""Events and fractions as JSON values, and back. Auditors' tools read these forms, so they never change."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _NAMES = {kind: name for name, kind in _EVENTS.items()}
 
 
 def encode_fraction(value: Fraction | int) -> str:
-    """A rational number as "numerator/denominator" in lowest terms."""
+    """Encode a rational number as "numerator/denominator" in lowest terms."""
     return f"{value.numerator}/{value.denominator}"
 
 
 def decode_fraction(text: str) -> Fraction:
-    """The rational number that `encode_fraction` wrote.
+    """Decode what `encode_fraction` wrote.
 
     Raises:
         ValueError: any other form (a decimal, an exponent, not in lowest terms).
@@ -50,7 +50,7 @@ def decode_fraction(text: str) -> Fraction:
 
 
 def _ratio(text: str) -> tuple[int, int] | None:
-    """Numerator and denominator, if `text` is what `encode_fraction` writes."""
+    """Return numerator and denominator, if `text` is what `encode_fraction` writes; else None."""
     # Fraction() alone would also take "1e999999999", and hours over it.
     found = _FRACTION.fullmatch(text)
     if found is None:
@@ -61,14 +61,14 @@ def _ratio(text: str) -> tuple[int, int] | None:
 
 
 def encode_event(event: Event) -> dict[str, object]:
-    """An event as a JSON object: "mechanism", and its fields with fractions as "numerator/denominator"."""
+    """Encode an event as a JSON object: "mechanism", and its fields with fractions as "numerator/denominator"."""
     kind = type(event)
     fields = {name: encode(getattr(event, name)) for name, (encode, _) in _FIELDS[kind].items()}
     return {"mechanism": _NAMES[kind], **fields}
 
 
 def decode_event(value: Mapping[str, Any]) -> Event:
-    """The event that `encode_event` wrote.
+    """Decode what `encode_event` wrote.
 
     Raises:
         ValueError: an unknown mechanism, or fields that are missing, unknown or out of range.
@@ -86,7 +86,7 @@ def decode_event(value: Mapping[str, Any]) -> Event:
 
 
 class GaussianNumbers(NamedTuple):
-    """A Gaussian event as four integers: `times` is its count, numerator / denominator its scale in lowest terms."""
+    """Gaussian event as four integers: `times` is its count, numerator / denominator its scale in lowest terms."""
 
     l2_squared: int
     times: int
@@ -95,7 +95,7 @@ class GaussianNumbers(NamedTuple):
 
 
 def gaussian_numbers(value: object) -> GaussianNumbers | None:
-    """The integers of a Gaussian event that `decode_event` takes; None for whatever else `value` may be.
+    """Return the integers of a Gaussian event that `decode_event` accepts; None for any other value.
 
     Almost all events of an audit are Gaussian, and this takes a third of the time.
     """
@@ -112,7 +112,7 @@ def gaussian_numbers(value: object) -> GaussianNumbers | None:
 
 
 def decode_events(values: Iterable[Any]) -> tuple[list[GaussianNumbers], list[Event]]:
-    """A debit's events, checked as by `decode_event`: the Gaussian ones as numbers, and the others."""
+    """Decode a debit's events, checked as by `decode_event`: the Gaussian ones as numbers, and the others."""
     gaussian, others = list[GaussianNumbers](), list[Event]()
     for value in values:
         if (numbers := gaussian_numbers(value)) is not None:

@@ -1,4 +1,4 @@
-"""From Renyi divergence to (epsilon, delta) and back: Canonne, Kamath and Steinke 2020, Prop. 12.
+"""Conversion between Renyi divergence and (epsilon, delta): Canonne, Kamath and Steinke 2020, Prop. 12.
 
 A bound D_a <= B at one order a > 1 implies (epsilon, delta)-DP with epsilon = B + excess(a, delta). Any order gives a
 valid statement; the functions here look for the best one, and an imperfect search costs accuracy, never privacy.
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 
+from ._pricing import COST_UNIT
 from ._rounding import float_down, float_up, lower, precise, to_decimal, upper
 
 ORDER_STEP = Fraction(1, 2**20)
@@ -23,7 +24,7 @@ _SEARCH = (math.log(float(ORDER_STEP)), 40 * math.log(2))
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """The epsilon that rho-zCDP implies at `delta`, rounded up; rho > 0, 0 < delta < 1."""
+    """Return the epsilon that rho-zCDP implies at `delta`, rounded up; rho > 0, 0 < delta < 1."""
     _check("rho", rho)
     _check_delta(delta)
     order = _nearest_order(_minimise(lambda a: a * rho + _excess_float(a, delta)))
@@ -33,7 +34,9 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 
 def rho_of(epsilon: float, delta: float) -> float:
-    """The largest rho whose conversion at `delta` is at most `epsilon`, rounded down; epsilon > 0, 0 < delta < 1.
+    """Return the largest rho whose conversion at `delta` is at most `epsilon`; epsilon > 0, 0 < delta < 1.
+
+    It is rounded down, to whole units of cost first, as the cap of a total is: a request for all of a new total fits.
 
     Raises:
         ValueError: an argument out of range, or no positive rho implies the pair.
@@ -41,20 +44,21 @@ def rho_of(epsilon: float, delta: float) -> float:
     _check("epsilon", epsilon)
     _check_delta(delta)
     order = best_order(Fraction(epsilon), Fraction(delta))
-    rho = divergence_cap(Fraction(epsilon), Fraction(delta), order) / order
+    cap = math.floor(COST_UNIT * divergence_cap(Fraction(epsilon), Fraction(delta), order))
+    rho = Fraction(cap) / (COST_UNIT * order)
     _check("rho", float(rho))
     return float_down(rho)
 
 
 @functools.lru_cache(maxsize=256)
 def best_order(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """The order a > 1, a multiple of ORDER_STEP, at which `divergence_cap` / a is largest."""
+    """Return the order a > 1, a multiple of ORDER_STEP, at which `divergence_cap` / a is largest."""
     e, d = float(epsilon), float(delta)
     return _nearest_order(_minimise(lambda a: (_excess_float(a, d) - e) / a))
 
 
 def divergence_cap(epsilon: Fraction, delta: Fraction, order: Fraction) -> Fraction:
-    """The largest B such that D_order <= B implies (epsilon, delta)-DP, rounded down; at most 0 if none does.
+    """Return the largest B such that D_order <= B implies (epsilon, delta)-DP, rounded down; at most 0 if none does.
 
     epsilon > 0, 0 < delta < 1, order > 1.
     """
@@ -63,7 +67,7 @@ def divergence_cap(epsilon: Fraction, delta: Fraction, order: Fraction) -> Fract
 
 
 def _excess(order: Fraction, delta: Fraction) -> Decimal:
-    """The difference epsilon - B = ln(1 - 1/a) - ln(a delta) / (a - 1), inside `precise()`."""
+    """Return the difference epsilon - B = ln(1 - 1/a) - ln(a delta) / (a - 1), inside `precise()`."""
     a, d = to_decimal(order), to_decimal(delta)
     return (1 - 1 / a).ln() - (a * d).ln() / (a - 1)
 
@@ -73,7 +77,7 @@ def _excess_float(order: float, delta: float) -> float:
 
 
 def _minimise(objective: Callable[[float], float]) -> float:
-    """The order at which a function with one valley is least: ternary search over ln(order - 1)."""
+    """Return the order at which a function with one valley is least: ternary search over ln(order - 1)."""
     low, high = _SEARCH
     for _ in range(120):
         left, right = low + (high - low) / 3, high - (high - low) / 3

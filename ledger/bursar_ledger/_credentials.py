@@ -1,4 +1,4 @@
-"""Credentials in the ledger: issued and revoked by entries, so that the auditor sees who could ask for what, when."""
+"""Credentials in the ledger: issued and revoked by entries, so that auditors see who had access to what, and when."""
 
 from __future__ import annotations
 
@@ -6,70 +6,109 @@ import dataclasses
 import hmac
 from typing import Any
 
+from . import _names
 from ._canonical import Entry
+from ._kinds import EntryKind
 from ._store import Store
-from ._values import Credential, Role, check_expiry, check_name
-from .errors import CredentialExistsError, UnknownCredentialError
+from ._types import Credential, Role, check_expiry, check_name
+from .errors import CredentialExistsError, LastAdministratorError, UnknownCredentialError
 
 _NEWEST = "kind IN ('credential_issued', 'credential_revoked') AND credential = ? ORDER BY number DESC LIMIT 1"
 
 
 def issue(
     store: Store,
-    credential: Credential,
+    name: str,
+    role: Role,
     token_hash: bytes,
     *,
     actor: str,
     reason: str,
+    expires: str | None = None,
+    datasets: tuple[str, ...] | None = None,
     dry_run: bool = False,
 ) -> Entry:
-    """Appends the credential; CredentialExistsError if the name has one in force or the token was issued before."""
-    name = credential.name
+    """Put a credential in force.
+
+    Args:
+        store: open ledger file.
+        name: name of the holder.
+        role: role of the holder.
+        token_hash: SHA-256 of a token of at least 256 random bits.
+        actor: administrator who issues it.
+        reason: reason, for auditors.
+        expires: time in UTC, such as 2026-11-22T03:30:00Z, from which it is refused; None for never.
+        datasets: the only datasets that the holder may see; None for all.
+        dry_run: write nothing.
+
+    Raises:
+        CredentialExistsError: the name has one in force, or the token was issued before.
+        NameConflictError: the name differs from another one in case only.
+        ValueError: a time or a name that is none.
+    """
     check_name("name", name)
     if len(token_hash) != 32:
         raise ValueError("token_hash must have 32 bytes")
-    # Entries without a limit look as they always did.
+    # An entry has a field for a limit only if there is one.
     limits: dict[str, object] = {}
-    if credential.expires is not None:
-        check_expiry(credential.expires)
-        limits["expires"] = credential.expires
-    if credential.datasets is not None:
-        for dataset in credential.datasets:
+    if expires is not None:
+        check_expiry(expires)
+        limits["expires"] = expires
+    if datasets is not None:
+        for dataset in datasets:
             check_name("datasets", dataset)
-        limits["datasets"] = list(credential.datasets)
+        limits["datasets"] = list(datasets)
 
     def work() -> Entry:
+        _names.check_credential(store, name)
         if _in_force(store, name):
             raise CredentialExistsError(f"{name!r} has a credential in force; revoke it first")
         if _issued(store, token_hash):
             raise CredentialExistsError("this token was issued before; make a new one")
         details = {
             "credential": name,
-            "role": Role(credential.role).value,
+            "role": Role(role).value,
             "token_hash": token_hash.hex(),
             **limits,
             "reason": reason,
         }
-        return store.append("credential_issued", actor=actor, details=details)
+        return store.append(EntryKind.CREDENTIAL_ISSUED, actor=actor, details=details)
 
     return store.decide(work, keep=not dry_run)
 
 
-def revoke(store: Store, name: str, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
-    """Appends the revocation; raises UnknownCredentialError if the name has no credential in force."""
+def revoke(
+    store: Store, name: str, *, actor: str, reason: str, keep_admin_at: str | None = None, dry_run: bool = False
+) -> Entry:
+    """End the credential in force of a name.
+
+    Args:
+        store: open ledger file.
+        name: name of the holder.
+        actor: administrator who revokes it.
+        reason: reason, for auditors.
+        keep_admin_at: time of now in UTC; the last administrator's credential that is in force then is kept.
+        dry_run: write nothing.
+
+    Raises:
+        UnknownCredentialError: there is none.
+        LastAdministratorError: no other administrator would be left.
+    """
 
     def work() -> Entry:
         if not _in_force(store, name):
             raise UnknownCredentialError(f"{name!r} has no credential in force")
-        return store.append("credential_revoked", actor=actor, details={"credential": name, "reason": reason})
+        if keep_admin_at is not None and administrators(store, keep_admin_at) == (name,):
+            raise LastAdministratorError(f"{name!r} has the last administrator's credential")
+        return store.append(EntryKind.CREDENTIAL_REVOKED, actor=actor, details={"credential": name, "reason": reason})
 
     return store.decide(work, keep=not dry_run)
 
 
 def live(store: Store, token_hash: bytes) -> Credential | None:
-    """The credential in force with this token, if there is one."""
+    """Return the credential in force with this token, or None."""
     issued = _issued(store, token_hash)
-    # Found by an index over hashes; compared once more in constant time, whatever SQLite did.
+    # Found by an index over hashes; compared once more in constant time, so that a wrong index lets no other token in.
     if not issued or not hmac.compare_digest(bytes.fromhex(issued[0].details["token_hash"]), token_hash):
         return None
     name = issued[0].details["credential"]
@@ -79,15 +118,21 @@ def live(store: Store, token_hash: bytes) -> Credential | None:
 
 
 def all_credentials(store: Store) -> tuple[Credential, ...]:
-    """The newest credential of every name, in the order in which the names came."""
+    """Return the newest credential of every name."""
     newest: dict[str, Credential] = {}
     for entry in store.find("kind IN ('credential_issued', 'credential_revoked') ORDER BY number"):
         name = entry.details["credential"]
-        if entry.kind == "credential_issued":
+        if entry.kind == EntryKind.CREDENTIAL_ISSUED:
             newest[name] = _credential(entry.details, revoked=False)
         else:
             newest[name] = dataclasses.replace(newest[name], revoked=True)
     return tuple(newest.values())
+
+
+def administrators(store: Store, now: str) -> tuple[str, ...]:
+    """Return the names with an administrator's credential in force at a time, in UTC as entries have it."""
+    found = (held for held in all_credentials(store) if held.role is Role.ADMIN and not held.revoked)
+    return tuple(held.name for held in found if held.expires is None or held.expires > now)
 
 
 def _credential(details: dict[str, Any], *, revoked: bool) -> Credential:
@@ -102,7 +147,7 @@ def _credential(details: dict[str, Any], *, revoked: bool) -> Credential:
 
 
 def _in_force(store: Store, name: str) -> bool:
-    return [entry.kind for entry in store.find(_NEWEST, name)] == ["credential_issued"]
+    return [entry.kind for entry in store.find(_NEWEST, name)] == [EntryKind.CREDENTIAL_ISSUED]
 
 
 def _issued(store: Store, token_hash: bytes) -> list[Entry]:

@@ -14,8 +14,9 @@ from ._budget import Budget
 from ._canonical import Entry
 from ._codec import decode_fraction, encode_fraction
 from ._events import Adjacency
+from ._kinds import EntryKind
 from ._store import Store
-from ._values import DatasetState, Registration, check_json, check_tag
+from ._types import DatasetState, Registration, check_json, check_tag
 from .errors import (
     AccountConflictError,
     DatasetExistsError,
@@ -30,7 +31,7 @@ _DESTROYED = ("rows", "key")
 
 @dataclass(frozen=True)
 class Facts:
-    """What the chain says about a dataset beside sums: of its registration and its newest snapshot."""
+    """Facts of a dataset in the chain beside sums: of its registration and its newest snapshot."""
 
     name: str
     account: str
@@ -42,14 +43,23 @@ class Facts:
 
 
 def register(store: Store, registration: Registration, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
-    """Appends the registration, to an account of its own or to the one that its people have."""
+    """Register a dataset: with a new account and its total, or in the account of `same_people_as`.
+
+    With `dry_run`, here and below, everything is checked and the entry is made up, but nothing is written.
+
+    Raises:
+        DatasetExistsError: the name is registered already.
+        AccountConflictError: the account to join has another adjacency or total.
+        UnknownDatasetError: there is no dataset `registration.same_people_as`.
+    """
 
     def work() -> Entry:
         if _exists(store, registration.dataset):
             raise DatasetExistsError(
                 f"a dataset of the name {registration.dataset!r} is registered already; its budget goes on there"
             )
-        account = _known_account(store, registration)
+        joined = registration.same_people_as
+        account = None if joined is None else read_facts(store, joined).account
         promise = _founding(registration) if account is None else _joining(store, registration, account)
         details = {
             "account": account or registration.dataset,
@@ -59,7 +69,7 @@ def register(store: Store, registration: Registration, *, actor: str, reason: st
             "reason": reason,
             **promise,
         }
-        return store.append("registration", dataset=registration.dataset, actor=actor, details=details)
+        return store.append(EntryKind.REGISTRATION, dataset=registration.dataset, actor=actor, details=details)
 
     return store.decide(work, keep=not dry_run)
 
@@ -72,39 +82,38 @@ def new_snapshot(
     *,
     actor: str,
     reason: str,
-    known_tags: tuple[bytes, ...] = (),
     dry_run: bool = False,
 ) -> Entry:
-    """Appends new rows of the same people under the same name; the account goes on."""
-    for tag in (content_tag, *known_tags):
-        check_tag(tag)
+    """Enter new rows of the same people under the same name; what was spent stays spent.
+
+    Raises:
+        UnknownDatasetError, DatasetRetiredError: there is no such dataset, or no more.
+    """
+    check_tag(content_tag)
     check_json("manifest", manifest)
 
     def work() -> Entry:
-        account = live_account(store, dataset)
-        elsewhere = accounts_of_content(store, content_tag, *known_tags) - {account}
-        if elsewhere:
-            raise AccountConflictError(
-                f"these rows are known as those of account {min(elsewhere)!r}, and {dataset!r} belongs to "
-                f"{account!r}; two accounts are never merged"
-            )
         details = {
-            "account": account,
+            "account": live_account(store, dataset),
             "content_tag": content_tag.hex(),
             "manifest": dict(manifest),
             "reason": reason,
         }
-        return store.append("snapshot", dataset=dataset, actor=actor, details=details)
+        return store.append(EntryKind.SNAPSHOT, dataset=dataset, actor=actor, details=details)
 
     return store.decide(work, keep=not dry_run)
 
 
 def retire(store: Store, dataset: str, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
-    """Appends the end of a name: no new debits; the account, its other names and stored releases stay."""
+    """End a dataset: no new debits. Stored releases stay available.
+
+    Raises:
+        UnknownDatasetError, DatasetRetiredError: there is no such dataset, or no more.
+    """
 
     def work() -> Entry:
         details = {"account": live_account(store, dataset), "reason": reason}
-        return store.append("retirement", dataset=dataset, actor=actor, details=details)
+        return store.append(EntryKind.RETIREMENT, dataset=dataset, actor=actor, details=details)
 
     return store.decide(work, keep=not dry_run)
 
@@ -112,7 +121,12 @@ def retire(store: Store, dataset: str, *, actor: str, reason: str, dry_run: bool
 def destroy(
     store: Store, dataset: str, what: Literal["rows", "key"], *, actor: str, reason: str, dry_run: bool = False
 ) -> Entry:
-    """Appends that the rows of a retired dataset, or after them the key of its tags, are gone for good."""
+    """Record that the rows of a retired dataset, or after them the key of its tags, are destroyed.
+
+    Raises:
+        UnknownDatasetError: there is no such dataset.
+        DatasetInUseError: it is not retired, this was said before, or a key is destroyed before its rows.
+    """
     if what not in _DESTROYED:
         raise ValueError(f"what must be one of {', '.join(_DESTROYED)}, got {what!r}")
 
@@ -127,19 +141,19 @@ def destroy(
                 f"of {dataset!r} {known} is destroyed; expected {', '.join(expected) or 'nothing'} before its {what}"
             )
         details = {"account": facts.account, "destroyed": what, "reason": reason}
-        return store.append("destruction", dataset=dataset, actor=actor, details=details)
+        return store.append(EntryKind.DESTRUCTION, dataset=dataset, actor=actor, details=details)
 
     return store.decide(work, keep=not dry_run)
 
 
 def contents(store: Store) -> tuple[Entry, ...]:
-    """Registrations and snapshots, in order: the entries that hold tags of contents."""
+    """Return registrations and snapshots, in order: the entries that name snapshots."""
     found = store.find("content_tag >= ''")  # not null, so that the index of tags finds them
     return tuple(sorted(found, key=lambda entry: entry.number))
 
 
 def dataset_state(store: Store, name: str) -> DatasetState:
-    """The state of one dataset; raises UnknownDatasetError."""
+    """Return one dataset; raises UnknownDatasetError."""
     facts = read_facts(store, name)
     account = read_account(store, facts.account)
     return DatasetState(
@@ -160,13 +174,13 @@ def dataset_state(store: Store, name: str) -> DatasetState:
 
 
 def all_states(store: Store) -> tuple[DatasetState, ...]:
-    """The states of all datasets, in the order of their registration."""
+    """Return all datasets, in the order of their registration."""
     names = store.rows("SELECT dataset FROM entries WHERE kind = 'registration' ORDER BY number")
     return tuple(dataset_state(store, row["dataset"]) for row in names)
 
 
 def read_facts(store: Store, name: str) -> Facts:
-    """What the chain says about a dataset; raises UnknownDatasetError."""
+    """Return the facts of a dataset; raises UnknownDatasetError."""
     registered, newest, retired, destroyed = store.only(
         "SELECT (SELECT body FROM entries WHERE kind = 'registration' AND dataset = ?1),"
         " (SELECT body FROM entries WHERE kind = 'snapshot' AND dataset = ?1 ORDER BY number DESC LIMIT 1),"
@@ -180,7 +194,7 @@ def read_facts(store: Store, name: str) -> Facts:
 
 
 def live_account(store: Store, name: str) -> str:
-    """The account of a dataset that takes debits; raises UnknownDatasetError, DatasetRetiredError."""
+    """Return the account of a dataset that takes debits; raises UnknownDatasetError, DatasetRetiredError."""
     account, retired = store.only(
         "SELECT (SELECT account FROM entries INDEXED BY account_of_a_dataset"
         " WHERE kind = 'registration' AND dataset = ?1),"
@@ -195,7 +209,7 @@ def live_account(store: Store, name: str) -> str:
 
 
 def budget_in_force(store: Store, account: str) -> Budget:
-    """The total that was promised last."""
+    """Return the total that was promised last."""
     newest = store.one(
         "SELECT body FROM entries WHERE kind = 'budget' AND account = ? ORDER BY number DESC LIMIT 1", account
     ) or store.one("SELECT body FROM entries WHERE kind = 'registration' AND dataset = ?", account)
@@ -205,7 +219,7 @@ def budget_in_force(store: Store, account: str) -> Budget:
 
 
 def budget_details(budget: Budget) -> dict[str, object]:
-    """A total and its caps, as entries hold them."""
+    """Return a total and its caps, as entries hold them."""
     return {
         "epsilon": float(budget.epsilon),
         "delta": float(budget.delta),
@@ -216,19 +230,6 @@ def budget_details(budget: Budget) -> dict[str, object]:
     }
 
 
-def accounts_of_content(store: Store, *tags: bytes) -> set[str]:
-    """The accounts that have these rows, by the tags that they have under the keys of several tables; one at most."""
-    found = (
-        store.one(
-            "SELECT account FROM entries WHERE content_tag = ? AND kind IN ('registration', 'snapshot')"
-            " ORDER BY number LIMIT 1",
-            tag.hex(),
-        )
-        for tag in tags
-    )
-    return {str(row[0]) for row in found if row is not None}
-
-
 def _unknown(name: str) -> UnknownDatasetError:
     return UnknownDatasetError(f"no dataset is registered under the name {name!r}; list the datasets to see the names")
 
@@ -237,31 +238,14 @@ def _exists(store: Store, name: str) -> bool:
     return store.one("SELECT 1 FROM entries WHERE kind = 'registration' AND dataset = ?", name) is not None
 
 
-def _known_account(store: Store, registration: Registration) -> str | None:
-    by_content = accounts_of_content(store, registration.content_tag, *registration.known_tags)
-    if registration.same_people_as is None:
-        if len(by_content) > 1:  # two accounts had these rows before they could be compared
-            raise AccountConflictError(
-                f"these rows are known as those of accounts {', '.join(sorted(by_content))}; retire what is not needed"
-            )
-        return next(iter(by_content), None)
-    named = read_facts(store, registration.same_people_as).account
-    if by_content - {named}:
-        raise AccountConflictError(
-            f"these rows are known as those of account {min(by_content)!r}, and {registration.same_people_as!r} "
-            f"belongs to {named!r}; two accounts are never merged"
-        )
-    return named
-
-
 def _founding(registration: Registration) -> dict[str, object]:
     if registration.budget is None:
-        raise ValueError("budget is missing: these rows are new, so their account needs a total")
+        raise ValueError("budget is missing: people who have no account yet need a total")
     return budget_details(registration.budget)
 
 
 def _joining(store: Store, registration: Registration, account: str) -> dict[str, object]:
-    """Nothing to add: caps and sums are the account's. Raises AccountConflictError if more was asked for."""
+    """Check that a registration may join an account, and return no further fields: caps and sums are the account's."""
     first = read_facts(store, account)
     if first.adjacency is not registration.adjacency:
         raise AccountConflictError(
@@ -284,12 +268,12 @@ def _facts(first: str, newest: str, retired: bool, destroyed: frozenset[str]) ->
 
 @functools.lru_cache(maxsize=256)
 def _read(body: str) -> tuple[str, str, str | None, bytes, Mapping[str, Any]]:
-    """Of a registration or a snapshot: dataset, account, adjacency, content tag, manifest. Bodies never change."""
+    """Read dataset, account, adjacency, content tag and manifest of a registration or snapshot. Bodies never change."""
     fields = json.loads(body)
     details = fields["details"]
     return (
         fields["dataset"],
-        details.get("account", fields["dataset"]),
+        details["account"],
         details.get("adjacency"),
         bytes.fromhex(details["content_tag"]),
         details["manifest"],

@@ -1,4 +1,4 @@
-"""Debits and what they paid for: check, then change, in one transaction; no path lowers a sum."""
+"""Debits and their releases: check, then change, in one transaction; no path lowers a sum."""
 
 from __future__ import annotations
 
@@ -9,28 +9,42 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from . import _names
 from ._accounts import Account, Bounds, bounds, limits, read_account
-from ._budget import Remaining
+from ._budget import Remainder
 from ._canonical import Entry
 from ._codec import decode_event, decode_fraction, encode_event, encode_fraction
 from ._datasets import live_account, read_facts
-from ._pricing import Price, price
+from ._kinds import EntryKind
+from ._pricing import Cost, price
 from ._store import Store
-from ._values import (
+from ._types import (
+    LEDGER_KEY,
     Debit,
     DebitRecord,
     DebitRequest,
     DebitStatus,
-    Limits,
     ReleaseRecord,
     RestRequest,
+    SpendingLimits,
     remaining,
 )
 from .errors import BudgetExhaustedError, ReleaseExistsError, RequestIdReusedError
 
 
 def debit(store: Store, request: DebitRequest | RestRequest) -> Debit:
-    """Debits a request, or finds the debit that the same request made before."""
+    """Debit a request, durably, or answer again for a request that was debited before.
+
+    A repetition (same principal, request_id and request_hash) gets the price, remainder and head of the first time
+    and nothing is debited. If it is INTERRUPTED, the caller makes sure that no worker is still running it.
+
+    Raises:
+        UnknownDatasetError: no such dataset.
+        DatasetRetiredError: it is retired.
+        BudgetExhaustedError: it does not fit, and says into which limit; nothing changed.
+        RequestIdReusedError: the request_id came before with another body.
+        NameConflictError: another principal, whose name differs in case only, has debits or an allowance here.
+    """
     guess = store.orders.get(request.dataset)
     # Before the decision, by the caller's own thread, while another one has the lock and waits for the disk.
     bill = None if guess is None or isinstance(request, RestRequest) else _bill(request, guess)
@@ -38,16 +52,27 @@ def debit(store: Store, request: DebitRequest | RestRequest) -> Debit:
 
 
 def find(store: Store, principal: str, request_id: str) -> DebitRecord | None:
-    """The debit of a request, if it was made."""
+    """Return the debit that a request made before, None if it made none."""
     earlier = _earlier(store, principal, request_id)
     return None if earlier is None else record(earlier)
 
 
+def find_debit(store: Store, principal: str, request_id: str, request_hash: bytes) -> Debit | None:
+    """Return the debit that the same request made before, as `debit` would; None if it made none.
+
+    It is durable: entries are read after the transaction that wrote them.
+
+    Raises RequestIdReusedError: the request_id came before with another body.
+    """
+    earlier = _earlier(store, principal, request_id)
+    return None if earlier is None else _again(store, earlier, request_hash)
+
+
 @dataclass(frozen=True)
 class _Bill:
-    """What a request's events come to at an order, and how an entry holds them."""
+    """Price of a request's events at an order, and the events as an entry holds them."""
 
-    price: Price
+    price: Cost
     events: list[dict[str, object]]
 
 
@@ -58,13 +83,14 @@ def _bill(request: DebitRequest, order: Fraction) -> _Bill:
 def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | None) -> Debit:
     earlier = _earlier(store, request.principal, request.request_id)
     if earlier is not None:
-        return _again(store, earlier, request)
+        return _again(store, earlier, request.request_hash)
     account = read_account(store, live_account(store, request.dataset))
+    _names.check_debit(store, account.name, request.principal)
     inside = bounds(store, account, request.principal)
     left = limits(account, inside)
     if isinstance(request, RestRequest):
         if not left.available.cost_units >= 1:
-            _check(Price(1, 0, account.order), left)
+            _check(Cost(1, 0, account.order), left)
         request = request.planned(left.available)
     if bill is None or bill.price.order != account.order:
         bill = _bill(request, account.order)
@@ -72,8 +98,10 @@ def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | No
     new = bill.price
     _check(new, left)
     details = _details(request, bill, account, inside)
-    entry = store.append("debit", dataset=request.dataset, actor=request.principal, details=details)
+    entry = store.append(EntryKind.DEBIT, dataset=request.dataset, actor=request.principal, details=details)
     return Debit(
+        key=LEDGER_KEY,
+        request=request,
         entry=entry.number,
         price=new,
         remaining=_left(details, "spent", "cap", new.order),
@@ -84,8 +112,20 @@ def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | No
 
 
 def write_off(store: Store, request: DebitRequest, *, actor: str, reason: str) -> Debit:
-    """Debits what was spent and is in no entry, whatever one call may cost; that limit is as before."""
-    # A debit's entry has its principal as the actor; who decided this one is beside what was asked.
+    """Debit an amount that was spent without an entry of this ledger, for example after a restore from a backup.
+
+    As `debit`, with the maximum per call lifted for this one debit. It gets the empty release: there is none.
+
+    Args:
+        store: open ledger file.
+        request: principal, dataset and events to debit.
+        actor: administrator who debits it.
+        reason: reason, for auditors.
+
+    Raises:
+        As `debit` does.
+    """
+    # The actor of a debit's entry is its principal; the administrator of this one is in the parameters.
     request = replace(request, parameters={**request.parameters, "by": actor, "reason": reason})
 
     def work() -> Debit:
@@ -95,18 +135,20 @@ def write_off(store: Store, request: DebitRequest, *, actor: str, reason: str) -
         )
         share = row[0] if row else None
         limit = {"account": account, "reason": reason}
-        if share is not None:  # what was spent may be more; nobody else decides in between
-            store.append("call_limit", dataset=request.dataset, actor=actor, details={**limit, "share": None})
+        if share is not None:  # the amount spent may exceed it; no other decision comes in between
+            store.append(EntryKind.CALL_LIMIT, dataset=request.dataset, actor=actor, details={**limit, "share": None})
         paid = _decided(store, request, None)
         if share is not None:
-            store.append("call_limit", dataset=request.dataset, actor=actor, details={**limit, "share": share})
+            store.append(EntryKind.CALL_LIMIT, dataset=request.dataset, actor=actor, details={**limit, "share": share})
         return paid
 
-    return store.decide(work)
+    paid = store.decide(work)
+    lose_release(store, paid.entry)
+    return paid
 
 
-def limits_of(store: Store, dataset: str, principal: str) -> Limits:
-    """All that bounds one request of `principal` on `dataset` now; raises UnknownDatasetError."""
+def limits_of(store: Store, dataset: str, principal: str) -> SpendingLimits:
+    """Return everything that bounds one request of `principal` on a dataset now; raises UnknownDatasetError."""
     account = read_account(store, read_facts(store, dataset).account)
     return limits(account, bounds(store, account, principal))
 
@@ -116,32 +158,66 @@ def _earlier(store: Store, principal: str, request_id: str) -> Entry | None:
     return found[0] if found else None
 
 
-def store_release(store: Store, number: int, content: bytes) -> None:
-    """Stores the bytes released under a debit, and their digest as an entry of the chain."""
+def store_release(store: Store, entry: int, release: bytes) -> None:
+    """Store the release of a debit, with its SHA-256 in the chain. The same bytes again change nothing.
+
+    Raises:
+        UnknownEntryError: `entry` is not a debit.
+        ReleaseExistsError: other bytes are stored; those are the release.
+    """
+    _store_release(store, entry, release, {})
+
+
+def lose_release(store: Store, entry: int) -> None:
+    """Store the empty release of a debit whose fit will never run, marked as lost.
+
+    Raises:
+        UnknownEntryError, ReleaseExistsError: as `store_release`.
+    """
+    _store_release(store, entry, b"", {"lost": True})
+
+
+def _store_release(store: Store, number: int, content: bytes, more: Mapping[str, object]) -> None:
     digest = hashlib.sha256(content).hexdigest()
 
     def work() -> None:
-        paid = store.entry(number, "debit")
-        stored = release(store, number)
+        paid = store.entry(number, EntryKind.DEBIT)
+        stored = _stored(store, number)
         if stored == content:
             return
         if stored is not None:
             raise ReleaseExistsError(f"debit {number} has its release already; send that one")
-        details = {"debit": number, "sha256": digest, "size": len(content)}
-        store.append("release", dataset=paid.dataset, actor=paid.actor, details=details)
+        details = {"debit": number, "sha256": digest, "size": len(content), **more}
+        store.append(EntryKind.RELEASE, dataset=paid.dataset, actor=paid.actor, details=details)
         store.db.execute("INSERT INTO releases (debit, content) VALUES (?, ?)", [number, content])
 
     store.decide(work)
 
 
-def release(store: Store, number: int) -> bytes | None:
-    """The bytes released under a debit, if there are any."""
+def _stored(store: Store, number: int) -> bytes | None:
     rows = store.rows("SELECT content FROM releases WHERE debit = ?", number)
     return bytes(rows[0]["content"]) if rows else None
 
 
+def released(store: Store, entry: int) -> bytes | None:
+    """Return the release of a debit; None if nothing is stored. UnknownEntryError if `entry` is not a debit."""
+    store.entry(entry, EntryKind.DEBIT)
+    return _stored(store, entry)
+
+
+def debit_entry(store: Store, entry: int) -> DebitRecord:
+    """Return a debit, decoded; raises UnknownEntryError if `entry` is not one."""
+    return record(store.entry(entry, EntryKind.DEBIT))
+
+
+def is_lost(store: Store, entry: int) -> bool:
+    """Return whether `lose_release` has settled a debit."""
+    found = store.find("kind = 'release' AND debit = ?", entry)
+    return bool(found) and bool(found[0].details.get("lost"))
+
+
 def record(entry: Entry) -> DebitRecord:
-    """A debit entry, decoded."""
+    """Decode a debit entry."""
     details = entry.details
     request = DebitRequest(
         dataset=entry.dataset,
@@ -153,18 +229,31 @@ def record(entry: Entry) -> DebitRecord:
         parameters=details["parameters"],
     )
     order = decode_fraction(details["order"])
-    paid = Price(details["cost_units"], details["delta_units"], order)
+    paid = Cost(details["cost_units"], details["delta_units"], order)
     left = _left(details, "spent", "cap", order)
     return DebitRecord(entry.number, request, paid, left, _allowance(details, order), entry.hash, entry.time)
 
 
 def releases(
-    store: Store, principal: str | None, dataset: str | None, after: int, limit: int | None
+    store: Store,
+    principal: str | None = None,
+    dataset: str | None = None,
+    *,
+    after: int = 0,
+    limit: int | None = None,
 ) -> tuple[ReleaseRecord, ...]:
-    """Past debits in order; None stands for all."""
+    """Return debits in order, of one principal or all (None), on one dataset or all (None).
+
+    Args:
+        store: open ledger file.
+        principal: analyst who asked.
+        dataset: name of the dataset.
+        after: only debits of later entries.
+        limit: largest number of debits; None for all.
+    """
     wanted = ["kind = 'debit'", "number > ?"]
     given: list[object] = [after]
-    if principal is not None:  # from the index of what he asked for
+    if principal is not None:  # uses the index of requests
         wanted.append("actor = ?")
         given.append(principal)
     if dataset is not None:  # + keeps off the index of datasets: there are more debits of one than of one principal
@@ -172,7 +261,7 @@ def releases(
         given.append(dataset)
     numbers = f"SELECT number FROM entries WHERE {' AND '.join(wanted)} ORDER BY number LIMIT ?"  # noqa: S608
     found = store.find(f"number IN ({numbers}) ORDER BY number", *given, -1 if limit is None else limit)
-    # Of these debits only: between the first and the last of somebody's lie all the others'.
+    # Only these debits: between the first and the last of one analyst lie those of all others.
     stored = store.rows(
         "SELECT debit, length(content) AS size FROM releases WHERE debit IN (SELECT value FROM json_each(?))",
         json.dumps([entry.number for entry in found]),
@@ -196,26 +285,37 @@ def _line(debit: DebitRecord, size: int | None) -> ReleaseRecord:
     )
 
 
-def _fits(new: Price, left: Remaining) -> bool:
+def _fits(new: Cost, left: Remainder) -> bool:
     return new.cost_units <= left.cost_units and new.delta_units <= left.delta_units
 
 
-def _check(new: Price, left: Limits) -> None:
-    """Raises BudgetExhaustedError naming the first limit that `new` does not fit into."""
+def _check(new: Cost, left: SpendingLimits) -> None:
+    """Check that `new` fits into every limit. Raises BudgetExhaustedError, naming the first that refuses."""
     for name, limit in (("dataset", left.dataset), ("allowance", left.allowance), ("call", left.call)):
         if limit is not None and not _fits(new, limit):
             raise BudgetExhaustedError(new, limit, name)
 
 
-def _again(store: Store, entry: Entry, request: DebitRequest | RestRequest) -> Debit:
-    if entry.details["request_hash"] != request.request_hash.hex():
+def _again(store: Store, entry: Entry, request_hash: bytes) -> Debit:
+    if entry.details["request_hash"] != request_hash.hex():
+        name = entry.details["request_id"]
         raise RequestIdReusedError(
-            f"request_id {request.request_id!r} was used for another request (entry {entry.number}); choose a new one"
+            f"request_id {name!r} was used for another request (entry {entry.number}); choose a new one"
         )
-    content = release(store, entry.number)
+    content = _stored(store, entry.number)
     status = DebitStatus.INTERRUPTED if content is None else DebitStatus.RELEASED
     paid = record(entry)
-    return Debit(paid.entry, paid.price, paid.remaining, paid.allowance, paid.head, status, content)
+    return Debit(
+        key=LEDGER_KEY,
+        request=paid.request,
+        entry=paid.entry,
+        price=paid.price,
+        remaining=paid.remaining,
+        allowance=paid.allowance,
+        head=paid.head,
+        status=status,
+        release=content,
+    )
 
 
 def _details(request: DebitRequest, bill: _Bill, account: Account, inside: Bounds) -> dict[str, Any]:
@@ -244,13 +344,12 @@ def _details(request: DebitRequest, bill: _Bill, account: Account, inside: Bound
     }
 
 
-def _left(details: Mapping[str, Any], spent: str, cap: str, order: Fraction) -> Remaining:
+def _left(details: Mapping[str, Any], spent: str, cap: str, order: Fraction) -> Remainder:
     caps = details[f"{cap}_cost_units"], details[f"{cap}_delta_units"]
     return remaining(caps, (details[f"{spent}_cost_units"], details[f"{spent}_delta_units"]), order)
 
 
-def _allowance(details: Mapping[str, Any], order: Fraction) -> Remaining | None:
-    # Debits of the first version of the schema know no allowances.
-    if details.get("allowance_cost_units") is None:
+def _allowance(details: Mapping[str, Any], order: Fraction) -> Remainder | None:
+    if details["allowance_cost_units"] is None:
         return None
     return _left(details, "analyst_spent", "allowance", order)

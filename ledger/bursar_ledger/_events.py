@@ -1,4 +1,4 @@
-"""What was released: frozen values that anyone can price again, at any Renyi order, with other tools.
+"""Privacy events: frozen values that describe a release, and that anyone can price again at any Renyi order.
 
 An event says which noise was added to integers of which sensitivity. It holds no price; prices are computed
 from events (`bursar_ledger._pricing`), by the server before noise is drawn and by the auditor afterwards.
@@ -15,7 +15,7 @@ from fractions import Fraction
 
 
 class Adjacency(enum.Enum):
-    """What one privacy unit may do to the table; fixed when a dataset is registered, without a default.
+    """Effect of one privacy unit on the table; fixed when a dataset is registered, without a default.
 
     The sensitivity of an event has been computed for the dataset's adjacency, so prices do not depend on it again.
     """
@@ -73,7 +73,7 @@ class PureEvent:
     """`count` releases by mechanisms known only to be epsilon-differentially private.
 
     Attributes:
-        epsilon: of each; positive.
+        epsilon: epsilon of each; positive.
         count: how many such releases; positive.
     """
 
@@ -96,7 +96,7 @@ class SelectionEvent:
 
     Attributes:
         sensitivity: largest change of any one score, in units of the scores; positive.
-        scale: of the Gumbel noise, in the same units; positive.
+        scale: scale of the Gumbel noise, in the same units; positive.
         count: how many such choices; positive.
     """
 
@@ -109,7 +109,7 @@ class SelectionEvent:
 
     @property
     def bounded_range(self) -> Fraction:
-        """Eta: by how much the changes of two log-probabilities differ at most, and the epsilon of each choice."""
+        """Eta: the most by which the changes of two log-probabilities differ, and the epsilon of each choice."""
         return 2 * self.sensitivity / Fraction(self.scale)
 
 
@@ -166,7 +166,7 @@ Event = ExactEvent | ApproximateEvent
 
 
 def _check(event: Event) -> None:
-    """Raises ValueError unless every number is positive, exact and of its declared type."""
+    """Check that every number is positive, exact and of its declared type. Raises ValueError."""
     for name, declared in _NUMBERS[type(event)]:
         value = getattr(event, name)
         kind = int if declared == "int" else (int, Fraction)

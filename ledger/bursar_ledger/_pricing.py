@@ -24,9 +24,13 @@ from ._events import (
 from ._rounding import float_up, precise, to_decimal, upper
 
 COST_UNIT = 2**40
-"""Cost is counted in units of 1 / COST_UNIT of Renyi divergence at the dataset's order."""
+"""Cost is counted in units of 1 / COST_UNIT of Renyi divergence at the dataset's order.
+
+A unit is about 1e-12, so rounding a request up costs next to nothing, and the cap of the largest total (epsilon 2^20)
+stays below 2^63, where SQLite's integers end.
+"""
 DELTA_UNIT = 2**60
-"""Failure probability is counted in units of 1 / DELTA_UNIT."""
+"""Failure probability is counted in units of 1 / DELTA_UNIT, about 1e-18; a delta of 1 stays below 2^63."""
 
 # Beyond this scale the cancellations in the Laplace curve would reach the margin; the pure curve is an upper bound
 # there, too.
@@ -34,8 +38,8 @@ _LARGEST_LAPLACE_SCALE = 10**40
 
 
 @dataclass(frozen=True)
-class Price:
-    """What a request costs.
+class Cost:
+    """Cost of a request.
 
     Attributes:
         cost_units: Renyi divergence at `order` in units of 1 / COST_UNIT, rounded up once.
@@ -49,30 +53,30 @@ class Price:
 
     @property
     def rho(self) -> float:
-        """The same cost for people: the zCDP parameter of a Gaussian release of this cost, rounded up."""
+        """Cost as the zCDP parameter of a Gaussian release of the same cost, rounded up."""
         return float_up(Fraction(self.cost_units) / (COST_UNIT * self.order))
 
 
-def price(events: Iterable[Event], order: Fraction) -> Price:
-    """The price of all `events` together at Renyi order `order` > 1; they add up (Mironov 2017, Prop. 1)."""
+def price(events: Iterable[Event], order: Fraction) -> Cost:
+    """Return the price of all `events` together at Renyi order `order` > 1; they add up (Mironov 2017, Prop. 1)."""
     held = tuple(events)
-    return Price(cost_units(held, order), delta_units(held), order)
+    return Cost(cost_units(held, order), delta_units(held), order)
 
 
 def cost_units(events: Iterable[Event], order: Fraction) -> int:
-    """ceil(COST_UNIT * sum of `rdp`); exact until rounded up once, so that the exact remainder can be spent."""
+    """Return ceil(COST_UNIT * sum of `rdp`); exact until rounded up once, so that the exact remainder can be spent."""
     return math.ceil(COST_UNIT * sum((rdp(event, order) for event in events), Fraction(0)))
 
 
 def delta_units(events: Iterable[Event]) -> int:
-    """ceil(DELTA_UNIT * sum of the probabilities of failure), which add up."""
+    """Return ceil(DELTA_UNIT * sum of the probabilities of failure), which add up."""
     failures = (event.count * event.delta for event in events if isinstance(event, ApproximateEvent))
     return math.ceil(DELTA_UNIT * sum(failures, Fraction(0)))
 
 
 @functools.singledispatch
 def rdp(event: Event, order: Fraction) -> Fraction:
-    """An upper bound of the Renyi divergence of `event` at `order` > 1; a rational formula for Gaussian events.
+    """Return an upper bound of the Renyi divergence of `event` at `order` > 1; rational for Gaussian events.
 
     Raises:
         TypeError: the event is of a kind that this version cannot price; unknown means refused.
@@ -119,7 +123,7 @@ def _approximate(event: ApproximateEvent, order: Fraction) -> Fraction:
 
 @functools.lru_cache(maxsize=4096)
 def pure_rdp(order: Fraction, epsilon: Fraction) -> Fraction:
-    """The largest Renyi divergence at `order` > 1 of any `epsilon`-DP mechanism, rounded up.
+    """Return the largest Renyi divergence at `order` > 1 of any `epsilon`-DP mechanism, rounded up.
 
     At most min(epsilon, order epsilon^2 / 2). Attained by randomised response; Bun and Steinke 2016, Prop. 3.3 bound
     the same quantity.
@@ -134,7 +138,7 @@ def pure_rdp(order: Fraction, epsilon: Fraction) -> Fraction:
 
 @functools.lru_cache(maxsize=4096)
 def laplace_rdp(order: Fraction, l1: int, scale: Fraction) -> Fraction:
-    """Renyi divergence at `order` > 1 of discrete Laplace noise at L1 sensitivity `l1`, rounded up.
+    """Return the Renyi divergence at `order` > 1 of discrete Laplace noise at L1 sensitivity `l1`, rounded up.
 
     P(x) proportional to exp(-|x| / scale) on every coordinate of an integer vector; `l1` and `scale` in lattice
     units. The worst case moves one coordinate by all of `l1`. The continuous curve of Mironov 2017, Prop. 6 is not an
@@ -152,7 +156,7 @@ def laplace_rdp(order: Fraction, l1: int, scale: Fraction) -> Fraction:
 
 
 def selection_rdp(order: Fraction, bounded_range: Fraction) -> Fraction:
-    """An upper bound of the Renyi divergence at `order` > 1 of a choice of this bounded range eta.
+    """Return an upper bound of the Renyi divergence at `order` > 1 of a choice of this bounded range eta.
 
     min(order eta^2 / 8, `pure_rdp` at eta). The first (Cesar and Rogers 2021) is rational, so nothing is rounded; the
     second is less where order * eta is large.

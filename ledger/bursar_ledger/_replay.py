@@ -1,4 +1,4 @@
-"""A ledger's history walked once more, entry by entry, believing nothing that can be computed.
+"""Replay of a ledger's history, entry by entry, which computes again everything that can be computed.
 
 Each entry was examined by itself before (`_examine`); here are the links between them and the sums over them.
 """
@@ -11,34 +11,35 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from ._bounds_check import cap_problems
 from ._canonical import NO_ENTRY
+from ._check_entry import UNREADABLE, Examined, Fields, unreadable
 from ._codec import decode_fraction, encode_fraction
 from ._events import Adjacency
-from ._examine import UNREADABLE, Examined, Fields, unreadable
-from ._reprice import cap_problems
-from ._values import EVERYONE
+from ._kinds import ACCOUNT_STATES, EntryKind, by_kind
+from ._types import EVERYONE
 
 
 @dataclass
 class AccountTotals:
-    """What was promised to the people of an account, and what its debits add up to; in the ledger's units.
+    """Totals that were promised to the people of an account, and the sums of its debits; in the ledger's units.
 
     Attributes:
-        name: of the account: the dataset that was registered first.
+        name: name of the account: the dataset that was registered first.
         datasets: all names that share it, in order.
-        adjacency: what one privacy unit may do to each of them.
-        epsilon: of the total in force.
-        delta: of the total in force.
+        adjacency: effect of one privacy unit on each of them.
+        epsilon: epsilon of the total in force.
+        delta: delta of the total in force.
         delta_fail_share: part of delta that approximate releases may spend.
         order: Renyi order of the total in force.
         cap_cost_units: cap of the total in force.
-        cap_delta_units: likewise.
+        cap_delta_units: cap of the failure probability, of the total in force.
         budgets: every total that was promised: (entry, epsilon, delta). If totals were changed because of what was
             released, their deltas add up.
         spent_cost_units: sum over all debits, at the order in force.
-        spent_delta_units: likewise.
-        debits: how many.
-        analysts: what each analyst spent: (cost units, delta units).
+        spent_delta_units: sum of the failure probabilities of all debits.
+        debits: number of debits.
+        analysts: amount that each analyst spent: (cost units, delta units).
     """
 
     name: str
@@ -60,11 +61,11 @@ class AccountTotals:
 
     @property
     def closed(self) -> bool:
-        """Whether a total was set below what had been spent."""
+        """True if a total was set below what had been spent."""
         return not (self.spent_cost_units <= self.cap_cost_units and self.spent_delta_units <= self.cap_delta_units)
 
     def part(self, share: Fraction | None) -> tuple[int | None, int | None]:
-        """A share of the caps in force, rounded down."""
+        """Return a share of the caps in force, rounded down."""
         if share is None:
             return None, None
         return math.floor(share * self.cap_cost_units), math.floor(share * self.cap_delta_units)
@@ -72,7 +73,7 @@ class AccountTotals:
 
 @dataclass(frozen=True)
 class Restatement:
-    """A new total's account of what was spent before it; compared with the events, which are read once more."""
+    """Sums before a new total, as its entry states them; compared with the events, which are read once more."""
 
     number: int
     account: str
@@ -91,11 +92,9 @@ class Replay:
     accounts: dict[str, AccountTotals] = field(default_factory=dict)
     restatements: list[Restatement] = field(default_factory=list)
     verifier_keys: list[tuple[int, str]] = field(default_factory=list)
-    _first_version: bool = True
     _account_of: dict[str, str] = field(default_factory=dict)
     _retired: set[str] = field(default_factory=set)
     _destroyed: set[tuple[str, str]] = field(default_factory=set)
-    _content_accounts: dict[str, str] = field(default_factory=dict)
     _requests: set[tuple[str, str]] = field(default_factory=set)
     _unreleased: dict[int, str] = field(default_factory=dict)
     _digests: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -103,7 +102,7 @@ class Replay:
     _tokens: set[str] = field(default_factory=set)
 
     def take(self, entry: Examined) -> None:
-        """The next entry."""
+        """Take the next entry."""
         expected, previous = self.number + 1, self.head
         self.number, self.head = entry.number, entry.hash
         if self.number != expected:
@@ -116,17 +115,17 @@ class Replay:
         try:
             if fields["previous"] != previous.hex():
                 self._problem("it does not follow from the entry before it; one of the two was changed")
-            if (fields["kind"] == "genesis") != (self.number == 1):
+            if (fields["kind"] == EntryKind.GENESIS) != (self.number == 1):
                 self._problem("a ledger begins with one genesis entry")
             # The newest entry with caps answers for the whole account, so none but these may hold any.
-            if fields["kind"] not in ("registration", "budget", "debit") and not _STATE.isdisjoint(fields["details"]):
+            if fields["kind"] not in ACCOUNT_STATES and not _STATE.isdisjoint(fields["details"]):
                 self._problem("only registrations, totals and debits have caps and sums")
             _KINDS.get(fields["kind"], Replay._unknown)(self, fields)
         except UNREADABLE as error:
             self._problem(unreadable(error))
 
     def take_release(self, debit: int, digest: str) -> None:
-        """A row of the table of released bytes, and their SHA-256 in hexadecimal digits."""
+        """Take a row of the table of released bytes, with their SHA-256 in hexadecimal digits."""
         number, recorded = self._digests.pop(debit, (debit, ""))
         if not recorded:
             self._problem("released bytes are stored, but no release entry names them", number)
@@ -134,7 +133,7 @@ class Replay:
             self._problem(f"the bytes released under debit {debit} are not those whose digest was recorded", number)
 
     def finish(self) -> None:
-        """After the last row: what should have come and did not."""
+        """Report what is missing after the last row."""
         for debit, (number, _) in self._digests.items():
             self._problem(f"the bytes released under debit {debit} are missing", number)
         if self.number == 0:
@@ -148,13 +147,12 @@ class Replay:
 
     def _registration(self, fields: Fields) -> None:
         name, details = fields["dataset"], fields["details"]
-        account = details.get("account", name)
+        account = details["account"]
         Adjacency(details["adjacency"])
         if name in self._account_of:
             self._problem(f"dataset {name!r} is registered twice")
-        self._content(details["content_tag"], account)
+        _check_tag(details)
         self._account_of[name] = account
-        self._first_version &= "account" not in details
         if not (_SUMS if account == name else _STATE).isdisjoint(details):
             self._problem("a registration has sums, or caps of an account that it only joins")
         if account == name:
@@ -173,7 +171,7 @@ class Replay:
             datasets=(name,),
             adjacency=details["adjacency"],
             budgets=((self.number, details["epsilon"], details["delta"]),),
-            **_promise(details),
+            **promised(details),
         )
         self._check_caps(self.accounts[name])
 
@@ -188,25 +186,20 @@ class Replay:
         ):
             self._problem(f"account {totals.name!r}: {problem}")
 
-    def _content(self, tag: str, account: str) -> None:
-        if self._content_accounts.setdefault(tag, account) != account:
-            self._problem(f"these rows belong to account {self._content_accounts[tag]!r}, not to {account!r}")
-
     def _totals(self, fields: Fields) -> AccountTotals | None:
-        """The account that an entry about a dataset names, if it is the dataset's."""
+        """Return the account that an entry about a dataset names, if it is the dataset's."""
         name = fields["dataset"]
-        account = fields["details"].get("account", name)
+        account = fields["details"]["account"]
         if self._account_of.get(name) != account or account not in self.accounts:
             self._problem(f"dataset {name!r} was not registered before with account {account!r}")
             return None
         return self.accounts[account]
 
     def _snapshot(self, fields: Fields) -> None:
-        totals = self._totals(fields)
+        self._totals(fields)
+        _check_tag(fields["details"])
         if fields["dataset"] in self._retired:
             self._problem("a snapshot of a retired dataset")
-        if totals is not None:
-            self._content(fields["details"]["content_tag"], totals.name)
 
     def _retirement(self, fields: Fields) -> None:
         self._totals(fields)
@@ -235,10 +228,8 @@ class Replay:
         stated = {name: delta for name, (_, delta) in analysts.items()}
         if stated != {name: delta for name, (_, delta) in totals.analysts.items()}:
             self._problem("analysts are not those who were debited, or their units of delta changed")
-        promise = _promise(details)
-        if promise != {key: getattr(totals, key) for key in promise}:  # said once more, it promises nothing new
-            totals.budgets += ((self.number, details["epsilon"], details["delta"]),)
-        for key, value in promise.items():
+        totals.budgets += ((self.number, details["epsilon"], details["delta"]),)
+        for key, value in promised(details).items():
             setattr(totals, key, value)
         totals.analysts = analysts
         totals.spent_cost_units = sum(cost for cost, _ in analysts.values())
@@ -254,12 +245,12 @@ class Replay:
             return
         totals.allowances.pop(details["analyst"], None)
         if details["share"] is not None:
-            totals.allowances[details["analyst"]] = _share(details["share"])
+            totals.allowances[details["analyst"]] = share_of(details["share"])
 
     def _call_limit(self, fields: Fields) -> None:
         totals, share = self._totals(fields), fields["details"]["share"]
         if totals is not None:
-            totals.call_share = None if share is None else _share(share)
+            totals.call_share = None if share is None else share_of(share)
 
     def _debit(self, fields: Fields) -> None:
         details, analyst = fields["details"], fields["actor"]
@@ -297,8 +288,6 @@ class Replay:
         allowance = totals.part(totals.allowances.get(analyst, totals.allowances.get(EVERYONE)))
         call = totals.part(totals.call_share)
         spent = totals.analysts[analyst]
-        if self._first_version and "analyst_spent_cost_units" not in details:
-            return  # there were no limits then
         expected = dict(zip(_LIMIT_FIELDS, (*spent, *allowance, *call), strict=True))
         for name, value in expected.items():
             if details[name] != value:
@@ -329,7 +318,6 @@ class Replay:
         self.verifier_keys.append((self.number, str(fields["details"]["verifier_key"])))
 
     def _upgrade(self, fields: Fields) -> None:
-        self._first_version = False
         if not fields["details"]["from"] < fields["details"]["to"]:
             self._problem("an upgrade goes from an older version to a newer one")
 
@@ -353,7 +341,13 @@ _LIMIT_FIELDS = (
 )
 
 
-def _promise(details: Fields) -> dict[str, Any]:
+def _check_tag(details: Fields) -> None:
+    """Raise ValueError or KeyError unless the tag of a content can be read, as every list of datasets does."""
+    bytes.fromhex(details["content_tag"])
+
+
+def promised(details: Fields) -> dict[str, Any]:
+    """Read a total from an entry that states one."""
     plain = {key: details[key] for key in ("epsilon", "delta", "cap_cost_units", "cap_delta_units")}
     return {
         **plain,
@@ -362,7 +356,8 @@ def _promise(details: Fields) -> dict[str, Any]:
     }
 
 
-def _share(text: str) -> Fraction:
+def share_of(text: str) -> Fraction:
+    """Read a share of a total. Raises ValueError unless it lies from 0 to 1."""
     share = decode_fraction(text)
     if not 0 <= share <= 1:
         raise ValueError(f"share must lie from 0 to 1, got {share}")
@@ -373,19 +368,21 @@ def _within(amount: tuple[int, int], limit: tuple[int | None, int | None]) -> bo
     return limit == _NO_LIMIT or all(cap is None or part <= cap for part, cap in zip(amount, limit, strict=True))
 
 
-_KINDS: dict[str, Callable[[Replay, Fields], None]] = {
-    "genesis": Replay._genesis,
-    "registration": Replay._registration,
-    "snapshot": Replay._snapshot,
-    "retirement": Replay._retirement,
-    "destruction": Replay._destruction,
-    "budget": Replay._budget,
-    "allowance": Replay._allowance,
-    "call_limit": Replay._call_limit,
-    "debit": Replay._debit,
-    "release": Replay._release,
-    "credential_issued": Replay._credential_issued,
-    "credential_revoked": Replay._credential_revoked,
-    "checkpoint_key": Replay._checkpoint_key,
-    "upgrade": Replay._upgrade,
-}
+_KINDS: Mapping[str, Callable[[Replay, Fields], None]] = by_kind(
+    {
+        EntryKind.GENESIS: Replay._genesis,
+        EntryKind.REGISTRATION: Replay._registration,
+        EntryKind.SNAPSHOT: Replay._snapshot,
+        EntryKind.RETIREMENT: Replay._retirement,
+        EntryKind.DESTRUCTION: Replay._destruction,
+        EntryKind.BUDGET: Replay._budget,
+        EntryKind.ALLOWANCE: Replay._allowance,
+        EntryKind.CALL_LIMIT: Replay._call_limit,
+        EntryKind.DEBIT: Replay._debit,
+        EntryKind.RELEASE: Replay._release,
+        EntryKind.CREDENTIAL_ISSUED: Replay._credential_issued,
+        EntryKind.CREDENTIAL_REVOKED: Replay._credential_revoked,
+        EntryKind.CHECKPOINT_KEY: Replay._checkpoint_key,
+        EntryKind.UPGRADE: Replay._upgrade,
+    }
+)

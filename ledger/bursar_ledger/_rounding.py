@@ -27,30 +27,30 @@ MARGIN = Fraction(1, 10**40)
 
 @contextlib.contextmanager
 def precise() -> Iterator[None]:
-    """Decimal arithmetic with 120 digits inside the block."""
+    """Set decimal arithmetic to 120 digits inside the block."""
     with decimal.localcontext(_CONTEXT):
         yield
 
 
 def to_decimal(x: Fraction | int) -> Decimal:
-    """`x` to the digits of the context; relative error below 1e-119 inside `precise()`."""
+    """Convert `x` to the digits of the context; relative error below 1e-119 inside `precise()`."""
     return Decimal(x.numerator) / Decimal(x.denominator)
 
 
 def upper(x: Decimal) -> Fraction:
-    """A fraction above the true value that `x` approximates: relative and absolute margin 1e-40."""
+    """Return a fraction above the true value that `x` approximates: relative and absolute margin 1e-40."""
     exact = Fraction(x)
     return exact + (abs(exact) + 1) * MARGIN
 
 
 def lower(x: Decimal) -> Fraction:
-    """A fraction below the true value that `x` approximates: relative and absolute margin 1e-40."""
+    """Return a fraction below the true value that `x` approximates: relative and absolute margin 1e-40."""
     exact = Fraction(x)
     return exact - (abs(exact) + 1) * MARGIN
 
 
 def float_up(x: Fraction) -> float:
-    """The smallest float that is at least `x`, infinity beyond the largest."""
+    """Return the smallest float that is at least `x`, infinity beyond the largest."""
     try:
         nearest = float(x)
     except OverflowError:
@@ -59,5 +59,5 @@ def float_up(x: Fraction) -> float:
 
 
 def float_down(x: Fraction) -> float:
-    """The largest float that is at most `x`, minus infinity beyond the smallest."""
+    """Return the largest float that is at most `x`, minus infinity beyond the smallest."""
     return -float_up(-x) + 0.0  # 0.0 without a sign

@@ -1,4 +1,4 @@
-"""The schema of a ledger file: numbered SQL files, applied together with the record that they were."""
+"""Schema of a ledger file: numbered SQL files, applied together with a record of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from .errors import LedgerVersionError
 MIGRATIONS = Migrations("bursar_ledger")
 
 
-def _register(name: str, sql: str) -> None:
+def register(name: str, sql: str) -> None:
+    """Add a migration: the name and text of a file in `migrations/`."""
+
     @MIGRATIONS(name=name)
     def apply(db: _Database) -> None:
         for statement in _statements(sql):
@@ -23,7 +25,7 @@ def _register(name: str, sql: str) -> None:
 
 
 def _statements(sql: str) -> tuple[str, ...]:
-    """The statements of a file; each ends at the end of a line."""
+    """Return the statements of a file; each ends at the end of a line."""
     found, lines = [], ""
     for line in sql.splitlines(keepends=True):
         lines += line
@@ -38,22 +40,22 @@ def _statements(sql: str) -> tuple[str, ...]:
 
 for _file in sorted(importlib.resources.files(__package__).joinpath("migrations").iterdir(), key=lambda f: f.name):
     if _file.name.endswith(".sql"):
-        _register(_file.name.removesuffix(".sql"), _file.read_text("utf-8"))
+        register(_file.name.removesuffix(".sql"), _file.read_text("utf-8"))
 
 
 def applied(db: Database) -> tuple[str, ...]:
-    """Names of the migrations that a file has had, in order; none for a file that is no ledger."""
+    """Return the names of the migrations that a file has had, in order; none for a file that is no ledger."""
     return tuple(str(migration.name) for migration in MIGRATIONS.applied(db))  # in a damaged file it may be anything
 
 
 def known() -> tuple[str, ...]:
-    """Names of the migrations of this version, in order."""
+    """Return the names of the migrations of this version, in order."""
     with contextlib.closing(Database(memory=True, execute_plugins=False)) as db:
         return tuple(migration.name for migration in MIGRATIONS.pending(db))
 
 
 def check_version(db: Database) -> None:
-    """Raises LedgerVersionError for a file that a newer version has changed."""
+    """Check that no newer version has changed a file. Raises LedgerVersionError."""
     newer = [name for name in applied(db) if name not in known()]
     if newer:
         raise LedgerVersionError(
@@ -63,21 +65,21 @@ def check_version(db: Database) -> None:
 
 
 def schema_of(db: Database) -> dict[str, str]:
-    """Name and text of every table, index and trigger of a file."""
+    """Return the name and text of every table, index and trigger of a file."""
     rows = db.execute("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_master")
     return dict(rows.fetchall())
 
 
 @functools.cache
 def expected_schema(version: str) -> dict[str, str]:
-    """What `schema_of` gives for a ledger file whose newest migration is `version`."""
+    """Return what `schema_of` gives for a ledger file whose newest migration is `version`."""
     with contextlib.closing(Database(memory=True, execute_plugins=False)) as db:
         MIGRATIONS.apply(db, stop_before=known()[known().index(version) + 1 :])
         return schema_of(db)
 
 
 def schema_problems(db: Database) -> tuple[str, ...]:
-    """One line for every table, index or trigger that is missing, changed or not of the version that the file has."""
+    """Return one line for every table, index or trigger that is missing, changed or foreign to the file's version."""
     had = applied(db)
     if had != known()[: len(had)] or not had:
         return (

@@ -1,9 +1,12 @@
-"""The file: one connection, one lock, decisions in `BEGIN IMMEDIATE` transactions, entries appended to the chain.
+"""Store: one connection, one lock, decisions in `BEGIN IMMEDIATE` transactions, entries appended to the chain.
 
 WAL with `synchronous=FULL`: a committed decision survives a power cut. Threads of one process take turns at the lock;
 processes take turns at SQLite's write lock, which BEGIN IMMEDIATE takes before anything is read. Decisions that wait
 while a transaction goes to the disk share the next one (group commit), each behind a savepoint of its own: a flush of
-the disk costs more than everything else, and nobody is answered before the flush that holds his decision.
+the disk costs more than everything else, and no decision is answered before the flush that holds it.
+
+Before each commit the open files are compared with those of the directory, and with the mark beside the ledger
+(`_mark.py`). After it, the mark is written and flushed; the next group commits meanwhile.
 """
 
 from __future__ import annotations
@@ -17,25 +20,30 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from sqlite_utils import Database
-
 from ._canonical import NO_ENTRY, Entry, chain, read_entry
+from ._kinds import EntryKind
+from ._mark import Mark, OpenFiles, create_mark, mark_of
+from ._opening import BUSY_SECONDS, OTHER_FILES, connect, joined, newest_of, reaches, translated
 from ._schema import MIGRATIONS
-from ._values import check_name
-from .errors import LedgerError, LedgerExistsError, LedgerUnavailableError, UnknownEntryError
+from ._types import check_name
+from .errors import (
+    LedgerError,
+    LedgerExistsError,
+    LedgerLostError,
+    LedgerUnavailableError,
+    UnknownEntryError,
+)
 
-BUSY_SECONDS = 30.0
-"""How long a decision waits for another process that writes."""
 _LARGEST_BATCH = 64
+"""Decisions that share a transaction. One that cannot be committed refuses all of them, so it stays small."""
 
 _T = TypeVar("_T")
 
 
 class _Decision(Generic[_T]):
-    """One unit of work on its way through a transaction that it may share with others."""
+    """Unit of work on its way through a transaction that it may share with others."""
 
     def __init__(self, work: Callable[[], _T], keep: bool) -> None:
         self.work = work
@@ -47,7 +55,7 @@ class _Decision(Generic[_T]):
         self._error: Exception | None = None
 
     def wait(self) -> None:
-        """Until `wake`."""
+        """Wait until `wake`."""
         self._woken.acquire()
 
     def wake(self) -> None:
@@ -56,7 +64,7 @@ class _Decision(Generic[_T]):
             self._woken.release()
 
     def carry_out(self) -> bool:
-        """Do the work; whether what it wrote stays."""
+        """Do the work; return whether its writes stay."""
         try:
             with translated():
                 self._results.append(self.work())
@@ -66,11 +74,11 @@ class _Decision(Generic[_T]):
         return self.keep
 
     def fail(self, error: Exception) -> None:
-        """The transaction came to nothing: whatever the work said was never true."""
+        """Record that the transaction failed: whatever the work returned never became true."""
         self._error = error
 
     def answer(self) -> _T:
-        """What the work returned, or raises what it raised; once."""
+        """Return what the work returned, or raise what it raised; once."""
         try:
             if self._error is not None:
                 raise self._error
@@ -82,17 +90,20 @@ class _Decision(Generic[_T]):
 
 
 class Store:
-    """An open ledger file. Use `decide()` for whatever reads and then writes."""
+    """Open ledger file. Use `decide()` for everything that reads and then writes."""
 
     def __init__(self, path: Path, busy_seconds: float = BUSY_SECONDS) -> None:
-        """Opens an existing file.
+        """Open an existing file that has all entries that were confirmed, and see to it that it has a log.
 
         Raises:
-            LedgerUnavailableError: there is no such file or it cannot be opened.
+            LedgerUnavailableError: there is no such file, it cannot be opened, another process has other files open,
+                or its disk cannot have a write-ahead log, so that a power cut could undo a decision.
+            LedgerLostError: it lacks entries, or its mark is missing; no byte of the folder was changed.
+            LedgerCorruptError: it is not an SQLite file.
         """
         if not path.is_file():
             raise LedgerUnavailableError(f"there is no ledger at {path}; create one first")
-        self.path = path
+        self.path = path.resolve()  # SQLite puts its files beside the file that a link names
         self._lock = threading.RLock()
         self._turns = threading.Lock()  # guards the next two
         self._waiting: deque[_Decision[Any]] = deque()
@@ -101,12 +112,34 @@ class Store:
         self._tip: tuple[int, bytes] | None = None  # newest entry of the transaction under way, once it is known
         self.orders: dict[str, Fraction] = {}
         """Renyi order at which each dataset was debited last; a guess, for work that is done before a decision."""
-        with translated():
-            self.db = connect(path, busy_seconds=busy_seconds)
+        self._busy_seconds = busy_seconds
+        self._gone: str | None = None  # what happened to the files; stays until the process ends
+        self._wrong: str | None = None  # what a verification found; stays until the process ends
+        self._mark, alone, known = joined(self.path, busy_seconds)
+        try:
+            with translated():
+                self.db = connect(self.path, busy_seconds=busy_seconds)
+        except BaseException:
+            self._mark.close()
+            raise
+        try:
+            self._use_log()
+            with translated():
+                newest = newest_of(self.db)  # SQLite opens -wal and -shm when it reads first
+            self._files = OpenFiles(self.path)
+            self.check_files()
+            if alone:
+                self._mark.record(self._files.identities, *newest)
+                self._mark.share()
+            elif self._files.identities != known.files:
+                raise LedgerUnavailableError(OTHER_FILES.format(path=self.path))
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def create(cls, path: Path) -> Store:
-        """Makes an empty ledger file, readable by its owner only.
+        """Make an empty ledger file, readable by its owner only.
 
         Raises:
             LedgerExistsError: there is a file already.
@@ -117,9 +150,13 @@ class Store:
             raise LedgerExistsError(f"there is a file at {path} already; a ledger is never overwritten") from error
         except OSError as error:
             raise LedgerUnavailableError(f"the ledger at {path} cannot be created: {error.strerror}") from error
+        try:
+            create_mark(path, Mark(0, NO_ENTRY))
+        except BaseException:
+            path.unlink()
+            raise
         store = cls(path)
         try:
-            store.use_log()
             with translated():
                 MIGRATIONS.apply(store.db)
         except BaseException:
@@ -127,24 +164,40 @@ class Store:
             raise
         return store
 
-    def use_log(self) -> None:
-        """Sees to it that the file has a write-ahead log; a backup that is put back into use has none.
-
-        Raises:
-            LedgerUnavailableError: the file's disk cannot have one, so that a power cut could undo a decision.
-        """
+    def _use_log(self) -> None:
         with translated():
+            # A backup that is put into use has no log yet.
             mode = self.db.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         if mode != "wal":
             raise LedgerUnavailableError("the ledger's folder cannot hold a write-ahead log; use a local disk")
 
     def close(self) -> None:
-        """Closes the connection; the store is of no use afterwards."""
+        """Close the connection; the store is of no use afterwards.
+
+        Where only -wal or -shm were removed, SQLite still writes what they held into the database.
+        """
         with self._lock:
             self.db.close()
+            self._mark.close()
+
+    def check_files(self) -> None:
+        """Check that the directory has the open files. Raises LedgerUnavailableError, permanently once it did.
+
+        It does so after `distrust`, too.
+        """
+        if self._wrong is not None:
+            raise LedgerUnavailableError(f"the ledger does not verify: {self._wrong}; nothing is debited any more")
+        if self._gone is None:
+            self._gone = self._files.problem()
+        if self._gone is not None:
+            raise LedgerUnavailableError(f"{self._gone}, and this process still has it open; {_STOP}")
+
+    def distrust(self, finding: str) -> None:
+        """Refuse every decision from now on: a verification found something."""
+        self._wrong = finding
 
     def decide(self, work: Callable[[], _T], *, keep: bool = True) -> _T:
-        """The result of `work`, done in a transaction that holds the write lock from its first read on.
+        """Return the result of `work`, done in a transaction that holds the write lock from its first read on.
 
         Durable when this returns. What `work` raises leaves no trace, and neither does anything if `keep` is False.
         `work` may run in another thread, and must not call this again.
@@ -166,7 +219,7 @@ class Store:
         return decision.answer()
 
     def _follow(self, decision: _Decision[Any]) -> None:
-        """Waits until another thread has done the work, or has made this one lead."""
+        """Wait until another thread has done the work, or has made this one lead."""
         try:
             decision.wait()
         except BaseException:  # an interrupt from the keyboard: the others must not wait for this thread
@@ -178,7 +231,7 @@ class Store:
             raise
 
     def _lead(self) -> None:
-        """Settles the decisions that wait, this thread's among them; then the first of those that came since leads."""
+        """Settle the waiting decisions, this thread's among them; the first of those that came since leads next."""
         with self._turns:
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
         try:
@@ -191,23 +244,52 @@ class Store:
                     self._led = False
                 else:
                     following.leads = True
-            for decision in [following, *batch] if following else batch:
-                decision.wake()
+            if following is not None:
+                following.wake()
+            try:
+                self._confirm(batch)
+            finally:
+                for decision in batch:
+                    decision.wake()
+
+    def _confirm(self, batch: list[_Decision[Any]]) -> None:
+        """Flush the mark, so that no caller is answered before it; without the lock, so that others go on meanwhile."""
+        try:
+            self._mark.flush()
+        except BaseException as error:
+            self._give_up(batch, error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _give_up(self, batch: list[_Decision[Any]], error: BaseException) -> None:
+        """Refuse everything from now on: the mark cannot be kept."""
+        self._gone = self._gone or f"{mark_of(self.path).name} cannot be written ({error})"
+        for decision in batch:
+            decision.fail(LedgerUnavailableError(f"{self._gone}: what was decided may be in the ledger; {_STOP}"))
 
     def _settle(self, batch: list[_Decision[Any]]) -> None:
         begun = False
+        base = newest = (0, NO_ENTRY)
         self._leader = threading.get_ident()
         try:
             with translated():
+                self.check_files()
                 self.db.execute("BEGIN IMMEDIATE")
                 begun = True
+                base = self._tip = self.newest()
                 for decision in batch:
                     self._carry_out(decision)
+                newest = self._current()
+                self._check_mark(base)
+                self.check_files()
                 self.db.execute("COMMIT")
+            self._advance(batch, base, newest)
         except BaseException as error:
             # An interrupt from the keyboard comes most likely while the disk works, and is raised after the commit.
             committed = not isinstance(error, Exception) and begun and not self.db.conn.in_transaction
             self._roll_back()
+            if committed:
+                self._advance(batch, base, newest)
             for decision in [] if committed else batch:
                 # One exception each: it carries the traceback of the thread that raises it.
                 decision.fail(LedgerUnavailableError(f"{error}; nothing was changed"))
@@ -216,6 +298,26 @@ class Store:
         finally:
             self._leader = None
             self._tip = None
+
+    def _check_mark(self, base: tuple[int, bytes]) -> None:
+        """Give up if the mark names an entry that these files lack: another process goes on in other files."""
+        name = self._mark.path.name
+        try:
+            found = self._mark.read()
+        except LedgerLostError:
+            self._gone = f"{name} was changed"
+            return
+        if (found.number, found.hash) != base and not reaches(self.db, found):
+            self._gone = f"{name} names entry {found.number}, which the open files lack"
+
+    def _advance(self, batch: list[_Decision[Any]], base: tuple[int, bytes], newest: tuple[int, bytes]) -> None:
+        """Write what was committed into the mark."""
+        if newest == base:
+            return
+        try:
+            self._mark.advance(*newest, self._busy_seconds)
+        except (OSError, LedgerError) as error:
+            self._give_up(batch, error)
 
     def _roll_back(self) -> None:
         try:
@@ -232,16 +334,16 @@ class Store:
         self.db.execute("RELEASE decision")
 
     def rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
-        """All rows of a query, as dictionaries."""
+        """Return all rows of a query, as dictionaries."""
         with self._lock, translated():
             cursor = self.db.execute(sql, parameters)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-    def append(self, kind: str, *, actor: str, details: Mapping[str, object], dataset: str = "") -> Entry:
-        """The next entry of the chain; inside `decide()`."""
+    def append(self, kind: EntryKind, *, actor: str, details: Mapping[str, object], dataset: str = "") -> Entry:
+        """Append an entry to the chain; inside `decide()`."""
         check_name("actor", actor)
-        number, previous = self._tip or self.newest()
+        number, previous = self._current()
         head = {
             "kind": kind,
             "dataset": dataset,
@@ -255,31 +357,35 @@ class Store:
         self._tip = entry.number, entry.hash
         return entry
 
+    def _current(self) -> tuple[int, bytes]:
+        """Return the newest entry as the transaction under way sees it."""
+        return self._tip or self.newest()
+
     def newest(self) -> tuple[int, bytes]:
-        """Number and hash of the newest entry."""
+        """Return the number and hash of the newest entry."""
         row = self.one("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")
         return (row[0], row[1]) if row else (0, NO_ENTRY)
 
     def one(self, sql: str, *parameters: object) -> tuple[Any, ...] | None:
-        """The first row of a query, or None."""
+        """Return the first row of a query, or None."""
         with self._lock, translated():
             row: tuple[Any, ...] | None = self.db.execute(sql, parameters).fetchone()
             return row
 
     def only(self, sql: str, *parameters: object) -> tuple[Any, ...]:
-        """The row of a query that has one; raises LedgerError if it has none."""
+        """Return the row of a query that has one; raises LedgerError if it has none."""
         row = self.one(sql, *parameters)
         if row is None:
             raise LedgerError(f"the ledger lacks what it must hold ({sql.strip()}); verify it")
         return row
 
     def find(self, condition: str, *parameters: object) -> list[Entry]:
-        """The entries for which an SQL condition (our own text) holds, in order."""
+        """Return the entries for which an SQL condition (our own text) holds, in order."""
         sql = f"SELECT number, body, hash FROM entries WHERE {condition}"  # noqa: S608
         return [read_entry(*row.values()) for row in self.rows(sql, *parameters)]
 
-    def entry(self, number: int, kind: str | None = None) -> Entry:
-        """One entry.
+    def entry(self, number: int, kind: EntryKind | None = None) -> Entry:
+        """Return one entry.
 
         Raises:
             UnknownEntryError: there is no such entry, or it is not of `kind`.
@@ -290,7 +396,7 @@ class Store:
         return found[0]
 
     def entries(self, first: int, limit: int | None, page: int = 1000) -> Iterator[Entry]:
-        """Entries from number `first` on; read page by page, so that a slow reader holds no lock."""
+        """Yield entries from number `first` on, read page by page, so that a slow reader holds no lock."""
         end = float("inf") if limit is None else first + limit
         while first < end:
             found = self.find("number >= ? AND number < ? ORDER BY number LIMIT ?", first, end, page)
@@ -300,30 +406,7 @@ class Store:
             first = found[-1].number + 1
 
 
-def connect(path: Path, *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS) -> Database:
-    """A connection with the settings that every use of a ledger file needs; transactions begin and end by hand."""
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
-        uri=True,
-        timeout=busy_seconds,
-        isolation_level=None,  # else Python begins transactions by itself, with a lock that comes too late
-        check_same_thread=False,
-    )
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA foreign_keys=ON")
-    return Database(connection, execute_plugins=False)
-
-
-class translated:  # noqa: N801  used like a function; a class, because it stands around every single query
-    """Within it, errors of SQLite come as errors of the ledger."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, sqlite3.IntegrityError):
-            raise LedgerError(f"the ledger's own rules refused the entry: {error}. Nothing was changed") from error
-        if isinstance(error, sqlite3.Error):
-            raise LedgerUnavailableError(f"the ledger file cannot be used now: {error}; try again") from error
+_STOP = (
+    "nothing is debited any more. Stop the process with SIGTERM, which lets SQLite write what it holds into the "
+    "database where that is possible, and start it again"
+)

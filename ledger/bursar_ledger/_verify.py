@@ -12,33 +12,35 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from sqlite_utils import Database
 
+from ._bounds_check import price_range
 from ._canonical import NO_ENTRY
+from ._check_entry import UNREADABLE, Examined, examine
 from ._codec import decode_events
-from ._examine import UNREADABLE, Examined, examine
+from ._mark import read_mark
+from ._opening import connect, missing
 from ._replay import AccountTotals, Replay, Restatement
-from ._reprice import price_range
 from ._schema import schema_problems
-from ._store import connect
+from .errors import LedgerLostError
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found.
+    """Findings of a verification.
 
     Attributes:
-        problems: one line a finding, naming the entry; empty if all is well.
+        problems: one line for each finding, naming the entry; empty if nothing was found.
         entries: number of the newest entry.
         head: its hash; compare it with a copy kept elsewhere, since a file that was rolled back verifies, too.
         accounts: promises and sums as computed from the entries.
         ledger_id: the ledger's random name, "" if it cannot be read.
-        verifier_keys: of signed checkpoints: (entry, key), in force from that entry on.
+        verifier_keys: verifier keys of signed checkpoints: (entry, key), in force from that entry on.
     """
 
     problems: tuple[str, ...]
@@ -50,16 +52,17 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """True if nothing was found."""
         return not self.problems
 
 
-def verify(path: str | os.PathLike[str], *, processes: int = 1) -> Verification:
-    """Checks schema, chain, sums, caps and released bytes, and prices every debit again; changes nothing.
+def verify(path: str | os.PathLike[str], *, processes: int = 1, marked: bool = True) -> Verification:
+    """Check schema, chain, sums, caps and released bytes, and price every debit again; change nothing.
 
     Args:
-        path: of the file.
-        processes: that look at entries at the same time, in a file that is long enough to be worth it. They are
+        path: path of the file.
+        marked: True if the entry that the mark beside the file names must be there; a copy has no mark.
+        processes: number of processes that examine entries in parallel, in a file that is long enough. They are
             spawned, so a script that asks for more than one needs the guard of `multiprocessing` around its main part.
     """
     try:
@@ -67,11 +70,19 @@ def verify(path: str | os.PathLike[str], *, processes: int = 1) -> Verification:
     except sqlite3.Error as error:
         return Verification((f"the file cannot be opened: {error}",), 0, NO_ENTRY, (), "", ())
     with contextlib.closing(db):
-        return check(db, reprice=True, processes=processes)
+        try:
+            mark = read_mark(Path(path)) if marked else None  # first: entries may be added meanwhile
+            lost = None
+        except LedgerLostError as error:
+            mark, lost = None, str(error)
+        found = check(db, reprice=True, processes=processes)
+        with contextlib.suppress(sqlite3.Error):  # a finding of `check` by then
+            lost = lost or missing(Path(path), db, mark)
+    return found if lost is None else replace(found, problems=(*found.problems, lost))
 
 
 def check(db: Database, *, reprice: bool, processes: int = 1) -> Verification:
-    """`verify` on an open connection, as one consistent read; `reprice` also prices every debit again."""
+    """Verify an open connection as `verify` does, as one consistent read; `reprice` also prices every debit again."""
     replay = Replay()
     try:
         db.execute("BEGIN")
@@ -95,8 +106,8 @@ def check(db: Database, *, reprice: bool, processes: int = 1) -> Verification:
 def _read(db: Database, replay: Replay, reprice: bool, processes: int) -> None:
     replay.problems.extend(schema_problems(db))
     newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
-    if processes == 1 or not isinstance(newest, int) or not _SHORT < newest <= _bytes(db):
-        replay.problems.extend(_damage(db))
+    if processes == 1 or not isinstance(newest, int) or not SHORT < newest <= _bytes(db):
+        replay.problems.extend(damage(db))
         entries = (examine(*row, reprice=reprice) for row in db.execute(_ENTRIES, [-_ENDLESS, _ENDLESS]))
         _replay(replay, entries, _digests(db))
     else:
@@ -108,7 +119,7 @@ def _read(db: Database, replay: Replay, reprice: bool, processes: int) -> None:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """No search for cycles meanwhile: entries have none, and among many objects it takes half of the replay's time."""
+    """Pause the search for cycles: entries have none, and among many objects it takes half of the replay's time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -119,20 +130,20 @@ def _without_collection() -> Iterator[None]:
 
 
 def _bytes(db: Database) -> int:
-    """Of the file: no honest ledger has more entries, and a number from a forger would give endless ranges of them."""
+    """Return the size of the file: no honest ledger has more entries, and a forged number would give endless ranges."""
     pages, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     return int(pages * size)
 
 
 def _read_together(db: Database, replay: Replay, reprice: bool, processes: int, newest: int) -> None:
-    """Likewise, with everything that needs no history done by other processes, a range of entries each."""
-    file = Path(db.execute("PRAGMA database_list").fetchone()[2])
+    """Read as `_read`, with everything that needs no history done by other processes, a range of entries each."""
+    file = file_of(db)
     # The first range is open, so that no row is outside all of them. Entries are only ever added: what another
     # connection reads up to `newest` is what this one would.
     firsts = [-_ENDLESS, *range(1 + _RANGE, newest + 1, _RANGE)]
     lasts = [*(first - 1 for first in firsts[1:]), newest]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin) as pool:
-        damage = pool.submit(_damage_of, file)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=begin) as pool:
+        damage = pool.submit(damage_of, file)
         ranges = [(file, first, last, reprice) for first, last in zip(firsts, lasts, strict=True)]
         known = len(replay.problems)
         # Released bytes are read here: other connections would see those that come meanwhile, without their entries.
@@ -141,7 +152,7 @@ def _read_together(db: Database, replay: Replay, reprice: bool, processes: int, 
 
 
 def _in_turn(pool: Executor, ranges: Iterable[_Range], ahead: int) -> Iterator[Examined]:
-    """The entries of all ranges, in order; others look at most `ahead` ranges ahead, so that few are in memory."""
+    """Yield the entries of all ranges, in order; at most `ahead` ranges are read ahead, so that few are in memory."""
     waiting = deque[Future[list[Examined]]]()
     for each in ranges:
         if len(waiting) == ahead:
@@ -159,7 +170,13 @@ def _replay(replay: Replay, entries: Iterable[Examined], digests: Iterable[tuple
     replay.finish()
 
 
-def _damage(db: Database) -> list[str]:
+def file_of(db: Database) -> Path:
+    """Return the path of an open database."""
+    return Path(db.execute("PRAGMA database_list").fetchone()[2])
+
+
+def damage(db: Database) -> list[str]:
+    """Let SQLite check its pages, and every index against its table."""
     found = (row[0] for row in db.execute("PRAGMA integrity_check(10)"))
     return [f"file: {line}" for line in found if line != "ok"]
 
@@ -169,8 +186,8 @@ def _digests(db: Database) -> Iterator[tuple[int, str]]:
         yield debit, hashlib.sha256(content).hexdigest()
 
 
-def _begin() -> None:
-    """Prepares a process that looks at entries."""
+def begin() -> None:
+    """Prepare a process that looks at entries."""
     gc.disable()  # it keeps nothing, and an entry has no cycles: searching for them takes a tenth of the time
     # It ends when the process that asked for it does, even if that was killed and could not say so.
     if (parent := parent_process()) is not None:
@@ -182,10 +199,11 @@ def _exit_after(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-def _damage_of(file: Path) -> list[str]:
+def damage_of(file: Path) -> list[str]:
+    """Run `damage` on a connection of its own."""
     with contextlib.closing(connect(file, read_only=True)) as db:
         db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")  # every entry is looked up in every index, in no order
-        return _damage(db)
+        return damage(db)
 
 
 def _examine_range(file: Path, first: int, last: int, reprice: bool) -> list[Examined]:
@@ -195,16 +213,20 @@ def _examine_range(file: Path, first: int, last: int, reprice: bool) -> list[Exa
 
 _ENTRIES = "SELECT number, body, hash FROM entries WHERE number BETWEEN ? AND ? ORDER BY number"
 _ENDLESS = 2**62
-_SHORT = 20_000
+"""Beyond the number of every honest entry, and an integer that SQLite has."""
+SHORT = 20_000
 """Entries that take less time than starting processes."""
 _RANGE = 2000
+"""Entries that are sent to a process together: sending takes little of their time then."""
 _AHEAD = 4
+"""Ranges for each process that are examined ahead: no process waits, and few entries are in memory."""
 _CACHE_KIB = 1 << 16
+"""Page cache (64 MiB) of the comparison of indexes with their table."""
 _Range = tuple[Path, int, int, bool]
 
 
 def _restatement_problems(db: Database, restatement: Restatement) -> list[str]:
-    """Whether every analyst's sum under a new total is what his debits before it cost at the new order."""
+    """Return analysts whose sum under a new total is not what their debits before it cost at the new order."""
     low, high = Counter[str](), Counter[str]()
     # Read from the bodies: a column that is computed from them could disagree in a damaged file.
     for (body,) in db.execute(
@@ -212,7 +234,7 @@ def _restatement_problems(db: Database, restatement: Restatement) -> list[str]:
     ):
         with contextlib.suppress(*UNREADABLE):  # named when the entry was examined; here the sum shows it again
             fields = json.loads(body)
-            if fields["details"].get("account", fields["dataset"]) == restatement.account:
+            if fields["details"]["account"] == restatement.account:
                 gaussian, others = decode_events(fields["details"]["events"])
                 lowest, highest = price_range(gaussian, others, restatement.order)
                 low[fields["actor"]] += lowest

@@ -1,4 +1,4 @@
-"""Everything that the ledger raises on purpose; foreign errors do not leave it.
+"""Exceptions that the ledger raises; no exception of another library leaves it.
 
 LedgerError
 ├── BudgetExhaustedError      the request does not fit; nothing changed
@@ -6,9 +6,12 @@ LedgerError
 ├── ReleaseExistsError        the debit has other released bytes already
 ├── UnknownDatasetError, UnknownEntryError, UnknownCredentialError
 ├── DatasetExistsError, CredentialExistsError, LedgerExistsError
+├── NameConflictError         a name that differs from another one in case only
+├── LastAdministratorError    no administrator's credential would be left
 ├── DatasetRetiredError       no new debits on this dataset
 ├── AccountConflictError      people, rows or totals that do not go together
 ├── LedgerUnavailableError    the file cannot be read or written now (busy, full, missing)
+├── LedgerLostError           the file lacks entries that were confirmed; it is not opened
 ├── LedgerVersionError        the file was written by a newer version
 └── LedgerCorruptError        the file is not what this program wrote; names the entry
 """
@@ -18,8 +21,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._budget import Remaining
-    from ._pricing import Price
+    from ._budget import Remainder
+    from ._pricing import Cost
+
+
+_NOTHING = 10**6
+"""Part of a limit below which nothing is left, for people: noise so large tells nothing. Decisions compare integers."""
 
 
 class LedgerError(Exception):
@@ -36,17 +43,25 @@ class BudgetExhaustedError(LedgerError):
             request may cost).
     """
 
-    def __init__(self, requested: Price, remaining: Remaining, limit: str = "dataset") -> None:
-        delta = f" and {requested.delta_units} units of delta" if requested.delta_units else ""
-        delta_left = f" and {remaining.delta_units} units of delta" if requested.delta_units else ""
-        left = {"allowance": "is left of your allowance", "call": "is the most that one request may cost"}
-        super().__init__(
-            f"the request costs rho = {requested.rho:.6g}{delta}, and rho = {remaining.rho:.6g}{delta_left} "
-            f"{left.get(limit, 'is left')}; ask for less. Nothing was debited"
-        )
+    def __init__(self, requested: Cost, remaining: Remainder, limit: str = "dataset") -> None:
+        super().__init__(f"{_exhausted(requested, remaining, limit)}. Nothing was debited")
         self.requested = requested
         self.remaining = remaining
         self.limit = limit
+
+
+def _exhausted(requested: Cost, remaining: Remainder, limit: str) -> str:
+    """Say what was asked for and what is left of a limit, or that nothing is."""
+    if not remaining.cost_units * _NOTHING >= remaining.cap_cost_units > 0:
+        what = {"allowance": "nothing is left of your allowance", "call": "one request may cost nothing"}
+        return f"{what.get(limit, 'nothing is left of the budget')}, so no request fits"
+    delta = f" and {requested.delta_units} units of delta" if requested.delta_units else ""
+    delta_left = f" and {remaining.delta_units} units of delta" if requested.delta_units else ""
+    left = {"allowance": "is left of your allowance", "call": "is the most that one request may cost"}
+    return (
+        f"the request costs rho = {requested.rho:.6g}{delta}, and rho = {remaining.rho:.6g}{delta_left} "
+        f"{left.get(limit, 'is left')}; ask for less"
+    )
 
 
 class RequestIdReusedError(LedgerError):
@@ -89,12 +104,24 @@ class CredentialExistsError(LedgerError):
     """Raised when the name has a credential in force, or the token was issued before."""
 
 
+class NameConflictError(LedgerError):
+    """Raised for a name that differs from one in the ledger in case only; nothing changed."""
+
+
+class LastAdministratorError(LedgerError):
+    """Raised when the last administrator's credential in force would be revoked, and the caller wants it to stay."""
+
+
 class LedgerExistsError(LedgerError):
     """Raised when a ledger is to be created where a file is already."""
 
 
 class LedgerUnavailableError(LedgerError):
     """Raised when the file cannot be read or written now. Asking again with the same request_id is safe."""
+
+
+class LedgerLostError(LedgerError):
+    """Raised when a file lacks entries that were confirmed, or when that cannot be excluded. Nothing was changed."""
 
 
 class LedgerVersionError(LedgerError):

@@ -1,8 +1,8 @@
-"""Requests that were refused, counted in a file beside the ledger.
+"""Counts of refused requests, in a file beside the ledger.
 
-A refusal changes nothing, so the ledger has no entry of it. Auditors want to know all the same who asked for more than
-he had. These counts are the server's word: nothing chains or signs them, and the file may be deleted at any time. There
-is one row for each analyst, dataset, method and reason, so whoever is refused a million times fills no disk.
+A refusal changes nothing, so the ledger has no entry of it. Auditors still want to know which analysts asked for
+more than they had. These counts are the server's word: nothing chains or signs them, and the file may be deleted at any
+time. There is one row for each analyst, dataset, method and reason, so a million refusals of one kind fill no disk.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _MOST = 10_000
 
 @dataclass(frozen=True)
 class Refusal:
-    """How often one analyst was refused one thing.
+    """Count of one analyst's refusals of one kind.
 
     Attributes:
-        analyst: who asked.
-        dataset: of which.
+        analyst: analyst who asked.
+        dataset: dataset of the request.
         method: RPC of the request.
         refused_by: the limit or rule: "total", "allowance", "maximum per call", "retired", "role".
-        times: how often.
-        first: when for the first time, RFC 3339, by the server's clock.
-        last: when for the last time.
+        times: number of refusals.
+        first: time of the first one, RFC 3339, by the server's clock.
+        last: time of the last one.
         rho_asked: price of the last request; None if it was not priced.
-        rho_left: of the limit that refused, then; likewise.
+        rho_left: rho that was left of the limit that refused; None if it was not priced.
     """
 
     analyst: str
@@ -62,10 +62,10 @@ class Refusal:
 
 
 class Refusals:
-    """Counts refusals in a file; safe to use from several threads.
+    """Counter of refusals in a file; safe to use from several threads.
 
     Args:
-        path: of the file, which is made if it is not there, for its owner to read.
+        path: path of the file, which is made if it is not there, for its owner to read.
 
     Raises:
         sqlite3.Error, OSError: the file cannot be used.
@@ -75,7 +75,7 @@ class Refusals:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
-        self._db.execute("PRAGMA synchronous=OFF")  # whoever is refused waits for no disk
+        self._db.execute("PRAGMA synchronous=OFF")  # a refusal does not wait for the disk
         self._db.execute(_TABLE)
 
     def note(
@@ -88,7 +88,7 @@ class Refusals:
         rho_asked: float | None = None,
         rho_left: float | None = None,
     ) -> None:
-        """Counts one more. Raises sqlite3.Error if it cannot."""
+        """Count one more. Raises sqlite3.Error if it cannot."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self._lock:
             known = self._db.execute(
@@ -99,13 +99,13 @@ class Refusals:
                 self._db.execute(_NOTE, [analyst, dataset, method, refused_by, now, now, rho_asked, rho_left])
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         with self._lock:
             self._db.close()
 
 
 def read_refusals(path: Path) -> tuple[Refusal, ...]:
-    """What a file counts, those refused last first; changes nothing. Raises sqlite3.Error if it is none."""
+    """Return what a file counts, those refused last first; changes nothing. Raises sqlite3.Error if it is none."""
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
         found = db.execute(
             "SELECT analyst, dataset, method, refused_by, times, first, last, rho_asked, rho_left FROM refusals"

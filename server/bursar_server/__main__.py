@@ -1,4 +1,4 @@
-"""`bursar-server`: serve a state directory, check one, or ask a server for its health."""
+"""Command `bursar-server`: serve a state directory, check one, or query a server's health."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main() -> None:
 def run(directory: Path, address: str | None, fit_workers: int | None, threads_per_fit: int | None) -> None:
     """Serve until SIGTERM or SIGINT, then finish what was paid for."""
     # Not at the top: it loads compilers and samplers, and `health` is asked often.
-    from bursar_server import hardening
+    from bursar_server.jobs import hardening
 
     hardening.few_arenas()  # first: libraries start threads when they are imported
     from bursar_server.process import StartError, serve
@@ -68,7 +68,7 @@ def check(directory: Path, rows: bool, as_json: bool) -> None:
     server runs or before. Exit with 1 if the server should not run like that. A ledger of an older version is upgraded,
     as by every command that opens it.
     """
-    from bursar_server.checking import check as look
+    from bursar_server.ops.doctor import check as look
 
     findings = list(look(directory, rows=rows))
     if as_json:

@@ -1,6 +1,7 @@
-"""The server's settings: a TOML file in the state directory, the environment above it, the command line above both.
+"""Settings of the server: a TOML file in the state directory, overridden by the environment and by the command line.
 
-Public values only. Nothing here reaches a budget, a sensitivity or the noise: those are in the ledger and in the code.
+All values are public. No setting affects a budget, a sensitivity or the noise: those are in the ledger and in the code.
+Imports no other room.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from bursar_ledger.checkpoints import parse_place
 
 PREFIX = "BURSAR_SERVER_"
-"""Of environment variables: BURSAR_SERVER_FIT_WORKERS, and BURSAR_SERVER_LIMITS__COLUMNS for a setting of a table."""
+"""Prefix of environment variables, such as BURSAR_SERVER_FIT_WORKERS or, for a table, BURSAR_SERVER_LIMITS__COLUMNS."""
 
 
 class ConfigError(Exception):
-    """The settings cannot be used; one line per problem, each naming the setting."""
+    """Error: the settings cannot be used; one line per problem, each naming the setting."""
 
 
 def _place(text: str) -> str:
@@ -62,20 +63,21 @@ class _Table(BaseModel):
 
 
 class RequestLimits(_Table):
-    """What one request may ask for. Checked before the debit; what was paid for is finished whatever they are later.
+    """Limits of one request, checked before the debit. A charged fit is finished even if they are lowered later.
 
     Attributes:
-        components: most components of a mixture, clusters of a sketch.
-        columns: most columns of a fit. Some fits take fewer.
-        iterations: most iterations.
-        cliques: most cliques of a Markov random field.
-        frequencies: most frequencies of a sketch.
-        fit_seconds: longest that a fit may take, reckoned from public numbers (rows, columns, components, iterations)
-            and `work_per_second` before anything is debited. The count of rows is private under add_remove_one: where
-            the owner declared none, nothing can be reckoned, and this limit holds nobody back.
-        work_per_second: additions a second that one fit is taken to make, for `fit_seconds`.
-        page_rows: most rows of a page of releases.
-        entry_rows: most entries of the ledger that one call of an auditor lists; longer ledgers are asked for in parts.
+        components: maximum number of components of a mixture, or clusters of a sketch.
+        columns: maximum number of columns of a fit. Some fits take fewer.
+        iterations: maximum number of iterations.
+        cliques: maximum number of cliques of a Markov random field.
+        frequencies: maximum number of frequencies of a sketch.
+        fit_seconds: maximum estimated duration of a fit, in seconds. The estimate uses public numbers (rows, columns,
+            components, iterations) and `work_per_second`, before anything is debited. Under add_remove_one the number
+            of rows is private: if the owner declared none, there is no estimate, and this limit does not apply.
+        work_per_second: additions per second assumed for one fit, for `fit_seconds`.
+        page_rows: maximum number of rows of a page of releases.
+        entry_rows: maximum number of ledger entries that one call of an auditor lists; longer ledgers are listed in
+            parts.
     """
 
     components: Annotated[int, Field(ge=1, le=256)] = 256
@@ -90,13 +92,16 @@ class RequestLimits(_Table):
 
 
 class Rates(_Table):
-    """How often somebody may call, and how often somebody may fail to get in. Refusals are never debited.
+    """Limits on the rate of calls and of failures. Refusals are never debited.
 
     Attributes:
-        calls_per_minute: of one principal. A minute's worth may come at once; who is above waits for some seconds.
-        failures: calls without a good token that one address may make within `lockout_seconds`, and calls that one
-            principal's role forbids; then neither is heard until the time is over, good token or not.
-        lockout_seconds: how long.
+        calls_per_minute: maximum number of calls of one principal per minute. They may come all at once; further calls
+            must wait for some seconds.
+        failures: maximum number of calls without a valid token from one address within `lockout_seconds`. Further ones
+            are refused for a while, and are neither logged nor counted. Calls with a valid token are always served,
+            even from such an address. The same number limits calls that one principal's role forbids; beyond it all
+            calls of that principal must wait.
+        lockout_seconds: length of the counting period and of a lockout, in seconds.
     """
 
     calls_per_minute: Annotated[int, Field(ge=1, le=10**6)] = 6000
@@ -108,19 +113,20 @@ class Tokens(_Table):
     """Bearer tokens that this server issues.
 
     Attributes:
-        days: longest life of a new token, and its life where none is asked for. Tokens that were issued before keep
-            theirs.
+        days: maximum life of a new token in days, and its life if none is requested. Earlier tokens keep theirs.
     """
 
     days: Annotated[int, Field(ge=1, le=3650)] = 365
 
 
 class Tls(_Table):
-    """TLS beyond the server's own certificate, which is tls/server.pem and tls/server-key.pem. TLS 1.3 only, always.
+    """TLS settings beyond the server's own certificate, which is tls/server.pem and tls/server-key.pem.
+
+    Always TLS 1.3 only.
 
     Attributes:
-        client_ca: PEM file of the authority that signs clients' certificates; then only those are let in, and they
-            need a token, too. Empty: tokens alone. A relative path starts from the state directory.
+        client_ca: PEM file of the authority that signs clients' certificates. If set, clients need such a certificate
+            and a token. Empty: a token alone. A relative path starts from the state directory.
     """
 
     client_ca: str = ""
@@ -130,24 +136,24 @@ class Oidc(_Table):
     """Tokens of an identity provider (OpenID Connect). Off unless `issuer` is set.
 
     Attributes:
-        issuer: what `iss` must be, word by word.
-        audience: what `aud` must hold: the name that the provider knows this server by.
-        keys: the provider's public keys (JWKS): a file, read again when it changes, or an address with https://.
-            Empty: the document of the issuer says where they are.
+        issuer: exact value that `iss` must have.
+        audience: value that `aud` must contain: the provider's name for this server.
+        keys: the provider's public keys (JWKS): a file, read again when it changes, or an address with https://. Empty:
+            the issuer's document has their address.
         document: the issuer's document, a file or an address with https://. Empty: the issuer's address with
             /.well-known/openid-configuration.
-        algorithms: that a signature may have. Never a shared secret, never none.
-        principal: the claim that names who calls. Debits and allowances have it as oidc:NAME.
-        role: the claim, a word or a list of words, that says what he may do.
-        analysts: words that make an analyst; likewise auditors and admins. Without one of them nobody gets in.
-        auditors: words that make an auditor.
-        admins: words that make an administrator.
-        datasets: the claim with the only datasets that he may see. Empty: all. If it is set, who has no such claim sees
-            none.
-        leeway_seconds: how far the two clocks may be apart.
-        refresh_seconds: how long keys are kept that came from an address; an unknown key's name fetches them earlier,
-            once in ten seconds at most.
-        longest_seconds: longest life of a token, from `iat` to `exp`.
+        algorithms: accepted signature algorithms. Shared secrets and unsigned tokens are never accepted.
+        principal: claim with the caller's name. Debits and allowances record it as oidc:NAME.
+        role: claim with the caller's role, a word or a list of words.
+        analysts: words of the role claim that make an analyst. A token without a word of any role is refused.
+        auditors: words of the role claim that make an auditor.
+        admins: words of the role claim that make an administrator.
+        datasets: claim with the only datasets that the caller may see. Empty: all datasets. If set, tokens without the
+            claim see no dataset.
+        leeway_seconds: maximum difference of the two clocks, in seconds.
+        refresh_seconds: time for which keys from an address are kept, in seconds. A key with an unknown name fetches
+            them earlier, at most once in ten seconds.
+        longest_seconds: maximum life of a token from `iat` to `exp`, in seconds.
     """
 
     issuer: str = ""
@@ -175,10 +181,10 @@ class Oidc(_Table):
 
 
 class Metrics(_Table):
-    """Numbers about requests and the ledger, and the state of the server, over HTTP. Off unless `address` is set.
+    """Metrics of requests and the ledger, and the server's health, over HTTP. Off unless `address` is set.
 
     Attributes:
-        address: host:port on loopback; it has /metrics for Prometheus, and /live, /ready and /health.
+        address: host:port on loopback; it serves /metrics for Prometheus, and /live, /ready and /health.
     """
 
     address: Annotated[_Address, AfterValidator(_loopback)] = ""
@@ -188,18 +194,19 @@ class Tracing(_Table):
     """OpenTelemetry spans of requests and debits. Off unless `endpoint` is set.
 
     Attributes:
-        endpoint: of a collector, such as http://127.0.0.1:4317 (OTLP over gRPC); https:// for another machine.
+        endpoint: address of a collector, such as http://127.0.0.1:4317 (OTLP over gRPC); https:// for another machine.
     """
 
     endpoint: Annotated[str, AfterValidator(_collector)] = ""
 
 
 class Checkpoints(_Table):
-    """When and where signed checkpoints of the ledger are written.
+    """Times and locations of signed checkpoints of the ledger.
 
     Attributes:
-        every: a checkpoint is due after this many entries; there is one more at the start and at the end.
-        places: "file:PATH", "git:FOLDER" or "stdout"; relative paths start from the state directory.
+        every: number of entries after which a checkpoint is due; there is one more at the start and at the end.
+        places: checkpoint locations: "file:PATH", "git:FOLDER" or "stdout"; relative paths start from the state
+            directory.
     """
 
     every: Annotated[int, Field(ge=1, le=1_000_000)] = 16
@@ -207,23 +214,23 @@ class Checkpoints(_Table):
 
 
 class Engine(_Table):
-    """Where fits read rows. Results do not depend on it.
+    """Machines on which fits read rows. Results do not depend on them.
 
     Attributes:
         kind: "local": threads of the server's own machine, `threads_per_fit` of them. "dask": the workers of a Dask
             cluster, which read the partitions of the tables on a storage that all machines share. It needs the extra
             bursar[dask], and all settings below.
-        device: of kind "local": "torch:cuda" or "cupy", for statistics that can be summed there (the moments of FitDPEM
-            and FitSeparatedGMM, the gradients of FitGradientEM, the tables of FitMRF), with the extra bursar[gpu] and
-            that library; empty: the processor.
+        device: for kind "local": "torch:cuda" or "cupy", for statistics that can be summed there (the moments of
+            FitDPEM and FitSeparatedGMM, the gradients of FitGradientEM, the tables of FitMRF), with the extra
+            bursar[gpu] and that library; empty: the CPU.
         scheduler: address of Dask's scheduler, tls://host:port.
         ca: PEM file of the authority that signs the certificates of scheduler, workers and this server. Relative paths
-            start from the state directory, likewise for the next two.
+            of `ca`, `cert` and `key` start from the state directory.
         cert: PEM file with this server's certificate in the cluster.
-        key: PEM file with that certificate's key.
+        key: PEM file with that certificate's private key.
         storage: folder of the partitions, an absolute path that is the same on every machine.
-        pass_seconds: longest that one pass over the rows may take, lost workers included. A fit that meets it fails,
-            and stays paid for.
+        pass_seconds: maximum duration of one pass over the rows in seconds, including retries of lost workers. A fit
+            that exceeds it fails, and stays charged.
     """
 
     kind: Literal["local", "dask"] = "local"
@@ -244,43 +251,44 @@ class Engine(_Table):
 
 
 class Config(_Table):
-    """Limits of the server. Every one depends on public values only.
+    """Limits of the server. All depend on public values only.
 
     Attributes:
         address: host:port to listen on; port 0 picks a free one.
-        fit_workers: fits that run at the same time.
-        queue_length: fits that may wait for a worker; one more is refused before its debit.
-        threads_per_fit: threads that sum rows for one fit. Results do not depend on it.
-        fit_memory_mib: MiB that one fit may allocate; tables that it reads do not count. One that needs more fails, and
-            stays paid for: far above what fits need, this is for accidents.
-        fit_wall_seconds: longest that one fit may run; then it is killed, and stays paid for. At least
-            limits.fit_seconds, which refuses before anything is paid.
-        rpc_threads: calls that are served at the same time, those that wait for a fit included.
-        max_request_bytes: largest message that a client may send.
-        max_response_bytes: largest message that the server sends.
-        call_seconds: longest a call may last; a fit goes on without it.
-        calls_per_principal: calls that one principal may have under way, so that nobody holds every thread.
-        fits_per_principal: fits of one principal that may run or wait, so that nobody holds every place.
-        response_quantum_seconds: what follows a receipt leaves at multiples of this after the debit, so that time says
-            less.
-        shutdown_seconds: how long calls may go on after SIGTERM.
-        unfinished_fits: what becomes of fits that were paid for and are not done by then. "finish": the server waits
-            for them. "abandon": it ends without them; each is run again, under its debit, when it is asked for again.
-        recovery: what becomes of a fit that was debited and then cut off, by a crash or by a full disk. "rerun": asking
-            again runs it again under the same debit; nothing of the first time was ever sent. "lost": it is never run
-            again, whoever asked pays anew; for owners who want one draw of noise at most of every debit.
-        reflection: whether holders of a token may ask which services there are.
+        fit_workers: number of fits that run at the same time.
+        queue_length: number of fits that may wait for a worker; further ones are refused before their debit.
+        threads_per_fit: number of threads that sum rows for one fit. Results do not depend on it.
+        fit_memory_mib: memory in MiB that one fit may allocate; tables that it reads do not count. A fit that needs
+            more fails, and stays charged. The limit is far above the needs of fits and guards against accidents.
+        fit_wall_seconds: maximum duration of one fit in seconds; then it is killed, and stays charged. At least
+            limits.fit_seconds, which refuses before the debit.
+        rpc_threads: number of calls that are served at the same time, including those that wait for a fit.
+        max_request_bytes: maximum size of a message that a client sends, in bytes.
+        max_response_bytes: maximum size of a message that the server sends, in bytes.
+        call_seconds: maximum duration of a call in seconds; a fit continues without it.
+        calls_per_principal: maximum number of simultaneous calls of one principal, so that one cannot hold all threads.
+        fits_per_principal: maximum number of running and waiting fits of one principal, so that one cannot fill the
+            queue.
+        response_quantum_seconds: responses after a receipt are sent at multiples of this time after the debit, in
+            seconds, so that timing reveals little.
+        shutdown_seconds: time for which calls may continue after SIGTERM, in seconds.
+        unfinished_fits: treatment of charged fits that are not finished by then. "finish": the server waits for them.
+            "abandon": it ends without them; each is run again under its debit when it is requested again.
+        recovery: treatment of a fit that was interrupted after its debit, by a crash or a full disk. "rerun":
+            requesting it again runs it again under the same debit; nothing of the first run was ever sent. "lost": it
+            is never run again, and a new request is charged; for owners who want at most one draw of noise per debit.
+        reflection: whether holders of a token may list the services.
         log_format: "text", or "json" for one JSON object a line.
-        lock_memory: whether the server's memory is kept out of the swap (mlockall); tables that are in use count, too.
-        limits: the table [limits].
-        rates: the table [rates].
-        tokens: the table [tokens].
-        tls: the table [tls].
-        oidc: the table [oidc].
-        metrics: the table [metrics].
-        tracing: the table [tracing].
-        checkpoints: the table [checkpoints].
-        engine: the table [engine].
+        lock_memory: whether the server's memory is kept out of the swap (mlockall); tables in use count, too.
+        limits: table [limits].
+        rates: table [rates].
+        tokens: table [tokens].
+        tls: table [tls].
+        oidc: table [oidc].
+        metrics: table [metrics].
+        tracing: table [tracing].
+        checkpoints: table [checkpoints].
+        engine: table [engine].
     """
 
     address: str = Field(default="127.0.0.1:8443", pattern=r"^[^\s]+:\d{1,5}$")
@@ -322,11 +330,13 @@ class Config(_Table):
 
     @classmethod
     def load(cls, path: Path, **overrides: object) -> Config:
-        """Settings of a TOML file (all defaults if there is none), the environment, and overrides that are not None.
+        """Return the settings of a TOML file, the environment and overrides; the last one that has a setting wins.
 
-        The last of them that has a setting wins, within tables, too.
+        That holds within tables, too. Without a file all settings have their defaults, and overrides that are None are
+        ignored.
 
-        Raises ConfigError naming every setting that is unknown or out of range, and where it is from.
+        Raises:
+            ConfigError: a setting is unknown or out of range; the message names all such settings and their source.
         """
         try:
             file = tomllib.loads(path.read_text()) if path.exists() else {}
@@ -345,13 +355,13 @@ class Config(_Table):
 
 
 class _Environment(Config, BaseSettings):
-    """The same settings, for the library to find in the environment; its values are checked with the others."""
+    """Same settings, for pydantic to find in the environment; `Config.load` checks the values with the others."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, extra="forbid")
 
 
 def _environment() -> dict[str, Any]:
-    """What the environment sets. Raises ConfigError for a variable of our prefix that is no setting."""
+    """Return the settings in the environment. Raises ConfigError for a variable of our prefix that is no setting."""
     names = {PREFIX + "__".join(path).upper() for path, _ in settings()}
     tables = {PREFIX + name.upper() for name in Config.model_fields}
     unknown = sorted(
@@ -363,7 +373,7 @@ def _environment() -> dict[str, Any]:
 
 
 def settings() -> Iterator[tuple[tuple[str, ...], object]]:
-    """Every setting: its path, such as ("limits", "columns"), and its default."""
+    """Yield every setting: its path, such as ("limits", "columns"), and its default."""
     for name, field in Config.model_fields.items():
         default = field.get_default(call_default_factory=True)
         if isinstance(default, BaseModel):
@@ -383,7 +393,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 def _problem(sources: tuple[tuple[str, Mapping[str, Any]], ...], problem: Any) -> str:
     location = tuple(map(str, problem["loc"]))
     where = next((name for name, values in sources if _holds(values, location)), sources[-1][0])
-    # Without the value: it may be a secret that was put into the wrong place.
+    # Without the value, which may be a secret in the wrong place.
     return f"{where}: {'.'.join(location)}: {problem['msg']}" if location else f"{where}: {problem['msg']}"
 
 
@@ -394,7 +404,7 @@ def _holds(values: Any, location: tuple[str, ...]) -> bool:
 
 
 def template() -> str:
-    """A settings file with every setting at its default, commented out."""
+    """Return a settings file with every setting at its default, commented out."""
     lines = ["# Settings of bursar-server; remove the # to change one. They can lower no protection."]
     lines.append("## What they mean is in docs/configuration.md; bursar-server check says whether they hold together.")
     table = ""

@@ -1,40 +1,33 @@
-"""One server: fork the parent of fits, check the ledger, serve until a signal, finish what was paid for."""
+"""Life of one server process: fork the parent of fits, check the ledger, serve until a signal, finish charged fits."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bursar_ledger import Ledger, LedgerCorruptError, LedgerError
-from bursar_server import hardening, logs
-from bursar_server.checkpointing import Checkpointer, open_checkpoints, places_of
-from bursar_server.children import Children, ChildrenError, FitLimits
+from bursar_ledger import Ledger, LedgerCorruptError, LedgerError, LedgerLostError, Witness
+from bursar_server import log
+from bursar_server.access.oidc import OidcError
+from bursar_server.access.tls import CertificateError, speaks_old_tls
 from bursar_server.config import Config, ConfigError
-from bursar_server.datasets import Datasets
-from bursar_server.engines import storage_of
-from bursar_server.fits import dpem, gradient_em, mrf, separated_gmm, sketch
-from bursar_server.observing import ObservingError, Tracing
-from bursar_server.oidc import OidcError
-from bursar_server.orders import AnyFit
-from bursar_server.server import AddressError, BursarServer
+from bursar_server.fits import registry
+from bursar_server.fits.registry import FITS
+from bursar_server.jobs import hardening
+from bursar_server.jobs.engine import storage_of
+from bursar_server.jobs.sandbox import Children, ChildrenError, FitLimits
+from bursar_server.ops.checkpoints import Checkpointer, explained_loss, open_checkpoints, places_of, witness_of
+from bursar_server.ops.telemetry import ObservingError, Tracing
+from bursar_server.ops.verification import Verifier
 from bursar_server.state import State, StateError
-from bursar_server.tls import CertificateError, speaks_old_tls
-
-FITS: Mapping[str, AnyFit] = {
-    "FitDPEM": dpem,
-    "FitSketchKMeans": sketch,
-    "FitMRF": mrf,
-    "FitGradientEM": gradient_em,
-    "FitSeparatedGMM": separated_gmm,
-}
-"""The fits of this version, by name of their RPC."""
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.wire.server import AddressError, BursarServer
 
 
 class StartError(Exception):
-    """The server does not start; says why and what to do."""
+    """Error: the server cannot start; the message has reason and remedy."""
 
 
 def serve(directory: Path, *, ready: Callable[[str], object], **overrides: object) -> bool:
@@ -52,23 +45,28 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
         StartError: no state directory, a bad setting, a ledger that does not verify or does not agree with its
             checkpoints, a taken port, or another server.
     """
-    logs.set_up()
+    log.set_up()
+    events = log.Events()
     try:
+        registry.check(FITS)
         state = State.open(directory)
         config = Config.load(state.config, **overrides)
-        logs.set_up(config.log_format)
+        log.set_up(config.log_format)
         if config.lock_memory:
             hardening.lock_memory()
+        hardening.raise_descriptor_limit()
         # The fork comes before the first thread, and before anything is in memory that a fit must not see.
         with (
-            logs.without_libraries(),
-            state.serving(),
+            log.without_libraries(events),
+            # The lock comes after the fork: a killed server must not leave it to a child that has not died yet.
             Children(FITS, _limits(config)) as children,
-            _verified(state) as ledger,
+            state.serving(),
+            _verified(state, witness := witness_of(state, config)) as ledger,
         ):
-            key = open_checkpoints(state, ledger, config)
-            with Checkpointer(ledger, key, places_of(state, config), config.checkpoints.every) as checkpointer:
-                return _serve(state, config, ledger, checkpointer, children, ready)
+            key, places = open_checkpoints(state, ledger, config, witness), places_of(state, config)
+            with Checkpointer(ledger, key, places, config.checkpoints.every, events=events) as checkpointer:
+                verifier = Verifier(state, ledger, places, key.verifier, events=events)
+                return _serve(state, config, ledger, checkpointer, verifier, children, ready, events)
     except (
         ChildrenError,
         StateError,
@@ -79,6 +77,7 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
         OidcError,
         ObservingError,
         hardening.HardeningError,
+        registry.RegistryError,
     ) as error:
         raise StartError(str(error)) from error
 
@@ -87,13 +86,23 @@ def _limits(config: Config) -> FitLimits:
     return FitLimits(config.fit_memory_mib, config.fit_wall_seconds, config.lock_memory)
 
 
-def _verified(state: State) -> Ledger:
-    """The ledger, after every debit was priced again. Raises LedgerError naming the entries that are wrong."""
+def _verified(state: State, witness: Witness | None) -> Ledger:
+    """Open the ledger after every debit was priced again; of a long one, every debit that no checkpoint covers.
+
+    Raises:
+        StartError: it lacks entries that were confirmed.
+        LedgerError: it does not verify; names the entries that are wrong.
+    """
     try:
-        return Ledger.open(state.ledger, reprice=True, processes=os.cpu_count() or 1)
+        ledger = Ledger.open(state.ledger, reprice=True, processes=os.cpu_count() or 1, witness=witness)
+    except LedgerLostError as error:
+        raise StartError(f"nothing is served: {explained_loss(error, state)}") from error
     except LedgerCorruptError as error:
         lines = "\n".join(error.problems)
         raise LedgerError(f"the ledger does not verify, nothing is served from it:\n{lines}") from error
+    if ledger.whole:
+        state.suspect.unlink(missing_ok=True)
+    return ledger
 
 
 def _serve(
@@ -101,10 +110,17 @@ def _serve(
     config: Config,
     ledger: Ledger,
     checkpointer: Checkpointer,
+    verifier: Verifier,
     children: Children,
     ready: Callable[[str], object],
+    events: log.Events,
 ) -> bool:
-    datasets = Datasets(ledger, state.datasets, partitioned=storage_of(config) is not None)
+    datasets = Datasets(
+        ledger,
+        state.datasets,
+        partitioned=storage_of(config) is not None,
+        quantum=config.response_quantum_seconds,
+    )
     server = BursarServer(
         state=state,
         config=config,
@@ -114,8 +130,13 @@ def _serve(
         runner=children,
         note=checkpointer.newest_note,
         needed={"fits": lambda: "their parent was killed" if children.lost else None},
-        wanted={"checkpoints": lambda: checkpointer.problem},
+        wanted={
+            "checkpoints": lambda: checkpointer.problem,
+            "verification": lambda: verifier.problem,
+            "rows": datasets.problem,
+        },
         tracing=Tracing.to(config.tracing.endpoint) if config.tracing.endpoint else None,
+        events=events,
     )
 
     def lost() -> None:
@@ -123,19 +144,19 @@ def _serve(
         server.watch.look()
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with told_to_stop(server.certificate.reload) as told:
+    with told_to_stop(server.certificate.reload) as told, verifier.telling(server.watch.look):
         # Kernels are compiled by then, so that the time of the first request says nothing.
         children.ready(lost=lost)
         server.start()
         try:
             if speaks_old_tls(server.address):
                 raise StartError("the server answered TLS 1.2; import bursar_server before grpc, which reads that once")
-            logs.event("serving", address=server.address, workers=config.fit_workers, queue=config.queue_length)
+            events.tell(log.Serving(server.address, config.fit_workers, config.queue_length))
             if server.metrics_address:
-                logs.event("metrics", address=server.metrics_address)
+                events.tell(log.MetricsServed(server.metrics_address))
             ready(server.address)
             told()
-            logs.event("stopping")
+            events.tell(log.Stopping())
         finally:
             finished = server.stop()
     if children.lost:

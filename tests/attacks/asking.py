@@ -13,10 +13,8 @@ from grpc_status import rpc_status
 
 from bursar_ledger import Role
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc
-from bursar_server.auth import hash_token, new_token
-from bursar_server.fits import PublicTable
-from bursar_server.fits._seam import Released
-from bursar_server.orders import AnyFit
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.fits import AnyFit, PublicTable, Released
 from bursar_server.vault import Session
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ import pytest
 
 from bursar_ledger import Adjacency, Budget, Ledger, Registration, Role
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server.auth import hash_token, new_token
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.access.tls import Certificates
 from bursar_server.config import Config
-from bursar_server.datasets import Datasets
-from bursar_server.orders import AnyFit
-from bursar_server.process import FITS
-from bursar_server.registering import register as import_table
-from bursar_server.server import BursarServer
+from bursar_server.fits import AnyFit
+from bursar_server.fits.registry import FITS
 from bursar_server.state import State
-from bursar_server.tables import CsvSource, Keyring, Manifest
-from bursar_server.tls import Certificates
+from bursar_server.tables import CsvSource, Manifest
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.tables.registration import register as import_table
+from bursar_server.wire.server import BursarServer
 from tests.attacks.asking import PATIENCE
 from tests.attacks.purses import Bursar
 from tests.server.serving.conftest import fit_request, refused, serve, served, state, template
@@ -33,9 +33,10 @@ __all__ = ["fit_request", "refused", "serve", "served", "state", "template"]
 BUDGET = Budget(1.0, 1e-6)
 
 
-def register(ledger: Ledger, name: str = "people", tag: bytes = b"rows of people") -> None:
-    """One more dataset under a total of (1, 1e-6)."""
-    ledger.register_dataset(Registration(name, Adjacency.REPLACE_ONE, BUDGET, tag), actor="owner", reason="test")
+def register(ledger: Ledger, name: str = "people", same_people_as: str | None = None) -> None:
+    """One more dataset under a total of (1, 1e-6), which is that of the account that it may join."""
+    made = Registration(name, Adjacency.REPLACE_ONE, BUDGET, b"tag", same_people_as=same_people_as)
+    ledger.register_dataset(made, actor="owner", reason="test")
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def purse(ledger_path: Path) -> Iterator[Bursar]:
 class Pair:
     """A server with the real fit and two tables of one schema, as different as tables can be.
 
-    "here" has two tight clusters; "there" has twice as many rows, which are broken, missing, huge or in one point. The
-    number of rows is private. A budget that is never exhausted.
+    "here" has two tight clusters; "there" has twice as many rows and one, which are broken, missing, huge or in one
+    point. The number of rows is private, and odd beside even. A budget that is never exhausted.
     """
 
     ledger: Ledger
@@ -96,7 +97,7 @@ lower = 0.0
 upper = 10.0
 """
 HERE = "".join(f"{0.5 - i % 2 + 1e-3 * i},{2.5 + 5 * (i % 2)}\n" for i in range(60))
-THERE = "nan,inf\n,\n1e308,-1e308\n5e-324,0\nabc,7\n" * 12 + "0.25,9.75\n" * 60
+THERE = "nan,inf\n,\n1e308,-1e308\n5e-324,0\nabc,7\n" * 12 + "0.25,9.75\n" * 61
 
 
 TABLES = {"here": "x,y\n" + HERE, "there": "x,y\n" + THERE}
@@ -122,7 +123,6 @@ def pair_of(
     """
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
-    Keyring.create(state.keys)
     token = new_token(Role.ANALYST)
     settings = Config(address="127.0.0.1:0", threads_per_fit=1, response_quantum_seconds=0.01)
     with ExitStack() as stack:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bursar_ledger import DebitRequest, RestRequest
 from bursar_proto.v1 import types_pb2
-from bursar_server import computing, server
-from bursar_server.fits import InvalidRequestError
-from bursar_server.runs import Admission, PaidRun, Runs, Work
+from bursar_server.fits import InvalidFieldsError
+from bursar_server.jobs import job
+from bursar_server.jobs.paid import Admission, Ask, PaidRun, RequestKey, Reserve, Runs
+from bursar_server.wire import server
 from tests.attacks.asking import Make, told
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ ENDINGS: list[BaseException] = [
     ValueError(SECRET),
     ZeroDivisionError(),
     MemoryError(SECRET),
-    InvalidRequestError(("columns", SECRET)),
+    InvalidFieldsError(("columns", SECRET)),
     KeyError(1.83),
 ]
 
@@ -31,10 +31,11 @@ ENDINGS: list[BaseException] = [
 class InTheCall(Runs):
     """Runs the fit in the call, so that what it raises is what the caller is told (Lomas' ExternalLibraryException)."""
 
-    def admit(self, request: DebitRequest | RestRequest, work: Work) -> Admission:
+    def admit(self, key: RequestKey, ask: Ask, reserve: Reserve) -> Admission:
         """No worker and no stored failure between the fit and its caller."""
-        run = PaidRun.of(self._ledger.debit(request), request.request_hash)
-        run.settle(work(run))
+        run = PaidRun.of(self._ledger.debit(ask()))
+        with reserve() as work:
+            run.settle(work(run))
         return Admission(run, paid_now=True)
 
 
@@ -92,7 +93,7 @@ def test_the_rival_answers_at_once(
     serve: Serve, fit_request: Make, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same clock on a server that does not wait: minutes before the tick."""
-    monkeypatch.setattr(computing.Run, "to_next_tick", lambda run, quantum: 0.001)
+    monkeypatch.setattr(job.Run, "to_next_tick", lambda run, quantum: 0.001)
     served = serve(response_quantum_seconds=600.0)
     assert seconds(served, fit_request(), error) < 600.0
 

@@ -17,7 +17,7 @@ from bursar_server.fits import gradient_em
 from bursar_server.vault import Session
 from tests.attacks.asking import PATIENCE, differs
 from tests.attacks.conftest import Pair, pair_of
-from tests.attacks.test_side_channels import Deaf, Seeded
+from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import refusal_of
 
@@ -50,7 +50,7 @@ upper = 10.0
 HEADER = "who,m,x,y\n"
 HERE = HEADER + "".join(f"u{i // 2},{0.1 * (i % 7)},{0.5 - i % 2 + 1e-3 * i},{2.5 + 5 * (i % 2)}\n" for i in range(60))
 THERE = HEADER + "".join(
-    f"w{i // 7},{('', 'nan', 9)[i % 3]},{(1e300, 0.25, 0.25)[i % 3]},{(7, -1e308, 0)[i % 3]}\n" for i in range(150)
+    f"w{i // 7},{('', 'nan', 9)[i % 3]},{(1e300, 0.25, 0.25)[i % 3]},{(7, -1e308, 0)[i % 3]}\n" for i in range(151)
 )
 
 TABLES = {"here": HERE, "there": THERE}

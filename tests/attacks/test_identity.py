@@ -9,8 +9,9 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta, tzinfo
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -26,19 +27,41 @@ from bursar_ledger import (
     Registration,
     Role,
     cost_units,
+    verify,
 )
 from bursar_proto.v1 import types_pb2
-from bursar_server.registering import register as import_table
-from bursar_server.tables import CsvSource, Manifest
+from bursar_server.access import auth
+from bursar_server.admin import _tables
+from bursar_server.tables import CsvSource, Fingerprint, Keys, Manifest
+from bursar_server.tables import _importing as importing
+from bursar_server.tables.catalogue import Registered
+from bursar_server.tables.registration import register as import_table
+from bursar_server.wire.gate import Gate
 from tests.attacks.asking import Make, analyst, call
 from tests.attacks.conftest import BUDGET, register
+from tests.attacks.equality import (
+    COMMANDS,
+    PEOPLE,
+    TOTAL,
+    ByList,
+    ByName,
+    Clipped,
+    World,
+    differences,
+    joining_by_itself,
+    noting_refusals,
+    renewed,
+    unlike,
+)
 from tests.attacks.purses import Ask, Bursar, PerAnalyst, PerName, Purse, Refreshed, Rival, Suicidal
 
 if TYPE_CHECKING:
-    from tests.server.serving.conftest import Harness, Refusal
+    from tests.server.serving.conftest import Harness, Refusal, Serve
 
 Refused = Callable[[Callable[[], object]], "Refusal"]
 MOST = Fraction(9, 10)
+LIST = "/bursar.v1.CatalogService/ListDatasets"
+WRONG = "Bearer bursar_analyst_" + "x" * 43
 
 
 def collusion(purse: Purse) -> Fraction:
@@ -160,7 +183,7 @@ def test_no_password_is_known_beforehand(served: Harness, fit_request: Make, tok
 
 
 def learnt_under_new_names(purse: Purse, rename: Callable[[str], object]) -> Fraction:
-    """What four names of the same rows give together, for whoever asks each for nine tenths."""
+    """What four names of the same rows give together, asked for nine tenths each."""
     purse.ask(MOST)
     for name in ("people-2", "new people", "people (final)"):
         rename(name)
@@ -169,11 +192,11 @@ def learnt_under_new_names(purse: Purse, rename: Callable[[str], object]) -> Fra
 
 
 def test_the_same_rows_under_another_name_are_the_same_people(purse: Bursar) -> None:
-    """Register the table again under other names: the rows are recognised, and the sum goes on.
+    """Register the table again under other names: the sum goes on (how rows are recognised: below).
 
     Seen in BigQuery (a new view), Lomas (`add_users_via_yaml` writes what was spent) and Jeddak-DPSQL (by table name).
     """
-    assert learnt_under_new_names(purse, lambda name: register(purse.ledger, name)) <= 1
+    assert learnt_under_new_names(purse, lambda name: register(purse.ledger, name, same_people_as="people")) <= 1
     assert {state.account for state in purse.ledger.datasets()} == {"people"}
 
 
@@ -183,42 +206,121 @@ def test_the_rivals_names_have_budgets_of_their_own() -> None:
 
 
 def test_a_joining_table_brings_no_promise_of_its_own(purse: Bursar) -> None:
-    """Register the same rows with a larger total: refused, the account has its total."""
-    larger = Registration("again", Adjacency.REPLACE_ONE, Budget(50.0, 1e-6), b"rows of people")
+    """Register rows of the same people with a larger total: refused, the account has its total."""
+    larger = Registration("again", Adjacency.REPLACE_ONE, Budget(50.0, 1e-6), b"tag", same_people_as="people")
     with pytest.raises(AccountConflictError):
         purse.ledger.register_dataset(larger, actor="owner", reason="")
 
 
-IMPORTED = """
-name = "{name}"
-adjacency = "replace_one"
-[[columns]]
-name = "height"
-kind = "numeric"
-lower = 0.0
-upper = 3.0
-[[columns]]
-name = "town"
-kind = "categorical"
-categories = ["here", "there"]
-"""
-
-
 def test_shuffled_rows_in_another_file_are_recognised(served: Harness, tmp_path: Path) -> None:
-    """The same attack on the import: rows in another order, with other padding, under another name."""
+    """The same attack on the import: rows in another order under another name, refused without a word of the owner.
+
+    Other disguises, and what clients see of it: below.
+    """
     rows = [f"{1 + i / 40},here\n" for i in range(40)]  # the table of the fixture
     (tmp_path / "t.csv").write_text("height,town\n" + "".join(reversed(rows)))
-    (tmp_path / "t.toml").write_text(IMPORTED.format(name="others"))
-    manifest, source = Manifest.load(tmp_path / "t.toml"), CsvSource(tmp_path / "t.csv")
-    import_table(served.state, served.ledger, manifest, source, Budget(1.0, 1e-6), actor="owner", reason="")
+    manifest = Manifest.from_public(Registered.of(served.ledger.dataset("people").manifest).fields["schema"])
+    renamed, source = manifest.model_copy(update={"name": "others"}), CsvSource(tmp_path / "t.csv")
+    who: dict[str, Any] = {"actor": "owner", "reason": ""}
+    with pytest.raises(AccountConflictError, match="these rows are known: 'people'"):
+        import_table(served.state, served.ledger, renamed, source, BUDGET, **who)
+    import_table(served.state, served.ledger, renamed, source, None, same_people_as="people", **who)
     assert served.ledger.dataset("others").account == "people"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Callable[..., World]:
+    """Makes worlds that differ in nothing yet."""
+    made: list[World] = []
+
+    def make(**fields: Any) -> World:
+        made.append(World(tmp_path / f"world {len(made)}", **fields))
+        return made[-1]
+
+    return make
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove_one", "replace_one"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_client_sees_whether_two_tables_are_equal(world: Callable[..., World], command: str, adjacency: str) -> None:
+    """Catalogue, previews, what is left, releases, every entry: the administrator's words decide, not the rows.
+
+    Found here once: a new name joined the account of equal rows by itself, and analysts saw it by what was left; tags
+    of two snapshots were equal if and only if no row had changed, and went to auditors.
+    """
+    assert differences(world, *COMMANDS[command], adjacency=adjacency) == []
+
+
+def test_a_refusal_is_seen_by_the_administrator_alone(world: Callable[..., World]) -> None:
+    """Import and snapshot of known rows, as often as one likes: no entry, no list, no file that stays."""
+    each = world()
+    each.given("import", "second", PEOPLE[:9], *TOTAL)
+    head = verify(each.state.ledger).head
+    before, files = each.view(), {path: path.stat().st_size for path in each.state.path.rglob("*") if path.is_file()}
+    assert not each.given("import", "third", PEOPLE, *TOTAL)
+    assert not each.given("import", "third", PEOPLE, "--same-people-as", "second")
+    assert not each.given("snapshot", "second", PEOPLE, "--yes")
+    assert verify(each.state.ledger).head == head
+    assert unlike(before, each.view()) == []
+    after = {path: path.stat().st_size for path in each.state.path.rglob("*") if path.is_file()}
+    assert {path for path in {*files, *after} if files.get(path) != after.get(path)} <= {each.state.ledger}
+
+
+def test_the_same_people_get_no_second_budget_in_any_guise(world: Callable[..., World]) -> None:
+    """Names and order of columns, categories and rows, text, bounds and caps are no disguise.
+
+    Found here once: columns counted in the order of their names, and categories in the order of the manifest, so x
+    renamed to `a` got a new budget, and to `xx` did not.
+    """
+    assert renewed(world()) == []
+
+
+def test_the_rival_that_joins_by_itself_tells(world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command for equal and unequal rows: what is left of the second table is the answer."""
+    monkeypatch.setattr(_tables, "register", joining_by_itself)
+    told = differences(world, "import", "second", *TOTAL)
+    assert {"catalogue", "GetDataset second", "preview of 0.0195 from second"} <= set(told)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_rival_without_salts_tells(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """One secret for all snapshots: two tags are equal if and only if the tables are."""
+    monkeypatch.setattr(Keys, "draw", lambda: Keys(bytes(32)))
+    assert any(question.startswith("entry") for question in differences(world, *COMMANDS[command]))
+
+
+def test_the_rival_that_notes_refusals_tells(world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One entry more is enough."""
+    monkeypatch.setattr(_tables, "register", noting_refusals)
+    each = world()
+    before = each.view()
+    assert not each.given("import", "second", PEOPLE, *TOTAL)
+    assert unlike(before, each.view()) != []
+
+
+@pytest.mark.parametrize(
+    ("rival", "guises"),
+    [
+        (ByName, {"a column of another name"}),
+        (ByList, {"categories in another order", "categories of other names"}),
+        (Clipped, {"other bounds"}),
+    ],
+)
+def test_the_rivals_that_look_at_names_and_order_renew_budgets(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, rival: type[Fingerprint], guises: set[str]
+) -> None:
+    """The same people have two accounts, and analysts twice the promise."""
+    monkeypatch.setattr(importing, "Fingerprint", rival)
+    assert guises <= set(renewed(world()))
 
 
 def test_retiring_and_registering_again_resets_nothing(purse: Bursar) -> None:
     """Retire the dataset and bring it back under a new name: what was spent is still spent (delete and recreate)."""
     purse.ask(MOST)
     purse.ledger.retire_dataset("people", actor="owner", reason="")
-    register(purse.ledger, "people-2")
+    register(purse.ledger, "people-2", same_people_as="people")
     assert purse.ask(MOST, dataset="people-2") is None
     with pytest.raises(DatasetExistsError):
         register(purse.ledger, "people")
@@ -319,3 +421,39 @@ def test_rows_of_the_ledger_cannot_be_edited_under_it(purse: Bursar, ledger_path
         ):
             with pytest.raises(sqlite3.IntegrityError):
                 db.execute(statement)
+
+
+def _lock_out(served: Harness, refused: Refused, tries: int) -> Any:
+    """Fail until the address is locked out, over a connection of the stranger; returns the last refusal."""
+    credentials = grpc.ssl_channel_credentials((served.state.tls / "ca.pem").read_bytes())
+    with grpc.secure_channel(served.address, credentials, (("stranger", 1),)) as stranger:
+        call: Any = stranger.unary_unary(LIST)
+        bad = partial(call, b"", metadata=(("authorization", WRONG),))
+        told = [refused(bad) for _ in range(tries + 1)]
+    assert {each.code for each in told[:-1]} == {grpc.StatusCode.UNAUTHENTICATED}
+    return told[-1]
+
+
+def test_strangers_do_not_lock_out_who_shares_their_address(serve: Serve, refused: Refused) -> None:
+    """Fail more often than the limit allows; the analysts behind the same address are served all the same."""
+    served = serve(rates={"failures": 20, "lockout_seconds": 1000.0})
+    assert _lock_out(served, refused, 20).reason == "TOO_OFTEN"
+    call: Any = served.channel.unary_unary(LIST)
+    assert call(b"", metadata=served.bearer())
+
+
+def test_the_rival_lets_strangers_lock_others_out(
+    serve: Serve, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same attack on a gate that looks at the address first, as this server's once did."""
+    known = Gate._known
+
+    def address_first(gate: Gate, metadata: Any, address: str) -> auth.Principal:
+        gate._throttle.check_failures(f"address {address}")
+        return known(gate, metadata, address)
+
+    monkeypatch.setattr(Gate, "_known", address_first)
+    served = serve(rates={"failures": 20, "lockout_seconds": 1000.0})
+    _lock_out(served, refused, 20)
+    call: Any = served.channel.unary_unary(LIST)
+    assert refused(partial(call, b"", metadata=served.bearer())).reason == "TOO_OFTEN"

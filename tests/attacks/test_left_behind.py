@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from bursar_proto.v1 import fit_pb2_grpc
-from bursar_server.tables import CsvSource, Keyring, Manifest, SqlSource, TableImportError, import_table
+from bursar_server.tables import CapKeys, CsvSource, Manifest, SqlSource, TableImportError, import_table
 from bursar_server.tables import _cap as cap
 from tests.attacks.asking import PATIENCE
 from tests.fuzz.server import in_its_own_process
@@ -54,6 +54,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def reading(source: Path) -> str:
+    """The part of a query that reads the table's file."""
+    return f"read_csv('{source}', auto_detect = false, header = true, columns = {{'who': 'VARCHAR', 'x': 'DOUBLE'}})"
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> tuple[Manifest, Path]:
     """A manifest, and rows of persons with too many of them."""
@@ -89,9 +94,8 @@ def test_an_import_writes_rows_into_one_private_folder_and_clears_it(
 ) -> None:
     """Spare files of the cap lie in the half import, 0700; afterwards there are the table and its manifest, 0400."""
     manifest, source = table
-    keys = Keyring.create(tmp_path / "keys")
-    for rows in (CsvSource(source), SqlSource(f"SELECT * FROM read_csv('{source}')")):  # noqa: S608
-        report = import_table(manifest, rows, tmp_path / "state", keys.caps())
+    for rows in (CsvSource(source), SqlSource(f"SELECT * FROM {reading(source)}")):  # noqa: S608
+        report = import_table(manifest, rows, tmp_path / "state", CapKeys.draw())
         assert len(seen) > 2
         assert all(path.startswith("datasets/.") and mode == 0o700 for path, mode in seen)
         left = {path.name: path.stat().st_mode & 0o777 for path in report.directory.iterdir()}
@@ -107,10 +111,9 @@ def test_an_import_that_fails_leaves_no_row(
 ) -> None:
     """Rows that were read, and spilt, before an error go with it."""
     manifest, source = table
-    keys = Keyring.create(tmp_path / "keys")
-    query = f"SELECT who, CASE WHEN x >= 0.099 THEN error('no') ELSE x END AS x FROM read_csv('{source}')"  # noqa: S608
+    query = f"SELECT who, CASE WHEN x >= 0.099 THEN error('no') ELSE x END AS x FROM {reading(source)}"  # noqa: S608
     with pytest.raises(TableImportError):
-        import_table(manifest, SqlSource(query), tmp_path / "state", keys.caps())
+        import_table(manifest, SqlSource(query), tmp_path / "state", CapKeys.draw())
     assert found_in(tmp_path / "state", elsewhere) == []
     assert list((tmp_path / "state" / "datasets").iterdir()) == []
 

@@ -18,7 +18,7 @@ from bursar_server.fits.mrf._statistics import table_statistic
 from bursar_server.vault import GaussianNoise, Session
 from tests.attacks.asking import PATIENCE, Careless, Metadata, analyst, differs
 from tests.attacks.conftest import Pair, pair_of
-from tests.attacks.test_side_channels import Deaf, Seeded
+from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import refusal_of
 

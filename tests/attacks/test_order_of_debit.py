@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +18,35 @@ from bursar_ledger import (
     DebitRequest,
     DebitStatus,
     Ledger,
+    PureEvent,
     RestRequest,
     price,
     verify,
 )
+from bursar_ledger._types import LEDGER_KEY
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server.computing import NO_RESULT
-from bursar_server.datasets import Datasets
-from bursar_server.fitting import RowSource
+from bursar_server.jobs import runner
+from bursar_server.jobs.job import NO_RESULT
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.vault import FitBudget, Meter, RowSource, SyntheticBudget
 from tests.attacks.asking import PATIENCE, Make, call, told
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Serve
+
+
+def _forged(request: DebitRequest, state: DatasetState, number: int) -> Debit:
+    """A debit that no ledger made, with the key stolen from the ledger's module: else no rival could open rows."""
+    return Debit(
+        key=LEDGER_KEY,
+        request=request,
+        entry=number,
+        price=price(request.events, state.order),
+        remaining=state.remaining,
+        allowance=None,
+        head=b"",
+        status=DebitStatus.NEW,
+    )
 
 
 class PaysAfterwards(Ledger):
@@ -36,8 +55,8 @@ class PaysAfterwards(Ledger):
     The order of Lomas, smartnoise-sdk, diffprivlib, OpenDP's odometers and Jeddak-DPSQL.
     """
 
-    def __init__(self, store: Any) -> None:
-        super().__init__(store)
+    def __init__(self, *made: Any, **how: Any) -> None:
+        super().__init__(*made, **how)
         self._unpaid: dict[int, DebitRecord] = {}
 
     def debit(self, request: DebitRequest | RestRequest) -> Debit:
@@ -45,9 +64,9 @@ class PaysAfterwards(Ledger):
         if isinstance(request, RestRequest):
             raise NotImplementedError
         state, number = self.dataset(request.dataset), 10**6 + len(self._unpaid)
-        cost = price(request.events, state.order)
-        self._unpaid[number] = DebitRecord(number, request, cost, state.remaining, None, self.head(), "")
-        return Debit(number, cost, state.remaining, None, self.head(), DebitStatus.NEW)
+        made = _forged(request, state, number)
+        self._unpaid[number] = DebitRecord(number, request, made.price, made.remaining, None, made.head, "")
+        return made
 
     def debit_entry(self, entry: int) -> DebitRecord:
         """What was not written."""
@@ -111,13 +130,13 @@ class _Crash(Datasets):
 
     images: list[Path]
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
+    def rows(self, debit: Debit, columns: tuple[str, ...]) -> RowSource:
         folder = self._directory.parent / f"image-{len(self.images)}"
         folder.mkdir()
         for file in self._directory.parent.glob("ledger.sqlite*"):
             shutil.copy(file, folder)
         self.images.append(folder / "ledger.sqlite")
-        return super().rows(state, columns)
+        return super().rows(debit, columns)
 
 
 def debits_in_the_wreck(serve: Serve, fit_request: Make, ledger: type[Ledger]) -> int:
@@ -152,9 +171,9 @@ class _Counting(Datasets):
 
     opened = 0
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
+    def rows(self, debit: Debit, columns: tuple[str, ...]) -> RowSource:
         self.opened += 1
-        return super().rows(state, columns)
+        return super().rows(debit, columns)
 
 
 class _Peeking(_Counting):
@@ -162,7 +181,8 @@ class _Peeking(_Counting):
 
     def table(self, state: DatasetState) -> Any:
         public = super().table(state)
-        self.rows(state, tuple(column.name for column in public.numeric))
+        asked = DebitRequest(state.name, "nobody", "none", bytes(32), "none", (PureEvent(Fraction(1)),))
+        self.rows(_forged(asked, state, 1), tuple(column.name for column in public.numeric))
         return public
 
 
@@ -181,6 +201,33 @@ def looks_of_previews(serve: Serve, fit_request: Make, kind: type[_Counting]) ->
         stub.Preview(message, metadata=served.bearer(), timeout=PATIENCE)
     assert served.entries("debit") == 0
     return made[0].opened
+
+
+class WideMeter(Meter):
+    """A meter that lets a fit spend what others could still spend."""
+
+    def __init__(self, budget: FitBudget) -> None:
+        super().__init__(SyntheticBudget(budget.order, budget.cost_units + 2**60))
+
+
+def releases_beyond_its_debit(served: Harness, fit_request: Make) -> bool:
+    """Whether a fit that makes ten releases under a debit of one comes to a model."""
+    served.fit.beyond = 9
+    with contextlib.suppress(grpc.RpcError):
+        *_, last = call(served, fit_request(spend=types_pb2.Spend(rho=0.001)))
+        return bool(last.HasField("model"))
+    return False
+
+
+def test_a_fit_cannot_release_more_than_was_debited(served: Harness, fit_request: Make) -> None:
+    """Debit a small fit and release a large one, of a budget that has much left."""
+    assert not releases_beyond_its_debit(served, fit_request)
+
+
+def test_the_rivals_fit_can(served: Harness, fit_request: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same attack on a meter that was opened with what is left."""
+    monkeypatch.setattr(runner, "Meter", WideMeter)
+    assert releases_beyond_its_debit(served, fit_request)
 
 
 def test_previews_open_no_rows(serve: Serve, fit_request: Make) -> None:

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from bursar_ledger import ApproximateEvent, DebitRequest, Ledger, LedgerError, PureEvent, price, verify
+from bursar_ledger import ApproximateEvent, Budget, DebitRequest, Ledger, LedgerError, PureEvent, price, verify
 from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server import process
+from bursar_server.jobs.runner import Fits
+from bursar_server.jobs.sandbox import Children, ChildrenError, FitLimits
 from bursar_server.state import State, StateError
 from tests.attacks.asking import Make, raw
 from tests.attacks.conftest import register
@@ -108,6 +111,7 @@ def test_a_payment_is_whole_or_not_at_all(purse: Bursar) -> None:
 
     One row holds everything that a request costs; after every interruption the sums are what they were.
     """
+    purse.ledger.set_budget("people", Budget(1.0, 1e-6, Fraction(1, 10)), actor="owner", reason="")
     order = purse.ledger.dataset("people").order
     event = ApproximateEvent(PureEvent(Fraction(1, 10)), Fraction(1, 10**9))
     request = DebitRequest("people", "ann", "r", bytes(32), "FitDPEM", (event,))
@@ -197,3 +201,19 @@ def test_a_second_server_does_not_start(state: State) -> None:
         pass
     with state.serving():
         pass
+
+
+def test_no_forked_process_holds_the_lock(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill a server while it starts, and start the next one at once: no child that is dying still holds the lock.
+
+    A lock belongs to the open directory, so a child that was forked after it was taken would hold it, too.
+    """
+
+    class Forking(Children):
+        def __init__(self, fits: Fits, limits: FitLimits) -> None:
+            with state.serving():
+                raise ChildrenError("forked without the lock")
+
+    monkeypatch.setattr(process, "Children", Forking)
+    with pytest.raises(process.StartError, match="forked without the lock"):
+        process.serve(state.path, ready=bool)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from bursar_ledger import Ledger, Limits
+from bursar_ledger import Ledger, SpendingLimits
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, types_pb2
-from bursar_server.computing import NO_RESULT
+from bursar_server.jobs.job import NO_RESULT
 from tests.attacks.asking import PATIENCE, Make, call
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Refunding(Ledger):
             self.refunded += self.debit_entry(entry).price.cost_units
         super().store_release(entry, content)
 
-    def limits(self, dataset: str, principal: str) -> Limits:
+    def limits(self, dataset: str, principal: str) -> SpendingLimits:
         """What is left, and what was refunded."""
         left = super().limits(dataset, principal)
         more = dataclasses.replace(left.dataset, cost_units=left.dataset.cost_units + self.refunded)

@@ -13,10 +13,11 @@ from google.protobuf.message import Message
 
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.fits import separated_gmm
-from bursar_server.vault import Scores, SelectionNoise, Session
+from bursar_server.vault import Session
 from tests.attacks.asking import PATIENCE, differs
 from tests.attacks.conftest import Pair, pair_of
-from tests.attacks.test_side_channels import Deaf
+from tests.attacks.deaf import Deaf
+from tests.attacks.fixed_search import deafly
 from tests.audit.wire import Miswired
 
 METHOD = "FitSeparatedGMM"
@@ -41,22 +42,8 @@ upper = 100.0
 
 HEADER = "who,x,y\n"
 HERE = HEADER + "".join(f"u{i // 2},{40 * (i % 3) - 40 + 1e-2 * i},{30 * (i % 2)}\n" for i in range(90))
-THERE = HEADER + "".join(f"w{i // 7},{('nan', 1e300, 7)[i % 3]},{(7, -1e308, 7)[i % 3]}\n" for i in range(400))
+THERE = HEADER + "".join(f"w{i // 7},{('nan', 1e300, 7)[i % 3]},{(7, -1e308, 7)[i % 3]}\n" for i in range(401))
 TABLES = {"here": HERE, "there": THERE}
-
-
-class Fixed:
-    """A search that has the same answer whatever the scores are."""
-
-    def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
-        """See `SearchSource`."""
-        return 0, 7
-
-
-def deafly(plan: Any, session: Session) -> fit_pb2.SeparatedGMM:
-    """The fit with searches that hear no row; its noise is `Deaf`'s."""
-    session._search_source = Fixed()
-    return separated_gmm.run(plan, session)
 
 
 PersonsWith = Callable[..., Pair]
@@ -120,6 +107,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "covariance_type": fit_pb2.COVARIANCE_TYPE_SPHERICAL,
         "n_components": 6,
     },
+    "sample and aggregate": {"variant": fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE},
 }
 
 

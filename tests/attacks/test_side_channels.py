@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from numpy.typing import NDArray
 
 import bursar
 import bursar.testing
 import bursar_ledger
 import bursar_proto
-import bursar_server.computing
-import bursar_server.dummy
-import bursar_server.orders
-import bursar_server.requests
-import bursar_server.runs
-import bursar_server.services.dummy
+import bursar_server.jobs.job
+import bursar_server.jobs.order
+import bursar_server.jobs.paid
+import bursar_server.jobs.request
+import bursar_server.jobs.trial
+import bursar_server.wire.trial_service
 from bursar_proto.v1 import (
     admin_pb2,
     audit_pb2,
@@ -34,31 +33,19 @@ from bursar_proto.v1 import (
     types_pb2,
 )
 from bursar_server.fits import dpem
-from bursar_server.vault import GaussianNoise, Noise, SelectionNoise, Session
+from bursar_server.vault import Session
 from tests.attacks.asking import PATIENCE, Make, analyst, raw, told
+from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import COUNT
 
 if TYPE_CHECKING:
-    from bursar_server.orders import AnyFit
+    from bursar_server.fits import AnyFit
     from tests.attacks.conftest import Pair
     from tests.server.serving.conftest import Harness
 
 PairWith = Callable[["AnyFit"], "Pair"]
 MODULES = (fit_pb2, dummy_pb2, catalog_pb2, admin_pb2, audit_pb2)
-
-
-class Deaf:
-    """Noise so loud that nothing of the rows is heard: every release is the same whatever was summed."""
-
-    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """A fixed pattern of the size of the noise."""
-        loud = int(4 * noise.scale) if isinstance(noise, GaussianNoise) else 1
-        return np.resize(np.array([9, 5, 7, 2, 8], dtype=np.int64) * loud, sums.shape)
-
-    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
-        """The last one, whatever the scores."""
-        return scores.size - 1
 
 
 def chatty(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
@@ -75,20 +62,29 @@ def early(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel
     return model
 
 
+def halting(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
+    """A fit that says one step more where the number of rows is odd."""
+    progress = session.progress
+    session.progress = lambda step, steps: progress(step, steps + session._rows.slots % 2)
+    return dpem.run(plan, session)
+
+
 def differs(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy sums tells "here" from "there": in model, preview, catalogue or list."""
+    """Whether anything but the noisy sums tells "here" from "there": in model, progress, preview, catalogue or list."""
     fits = fit_pb2_grpc.FitServiceStub(pair.channel)
     catalog = catalog_pb2_grpc.CatalogServiceStub(pair.channel)
     heard: list[list[object]] = []
     for name in ("here", "there"):
         message = pair.request(name, **fields)
-        *_, last = fits.FitDPEM(message, metadata=pair.bearer, timeout=PATIENCE)
+        *before, last = fits.FitDPEM(message, metadata=pair.bearer, timeout=PATIENCE)
+        # Which steps are told depends on the time that they take; how many there are must not depend on rows.
+        steps = {one.progress.steps for one in before if one.HasField("progress")}
         preview = fits.Preview(fit_pb2.PreviewRequest(dpem=message), metadata=pair.bearer, timeout=PATIENCE)
         asked = catalog_pb2.GetDatasetRequest(dataset=name)
         shown = catalog.GetDataset(asked, metadata=pair.bearer, timeout=PATIENCE).dataset
         shown.name = ""
         listed = catalog.ListReleases(catalog_pb2.ListReleasesRequest(dataset=name), metadata=pair.bearer).releases[-1]
-        heard.append([last.model, preview, shown, listed.price, listed.released])
+        heard.append([last.model, steps, preview, shown, listed.price, listed.released])
     return heard[0] != heard[1]
 
 
@@ -109,9 +105,9 @@ def test_under_equal_noise_all_tables_look_alike(pair_with: PairWith, fields: di
     assert not differs(pair_with(Miswired(Deaf())), **fields)
 
 
-@pytest.mark.parametrize("run", [chatty, early])
+@pytest.mark.parametrize("run", [chatty, early, halting])
 def test_a_rival_that_says_more_is_heard(pair_with: PairWith, run: Any) -> None:
-    """The same comparison finds a row count in the model, and a number of steps that depends on rows."""
+    """The same comparison finds a row count in the model, and numbers of steps that depend on rows."""
     assert differs(pair_with(Miswired(Deaf(), run)))
 
 
@@ -218,21 +214,6 @@ def test_the_public_seed_does_not_reach_the_noise(pair: Pair) -> None:
     assert first.means != second.means
 
 
-class Seeded:
-    """Noise from a generator that always starts at the same place."""
-
-    def __init__(self) -> None:
-        self._inner = Deaf()
-
-    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """The same noise for the same request."""
-        return sums + self._inner.add(sums, noise)
-
-    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
-        """The same noise for the same request: none."""
-        return int(scores.argmax())
-
-
 def test_the_rivals_seed_does(pair_with: PairWith) -> None:
     """The same attack on seeded noise: two requests, one draw."""
     pair = pair_with(Miswired(Seeded()))
@@ -293,7 +274,7 @@ def test_no_code_reads_pickles(tmp_path: Path) -> None:
     for package in (bursar, bursar_ledger, bursar_proto):
         assert not unpicklers(Path(inspect.getfile(package)).parent)
     found = unpicklers(Path(inspect.getfile(bursar_server)).parent)
-    assert {name.partition(":")[0] for name in found} == {"children.py", "_dask.py"}
+    assert {name.partition(":")[0] for name in found} == {"sandbox.py", "_dask.py"}
     (tmp_path / "rival.py").write_text("import pickle\npickle.loads(b'')\neval('1')\n")
     assert len(unpicklers(tmp_path)) == 2
 
@@ -353,13 +334,23 @@ def test_practice_shares_no_code_with_the_ledger() -> None:
     server has its price from the ledger's package, and nothing that could debit, look up or store.
     """
     assert not imports_of(bursar.testing) & {"bursar_ledger", "bursar_server"}
-    assert "bursar_ledger" in imports_of(bursar_server.runs)
-    for module in (bursar_server.dummy, bursar_server.services.dummy, bursar_server.computing, bursar_server.requests):
-        assert names_from(module, "bursar_ledger") <= {"Adjacency", "Price", "price"}
-        known = {"bursar_server.runs", "bursar_server.orders", "bursar_server.datasets", "bursar_server.tables"}
+    assert "bursar_ledger" in imports_of(bursar_server.jobs.paid)
+    for module in (
+        bursar_server.jobs.trial,
+        bursar_server.wire.trial_service,
+        bursar_server.jobs.job,
+        bursar_server.jobs.request,
+    ):
+        assert names_from(module, "bursar_ledger") <= {"Adjacency", "Cost", "price"}
+        known = {
+            "bursar_server.jobs.paid",
+            "bursar_server.jobs.order",
+            "bursar_server.tables.catalogue",
+            "bursar_server.tables",
+        }
         assert not modules_of(module) & known
-    assert {"Ledger", "DebitRequest"} <= names_from(bursar_server.runs, "bursar_ledger")
-    assert "bursar_server.runs" in modules_of(bursar_server.orders)
+    assert {"Ledger", "DebitRequest"} <= names_from(bursar_server.jobs.paid, "bursar_ledger")
+    assert "bursar_server.jobs.paid" in modules_of(bursar_server.jobs.order)
 
 
 def test_a_start_from_anothers_release_is_a_start_from_nothing(served: Harness, fit_request: Make) -> None:

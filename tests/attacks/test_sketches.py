@@ -14,7 +14,7 @@ from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.fits import sketch
 from bursar_server.vault import Session
 from tests.attacks.asking import PATIENCE, Careless, Metadata, analyst, differs
-from tests.attacks.test_side_channels import Deaf, Seeded
+from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import refusal_of
 

@@ -24,15 +24,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bursar_ledger import Adjacency, Budget, DebitRequest, GaussianEvent, Ledger, Registration, verify
+from bursar_ledger import Adjacency, Budget, DebitRequest, GaussianEvent, Ledger, Registration, mark_of, verify
 from bursar_ledger.audit.cli import main as audit
 from bursar_ledger.checkpoints import SigningKey, checkpoint_of, parse_place, sign
-from bursar_server import logs, process
+from bursar_server import log, process
 from bursar_server.admin.cli import main as admin
-from bursar_server.checkpointing import key_file, write_checkpoint
 from bursar_server.config import Config
+from bursar_server.ops.checkpoints import key_file, write_checkpoint
 from bursar_server.state import State
-from tests.ledger.conftest import contents, forge, tamper
+from tests.ledger.conftest import contents, forge, forge_mark, tamper
 
 __all__ = ["contents", "forge", "tamper"]
 
@@ -165,7 +165,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def crime(scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crime]:
     """A copy of the scene for one attack."""
-    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # else the log of the whole run of tests would change
+    monkeypatch.setattr(log, "set_up", lambda *_: None)  # else the log of the whole run of tests would change
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     shutil.copytree(scene, tmp_path / "scene")
     yield Crime(tmp_path / "scene")
@@ -322,6 +322,7 @@ def written_anew(crime: Crime, monkeypatch: pytest.MonkeyPatch, epsilon: float) 
     bodies = bodies_of(crime.ledger)
     identity, registration = bodies[0]["details"]["ledger_id"], bodies[4]["details"]
     crime.ledger.unlink()
+    mark_of(crime.ledger).unlink()
     with monkeypatch.context() as forged:
         forged.setattr(secrets, "token_hex", lambda size: identity)
         with Ledger.create(crime.ledger, actor="owner") as ledger:
@@ -355,9 +356,21 @@ def test_the_last_rows_are_cut_off_and_their_bytes_stay(crime: Crime, tamper: An
     caught(crime, "entry 14: released bytes are stored, but no release entry names them")
 
 
+def put_back(crime: Crime) -> None:
+    """Yesterday's copy in the place of the ledger, with a mark that fits it: else that alone would give it away."""
+    shutil.copy(crime.folder / "yesterday.sqlite", crime.ledger)
+    forge_mark(crime.ledger)
+
+
+def test_yesterdays_copy_alone(crime: Crime) -> None:
+    """An accident, or a thief who does not know the mark: it names an entry that the copy lacks."""
+    shutil.copy(crime.folder / "yesterday.sqlite", crime.ledger)
+    caught(crime, "ends at entry 13 .* its mark says that entry 16 .* was confirmed. Entries 14 to 16 are lost")
+
+
 def test_yesterdays_copy(crime: Crime) -> None:
     """The oldest attack of all on a budget: put back the backup of before (ElephantDP, Jin et al. 2024)."""
-    shutil.copy(crime.folder / "yesterday.sqlite", crime.ledger)
+    put_back(crime)
     assert verify(crime.ledger).ok
     caught(
         crime,
@@ -367,7 +380,7 @@ def test_yesterdays_copy(crime: Crime) -> None:
 
 def test_the_whole_directory_of_yesterday(crime: Crime) -> None:
     """Put back everything that the server has, its own checkpoints included: those on another disk did not go back."""
-    shutil.copy(crime.folder / "yesterday.sqlite", crime.ledger)
+    put_back(crime)
     shutil.copy(crime.folder / "yesterday.notes", crime.state.path / "checkpoints")
     caught(crime, f"{ELSEWHERE}: the ledger ends at entry 13, .*: entries 14 to 16 were dropped, or an older copy")
     crime.state.config.write_text('[checkpoints]\nplaces = ["file:checkpoints"]\n')
@@ -376,7 +389,7 @@ def test_the_whole_directory_of_yesterday(crime: Crime) -> None:
 
 def test_a_fork(crime: Crime) -> None:
     """Yesterday's copy lives on to the same length: one more history of one ledger (the fork of the same paper)."""
-    shutil.copy(crime.folder / "yesterday.sqlite", crime.ledger)
+    put_back(crime)
     with Ledger.open(crime.ledger) as ledger:
         for i in range(4):
             ledger.debit(ask(f"other-{i}", 90))
@@ -396,7 +409,7 @@ def test_the_newest_entry_is_forged(crime: Crime, forge: Any) -> None:
 
 def test_a_checkpoint_under_another_key(crime: Crime) -> None:
     """Put yesterday's copy back and sign a checkpoint of it with a key of one's own."""
-    shutil.copy(crime.folder / "yesterday.sqlite", crime.ledger)
+    put_back(crime)
     with Ledger.open(crime.ledger) as ledger:
         mallorys = SigningKey.create(f"bursar/{ledger.ledger_id}")
         note = sign(checkpoint_of(ledger), mallorys)
@@ -440,7 +453,7 @@ def test_a_forged_signature(crime: Crime) -> None:
 
 def test_the_checkpoints_are_deleted(crime: Crime) -> None:
     """A place that is configured and empty is no place that agrees."""
-    shutil.copy(crime.folder / "yesterday.sqlite", crime.ledger)
+    put_back(crime)
     crime.elsewhere.unlink()
     (crime.state.path / "checkpoints").unlink()
     caught(crime, f"{ELSEWHERE}: there is no checkpoint, but the ledger has 13 entries")

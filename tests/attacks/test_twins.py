@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +19,32 @@ import grpc
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_status import rpc_status
 from numpy.typing import NDArray
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from bursar._cli._app import app
 from bursar_ledger import Budget, Ledger, Role
 from bursar_proto.v1 import catalog_pb2, dummy_pb2, dummy_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server import logs
+from bursar_server import log
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.access.tls import Certificates
 from bursar_server.admin.cli import main as admin
-from bursar_server.auth import hash_token, new_token
 from bursar_server.config import Config
-from bursar_server.datasets import Datasets
-from bursar_server.fits import dpem, gradient_em, mrf, separated_gmm, sketch
-from bursar_server.observing import Tracing
-from bursar_server.orders import AnyFit
-from bursar_server.registering import register
-from bursar_server.server import BursarServer
+from bursar_server.fits import AnyFit, dpem, gradient_em, mrf, separated_gmm, sketch
+from bursar_server.ops.telemetry import Tracing
 from bursar_server.state import State
 from bursar_server.tables import CsvSource, Manifest
-from bursar_server.tls import Certificates
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.tables.registration import register
 from bursar_server.vault import Noise
+from bursar_server.wire.server import BursarServer
 from tests.attacks.asking import PATIENCE, Metadata
-from tests.attacks.test_separated_gmm import deafly
-from tests.attacks.test_side_channels import Deaf
+from tests.attacks.deaf import Deaf
+from tests.attacks.fixed_search import deafly
+from tests.attacks.streams import heard, stream
 from tests.audit.wire import Miswired
+from tests.logged import logged
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +105,18 @@ REQUESTS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("FitDPEM", "dpem", {"spend": _RHO, "n_components": 2, "iterations": 3, "columns": _XY}),
     ("FitDPEM", "dpem", {"spend": _EPSILON, "n_components": 3, "iterations": 2, "columns": _XY, "mode": 2}),
     ("FitSeparatedGMM", "separated_gmm", {"spend": _RHO, "n_components": 2, "sigma_min": 0.05, "sigma_max": 0.3}),
+    (
+        "FitSeparatedGMM",
+        "separated_gmm",
+        {
+            "spend": _RHO,
+            "columns": _XY,
+            "n_components": 2,
+            "sigma_min": 0.05,
+            "sigma_max": 0.3,
+            "variant": fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE,
+        },
+    ),
     ("FitGradientEM", "gradient_em", {"spend": _RHO, "model": 1, "columns": _XY, "iterations": 3}),
     ("FitGradientEM", "gradient_em", {"spend": _RHO, "model": 3, "columns": ["m", "x"], "target": "y"}),
     ("FitGradientEM", "gradient_em", {"spend": _EPSILON, "model": 2, "columns": ["x"], "target": "y", "iterations": 2}),
@@ -159,19 +170,6 @@ COMMANDS = (
 
 _METRICS_OF_TIME = re.compile(r"^bursar_(certificate_expires|checkpoint_age)\S* .*$", re.MULTILINE)
 _RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{16,}|\d{4}-\d\d-\d\dT[0-9:.]+Z?|127\.0\.0\.1:\d+")
-_UNLIKE = frozenset({"ledger_head", "head", "head_at_size", "ledger_id", "time", "checkpoint"})
-"""Fields that have a time or a random id in them, or a hash of one."""
-
-
-def scrubbed(message: Any) -> Any:
-    """A message without such fields."""
-    for field, value in message.ListFields():
-        if field.name in _UNLIKE:
-            message.ClearField(field.name)
-        elif field.type == FieldDescriptor.TYPE_MESSAGE:
-            for part in [value] if isinstance(value, Message) else value:
-                scrubbed(part)
-    return message
 
 
 def state_of(folder: Path, rows: list[str], adjacency: str) -> tuple[State, str]:
@@ -187,30 +185,6 @@ def state_of(folder: Path, rows: list[str], adjacency: str) -> tuple[State, str]
         manifest, source = Manifest.load(folder / "table.toml"), CsvSource(folder / "rows.csv")
         register(state, ledger, manifest, source, Budget(3.0, 1e-6), actor="test", reason="")
     return state, token
-
-
-def heard(call: Any) -> list[str]:
-    """Messages, and code, text and details of a refusal; of progress how many steps there are, not which were told."""
-    found: list[Any] = []
-    try:
-        for message in call:
-            steps = message.progress.steps if "progress" in message.DESCRIPTOR.fields_by_name else 0
-            found.append(steps or encoded(message))
-    except grpc.RpcError as error:
-        status = rpc_status.from_call(error)
-        found += [call.code(), call.details(), [one.value for one in status.details] if status else []]
-    return list(dict.fromkeys(map(str, found)))
-
-
-def stream(channel: grpc.Channel, method: str, request: Message, answer: Any, bearer: Metadata) -> Any:
-    """A call of a method with one answer, as if it were a stream; so that all calls end in the same way."""
-    call: Any = channel.unary_stream(f"/bursar.v1.{method}", None, answer.FromString)
-    return call(request.SerializeToString(), metadata=bearer, timeout=PATIENCE)
-
-
-def encoded(message: Any) -> bytes:
-    """Bytes of a message without what is random in it."""
-    return bytes(scrubbed(message).SerializeToString(deterministic=True))
 
 
 def asked(channel: grpc.Channel, bearer: Metadata) -> Iterator[tuple[str, Any]]:
@@ -272,11 +246,11 @@ def everything(
 ) -> dict[str, Any]:
     """All that can be seen of a server with a table of these rows, by channel."""
     state, token = state_of(folder, rows, adjacency)
-    exporter, lines = InMemorySpanExporter(), []
+    exporter = InMemorySpanExporter()
     config = Config.model_validate(
         {"address": "127.0.0.1:0", "metrics": {"address": "127.0.0.1:0"}, "response_quantum_seconds": 0.05}
     )
-    with Ledger.open(state.ledger) as ledger, logs.heard_by(lambda what, fields: lines.append((what, dict(fields)))):
+    with Ledger.open(state.ledger) as ledger, logged() as lines:
         server = BursarServer(
             state=state,
             config=config,
@@ -355,12 +329,20 @@ def test_nor_does_whether_a_row_is_there(tmp_path: Path) -> None:
     assert unlike(first, second) == []
 
 
+@dataclass(frozen=True)
+class Summed(log.Event):
+    """What the log must never have."""
+
+    word = "summed"
+    total: int
+
+
 class Loud(Deaf):
     """A planted bug: what was summed is logged."""
 
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """What nobody must be told."""
-        logs.event("summed", total=int(sums.sum()))
+        log.Events().tell(Summed(total=int(sums.sum())))
         return super().add(sums, noise)
 
 

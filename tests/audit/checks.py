@@ -11,10 +11,12 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
+from google.protobuf.message import Message
 from numpy.typing import NDArray
 from scipy import stats
 
 from bursar_ledger import COST_UNIT, Adjacency, Event, GaussianEvent, LaplaceEvent, SelectionEvent
+from bursar_models.arrays import FloatArray
 from bursar_server.vault import (
     ArrayRows,
     Choice,
@@ -27,17 +29,7 @@ from bursar_server.vault import (
     exact_sum,
     sensitivity,
 )
-from tests.audit.target import (
-    COARSE,
-    ORDER,
-    Choices,
-    FloatArray,
-    Observation,
-    Sample,
-    Target,
-    observe,
-    on_integers,
-)
+from tests.audit.target import COARSE, ORDER, Choices, Observation, Sample, Target, observe, on_integers
 
 ALPHA = 1e-4
 """Chance of a false alarm of one test on one sample; a verdict needs two (`harness.verdict`)."""
@@ -483,7 +475,7 @@ class Forced:
 
 
 def replay(target: Target, seen: Observation, others: list[ArrayRows], probe: ArrayRows) -> Finding:
-    """T7: the same releases, forced upon other tables, give the same statistics, noise, number of releases and model.
+    """T7: the same releases, forced upon other tables, give the same statistics, noise, releases, progress and model.
 
     So whatever a step uses, and whatever leaves, is a function of released values, as adaptive composition assumes.
     """
@@ -501,6 +493,7 @@ def _account(target: Target, seen: Observation, probe: ArrayRows) -> dict[str, o
     """All that may depend on releases only: statistics are compared by what they say about probe rows."""
     return {
         "the number of releases": len(seen.releases),
+        "the progress": seen.steps,
         "a noise": [release.noise for release in seen.releases],
         "a sensitivity": [release.statistic.bounds for release in seen.releases],
         "a statistic": [
@@ -526,4 +519,6 @@ def _account(target: Target, seen: Observation, probe: ArrayRows) -> dict[str, o
             for place in target.places
         ],
         "the model": target.features(seen.model).tobytes(),
+        # Fields that no test counts as numbers leave, too.
+        "a message": seen.model.SerializeToString(deterministic=True) if isinstance(seen.model, Message) else b"",
     }

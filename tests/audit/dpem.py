@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from bursar_ledger import Adjacency
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, dpem
+from bursar_server.fits import BoundedColumn, PublicTable, dpem
 from bursar_server.vault import ArrayRows, Session
 from tests.audit.harness import extremes
 from tests.audit.moments import reference
-from tests.audit.target import FloatArray, Target
+from tests.audit.target import Target
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -31,13 +32,13 @@ COVARIANCES = {
 
 
 def pair(adjacency: Adjacency, cap: int) -> tuple[ArrayRows, ArrayRows]:
-    """Two clusters of 24 rows, and a unit of `cap` rows far out: present or null, or as far out at a right angle."""
+    """Two clusters of 24 rows, and a unit of `cap` rows far out: present or absent, or as far out at a right angle."""
     rng = np.random.default_rng(5)  # noqa: TID251 - the audit's tables are fixed
     clusters = np.hstack([rng.normal([[x], [0.0]], 0.12, size=(2, 24)) for x in (-0.45, 0.45)])
     here, there = (np.hstack([clusters, np.full((2, cap), [[x], [1e3]])]) for x in (1e3, -1e3))
     if adjacency is RO:
         return ArrayRows(here), ArrayRows(there)
-    return ArrayRows(here), ArrayRows(there, np.arange(48 + cap) < 48)
+    return ArrayRows(here), ArrayRows(clusters)
 
 
 def given_start(request: fit_pb2.FitDPEMRequest) -> fit_pb2.StartGiven:
@@ -61,7 +62,7 @@ def fit_dpem(
         fields: of the request, besides.
     """
     rows, neighbour = pair(adjacency, cap)
-    columns = (NumericColumn("x", -1.0, 1.0), NumericColumn("y", -1.0, 1.0))
+    columns = (BoundedColumn("x", -1.0, 1.0), BoundedColumn("y", -1.0, 1.0))
     table = PublicTable("audit", columns, adjacency, cap, rows.slots if adjacency is RO else None)
     request = fit_pb2.FitDPEMRequest(n_components=2, iterations=iterations, clip_radius=1.0)
     request.MergeFrom(fit_pb2.FitDPEMRequest(**({"spend": RHO} | fields)))  # type: ignore[arg-type] # checked by protobuf

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from bursar_ledger import Adjacency
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, gradient_em
+from bursar_server.fits import BoundedColumn, PublicTable, gradient_em
 from bursar_server.vault import ArrayRows, Session
 from tests.audit.gradient_em_reference import reference
 from tests.audit.harness import extremes
-from tests.audit.target import FloatArray, Target
+from tests.audit.target import Target
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -25,10 +26,10 @@ RHO = types_pb2.Spend(rho=2.0)
 PURE = types_pb2.Spend(epsilon=6.0)
 
 COLUMNS = (
-    NumericColumn("m", -2.0, 2.0, nullable=True),
-    NumericColumn("x", -1.0, 3.0),
-    NumericColumn("v", -2.0, 2.0),
-    NumericColumn("y", 0.0, 8.0),
+    BoundedColumn("m", -2.0, 2.0, nullable=True),
+    BoundedColumn("x", -1.0, 3.0),
+    BoundedColumn("v", -2.0, 2.0),
+    BoundedColumn("y", 0.0, 8.0),
 )
 """Of the audited tables; the middle of their bounds and the half-widths differ."""
 
@@ -139,7 +140,7 @@ def pair(adjacency: Adjacency, model: str, cap: int, unit: Unit) -> tuple[ArrayR
     fixed = np.hstack([_in_units(model, base), broken])
     here, there = (np.hstack([fixed, np.tile(one[:, None], (1, cap))]) for one in far.T)
     if adjacency is AR:
-        return ArrayRows(here), ArrayRows(here, np.arange(here.shape[1]) < fixed.shape[1]), far
+        return ArrayRows(here), ArrayRows(fixed), far
     return ArrayRows(here), ArrayRows(there), far
 
 

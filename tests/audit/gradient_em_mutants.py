@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from bursar_models.arrays import FloatArray
 from bursar_server.fits import gradient_em
 from bursar_server.fits.gradient_em._statistics import GradientKernel, Shape, Transform, gradient_bounds
-from bursar_server.vault import Bounds, Noise, Session, Statistic, event_of, exact_sum, sensitivity
+from bursar_server.vault import Bounds, GaussianNoise, Noise, Session, Statistic, event_of, exact_sum, sensitivity
 from tests.audit.gradient_em import (
     ALONE,
     AR,
@@ -41,7 +42,7 @@ from tests.audit.mutants import (
     taking_for,
     tampering,
 )
-from tests.audit.target import FloatArray, Target, observe
+from tests.audit.target import Target
 
 BOXED: Fields = BARE | ALONE | TRUNCATED
 """One regression on two features, every coordinate of whose gradient is truncated."""
@@ -159,12 +160,9 @@ def unclipped(residuals: FloatArray) -> FloatArray:
 # Wrong bounds
 
 
-def rebounded(target: Target, wrong: Bounds) -> Target:
+def rebounded(target: Target, right: Bounds, wrong: Bounds) -> Target:
     """Gradients under bounds that are wrong, with the noise and the price that follow from them."""
-    seen = observe(target, target.rows)
-    _, first, *_ = seen.releases
-    factor = math.sqrt(wrong.l2_squared / first.statistic.bounds.l2_squared)
-    noise = type(first.noise)(first.noise.scale * factor)
+    noise = GaussianNoise(float(target.claims[1].scale) * math.sqrt(wrong.l2_squared / right.l2_squared))
     event = event_of(sensitivity(wrong, target.adjacency, target.unit_cap), noise)
 
     def change(statistic: Statistic, asked: Noise) -> tuple[Statistic, Noise]:
@@ -250,9 +248,19 @@ def wrong_sensitivities() -> list[Mutant]:
     seen = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     return [
         _mutant("add-remove sensitivity on a replace pair", mispriced(), *seen[1:], n=2),
-        _mutant("unit cap ignored", uncapped(), *seen, n=40),
-        _mutant("one coordinate's bound for all", rebounded(boxed, one_coordinate), seen[1], n=2),
-        _mutant("counts and residuals beside the norm", rebounded(mixture, vectors_alone(2, 2)), seen[1], n=2),
+        _mutant("unit cap ignored", uncapped(), *seen, n=160),
+        _mutant(
+            "one coordinate's bound for all",
+            rebounded(boxed, gradient_bounds(Shape(1, 2, Transform.BOX)), one_coordinate),
+            seen[1],
+            n=2,
+        ),
+        _mutant(
+            "counts and residuals beside the norm",
+            rebounded(mixture, gradient_bounds(Shape(2, 2, Transform.NORM)), vectors_alone(2, 2)),
+            seen[1],
+            n=2,
+        ),
     ]
 
 

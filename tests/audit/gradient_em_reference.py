@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em import _kernel
-from bursar_server.fits.gradient_em._statistics import Frame, GradientKernel, Look, Shape, Transform
+from bursar_server.fits.gradient_em._statistics import GradientFrame, GradientKernel, Look, Shape, Transform
 from bursar_server.vault import ArrayRows, Statistic
-from tests.audit.target import FloatArray
 
 COUNT, RESIDUAL = 0.5, 0.4
 """Weights of a row's count and of its squared residual beside its vector's 1."""
@@ -55,7 +55,7 @@ class Parts:
     residuals: FloatArray
 
 
-def loaded(frame: Frame, columns: FloatArray) -> Rows:
+def loaded(frame: GradientFrame, columns: FloatArray) -> Rows:
     """Rows (columns, n) that count: those with a number wherever there must be one."""
     with np.errstate(over="ignore", invalid="ignore"):
         x = ((columns - frame.centre[:, None]) / frame.unit[:, None]).T

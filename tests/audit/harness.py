@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bursar_server.vault import ArrayRows
+from bursar_models.arrays import FloatArray
+from bursar_server.vault import CHUNK, ArrayRows
 from tests.audit import checks
 from tests.audit.checks import Finding
-from tests.audit.target import FloatArray, Target, collect, observe
+from tests.audit.target import Target, collect, observe
 
 BIT_PATTERNS = (
     0.0,
@@ -114,9 +115,14 @@ def _statistical_tests(target: Target, n: int, *, black_box: bool) -> list[Findi
 
 
 def other_tables(target: Target) -> list[ArrayRows]:
-    """Tables on which a replay must not differ: the neighbour, one of null rows only, and the same rows stretched."""
+    """Tables on which a replay must not differ: the neighbour, one of null rows only, and the same rows stretched.
+
+    Each has another number of slots: null rows fill more than a block, and the stretched rows are one more, so that odd
+    stands beside even.
+    """
     columns = target.rows.columns
-    empty = ArrayRows(np.zeros_like(columns), np.zeros(columns.shape[1], dtype=np.bool_))
+    slots = columns.shape[1] + CHUNK
+    empty = ArrayRows(np.zeros((len(columns), slots)), np.zeros(slots, dtype=np.bool_))
     with np.errstate(over="ignore"):  # a table may hold the largest numbers
-        stretched = ArrayRows(-3.0 * columns[:, ::-1])
+        stretched = ArrayRows(-3.0 * np.hstack([columns[:, ::-1], columns[:, :1]]))
     return [target.neighbour, empty, stretched]

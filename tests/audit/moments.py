@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_server.fits.dpem._statistics import Moments
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.vault import ArrayRows, Statistic
-from tests.audit.target import FloatArray
 
 Positions = Callable[[Any, FloatArray], FloatArray]
 Shares = Callable[[Any, FloatArray], FloatArray]

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from bursar_ledger import Adjacency
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import CategoricalColumn, NumericColumn, PublicTable, mrf
+from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable, mrf
 from bursar_server.fits.mrf import MRFPlan
 from bursar_server.vault import ArrayRows, Session
 from tests.audit.harness import extremes
 from tests.audit.mrf_reference import Reference, Said, said
-from tests.audit.target import FloatArray, Target
+from tests.audit.target import Target
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -27,9 +28,9 @@ STATES = ("-", "u", "v")
 
 EDGES = (0.0, 1.0, 4.0, 10.0)
 
-CATEGORICAL = tuple(CategoricalColumn(name, STATES) for name in ("a", "b", "s1", "s2", "s3", "s4"))
+CATEGORICAL = tuple(CodedColumn(name, STATES) for name in ("a", "b", "s1", "s2", "s3", "s4"))
 
-NUMERIC = (NumericColumn("x", 0.0, 10.0, EDGES), NumericColumn("unbinned", 0.0, 1.0))
+NUMERIC = (BoundedColumn("x", 0.0, 10.0, EDGES), BoundedColumn("unbinned", 0.0, 1.0))
 
 STEPS = ("s1", "s2", "s3", "s4")
 
@@ -156,9 +157,9 @@ def pair(audited: Audited, adjacency: Adjacency, cap: int) -> tuple[ArrayRows, A
     far = far_apart(audited, cap)
     fixed = np.hstack([base, broken(audited)])
     here, there = (np.hstack([fixed, np.tile(one[:, None], (1, cap))]) for one in far.T)
-    slots = here.shape[1]
     if adjacency is AR:
-        return ArrayRows(here), ArrayRows(here, np.arange(slots) < slots - cap), far[:, :1]
+        return ArrayRows(here), ArrayRows(fixed), far[:, :1]
+    slots = here.shape[1]
     gone = 1 if audited.shares and cap > 1 else 0
     return ArrayRows(here), ArrayRows(there, np.arange(slots) < slots - gone), far
 

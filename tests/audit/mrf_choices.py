@@ -14,21 +14,24 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models.mrf import Variable
 from bursar_ledger import Adjacency, SelectionEvent, cost_units
+from bursar_models.arrays import FloatArray
+from bursar_models.mrf import Variable
 from bursar_server.fits.mrf._selection import Selection, select_tree
 from bursar_server.fits.mrf._statistics import Layout, table_bounds
 from bursar_server.vault import (
     ArrayRows,
+    FitBudget,
     Meter,
     NoiseSource,
     OpenDPNoise,
     Session,
+    SyntheticBudget,
     pure_selection_for,
     sensitivity,
 )
 from tests.audit.checks import Finding, odds
-from tests.audit.target import ORDER, FloatArray
+from tests.audit.target import ORDER
 
 CELLS = 8
 """States of three columns of two states."""
@@ -49,7 +52,7 @@ class OneChoice:
         event: that was debited for it.
         session: what the choice is given.
         source: makes its noise.
-        meter: (order, units) -> meter.
+        meter: makes its meter.
     """
 
     adjacency: Adjacency
@@ -59,7 +62,7 @@ class OneChoice:
     event: SelectionEvent
     session: Callable[..., Session] = Session
     source: Callable[[], NoiseSource] = OpenDPNoise
-    meter: Callable[[Fraction, int], Meter] = Meter
+    meter: Callable[[FitBudget], Meter] = Meter
 
     def audit(self, n: int) -> Finding:
         """T8 on n choices from each table."""
@@ -76,7 +79,7 @@ class OneChoice:
             columns=len(rows.columns),
             adjacency=self.adjacency,
             unit_cap=1,
-            meter=self.meter(ORDER, cost_units([self.event], ORDER)),
+            meter=self.meter(SyntheticBudget(ORDER, cost_units([self.event], ORDER))),
             source=self.source(),
         )
         even = [np.full(2, 0.5)] * 3

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bursar_models.arrays import FloatArray
 from bursar_server.fits import PublicTable
 from bursar_server.vault import ArrayRows, Statistic
-from tests.audit.target import FloatArray
 
 UNIT = 2**20
 MOST = 2**26

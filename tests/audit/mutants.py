@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import Event
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2
 from bursar_server.vault import (
     ArrayRows,
@@ -28,7 +29,7 @@ from bursar_server.vault import (
 )
 from tests.audit.dpem import AR, PURE, RO, fit_dpem
 from tests.audit.moments import BuggyKernel, about_centre
-from tests.audit.target import FloatArray, Target
+from tests.audit.target import Target
 
 Integers = NDArray[np.int64]
 
@@ -285,6 +286,8 @@ def wrong_flows() -> list[Mutant]:
         _mutant("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=80),
         _mutant("division by the true n", divided_by_true_n(ADD_REMOVE), "T7 replay", n=10),
         _mutant("the true n, 1 or 2", divided_by_true_n(tiny()), "T6 black box", "T7 replay", n=50),
+        _mutant("the number of slots in the model", telling_slots(ADD_REMOVE), "T7 replay", n=10),
+        _mutant("parity of the slots in the progress", telling_parity(ADD_REMOVE), "T7 replay", n=10),
         _mutant("steps until convergence", stopping(ADD_REMOVE), "T7 replay", "form", n=10),
     ]
 
@@ -309,26 +312,42 @@ def uncapped() -> Target:
 def lonely() -> Target:
     """One step on a table whose second component holds the changed row alone."""
     target = fit_dpem(AR, iterations=1)
-    keep = np.r_[0:24, 48]
-    rows, neighbour = target.rows, target.neighbour
-    present = None if neighbour.present is None else neighbour.present[keep]
-    return replace(
-        target,
-        rows=replace(rows, columns=rows.columns[:, keep]),
-        neighbour=replace(neighbour, columns=neighbour.columns[:, keep], present=present),
-    )
+    columns = target.rows.columns[:, np.r_[0:24, 48]]
+    return replace(target, rows=ArrayRows(columns), neighbour=ArrayRows(columns[:, :24]))
 
 
 def one_row_or_two() -> tuple[ArrayRows, ArrayRows]:
     """A table of two rows, and the same without the second, which is far out."""
     rows = np.array([[-0.45, 1e3], [0.0, 1e3]])
-    return ArrayRows(rows), ArrayRows(rows, np.array([True, False]))
+    return ArrayRows(rows), ArrayRows(rows[:, :1])
 
 
 def tiny() -> Target:
     """One step on two rows or one, where the number of rows is most of what there is to know."""
     rows, neighbour = one_row_or_two()
     return replace(fit_dpem(AR, iterations=1), rows=rows, neighbour=neighbour)
+
+
+def telling_slots(target: Target) -> Target:
+    """The number of slots in the model, which under ADD_REMOVE_ONE is that of the rows."""
+
+    def run(session: Session) -> object:
+        model: Any = target.run(session)
+        model.n_rows += session._rows.slots
+        return model
+
+    return replace(target, run=run)
+
+
+def telling_parity(target: Target) -> Target:
+    """One step more in the totals of progress where the number of slots is odd."""
+
+    def run(session: Session) -> object:
+        progress = session.progress
+        session.progress = lambda step, steps: progress(step, steps + session._rows.slots % 2)
+        return target.run(session)
+
+    return replace(target, run=run)
 
 
 def stopping(target: Target) -> Target:

@@ -18,11 +18,14 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from bursar_ledger import Adjacency, GaussianEvent, cost_units
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, separated_gmm
+from bursar_server.fits import BoundedColumn, PublicTable, separated_gmm
 from bursar_server.fits.separated_gmm._statistics import Round, Slab
 from bursar_server.vault import (
     ArrayRows,
+    BlockEstimator,
+    Forest,
     Meter,
     Node,
     Noise,
@@ -36,11 +39,12 @@ from bursar_server.vault import (
     SelectionNoise,
     Session,
     Statistic,
+    SyntheticBudget,
     exact_sum,
 )
 from tests.audit import checks, moments
 from tests.audit.harness import BIT_PATTERNS, extremes
-from tests.audit.target import ORDER, FloatArray, Observation, Sample, Target
+from tests.audit.target import ORDER, Observation, Sample, Target
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 RHO = Fraction(1, 2)
@@ -59,7 +63,7 @@ EASY = fit_pb2.SEPARATED_VARIANT_EASY
 
 @dataclass(frozen=True)
 class Audited:
-    """A plan, and two neighbouring tables whose first `cap` slots are the unit's that changes."""
+    """A plan, and two neighbouring tables whose first `cap` slots are the unit's; without them where it is absent."""
 
     plan: separated_gmm.SeparatedPlan
     adjacency: Adjacency
@@ -70,11 +74,19 @@ class Audited:
 
 @dataclass(frozen=True)
 class Seen:
-    """One run: its operations after noise, the model, and what was said of the progress."""
+    """One run: its operations after noise, the model, what was said of the progress, and the blocks of estimates.
+
+    Attributes:
+        operations: in their order.
+        model: that left.
+        steps: that were reported.
+        blocks: how many there were, and of how many rows at most, each time that estimates were asked for.
+    """
 
     operations: tuple[Operation, ...]
     model: fit_pb2.SeparatedGMM
     steps: tuple[tuple[int, int], ...]
+    blocks: tuple[tuple[int, int], ...] = ()
 
 
 def audited(
@@ -97,14 +109,9 @@ def audited(
     here, there = np.tile(means[:1] + OFF, (cap, 1)), np.tile(means[-1:] - OFF, (cap, 1))
     fixed = np.concatenate([rows, broken])
     ours, theirs = (np.ascontiguousarray(np.concatenate([unit, fixed]).T) for unit in (here, there))
-    present = np.ones(ours.shape[1], dtype=np.bool_)
-    gone = np.arange(ours.shape[1]) >= cap
-    pair = (
-        ArrayRows(ours, present),
-        ArrayRows(theirs if adjacency is RO else ours, present if adjacency is RO else gone),
-    )
-    columns = tuple(NumericColumn(f"x{i}", -BOUND, BOUND) for i in range(d))
-    public = PublicTable("audit", columns, adjacency, cap, len(present) if adjacency is RO else None)
+    pair = ArrayRows(ours), ArrayRows(theirs if adjacency is RO else ours[:, cap:])
+    columns = tuple(BoundedColumn(f"x{i}", -BOUND, BOUND) for i in range(d))
+    public = PublicTable("audit", columns, adjacency, cap, ours.shape[1] if adjacency is RO else None)
     request = fit_pb2.FitSeparatedGMMRequest(
         **(
             {"spend": types_pb2.Spend(rho=float(rho)), "n_components": 3, "sigma_min": 0.3, "sigma_max": 3.0} | fields  # type: ignore[arg-type] # checked by protobuf
@@ -124,20 +131,30 @@ def observe(
     """Run the fit once, on the first table unless said otherwise."""
     operations: list[Operation] = []
     steps: list[tuple[int, int]] = []
+    blocks: list[tuple[int, int]] = []
     rows = rows or audit.rows
-    session = Session(
+
+    class Watched(Session):
+        """A session whose blocks are noted."""
+
+        def blocks(self, rho: Fraction, estimator: BlockEstimator) -> Forest:
+            """See `Session`."""
+            blocks.append((estimator.blocks, estimator.capacity))
+            return super().blocks(rho, estimator)
+
+    session = Watched(
         rows=rows,
         columns=len(rows.columns),
         adjacency=audit.adjacency,
         unit_cap=audit.cap,
-        meter=Meter(ORDER, cost_units(audit.plan.events, ORDER)),
+        meter=Meter(SyntheticBudget(ORDER, cost_units(audit.plan.events, ORDER))),
         source=source or OpenDPNoise(),
         search_source=search_source,
         progress=lambda step, of: steps.append((step, of)),
         part_tap=operations.append,
     )
     model = run(audit.plan, session)
-    return Seen(tuple(operations), model, tuple(steps))
+    return Seen(tuple(operations), model, tuple(steps), tuple(blocks))
 
 
 # Who is in a part, written again: the lattice by the formula, projections in 64-bit integers
@@ -280,10 +297,10 @@ def changes(audit: Audited, seen: Seen) -> Iterator[tuple[float, float]]:
 
     By the code's own sums: what the row can do, not what the bounds say.
     """
-    unit = slice(0, audit.cap)
+    holders = (audit.rows, audit.neighbour) if audit.adjacency is RO else (audit.rows,)
     for one in seen.operations:
         mine, theirs = (part(one.node, rows) for rows in (audit.rows, audit.neighbour))
-        touched = sum(int(rows.present[unit].sum()) for rows in (mine, theirs) if rows.present is not None)
+        touched = sum(int(members(one.node, rows)[: audit.cap].sum()) for rows in holders)
         share = Fraction(touched, audit.cap * (2 if audit.adjacency is RO else 1))
         if isinstance(one, PartRelease):
             ours, other = (exact_sum(one.statistic, rows, len(rows.columns)).astype(object) for rows in (mine, theirs))
@@ -471,7 +488,7 @@ def others(audit: Audited) -> list[ArrayRows]:
     d = len(audit.rows.columns)
     rng = np.random.default_rng(11)  # noqa: TID251 - public rows
     return [
-        ArrayRows(np.resize(np.array(BIT_PATTERNS), (d, 90))),
+        ArrayRows(np.resize(np.array(BIT_PATTERNS), (d, 91))),  # an odd number: the tables above have even ones
         ArrayRows(rng.uniform(-BOUND, BOUND, size=(d, 2000))),
         ArrayRows(np.zeros((d, 0))),
         ArrayRows(np.full((d, 1), 3.0)),
@@ -512,6 +529,7 @@ def account(audit: Audited, seen: Seen) -> dict[str, object]:
             if isinstance(one, PartSearch)
         ],
         "the progress": seen.steps,
+        "the number of blocks, or their size": seen.blocks,
         "the model": seen.model.SerializeToString(deterministic=True),
     }
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from bursar_ledger import Adjacency
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, sketch
+from bursar_server.fits import BoundedColumn, PublicTable, sketch
 from bursar_server.fits.sketch import SketchPlan
 from bursar_server.vault import ArrayRows, Session
 from tests.audit.harness import extremes
 from tests.audit.sketch_reference import Said, contributions, reference, said
-from tests.audit.target import FloatArray, Target
+from tests.audit.target import Target
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -26,7 +27,7 @@ Fields = dict[str, Any]
 RHO = types_pb2.Spend(rho=2.0)
 """So that mu = 2, where tests have the most power."""
 
-COLUMNS = (NumericColumn("x", -1.0, 1.0), NumericColumn("y", 0.0, 4.0))
+COLUMNS = (BoundedColumn("x", -1.0, 1.0), BoundedColumn("y", 0.0, 4.0))
 """Columns of unlike widths about unlike middles."""
 
 BROKEN = np.array([[np.nan, 0.3, -np.inf, 5.0, 0.1], [1.0, np.inf, np.nan, 1e308, -1e308]])
@@ -120,10 +121,11 @@ def pair(audited: Audited, adjacency: Adjacency, cap: int) -> tuple[ArrayRows, A
     rng = np.random.default_rng(5)  # noqa: TID251 - the audit's tables are fixed
     clusters = np.hstack([rng.normal([[x], [2.0]], [[0.1], [0.3]], size=(2, 24)) for x in (-0.45, 0.45)])
     far = far_apart(audited, adjacency)
-    here, there = (np.hstack([clusters, BROKEN, np.tile(one[:, None], (1, cap))]) for one in far.T)
+    fixed = np.hstack([clusters, BROKEN])
+    here, there = (np.hstack([fixed, np.tile(one[:, None], (1, cap))]) for one in far.T)
     if adjacency is RO:
         return ArrayRows(here), ArrayRows(there), far
-    return ArrayRows(here), ArrayRows(there, np.arange(UNIT_AT + cap) < UNIT_AT), far
+    return ArrayRows(here), ArrayRows(fixed), far
 
 
 def far_apart(audited: Audited, adjacency: Adjacency) -> FloatArray:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.sketch._statistics import sketch_bounds
 from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import (
@@ -45,7 +46,7 @@ from tests.audit.sketch_reference import (
     signature,
     windows,
 )
-from tests.audit.target import FloatArray, Target
+from tests.audit.target import Target
 
 Bools = NDArray[np.bool_]
 

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from bursar.models import Frequencies
 from bursar_ledger import Adjacency
+from bursar_models import Frequencies
+from bursar_models.arrays import FloatArray
 from bursar_server.fits import PublicTable
 from bursar_server.vault import ArrayRows, Statistic
-from tests.audit.target import FloatArray
 
 Bools = NDArray[np.bool_]
 Slots = NDArray[np.int64]

@@ -16,11 +16,13 @@ from bursar_server.vault import (
     ArrayRows,
     Choice,
     ExactNoise,
+    FitBudget,
     Meter,
     NoiseSource,
     Release,
     Session,
     Statistic,
+    SyntheticBudget,
     exact_sum,
 )
 
@@ -73,7 +75,7 @@ class Target:
 
     session: Callable[..., Session] = Session
     source: Callable[[], NoiseSource] = ExactNoise
-    meter: Callable[[Fraction, int], Meter] = Meter
+    meter: Callable[[FitBudget], Meter] = Meter
 
     @property
     def debited(self) -> int:
@@ -106,11 +108,12 @@ def _single(event: Event) -> list[GaussianEvent | LaplaceEvent]:
 
 @dataclass(frozen=True)
 class Observation:
-    """One run: every release and every choice after noise, and the model that left."""
+    """One run: every release and every choice after noise, the model that left, and the steps that it reported."""
 
     releases: tuple[Release, ...]
     model: object
     choices: tuple[Choice, ...] = ()
+    steps: tuple[tuple[int, int], ...] = ()
 
 
 class _EnoughError(Exception):
@@ -121,6 +124,7 @@ def observe(target: Target, rows: ArrayRows, source: NoiseSource | None = None, 
     """Run the fit once on a table, through its tap; no further than the last release that was debited if `stop`."""
     releases: list[Release] = []
     choices: list[Choice] = []
+    steps: list[tuple[int, int]] = []
 
     def tap(release: Release) -> None:
         releases.append(release)
@@ -132,16 +136,17 @@ def observe(target: Target, rows: ArrayRows, source: NoiseSource | None = None, 
         columns=rows.columns.shape[0],
         adjacency=target.adjacency,
         unit_cap=target.unit_cap,
-        meter=target.meter(ORDER, target.debited),
+        meter=target.meter(SyntheticBudget(ORDER, target.debited)),
         source=source or target.source(),
         tap=tap,
         choice_tap=choices.append,
+        progress=lambda step, of: steps.append((step, of)),
     )
     try:
         model = target.run(session)
     except _EnoughError:
         model = None
-    return Observation(tuple(releases), model, tuple(choices))
+    return Observation(tuple(releases), model, tuple(choices), tuple(steps))
 
 
 @dataclass(frozen=True)

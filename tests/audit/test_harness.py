@@ -10,12 +10,13 @@ import pytest
 from scipy import stats
 
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, rdp
+from bursar_models.arrays import FloatArray
 from bursar_server.vault import Candidates, SelectionNoise, Session, Statistic
 from tests.audit import checks, harness
 from tests.audit.checks import ALPHA, Finding
 from tests.audit.harness import round_of_tests, verdict
 from tests.audit.mutants import Blind
-from tests.audit.target import ORDER, Choices, FloatArray, Sample, Target, collect, observe, on_integers, smoothed
+from tests.audit.target import ORDER, Choices, Sample, Target, collect, observe, on_integers, smoothed
 from tests.audit.toy import UNIT, statistic_about, toy
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE

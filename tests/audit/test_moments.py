@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bursar_ledger import Adjacency
-from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
 from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, Statistic, exact_sum, sensitivity
 from tests.audit.checks import contribution
 from tests.audit.harness import extremes
@@ -23,7 +23,7 @@ def statistic_of(seed: int, moments: Moments, hard: bool, *, K: int = 3, d: int 
     lower = np.tril(rng.normal(size=(2, K, d, d)))
     means, centres = rng.uniform(-0.7, 0.7, size=(2, K, d))
     step = EStep(hard, rng.normal(size=K), means, 4.0 * lower[0], False, centres, 2.0 * lower[1])
-    frame = Frame(rng.normal(size=d), rng.uniform(0.5, 2.0, size=d))
+    frame = BallFrame(rng.normal(size=d), rng.uniform(0.5, 2.0, size=d))
     return moment_statistic(frame, step, moments, Weights(*rng.uniform(0.3, 1.0, size=3)))
 
 
@@ -77,7 +77,7 @@ def test_the_bounds_are_reached(moments: Moments, adjacency: Adjacency) -> None:
     """Orthogonal rows of two components come within 5 % of the sensitivity: noise is no larger than it must be."""
     whole, means = np.tile(np.eye(2), (2, 1, 1)), np.array([[-0.5, 0.0], [0.0, 0.5]])
     step = EStep(True, np.zeros(2), means, whole, True, np.zeros((2, 2)), whole)
-    statistic = moment_statistic(Frame(np.zeros(2), np.ones(2)), step, moments, Weights(1.0, 0.7, 0.7))
+    statistic = moment_statistic(BallFrame(np.zeros(2), np.ones(2)), step, moments, Weights(1.0, 0.7, 0.7))
     one, two = (contribution(statistic, np.array(row)).tolist() for row in ([-9.0, 0.0], [0.0, 9.0]))
     other = two if adjacency is Adjacency.REPLACE_ONE else [0] * len(two)
     change = sum((x - y) ** 2 for x, y in zip(one, other, strict=True))

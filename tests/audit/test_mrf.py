@@ -11,7 +11,7 @@ import pytest
 
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
 from bursar_proto.v1 import types_pb2
-from bursar_server.tables import CsvSource, Keyring, Manifest, Snapshot, import_table
+from bursar_server.tables import CapKeys, CsvSource, Manifest, Snapshot, import_table
 from bursar_server.vault import Statistic, exact_sum, sensitivity
 from tests.audit.harness import verdict
 from tests.audit.mrf import (
@@ -107,7 +107,7 @@ def test_a_unit_of_the_file_changes_sums_by_no_more_than_was_priced(
 
     A unit all of whose records are in one cell vanishes, or is replaced: that changes what is priced, to the last row.
     """
-    keys, replaced = Keyring.create(tmp_path / "keys").caps(), adjacency is RO
+    keys, replaced = CapKeys.draw(), adjacency is RO
     public = {"public_rows": 80} if replaced else {}
     unit = {"column": "who", "max_rows": 3}
     manifest = Manifest.from_public(

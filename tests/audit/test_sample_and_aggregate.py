@@ -12,13 +12,28 @@ import pytest
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits.separated_gmm import _aggregate
+from bursar_server.fits.separated_gmm import _aggregate, _run
 from bursar_server.vault import ArrayRows, PartSearch, Session
 from bursar_server.vault import _blocks as blocks
 from bursar_server.vault import _session as sessions
 from bursar_server.vault._blocks import block_estimates
 from tests.audit.mutants import Scaled
-from tests.audit.separated_gmm import AR, RO, Audited, Seen, arithmetic, audited, law, observe, odometer, path, probes
+from tests.audit.separated_gmm import (
+    AR,
+    RO,
+    Audited,
+    ForcedParts,
+    Seen,
+    account,
+    arithmetic,
+    audited,
+    law,
+    observe,
+    odometer,
+    others,
+    path,
+    probes,
+)
 
 SAMPLED = fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
 RHO = Fraction(8)
@@ -85,6 +100,56 @@ def test_noise_that_is_a_third_off_is_seen(factor: float) -> None:
     assert law(found[0][0], [seen for _, seen in found]) is not None
 
 
+def replayed(adjacency: Adjacency, cap: int = 1) -> str | None:
+    """T7: releases and choices of one run, forced upon tables of other lengths; what depends on their rows."""
+    audit = asked(adjacency, cap)
+    seen = observe(audit)
+    answers = of_answers(audit, float(audit.rows.slots))
+    first = 0 if audit.adjacency is RO else 1  # the number of rows
+
+    def told(one: Seen) -> dict[str, object]:
+        return account(answers, replace(one, operations=one.operations[first:]))
+
+    before = told(seen)
+    for rows in others(audit):
+        forced = ForcedParts(seen)
+        after = told(observe(audit, rows, source=forced, search_source=forced))
+        for name, value in before.items():
+            if after[name] != value:
+                return f"{name} depends on rows beyond the releases"
+    return None
+
+
+@pytest.mark.parametrize(("adjacency", "cap"), [(AR, 1), (RO, 1), (AR, 3)])
+def test_rows_decide_nothing_but_answers(adjacency: Adjacency, cap: int) -> None:
+    """Blocks, parts, noise, progress and model are functions of what was released, however many slots a table has."""
+    assert replayed(adjacency, cap) is None
+
+
+def the_exact_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The number of rows is paid for and released, and the table's own is used."""
+    counted = _aggregate._counted
+
+    def exact(settings: Any, session: Session) -> float:
+        counted(settings, session)
+        return float(session._rows.slots)
+
+    monkeypatch.setattr(_aggregate, "_counted", exact)
+    return replayed(AR)
+
+
+def blocks_by_the_exact_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The same, for the number and size of blocks alone, of which the model says nothing."""
+    aggregate, blocks_of = _aggregate.aggregate, _aggregate.blocks_of
+
+    def exact(settings: Any, session: Session, progress: Any) -> Any:
+        monkeypatch.setattr(_aggregate, "blocks_of", lambda s, rows: blocks_of(s, float(session._rows.slots)))
+        return aggregate(settings, session, progress)
+
+    monkeypatch.setattr(_run, "aggregate", exact)
+    return replayed(AR)
+
+
 def one_block_for_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
     """A row that is replaced is taken to stay in its block."""
     monkeypatch.setattr(sessions, "estimates_cap", lambda estimates, adjacency, cap: estimates * cap)
@@ -107,10 +172,9 @@ def blocks_by_turn(monkeypatch: pytest.MonkeyPatch) -> str | None:
     """Rows are dealt out in their order, so that those after one that goes move: more answers change than are paid."""
 
     def dealt(rows: Any, columns: int, estimator: Any) -> ArrayRows:
-        kept = ArrayRows(np.ascontiguousarray(rows.columns[:, rows.present]))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(blocks, "row_hashes", lambda block: np.arange(block.shape[1], dtype=np.uint64))
-            return block_estimates(kept, columns, estimator)
+            return block_estimates(rows, columns, estimator)
 
     audit = asked(AR)
     estimator = _aggregate.blocks_of(audit.plan.settings, 900.0)
@@ -119,7 +183,17 @@ def blocks_by_turn(monkeypatch: pytest.MonkeyPatch) -> str | None:
     return f"{differ} answers change where 2 are paid for" if differ > 2 else None
 
 
-@pytest.mark.parametrize("bug", [one_block_for_two, one_row_for_all_of_a_unit, one_answer_of_a_block, blocks_by_turn])
+@pytest.mark.parametrize(
+    "bug",
+    [
+        the_exact_number_of_rows,
+        blocks_by_the_exact_number_of_rows,
+        one_block_for_two,
+        one_row_for_all_of_a_unit,
+        one_answer_of_a_block,
+        blocks_by_turn,
+    ],
+)
 def test_planted_bugs_are_seen(
     bug: Callable[[pytest.MonkeyPatch], str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar.models import Frequencies
-from bursar.models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
-from bursar.models._sketch import SIGNATURES, Signature
-from bursar_server.fits.sketch._statistics import Frame, sketch_statistic
-from bursar_server.tables import CsvSource, Keyring, Manifest, Snapshot, import_table
+from bursar_models import Frequencies
+from bursar_models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
+from bursar_models._sketch import SIGNATURES, Signature
+from bursar_server.fits.sketch._statistics import SketchFrame, sketch_statistic
+from bursar_server.tables import CapKeys, CsvSource, Manifest, Snapshot, import_table
 from bursar_server.vault import ArrayRows, Statistic, exact_sum
 from tests.audit.checks import contribution
 from tests.audit.harness import extremes, verdict
@@ -59,7 +59,7 @@ def test_fit_sketch_kmeans_is_not_condemned_on_many_runs(name: str) -> None:
 @pytest.mark.parametrize("fields", [{}, MASKED, HADAMARD | MASKED, ONE_BIT | MASKED], ids=["all", "r", "fast", "bits"])
 def test_a_row_that_leaves_the_file_changes_a_sum_by_its_own_contribution(tmp_path: Path, fields: Fields) -> None:
     """From the source on: rows after the one that goes move up in the snapshot, and count as they did before."""
-    audited, keys = planned(AR, **fields), Keyring.create(tmp_path / "keys").caps()
+    audited, keys = planned(AR, **fields), CapKeys.draw()
     statistic = statistic_of(audited.said[0])
     columns = [{"name": one.name, "kind": "numeric", "lower": one.lower, "upper": one.upper} for one in COLUMNS]
     manifest = Manifest.from_public({"name": "audit", "adjacency": AR.value, "columns": columns})
@@ -74,7 +74,7 @@ def test_a_row_that_leaves_the_file_changes_a_sum_by_its_own_contribution(tmp_pa
 
 def statistic_of(said: Said) -> Statistic:
     """The compiled statistic of a release."""
-    frame = Frame(said.centre, said.unit, said.lower, said.upper)
+    frame = SketchFrame(said.centre, said.unit, said.lower, said.upper)
     signature: Signature = "one_bit" if said.one_bit else "exponential"
     return sketch_statistic(frame, said.frequencies, signature, said.r, said.weight)
 

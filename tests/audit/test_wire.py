@@ -11,7 +11,7 @@ import pytest
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2
 from bursar_server.config import Config, ConfigError
-from bursar_server.fits import NumericColumn, dpem, gradient_em, mrf, separated_gmm, sketch
+from bursar_server.fits import BoundedColumn, dpem, gradient_em, mrf, separated_gmm, sketch
 from bursar_server.vault import CHUNK, ArrayRows, Session
 from tests.audit.gradient_em import UNITS
 from tests.audit.gradient_em import pair as gradient_pair
@@ -141,7 +141,7 @@ BINS = (-1.0, 0.0, 1.0)
 FIELD = {
     "method": "FitMRF",
     "ask": mrf_numbers,
-    "columns": (NumericColumn("x", -1.0, 1.0, BINS), NumericColumn("y", -1.0, 1.0, BINS)),
+    "columns": (BoundedColumn("x", -1.0, 1.0, BINS), BoundedColumn("y", -1.0, 1.0, BINS)),
     "rho": MRF_RHO,
 }
 
@@ -165,7 +165,7 @@ def test_a_server_that_tells_raw_tables_is_condemned(tmp_path: Path) -> None:
 GRADIENT = {
     "method": "FitGradientEM",
     "ask": gradient_numbers,
-    "columns": (NumericColumn("x", -1.0, 3.0), NumericColumn("y", -2.0, 2.0)),
+    "columns": (BoundedColumn("x", -1.0, 3.0), BoundedColumn("y", -2.0, 2.0)),
 }
 
 
@@ -218,7 +218,7 @@ def test_separated_components_do_not_tell_the_tables_apart(tmp_path: Path, adjac
 @pytest.mark.parametrize(
     "mutant",
     [
-        WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=separated_gmm), 50),
+        WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=separated_gmm), 120),
         WireMutant("raw sums", Miswired(source=NoNoise(), fit=separated_gmm), 30),
     ],
     ids=lambda mutant: mutant.bug,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency
+from bursar_models.arrays import FloatArray
 from bursar_server.vault import (
     ArrayRows,
     Bounds,
@@ -23,7 +24,7 @@ from bursar_server.vault import (
     sensitivity,
 )
 from tests.audit.harness import extremes
-from tests.audit.target import FloatArray, Target
+from tests.audit.target import Target
 
 BITS = 20
 UNIT = 2**BITS
@@ -51,7 +52,7 @@ def statistic_about(centre: FloatArray, clip: float = 1.0) -> Statistic:
     width = int(np.ceil(np.sqrt(d) * UNIT))
     slack = 2 * int(np.ceil(np.sqrt(d)))
     bounds = Bounds(UNIT + width, 2 * UNIT**2, 2 * width, (2 * UNIT + slack) ** 2)
-    return Statistic("clipped sum", ClippedSum(centre, clip), (Factor("row", BITS),), (1 + d,), bounds)
+    return Statistic("clipped sum", ClippedSum(centre, clip), (Factor("row", BITS),), (1 + d,), bounds, 2**BITS)
 
 
 def toy_reference(statistic: Statistic, rows: ArrayRows) -> FloatArray:
@@ -66,7 +67,7 @@ def toy_reference(statistic: Statistic, rows: ArrayRows) -> FloatArray:
 
 
 def toy(adjacency: Adjacency, *, steps: int = 3, laplace: bool = False, rho: float = 2.0) -> Target:
-    """Count and mean in two dimensions; the pair differs in one far row (present or null; here or opposite)."""
+    """Count and mean in two dimensions; the pair differs in one far row (present or absent; here or opposite)."""
     changed = sensitivity(statistic_about(np.zeros(2)).bounds, adjacency, 1)
     spend = Fraction(rho) / steps
     noise: GaussianNoise | LaplaceNoise = laplace_for(changed, spend) if laplace else gaussian_for(changed, spend)
@@ -81,7 +82,8 @@ def toy(adjacency: Adjacency, *, steps: int = 3, laplace: bool = False, rho: flo
     rows = np.linspace(-0.5, 0.5, 24).reshape(2, 12)
     rows[:, -1] = [40.0, 0.0]
     other = rows.copy()
-    other[:, -1] = [-40.0, 0.0] if adjacency is Adjacency.REPLACE_ONE else np.nan
+    other[:, -1] = [-40.0, 0.0]
+    other = other if adjacency is Adjacency.REPLACE_ONE else other[:, :-1]
     far = [np.array([s * r, t]) for s in (-1, 1) for r in (2.0, 40.0) for t in (0.0, 40.0)]
     return Target(
         name=f"toy {adjacency.value}{' laplace' if laplace else ''}",

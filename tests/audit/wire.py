@@ -17,25 +17,24 @@ import numpy as np
 from google.protobuf.message import Message
 
 import bursar
-from bursar.models import GaussianMixture
 from bursar_ledger import Adjacency, Budget, Ledger, Role
+from bursar_models import GaussianMixture
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2
-from bursar_server.auth import hash_token, new_token
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.access.tls import Certificates
 from bursar_server.config import Config
-from bursar_server.datasets import Datasets
-from bursar_server.fits import NumericColumn, Plan, PublicTable, dpem
-from bursar_server.fits._seam import Released
-from bursar_server.orders import AnyFit
-from bursar_server.process import FITS
-from bursar_server.registering import register
-from bursar_server.server import BursarServer
+from bursar_server.fits import AnyFit, BoundedColumn, Plan, PublicTable, Released, dpem
+from bursar_server.fits.registry import FITS
 from bursar_server.state import State
-from bursar_server.tables import CsvSource, Keyring, Manifest
-from bursar_server.tls import Certificates
+from bursar_server.tables import CsvSource, Manifest
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.tables.registration import register
 from bursar_server.vault import ArrayRows, NoiseSource, Session
+from bursar_server.wire.server import BursarServer
 from tests.audit.checks import Finding, black_box
 from tests.audit.dpem import COVARIANCES, pair
-from tests.audit.target import FloatArray, Sample
+from tests.audit.target import Sample
 
 RHO = 2.0
 """Of every request, so that mu = 2."""
@@ -46,7 +45,7 @@ BUDGET = Budget(2.0**17, 1e-6)
 NAMES = ("here", "there")
 """Names of D and D' on the server."""
 
-BALL = (NumericColumn("x", -1.0, 1.0), NumericColumn("y", -1.0, 1.0))
+BALL = (BoundedColumn("x", -1.0, 1.0), BoundedColumn("y", -1.0, 1.0))
 """Columns whose ball is the unit ball."""
 
 _CALLERS = 4
@@ -86,8 +85,10 @@ def dpem_numbers(dataset: bursar.Dataset) -> FloatArray:
 
 def sketch_numbers(dataset: bursar.Dataset, *, r: int | None = None) -> FloatArray:
     """What an analyst gets from one sketch (of r frequencies per row): its sums and its number of rows."""
-    made = dataset.sketch(
-        spend=bursar.rho(RHO), n_frequencies=8, frequencies_per_row=r, scale=0.01, public_seed=3, progress=False
+    made = dataset.fit(
+        bursar.SketchKMeans(decoding="none", n_frequencies=8, frequencies_per_row=r, scale=0.01, public_seed=3),
+        spend=bursar.rho(RHO),
+        progress=False,
     )
     return np.array([*made.sums.ravel(), made.n_rows])
 
@@ -103,19 +104,21 @@ MRF_RHO = 0.125
 
 def mrf_numbers(dataset: bursar.Dataset) -> FloatArray:
     """What an analyst gets from one field of two columns: its table, its marginal and its number of rows."""
-    made = dataset.fit_mrf(cliques=[("x", "y")], spend=bursar.rho(MRF_RHO), estimator="naive", progress=False)
+    made = dataset.fit(bursar.MRF(cliques=[("x", "y")], estimator="naive"), spend=bursar.rho(MRF_RHO), progress=False)
     return np.array([*made.tables_[0].counts.ravel(), *made.marginals_[0].ravel(), made.n_rows])
 
 
 def gradient_numbers(dataset: bursar.Dataset) -> FloatArray:
     """What an analyst gets from one step of FitGradientEM: a multiple of its noisy sum, and its number of rows."""
-    made = dataset.fit_gradient_em(
-        model="symmetric_mixture",
-        columns=["x", "y"],
+    made = dataset.fit(
+        bursar.GradientEM(
+            model="symmetric_mixture",
+            columns=["x", "y"],
+            start=bursar.GivenCoefficients([[1.0, 0.0]]),
+            noise_std=0.3,
+            iterations=1,
+        ),
         spend=bursar.rho(RHO),
-        start=bursar.GivenCoefficients([[1.0, 0.0]]),
-        noise_std=0.3,
-        iterations=1,
         progress=False,
     )
     if made.trace is None or made.n_rows is None:
@@ -127,12 +130,10 @@ def gradient_numbers(dataset: bursar.Dataset) -> FloatArray:
 def separated_numbers(dataset: bursar.Dataset) -> FloatArray:
     """What an analyst gets from one component of FitSeparatedGMM: the moments that it implies."""
     return numbers_of(
-        dataset.fit_separated_gmm(
-            columns=["x", "y"],
-            n_components=1,
-            sigma_min=0.05,
-            sigma_max=0.5,
-            covariance_type="full",
+        dataset.fit(
+            bursar.SeparatedGMM(
+                columns=["x", "y"], n_components=1, sigma_min=0.05, sigma_max=0.5, covariance_type="full"
+            ),
             spend=bursar.rho(RHO),
             progress=False,
         )
@@ -186,7 +187,9 @@ def one_fit(dataset: bursar.Dataset) -> GaussianMixture:
     """One release of the whole spend, from the start that the audit of FitDPEM has, too."""
     start = bursar.GivenStart(means=[[-0.45, 0.0], [0.45, 0.0]], covariances=COVARIANCES[fit_pb2.COVARIANCE_TYPE_FULL])
     spend = bursar.rho(RHO)
-    return dataset.fit_dpem(n_components=2, spend=spend, iterations=1, clip_radius=1.0, start=start, progress=False)
+    return dataset.fit(
+        bursar.DPEM(n_components=2, iterations=1, clip_radius=1.0, start=start), spend=spend, progress=False
+    )
 
 
 def numbers_of(model: GaussianMixture) -> FloatArray:
@@ -206,7 +209,7 @@ def wire(
     *,
     method: str = "FitDPEM",
     ask: Callable[[bursar.Dataset], FloatArray] = dpem_numbers,
-    columns: Sequence[NumericColumn] = BALL,
+    columns: Sequence[BoundedColumn] = BALL,
     rho: float = RHO,
 ) -> Iterator[Wire]:
     """A server on a fresh state directory with a pair of tables, asked by an analyst.
@@ -223,7 +226,6 @@ def wire(
     """
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
-    Keyring.create(state.keys)
     token = new_token(Role.ANALYST)
     settings = Config(address="127.0.0.1:0", fit_workers=_CALLERS, threads_per_fit=1, response_quantum_seconds=0.01)
     with ExitStack() as stack:
@@ -248,7 +250,7 @@ def _add(state: State, ledger: Ledger, name: str, rows: ArrayRows, manifest: dic
     register(state, ledger, Manifest.from_public(manifest), CsvSource(source), BUDGET, actor="test", reason="")
 
 
-def _manifest(name: str, adjacency: Adjacency, columns: Sequence[NumericColumn]) -> dict[str, Any]:
+def _manifest(name: str, adjacency: Adjacency, columns: Sequence[BoundedColumn]) -> dict[str, Any]:
     described: list[dict[str, Any]] = [
         {"name": one.name, "kind": "numeric", "lower": one.lower, "upper": one.upper}
         | ({"bins": list(one.bins)} if one.bins else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Callable, Iterator
 
@@ -9,30 +10,39 @@ import numpy as np
 import pytest
 
 import bursar
-from bursar.models import CovarianceType
-from bursar.testing import FakeServer, fake_server
+from bursar.testing import Server, serve
+from bursar_models import CovarianceType
+from tests.client.line import Line
+
+_NUMBERS = itertools.count()
 
 MakeMixture = Callable[..., bursar.GaussianMixture]
 
 
 @pytest.fixture
-def server() -> Iterator[FakeServer]:
-    """A fake server of its own."""
-    with fake_server() as fake:
-        yield fake
+def server(toys: Server) -> Line:
+    """A line to the real server, of an analyst of its own."""
+    name = f"analyst-{next(_NUMBERS)}"
+    return Line(toys, name, toys.token(name))
 
 
 @pytest.fixture
-def client(server: FakeServer) -> Iterator[bursar.Client]:
-    """A client of that server."""
-    with server.client(token="secret-token") as one:
+def client(server: Line) -> Iterator[bursar.Client]:
+    """A client over that line."""
+    with server.client() as one:
         yield one
 
 
 @pytest.fixture
 def toy(client: bursar.Client) -> bursar.Dataset:
-    """The dataset that the fake server has."""
+    """The dataset that the server has."""
     return client.dataset("toy")
+
+
+@pytest.fixture
+def lone(toys: Server, client: bursar.Client) -> bursar.Dataset:
+    """A dataset of its own like "toy", with a budget of (3, 1e-6), for tests that say what is left."""
+    return client.dataset(toys.add_table(TOY.replace('"toy"', f'"lone-{next(_NUMBERS)}"')))
 
 
 @pytest.fixture(scope="session")
@@ -62,3 +72,49 @@ def free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+TOY = """
+name = "toy"
+description = "invented people"
+adjacency = "replace_one"
+public_rows = 1000
+[[columns]]
+name = "height"
+kind = "numeric"
+lower = 100.0
+upper = 220.0
+[[columns]]
+name = "weight"
+kind = "numeric"
+lower = 30.0
+upper = 150.0
+bins = 4
+[[columns]]
+name = "group"
+description = "arm of a trial"
+kind = "categorical"
+categories = ["control", "treated"]
+[[columns]]
+name = "spring"
+description = "health in spring"
+kind = "categorical"
+categories = ["well", "ill", "unknown"]
+[[columns]]
+name = "summer"
+description = "health in summer"
+kind = "categorical"
+categories = ["well", "ill", "unknown"]
+[[columns]]
+name = "autumn"
+description = "health in autumn"
+kind = "categorical"
+categories = ["well", "ill", "unknown"]
+"""
+
+
+@pytest.fixture(scope="session")
+def toys() -> Iterator[Server]:
+    """A real server with the dataset "toy", shared by all tests; each takes a token of its own."""
+    with serve(TOY, budget=bursar.epsilon_delta(1e5, 1e-6)) as server:
+        yield server

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-from collections.abc import Iterator
+import socket
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -17,8 +18,26 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import bursar
-from bursar.testing import FakeServer, fake_server
-from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, types_pb2
+from bursar.testing import Server
+from bursar_proto.v1 import catalog_pb2
+from tests import asking
+from tests.client.line import HISTORY, Line
+
+GAPS = """
+name = "gaps"
+adjacency = "replace_one"
+[[columns]]
+name = "height"
+kind = "numeric"
+lower = 100.0
+upper = 220.0
+nullable = true
+[[columns]]
+name = "weight"
+kind = "numeric"
+lower = 30.0
+upper = 150.0
+"""
 
 
 def self_signed() -> tuple[bytes, bytes]:
@@ -38,58 +57,51 @@ def self_signed() -> tuple[bytes, bytes]:
     return private, certificate.public_bytes(pem)
 
 
-@pytest.fixture
-def tls_server(tmp_path: Path) -> Iterator[tuple[FakeServer, Path]]:
-    """A fake server behind TLS, and the file of its certificate."""
-    key, certificate = self_signed()
-    path = tmp_path / "ca.pem"
-    path.write_bytes(certificate)
-    fake = FakeServer()
-    server = grpc.server(ThreadPoolExecutor(max_workers=2))
-    catalog_pb2_grpc.add_CatalogServiceServicer_to_server(fake, server)
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
-    fake.address = f"127.0.0.1:{port}"
-    server.start()
-    yield fake, path
-    server.stop(grace=None).wait()
-
-
 @pytest.mark.parametrize("as_type", [str, Path, lambda path: path.read_bytes()])
-def test_connect_speaks_tls(tls_server: tuple[FakeServer, Path], as_type: type) -> None:
-    """The authority may be a path or PEM bytes; the token comes with every call."""
-    fake, path = tls_server
-    with bursar.connect(fake.address, token="abc\n", ca=as_type(path)) as client:
-        assert [dataset.name for dataset in client.datasets()] == ["toy"]
-    assert fake.metadata[-1]["authorization"] == "Bearer abc"
+def test_connect_speaks_tls(toys: Server, as_type: type) -> None:
+    """The authority may be a path or PEM bytes; a token from a file has a newline at its end."""
+    token = f"{toys.tokens['analyst']}\n"
+    with bursar.connect(toys.address, token=token, ca=as_type(toys.ca)) as client:
+        assert "toy" in [dataset.name for dataset in client.datasets()]
 
 
-def test_connect_takes_what_it_is_not_told_from_the_environment(
-    tls_server: tuple[FakeServer, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connect_takes_what_it_is_not_told_from_the_environment(toys: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """BURSAR_ADDRESS, BURSAR_TOKEN and BURSAR_CA stand in for the arguments."""
-    fake, path = tls_server
-    for name, value in {"ADDRESS": fake.address, "TOKEN": "xyz", "CA": str(path)}.items():
+    for name, value in {"ADDRESS": toys.address, "TOKEN": toys.tokens["analyst"], "CA": str(toys.ca)}.items():
         monkeypatch.setenv(f"BURSAR_{name}", value)
     with bursar.connect() as client:
-        client.datasets()
-    assert fake.metadata[-1]["authorization"] == "Bearer xyz"
+        assert client.datasets()
 
 
-def test_connect_never_speaks_in_the_clear(server: FakeServer) -> None:
-    """A server without TLS, or with another authority's certificate, hears no token."""
+def test_connect_never_speaks_in_the_clear() -> None:
+    """What answers without TLS gets no token, whatever it is."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(_first_bytes, listening)
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with (
+            bursar.connect(address, token="abc", ca=self_signed()[1], patience=0, timeout=30) as client,
+            pytest.raises(bursar.UnavailableError),
+        ):
+            client.datasets()
+        # A record of TLS that begins a handshake, in which nothing of the call is said.
+        assert heard.result()[:2] == b"\x16\x03"
+        assert b"abc" not in heard.result()
+
+
+def _first_bytes(listening: socket.socket) -> bytes:
+    connection, _ = listening.accept()
+    with connection:
+        return connection.recv(4096)
+
+
+def test_another_authority_is_not_trusted(toys: Server) -> None:
+    """The server's certificate is checked against the given one only; the error says so in words."""
     _, stranger = self_signed()
-    with bursar.connect(server.address, token="abc", ca=stranger) as client, pytest.raises(bursar.UnavailableError):
+    with (
+        bursar.connect(toys.address, ca=stranger, patience=0) as client,
+        pytest.raises(bursar.UnavailableError, match=r"no certificate for it from this authority.*CA certif"),
+    ):
         client.datasets()
-    assert server.metadata == []
-
-
-def test_another_authority_is_not_trusted(tls_server: tuple[FakeServer, Path]) -> None:
-    """The server's certificate is checked against the given one only."""
-    fake, _ = tls_server
-    _, stranger = self_signed()
-    with bursar.connect(fake.address, ca=stranger) as client, pytest.raises(bursar.UnavailableError, match="CA certif"):
-        client.datasets()
-    assert fake.metadata == []
 
 
 def test_what_is_no_certificate_is_refused_at_once(tmp_path: Path) -> None:
@@ -100,20 +112,21 @@ def test_what_is_no_certificate_is_refused_at_once(tmp_path: Path) -> None:
         bursar.connect(ca=tmp_path / "missing.pem")
 
 
-def test_a_token_stays_out_of_sight(server: FakeServer) -> None:
+def test_a_token_stays_out_of_sight(server: Line) -> None:
     """No text that a client makes has the token in it; a token that cannot be one is refused without being shown."""
-    with server.client(token="secret-token") as client:
+    with server.client() as client:
         dataset = client.dataset("toy")
         shown = [repr(value) for value in (client, client.admin, client.audit, dataset, dataset._connection)]
-        assert not any("secret-token" in text for text in shown)
+        assert not any(server.token in text for text in shown)
     with pytest.raises(bursar.AuthenticationError) as caught:
         server.client(token="secret-\ntoken")
     assert "secret" not in str(caught.value)
 
 
-def test_without_a_token_none_is_sent(server: FakeServer) -> None:
+def test_without_a_token_none_is_sent(server: Line) -> None:
     """The server decides what a caller without a token may do."""
-    with server.client() as client:
+    server.instead[HISTORY] = lambda _: [catalog_pb2.GetHistoryResponse(ledger_id="a", size=1, head=bytes(32))]
+    with server.client(token=None) as client, pytest.raises(bursar.AuthenticationError, match="BURSAR_TOKEN"):
         client.datasets()
     assert "authorization" not in server.metadata[-1]
 
@@ -136,13 +149,13 @@ def test_a_server_that_is_not_there(free_address: str) -> None:
 
 def test_a_dataset_is_what_is_public_about_it(client: bursar.Client) -> None:
     """Schema, adjacency, unit, rows and total arrive as values that cannot be changed; handles are equal."""
-    (toy,) = client.datasets()
+    (toy,) = [dataset for dataset in client.datasets() if dataset.name == "toy"]
     height, weight, group, *_ = toy.columns
     assert height == bursar.NumericColumn("height", "", 100.0, 220.0)
     assert weight == bursar.NumericColumn("weight", "", 30.0, 150.0, (30.0, 60.0, 90.0, 120.0, 150.0))
     assert group == bursar.CategoricalColumn("group", "arm of a trial", ("control", "treated"))
     assert toy.privacy_unit == bursar.PrivacyUnit(None, 1)
-    assert (toy.public_rows, toy.total) == (1000, bursar.epsilon_delta(3.0, 1e-6))
+    assert (toy.public_rows, toy.total) == (1000, bursar.epsilon_delta(1e5, 1e-6))
     assert toy == client.dataset("toy")
     with pytest.raises(FrozenInstanceError):
         toy.name = "other"  # type: ignore[misc]
@@ -161,7 +174,7 @@ def test_a_dataset_shows_its_schema(toy: bursar.Dataset) -> None:
     assert "100 to 220\n" in text
     assert "30 to 150, 4 bins\n" in text
     assert "control, treated" in text
-    assert "1000 rows; privacy unit: one row; REPLACE_ONE; total budget: epsilon 3, delta 1e-06" in text
+    assert "1000 rows; privacy unit: one row; REPLACE_ONE; total budget: epsilon 100000, delta 1e-06" in text
     assert "<td>100 to 220</td>" in toy._repr_html_()
 
 
@@ -173,29 +186,17 @@ def test_bins_are_part_of_a_domain(edges: tuple[float, ...], text: str) -> None:
     assert bursar.NumericColumn("x", "", 0.0, 2.0, edges).domain == text
 
 
-class Gaps(FakeServer):
-    """Heights may be missing."""
-
-    def GetDataset(
-        self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
-    ) -> catalog_pb2.GetDatasetResponse:
-        """As before, but for that."""
-        answer = super().GetDataset(request, context)
-        answer.dataset.columns[0].numeric.nullable = True
-        return answer
-
-
-def test_a_domain_says_that_values_may_be_missing() -> None:
+def test_a_domain_says_that_values_may_be_missing(toys: Server, client: bursar.Client) -> None:
     """Where the owner declared it; a fit that has no rule for such columns does not get them by default."""
-    with fake_server(Gaps) as fake, fake.client() as client:
-        toy = client.dataset("toy")
-        height, weight, *_ = toy.columns
-        assert (height.domain, weight.domain) == ("100 to 220, or null", "30 to 150, 4 bins")
-        assert height == bursar.NumericColumn("height", "", 100.0, 220.0, nullable=True)
-        assert "100 to 220, or null" in repr(toy)
-        assert toy.fit_dpem(n_components=2, spend=bursar.rho(0.01), progress=False).columns == ("weight",)
-        sketch = toy.sketch(n_clusters=2, spend=bursar.rho(0.01), progress=False)
-        assert sketch.kmeans(2, n_init=1).columns == ("weight",)
+    name = toys.add_table(GAPS, budget=bursar.epsilon_delta(1e3, 1e-6))
+    gaps = client.dataset(name)
+    height, weight = gaps.columns
+    assert (height.domain, weight.domain) == ("100 to 220, or null", "30 to 150")
+    assert height == bursar.NumericColumn("height", "", 100.0, 220.0, nullable=True)
+    assert "100 to 220, or null" in repr(gaps)
+    assert asking.fit(gaps, bursar.DPEM, n_components=2, spend=bursar.rho(1), progress=False).columns == ("weight",)
+    sketch = asking.fit(gaps, bursar.SketchKMeans, decoding="none", n_clusters=2, spend=bursar.rho(1), progress=False)
+    assert sketch.kmeans(2, n_init=1).columns == ("weight",)
 
 
 def test_many_categories_are_shortened_for_people_only() -> None:
@@ -206,109 +207,74 @@ def test_many_categories_are_shortened_for_people_only() -> None:
     assert len(column.categories) == 100
 
 
-def test_what_is_left_is_asked_afresh(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_what_is_left_is_asked_afresh(server: Line, lone: bursar.Dataset) -> None:
     """Each question about the budget is a call."""
     calls = len(server.metadata)
-    assert toy.remaining().share == 0.9
-    assert toy.remaining().rho == 0.9
+    before = lone.remaining()
+    assert (before.share, lone.remaining()) == (1.0, before)
     assert len(server.metadata) == calls + 2
+    asking.fit(lone, bursar.DPEM, n_components=1, spend=bursar.rho(before.rho / 4))
+    assert lone.remaining().share == pytest.approx(0.75, abs=1e-3)
 
 
-class Limited(FakeServer):
-    """Has an allowance, a maximum per call and a retired dataset."""
-
-    def GetDataset(
-        self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
-    ) -> catalog_pb2.GetDatasetResponse:
-        """The base's dataset with limits."""
-        answer = super().GetDataset(request, context)
-        answer.dataset.retired = True
-        answer.dataset.allowance_remaining.CopyFrom(types_pb2.Remaining(cost_units=3, cap_cost_units=4, rho=0.3))
-        answer.dataset.call_limit.CopyFrom(types_pb2.Remaining(cost_units=2, cap_cost_units=2, rho=0.2))
-        answer.dataset.available.CopyFrom(types_pb2.Remaining(cost_units=2, cap_cost_units=2, rho=0.2))
-        return answer
-
-
-def test_every_limit_of_a_request_can_be_asked_for() -> None:
+def test_every_limit_of_a_request_can_be_asked_for(toys: Server, lone: bursar.Dataset, server: Line) -> None:
     """The dataset's rest, the caller's allowance, the maximum for one request, and the smallest of them."""
-    with fake_server(Limited) as server, server.client() as client:
-        toy = client.dataset("toy")
-        limits = toy.limits()
-        assert limits.allowance is not None
-        assert limits.call is not None
-        assert (limits.dataset.rho, limits.allowance.rho, limits.call.rho, limits.available.rho) == (0.9, 0.3, 0.2, 0.2)
-        assert (toy.remaining(), toy.available()) == (limits.dataset, limits.available)
-        assert toy.retired
-        assert "retired" in repr(toy)
-
-
-def test_without_allowance_and_maximum_the_datasets_rest_is_the_limit(toy: bursar.Dataset) -> None:
-    """What is not there is None."""
-    limits = toy.limits()
-    assert (limits.allowance, limits.call) == (None, None)
-    assert limits.available == limits.dataset
-    assert not toy.retired
+    assert (lone.limits().allowance, lone.limits().call) == (None, None)
+    assert lone.limits().available == lone.limits().dataset
+    toys.admin("allowance", "set", lone.name, "--analyst", server.name, "--share", "0.5")
+    toys.admin("call-limit", "set", lone.name, "--share", "0.25")
+    limits = lone.limits()
+    assert limits.allowance is not None
+    assert limits.call is not None
+    whole = limits.dataset.rho
+    assert (limits.allowance.rho, limits.call.rho) == pytest.approx((whole / 2, whole / 4), rel=1e-3)
+    assert limits.available.rho == limits.call.rho
+    assert (lone.remaining(), lone.available()) == (limits.dataset, limits.available)
+    toys.admin("retire", lone.name, "--yes")
+    retired = server.client().dataset(lone.name)
+    assert retired.retired
+    assert "retired" in repr(retired)
 
 
 def test_past_releases_are_listed(toy: bursar.Dataset) -> None:
     """Each debit of the caller with its key, by which it can be had again."""
     assert toy.releases() == []
-    toy.fit_dpem(n_components=1, spend=bursar.rho(0.1), request_id="mine")
+    toy.fit(bursar.DPEM(n_components=1), spend=bursar.rho(0.1), request_id="mine")
     (release,) = toy.releases()
-    assert (release.entry, release.request_id, release.method, release.released) == (2, "mine", "FitDPEM", True)
+    assert (release.request_id, release.method, release.released) == ("mine", "FitDPEM", True)
     assert release.state is bursar.ReleaseState.RELEASED
 
 
-class Paging(FakeServer):
-    """Gives one release a page, and counts pages."""
-
-    pages = 0
-
-    def ListReleases(
-        self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
-    ) -> catalog_pb2.ListReleasesResponse:
-        """As the base does, but shorter."""
-        self.pages += 1
-        request.page_size = 1
-        return super().ListReleases(request, context)
-
-
-def test_releases_are_read_page_by_page() -> None:
+def test_releases_are_read_page_by_page(server: Line, toy: bursar.Dataset) -> None:
     """The caller sees one list in order, however short the server's pages are."""
-    with fake_server(Paging) as server, server.client() as client:
-        toy = client.dataset("toy")
-        for name in ("a", "b", "c"):
-            toy.fit_dpem(n_components=1, spend=bursar.rho(0.1), request_id=name)
-        assert [release.request_id for release in toy.releases()] == ["a", "b", "c"]
-        assert isinstance(server, Paging)
-        assert server.pages == 3
+    for name in ("a", "b", "c"):
+        asking.fit(toy, bursar.DPEM, n_components=1, spend=bursar.rho(0.1), request_id=name)
+    server.before["CatalogService/ListReleases"] = lambda request: setattr(request, "page_size", 1)
+    assert [release.request_id for release in toy.releases()] == ["a", "b", "c"]
+    assert len(server.sent(catalog_pb2.ListReleasesRequest)) == 3
 
 
-class Stuck(FakeServer):
-    """Names a next page for ever, and never a later one."""
-
-    def ListReleases(
-        self, request: catalog_pb2.ListReleasesRequest, context: grpc.ServicerContext
-    ) -> catalog_pb2.ListReleasesResponse:
-        """See the class."""
-        return catalog_pb2.ListReleasesResponse(next_page_token=1)
-
-
-def test_a_server_that_turns_in_circles_is_left() -> None:
+def test_a_server_that_turns_in_circles_is_left(server: Line, toy: bursar.Dataset) -> None:
     """A page that is not later than the one before is the last."""
-    with fake_server(Stuck) as server, server.client() as client:
-        assert client.dataset("toy").releases() == []
+    server.instead["CatalogService/ListReleases"] = lambda _: [catalog_pb2.ListReleasesResponse(next_page_token=1)]
+    assert toy.releases() == []
 
 
-def test_a_preview_shows_price_and_accuracy(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_a_preview_shows_price_and_accuracy(server: Line, lone: bursar.Dataset) -> None:
     """It debits nothing, names errors by column, and reads as a few lines."""
-    preview = toy.preview_dpem(n_components=2, spend=bursar.rho(0.1), columns=["weight"], iterations=4)
+    spend = bursar.rho(lone.remaining().rho / 5)
+    preview = asking.preview(lone, bursar.DPEM, n_components=2, spend=spend, columns=["weight"], iterations=4)
     assert server.requests == []
-    assert (preview.affordable, preview.fits_left, preview.iterations) == (True, 9, 4)
-    assert preview.expected_mean_error == {"weight": 0.5}
+    assert preview.affordable
+    assert preview.fits_left in (4, 5)
+    assert preview.iterations == 4
+    errors = preview.expected["mean_error"]
+    assert isinstance(errors, Mapping)
+    assert list(errors) == ["weight"]
     first, *_, last = repr(preview).splitlines()
-    assert first == "Preview: debits rho=0.1 of rho=0.9 left; affordable, 9 like it are left"
-    assert last == "  expected error of a component's mean: weight 0.5"
+    assert first.startswith("Preview: debits rho=0.037")
+    assert f"affordable, {preview.fits_left} like it are left" in first
+    assert last.startswith("  expected error of a component's mean: weight ")
 
 
 @pytest.mark.parametrize(
@@ -325,12 +291,3 @@ def test_a_server_that_is_not_there_is_said_in_words(address: str, said: str) ->
     assert "check the address" in str(caught.value)
     assert "[" not in str(caught.value)
     assert isinstance(caught.value.__cause__, grpc.RpcError)
-
-
-def test_a_certificate_of_another_authority_is_said_in_words(tls_server: tuple[FakeServer, Path]) -> None:
-    """What answers is not the server that the caller means."""
-    with (
-        bursar.connect(tls_server[0].address, token="abc", ca=self_signed()[1], patience=0) as client,
-        pytest.raises(bursar.UnavailableError, match="no certificate for it from this authority"),
-    ):
-        client.datasets()

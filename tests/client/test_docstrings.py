@@ -1,4 +1,4 @@
-"""Examples in docstrings do what they say. `client` and `data` are a fake server's, new for each docstring."""
+"""Examples in docstrings do what they say: `client` is an analyst of its own, `data` the toy of a real server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import bursar
-import bursar.models
 import bursar.testing
+import bursar_models
 
 mpl.use("Agg")
 
@@ -25,8 +25,9 @@ _LEFT_OUT = {"_cli", "local"}
 
 def _examples() -> Iterator[doctest.DocTest]:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    names = [one.name for one in pkgutil.walk_packages(bursar.__path__, "bursar.")]
-    for name in ("bursar", *(name for name in names if name.split(".")[1] not in _LEFT_OUT)):
+    packages = (bursar, bursar_models)
+    names = [one.name for each in packages for one in pkgutil.walk_packages(each.__path__, f"{each.__name__}.")]
+    for name in ("bursar", "bursar_models", *(name for name in names if name.split(".")[1] not in _LEFT_OUT)):
         yield from (found for found in finder.find(importlib.import_module(name)) if found.examples)
 
 
@@ -50,9 +51,10 @@ def test_an_example_does_what_it_says(
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"Dataset.{name}" for name in vars(bursar.Dataset) if name.startswith("fit_") or name in ("sketch", "model")),
+        *(f"Dataset.{name}" for name in ("fit", "preview", "dry_run", "suggest_spend", "plan", "model")),
+        *("DPEM", "SeparatedGMM", "GradientEM", "SketchKMeans", "MRF"),
         *("GaussianMixture", "KMeans", "SymmetricMixture", "LinearRegression", "MixtureOfRegressions"),
-        *("MarkovRandomField", "Sketch", "load", "fake_server", "Client.releases", "Chain"),
+        *("MarkovRandomField", "Sketch", "load", "serve", "recorded", "Client.releases", "Chain"),
     ],
 )
 def test_what_a_beginner_looks_up_has_an_example(name: str) -> None:

@@ -1,8 +1,8 @@
-"""`dummy=True`: every call runs on made-up rows, and what comes of it says so wherever it goes."""
+"""Dry runs: every request runs on synthetic rows, and the result says so wherever it goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +10,28 @@ import grpc
 import pytest
 
 import bursar
-import bursar.models
-from bursar.testing import FakeServer, fake_server
 from bursar_proto.v1 import dummy_pb2
+from tests import asking
+from tests.client.line import Line
 
 SPEND = bursar.rho(0.1)
 Try = Callable[..., Any]
 TRIES: dict[str, Try] = {
-    "dpem": lambda data, **a: data.fit_dpem(n_components=2, spend=SPEND, **a),
-    "dpem kmeans": lambda data, **a: data.fit_dpem(n_components=2, spend=SPEND, mode="kmeans", **a),
-    "sketch": lambda data, **a: data.sketch(spend=SPEND, **a),
-    "sketch_kmeans": lambda data, **a: data.fit_sketch_kmeans(n_clusters=2, spend=SPEND, **a),
-    "mrf": lambda data, **a: data.fit_mrf(cliques=[("group", "spring")], spend=SPEND, **a),
-    "regression": lambda data, **a: data.fit_gradient_em(
-        model="mixture_of_regressions", target="weight", spend=SPEND, **a
+    "dpem": lambda data, **a: asking.fit(data, bursar.DPEM, n_components=2, spend=SPEND, **a),
+    "dpem kmeans": lambda data, **a: asking.fit(data, bursar.DPEM, n_components=2, spend=SPEND, mode="kmeans", **a),
+    "sketch": lambda data, **a: asking.fit(data, bursar.SketchKMeans, decoding="none", spend=SPEND, **a),
+    "sketch_kmeans": lambda data, **a: asking.fit(data, bursar.SketchKMeans, n_clusters=2, spend=SPEND, **a),
+    "mrf": lambda data, **a: asking.fit(data, bursar.MRF, cliques=[("group", "spring")], spend=SPEND, **a),
+    "regression": lambda data, **a: asking.fit(
+        data, bursar.GradientEM, model="mixture_of_regressions", target="weight", spend=SPEND, **a
     ),
-    "missing": lambda data, **a: data.fit_gradient_em(model="missing_covariates", target="weight", spend=SPEND, **a),
-    "symmetric": lambda data, **a: data.fit_gradient_em(model="symmetric_mixture", spend=SPEND, **a),
-    "gaussians": lambda data, **a: data.fit_gradient_em(model="gaussian_mixture", spend=SPEND, **a),
-    "separated_gmm": lambda data, **a: data.fit_separated_gmm(
-        n_components=2, sigma_min=1, sigma_max=20, spend=SPEND, **a
+    "missing": lambda data, **a: asking.fit(
+        data, bursar.GradientEM, model="missing_covariates", target="weight", spend=SPEND, **a
+    ),
+    "symmetric": lambda data, **a: asking.fit(data, bursar.GradientEM, model="symmetric_mixture", spend=SPEND, **a),
+    "gaussians": lambda data, **a: asking.fit(data, bursar.GradientEM, model="gaussian_mixture", spend=SPEND, **a),
+    "separated_gmm": lambda data, **a: asking.fit(
+        data, bursar.SeparatedGMM, n_components=2, sigma_min=1, sigma_max=20, spend=SPEND, **a
     ),
 }
 
@@ -40,7 +42,7 @@ def attempt(request: pytest.FixtureRequest) -> Try:
     return TRIES[request.param]
 
 
-def test_a_dummy_says_what_it_is_and_nothing_is_debited(attempt: Try, toy: bursar.Dataset, server: FakeServer) -> None:
+def test_a_dummy_says_what_it_is_and_nothing_is_debited(attempt: Try, toy: bursar.Dataset, server: Line) -> None:
     """No receipt, no entry, no question to the fit's own method; text and HTML say DUMMY; the real one does not."""
     made = attempt(toy, dummy=True)
     assert made.dummy_ is True
@@ -65,7 +67,7 @@ def test_saved_files_say_so(attempt: Try, toy: bursar.Dataset, tmp_path: Path) -
         assert bursar.Sketch.from_dict(made.to_dict()).dummy_
     else:
         made.save(path)
-        again = bursar.models.load(path)
+        again = bursar.load(path)
     assert again.dummy_
     assert "dummy" in path.read_text()
     assert "DUMMY" in repr(again)
@@ -76,110 +78,96 @@ def test_the_plot_says_so(toy: bursar.Dataset) -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    made = toy.fit_dpem(n_components=2, spend=SPEND, dummy=True)
+    made = toy.dry_run(bursar.DPEM(n_components=2), spend=SPEND)
     assert "DUMMY" in made.plot(Figure().add_subplot()).get_title(loc="left")
 
 
 def test_what_is_made_of_a_dummy_is_one(toy: bursar.Dataset) -> None:
     """Decoded, merged, taken apart: once made up, always made up."""
-    sketch = toy.sketch(spend=SPEND, public_seed=1, scale=0.1, dummy=True)
-    real = toy.sketch(spend=SPEND, public_seed=1, scale=0.1)
+    sketch = toy.dry_run(bursar.SketchKMeans(decoding="none", public_seed=1, scale=0.1), spend=SPEND)
+    real = toy.fit(bursar.SketchKMeans(decoding="none", public_seed=1, scale=0.1), spend=SPEND)
     assert sketch.kmeans(2).dummy_
     assert sketch.gaussian_mixture(2).dummy_
     assert real.merge(sketch).dummy_
     assert not real.kmeans(2).dummy_
-    lines = toy.fit_gradient_em(model="mixture_of_regressions", target="weight", spend=SPEND, dummy=True)
+    lines = toy.dry_run(bursar.GradientEM(model="mixture_of_regressions", target="weight"), spend=SPEND)
     assert lines.component(0).dummy_
-    assert toy.fit_gradient_em(model="symmetric_mixture", spend=SPEND, dummy=True).mixture.dummy_
+    assert toy.dry_run(bursar.GradientEM(model="symmetric_mixture"), spend=SPEND).mixture.dummy_
 
 
-def test_a_dummy_goes_into_dummies_only(toy: bursar.Dataset, server: FakeServer) -> None:
+def test_a_dummy_goes_into_dummies_only(toy: bursar.Dataset, server: Line) -> None:
     """A start and a sketch are sent by their numbers to a dummy run, and are refused by what is paid for."""
-    mixture = toy.fit_dpem(n_components=2, spend=SPEND, dummy=True)
-    sketch = toy.sketch(spend=SPEND, public_seed=1, scale=0.1, dummy=True)
-    centres = toy.fit_dpem(n_components=2, spend=SPEND, mode="kmeans", dummy=True)
-    assert toy.fit_dpem(n_components=2, spend=SPEND, start=mixture, dummy=True).dummy_
+    mixture = toy.dry_run(bursar.DPEM(n_components=2), spend=SPEND)
+    sketch = toy.dry_run(bursar.SketchKMeans(decoding="none", public_seed=1, scale=0.1), spend=SPEND)
+    centres = toy.dry_run(bursar.DPEM(n_components=2, mode="kmeans"), spend=SPEND)
+    assert toy.dry_run(bursar.DPEM(n_components=2, start=mixture), spend=SPEND).dummy_
     assert server.dummy_requests[-1].fit.dpem.given.means.values
-    assert toy.fit_dpem(n_components=2, spend=SPEND, mode="kmeans", start=centres, dummy=True).dummy_
-    assert toy.fit_sketch_kmeans(n_clusters=3, sketch=sketch, dummy=True).n_clusters == 3
-    there = toy.fit_sketch_kmeans(n_clusters=3, sketch=sketch, dummy=True, decoded_by="server")
+    assert toy.dry_run(bursar.DPEM(n_components=2, mode="kmeans", start=centres), spend=SPEND).dummy_
+    assert toy.dry_run(bursar.SketchKMeans(n_clusters=3, sketch=sketch)).n_clusters == 3
+    there = toy.dry_run(bursar.SketchKMeans(n_clusters=3, sketch=sketch, decoded_by="server"))
     assert there.dummy_
     assert server.dummy_requests[-1].fit.sketch_kmeans.foreign[0].dummy
-    assert toy.fit_gradient_em(model="gaussian_mixture", spend=SPEND, start=mixture, dummy=True).dummy_
-    field = toy.fit_mrf(cliques=[("spring",)], spend=SPEND, dummy=True)
+    assert toy.dry_run(bursar.GradientEM(model="gaussian_mixture", start=mixture), spend=SPEND).dummy_
+    field = toy.dry_run(bursar.MRF(cliques=[("spring",)]), spend=SPEND)
     asked = len(server.requests + server.sketch_requests + server.gradient_em_requests + server.mrf_requests)
     for refused, name in (
-        (lambda: toy.fit_dpem(n_components=2, spend=SPEND, start=mixture), "start"),
-        (lambda: toy.fit_gradient_em(model="gaussian_mixture", spend=SPEND, start=mixture), "start"),
-        (lambda: toy.fit_sketch_kmeans(n_clusters=3, sketch=sketch), "sketch"),
-        (lambda: toy.fit_sketch_kmeans(n_clusters=3, foreign=[sketch]), "foreign"),
-        (lambda: toy.fit_mrf(cliques=[("spring",)], reuse=[field]), "reuse"),
+        (lambda: toy.fit(bursar.DPEM(n_components=2, start=mixture), spend=SPEND), "start"),
+        (lambda: toy.fit(bursar.GradientEM(model="gaussian_mixture", start=mixture), spend=SPEND), "start"),
+        (lambda: toy.fit(bursar.SketchKMeans(n_clusters=3, sketch=sketch)), "sketch"),
+        (lambda: toy.fit(bursar.SketchKMeans(n_clusters=3, foreign=[sketch])), "foreign"),
+        (lambda: toy.fit(bursar.MRF(cliques=[("spring",)], reuse=[field])), "reuse"),
     ):
-        with pytest.raises(bursar.InvalidRequestError, match=f"{name}: was made by a dummy run"):
+        with pytest.raises(bursar.InvalidRequestError, match=f"{name}: was made by a dry run"):
             refused()
     assert asked == len(server.requests + server.sketch_requests + server.gradient_em_requests + server.mrf_requests)
 
 
-def test_a_release_starts_a_dummy_by_its_numbers(toy: bursar.Dataset, server: FakeServer) -> None:
+def test_a_release_starts_a_dummy_by_its_numbers(toy: bursar.Dataset, server: Line) -> None:
     """A dummy run knows no entries, so what an earlier model has is sent; an entry alone is refused."""
-    model = toy.fit_dpem(n_components=2, spend=SPEND)
-    toy.fit_dpem(n_components=2, spend=SPEND, start=model, dummy=True)
+    model = toy.fit(bursar.DPEM(n_components=2), spend=SPEND)
+    toy.dry_run(bursar.DPEM(n_components=2, start=model), spend=SPEND)
     assert server.dummy_requests[-1].fit.dpem.WhichOneof("start") == "given"
     assert model.receipt is not None
     with pytest.raises(bursar.InvalidRequestError, match="looks nothing up in the ledger"):
-        toy.fit_dpem(n_components=2, spend=SPEND, start=model.receipt, dummy=True)
+        toy.dry_run(bursar.DPEM(n_components=2, start=model.receipt), spend=SPEND)
     with pytest.raises(bursar.InvalidRequestError, match="looks no earlier tables up"):
-        toy.fit_mrf(cliques=[("spring",)], reuse=[5], dummy=True)
+        toy.dry_run(bursar.MRF(cliques=[("spring",)], reuse=[5]))
 
 
-def test_rows_and_seed_are_sent(toy: bursar.Dataset, server: FakeServer) -> None:
+def test_rows_and_seed_are_sent(toy: bursar.Dataset, lone: bursar.Dataset, server: Line) -> None:
     """True leaves both to the server; what is left becomes the amount that it is now."""
-    toy.fit_dpem(n_components=2, spend=SPEND, dummy=True)
+    toy.dry_run(bursar.DPEM(n_components=2), spend=SPEND)
     assert (server.dummy_requests[-1].rows, server.dummy_requests[-1].public_seed) == (0, 0)
-    toy.fit_dpem(n_components=2, spend=bursar.what_is_left(), dummy=bursar.Dummy(rows=50, public_seed=7))
+    left = lone.remaining().rho
+    lone.dry_run(bursar.DPEM(n_components=2), spend=bursar.what_is_left(), rows=50, seed=7)
     assert (server.dummy_requests[-1].rows, server.dummy_requests[-1].public_seed) == (50, 7)
-    assert server.dummy_requests[-1].fit.dpem.spend.rho == 0.9
+    assert server.dummy_requests[-1].fit.dpem.spend.rho == left
 
 
-@pytest.mark.parametrize("wrong", [1, 0, None, "yes", 2.0])
-def test_nothing_but_true_and_false_decides_whether_a_fit_is_paid_for(toy: bursar.Dataset, wrong: Any) -> None:
-    """No truth of other values: a typing error must neither pay nor pretend."""
-    with pytest.raises(bursar.InvalidRequestError, match=r"dummy: must be True, False or a bursar\.Dummy"):
-        toy.fit_dpem(n_components=2, spend=SPEND, dummy=wrong)
-
-
-@pytest.mark.parametrize("wrong", [{"rows": 0}, {"rows": 2**20 + 1}, {"rows": 1.5}, {"public_seed": -1}])
-def test_a_dummy_has_numbers_in_their_ranges(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wrong", [{"rows": 0}, {"rows": 2**20 + 1}, {"rows": 1.5}, {"seed": -1}])
+def test_a_dummy_has_numbers_in_their_ranges(toy: bursar.Dataset, wrong: dict[str, Any]) -> None:
     """As the server would have them."""
     with pytest.raises(bursar.InvalidRequestError, match="must be a whole number"):
-        bursar.Dummy(**wrong)
+        toy.dry_run(bursar.DPEM(n_components=2), spend=SPEND, **wrong)
 
 
-class Cutting(FakeServer):
-    """Makes fewer rows up than the table has."""
-
-    def RunDummy(
-        self, request: dummy_pb2.DummyRequest, context: grpc.ServicerContext
-    ) -> Iterator[dummy_pb2.DummyResponse]:
-        """With a warning."""
-        for answer in super().RunDummy(request, context):
-            if answer.HasField("start"):
-                answer.start.warnings.append("fewer rows")
-            yield answer
+def cut(answer: dummy_pb2.DummyResponse) -> None:
+    """Say that fewer rows were made up than the table has."""
+    if answer.HasField("start"):
+        answer.start.warnings.append("fewer rows")
 
 
-def test_a_warning_about_the_rows_is_shown() -> None:
+def test_a_warning_about_the_rows_is_shown(server: Line, toy: bursar.Dataset) -> None:
     """As Python shows warnings."""
-    with fake_server(Cutting) as server, server.client() as client:
-        data = client.dataset("toy")
-        with pytest.warns(RuntimeWarning, match="fewer rows"):
-            data.fit_dpem(n_components=2, spend=SPEND, dummy=True)
+    server.changes["DummyService/RunDummy"] = cut
+    with pytest.warns(RuntimeWarning, match="fewer rows"):
+        asking.fit(toy, bursar.DPEM, n_components=2, spend=SPEND, dummy=True)
 
 
-def test_a_stream_without_a_model_is_an_error(toy: bursar.Dataset, server: FakeServer) -> None:
+def test_a_stream_without_a_model_is_an_error(toy: bursar.Dataset, server: Line) -> None:
     """It was for nothing, so it is not asked for again."""
     server.fail_next(grpc.StatusCode.UNAVAILABLE, "away")
     server.fail_next(grpc.StatusCode.UNAVAILABLE, "away")
     with pytest.raises(bursar.UnavailableError):
-        toy.fit_dpem(n_components=2, spend=SPEND, dummy=True)
+        toy.dry_run(bursar.DPEM(n_components=2), spend=SPEND)
     assert server.dummy_requests == []

@@ -9,7 +9,10 @@ import pytest
 from google.rpc import error_details_pb2
 
 import bursar
-from bursar.testing import FakeServer
+from bursar import _convert
+from bursar.testing import Server
+from bursar_proto.v1 import types_pb2
+from tests.client.line import Line
 
 CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: bursar.InvalidRequestError,
@@ -55,7 +58,7 @@ def test_the_table_names_every_status() -> None:
 
 @pytest.mark.parametrize(("code", "kind"), CODES.items())
 def test_each_status_has_its_error(
-    server: FakeServer, client: bursar.Client, code: grpc.StatusCode, kind: type[bursar.Error]
+    server: Line, client: bursar.Client, code: grpc.StatusCode, kind: type[bursar.Error]
 ) -> None:
     """The error is of the kind that says what the caller can do, with the server's text and the original."""
     server.fail_next(code, "because of that")
@@ -66,31 +69,31 @@ def test_each_status_has_its_error(
     assert caught.value.request_id is None
 
 
-def test_a_status_without_text_still_says_something(server: FakeServer, client: bursar.Client) -> None:
+def test_a_status_without_text_still_says_something(server: Line, client: bursar.Client) -> None:
     """The name of the status stands in for a missing text."""
     server.fail_next(grpc.StatusCode.NOT_FOUND)
     with pytest.raises(bursar.NotFoundError, match="NOT_FOUND"):
         client.datasets()
 
 
-def test_violations_name_the_fields(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_violations_name_the_fields(server: Line, toy: bursar.Dataset) -> None:
     """A refused argument comes as pairs of field and description, and the text has those that it lacked."""
     violations = [error_details_pb2.BadRequest.FieldViolation(field="columns", description="no such column")]
     server.fail_next(
         grpc.StatusCode.INVALID_ARGUMENT, "refused", [error_details_pb2.BadRequest(field_violations=violations)]
     )
     with pytest.raises(bursar.InvalidRequestError, match="refused; columns: no such column") as caught:
-        toy.fit_dpem(n_components=2, spend=bursar.rho(0.1), request_id="mine")
+        toy.fit(bursar.DPEM(n_components=2), spend=bursar.rho(0.1), request_id="mine")
     assert caught.value.violations == (("columns", "no such column"),)
     assert caught.value.request_id == "mine"
 
 
-def test_an_exhausted_budget_says_what_is_left(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_an_exhausted_budget_says_what_is_left(server: Line, toy: bursar.Dataset) -> None:
     """Price and remainder come as values, whatever other details come with them."""
     details = [error_details_pb2.QuotaFailure(), info("BUDGET_EXHAUSTED", **AMOUNTS)]
     server.fail_next(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much", details)
     with pytest.raises(bursar.BudgetExhaustedError) as caught:
-        toy.fit_dpem(n_components=2, spend=bursar.rho(0.5))
+        toy.fit(bursar.DPEM(n_components=2), spend=bursar.rho(0.5))
     assert str(caught.value) == "too much"
     assert caught.value.requested == bursar.Price(500, 2, 0.5)
     assert caught.value.remaining == bursar.Remaining(100, 7, 1000, 8, 0.1, 0.25, 10.0)
@@ -102,9 +105,7 @@ def test_an_exhausted_budget_says_what_is_left(server: FakeServer, toy: bursar.D
     ("told", "limit"),
     [("dataset", "dataset"), ("allowance", "allowance"), ("call", "call"), ("", None), ("weather", None)],
 )
-def test_a_refusal_says_which_limit_it_was(
-    server: FakeServer, client: bursar.Client, told: str, limit: str | None
-) -> None:
+def test_a_refusal_says_which_limit_it_was(server: Line, client: bursar.Client, told: str, limit: str | None) -> None:
     """The dataset's budget, the caller's allowance or the maximum for one request; what is not known is None."""
     details = [info("BUDGET_EXHAUSTED", **AMOUNTS, limit=told)]
     server.fail_next(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much", details)
@@ -116,7 +117,7 @@ def test_a_refusal_says_which_limit_it_was(
 
 @pytest.mark.parametrize("change", [{"order": "ten"}, {"remaining_cost_units": ""}])
 def test_a_refusal_with_strange_amounts_is_still_a_refusal(
-    server: FakeServer, client: bursar.Client, change: dict[str, str]
+    server: Line, client: bursar.Client, change: dict[str, str]
 ) -> None:
     """Amounts that cannot be read are left out."""
     server.fail_next(grpc.StatusCode.RESOURCE_EXHAUSTED, "", [info("BUDGET_EXHAUSTED", **{**AMOUNTS, **change})])
@@ -134,10 +135,12 @@ def test_a_refusal_with_strange_amounts_is_still_a_refusal(
         (grpc.StatusCode.FAILED_PRECONDITION, "DATASET_RETIRED", bursar.DatasetRetiredError),
         (grpc.StatusCode.DATA_LOSS, "RELEASE_LOST", bursar.ReleaseLostError),
         (grpc.StatusCode.UNAVAILABLE, "RELEASE_NOT_STORED", bursar.UnavailableError),
+        (grpc.StatusCode.UNAVAILABLE, "FIT_NOT_BEGUN", bursar.UnavailableError),
+        (grpc.StatusCode.UNAVAILABLE, "NO_ROOM", bursar.OverloadedError),
     ],
 )
 def test_reasons_say_more_than_codes(
-    server: FakeServer, client: bursar.Client, code: grpc.StatusCode, reason: str, kind: type[bursar.Error]
+    server: Line, client: bursar.Client, code: grpc.StatusCode, reason: str, kind: type[bursar.Error]
 ) -> None:
     """A reason of this server picks the error; its own text needs no hint of ours."""
     server.fail_next(code, "text", [info(reason)])
@@ -146,14 +149,14 @@ def test_reasons_say_more_than_codes(
     assert str(caught.value) == "text"
 
 
-def test_reasons_of_others_count_for_nothing(server: FakeServer, client: bursar.Client) -> None:
+def test_reasons_of_others_count_for_nothing(server: Line, client: bursar.Client) -> None:
     """A proxy's ErrorInfo cannot pass for a refusal by the ledger."""
     server.fail_next(grpc.StatusCode.RESOURCE_EXHAUSTED, "", [info("BUDGET_EXHAUSTED", domain="proxy", **AMOUNTS)])
     with pytest.raises(bursar.OverloadedError):
         client.datasets()
 
 
-def test_an_incident_can_be_told_to_the_administrator(server: FakeServer, client: bursar.Client) -> None:
+def test_an_incident_can_be_told_to_the_administrator(server: Line, client: bursar.Client) -> None:
     """The failure's id is an attribute and in the text."""
     server.fail_next(grpc.StatusCode.INTERNAL, "the server failed", [info("INTERNAL", incident="i-17")])
     with pytest.raises(bursar.ServerError, match="i-17") as caught:
@@ -161,19 +164,19 @@ def test_an_incident_can_be_told_to_the_administrator(server: FakeServer, client
     assert caught.value.incident == "i-17"
 
 
-def test_gRPCs_own_statuses_get_a_hint(server: FakeServer, client: bursar.Client) -> None:
+def test_gRPCs_own_statuses_get_a_hint(server: Line, client: bursar.Client) -> None:
     """An unauthenticated caller is told where a token goes."""
     server.fail_next(grpc.StatusCode.UNAUTHENTICATED, "no token")
     with pytest.raises(bursar.AuthenticationError, match="BURSAR_TOKEN"):
         client.datasets()
 
 
-def test_a_closed_client_says_so(server: FakeServer) -> None:
+def test_a_closed_client_says_so(toys: Server) -> None:
     """GRPC's ValueError does not get out, from a question or from a fit, and a fit does not repeat it."""
-    client = server.client()
+    client = toys.client()
     toy = client.dataset("toy")
     client.close()
-    for ask in (client.datasets, lambda: toy.fit_dpem(n_components=1, spend=bursar.rho(0.1))):
+    for ask in (client.datasets, lambda: toy.fit(bursar.DPEM(n_components=1), spend=bursar.rho(0.1))):
         with pytest.raises(bursar.TransportError, match="closed: connect again") as caught:
             ask()
         assert type(caught.value) is bursar.TransportError
@@ -189,3 +192,10 @@ def test_an_interceptors_exception_does_not_get_out() -> None:
     channel = grpc.intercept_channel(grpc.insecure_channel("127.0.0.1:1"), Broken())
     with bursar.Client(channel) as client, pytest.raises(bursar.TransportError, match="inside the channel"):
         client.datasets()
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])
+def test_an_array_of_another_size_than_its_shape_is_the_servers_error(values: list[float]) -> None:
+    """Neither cut nor filled up, and no error of numpy's."""
+    with pytest.raises(bursar.ServerError, match="values for an array of shape"):
+        _convert.tensor_from(types_pb2.Tensor(shape=[2], values=values))

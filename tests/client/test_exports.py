@@ -9,11 +9,11 @@ import pytest
 
 import bursar
 import bursar.local
-import bursar.models
 import bursar.testing
+import bursar_models
 
 
-@pytest.mark.parametrize("module", [bursar, bursar.local, bursar.models, bursar.testing])
+@pytest.mark.parametrize("module", [bursar, bursar.local, bursar_models, bursar.testing])
 def test_all_is_sorted_complete_and_documented(module: types.ModuleType) -> None:
     """Every listed name exists, is listed once in the order of the linter, and says what it is."""
     names = set(module.__all__)

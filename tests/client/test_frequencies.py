@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, special, stats
 
-from bursar.models import Frequencies, FrequencyLaw, FrequencyStructure, Stream, hadamard_transform, public_uniforms
-from bursar.models import _frequencies as module
-from bursar.models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES, MAX_FREQUENCIES, adapted_radius_quantile
+from bursar_models import Frequencies, FrequencyLaw, FrequencyStructure, Stream, hadamard_transform, public_uniforms
+from bursar_models import _frequencies as module
+from bursar_models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES, MAX_FREQUENCIES, adapted_radius_quantile
 
 ALPHA = 1e-7
 """Level of each test of a law. Seeds are fixed: a pass stays one until the numbers change."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 import bursar
-from bursar.models import COVARIANCE_TYPES, CovarianceType, cholesky_factors, log_gaussian_density, n_parameters
+from bursar_models import COVARIANCE_TYPES, CovarianceType, cholesky_factors, log_gaussian_density, n_parameters
 
 EACH_TYPE = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 POINTS = np.array([[0.0, 0.0], [1.0, -2.0], [30.0, 40.0]])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
 import bursar
-from bursar._fake_gradient_em import fake_gradient_em
-from bursar.testing import FakeServer, fake_server
-from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
+from bursar_proto.v1 import fit_pb2, types_pb2
+from tests import asking
+from tests.client.line import Line, array, to_model
 
 SPEND = bursar.rho(0.1)
 SYMMETRIC: dict[str, Any] = {"model": "symmetric_mixture", "spend": SPEND}
@@ -33,84 +33,96 @@ def tensor(values: Any) -> types_pb2.Tensor:
 
 @pytest.mark.parametrize(("ask", "kind"), list(zip(EVERY, TYPES, strict=True)))
 def test_every_model_has_its_type_its_receipt_and_its_trace(
-    toy: bursar.Dataset, ask: dict[str, Any], kind: type[Any]
+    server: Line, toy: bursar.Dataset, ask: dict[str, Any], kind: type[Any]
 ) -> None:
-    """With one debit, of its method."""
-    model: Any = toy.fit_gradient_em(**ask)
+    """With one debit, of its method; the numbers are those of the wire."""
+    model: Any = asking.fit(toy, bursar.GradientEM, **ask)
+    wire = server.model
     assert type(model) is kind
-    assert (model.receipt.entry, model.receipt.price.rho, model.n_rows) == (2, 0.1, 1000.0)
-    assert (model.iterations, model.trace.iterations, model.trace.variant) == (4, 4, "recentred")
-    assert (model.trace.averaged, model.trace.step_size) == (1, 1.0)
-    assert [(noise.name, noise.sum_std, noise.times) for noise in model.noise] == [("gradient", 5.0, 4)]
-    assert "entry 2 of 'toy'" in repr(model)
+    assert (model.receipt.price.rho, model.n_rows) == (pytest.approx(0.1), wire.n_rows)
+    assert model.iterations == model.trace.iterations == wire.iterations == len(model.trace.scales)
+    assert (model.trace.variant, model.trace.averaged) == ("recentred", wire.averaged)
+    assert model.trace.step_size == wire.step_size
+    assert [(noise.name, noise.sum_std, noise.times) for noise in model.noise] == [
+        (noise.name, noise.sum_std, noise.times) for noise in wire.noise
+    ]
+    assert f"entry {model.receipt.entry} of 'toy'" in repr(model)
     assert [release.method for release in toy.releases()] == ["FitGradientEM"]
 
 
-def test_a_symmetric_mixture_has_its_centre(toy: bursar.Dataset) -> None:
+def test_a_symmetric_mixture_has_its_centre(server: Line, toy: bursar.Dataset) -> None:
     """The middle of the bounds, or what the caller says."""
-    model = toy.fit_gradient_em(model="symmetric_mixture", spend=SPEND)
+    model = asking.fit(toy, bursar.GradientEM, **SYMMETRIC)
+    wire = server.model
     assert model.columns == ("height", "weight")
     np.testing.assert_allclose(model.centre_, [160, 90])
-    np.testing.assert_allclose(model.beta_, [30, 30])
-    np.testing.assert_allclose(model.noise_std_, [30, 30])
-    np.testing.assert_allclose(np.array(model.beta_errors_), [1.9, 1.2])
-    other = toy.fit_gradient_em(model="symmetric_mixture", spend=SPEND, centre=[170, 80], columns=["height", "weight"])
+    first, second = array(wire.coefficients)
+    np.testing.assert_allclose(model.beta_, (first - second) / 2)
+    np.testing.assert_array_equal(model.noise_std_, array(wire.noise_std)[0])
+    np.testing.assert_array_equal(np.array(model.beta_errors_), array(wire.coefficient_errors)[0])
+    other = asking.fit(toy, bursar.GradientEM, **SYMMETRIC, centre=[170, 80], columns=["height", "weight"])
     np.testing.assert_allclose(other.centre_, [170, 80])
 
 
-def test_gaussians_are_spheres_where_columns_share_a_unit(toy: bursar.Dataset) -> None:
+def test_gaussians_are_spheres_where_columns_share_a_unit(server: Line, toy: bursar.Dataset) -> None:
     """Means have their errors."""
-    spheres = toy.fit_gradient_em(model="gaussian_mixture", spend=SPEND, n_components=3)
+    spheres = asking.fit(toy, bursar.GradientEM, **GAUSSIANS, n_components=3)
+    wire = server.model
     assert (spheres.covariance_type, spheres.n_components) == ("spherical", 3)
-    np.testing.assert_allclose(spheres.covariances_, 20.0**2 * np.ones(3))
-    np.testing.assert_allclose(np.array(spheres.mean_errors_), spheres.means_ / 100)
+    np.testing.assert_allclose(spheres.covariances_, array(wire.noise_std)[:, 0] ** 2)
+    np.testing.assert_array_equal(spheres.means_, array(wire.coefficients))
+    np.testing.assert_array_equal(np.array(spheres.mean_errors_), array(wire.coefficient_errors))
 
 
-def test_gaussians_with_units_of_their_own_are_diagonal() -> None:
+def test_gaussians_with_units_of_their_own_are_diagonal(server: Line, toy: bursar.Dataset) -> None:
     """One standard deviation for each column of each component."""
-
-    class Uneven(FakeServer):
-        def FitGradientEM(
-            self, request: fit_pb2.FitGradientEMRequest, context: grpc.ServicerContext
-        ) -> Iterator[fit_pb2.FitGradientEMResponse]:
-            for response in super().FitGradientEM(request, context):
-                if response.HasField("model"):
-                    response.model.noise_std.values[:] = [1.0, 2.0, 3.0, 4.0]
-                yield response
-
-    with fake_server(Uneven) as server, server.client() as client:
-        model = client.dataset("toy").fit_gradient_em(model="gaussian_mixture", spend=SPEND, units="bounds")
+    server.changes["FitService/FitGradientEM"] = uneven
+    model = asking.fit(toy, bursar.GradientEM, **GAUSSIANS, units="bounds")
     assert model.covariance_type == "diag"
     np.testing.assert_allclose(model.covariances_, [[1.0, 4.0], [9.0, 16.0]])
 
 
-def test_regressions_predict_the_target(toy: bursar.Dataset) -> None:
+def uneven(answer: fit_pb2.FitGradientEMResponse) -> None:
+    """Give two components in two columns other standard deviations."""
+    if answer.HasField("model"):
+        answer.model.noise_std.CopyFrom(tensor([[1.0, 2.0], [3.0, 4.0]]))
+
+
+def test_regressions_predict_the_target(server: Line, toy: bursar.Dataset) -> None:
     """From the features that were asked for, in the data's own units."""
-    lines = toy.fit_gradient_em(model="mixture_of_regressions", target="weight", features=["height"], spend=SPEND)
+    lines = asking.fit(toy, bursar.GradientEM, **LINES, features=["height"])
+    wire = server.model
     assert (lines.columns, lines.target, lines.n_components) == (("height",), "weight", 2)
-    np.testing.assert_allclose(lines.predict_components([[160.0], [220.0]]), [[90, 90], [120, 150]])
-    np.testing.assert_allclose(np.array(lines.coef_errors_), np.abs(lines.coef_) / 100)
-    np.testing.assert_allclose(np.array(lines.intercept_errors_), np.abs(lines.intercept_) / 100)
-    both = toy.fit_gradient_em(**LINES, symmetric=True)
+    slopes, intercepts = array(wire.coefficients)[:, 0], array(wire.intercepts)
+    np.testing.assert_allclose(
+        lines.predict_components([[160.0], [220.0]]), [intercepts + 160 * slopes, intercepts + 220 * slopes]
+    )
+    np.testing.assert_array_equal(np.array(lines.coef_errors_), array(wire.coefficient_errors))
+    np.testing.assert_array_equal(np.array(lines.intercept_errors_), array(wire.intercept_errors))
+    both = asking.fit(toy, bursar.GradientEM, **LINES, symmetric=True)
     assert both.symmetric
-    np.testing.assert_allclose(both.coef_, [[1.0], [-1.0]])
-    assert not toy.fit_gradient_em(**LINES, fit_intercept=False).intercept_.any()
+    np.testing.assert_array_equal(both.coef_[0], -both.coef_[1])
+    assert not asking.fit(toy, bursar.GradientEM, **LINES, fit_intercept=False).intercept_.any()
 
 
-def test_missing_covariates_make_one_regression(toy: bursar.Dataset) -> None:
-    """It predicts where a feature is missing, too."""
-    line = toy.fit_gradient_em(model="missing_covariates", target="weight", spend=SPEND)
+def test_missing_covariates_make_one_regression(server: Line, toy: bursar.Dataset) -> None:
+    """It predicts where a feature is missing, too, with more doubt."""
+    line = asking.fit(toy, bursar.GradientEM, **MISSING)
+    wire = server.model
+    (slope,), (intercept,) = array(wire.coefficients)[0], array(wire.intercepts)
     expected, std = line.predict({"height": [220.0, np.nan]}, return_std=True)
-    np.testing.assert_allclose(expected, [150, 90])
-    np.testing.assert_allclose(std, [12, np.hypot(12, 30)])
-    np.testing.assert_allclose(line.to_sklearn().predict([[220.0]]), [150])
-    np.testing.assert_allclose(np.array(line.coef_errors_), [0.01])
+    mean, spread = wire.feature_means.values[0], wire.feature_std.values[0]
+    np.testing.assert_allclose(expected, [intercept + 220 * slope, intercept + mean * slope])
+    (noise,) = wire.noise_std.values
+    np.testing.assert_allclose(std, [noise, np.hypot(noise, slope * spread)])
+    np.testing.assert_allclose(line.to_sklearn().predict([[220.0]]), expected[:1])
+    np.testing.assert_array_equal(np.array(line.coef_errors_), array(wire.coefficient_errors)[0])
 
 
-def test_what_is_left_out_is_left_to_the_server(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_what_is_left_out_is_left_to_the_server(server: Line, toy: bursar.Dataset) -> None:
     """Nothing but the model, the columns and the spend is said."""
     for ask in EVERY:
-        toy.fit_gradient_em(**ask, request_id=ask["model"])
+        asking.fit(toy, bursar.GradientEM, **ask, request_id=ask["model"])
     sent = server.gradient_em_requests
     shared: dict[str, Any] = {"dataset": "toy", "spend": types_pb2.Spend(rho=0.1)}
     both = ["height", "weight"]
@@ -190,20 +202,15 @@ SENT = [
 
 
 @pytest.mark.parametrize(("ask", "expected"), SENT)
-def test_every_argument_is_sent_and_previewed(ask: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_every_argument_is_sent_and_previewed(
+    server: Line, toy: bursar.Dataset, ask: dict[str, Any], expected: dict[str, Any]
+) -> None:
     """What the caller sets arrives as it was set, and a preview asks the same."""
-    asked: list[fit_pb2.FitGradientEMRequest] = []
-
-    class Asked(FakeServer):
-        def Preview(self, request: fit_pb2.PreviewRequest, context: grpc.ServicerContext) -> fit_pb2.PreviewResponse:
-            asked.append(request.gradient_em)
-            return super().Preview(request, context)
-
-    with fake_server(Asked) as server, server.client() as client:
-        toy = client.dataset("toy")
-        model = toy.fit_gradient_em(**{**NUMBERS, **ask})
-        preview = toy.preview_gradient_em(**{**NUMBERS, **ask})
-        asked += server.gradient_em_requests
+    for call in (asking.fit, asking.preview):
+        # Some combinations are none; that is for the server to say.
+        with contextlib.suppress(bursar.InvalidRequestError):
+            call(toy, bursar.GradientEM, **{**NUMBERS, **ask})
+    asked = [*server.gradient_em_requests, *(one.gradient_em for one in server.previews)]
     for sent in asked:
         assert sent.request_id
         sent.ClearField("request_id")
@@ -211,53 +218,57 @@ def test_every_argument_is_sent_and_previewed(ask: dict[str, Any], expected: dic
             dataset="toy", spend=types_pb2.Spend(rho=0.1), **{**NUMBERS, **expected}
         )
     assert len(asked) == 2
-    assert model.trace is not None
-    assert (model.trace.averaged, model.trace.step_size) == (3, 0.5)
-    np.testing.assert_array_equal(model.trace.scales, np.full(7, 1.5))
-    assert (preview.price.rho, preview.affordable, preview.iterations) == (0.1, True, 8)
-    told = (preview.expected_coefficient_error, preview.expected_mean_error)
-    columns = expected["columns"]
-    assert told == (
-        ({}, dict.fromkeys(columns, 0.5)) if "target" not in expected else (dict.fromkeys(columns, 0.01), {})
-    )
-    assert preview.expected_relative_error == 0.1
+
+
+@pytest.mark.parametrize("ask", EVERY)
+def test_a_preview_tells_the_errors_that_its_model_has(toy: bursar.Dataset, ask: dict[str, Any]) -> None:
+    """Of coefficients or of means, by column; and the numbers that were given are those of the fit."""
+    given = {"iterations": 7, "step_size": 0.5, "averaged": 3, "noise_std": 2.0}
+    model = asking.fit(toy, bursar.GradientEM, **ask, **given)
+    preview = asking.preview(toy, bursar.GradientEM, **ask, **given)
+    assert (model.trace.averaged, model.trace.step_size, model.trace.iterations) == (3, 0.5, 7)
+    assert preview.price == model.receipt.price
+    name, columns = ("coef_error", ["height"]) if "target" in ask else ("mean_error", ["height", "weight"])
+    assert set(preview.expected) == {name, "relative_error"}
+    errors = preview.expected[name]
+    assert isinstance(errors, Mapping)
+    assert list(errors) == columns
 
 
 @pytest.mark.parametrize("variant", ["recentred", "truncated", "radial", "clipped", "dp_em"])
 def test_every_variant_comes_back(toy: bursar.Dataset, variant: Any) -> None:
     """Under its name."""
-    trace = toy.fit_gradient_em(**GAUSSIANS, variant=variant).trace
+    trace = asking.fit(toy, bursar.GradientEM, **GAUSSIANS, variant=variant).trace
     assert trace is not None
     assert trace.variant == variant
 
 
-def test_a_preview_takes_what_a_fit_takes() -> None:
-    """All of it, with the same defaults, but for the key, the bar, and whether it is paid for."""
-    fit = dict(inspect.signature(bursar.Dataset.fit_gradient_em).parameters)
-    del fit["request_id"], fit["progress"], fit["dummy"]
-    assert fit == dict(inspect.signature(bursar.Dataset.preview_gradient_em).parameters)
+HOLES = """
+name = "holes"
+adjacency = "replace_one"
+[[columns]]
+name = "height"
+kind = "numeric"
+lower = 100.0
+upper = 220.0
+nullable = true
+[[columns]]
+name = "weight"
+kind = "numeric"
+lower = 30.0
+upper = 150.0
+"""
 
 
-def test_features_that_may_be_null_are_for_the_model_that_has_them_missing() -> None:
+def test_features_that_may_be_null_are_for_the_model_that_has_them_missing(server: Line, client: bursar.Client) -> None:
     """It has all numeric columns by default, the others those that every row has."""
-
-    class Nullable(FakeServer):
-        def GetDataset(
-            self, request: catalog_pb2.GetDatasetRequest, context: grpc.ServicerContext
-        ) -> catalog_pb2.GetDatasetResponse:
-            answer = super().GetDataset(request, context)
-            answer.dataset.columns[0].numeric.nullable = True
-            return answer
-
-    with fake_server(Nullable) as server, server.client() as client:
-        toy = client.dataset("toy")
-        toy.fit_gradient_em(**MISSING)
-        toy.fit_gradient_em(**GAUSSIANS)
-        for ask in (toy.preview_gradient_em, toy.fit_gradient_em):
-            with pytest.raises(bursar.InvalidRequestError):  # nothing is left to explain the target
-                ask(**LINES)
-        sent = [list(request.columns) for request in server.gradient_em_requests]
-    assert sent == [["height"], ["weight"], []]
+    gaps = client.dataset(server.server.add_table(HOLES, budget=bursar.epsilon_delta(10, 1e-6)))
+    asking.fit(gaps, bursar.GradientEM, **MISSING)
+    asking.fit(gaps, bursar.GradientEM, **GAUSSIANS)
+    for ask in (partial(asking.preview, gaps, bursar.GradientEM), partial(asking.fit, gaps, bursar.GradientEM)):
+        with pytest.raises(bursar.InvalidRequestError):  # nothing is left to explain the target
+            ask(**LINES)
+    assert [list(request.columns) for request in server.gradient_em_requests] == [["height"], ["weight"], []]
 
 
 @pytest.mark.parametrize(
@@ -302,10 +313,10 @@ def test_features_that_may_be_null_are_for_the_model_that_has_them_missing() -> 
     ],
 )
 def test_what_no_server_would_accept_is_not_sent(
-    server: FakeServer, toy: bursar.Dataset, ask: dict[str, Any], change: dict[str, Any], field: str
+    server: Line, toy: bursar.Dataset, ask: dict[str, Any], change: dict[str, Any], field: str
 ) -> None:
     """The error names the field, for a fit and a preview."""
-    for call in (toy.fit_gradient_em, toy.preview_gradient_em):
+    for call in (partial(asking.fit, toy, bursar.GradientEM), partial(asking.preview, toy, bursar.GradientEM)):
         with pytest.raises(bursar.InvalidRequestError) as caught:
             call(**{**ask, **change})
         assert caught.value.violations[0][0] == field
@@ -327,12 +338,18 @@ def test_given_parameters_check_themselves(make: Callable[[], bursar.GivenCoeffi
     assert caught.value.violations[0][0] == field
 
 
-def test_earlier_models_are_starts(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_earlier_models_are_starts(server: Line, toy: bursar.Dataset) -> None:
     """Their numbers are sent, for nothing more than what the new fit costs."""
-    symmetric = toy.fit_gradient_em(**SYMMETRIC)
-    gaussians, line = toy.fit_gradient_em(**GAUSSIANS, n_components=3), toy.fit_gradient_em(**MISSING)
-    lines, mirrored = toy.fit_gradient_em(**LINES), toy.fit_gradient_em(**LINES, symmetric=True)
-    clusters = toy.fit_dpem(n_components=3, mode="kmeans", spend=SPEND)
+    symmetric = asking.fit(toy, bursar.GradientEM, **SYMMETRIC)
+    gaussians, line = (
+        asking.fit(toy, bursar.GradientEM, **GAUSSIANS, n_components=3),
+        asking.fit(toy, bursar.GradientEM, **MISSING),
+    )
+    lines, mirrored = (
+        asking.fit(toy, bursar.GradientEM, **LINES),
+        asking.fit(toy, bursar.GradientEM, **LINES, symmetric=True),
+    )
+    clusters = toy.fit(bursar.DPEM(n_components=3, mode="kmeans"), spend=SPEND)
     starts: list[tuple[dict[str, Any], Any, fit_pb2.GradientStart]] = [
         (SYMMETRIC, symmetric, fit_pb2.GradientStart(coefficients=tensor([symmetric.beta_]))),
         (
@@ -360,14 +377,14 @@ def test_earlier_models_are_starts(server: FakeServer, toy: bursar.Dataset) -> N
         ),
     ]
     for ask, start, expected in starts:
-        toy.fit_gradient_em(**ask, start=start)
+        asking.fit(toy, bursar.GradientEM, **ask, start=start)
         assert server.gradient_em_requests[-1].given == expected
 
 
 def test_a_model_of_something_else_is_no_start(toy: bursar.Dataset) -> None:
     """Another kind, other columns, another target, or not symmetric where that is needed."""
-    symmetric, lines = toy.fit_gradient_em(**SYMMETRIC), toy.fit_gradient_em(**LINES)
-    line = toy.fit_gradient_em(**MISSING)
+    symmetric, lines = asking.fit(toy, bursar.GradientEM, **SYMMETRIC), asking.fit(toy, bursar.GradientEM, **LINES)
+    line = asking.fit(toy, bursar.GradientEM, **MISSING)
     for ask, start, message in [
         (GAUSSIANS, symmetric, "must be a GaussianMixture or a KMeans for model='gaussian_mixture'"),
         (MISSING, lines, "must be a LinearRegression"),
@@ -377,25 +394,25 @@ def test_a_model_of_something_else_is_no_start(toy: bursar.Dataset) -> None:
         ({**LINES, "symmetric": True}, lines, "must be a symmetric model"),
     ]:
         with pytest.raises(bursar.InvalidRequestError, match=message):
-            toy.fit_gradient_em(**ask, start=start)
+            asking.fit(toy, bursar.GradientEM, **ask, start=start)
     # Without names the caller knows best.
-    toy.fit_gradient_em(**LINES, start=replace(lines, columns=(), target=""))
+    asking.fit(toy, bursar.GradientEM, **LINES, start=replace(lines, columns=(), target=""))
 
 
-def test_a_start_has_only_what_the_new_model_has(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_a_start_has_only_what_the_new_model_has(server: Line, toy: bursar.Dataset) -> None:
     """No intercepts for one without, and no component of weight 0, which would never get a row."""
-    lines = toy.fit_gradient_em(**LINES)
-    toy.fit_gradient_em(**LINES, start=lines, fit_intercept=False)
+    lines = asking.fit(toy, bursar.GradientEM, **LINES)
+    asking.fit(toy, bursar.GradientEM, **LINES, start=lines, fit_intercept=False)
     assert not server.gradient_em_requests[-1].given.HasField("intercepts")
-    toy.fit_gradient_em(**LINES, start=replace(lines, weights_=[1.0, 0.0]))
+    asking.fit(toy, bursar.GradientEM, **LINES, start=replace(lines, weights_=[1.0, 0.0]))
     assert server.gradient_em_requests[-1].given.weights == tensor([1.0, 1e-3])
 
 
-def test_the_same_request_gets_the_same_model(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_the_same_request_gets_the_same_model(server: Line, toy: bursar.Dataset) -> None:
     """After a broken stream, and when it is asked again by its request_id; one debit."""
     server.break_next()
-    first = toy.fit_gradient_em(model="gaussian_mixture", spend=SPEND, request_id="mine")
-    again = toy.fit_gradient_em(model="gaussian_mixture", spend=SPEND, request_id="mine")
+    first = toy.fit(bursar.GradientEM(model="gaussian_mixture"), spend=SPEND, request_id="mine")
+    again = toy.fit(bursar.GradientEM(model="gaussian_mixture"), spend=SPEND, request_id="mine")
     assert again.receipt is not None
     assert again.receipt.replayed
     np.testing.assert_array_equal(first.means_, again.means_)
@@ -403,22 +420,13 @@ def test_the_same_request_gets_the_same_model(server: FakeServer, toy: bursar.Da
     assert len(toy.releases()) == 1
 
 
-def test_the_fake_refuses_columns_that_it_does_not_have(toy: bursar.Dataset) -> None:
-    """Before it debits."""
+def test_columns_that_there_are_not_are_refused(toy: bursar.Dataset) -> None:
+    """Before anything is debited."""
     for change in ({"target": "group"}, {"features": ["age"]}):
-        for call in (toy.fit_gradient_em, toy.preview_gradient_em):
-            with pytest.raises(bursar.InvalidRequestError, match="is no numeric column"):
+        for call in (partial(asking.fit, toy, bursar.GradientEM), partial(asking.preview, toy, bursar.GradientEM)):
+            with pytest.raises(bursar.InvalidRequestError, match="numeric column"):
                 call(**{**LINES, **change})
     assert toy.releases() == []
-
-
-def test_the_fake_has_an_intercept_where_features_are_missing() -> None:
-    """A request by other means than this package is refused as the server refuses it."""
-    request = fit_pb2.FitGradientEMRequest(
-        model=fit_pb2.LATENT_MODEL_MISSING_COVARIATES, columns=["height"], target="weight", without_intercept=True
-    )
-    with pytest.raises(ValueError, match="without_intercept: only mixtures of regressions"):
-        fake_gradient_em(request, {"height": (0.0, 1.0), "weight": (0.0, 1.0)})
 
 
 def _cut(message: types_pb2.Tensor) -> None:
@@ -445,18 +453,9 @@ def _cut(message: types_pb2.Tensor) -> None:
     ],
 )
 def test_what_is_no_model_is_the_servers_error(
-    ask: dict[str, Any], spoil: Callable[[fit_pb2.GradientEMModel], None]
+    server: Line, toy: bursar.Dataset, ask: dict[str, Any], spoil: Callable[[fit_pb2.GradientEMModel], None]
 ) -> None:
     """Not a model that answers nonsense."""
-
-    class Spoilt(FakeServer):
-        def FitGradientEM(
-            self, request: fit_pb2.FitGradientEMRequest, context: grpc.ServicerContext
-        ) -> Iterator[fit_pb2.FitGradientEMResponse]:
-            for response in super().FitGradientEM(request, context):
-                if response.HasField("model"):
-                    spoil(response.model)
-                yield response
-
-    with fake_server(Spoilt) as server, server.client() as client, pytest.raises(bursar.ServerError):
-        client.dataset("toy").fit_gradient_em(**ask)
+    server.changes["FitService/FitGradientEM"] = to_model(spoil)
+    with pytest.raises(bursar.ServerError):
+        asking.fit(toy, bursar.GradientEM, **ask)

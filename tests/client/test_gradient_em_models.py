@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from bursar.models import GaussianMixture, GradientTrace, LinearRegression, MixtureOfRegressions, SymmetricMixture
-from bursar.models._arrays import FloatArray
+from bursar_models import GaussianMixture, GradientTrace, LinearRegression, MixtureOfRegressions, SymmetricMixture
+from bursar_models.arrays import FloatArray
 
 RNG = np.random.default_rng(1)  # noqa: TID251 - invented rows and parameters, no release
 ROWS = RNG.normal(size=(50, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -16,9 +17,10 @@ import pytest
 
 import bursar
 from bursar._client import _history
-from bursar._history import HistoryHead, Shelf, server_name
-from bursar.testing import FakeServer, fake_server
-from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2
+from bursar._history import HistoryHead, Shelf, Shown, in_file, in_memory, server_name
+from bursar_proto.v1 import catalog_pb2
+from tests import asking
+from tests.client.line import HISTORY, Line, refusal, to_model
 
 ASK: dict[str, Any] = {"n_components": 1, "spend": bursar.rho(0.1)}
 
@@ -30,12 +32,12 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def connected(server: FakeServer, file: Path) -> Iterator[Callable[[], bursar.Client]]:
-    """Makes clients of the fake server that share a file, one after the other."""
+def connected(server: Line, file: Path) -> Iterator[Callable[[], bursar.Client]]:
+    """Makes clients of the server that share a file, one after the other."""
     clients: list[bursar.Client] = []
 
     def make() -> bursar.Client:
-        clients.append(bursar.Client(grpc.insecure_channel(server.address), retry_delays=(0.0,), history=file))
+        clients.append(server.client(retry_delays=(0.0,), history=file))
         return clients[-1]
 
     yield make
@@ -50,40 +52,55 @@ def kept(file: Path) -> dict[str, Any]:
 
 
 def test_a_ledger_that_grows_is_no_reason_to_complain(
-    server: FakeServer, connected: Callable[[], bursar.Client], file: Path
+    server: Line, connected: Callable[[], bursar.Client], file: Path
 ) -> None:
     """Fits, repetitions and new programs go on; what is kept grows with the ledger."""
-    sizes = []
+    sizes, entries = [], []
     for name in ("a", "b", "a", "c"):
-        connected().dataset("toy").fit_dpem(**ASK, request_id=name)
+        receipt = asking.fit(connected().dataset("toy"), bursar.DPEM, **ASK, request_id=name).receipt
+        assert receipt is not None
         sizes.append(kept(file)["size"])
-    assert sizes == [2, 3, 3, 4]
+        entries.append(receipt.entry)
+    first = entries[0]
+    # A debit and its release are an entry each.
+    assert entries == [first, first + 2, first, first + 4]
+    assert sizes == [first + 1, first + 3, first + 3, first + 5]
     assert len(server.requests) == 4
 
 
 def test_a_rolled_back_ledger_is_noticed_before_a_fit_is_sent(
-    server: FakeServer, connected: Callable[[], bursar.Client], file: Path
+    server: Line, connected: Callable[[], bursar.Client], file: Path
 ) -> None:
     """The next program complains at its first call, and says what was seen, what is there, and what to do."""
-    receipt = connected().dataset("toy").fit_dpem(**ASK).receipt
+    receipt = asking.fit(connected().dataset("toy"), bursar.DPEM, **ASK).receipt
     assert receipt is not None
+    before = kept(file)
     server.roll_back()
     with pytest.raises(bursar.HistoryError, match="lost 1 entries") as caught:
         connected().datasets()
     error = caught.value
     assert error.found is not None
-    assert (error.seen.size, error.seen.head, error.found.size) == (receipt.entry, receipt.ledger_head, 1)
+    assert (error.seen.size, error.seen.head, error.found.size) == (
+        before["size"],
+        before["head"],
+        receipt.entry,
+    )
     for word in (error.seen.seen, str(file), "Tell the auditor", "history=False"):
         assert word in str(error)
-    assert kept(file)["size"] == receipt.entry
+    assert kept(file) == before
 
 
-def test_a_ledger_that_is_rolled_back_meanwhile_is_noticed_too(server: FakeServer, toy: bursar.Dataset) -> None:
+def test_a_ledger_that_is_rolled_back_meanwhile_is_noticed_too(server: Line, toy: bursar.Dataset) -> None:
     """Every fit asks first, whatever was asked before on the same connection; afterwards nothing at all is sent."""
-    toy.fit_dpem(**ASK)
+    asking.fit(toy, bursar.DPEM, **ASK)
     server.roll_back()
     calls = len(server.metadata)
-    for ask in (lambda: toy.fit_dpem(**ASK, request_id="b"), toy.remaining, toy.releases, lambda: toy.fit_dpem(**ASK)):
+    for ask in (
+        lambda: asking.fit(toy, bursar.DPEM, **ASK, request_id="b"),
+        toy.remaining,
+        toy.releases,
+        lambda: asking.fit(toy, bursar.DPEM, **ASK),
+    ):
         with pytest.raises(bursar.HistoryError):
             ask()
     assert len(server.requests) == 1
@@ -91,157 +108,128 @@ def test_a_ledger_that_is_rolled_back_meanwhile_is_noticed_too(server: FakeServe
 
 
 def test_a_ledger_that_grew_again_after_it_was_rolled_back_is_noticed(
-    server: FakeServer, connected: Callable[[], bursar.Client]
+    server: Line, connected: Callable[[], bursar.Client]
 ) -> None:
     """It is as long as it was, or longer, but another entry stands at the place."""
-    connected().dataset("toy").fit_dpem(**ASK, request_id="a")
+    asking.fit(connected().dataset("toy"), bursar.DPEM, **ASK, request_id="a")
     server.roll_back()
     with server.client() as stranger:
-        stranger.dataset("toy").fit_dpem(**ASK, request_id="b")
+        asking.fit(stranger.dataset("toy"), bursar.DPEM, **ASK, request_id="b")
         for name in ("c", "d"):
-            with pytest.raises(bursar.HistoryError, match="entry 2 of the server's ledger is not the one"):
+            with pytest.raises(bursar.HistoryError, match=r"entry \d+ of the server's ledger is not the one"):
                 connected().dataset("toy")
-            stranger.dataset("toy").fit_dpem(**ASK, request_id=name)
+            asking.fit(stranger.dataset("toy"), bursar.DPEM, **ASK, request_id=name)
 
 
-def test_another_ledger_at_the_same_server_is_noticed(connected: Callable[[], bursar.Client], file: Path) -> None:
+@pytest.mark.parametrize("shown", ["", "00" * 32])
+def test_a_server_that_does_not_show_the_entry_that_was_seen_is_not_believed(shown: str) -> None:
+    """A longer ledger has that entry: no hash in its place is as wrong as another one."""
+    history, seen = in_memory(), HistoryHead("ledger", 2, "11" * 32, "then")
+    history.check(lambda size: Shown(seen, ""))
+    longer = HistoryHead("ledger", 3, "22" * 32, "now")
+    with pytest.raises(bursar.HistoryError, match="entry 2 of the server's ledger is not the one"):
+        history.check(lambda size: Shown(longer, shown))
+    with pytest.raises(bursar.HistoryError):
+        history.check(lambda size: Shown(longer, seen.head))
+
+
+def test_what_another_program_saw_counts_as_seen(file: Path) -> None:
+    """A ledger that is longer than this program saw it, and shorter than another one did, was rolled back."""
+    short, middle, long = (HistoryHead("ledger", size, f"{size:064x}", "then") for size in (1, 2, 3))
+    one, other = (in_file(file, "server") for _ in range(2))
+    one.check(lambda size: Shown(short, ""))
+    other.check(lambda size: Shown(long, short.head))
+    with pytest.raises(bursar.HistoryError, match="lost 1 entries"):
+        one.check(lambda size: Shown(middle, short.head if size == 1 else ""))
+
+
+def test_another_ledger_at_the_same_server_is_noticed(server: Line, connected: Callable[[], bursar.Client]) -> None:
     """Even if it is longer."""
     connected().datasets()
-    with fake_server() as other:
-        for name in ("a", "b"):
-            with other.client() as stranger:
-                stranger.dataset("toy").fit_dpem(**ASK, request_id=name)
-        with (
-            bursar.Client(grpc.insecure_channel(other.address), history=file) as client,
-            pytest.raises(bursar.HistoryError, match="another ledger"),
-        ):
-            client.datasets()
+    server.changes[HISTORY] = lambda answer: answer.MergeFrom(
+        catalog_pb2.GetHistoryResponse(ledger_id="another", size=answer.size + 1)
+    )
+    with pytest.raises(bursar.HistoryError, match="another ledger"):
+        connected().datasets()
 
 
-def test_who_knows_goes_on_with_another_file(server: FakeServer, connected: Callable[[], bursar.Client]) -> None:
+def test_who_knows_goes_on_with_another_file(server: Line, connected: Callable[[], bursar.Client]) -> None:
     """A ledger that was rightly restored is used again by those who say so; the evidence stays."""
-    connected().dataset("toy").fit_dpem(**ASK)
+    asking.fit(connected().dataset("toy"), bursar.DPEM, **ASK)
     server.roll_back()
     with server.client() as client:
-        client.dataset("toy").fit_dpem(**ASK)
+        asking.fit(client.dataset("toy"), bursar.DPEM, **ASK)
     with pytest.raises(bursar.HistoryError):
         connected().datasets()
 
 
-class Old(FakeServer):
-    """Does not know the question."""
-
-    GetHistory: Any = catalog_pb2_grpc.CatalogServiceServicer.GetHistory
-
-
-def test_a_server_from_before_the_question_is_used_as_ever(file: Path) -> None:
-    """Unless it knew the question once."""
-    with fake_server(Old) as server:
-        channel = grpc.insecure_channel(server.address)
-        with bursar.Client(channel, history=file) as client:
-            client.dataset("toy").fit_dpem(**ASK)
-        assert not file.exists()
-        Shelf(file, "channel").keep(HistoryHead.now("a", 1, bytes(32)))
-        channel = grpc.insecure_channel(server.address)
-        with bursar.Client(channel, history=file) as client:
-            with pytest.raises(bursar.HistoryError, match="does not say any more") as caught:
-                client.datasets()
-            assert caught.value.found is None
+def test_a_server_that_does_not_show_its_history_any_more_is_not_believed(
+    server: Line, connected: Callable[[], bursar.Client]
+) -> None:
+    """It did once."""
+    connected().datasets()
+    server.before[HISTORY] = raising(grpc.StatusCode.UNIMPLEMENTED)
+    with pytest.raises(bursar.HistoryError, match="does not say any more") as caught:
+        connected().datasets()
+    assert caught.value.found is None
 
 
-class Forgetful(FakeServer):
-    """Is rolled back while it fits: between the question and the receipt, or after the receipt."""
+def raising(code: grpc.StatusCode, when: int = 1) -> Callable[[object], None]:
+    """Return a function that raises a status when it is called for the n-th time, and later if that is the first."""
+    calls = itertools.count(1)
 
-    when = "before"
+    def hook(_: object) -> None:
+        if next(calls) == when or when == 1:
+            raise refusal(code)
 
-    def FitDPEM(
-        self, request: fit_pb2.FitDPEMRequest, context: grpc.ServicerContext
-    ) -> Iterator[fit_pb2.FitDPEMResponse]:
-        """As told."""
-        if request.request_id == "b" and self.when == "before":
-            self.roll_back()
-        yield from super().FitDPEM(request, context)
-        if request.request_id == "b" and self.when == "after":
-            self.roll_back()
+    return hook
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_receipt_has_to_be_in_the_history(when: str) -> None:
+def test_a_receipt_has_to_be_in_the_history(server: Line, toy: bursar.Dataset, when: str) -> None:
     """What happens between the question and the model is noticed with the receipt, or by the question after it."""
-    Forgetful.when = when
-    with fake_server(Forgetful) as server, server.client() as client:
-        toy = client.dataset("toy")
-        toy.fit_dpem(**ASK, request_id="a")
-        with pytest.raises(bursar.HistoryError) as caught:
-            toy.fit_dpem(**ASK, request_id="b")
-        assert caught.value.request_id == "b"
+    asking.fit(toy, bursar.DPEM, **ASK, request_id="a")
+    if when == "before":
+        server.before["FitService/FitDPEM"] = lambda _: server.roll_back()
+    else:
+        # More than the debit and its release: the fit that another test left may release meanwhile.
+        server.changes["FitService/FitDPEM"] = to_model(lambda _: server.roll_back(4))
+    with pytest.raises(bursar.HistoryError) as caught:
+        asking.fit(toy, bursar.DPEM, **ASK, request_id="b")
+    assert caught.value.request_id == "b"
 
 
-class Fragile(FakeServer):
-    """Answers the question once, and then not."""
-
-    asked = 0
-
-    def GetHistory(
-        self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
-    ) -> catalog_pb2.GetHistoryResponse:
-        """See the class."""
-        self.asked += 1
-        if self.asked == 3:  # dataset(), before the fit, after the fit
-            context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
-        return super().GetHistory(request, context)
-
-
-def test_a_model_is_not_lost_because_the_last_question_fails(file: Path) -> None:
+def test_a_model_is_not_lost_because_the_last_question_fails(server: Line, file: Path) -> None:
     """The receipt is kept already, and the next call asks again."""
-    with fake_server(Fragile) as server:
-        with bursar.Client(grpc.insecure_channel(server.address), history=file) as client:
-            receipt = client.dataset("toy").fit_dpem(**ASK).receipt
-        assert receipt is not None
-        assert (kept(file)["size"], kept(file)["head"]) == (receipt.entry, receipt.ledger_head)
+    server.before[HISTORY] = raising(grpc.StatusCode.UNAVAILABLE, 3)  # dataset(), before the fit, after the fit
+    with server.client(history=file) as client:
+        receipt = asking.fit(client.dataset("toy"), bursar.DPEM, **ASK).receipt
+    assert receipt is not None
+    assert (kept(file)["size"], kept(file)["head"]) == (receipt.entry, receipt.ledger_head)
 
 
-def test_a_question_that_fails_is_a_fit_that_was_not_sent() -> None:
+def test_a_question_that_fails_is_a_fit_that_was_not_sent(server: Line) -> None:
     """It is repeated as a broken stream is."""
-
-    class Late(FakeServer):
-        asked = 0
-
-        def GetHistory(
-            self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
-        ) -> catalog_pb2.GetHistoryResponse:
-            self.asked += 1
-            if self.asked == 2:
-                context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
-            return super().GetHistory(request, context)
-
-    with fake_server(Late) as server, server.client() as client:
-        assert client.dataset("toy").fit_dpem(**ASK).n_components == 1
-        assert len(server.requests) == 1
+    server.before[HISTORY] = raising(grpc.StatusCode.UNAVAILABLE, 2)
+    with server.client() as client:
+        assert asking.fit(client.dataset("toy"), bursar.DPEM, **ASK).n_components == 1
+    assert len(server.requests) == 1
 
 
-class Empty(FakeServer):
-    """Answers with an empty message."""
-
-    def GetHistory(
-        self, request: catalog_pb2.GetHistoryRequest, context: grpc.ServicerContext
-    ) -> catalog_pb2.GetHistoryResponse:
-        """See the class."""
-        return catalog_pb2.GetHistoryResponse()
-
-
-def test_an_answer_that_is_none_is_the_servers_error() -> None:
+def test_an_answer_that_is_none_is_the_servers_error(server: Line, client: bursar.Client) -> None:
     """A ledger has an id and at least one entry."""
-    with fake_server(Empty) as server, server.client() as client, pytest.raises(bursar.ServerError, match="history"):
+    server.instead[HISTORY] = lambda _: [catalog_pb2.GetHistoryResponse()]
+    with pytest.raises(bursar.ServerError, match="history"):
         client.datasets()
 
 
-def test_threads_of_one_client_may_fit_at_once(server: FakeServer, client: bursar.Client) -> None:
+def test_threads_of_one_client_may_fit_at_once(server: Line) -> None:
     """Heads that arrive out of order are no contradiction."""
-    toy = client.dataset("toy")
-    with ThreadPoolExecutor(8) as pool:
-        models = list(pool.map(lambda i: toy.fit_dpem(**ASK, request_id=f"r{i}"), range(40)))
-    assert sorted(model.receipt.entry for model in models if model.receipt) == list(range(2, 42))
+    # A place is free a moment after its fit has ended, so the server may say that it is busy.
+    with server.client(patience=60.0) as client, ThreadPoolExecutor(8) as pool:
+        toy = client.dataset("toy")
+        models = list(pool.map(lambda i: asking.fit(toy, bursar.DPEM, **ASK, request_id=f"r{i}"), range(40)))
+    assert len({model.receipt.entry for model in models if model.receipt}) == 40
 
 
 def _head(size: int, ledger: str = "a", head: bytes = bytes(32)) -> HistoryHead:
@@ -313,7 +301,7 @@ def test_programs_that_write_at_once_leave_the_newest_head(file: Path) -> None:
     ],
 )
 def test_a_file_of_something_else_is_not_overwritten(
-    server: FakeServer, connected: Callable[[], bursar.Client], file: Path, content: str | bytes
+    server: Line, connected: Callable[[], bursar.Client], file: Path, content: str | bytes
 ) -> None:
     """The error names the argument, and nothing is sent."""
     file.parent.mkdir()
@@ -325,19 +313,18 @@ def test_a_file_of_something_else_is_not_overwritten(
     assert server.metadata == []
 
 
-def test_a_home_that_cannot_be_written_is_said_once(server: FakeServer, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_said_once(server: Line, tmp_path: Path) -> None:
     """The client works from memory then, and complains as long as it lives."""
     (tmp_path / "no-folder").touch()
-    channel = grpc.insecure_channel(server.address)
-    with bursar.Client(channel, history=tmp_path / "no-folder" / "history.json", retry_delays=()) as client:
+    with server.client(history=tmp_path / "no-folder" / "history.json", retry_delays=()) as client:
         with pytest.warns(RuntimeWarning, match="cannot be kept in .*BURSAR_HISTORY"):
             toy = client.dataset("toy")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            toy.fit_dpem(**ASK)
+            asking.fit(toy, bursar.DPEM, **ASK)
         server.roll_back()
         with pytest.raises(bursar.HistoryError, match="Tell the auditor"):
-            toy.fit_dpem(**ASK)
+            asking.fit(toy, bursar.DPEM, **ASK)
 
 
 @pytest.mark.parametrize(
@@ -400,32 +387,31 @@ def test_a_user_without_a_home_is_warned(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shelf.keep(_head(1)) is None
 
 
-def test_receipts_of_a_shown_ledger_are_remembered_at_once(file: Path) -> None:
+def test_receipts_of_a_shown_ledger_are_remembered_at_once(server: Line, file: Path) -> None:
     """A stream that breaks after the receipt leaves its head in the file."""
-    with fake_server() as server:
-        server.break_next()
-        channel = grpc.insecure_channel(server.address)
-        with bursar.Client(channel, history=file, retry_delays=()) as client, pytest.raises(bursar.UnavailableError):
-            client.dataset("toy").fit_dpem(**ASK)
-    assert kept(file)["size"] == 2
+    server.break_next()
+    with server.client(history=file, retry_delays=()) as client, pytest.raises(bursar.UnavailableError):
+        asking.fit(client.dataset("toy"), bursar.DPEM, **ASK)
+    with server.client() as client:
+        (release,) = client.releases()
+    assert kept(file)["size"] == release.entry
 
 
-def test_a_receipt_that_contradicts_what_was_seen_is_refused(server: FakeServer, client: bursar.Client) -> None:
+def test_a_receipt_that_contradicts_what_was_seen_is_refused(server: Line, client: bursar.Client) -> None:
     """Two heads of one size are two histories."""
     client.datasets()
     history = client._connection.history
     with pytest.raises(bursar.HistoryError, match="two different histories"):
-        history.add_receipt(1, b"\7" * 32)
+        history.add_receipt(history._newest.size if history._newest else 0, b"\7" * 32)
     with pytest.raises(bursar.HistoryError):
         client.datasets()
 
 
-def test_the_receipt_of_a_repetition_takes_nothing_back() -> None:
+def test_the_receipt_of_a_repetition_takes_nothing_back(client: bursar.Client) -> None:
     """It is older than what is known."""
-    with fake_server() as server, server.client() as client:
-        toy = client.dataset("toy")
-        for name in ("a", "b", "a"):
-            toy.fit_dpem(**ASK, request_id=name)
-        newest = client._connection.history._newest
-        assert newest is not None
-        assert newest.size == 3
+    toy = client.dataset("toy")
+    receipts = [asking.fit(toy, bursar.DPEM, **ASK, request_id=name).receipt for name in ("a", "b", "a")]
+    newest = client._connection.history._newest
+    assert newest is not None
+    assert receipts[1] is not None
+    assert newest.size == receipts[1].entry + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from dataclasses import fields, is_dataclass
@@ -15,197 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bursar
-from bursar._files import write_whole
-from bursar.models import (
-    Frequencies,
+from bursar_models import (
     GaussianMixture,
-    GradientTrace,
     KMeans,
-    LinearRegression,
-    MarkovRandomField,
-    MixtureOfRegressions,
     Model,
-    ReleasedTable,
-    Separation,
     Sketch,
-    SymmetricMixture,
-    Variable,
     load,
 )
-from bursar.models._portable import Portable
+from bursar_models._portable import Portable, _made, _plain
+from bursar_models.files import write_whole
+from tests import asking
+from tests.client.made_up_models import (
+    MODELS,
+    sketches,
+)
 
-NUMBERS = st.floats(-1e300, 1e300)
-POSITIVE = st.floats(1e-150, 1e150)
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
-WHOLE = st.integers(0, 2**64 - 1)
-
-
-def arrays(shape: tuple[int, ...], numbers: st.SearchStrategy[float] = NUMBERS) -> st.SearchStrategy[Any]:
-    """Arrays of a shape."""
-    size = int(np.prod(shape))
-    return st.lists(numbers, min_size=size, max_size=size).map(lambda values: np.array(values).reshape(shape))
-
-
-def weights(k: int) -> st.SearchStrategy[Any]:
-    """Non-negative numbers that sum to 1."""
-    return arrays((k,), st.floats(0.01, 1)).map(lambda values: values / values.sum())
-
-
-PRICES = st.builds(bursar.Price, WHOLE, WHOLE, POSITIVE)
-REMAINING = st.builds(
-    bursar.Remaining, WHOLE, WHOLE, WHOLE, WHOLE, POSITIVE, POSITIVE | st.just(float("inf")), POSITIVE
-)
-RECEIPTS = st.builds(
-    bursar.Receipt,
-    dataset=TEXT,
-    request_id=TEXT,
-    entry=WHOLE,
-    price=PRICES,
-    remaining=REMAINING,
-    ledger_head=TEXT,
-    adjacency=st.sampled_from(bursar.Adjacency),
-    allowance_remaining=st.none() | REMAINING,
-    replayed=st.booleans(),
-    free=st.booleans(),
-)
-NOISE = st.lists(st.builds(bursar.ReleaseNoise, TEXT, WHOLE, POSITIVE, POSITIVE, POSITIVE, WHOLE), max_size=2).map(
-    tuple
-)
-
-
-def trace(k: int, p: int) -> st.SearchStrategy[GradientTrace]:
-    """Two steps of k components of p numbers."""
-    return st.builds(
-        GradientTrace,
-        variant=st.sampled_from(["recentred", "dp_em"]),
-        iterates=arrays((3, k, p)),
-        errors=arrays((k, p), POSITIVE),
-        scales=arrays((2,), POSITIVE),
-        step_size=POSITIVE,
-        averaged=st.integers(1, 3),
-    )
-
-
-@st.composite
-def sketches(draw: st.DrawFn) -> Sketch:
-    """Sketches of two columns."""
-    lower = draw(arrays((2,), st.floats(-100, 100)))
-    m = draw(st.integers(2, 5))
-    return Sketch(
-        columns=draw(st.sampled_from([(), ("a", "b")])),
-        centre=lower + 1,
-        unit=np.ones(2),
-        lower=lower,
-        upper=lower + 2,
-        frequencies=Frequencies(
-            m, 2, draw(WHOLE), draw(st.floats(0.01, 1)), draw(st.sampled_from(["gaussian", "multiscale"]))
-        ),
-        signature=draw(st.sampled_from(["exponential", "one_bit"])),
-        frequencies_per_row=2,
-        sums=draw(arrays((2, m))),
-        noise_std=draw(POSITIVE),
-        n_rows=draw(NUMBERS),
-        n_rows_std=draw(POSITIVE),
-        receipt=draw(st.none() | RECEIPTS),
-        pilot_sigma=draw(st.none() | POSITIVE),
-    )
-
-
-def released(k: int, p: int) -> dict[str, st.SearchStrategy[Any]]:
-    """What models of k components with p numbers each share."""
-    return {
-        "receipt": st.none() | RECEIPTS,
-        "noise": NOISE,
-        "iterations": st.none() | WHOLE,
-        "n_rows": st.none() | NUMBERS,
-        "trace": st.none() | trace(k, p),
-    }
-
-
-def without_trace(shared: dict[str, st.SearchStrategy[Any]]) -> dict[str, st.SearchStrategy[Any]]:
-    """For models that gradient EM does not make."""
-    return {name: strategy for name, strategy in shared.items() if name != "trace"}
-
-
-COLUMNS = st.sampled_from([(), ("a", "\u00fc\n\u4e2d")])
-FIELD = {
-    "variables_": (Variable("a", ("low", "high"), (0.0, 0.1, 1.0)), Variable("b", ("yes", "no"))),
-    "cliques_": (("a", "b"),),
-}
-
-MODELS: dict[Any, st.SearchStrategy[Any]] = {
-    GaussianMixture: st.builds(
-        GaussianMixture,
-        weights_=weights(3),
-        means_=arrays((3, 2)),
-        covariances_=arrays((3, 2), POSITIVE),
-        covariance_type=st.just("diag"),
-        columns=COLUMNS,
-        sketch=st.none() | sketches(),
-        separation=st.none()
-        | st.builds(
-            Separation,
-            sought=st.integers(3, 9),
-            mean_errors=arrays((3, 2), POSITIVE),
-            weight_errors=arrays((3,), POSITIVE),
-            covariance_errors=arrays((3,), POSITIVE),
-        ),
-        **released(3, 2),
-    ),
-    KMeans: st.builds(
-        KMeans,
-        cluster_centers_=arrays((2, 1)),
-        weights_=weights(2),
-        variances_=arrays((2,), POSITIVE),
-        sketch=st.none() | sketches(),
-        **without_trace(released(2, 1)),
-    ),
-    SymmetricMixture: st.builds(
-        SymmetricMixture,
-        beta_=arrays((2,)),
-        centre_=arrays((2,)),
-        noise_std_=arrays((2,), POSITIVE),
-        columns=COLUMNS,
-        **released(2, 2),
-    ),
-    LinearRegression: st.builds(
-        LinearRegression,
-        coef_=arrays((2,)),
-        intercept_=NUMBERS,
-        noise_std_=POSITIVE,
-        feature_means_=arrays((2,)),
-        feature_std_=arrays((2,), POSITIVE),
-        columns=COLUMNS,
-        target=TEXT,
-        **released(1, 3),
-    ),
-    MixtureOfRegressions: st.builds(
-        MixtureOfRegressions,
-        coef_=arrays((2, 1)),
-        intercept_=arrays((2,)),
-        weights_=weights(2),
-        noise_std_=arrays((2,), POSITIVE),
-        target=TEXT,
-        **released(2, 2),
-    ),
-    MarkovRandomField: st.builds(
-        MarkovRandomField,
-        **{name: st.just(value) for name, value in FIELD.items()},
-        log_potentials_=st.tuples(arrays((2, 2))),
-        marginals_=st.tuples(arrays((2, 2), st.floats(0, 1))),
-        log_partition_=NUMBERS,
-        tables_=st.lists(
-            st.builds(ReleasedTable, st.just(("a", "b")), arrays((2, 2)), POSITIVE, st.booleans(), st.none() | WHOLE),
-            max_size=2,
-        ),
-        estimator=st.sampled_from(["cgm", "naive"]),
-        inference=st.sampled_from(["exact", "loopy"]),
-        unit_weights=st.sampled_from(["rows", "shares"]),
-        null_category=st.none() | TEXT,
-        **without_trace(released(1, 1)),
-    ),
-}
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -254,15 +80,15 @@ def fitted(toy: bursar.Dataset) -> list[Model]:
     ask: dict[str, Any] = {"spend": bursar.rho(0.1)}
     chain = bursar.Chain(["spring", "summer", "autumn"], null="unknown")
     return [
-        toy.fit_dpem(n_components=2, **ask),
-        toy.fit_dpem(n_components=2, mode="kmeans", **ask),
-        toy.fit_sketch_kmeans(n_clusters=2, **ask),
-        toy.fit_sketch_kmeans(n_clusters=2, decoding="mixture", **ask),
-        toy.fit_gradient_em(model="symmetric_mixture", **ask),
-        toy.fit_gradient_em(model="mixture_of_regressions", target="weight", **ask),
-        toy.fit_gradient_em(model="missing_covariates", target="weight", **ask),
-        toy.fit_mrf(cliques="tree", **ask),
-        toy.fit_mrf(cliques=chain, **ask),
+        asking.fit(toy, bursar.DPEM, n_components=2, **ask),
+        asking.fit(toy, bursar.DPEM, n_components=2, mode="kmeans", **ask),
+        asking.fit(toy, bursar.SketchKMeans, n_clusters=2, **ask),
+        asking.fit(toy, bursar.SketchKMeans, n_clusters=2, decoding="mixture", **ask),
+        asking.fit(toy, bursar.GradientEM, model="symmetric_mixture", **ask),
+        asking.fit(toy, bursar.GradientEM, model="mixture_of_regressions", target="weight", **ask),
+        asking.fit(toy, bursar.GradientEM, model="missing_covariates", target="weight", **ask),
+        asking.fit(toy, bursar.MRF, cliques="tree", **ask),
+        asking.fit(toy, bursar.MRF, cliques=chain, **ask),
     ]
 
 
@@ -319,7 +145,7 @@ def test_what_is_no_model_is_refused(change: dict[str, Any], message: str) -> No
 
 def test_a_receipt_has_the_types_of_a_receipt(toy: bursar.Dataset) -> None:
     """Flags are flags, and an adjacency is one that there is."""
-    content = toy.fit_dpem(n_components=1, spend=bursar.rho(0.1)).to_dict()
+    content = toy.fit(bursar.DPEM(n_components=1), spend=bursar.rho(0.1)).to_dict()
     for field, value in (("free", 1), ("adjacency", "replace_two"), ("adjacency", [])):
         with pytest.raises(ValueError, match=f"receipt.{field}: expected"):
             GaussianMixture.from_dict({**content, "receipt": {**content["receipt"], field: value}})
@@ -344,7 +170,7 @@ def test_a_class_takes_its_own_kind_only() -> None:
 
 def test_a_sketch_with_other_frequencies_is_refused(toy: bursar.Dataset) -> None:
     """It is worth nothing where other ones are drawn from its seed."""
-    content = toy.sketch(spend=bursar.rho(0.1)).to_dict()
+    content = toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.1)).to_dict()
     frequencies = {**content["frequencies"], "public_seed": 99}
     with pytest.raises(ValueError, match="frequencies: this version of bursar draws others"):
         Sketch.from_dict({**content, "frequencies": frequencies})
@@ -380,7 +206,7 @@ def test_files_without_a_model_are_refused(tmp_path: Path, text: str, message: s
 
 def test_a_sketch_is_no_model(toy: bursar.Dataset, tmp_path: Path) -> None:
     """It has its own files, which other programs read, too."""
-    sketch = toy.sketch(spend=bursar.rho(0.1))
+    sketch = toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.1))
     bursar.save_sketch(sketch, tmp_path / "sketch.json")
     with pytest.raises(ValueError, match=r"use bursar\.load_sketch"):
         load(tmp_path / "sketch.json")
@@ -429,3 +255,11 @@ def test_files_have_the_permissions_that_were_asked_for(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "secret.json").stat().st_mode) == 0o600
     kmeans().save(os.devnull)
     assert not Path(os.devnull).is_file()
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_numbers_that_are_not_finite_come_back_as_they_were(value: float) -> None:
+    """JSON has no names for them, so a file has names of its own."""
+    left = bursar.Remaining(1, 1, 1, 1, value, 1.0, 1.0)
+    plain = json.loads(json.dumps(_plain(left), allow_nan=False))
+    assert repr(_made(bursar.Remaining, plain, "").rho) == repr(value)

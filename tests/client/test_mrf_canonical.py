@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bursar.models._arrays import FloatArray
-from bursar.models.mrf import Graph, NoisyTable, _work, estimate, estimate_chain
-from bursar.models.mrf._canonical import canonical, canonical_chain
-from bursar.models.mrf._graph import is_forest
-from bursar.models.mrf._inference import LoopyBeliefs, chain_marginals, exact, loopy, spread
-from bursar.models.mrf._work import check_chain_work, check_work, evaluations, routine
+from bursar_models.arrays import FloatArray
+from bursar_models.mrf import Graph, NoisyTable, _work, estimate, estimate_chain
+from bursar_models.mrf._canonical import canonical, canonical_chain
+from bursar_models.mrf._graph import is_forest
+from bursar_models.mrf._inference import LoopyBeliefs, chain_marginals, exact, loopy, spread
+from bursar_models.mrf._work import check_chain_work, check_work, evaluations, routine
 
 GRAPHS = {
     "tree": Graph((3, 4, 2, 5), ((0, 1), (1, 2), (1, 3))),
@@ -114,7 +114,7 @@ def test_numbers_that_overflow_are_left_as_they_are() -> None:
 def test_too_many_common_sets_leave_single_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model stays; main effects are still in their place."""
     graph = GRAPHS["fours"]
-    monkeypatch.setattr("bursar.models.mrf._canonical._MOST_SHARED", 1)
+    monkeypatch.setattr("bursar_models.mrf._canonical._MOST_SHARED", 1)
     theta = potentials(graph, 1.0)
     found = canonical(graph, theta)[0]
     np.testing.assert_allclose(table_of(graph, found), table_of(graph, theta), atol=1e-10)

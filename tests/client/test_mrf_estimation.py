@@ -10,18 +10,12 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from bursar.models._arrays import FloatArray
-from bursar.models.mrf import Estimate, Graph, NoisyTable, estimate, estimate_chain, estimated_rows
-from bursar.models.mrf._descent import minimized
-from bursar.models.mrf._estimation import (
-    ESTIMATORS,
-    _shrunken,
-    merge,
-    project_to_simplex,
-    with_sums,
-)
-from bursar.models.mrf._inference import chain_marginals, exact
-from bursar.models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
+from bursar_models.arrays import FloatArray
+from bursar_models.mrf import Estimate, Graph, NoisyTable, estimate, estimate_chain, estimated_rows
+from bursar_models.mrf._descent import minimized
+from bursar_models.mrf._estimation import ESTIMATORS, _shrunken, merge, project_to_simplex, with_sums
+from bursar_models.mrf._inference import chain_marginals, exact
+from bursar_models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
 
 GRAPHS = {
     "chain": Graph((4, 3, 5, 4), ((0, 1), (1, 2), (2, 3))),
@@ -136,7 +130,7 @@ def test_rare_combinations_are_expected_to_be_rare_and_found_where_they_are_not(
     """Columns with rare states, independent or not: far nearer to the truth than without a prior on combinations."""
     truth, tables, graph = keeping(stay, 20.0)
     found = pair_divergence(truth, estimate(graph, tables, 2e4))
-    monkeypatch.setattr("bursar.models.mrf._estimation._independent", lambda tables, _rows: [None] * len(tables))
+    monkeypatch.setattr("bursar_models.mrf._estimation._independent", lambda tables, _rows: [None] * len(tables))
     assert found < 0.75 * pair_divergence(truth, estimate(graph, tables, 2e4))
 
 

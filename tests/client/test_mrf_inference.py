@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bursar.models._arrays import FloatArray
-from bursar.models.mrf import MAX_TABLE, Graph, MarkovRandomField, Variable, check_cliques, check_exact, largest_table
-from bursar.models.mrf._graph import MAX_CLIQUE, is_exact, junction_tree, tree_cells
-from bursar.models.mrf._inference import alone, calibrate, chain_marginals, draw, exact, gibbs, loopy, spread, sum_to
+from bursar_models.arrays import FloatArray
+from bursar_models.mrf import MAX_TABLE, Graph, MarkovRandomField, Variable, check_cliques, check_exact, largest_table
+from bursar_models.mrf._graph import MAX_CLIQUE, is_exact, junction_tree, tree_cells
+from bursar_models.mrf._inference import alone, calibrate, chain_marginals, draw, exact, gibbs, loopy, spread, sum_to
 
 Infer = Callable[[Graph, list[FloatArray]], tuple[list[FloatArray], float]]
 

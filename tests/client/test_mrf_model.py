@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import bursar
-from bursar.models import Graph, MarkovRandomField, NoisyTable, ReleasedTable, Variable, estimate
-from bursar.models.mrf._inference import exact, loopy
+from bursar_models import Graph, MarkovRandomField, NoisyTable, ReleasedTable, Variable, estimate
+from bursar_models.mrf._inference import exact, loopy
 
 mpl.use("Agg")
 

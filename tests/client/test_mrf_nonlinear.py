@@ -10,18 +10,13 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, linprog, minimize
 
-from bursar.models._arrays import FloatArray
-from bursar.models.mrf import Estimate, Graph, NoisyTable, _estimation, _nonlinear, _problem, estimate, estimate_chain
-from bursar.models.mrf._descent import Objective
-from bursar.models.mrf._estimation import starting_points
-from bursar.models.mrf._inference import chain_marginals, exact, loopy, spread, sum_to
-from bursar.models.mrf._nonlinear import (
-    dual,
-    expectation_maximization,
-    log_likelihood,
-    nonlinear_belief_propagation,
-)
-from bursar.models.mrf._problem import Problem
+from bursar_models.arrays import FloatArray
+from bursar_models.mrf import Estimate, Graph, NoisyTable, _estimation, _nonlinear, _problem, estimate, estimate_chain
+from bursar_models.mrf._descent import Objective
+from bursar_models.mrf._estimation import starting_points
+from bursar_models.mrf._inference import chain_marginals, exact, loopy, spread, sum_to
+from bursar_models.mrf._nonlinear import dual, expectation_maximization, log_likelihood, nonlinear_belief_propagation
+from bursar_models.mrf._problem import Problem
 
 TREES = {
     "pair": Graph((2, 3), ((0, 1),)),

@@ -15,7 +15,9 @@ from google.rpc import error_details_pb2
 import bursar
 from bursar import _patience
 from bursar._patience import Patience
-from bursar.testing import FakeServer, fake_server
+from bursar.testing import Server
+from tests import asking
+from tests.client.line import Line
 
 ASK: dict[str, Any] = {"n_components": 2, "spend": bursar.rho(0.1)}
 BUSY, GONE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE
@@ -44,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def turn_away(server: FakeServer, seconds: float | None, reason: str = "QUEUE_FULL", code: Any = BUSY) -> None:
+def turn_away(server: Line, seconds: float | None, reason: str = "QUEUE_FULL", code: Any = BUSY) -> None:
     """Refuse the next call, with advice when to come back or without."""
     details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain="bursar")] if reason else []
     if seconds is not None:
@@ -55,10 +57,10 @@ def turn_away(server: FakeServer, seconds: float | None, reason: str = "QUEUE_FU
 
 
 CALLS: dict[str, Callable[[bursar.Dataset], object]] = {
-    "a fit": lambda toy: toy.fit_dpem(**ASK, request_id="mine"),
-    "a preview": lambda toy: toy.preview_dpem(**ASK),
+    "a fit": lambda toy: asking.fit(toy, bursar.DPEM, **ASK, request_id="mine"),
+    "a preview": lambda toy: asking.preview(toy, bursar.DPEM, **ASK),
     "a question": lambda toy: toy.remaining(),
-    "a dummy run": lambda toy: toy.fit_dpem(**ASK, dummy=True),
+    "a dummy run": lambda toy: asking.fit(toy, bursar.DPEM, **ASK, dummy=True),
 }
 
 
@@ -67,7 +69,7 @@ CALLS: dict[str, Callable[[bursar.Dataset], object]] = {
     ("reason", "code"), [("QUEUE_FULL", BUSY), ("TOO_OFTEN", BUSY), ("STOPPING", GONE), ("", BUSY)]
 )
 def test_every_call_comes_back_when_it_is_told_to(
-    server: FakeServer, clock: Clock, call: str, reason: str, code: Any
+    server: Line, clock: Clock, call: str, reason: str, code: Any
 ) -> None:
     """Not earlier, not much later, as often as it is told."""
     toy = server.client(patience=30.0).dataset("toy")
@@ -78,11 +80,11 @@ def test_every_call_comes_back_when_it_is_told_to(
     assert all(5.0 <= wait <= 7.5 for wait in clock.waits)
 
 
-def test_a_fit_that_was_turned_away_is_paid_for_once(server: FakeServer, clock: Clock) -> None:
+def test_a_fit_that_was_turned_away_is_paid_for_once(server: Line, clock: Clock) -> None:
     """The request that gets through is the one that was turned away, with its request_id."""
     toy = server.client(patience=30.0).dataset("toy")
     turn_away(server, 1.0)
-    model = toy.fit_dpem(**ASK)
+    model = asking.fit(toy, bursar.DPEM, **ASK)
     assert model.receipt is not None
     assert not model.receipt.replayed
     assert [one.request_id for one in server.requests] == [model.receipt.request_id]
@@ -111,7 +113,7 @@ def _sleepless(patience: Patience, error: bursar.OverloadedError) -> None:
 @pytest.mark.parametrize(
     ("advised", "patience", "waits"), [(5.0, 14.9, 2), (1.0, 0.0, 0), (60.0, 30.0, 0), (30.0, 30.0, 1)]
 )
-def test_patience_ends(server: FakeServer, clock: Clock, advised: float, patience: float, waits: int) -> None:
+def test_patience_ends(server: Line, clock: Clock, advised: float, patience: float, waits: int) -> None:
     """The waits add up to no more than was allowed; then the error says when another try would make sense."""
     client = server.client(patience=patience)
     for _ in range(10):
@@ -123,7 +125,7 @@ def test_patience_ends(server: FakeServer, clock: Clock, advised: float, patienc
     assert sum(clock.waits) <= patience
 
 
-def test_a_server_that_says_now_is_not_asked_without_end(server: FakeServer, clock: Clock) -> None:
+def test_a_server_that_says_now_is_not_asked_without_end(server: Line, clock: Clock) -> None:
     """Advice of 0 s is a quarter of a second at least, so that tries are bounded, too."""
     client = server.client(patience=2.0)
     for _ in range(100):
@@ -133,7 +135,7 @@ def test_a_server_that_says_now_is_not_asked_without_end(server: FakeServer, clo
     assert 4 <= len(clock.waits) <= 8
 
 
-def test_what_comes_without_advice_is_not_asked_again(server: FakeServer, clock: Clock) -> None:
+def test_what_comes_without_advice_is_not_asked_again(server: Line, clock: Clock) -> None:
     """It would be refused again."""
     turn_away(server, None)
     with pytest.raises(bursar.OverloadedError) as caught:
@@ -142,31 +144,29 @@ def test_what_comes_without_advice_is_not_asked_again(server: FakeServer, clock:
     assert not clock.waits
 
 
-def test_waiting_is_part_of_the_time_that_a_call_may_take(server: FakeServer, clock: Clock) -> None:
+def test_waiting_is_part_of_the_time_that_a_call_may_take(server: Line, clock: Clock) -> None:
     """Nobody waits beyond the timeout; the refusal comes at once instead."""
-    with bursar.Client(grpc.insecure_channel(server.address), timeout=4.0, patience=30.0) as client:
+    with server.client(timeout=4.0, patience=30.0) as client:
         client.datasets()
-        for call in (client.datasets, lambda: client.dataset("toy").fit_dpem(**ASK)):
+        for call in (client.datasets, lambda: asking.fit(client.dataset("toy"), bursar.DPEM, **ASK)):
             turn_away(server, 5.0)
             with pytest.raises(bursar.OverloadedError):
                 call()
     assert not clock.waits
 
 
-def test_a_ledger_that_is_busy_is_given_the_time_it_asks_for(server: FakeServer, clock: Clock) -> None:
+def test_a_ledger_that_is_busy_is_given_the_time_it_asks_for(server: Line, clock: Clock) -> None:
     """Advice wins over the delays after a stream that broke, which have none."""
     toy = server.client(patience=30.0, retry_delays=()).dataset("toy")
     turn_away(server, 5.0, "LEDGER_UNAVAILABLE", GONE)
-    assert toy.fit_dpem(**ASK).receipt is not None
+    assert asking.fit(toy, bursar.DPEM, **ASK).receipt is not None
     assert len(clock.waits) == 1
     turn_away(server, None, "LEDGER_UNAVAILABLE", GONE)
     with pytest.raises(bursar.UnavailableError):
-        toy.fit_dpem(**ASK)
+        asking.fit(toy, bursar.DPEM, **ASK)
 
 
-def test_what_may_have_been_carried_out_is_asked_again_only_if_it_costs_nothing(
-    server: FakeServer, clock: Clock
-) -> None:
+def test_what_may_have_been_carried_out_is_asked_again_only_if_it_costs_nothing(server: Line, clock: Clock) -> None:
     """A fit has its request_id; anything else might be done twice, and is left to the caller."""
     turn_away(server, 5.0, "LEDGER_UNAVAILABLE", GONE)
     with pytest.raises(bursar.UnavailableError, match="ask again in 5 s") as caught:
@@ -178,8 +178,8 @@ def test_what_may_have_been_carried_out_is_asked_again_only_if_it_costs_nothing(
 @pytest.mark.parametrize("patience", [-1.0, math.nan, math.inf])
 def test_patience_is_a_number_of_seconds(patience: float) -> None:
     """Finite and not negative."""
-    with fake_server() as server, pytest.raises(bursar.InvalidRequestError, match="patience"):
-        server.client(patience=patience)
+    with pytest.raises(bursar.InvalidRequestError, match="patience"):
+        bursar.Client(grpc.insecure_channel("127.0.0.1:1"), patience=patience)
 
 
 TOO_LARGE: dict[str, tuple[str, type[bursar.Error]]] = {
@@ -190,7 +190,7 @@ TOO_LARGE: dict[str, tuple[str, type[bursar.Error]]] = {
 
 
 @pytest.mark.parametrize("which", TOO_LARGE)
-def test_a_message_that_is_too_large_stays_too_large(server: FakeServer, clock: Clock, which: str) -> None:
+def test_a_message_that_is_too_large_stays_too_large(server: Line, clock: Clock, which: str) -> None:
     """Not an overload, though gRPC has one status for both; an answer may have been paid for, a request was not."""
     text, kind = TOO_LARGE[which]
     server.fail_next(BUSY, text)
@@ -200,9 +200,10 @@ def test_a_message_that_is_too_large_stays_too_large(server: FakeServer, clock: 
     assert not clock.waits
 
 
-def test_gRPC_says_so_in_these_words() -> None:
-    """Of a request that the server does not take, and of an answer that the channel does not."""
-    with fake_server() as server:
-        channel = grpc.insecure_channel(server.address, options=[("grpc.max_receive_message_length", 10)])
-        with bursar.Client(channel) as client, pytest.raises(bursar.ServerError, match="larger than"):
-            client.datasets()
+def test_gRPC_says_so_in_these_words(toys: Server) -> None:
+    """Of an answer that the channel does not take."""
+    credentials = grpc.ssl_channel_credentials(toys.ca.read_bytes())
+    channel = grpc.secure_channel(toys.address, credentials, options=[("grpc.max_receive_message_length", 10)])
+    token = toys.tokens["analyst"]
+    with bursar.Client(channel, token=token) as client, pytest.raises(bursar.ServerError, match="larger than"):
+        client.datasets()

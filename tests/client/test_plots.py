@@ -15,7 +15,7 @@ import pytest
 from matplotlib.patches import Ellipse
 
 import bursar
-from bursar.models import (
+from bursar_models import (
     COVARIANCE_TYPES,
     CovarianceType,
     GaussianMixture,
@@ -170,7 +170,7 @@ def test_regressions_of_a_mixture_are_beside_each_other() -> None:
 def test_a_chain_is_a_matrix_of_transitions(toy: bursar.Dataset) -> None:
     """Rows sum to 1, the first one has the first states; the state that stands for "not observed" is marked."""
     chain = bursar.Chain(["spring", "summer", "autumn"], null="unknown")
-    model = toy.fit_mrf(cliques=chain, spend=bursar.rho(0.1))
+    model = toy.fit(bursar.MRF(cliques=chain), spend=bursar.rho(0.1))
     ax = model.plot()
     cells = np.asarray(ax.images[0].get_array())
     np.testing.assert_allclose(cells[0], model.marginals_[0])
@@ -203,7 +203,7 @@ def test_a_long_chain_has_no_numbers_in_its_cells() -> None:
 
 def test_a_sketch_shows_its_moments_and_the_noise(toy: bursar.Dataset) -> None:
     """One point a frequency, and a line at the root mean square of what noise and sampling leave."""
-    sketch = replace(toy.sketch(spend=bursar.rho(0.1)), noise_std=30.0)
+    sketch = replace(toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.1)), noise_std=30.0)
     ax = sketch.plot()
     points, line = ax.lines
     np.testing.assert_allclose(points.get_ydata(), np.abs(sketch.moments()))

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bursar
+from bursar import _convert
+from bursar_proto.v1 import types_pb2
 
 NOT_POSITIVE = [0.0, -1.0, math.nan, math.inf, -math.inf, "0.1", None]
 
@@ -66,3 +68,21 @@ def test_errors_survive_pickling() -> None:
     error.request_id = "a"
     other = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert (str(other), other.request_id, other.requested, other.remaining) == ("no", "a", price, None)
+
+
+def test_amounts_come_from_the_wire_field_by_field() -> None:
+    """No number stands for another: cost is not delta, what is left is not the whole."""
+    price = types_pb2.Price(cost_units=1, delta_units=2, rho=3.0)
+    assert _convert.price_from(price) == bursar.Price(1, 2, 3.0)
+    fields = {
+        "cost_units": 1,
+        "delta_units": 2,
+        "cap_cost_units": 3,
+        "cap_delta_units": 4,
+        "rho": 5.0,
+        "pure_epsilon": 6.0,
+        "order": 7.0,
+    }
+    assert _convert.remaining_from(types_pb2.Remaining(**fields)) == bursar.Remaining(**fields)  # type: ignore[arg-type]
+    noise = {"name": "n", "size": 1, "count_std": 2.0, "sum_std": 3.0, "moment_std": 4.0, "times": 5}
+    assert _convert.noise_from(types_pb2.ReleaseNoise(**noise)) == bursar.ReleaseNoise(**noise)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 from scipy import special
 
 import bursar
-from bursar.models import (
+from bursar_models import (
     Decoded,
     Frequencies,
     Sketch,
@@ -22,9 +22,9 @@ from bursar.models import (
     public_uniforms,
     trustworthy_clusters,
 )
-from bursar.models._arrays import FloatArray
-from bursar.models._decoding import decode_mixture
-from bursar.models._sketch import SIGNATURES, TYPICAL_ENERGY, Signature
+from bursar_models._decoding import decode_mixture
+from bursar_models._sketch import SIGNATURES, TYPICAL_ENERGY, Signature
+from bursar_models.arrays import FloatArray
 
 FREQUENCIES = Frequencies(m=60, d=2, public_seed=1, sigma=0.2)
 CENTRE, UNIT = np.array([10.0, -1.0]), np.array([4.0, 2.0])

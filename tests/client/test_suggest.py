@@ -12,17 +12,17 @@ import pytest
 import bursar
 from bursar._preview import Preview
 from bursar._suggest import MOST, TOLERANCE, suggest
-from bursar.testing import FakeServer
+from tests.client.line import Line
 
 LEFT = bursar.Remaining(9 * 2**40, 0, 10 * 2**40, 0, 0.9, 1.3, 10.0)
 NOISE = bursar.ReleaseNoise("moments", 2, 10.0, 5.0, 0.0, 3)
 
 
-def preview(**fields: Any) -> Preview:
+def preview(preflight: bursar.Preflight | None = None, **fields: Any) -> Preview:
     """A preview that tells what a test wants."""
     price = bursar.Price(2**40, 0, 0.1)
-    told: dict[str, Any] = {"expected_mean_error": {"x": 1.0, "y": 2.0}, **fields}
-    return Preview(price, LEFT, LEFT, affordable=True, fits_left=9, noise=(NOISE,), iterations=3, **told)
+    expected = {"mean_error": {"x": 1.0, "y": 2.0}, **fields}
+    return Preview(price, LEFT, LEFT, True, 9, noise=(NOISE,), iterations=3, preflight=preflight, expected=expected)
 
 
 def amount_of(spend: bursar.Spend) -> float:
@@ -39,7 +39,7 @@ def asking(law: Callable[[float], float], tried: list[float] | None = None) -> C
             tried.append(amount)
         if not 1e-6 <= amount <= MOST:
             raise bursar.InvalidRequestError.of("spend.rho", "too small, or too large")
-        return preview(expected_mean_error={"x": law(amount)})
+        return preview(mean_error={"x": law(amount)})
 
     return ask
 
@@ -86,11 +86,11 @@ def test_all_that_is_given_has_to_hold() -> None:
     )
     one = preview(
         preflight=rules,
-        expected_coefficient_error={"x": 0.5},
-        expected_relative_error=0.2,
-        expected_table_error=0.3,
-        predicted_snr=100.0,
-        predicted_relative_sse=1.2,
+        coef_error={"x": 0.5},
+        relative_error=0.2,
+        table_error=0.3,
+        snr=100.0,
+        relative_sse=1.2,
     )
     good: dict[str, Any] = {
         "mean_error": {"x": 1.0},
@@ -173,7 +173,7 @@ def test_a_refusal_for_something_else_is_passed_on() -> None:
 def test_what_is_left_is_no_amount_to_begin_with(toy: bursar.Dataset) -> None:
     """It has a price already."""
     with pytest.raises(bursar.InvalidRequestError, match="must be an amount to begin with"):
-        toy.suggest_spend("dpem", target=bursar.Target(mean_error=1), spend=bursar.what_is_left(), n_components=2)
+        toy.suggest_spend(bursar.DPEM(n_components=2), target=bursar.Target(mean_error=1), spend=bursar.what_is_left())
 
 
 CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -187,25 +187,33 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"n_components": 2, "sigma_min": 1, "sigma_max": 20},
     ),
     "mrf": ({"table_error": 0.02}, {"cliques": [("group", "spring")]}),
-    "sketch": ({"snr": 2000}, {}),
-    "sketch_kmeans": ({"snr": 2000}, {"n_clusters": 2}),
+    "sketch_kmeans": ({"snr": 200}, {"n_clusters": 2}),
+}
+
+
+KINDS: dict[str, type[bursar.Request]] = {
+    "dpem": bursar.DPEM,
+    "gradient_em": bursar.GradientEM,
+    "separated_gmm": bursar.SeparatedGMM,
+    "mrf": bursar.MRF,
+    "sketch_kmeans": bursar.SketchKMeans,
 }
 
 
 @pytest.mark.parametrize("fit", CALLS)
-def test_every_fit_has_suggestions(fit: Any, toy: bursar.Dataset, server: FakeServer) -> None:
+def test_every_fit_has_suggestions(fit: Any, toy: bursar.Dataset, server: Line) -> None:
     """With the fit's own arguments; nothing is asked for but previews, nothing debited."""
     wanted, arguments = CALLS[fit]
-    found = toy.suggest_spend(fit, bursar.Target(**wanted), **arguments)
+    found = toy.suggest_spend(KINDS[fit](**arguments), target=bursar.Target(**wanted))
     assert found.target.met(found.preview)
     assert found.affordable
     assert len(toy.releases()) == 0
     assert "left" in repr(found)
 
 
-def test_more_than_is_left_is_said(toy: bursar.Dataset) -> None:
+def test_more_than_is_left_is_said(lone: bursar.Dataset) -> None:
     """It is no error: the owner may give more, or one asks for less."""
-    found = toy.suggest_spend("dpem", target=bursar.Target(mean_error=0.1), n_components=2)
+    found = lone.suggest_spend(bursar.DPEM(n_components=2), target=bursar.Target(mean_error=0.1))
     assert not found.affordable
     assert "which is more than is left" in repr(found)
     assert "mean_error of height" in found._repr_html_()
@@ -214,10 +222,8 @@ def test_more_than_is_left_is_said(toy: bursar.Dataset) -> None:
 
 
 def test_another_fit_is_refused(toy: bursar.Dataset) -> None:
-    """By name, as is a target that is none."""
-    with pytest.raises(bursar.InvalidRequestError, match=r"fit: must be one of 'dpem'"):
+    """What is no request, and a target that is none."""
+    with pytest.raises(bursar.InvalidRequestError, match=r"request: must be one of bursar\.DPEM"):
         toy.suggest_spend("kmeans", target=bursar.Target(mean_error=1))  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(bursar.InvalidRequestError, match=r"target: must be a bursar\.Target, .*, got float"):
-        toy.suggest_spend("dpem", target=0.5, n_components=2)
-    with pytest.raises(bursar.InvalidRequestError, match=r"got str"):
-        toy.suggest_spend("gradient_em", model="mixture_of_regressions", target="weight")
+    with pytest.raises(bursar.InvalidRequestError, match=r"target: must be a bursar\.Target, got float"):
+        toy.suggest_spend(bursar.DPEM(n_components=2), target=0.5)  # type: ignore[arg-type]  # on purpose

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import bursar
-from bursar.models import GaussianMixture, KMeans, LinearRegression, MixtureOfRegressions, SymmetricMixture
+from bursar_models import GaussianMixture, KMeans, LinearRegression, MixtureOfRegressions, SymmetricMixture
 
 X = np.array([[1.0, 10.0], [2.0, 30.0], [-1.0, 20.0]])
 DATA: dict[str, Any] = {"spare": ["p", "q", "r"], "b": X[:, 1], "a": X[:, 0]}
@@ -161,7 +161,7 @@ def test_polars_gets_its_own_tables(toy: bursar.Dataset) -> None:
     table = models()[0].sample(5, random_state=1, output="polars")
     assert isinstance(table, pl.DataFrame)
     np.testing.assert_array_equal(table["a"].to_numpy(), models()[0].sample(5, random_state=1)[0][:, 0])
-    field = toy.fit_mrf(cliques=[("group", "spring")], spend=bursar.rho(0.1))
+    field = toy.fit(bursar.MRF(cliques=[("group", "spring")]), spend=bursar.rho(0.1))
     synthetic, plain = (field.sample(9, random_state=1, output=output) for output in ("polars", "dict"))
     assert synthetic["spring"].dtype == pl.Enum(["well", "ill", "unknown"])
     assert synthetic["spring"].to_list() == plain["spring"].tolist()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,16 +77,25 @@ class Home:
 
     def add_table(self, name: str, rows: int = 400, shift: float = 0.0) -> None:
         """Import two clusters under a total of (epsilon, delta) = (1, 1e-6)."""
+        self.add_rows(name, ((0.5 - (i % 2) + shift + 1e-3 * (i % 97), 2.5 + 5 * (i % 2)) for i in range(rows)))
+
+    def add_rows(self, name: str, cells: Iterable[tuple[float, float]]) -> None:
+        """Import these rows under a total of (epsilon, delta) = (1, 1e-6)."""
         folder = self.state.path.parent
-        cells = ((0.5 - (i % 2) + shift + 1e-3 * (i % 97), 2.5 + 5 * (i % 2)) for i in range(rows))
         (folder / "rows.csv").write_text("x,y\n" + "".join(f"{x},{y}\n" for x, y in cells))
         (folder / "table.toml").write_text(MANIFEST.format(name=name))
         budget = ("--epsilon", "1", "--delta", "1e-6")
         self.admin("import", "--manifest", folder / "table.toml", "--csv", folder / "rows.csv", *budget)
 
-    def start(self, address: str = "127.0.0.1:0") -> Server:
-        """Start a server, on a free port unless told otherwise, and wait until it serves."""
-        command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.state.path)]
+    def start(self, address: str = "127.0.0.1:0", descriptors: str = "") -> Server:
+        """Start a server, on a free port unless told otherwise, and wait until it serves.
+
+        Args:
+            address: to listen on.
+            descriptors: words for `ulimit` that limit them, such as "-n 128"; empty for the limits of this process.
+        """
+        limited = ["sh", "-c", f'ulimit {descriptors}; exec "$@"', "sh"] if descriptors else []
+        command = [*limited, sys.executable, "-m", "bursar_server", "run", "--state", str(self.state.path)]
         # To a file: a pipe that nobody reads would fill up and stop the server.
         with self.log.open("w") as log:
             process = subprocess.Popen([*command, "--address", address], stdout=subprocess.PIPE, stderr=log, text=True)

@@ -63,7 +63,7 @@ def test_acts_bind_the_next_request_of_a_running_server(home: Home) -> None:
         )
         assert [dataset.name for dataset in listed.datasets] == ["people", "later"]
         first = _fit(server, channel, "r1", 0.002)
-        # The total of (1, 1e-6) is worth rho 0.0241; a tenth of it is 0.0024.
+        # The total of (1, 1e-6) is worth rho 0.0244; a tenth of it is 0.0024.
         _typed(home, "allowance", "set", "people", "--analyst", "the-analyst", "--share", "10%")
         assert _refused(server, channel, "r2", 0.002) is exhausted
         home.admin("allowance", "set", "people", "--analyst", "the-analyst", "--share", "1/2")

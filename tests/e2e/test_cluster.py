@@ -10,7 +10,7 @@ import pytest
 
 from bursar_ledger import Ledger
 from bursar_proto.v1 import fit_pb2_grpc
-from bursar_server.checking import check
+from bursar_server.ops.doctor import check
 from tests.e2e.conftest import dpem_request
 from tests.server.engine.clusters import Host, Pems, cluster, free_port
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import bursar
 from bursar_ledger import Ledger, verify
+from tests import asking
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home
@@ -75,10 +77,16 @@ def test_every_model_is_previewed_paid_found_and_verified(home: Home) -> None:
     with bursar.connect(server.address, token=home.tokens["analyst"], ca=home.state.tls / "ca.pem") as client:
         houses = client.dataset("houses")
         lines_of: dict[str, Any] = {"target": "price", "features": ["age"], "spend": SPEND}
-        preview = houses.preview_gradient_em(model="mixture_of_regressions", **lines_of)
+        preview = asking.preview(houses, bursar.GradientEM, model="mixture_of_regressions", **lines_of)
         start = bursar.GivenCoefficients([[10.0], [-10.0]], intercepts=[500.0, 1500.0])
-        lines = houses.fit_gradient_em(
-            model="mixture_of_regressions", **lines_of, start=start, request_id="lines", progress=False
+        lines = asking.fit(
+            houses,
+            bursar.GradientEM,
+            model="mixture_of_regressions",
+            **lines_of,
+            start=start,
+            request_id="lines",
+            progress=False,
         )
         assert lines.receipt is not None
         assert preview.price == lines.receipt.price
@@ -89,48 +97,54 @@ def test_every_model_is_previewed_paid_found_and_verified(home: Home) -> None:
         assert lines.noise_std_ == pytest.approx([NOISE, NOISE], rel=0.2)
         assert lines.n_rows == pytest.approx(N, abs=100)
         left = houses.remaining()
-        again = houses.fit_gradient_em(
-            model="mixture_of_regressions", **lines_of, start=start, request_id="lines", progress=False
+        again = asking.fit(
+            houses,
+            bursar.GradientEM,
+            model="mixture_of_regressions",
+            **lines_of,
+            start=start,
+            request_id="lines",
+            progress=False,
         )
         assert (again.coef_ == lines.coef_).all()
         assert houses.remaining() == left
 
-        line = houses.fit_gradient_em(
-            model="missing_covariates",
-            target="rent",
-            features=["age", "size"],
-            iterations=40,  # half of what explains the rent is missing: steps keep much of an error
+        line = houses.fit(
+            bursar.GradientEM(model="missing_covariates", target="rent", features=["age", "size"], iterations=40),
             spend=SPEND,
             progress=False,
         )
         _check_numbers(line.coef_, line.coef_errors_, [-5.0, 10.0])
         assert line.predict([[50.0, np.nan]]) == pytest.approx([200 + 1200 - 250], abs=30)
 
-        further = houses.fit_gradient_em(model="mixture_of_regressions", **lines_of, start=lines, progress=False)
+        further = asking.fit(
+            houses, bursar.GradientEM, model="mixture_of_regressions", **lines_of, start=lines, progress=False
+        )
         _check_numbers(further.coef_, further.coef_errors_, [[20.0], [-15.0]])
-        one = houses.fit_gradient_em(
-            model="mixture_of_regressions",
-            target="age",
-            features=["price"],
-            n_components=1,
+        one = houses.fit(
+            bursar.GradientEM(model="mixture_of_regressions", target="age", features=["price"], n_components=1),
             spend=SPEND,
             progress=False,
         )
         assert one.n_components == 1
         for variant in ("recentred", "truncated", "radial", "clipped", "dp_em"):
-            mirrored = houses.fit_gradient_em(
-                model="symmetric_mixture", columns=["rent", "price"], variant=variant, spend=SPEND, progress=False
+            mirrored = houses.fit(
+                bursar.GradientEM(model="symmetric_mixture", columns=["rent", "price"], variant=variant),
+                spend=SPEND,
+                progress=False,
             )
             assert mirrored.trace is not None
             assert mirrored.trace.variant == variant
             assert mirrored.centre_ == pytest.approx([1000, 1000])
-        mixture = houses.fit_gradient_em(
-            model="gaussian_mixture",
-            units="bounds",
-            start=houses.fit_dpem(n_components=2, spend=SPEND, progress=False),
-            n_components=2,
+        mixture = houses.fit(
+            bursar.GradientEM(
+                model="gaussian_mixture",
+                units="bounds",
+                start=houses.fit(bursar.DPEM(n_components=2), spend=SPEND, progress=False),
+                n_components=2,
+                heavy_tails=True,
+            ),
             spend=bursar.pure(2.0),
-            heavy_tails=True,
             progress=False,
         )
         assert mixture.columns == ("age", "rent", "price")
@@ -159,7 +173,10 @@ def _check_refusals(houses: bursar.Dataset) -> None:
         ("centre", {"model": "symmetric_mixture", "columns": ["age"], "centre": [-50.0]}),
     ]
     for field, ask in refused:
-        for call in (houses.fit_gradient_em, houses.preview_gradient_em):
+        for call in (
+            partial(asking.fit, houses, bursar.GradientEM),
+            partial(asking.preview, houses, bursar.GradientEM),
+        ):
             with pytest.raises(bursar.InvalidRequestError) as caught:
                 call(**ask, spend=SPEND)
             assert field in caught.value.violations[0][0]

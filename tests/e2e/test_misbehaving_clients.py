@@ -1,4 +1,4 @@
-"""What the real server does to clients that do not behave. `pytest -s` on this file prints the table of the README.
+"""What the real server does to clients that misbehave. `pytest -s` on this file prints the table of docs/attacks.md.
 
 Raw gRPC stubs, because our SDK refuses most of this before it is sent.
 """

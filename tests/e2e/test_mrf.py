@@ -57,8 +57,8 @@ def test_fields_are_previewed_paid_reused_and_verified(home: Home) -> None:
     with bursar.connect(server.address, token=home.tokens["analyst"], ca=home.state.tls / "ca.pem") as client:
         trips = client.dataset("trips")
         pairs = [("from", "to"), ("from", "km")]
-        preview = trips.preview_mrf(cliques=pairs, spend=bursar.rho(0.5))
-        model = trips.fit_mrf(cliques=pairs, spend=bursar.rho(0.5), progress=False)
+        preview = trips.preview(bursar.MRF(cliques=pairs), spend=bursar.rho(0.5))
+        model = trips.fit(bursar.MRF(cliques=pairs), spend=bursar.rho(0.5), progress=False)
         assert model.receipt is not None
         assert preview.price == model.receipt.price
         assert model.columns == ("from", "km", "to")
@@ -70,20 +70,20 @@ def test_fields_are_previewed_paid_reused_and_verified(home: Home) -> None:
         assert isinstance(fetched, bursar.MarkovRandomField)
         assert fetched.receipt == model.receipt
         assert {**fetched.to_dict(), "receipt": None} == {**model.to_dict(), "receipt": None}
-        there = trips.fit_mrf(cliques=pairs, reuse=[model], estimated_by="server", progress=False)
+        there = trips.fit(bursar.MRF(cliques=pairs, reuse=[model], estimated_by="server"), progress=False)
         assert {**there.to_dict(), "receipt": None} == {**model.to_dict(), "receipt": None}
         left = trips.remaining()
-        naive = trips.fit_mrf(cliques=pairs, reuse=[model], estimator="naive", progress=False)
+        naive = trips.fit(bursar.MRF(cliques=pairs, reuse=[model], estimator="naive"), progress=False)
         assert naive.receipt is not None
         assert naive.receipt.free
         assert [table.entry for table in naive.tables_] == [model.receipt.entry] * 2
         assert trips.remaining() == left
-        tree = trips.fit_mrf(cliques="tree", spend=bursar.pure(4.0), progress=False)
+        tree = trips.fit(bursar.MRF(cliques="tree"), spend=bursar.pure(4.0), progress=False)
         assert {frozenset(clique) for clique in tree.cliques_} >= {frozenset(("from", "km"))}
-        chain = trips.fit_mrf(cliques=bursar.Chain(["from", "to"]), spend=bursar.rho(0.5), progress=False)
+        chain = trips.fit(bursar.MRF(cliques=bursar.Chain(["from", "to"])), spend=bursar.rho(0.5), progress=False)
         assert chain.conditional("to", {"from": "north"})[0] > 0.9
         with pytest.raises(bursar.InvalidRequestError, match="no column of this name that has states"):
-            trips.fit_mrf(cliques=[("from", "who")], spend=bursar.rho(0.5))
+            trips.fit(bursar.MRF(cliques=[("from", "who")]), spend=bursar.rho(0.5))
     assert server.end(signal.SIGTERM)[0] == 0
     with Ledger.open(home.state.ledger) as ledger:
         assert len(ledger.releases()) == 3

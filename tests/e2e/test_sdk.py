@@ -16,6 +16,7 @@ import bursar
 from bursar_ledger import Ledger, verify
 from bursar_ledger.checkpoints import open_note, origin_of, verifier_keys
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc
+from tests import asking
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, Server
@@ -52,13 +53,13 @@ def test_an_old_copy_of_the_state_is_noticed_before_a_fit_is_sent(home: Home, co
     server = home.start()
     old = connect(server)
     people = old.dataset("people")
-    people.fit_dpem(**ASK, request_id="monday")
+    asking.fit(people, bursar.DPEM, **ASK, request_id="monday")
     server.end(signal.SIGTERM)
     yesterday = home.state.path.with_name("yesterday")
     shutil.copytree(home.state.path, yesterday)
 
     server = home.start(server.address)
-    receipt = people.fit_dpem(**ASK, request_id="tuesday").receipt
+    receipt = asking.fit(people, bursar.DPEM, **ASK, request_id="tuesday").receipt
     assert receipt is not None
     server.end(signal.SIGKILL)
     shutil.rmtree(home.state.path)
@@ -67,8 +68,8 @@ def test_an_old_copy_of_the_state_is_noticed_before_a_fit_is_sent(home: Home, co
     server = home.start(server.address)
     new = connect(server)
     for ask in (
-        lambda: people.fit_dpem(**ASK, request_id="wednesday"),
-        lambda: people.fit_dpem(**ASK, request_id="tuesday"),
+        lambda: asking.fit(people, bursar.DPEM, **ASK, request_id="wednesday"),
+        lambda: asking.fit(people, bursar.DPEM, **ASK, request_id="tuesday"),
         new.datasets,
     ):
         with pytest.raises(bursar.HistoryError, match="has lost") as caught:
@@ -88,8 +89,8 @@ def test_crashes_and_restarts_are_no_reason_to_complain(home: Home, connect: Con
     people = connect(server).dataset("people")
     models = []
     for number in (signal.SIGKILL, signal.SIGTERM):
-        models.append(people.fit_dpem(**ASK, request_id="once"))
-        people.fit_dpem(**ASK, request_id=f"after-{len(models)}")
+        models.append(asking.fit(people, bursar.DPEM, **ASK, request_id="once"))
+        asking.fit(people, bursar.DPEM, **ASK, request_id=f"after-{len(models)}")
         server.end(number)
         server = home.start(server.address)
     assert connect(server).dataset("people").releases()[0].state is bursar.ReleaseState.RELEASED
@@ -105,11 +106,13 @@ def test_what_was_bought_is_had_again_by_another_program(home: Home, connect: Co
     people = connect(server).dataset("people")
     separated: dict[str, Any] = {"n_components": 3, "sigma_min": 0.05, "sigma_max": 1.0, "columns": ["x", "y"]}
     bought: list[Any] = [
-        people.fit_dpem(**ASK),
-        people.fit_dpem(**ASK, mode="kmeans"),
-        people.fit_gradient_em(model="gaussian_mixture", n_components=2, spend=bursar.rho(0.002), progress=False),
-        people.fit_separated_gmm(**separated, spend=bursar.rho(0.002), progress=False),
-        people.sketch(n_clusters=2, spend=bursar.rho(0.002), progress=False),
+        asking.fit(people, bursar.DPEM, **ASK),
+        asking.fit(people, bursar.DPEM, **ASK, mode="kmeans"),
+        people.fit(
+            bursar.GradientEM(model="gaussian_mixture", n_components=2), spend=bursar.rho(0.002), progress=False
+        ),
+        asking.fit(people, bursar.SeparatedGMM, **separated, spend=bursar.rho(0.002), progress=False),
+        people.fit(bursar.SketchKMeans(decoding="none", n_clusters=2), spend=bursar.rho(0.002), progress=False),
     ]
     left = people.remaining()
     server.end(signal.SIGKILL)
@@ -137,7 +140,7 @@ def test_what_was_bought_is_had_again_by_another_program(home: Home, connect: Co
 def test_a_state_directory_made_anew_is_another_server(home: Home, connect: Connect) -> None:
     """It has an authority of its own, so that whoever trusts it starts afresh, at the same address and path, too."""
     server = home.start()
-    connect(server).dataset("people").fit_dpem(**ASK)
+    asking.fit(connect(server).dataset("people"), bursar.DPEM, **ASK)
     server.end(signal.SIGTERM)
     shutil.rmtree(home.state.path)
     home.admin("init")
@@ -158,9 +161,9 @@ def test_what_is_left_is_all_that_one_may_spend(home: Home, connect: Connect) ->
     spent = []
     for name in ("a third", "the rest"):
         request_id = name.replace(" ", "-")
-        preview = people.preview_dpem(**{key: ask[key] for key in ("n_components", "spend")})
-        first = people.fit_dpem(**ask, request_id=request_id)
-        again = people.fit_dpem(**ask, request_id=request_id)
+        preview = asking.preview(people, bursar.DPEM, **{key: ask[key] for key in ("n_components", "spend")})
+        first = asking.fit(people, bursar.DPEM, **ask, request_id=request_id)
+        again = asking.fit(people, bursar.DPEM, **ask, request_id=request_id)
         assert first.receipt is not None
         assert first.receipt == again.receipt
         assert np.array_equal(first.means_, again.means_)
@@ -171,7 +174,7 @@ def test_what_is_left_is_all_that_one_may_spend(home: Home, connect: Connect) ->
     assert spent[1] == pytest.approx(cap / 6, rel=1e-6)
     assert sum(spent) <= cap // 2
     with pytest.raises(bursar.BudgetExhaustedError) as caught:
-        people.fit_dpem(**ASK)
+        asking.fit(people, bursar.DPEM, **ASK)
     assert caught.value.limit == "allowance"
     assert people.limits().dataset.share == pytest.approx(0.5, rel=1e-6)
     server.end(signal.SIGTERM)
@@ -197,13 +200,13 @@ def test_dummy_runs_of_every_fit_leave_the_ledger_as_it_was(shared: Server, conn
     folder = shared.home.state.path
     ledger = [folder / "ledger.sqlite", folder / "ledger.sqlite-wal"]
     before = [file.read_bytes() for file in ledger if file.exists()]
-    spend, tried = bursar.rho(0.5), bursar.Dummy(rows=2000, public_seed=1)
-    mixture = people.fit_dpem(n_components=2, spend=spend, iterations=2, dummy=tried)
-    sketch = people.sketch(spend=spend, n_clusters=2, n_frequencies=40, dummy=tried)
-    line = people.fit_gradient_em(model="missing_covariates", target="y", spend=spend, iterations=3, dummy=tried)
-    found = people.fit_separated_gmm(n_components=2, sigma_min=0.1, sigma_max=1, spend=spend, dummy=tried)
-    again = people.fit_dpem(n_components=2, spend=spend, iterations=2, start=mixture, dummy=True)
-    decoded = people.fit_sketch_kmeans(n_clusters=2, sketch=sketch, dummy=True)
+    tried: dict[str, Any] = {"spend": bursar.rho(0.5), "rows": 2000, "seed": 1}
+    mixture = people.dry_run(bursar.DPEM(n_components=2, iterations=2), **tried)
+    sketch = people.dry_run(bursar.SketchKMeans(decoding="none", n_clusters=2, n_frequencies=40), **tried)
+    line = people.dry_run(bursar.GradientEM(model="missing_covariates", target="y", iterations=3), **tried)
+    found = people.dry_run(bursar.SeparatedGMM(n_components=2, sigma_min=0.1, sigma_max=1), **tried)
+    again = people.dry_run(bursar.DPEM(n_components=2, iterations=2, start=mixture), spend=bursar.rho(0.5))
+    decoded = people.dry_run(bursar.SketchKMeans(n_clusters=2, sketch=sketch))
     for made in (mixture, sketch, line, found, again, decoded):
         assert made.dummy_
         assert made.receipt is None
@@ -217,27 +220,24 @@ def test_suggestions_of_the_real_server(shared: Server, connect: Connect) -> Non
     """For every fit that this table has, in about the least amount: half of it no longer does."""
     people = connect(shared).dataset("people")
     left = people.remaining()
-    lines: dict[str, Any] = {"model": "mixture_of_regressions", "columns": None, "noise_std": 0.5}
-    for fit, goal, arguments in (
-        ("dpem", bursar.Target(mean_error=0.02), {"n_components": 2, "columns": ["x"]}),
-        ("gradient_em", bursar.Target(coef_error=0.05, relative_error=0.5), lines | {"target": "y"}),
-        ("separated_gmm", bursar.Target(covariance_error=0.5), {"n_components": 2, "sigma_min": 0.1, "sigma_max": 1}),
-        ("sketch_kmeans", bursar.Target(snr=50), {"n_clusters": 2, "n_frequencies": 40, "scale": "schema"}),
-        ("dpem", bursar.Target(noise={"em": 5}), {"n_components": 2, "iterations": 9}),
+    for request, goal in (
+        (bursar.DPEM(n_components=2, columns=["x"]), bursar.Target(mean_error=0.02)),
+        (
+            bursar.GradientEM(model="mixture_of_regressions", target="y", noise_std=0.5),
+            bursar.Target(coef_error=0.05, relative_error=0.5),
+        ),
+        (bursar.SeparatedGMM(n_components=2, sigma_min=0.1, sigma_max=1), bursar.Target(covariance_error=0.5)),
+        (bursar.SketchKMeans(n_clusters=2, n_frequencies=40, scale="schema"), bursar.Target(snr=50)),
+        (bursar.DPEM(n_components=2, iterations=9), bursar.Target(noise={"em": 5})),
     ):
-        name: Any = fit
-        found = people.suggest_spend(name, goal, **arguments)
-        assert goal.met(found.preview), fit
+        found = people.suggest_spend(request, target=goal)
+        assert goal.met(found.preview), request
         assert isinstance(found.spend, bursar.Rho)
-        previews: dict[str, Any] = {
-            "dpem": people.preview_dpem,
-            "gradient_em": people.preview_gradient_em,
-            "separated_gmm": people.preview_separated_gmm,
-            "sketch_kmeans": people.preview_sketch,
-        }
-        half = previews[fit](spend=bursar.rho(found.spend.value / 2), **arguments)
-        assert not goal.met(half), fit
+        half = people.preview(request, spend=bursar.rho(found.spend.value / 2))
+        assert not goal.met(half), request
         assert found.affordable == (found.preview.price.cost_units <= left.cost_units)
-    epsilon = people.suggest_spend("dpem", bursar.Target(mean_error=0.02), spend=bursar.pure(1), n_components=2)
+    epsilon = people.suggest_spend(
+        bursar.DPEM(n_components=2), target=bursar.Target(mean_error=0.02), spend=bursar.pure(1)
+    )
     assert isinstance(epsilon.spend, bursar.Pure)
     assert people.remaining() == left

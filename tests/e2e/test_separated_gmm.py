@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import bursar
 from bursar_ledger import Ledger, verify
+from tests import asking
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home
@@ -75,8 +77,8 @@ def test_what_lies_apart_is_found_paid_and_verified(home: Home) -> None:
     server = home.start()
     with bursar.connect(server.address, token=home.tokens["analyst"], ca=home.state.tls / "ca.pem") as client:
         stars = client.dataset("stars")
-        preview = stars.preview_separated_gmm(**ASK, spend=SPEND)
-        model = stars.fit_separated_gmm(**ASK, spend=SPEND, request_id="stars", progress=False)
+        preview = asking.preview(stars, bursar.SeparatedGMM, **ASK, spend=SPEND)
+        model = asking.fit(stars, bursar.SeparatedGMM, **ASK, spend=SPEND, request_id="stars", progress=False)
         assert model.receipt is not None
         assert (preview.price, preview.iterations) == (model.receipt.price, model.iterations)
         assert model.noise == preview.noise
@@ -85,24 +87,28 @@ def test_what_lies_apart_is_found_paid_and_verified(home: Home) -> None:
         assert (preview.preflight.holds, preview.preflight.predicted_found) == (True, 3)
         _check_found(model)
         left = stars.remaining()
-        again = stars.fit_separated_gmm(**ASK, spend=SPEND, request_id="stars", progress=False)
+        again = asking.fit(stars, bursar.SeparatedGMM, **ASK, spend=SPEND, request_id="stars", progress=False)
         assert (again.means_ == model.means_).all()
         assert stars.remaining() == left
 
-        _check_found(stars.fit_separated_gmm(**ASK, search="balls", estimator="clusters", spend=SPEND, progress=False))
+        _check_found(
+            asking.fit(
+                stars, bursar.SeparatedGMM, **ASK, search="balls", estimator="clusters", spend=SPEND, progress=False
+            )
+        )
         start: dict[str, Any] = {"columns": ["x", "y"], "n_components": 3, "start": model, "progress": False}
-        closer = stars.fit_dpem(**start, iterations=1, spend=SPEND)
+        closer = asking.fit(stars, bursar.DPEM, **start, iterations=1, spend=SPEND)
         assert np.linalg.norm(closer.means_ - model.means_, axis=1).max() < 2.0
-        stars.fit_gradient_em(model="gaussian_mixture", **start, spend=SPEND)
+        asking.fit(stars, bursar.GradientEM, model="gaussian_mixture", **start, spend=SPEND)
 
-        little = stars.preview_separated_gmm(**ASK, spend=bursar.rho(1e-4)).preflight
+        little = asking.preview(stars, bursar.SeparatedGMM, **ASK, spend=bursar.rho(1e-4)).preflight
         assert little is not None
         assert not little.holds
         assert (little.suggested_rho or 1.0) > 1e-4
-        poor = stars.fit_separated_gmm(**ASK, spend=bursar.rho(1e-4), progress=False)
+        poor = asking.fit(stars, bursar.SeparatedGMM, **ASK, spend=bursar.rho(1e-4), progress=False)
         assert 1 <= (poor.found_ or 0) <= 3
         _check_refusals(stars)
-        rest = stars.fit_separated_gmm(**ASK, spend=bursar.what_is_left(), progress=False)
+        rest = asking.fit(stars, bursar.SeparatedGMM, **ASK, spend=bursar.what_is_left(), progress=False)
         _check_found(rest)
         assert stars.remaining().rho < 1e-9
     code, _ = server.end(signal.SIGTERM)
@@ -126,7 +132,10 @@ def _check_refusals(stars: bursar.Dataset) -> None:
         ("spend", {"spend": bursar.pure(1.0)}),
     ]
     for field, change in refused:
-        for call in (stars.fit_separated_gmm, stars.preview_separated_gmm):
+        for call in (
+            partial(asking.fit, stars, bursar.SeparatedGMM),
+            partial(asking.preview, stars, bursar.SeparatedGMM),
+        ):
             with pytest.raises(bursar.InvalidRequestError) as caught:
                 call(**{**ASK, "spend": SPEND, **change})
             assert field in caught.value.violations[0][0], change

@@ -56,7 +56,7 @@ def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def refusal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """What `bursar-server run` says when it does not start: here, for a process of its own takes seconds to load."""
-    monkeypatch.setattr("bursar_server.logs.set_up", lambda *_: None)
+    monkeypatch.setattr("bursar_server.log.set_up", lambda *_: None)
 
     def run(*arguments: object) -> str:
         result = CliRunner().invoke(main, ["run", *map(str, arguments)])

@@ -2,6 +2,9 @@
 
 Calls and files take turns, a part each in a process of its own, so that a crash in a native library is a finding and no
 end. What is found is printed and kept; the exit status is 1 if anything was.
+
+`python -m tests.fuzz --planners --calls 1000000` calls validators and planners without a server, and keeps its result
+beside that of the other campaign.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import subprocess
@@ -16,13 +20,15 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from bursar_ledger import verify
-from tests.fuzz import calls, files
+from tests.fuzz import calls, files, planners
 from tests.fuzz.exploring import WrongError
 from tests.fuzz.server import in_its_own_process
 
@@ -41,11 +47,18 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--out", type=Path, default=_ROOT / "bench" / "fuzz.json")
-    parser.add_argument("--part", choices=("calls", "files"), help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("calls", "files", "planners"), help=argparse.SUPPRESS)
+    parser.add_argument("--planners", action="store_true")
+    parser.add_argument("--calls", type=int, default=100_000, help="of planners, in all")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that call planners")
     given = parser.parse_args()
-    if given.part:
+    if given.part == "planners":
+        given.out.write_text(json.dumps(_planners(given.calls, given.seed)))
+    elif given.part:
         part = _calls if given.part == "calls" else _files
         given.out.write_text(json.dumps(part(given.minutes * 60.0, given.seed)))
+    elif given.planners:
+        raise SystemExit(planning(given.calls, given.jobs, given.seed, given.out))
     else:
         raise SystemExit(campaign(given.minutes * 60.0, given.seed, given.out))
 
@@ -61,20 +74,62 @@ def campaign(seconds: float, seed: int, out: Path) -> int:
         parts.append(_in_a_process(name, min(left, pair * share), seed + number))
         number += 1
     whole = _summed(parts, seed, time.monotonic() - begun)
-    out.write_text(json.dumps(whole, indent=1) + "\n")
+    kept = _kept(out)
+    return _written(out, whole | ({"planners": kept["planners"]} if "planners" in kept else {}), whole)
+
+
+def planning(calls: int, jobs: int, seed: int, out: Path) -> int:
+    """Call validators and planners so often, in so many processes at once; the exit status."""
+    begun, each = time.monotonic(), math.ceil(calls / jobs)
+    with ThreadPoolExecutor(jobs) as pool:
+        started = [
+            pool.submit(_in_a_process, "planners", 0.0, seed + i * _SEEDS_OF_A_JOB, "--calls", str(each))
+            for i in range(jobs)
+        ]
+        parts = [one.result() for one in started]
+    outcomes: Counter[tuple[str, str]] = Counter()
+    findings: Counter[str] = Counter()
+    slowest: dict[str, float] = {}
+    for part in parts:
+        outcomes.update({(name, outcome): n for name, outcome, n in part["planners"]})
+        findings.update(part["findings"])
+        slowest |= {name: max(took, slowest.get(name, 0.0)) for name, took in part["slowest"].items()}
+    whole = _about(seed, time.monotonic() - begun) | {
+        "calls": sum(outcomes.values()),
+        "planned": sum(n for (_, outcome), n in outcomes.items() if outcome == "planned"),
+        "targets": _nested(outcomes),
+        "slowest_seconds": {name: round(took, 2) for name, took in sorted(slowest.items())},
+        "findings": [f"{n} times: {text}" for text, n in findings.items()],
+    }
+    return _written(out, _kept(out) | {"planners": whole}, whole)
+
+
+_SEEDS_OF_A_JOB = 10**6
+"""Between the first seeds of two processes."""
+
+
+def _kept(out: Path) -> dict[str, Any]:
+    """Read a file of results, if there is one."""
+    kept: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
+    return kept
+
+
+def _written(out: Path, kept: Mapping[str, Any], whole: Mapping[str, Any]) -> int:
+    """Keep results, and print those of now; the exit status."""
+    out.write_text(json.dumps(kept, indent=1) + "\n")
     sys.stdout.write(json.dumps(whole, indent=1) + "\n")
     return 1 if whole["findings"] else 0
 
 
-def _in_a_process(name: str, seconds: float, seed: int) -> dict[str, Any]:
+def _in_a_process(name: str, seconds: float, seed: int, *more: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "part.json"
-        words = ["--part", name, "--minutes", str(seconds / 60), "--seed", str(seed), "--out", str(out)]
+        words = ["--part", name, "--minutes", str(seconds / 60), "--seed", str(seed), "--out", str(out), *more]
         ended = subprocess.run(
             [sys.executable, "-m", "tests.fuzz", *words],
             cwd=_ROOT,
             env={**os.environ, "TMPDIR": folder, "XDG_STATE_HOME": folder},
-            stderr=subprocess.PIPE,
+            stderr=None if name == "planners" else subprocess.PIPE,
             text=True,
             check=False,
         )
@@ -83,8 +138,9 @@ def _in_a_process(name: str, seconds: float, seed: int) -> dict[str, Any]:
             return found
         last = Path(folder) / "last"
         case = last.read_text() if last.exists() else ""
-        text = f"{name}, seed {seed}: ended with {ended.returncode}: {ended.stderr[-1500:]} {case}"
-        return {"findings": {text: 1}, "statuses": [], "debited": {}, "for_nothing": {}, "files": []}
+        text = f"{name}, seed {seed}: ended with {ended.returncode}: {(ended.stderr or '')[-1500:]} {case}"
+        nothing: dict[str, Any] = {"findings": {text: 1}, "statuses": [], "debited": {}, "for_nothing": {}, "files": []}
+        return nothing | {"planners": [], "slowest": {}}
 
 
 def _calls(seconds: float, seed: int) -> dict[str, Any]:
@@ -141,6 +197,34 @@ def _files(seconds: float, seed: int) -> dict[str, Any]:
     }
 
 
+def _planners(number: int, seed: int) -> dict[str, Any]:
+    """Call validators and planners; a warning is an error here, as in the tests."""
+    warnings.simplefilter("error")
+    findings: Counter[str] = Counter()
+    turn = 0
+    outcomes: Counter[tuple[str, str]] = Counter()
+    slowest: dict[str, float] = {}
+    while (done := outcomes.total()) < number:
+        # A part has a ledger of its own: tokens that were issued make it longer.
+        with tempfile.TemporaryDirectory() as folder, planners.desk(Path(folder)) as desk:
+            desk.outcomes, desk.slowest = outcomes, slowest
+            for name, share in planners.SHARES.items():
+                for _ in range(_TURNS):
+                    calls = math.ceil(min(_CALLS_OF_A_PART, number - done) * share / _TURNS)
+                    _noting(findings, name, planners.run, desk, name, calls, seed + turn)
+                    turn += 1
+        sys.stderr.write(f"{outcomes.total()} calls, {len(findings)} findings\n")
+    return {
+        "findings": findings,
+        "planners": [[name, outcome, n] for (name, outcome), n in outcomes.items()],
+        "slowest": slowest,
+    }
+
+
+_CALLS_OF_A_PART, _TURNS = 25_000, 5
+"""Calls between two ledgers, and seeds of each target among them: the first wrong call ends what a seed has."""
+
+
 def _noting(findings: Counter[str], where: str, act: Callable[..., None], *arguments: Any) -> None:
     try:
         act(*arguments)
@@ -163,11 +247,7 @@ def _summed(parts: list[dict[str, Any]], seed: int, seconds: float) -> dict[str,
         for_nothing.update(part["for_nothing"])
         findings.update(part["findings"])
     fits = sum(n for (path, _), n in statuses.items() if "/Fit" in path.removeprefix("/bursar.v1.FitService"))
-    return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "seed": seed,
-        "minutes": round(seconds / 60, 1),
+    return _about(seed, seconds) | {
         "servers": sum(1 for part in parts if part["statuses"]),
         "calls": sum(statuses.values()),
         "fits_asked": fits,
@@ -180,6 +260,15 @@ def _summed(parts: list[dict[str, Any]], seed: int, seconds: float) -> dict[str,
         "statuses": _nested(statuses),
         "files": _nested(outcomes),
         "findings": [f"{n} times: {text}" for text, n in findings.items()],
+    }
+
+
+def _about(seed: int, seconds: float) -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "seed": seed,
+        "minutes": round(seconds / 60, 1),
     }
 
 

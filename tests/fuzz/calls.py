@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import bursar_proto.v1
 from bursar_proto.v1 import fit_pb2
-from bursar_server.requests import METHODS
+from bursar_server.fits.contract import METHODS
 from tests.fuzz.exploring import WrongError, explore
 from tests.fuzz.messages import bodies, decoded, encoded
 from tests.fuzz.server import PATIENCE, TWINS, Metadata, Running
@@ -70,7 +70,7 @@ ALL: tuple[Method, ...] = tuple(
 )
 """Every method of the contract's services, of health and of reflection."""
 
-_FITS = {f"/bursar.v1.FitService/{method}": name for name, method in METHODS.items()}
+_FITS = {f"/bursar.v1.FitService/{method.name}": method.field for method in METHODS.values()}
 """Where a preview has the request of each fit."""
 
 _PREVIEW = "/bursar.v1.FitService/Preview"
@@ -88,7 +88,7 @@ STATUSES = frozenset(
         "UNIMPLEMENTED",
     }
 )
-"""What a server that nothing happens to answers, of the table in `bursar_server.errors`."""
+"""What a server that nothing happens to answers, of the table in `bursar_server.wire.statuses`."""
 
 _AFTER_A_PREVIEW = frozenset({"BUDGET_EXHAUSTED", "REQUEST_ID_REUSED", "DATASET_RETIRED"})
 """Why a request may be refused that has a price."""
@@ -221,7 +221,7 @@ class Fuzzed:
         before = books(self._running)
         reply = call(self._running, method.path, requests, metadata)
         after = books(self._running)
-        _check_status(reply)
+        check_status(reply)
         self.tally.statuses[method.path, reply.status] += 1
         if not self._running.alive():
             raise WrongError("the server is gone")
@@ -246,7 +246,7 @@ class Fuzzed:
         asked = encoded(fit_pb2.PreviewRequest(**{name: request}))
         before = books(self._running)
         reply = call(self._running, _PREVIEW, (asked,), metadata)
-        _check_status(reply)
+        check_status(reply)
         _unchanged(before, books(self._running))
         return reply
 
@@ -257,7 +257,7 @@ class Fuzzed:
         receipt, last = answers[0].receipt, answers[-1]
         if not last.HasField("model"):
             raise WrongError("a fit ended without a model")
-        if strange := [path for path, number in _doubles(last.model, "model") if not math.isfinite(number)]:
+        if strange := [path for path, number in doubles(last.model, "model") if not math.isfinite(number)]:
             raise WrongError(f"a model has numbers that are none: {strange[:5]}")
         if receipt.free or reply.replayed:
             self.tally.for_nothing[method.path] += 1
@@ -338,7 +338,8 @@ def _is_odd(method: Method) -> bool:
     return "Reflection" in method.path or zlib.crc32(method.path.encode()) % 4 == 0
 
 
-def _check_status(reply: Reply) -> None:
+def check_status(reply: Reply) -> None:
+    """Check that a status is a documented one, in plain and short words. Raises WrongError."""
     if reply.status not in STATUSES:
         raise WrongError(f"{reply.status}: {reply.text}")
     told = reply.text + "".join(one.decode(errors="replace") for one in reply.details)
@@ -366,12 +367,13 @@ def _check_agreement(quote: Reply, reply: Reply) -> None:
         raise WrongError(f"a request with a price was refused: {reply.status} {reply.text}")
 
 
-def _doubles(message: Any, path: str) -> Iterator[tuple[str, float]]:
+def doubles(message: Any, path: str) -> Iterator[tuple[str, float]]:
+    """Find all real numbers of a message that are set, by their path from `path`."""
     for one, value in message.ListFields():
         name = f"{path}.{one.name}"
         if one.message_type is not None:
             for part in [value] if isinstance(value, Message) else value:
-                yield from _doubles(part, name)
+                yield from doubles(part, name)
         elif one.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
             for number in value if one.is_repeated else [value]:
                 yield name, number

@@ -32,22 +32,28 @@ from hypothesis import strategies as st
 
 import bursar
 from bursar._history import Shelf
-from bursar.models import load
-from bursar_ledger import DebitRequest, GaussianEvent, Ledger, LedgerError
+from bursar_ledger import DebitRequest, GaussianEvent, Ledger, LedgerError, adopt_copy, mark_of
 from bursar_ledger.audit.cli import main as audit
+from bursar_models import load
 from bursar_server.__main__ import main as server
+from bursar_server.access.auth import (
+    KeysUnavailableError,
+    LedgerTokens,
+    Principal,
+    UnauthenticatedError,
+    authenticate,
+)
 from bursar_server.admin.cli import main as admin
-from bursar_server.auth import KeysUnavailableError, LedgerTokens, Principal, UnauthenticatedError, authenticate
 from bursar_server.config import PREFIX, Config, ConfigError
 from bursar_server.config import settings as all_settings
-from bursar_server.datasets import Registered
 from bursar_server.state import State
-from tests.client.test_model_files import MODELS
+from bursar_server.tables.catalogue import Registered
+from tests.client.made_up_models import MODELS
 from tests.fuzz.exploring import WrongError, explore
 from tests.fuzz.valid import FOREIGN
-from tests.server.serving import test_oidc
+from tests.server.serving import identity
 
-_INNARDS = re.compile(r"Traceback|File \"|site-packages|object at 0x|<class|<function")
+INNARDS = re.compile(r"Traceback|File \"|site-packages|object at 0x|<class|<function")
 """What no command prints."""
 
 _MOST_IMPORTS = 40
@@ -235,6 +241,11 @@ def _written(tree: Any, write: Callable[[Any], str]) -> str:
         return ""
 
 
+def toml(tree: Any) -> bytes:
+    """Write a tree as TOML; nothing where it is too deep to be written."""
+    return _written(tree, _toml_of).encode(errors="surrogatepass")
+
+
 # What must be true.
 
 
@@ -247,7 +258,7 @@ def command(main: click.Command, *arguments: Any, codes: tuple[int, ...] = (0, 1
         raise WrongError(f"{main.name} {arguments[0]} ended with {result.exception!r}") from result.exception
     if result.exit_code not in codes:
         raise WrongError(f"{main.name} {arguments[0]} ended with {result.exit_code}: {result.output}")
-    if found := _INNARDS.search(result.output):
+    if found := INNARDS.search(result.output):
         raise WrongError(f"{main.name} {arguments[0]} shows {found.group()!r}: {result.output}")
     if result.exit_code and not result.output.strip():
         raise WrongError(f"{main.name} {arguments[0]} ended with {result.exit_code} without a word")
@@ -303,7 +314,7 @@ def _plain(which: int) -> bytes:
 def manifests(draw: st.DrawFn) -> bytes:
     """Manifests as TOML."""
     tree = draw(exchanged(draw(st.sampled_from((MANIFEST, _PERSONS)))))
-    text = _written(tree, _toml_of).encode(errors="surrogatepass")
+    text = toml(tree)
     return draw(spoilt(text)) if draw(st.sampled_from((False, False, True))) else text
 
 
@@ -406,7 +417,8 @@ def check_parquet(desk: Desk, table: bytes) -> str:
 
 
 _QUERIES = (
-    "SELECT who, x, y, a FROM read_csv('{folder}/good.csv')",
+    "SELECT who, x, y, a FROM read_csv('{folder}/good.csv', auto_detect = false, header = true, columns = "
+    "{{'who': 'VARCHAR', 'x': 'DOUBLE', 'y': 'DOUBLE', 'a': 'VARCHAR'}})",
     "SELECT 'w' AS who, 0.5 AS x, {cell} AS y, 'p' AS a FROM range(3)",
     "SELECT 'w' AS who, x, y, a FROM (VALUES (1.0, 2, 'p'), (NULL, {cell}, NULL)) t(x, y, a)",
     "SELECT 'w' AS who, error('{cell}') AS x, 1 AS y, 'p' AS a",
@@ -421,6 +433,8 @@ _QUERIES = (
     "PRAGMA database_list",
     "ATTACH '{folder}/other.duckdb'",
     "COPY (SELECT 1) TO '{folder}/out.csv'",
+    "WITH a AS (COPY (SELECT 1) TO '{folder}/out.csv') SELECT 'w' AS who, 1 AS x, 1 AS y, 'p' AS a",
+    "SELECT content AS who, size AS x, size AS y, 'p' AS a FROM read_text('{folder}/good.csv')",
     "SELECT 'w' AS who, {{'a': 1}} AS x, [1] AS y, INTERVAL 1 DAY AS a",
     "{cell}",
     "",
@@ -464,7 +478,7 @@ _VARIABLES = tuple(PREFIX + "__".join(path).upper() for path, _ in all_settings(
 @st.composite
 def configurations(draw: st.DrawFn) -> tuple[bytes, Mapping[str, str]]:
     """Settings as TOML, and some of them in the environment."""
-    text = _written(draw(exchanged(_SETTINGS)), _toml_of).encode(errors="surrogatepass")
+    text = toml(draw(exchanged(_SETTINGS)))
     text = draw(spoilt(text)) if draw(st.sampled_from((False, False, True))) else text
     names = st.sampled_from((*_VARIABLES, PREFIX + "LIMITS", PREFIX + "OIDC", PREFIX + "NOTHING", PREFIX))
     values = st.sampled_from(
@@ -474,24 +488,14 @@ def configurations(draw: st.DrawFn) -> tuple[bytes, Mapping[str, str]]:
 
 
 def check_configuration(desk: Desk, given: tuple[bytes, Mapping[str, str]]) -> str:
-    """Settings that a server is to be started with, or checked."""
+    """Check settings that a server is to be started with, or checked."""
     text, environment = given
     state = desk.state
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        path = desk.file("given-config.toml", text)
-        try:
-            Config.load(path)
-        except ConfigError as error:
-            if _INNARDS.search(str(error)):
-                raise WrongError(f"a bad setting shows innards: {error}") from error
-            outcome = "refused"
-        else:
-            outcome = "taken"
-        if len(text) % 4 == 0:
-            old = state.config.read_bytes()
-            state.config.write_bytes(text)
+    outcome = load_configuration(desk.folder / "given-config.toml", text, environment)
+    if len(text) % 4 == 0:
+        old = state.config.read_bytes()
+        state.config.write_bytes(text)
+        with _environment(environment):
             try:
                 command(server, "check", "--state", state.path)
             finally:
@@ -499,12 +503,33 @@ def check_configuration(desk: Desk, given: tuple[bytes, Mapping[str, str]]) -> s
     return outcome
 
 
+def load_configuration(path: Path, text: bytes, environment: Mapping[str, str]) -> str:
+    """Load settings from a file and the environment: taken, or refused in plain words."""
+    path.write_bytes(text)
+    with _environment(environment):
+        try:
+            Config.load(path)
+        except ConfigError as error:
+            if INNARDS.search(str(error)):
+                raise WrongError(f"a bad setting shows innards: {error}") from error
+            return "refused"
+    return "taken"
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
+
+
 _TOKENS = tuple(
-    test_oidc.signed(key, kind, kid).encode()
+    identity.signed(key, kind, kid).encode()
     for key, kind, kid in (
-        (test_oidc._EC, "ES256", "ec"),
-        (test_oidc._RSA, "RS256", "rsa"),
-        (test_oidc._ED, "EdDSA", "ed"),
+        (identity.EC, "ES256", "ec"),
+        (identity.RSA, "RS256", "rsa"),
+        (identity.ED, "EdDSA", "ed"),
     )
 )
 
@@ -516,8 +541,8 @@ def tokens(draw: st.DrawFn) -> tuple[list[tuple[str, str | bytes]], bytes]:
     line = draw(spoilt(line)) if draw(st.booleans()) else line
     own = st.sampled_from(("bursar_analyst_" + "A" * 43, "bursar_admin_", "", "a.b.c", "\0", "." * 300))
     value: Any = f"Bearer {line.decode(errors='replace')}" if draw(st.booleans()) else f"Bearer {draw(own)}"
-    keys = json.loads(test_oidc.KEYS)
-    text = _written(draw(exchanged(keys)), json.dumps).encode() if draw(st.booleans()) else test_oidc.KEYS
+    keys = json.loads(identity.KEYS)
+    text = _written(draw(exchanged(keys)), json.dumps).encode() if draw(st.booleans()) else identity.KEYS
     metadata = [
         ("authorization", value),
         *draw(st.sampled_from(((), (("authorization", "Bearer x"),), (("a", b"\xff"),)))),
@@ -530,9 +555,9 @@ def check_token(desk: Desk, given: tuple[list[tuple[str, str | bytes]], bytes]) 
     metadata, keys = given
     with Ledger.open(desk.state.ledger) as ledger:
         try:
-            found = authenticate(metadata, LedgerTokens(ledger), test_oidc.tokens(keys=keys))
+            found = authenticate(metadata, LedgerTokens(ledger), identity.tokens(keys=keys))
         except (UnauthenticatedError, KeysUnavailableError) as error:
-            if _INNARDS.search(str(error)):
+            if INNARDS.search(str(error)):
                 raise WrongError(f"a bad token shows innards: {error}") from error
             return "refused"
     whole = str(metadata[0][1]).removeprefix("Bearer ").encode(errors="replace")
@@ -593,7 +618,9 @@ def check_ledger(desk: Desk, given: tuple[int, Callable[[bytes], bytes], str]) -
     name, *options = _AUDITS[which]
     arguments = {"show": [path, "3"], "report": [path, "--out", desk.folder / "report.html"]}.get(name, [path])
     code = command(audit, name, *options, *arguments, codes=(0, 1, 2, 3))
+    mark_of(path).unlink(missing_ok=True)
     try:
+        adopt_copy(path)
         Ledger.open(path).close()
     except LedgerError:
         return "refused"
@@ -647,7 +674,7 @@ def check_model(desk: Desk, content: bytes) -> str:
         try:
             model = load(path)
         except ValueError as error:
-            if _INNARDS.search(str(error)):
+            if INNARDS.search(str(error)):
                 raise WrongError(f"a bad model shows innards: {error}") from error
             return "refused"
         repr(model)
@@ -670,7 +697,7 @@ def check_sketch(desk: Desk, content: bytes) -> str:
     try:
         bursar.load_sketch(path)
     except bursar.InvalidRequestError as error:
-        if _INNARDS.search(str(error)):
+        if INNARDS.search(str(error)):
             raise WrongError(f"a bad sketch shows innards: {error}") from error
         return "refused"
     return "taken"
@@ -696,7 +723,7 @@ def check_history(desk: Desk, content: bytes) -> str:
     try:
         found = Shelf(desk.file("given-history.json", content), "s").load()
     except bursar.InvalidRequestError as error:
-        if _INNARDS.search(str(error)):
+        if INNARDS.search(str(error)):
             raise WrongError(f"a bad history shows innards: {error}") from error
         return "refused"
     return "taken" if found else "nothing in it"

@@ -34,8 +34,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Strings that mean something, by the field that has them."""
 
-_WHOLE = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 40, 41, 64, 65, 128, 129, 200, 201, 256, 257, 512, 513, 1000, 1001)
-_HUGE = (
+WHOLE = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 40, 41, 64, 65, 128, 129, 200, 201, 256, 257, 512, 513, 1000, 1001)
+HUGE = (
     2016,
     2017,
     2**14,
@@ -50,7 +50,7 @@ _HUGE = (
     2**63,
     2**64 - 1,
 )
-_REAL = (
+REAL = (
     *(
         float("nan"),
         float("inf"),
@@ -69,7 +69,7 @@ _REAL = (
     *(1e-3, 0.01, 0.05, 0.0499, 0.1, 0.25, 0.5, 0.51, 0.9, 0.91, 1.0, 1.0 - 2.0**-53, 1.0 + 2.0**-52, 2.0, 3.0, 10.0),
     *(100.0, 1e4, 1e6, 1.0000001e6, 1e9, 1e20, 1e99, 1e150, 1e290, 1.1e290, 1e308, 1.7976931348623157e308),
 )
-_LENGTHS = (0, 1, 2, 3, 5, 12, 13, 40, 41, 64, 65, 66, 129, 257, 2017, 5000)
+LENGTHS = (0, 1, 2, 3, 5, 12, 13, 40, 41, 64, 65, 66, 129, 257, 2017, 5000)
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _ODD_TEXT = st.sampled_from(
@@ -79,7 +79,7 @@ _ODD_TEXT = st.sampled_from(
 
 def integers(lowest: int, highest: int) -> st.SearchStrategy[int]:
     """Whole numbers of a type, near limits above all."""
-    edges = sorted({n for n in (*_WHOLE, *_HUGE, *(-n for n in _WHOLE), lowest, highest) if lowest <= n <= highest})
+    edges = sorted({n for n in (*WHOLE, *HUGE, *(-n for n in WHOLE), lowest, highest) if lowest <= n <= highest})
     return st.sampled_from(edges) | st.integers(lowest, highest) | st.integers(0, 16)
 
 
@@ -88,7 +88,7 @@ _SCALARS: Mapping[int, st.SearchStrategy[Any]] = {
     FieldDescriptor.CPPTYPE_INT64: integers(-(2**63), 2**63 - 1),
     FieldDescriptor.CPPTYPE_UINT32: integers(0, 2**32 - 1),
     FieldDescriptor.CPPTYPE_UINT64: integers(0, 2**64 - 1),
-    FieldDescriptor.CPPTYPE_DOUBLE: st.sampled_from([*_REAL, *(-x for x in _REAL)]) | st.floats() | st.floats(0, 1),
+    FieldDescriptor.CPPTYPE_DOUBLE: st.sampled_from([*REAL, *(-x for x in REAL)]) | st.floats() | st.floats(0, 1),
     FieldDescriptor.CPPTYPE_FLOAT: st.floats(width=32),
     FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
 }
@@ -124,7 +124,7 @@ def _fill(draw: st.DrawFn, message: Any, field: FieldDescriptor, depth: int) -> 
     if field.message_type is not None:
         part = draw(built(field.message_type, max(0, depth - 1)))
         if field.is_repeated:
-            getattr(message, field.name).extend([part] * draw(st.sampled_from((1, 1, 1, 2, 3, *_LENGTHS[:-2]))))
+            getattr(message, field.name).extend([part] * draw(st.sampled_from((1, 1, 1, 2, 3, *LENGTHS[:-2]))))
         else:
             getattr(message, field.name).CopyFrom(part)
     elif field.is_repeated:
@@ -136,7 +136,7 @@ def _fill(draw: st.DrawFn, message: Any, field: FieldDescriptor, depth: int) -> 
 
 def _many(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     """Short lists of different values, and one value as often as there may be, or more often."""
-    return st.lists(values, max_size=5) | st.builds(lambda value, n: [value] * n, values, st.sampled_from(_LENGTHS))
+    return st.lists(values, max_size=5) | st.builds(lambda value, n: [value] * n, values, st.sampled_from(LENGTHS))
 
 
 def exchange(draw: st.DrawFn, message: Any) -> None:

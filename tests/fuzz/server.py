@@ -17,16 +17,16 @@ import grpc
 from click.testing import CliRunner
 
 from bursar_ledger import Budget, Ledger, Role
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.access.tls import Certificates
 from bursar_server.admin.cli import main as admin
-from bursar_server.auth import hash_token, new_token
 from bursar_server.config import Config
-from bursar_server.datasets import Datasets
-from bursar_server.process import FITS
-from bursar_server.registering import register
-from bursar_server.server import BursarServer
+from bursar_server.fits.registry import FITS
 from bursar_server.state import State
 from bursar_server.tables import CsvSource, Manifest
-from bursar_server.tls import Certificates
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.tables.registration import register
+from bursar_server.wire.server import BursarServer
 
 PATIENCE = 240.0
 """Seconds after which a call hangs."""

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 import bursar
-import bursar.models
 from bursar._cli._app import app
 from bursar._history import Shelf
 from bursar_ledger import Ledger
@@ -28,7 +27,7 @@ DEEP = "[" * 100_000
     [
         (Config.load, ConfigError),
         (Manifest.load, ManifestError),
-        (bursar.models.load, ValueError),
+        (bursar.load, ValueError),
         (bursar.load_sketch, bursar.InvalidRequestError),
         (lambda path: Shelf(path, "s").load(), bursar.InvalidRequestError),
     ],

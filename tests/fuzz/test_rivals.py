@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
-from bursar_server import interceptor
-from bursar_server.fits import InvalidRequestError
-from bursar_server.orders import Order, Orders
-from bursar_server.services.fit import FitService
+from bursar_server.fits import InvalidFieldsError
+from bursar_server.jobs.order import Order, Orders
 from bursar_server.tables import Manifest
+from bursar_server.wire import gate
+from bursar_server.wire.fit_service import FitService
 from tests.fuzz import files
 from tests.fuzz.calls import ALL, Fuzzed, Method, run
 from tests.fuzz.exploring import WrongError
@@ -30,38 +30,36 @@ Patch = pytest.MonkeyPatch
 
 def telling(patch: Patch) -> None:
     """Sends the text of an exception, as grpc does by itself."""
-    patch.setattr(
-        interceptor, "status_of", lambda error: (grpc.StatusCode.INVALID_ARGUMENT, f"Exception: {error!r}", ())
-    )
+    patch.setattr(gate, "status_of", lambda error: (grpc.StatusCode.INVALID_ARGUMENT, f"Exception: {error!r}", ()))
 
 
 def failing(patch: Patch) -> None:
     """Does not expect a request that is wrong."""
-    patch.setattr(interceptor, "status_of", lambda error: (grpc.StatusCode.UNKNOWN, "something went wrong", ()))
+    patch.setattr(gate, "status_of", lambda error: (grpc.StatusCode.UNKNOWN, "something went wrong", ()))
 
 
 def charging(patch: Patch) -> None:
     """Debits before it looks."""
-    original = Orders.asked
+    original = Orders.ask
 
-    def asked(self: Orders, order: Order) -> Any:
+    def ask(self: Orders, order: Order) -> Any:
         found = original(self, order)
         self._ledger.debit(found)
-        raise InvalidRequestError(("spend", "is too late"))
+        raise InvalidFieldsError(("spend", "is too late"))
 
-    patch.setattr(Orders, "asked", asked)
+    patch.setattr(Orders, "ask", ask)
 
 
 def cheapening(patch: Patch) -> None:
     """Previews less than it debits."""
-    original = FitService.Preview
+    original = FitService.preview
 
     def preview(self: FitService, request: Any, context: Any) -> Any:
         answer = original(self, request, context)
         answer.price.cost_units -= 1
         return answer
 
-    patch.setattr(FitService, "Preview", preview)
+    patch.setattr(FitService, "preview", preview)
 
 
 def peeking(patch: Patch) -> None:
@@ -70,7 +68,7 @@ def peeking(patch: Patch) -> None:
 
     def order(self: Orders, method: str, principal: str, request: Any) -> Order:
         if request.dataset == "others":
-            raise InvalidRequestError(("columns", "two of the rows cannot be used"))
+            raise InvalidFieldsError(("columns", "two of the rows cannot be used"))
         return original(self, method, principal, request)
 
     patch.setattr(Orders, "order", order)

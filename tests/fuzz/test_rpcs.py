@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bursar_ledger import verify
-from bursar_server.auth import METHOD_ROLES, PUBLIC_METHODS
+from bursar_server.access.auth import METHOD_ROLES, PUBLIC_METHODS
 from tests.fuzz.calls import ALL, Fuzzed, Method, run
 from tests.fuzz.server import in_its_own_process, in_this_process
 from tests.fuzz.valid import VALID

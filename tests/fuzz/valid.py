@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from bursar.models import Frequencies
+from bursar_models import Frequencies
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, dummy_pb2, fit_pb2, types_pb2
 
 _RHO = types_pb2.Spend(rho=0.01)

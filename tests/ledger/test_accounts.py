@@ -28,7 +28,7 @@ from bursar_ledger import (
 )
 
 Ask = Callable[..., DebitRequest]
-TOTAL = Budget(3, 1e-6)
+TOTAL = Budget(3, 1e-6, Fraction(1, 10))
 
 
 def register(ledger: Ledger, dataset: str, tag: bytes, budget: Budget | None = None, **changes: Any) -> None:
@@ -38,10 +38,10 @@ def register(ledger: Ledger, dataset: str, tag: bytes, budget: Budget | None = N
 
 
 @pytest.mark.parametrize("budget", [None, TOTAL, Budget(3.0, 1e-6, Fraction(1, 10))])
-def test_known_rows_inherit_what_was_spent(ledger: Ledger, ask: Ask, path: Path, budget: Budget | None) -> None:
-    """The same rows under another name share the account, its order and its sum, with or without saying its total."""
+def test_a_name_that_joins_inherits_what_was_spent(ledger: Ledger, ask: Ask, path: Path, budget: Budget | None) -> None:
+    """Another name of the same people shares the account, its order and its sum, with or without saying its total."""
     first = ledger.debit(ask("a"))
-    register(ledger, "again", b"t" * 32, budget)
+    register(ledger, "again", b"a" * 32, budget, same_people_as="people")
     again, people = ledger.dataset("again"), ledger.dataset("people")
     assert (again.account, people.account) == ("people", "people")
     assert again.spent_cost_units == first.price.cost_units
@@ -63,7 +63,7 @@ def test_an_exhausted_account_is_exhausted_under_every_name(ledger: Ledger, ask:
             ledger.debit(ask(str(i)))
         except BudgetExhaustedError:
             break
-    register(ledger, "again", b"t" * 32)
+    register(ledger, "again", b"a" * 32, same_people_as="people")
     register(ledger, "new rows", b"n", same_people_as="again")
     for name in ("again", "new rows"):
         with pytest.raises(BudgetExhaustedError):
@@ -81,13 +81,18 @@ def test_rows_of_the_same_people_join_by_name(ledger: Ledger, ask: Ask) -> None:
     assert {state.spent_cost_units for state in ledger.datasets()} == {spent}
 
 
-def test_joined_rows_are_known_from_then_on(ledger: Ledger) -> None:
-    """Rows that came by name, or as a snapshot, belong to the account when they come again."""
-    register(ledger, "survey", b"s", same_people_as="people")
-    ledger.new_snapshot("survey", b"newer", {}, actor="o", reason="r")
-    register(ledger, "third", b"newer")
-    register(ledger, "fourth", b"s")
-    assert [ledger.dataset(name).account for name in ("third", "fourth")] == ["people", "people"]
+@pytest.mark.parametrize("tag", [b"t" * 32, b"c", b"unknown"])
+def test_tags_decide_nothing(ledger: Ledger, path: Path, tag: bytes) -> None:
+    """Whatever tag a table has, its own account's, another's or a new one, the same call has the same outcome."""
+    register(ledger, "cars", b"c", Budget(1, 1e-9))
+    register(ledger, "founds", tag, TOTAL)
+    register(ledger, "joins", tag, same_people_as="cars")
+    ledger.new_snapshot("people", tag, {}, actor="o", reason="r")
+    found = {state.name: state.account for state in ledger.datasets()}
+    assert found == {"people": "people", "cars": "cars", "founds": "founds", "joins": "cars"}
+    with pytest.raises(ValueError, match="budget is missing"):
+        register(ledger, "neither", tag)
+    assert verify(path).ok
 
 
 def test_a_snapshot_replaces_rows_and_nothing_else(ledger: Ledger, ask: Ask, path: Path) -> None:
@@ -103,19 +108,8 @@ def test_a_snapshot_replaces_rows_and_nothing_else(ledger: Ledger, ask: Ask, pat
     assert verify(path).ok
 
 
-def test_accounts_are_never_merged(ledger: Ledger, path: Path, contents: Any) -> None:
-    """Rows of one account cannot come under another one, neither by registration nor as a snapshot."""
-    register(ledger, "cars", b"c", Budget(1, 1e-9))
-    before = contents(path)
-    with pytest.raises(AccountConflictError, match=r"account 'cars'.*'people' belongs to 'people'.*never merged"):
-        register(ledger, "mix", b"c", same_people_as="people")
-    with pytest.raises(AccountConflictError, match=r"account 'cars'.*'people' belongs to 'people'.*never merged"):
-        ledger.new_snapshot("people", b"c", {}, actor="o", reason="r")
-    assert contents(path) == before
-
-
 @pytest.mark.parametrize("tag", [b"t" * 32, b"unknown"])
-@pytest.mark.parametrize("budget", [Budget(30, 1e-6), Budget(3, 1e-5), Budget(3, 1e-6, Fraction(0)), Budget(1, 1e-6)])
+@pytest.mark.parametrize("budget", [Budget(30, 1e-6), Budget(3, 1e-5), Budget(3, 1e-6), Budget(1, 1e-6)])
 def test_whoever_joins_brings_no_total_of_his_own(
     ledger: Ledger, path: Path, contents: Any, budget: Budget, tag: bytes
 ) -> None:
@@ -155,7 +149,7 @@ def test_retirement_ends_a_name_and_not_its_account(ledger: Ledger, ask: Ask, pa
     """No new debits and no new rows under the name; repetitions, releases, other names and the total stay."""
     done, open_ = ledger.debit(ask("a")), ledger.debit(ask("b"))
     ledger.store_release(done.entry, b"model")
-    register(ledger, "again", b"t" * 32)
+    register(ledger, "again", b"a" * 32, same_people_as="people")
     ledger.retire_dataset("people", actor="o", reason="the study is over")
     assert (ledger.dataset("people").retired, ledger.dataset("again").retired) == (True, False)
     for act in (
@@ -180,7 +174,7 @@ def test_retirement_ends_a_name_and_not_its_account(ledger: Ledger, ask: Ask, pa
 
 def test_two_names_race_for_one_purse(ledger: Ledger, ask: Ask, path: Path) -> None:
     """Threads on two names, and two open ledgers on the file: together they get what fits once."""
-    register(ledger, "again", b"t" * 32)
+    register(ledger, "again", b"a" * 32, same_people_as="people")
     state = ledger.dataset("people")
     one = cost_units(ask("x", scale=9).events, state.order)
     with Ledger.open(path) as second, ThreadPoolExecutor(8) as pool:

@@ -82,6 +82,17 @@ def test_an_allowance_binds_its_analyst_only(ledger: Ledger, ask: Ask, path: Pat
     assert verify(path).ok
 
 
+def test_a_write_off_leaves_the_limit_of_a_call_as_it_was(ledger: Ledger, ask: Ask, path: Path) -> None:
+    """It is lifted for what was spent already, which may be more, and holds for the next request."""
+    ledger.set_call_limit("people", Fraction(1, 100), actor="owner", reason="why")
+    call = ledger.limits("people", "ann").call
+    assert refused(ledger, ask("a")).limit == "call"
+    ledger.write_off(ask("a"), actor="owner", reason="why")
+    assert ledger.limits("people", "ann").call == call
+    assert refused(ledger, ask("b")).limit == "call"
+    assert verify(path).ok
+
+
 def test_everyone_is_who_has_no_allowance_of_his_own(ledger: Ledger, ask: Ask, path: Path) -> None:
     """Each has the part for himself; an own allowance, smaller or larger, takes its place and falls back when ended."""
     allow(ledger, EVERYONE, Fraction(1, 6))
@@ -199,7 +210,7 @@ def test_shares_follow_the_total(ledger: Ledger, ask: Ask, path: Path) -> None:
     allow(ledger, "ann", Fraction(1, 3))
     ledger.set_call_limit("people", Fraction(1, 4), actor="o", reason="r")
     ledger.debit(ask("a"))
-    new = Budget(6, 1e-6)
+    new = Budget(6, 1e-6, Fraction(1, 10))
     ledger.set_budget("people", new, actor="o", reason="r")
     limits = ledger.limits("people", "ann")
     assert limits.allowance is not None
@@ -214,7 +225,9 @@ def test_shares_follow_the_total(ledger: Ledger, ask: Ask, path: Path) -> None:
 
 def test_an_allowance_is_of_the_whole_account(ledger: Ledger, ask: Ask, path: Path) -> None:
     """Under every name of the account an analyst spends from one part."""
-    ledger.register_dataset(Registration("again", Adjacency.REPLACE_ONE, None, b"t" * 32), actor="o", reason="r")
+    ledger.register_dataset(
+        Registration("again", Adjacency.REPLACE_ONE, None, b"t" * 32, same_people_as="people"), actor="o", reason="r"
+    )
     ledger.set_allowance("again", "ann", Fraction(1, 4), actor="o", reason="r")
     ledger.debit(ask("a", dataset="people"))
     assert ledger.limits("people", "ann") == ledger.limits("again", "ann")
@@ -288,7 +301,7 @@ def test_no_debit_is_ever_above_a_limit_in_force(
 ) -> None:
     """Against a reference that keeps the events: whatever fits into every limit is admitted, nothing else is."""
     path = tmp_path_factory.mktemp("limits") / "ledger.db"
-    total, call = Budget(2, 1e-6), None
+    total, call = Budget(2, 1e-6, Fraction(1, 10)), None
     shares: dict[str, Fraction | None] = {}
     admitted: list[tuple[str, Event]] = []
 
@@ -306,7 +319,7 @@ def test_no_debit_is_ever_above_a_limit_in_force(
                 ledger.set_call_limit("d", value, actor="o", reason="r")
                 call = value
             elif act == "total" and float(value) != total.epsilon:
-                total = Budget(float(value), 1e-6)
+                total = Budget(float(value), 1e-6, Fraction(1, 10))
                 ledger.set_budget("d", total, actor="o", reason="r")
             elif act == "debit":
                 caps = total.cap_cost_units, total.cap_delta_units

@@ -26,17 +26,17 @@ from bursar_ledger import (
     LaplaceEvent,
     Ledger,
     PureEvent,
-    Remaining,
+    Remainder,
     SelectionEvent,
     cost_units,
     price,
     rdp,
     verify,
 )
+from bursar_ledger._bounds_check import failure_units, price_range
 from bursar_ledger._canonical import canonical
 from bursar_ledger._codec import decode_event, decode_events, encode_event
 from bursar_ledger._debits import _fits
-from bursar_ledger._reprice import failure_units, price_range
 
 Ask = Callable[..., DebitRequest]
 COUNTS = st.integers(1, 50)
@@ -244,7 +244,7 @@ def law(event: ExactEvent) -> Law:
     return [("up" if x > 0 else "down", weights[x - 1] / total, weights[x] / total) for x in reach]
 
 
-def chosen(choice: Choice, left: Remaining) -> ApproximateEvent | None:
+def chosen(choice: Choice, left: Remainder) -> ApproximateEvent | None:
     """A release of the wanted part of what is left, if it is one."""
     gaussian, cost, failure = choice
     delta = Fraction(failure) * Fraction(left.delta_units, DELTA_UNIT)
@@ -259,7 +259,7 @@ def chosen(choice: Choice, left: Remaining) -> ApproximateEvent | None:
     return ApproximateEvent(GaussianEvent(1, Fraction(math.nextafter(math.sqrt(1 / (2 * rho)), math.inf))), delta)
 
 
-def transcripts(left: Remaining, plan: list[dict[str, Choice]], seen: str, ignore: bool) -> list[tuple[float, float]]:
+def transcripts(left: Remainder, plan: list[dict[str, Choice]], seen: str, ignore: bool) -> list[tuple[float, float]]:
     """Masses under P and Q of every transcript; `ignore` admits whatever the failures are."""
     event = chosen(plan[0].get(seen, (False, 1.0, 1.0)), left) if plan else None
     if event is None:
@@ -267,7 +267,7 @@ def transcripts(left: Remaining, plan: list[dict[str, Choice]], seen: str, ignor
     new = price((event,), left.order)
     if not _fits(new, left):
         return [(1.0, 1.0)]
-    rest = Remaining(
+    rest = Remainder(
         left.cost_units - new.cost_units,
         left.delta_units - (0 if ignore else new.delta_units),
         left.cap_cost_units,
@@ -285,7 +285,7 @@ def transcripts(left: Remaining, plan: list[dict[str, Choice]], seen: str, ignor
 def spent_delta(budget: Budget, plan: list[dict[str, Choice]], *, ignore: bool = False) -> float:
     """The exact delta at the promised epsilon, the larger of both directions."""
     caps = budget.cap_cost_units, budget.cap_delta_units
-    found = transcripts(Remaining(*caps, *caps, budget.order), plan, "", ignore)
+    found = transcripts(Remainder(*caps, *caps, budget.order), plan, "", ignore)
     ratio = math.exp(budget.epsilon)
     return max(
         math.fsum(max(p - ratio * q, 0.0) for p, q in found), math.fsum(max(q - ratio * p, 0.0) for p, q in found)

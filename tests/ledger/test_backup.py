@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 
-from bursar_ledger import DebitRequest, Ledger, LedgerExistsError, LedgerUnavailableError, verify
+from bursar_ledger import (
+    DebitRequest,
+    EntryKind,
+    Ledger,
+    LedgerExistsError,
+    LedgerUnavailableError,
+    adopt_copy,
+    verify,
+)
 
 Ask = Callable[..., DebitRequest]
 
@@ -30,6 +38,7 @@ def test_a_copy_is_the_ledger(ledger: Ledger, ask: Ask, path: Path, tmp_path: Pa
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert verify(copy).ok
     assert contents(copy) == contents(path)
+    adopt_copy(copy)
     with Ledger.open(copy) as opened:
         assert opened.debit(ask("a")).release == b"model"
         opened.debit(ask("b"))
@@ -40,6 +49,7 @@ def test_a_copy_that_is_put_to_use_survives_a_power_cut(ledger: Ledger, tmp_path
     """The copy has no write-ahead log; opening gives it one, as every ledger that is written has."""
     copy = tmp_path / "copy.db"
     ledger.backup(copy)
+    adopt_copy(copy)
     with Ledger.open(copy) as opened:
         assert opened._store.db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert opened._store.db.execute("PRAGMA synchronous").fetchone()[0] == 2
@@ -51,6 +61,7 @@ def test_a_file_that_cannot_have_a_log_is_not_served_from(
     """Some network disks refuse the log silently; then a power cut could undo a debit that was answered."""
     copy = tmp_path / "copy.db"
     ledger.backup(copy)
+    adopt_copy(copy)
     monkeypatch.setattr(sqlite3, "connect", _without_log(sqlite3.connect))
     with pytest.raises(LedgerUnavailableError, match="local disk"):
         Ledger.open(copy)
@@ -114,7 +125,7 @@ def test_a_copy_does_not_hold_what_is_being_decided(ledger: Ledger, ask: Ask, tm
     copy = tmp_path / "copy.db"
 
     def undecided() -> None:
-        ledger._store.append("checkpoint_key", actor="o", details={"verifier_key": "k", "reason": ""})
+        ledger._store.append(EntryKind.CHECKPOINT_KEY, actor="o", details={"verifier_key": "k", "reason": ""})
         ledger.backup(copy)
 
     ledger._store.decide(undecided)

@@ -15,14 +15,15 @@ from bursar_ledger import (
     COST_UNIT,
     DELTA_UNIT,
     Budget,
+    ConcentratedEvent,
     GaussianEvent,
     PureEvent,
-    Remaining,
+    Remainder,
     cost_units,
     epsilon_of,
     rho_of,
 )
-from bursar_ledger._conversion import divergence_cap
+from bursar_ledger._conversion import best_order, divergence_cap
 
 GOLDEN = [
     (0.5, 1e-5, 0.008505531, 31.7726, 0.27024258),
@@ -65,6 +66,14 @@ def test_conversion_there_and_back(epsilon: float, delta: float) -> None:
 
 
 @given(EPSILON, DELTA)
+def test_the_rho_of_a_spend_is_rounded_down(epsilon: float, delta: float) -> None:
+    """As an exact fraction it fits into the cap, so that a spend never costs a unit more than was asked for."""
+    order = best_order(Fraction(epsilon), Fraction(delta))
+    units = math.floor(COST_UNIT * divergence_cap(Fraction(epsilon), Fraction(delta), order))
+    assert COST_UNIT * order * Fraction(rho_of(epsilon, delta)) <= units
+
+
+@given(EPSILON, DELTA)
 def test_the_order_is_the_best_one(epsilon: float, delta: float) -> None:
     """No order of a dense grid allows a larger rho."""
     grid = 1 + np.exp(np.linspace(math.log(1e-3), math.log(1e7), 2000))
@@ -72,20 +81,49 @@ def test_the_order_is_the_best_one(epsilon: float, delta: float) -> None:
     assert rho_of(epsilon, delta) >= float(np.max(caps / grid)) * (1 - 1e-9)
 
 
+def exact_log_delta(budget: Budget) -> float:
+    """Return the logarithm of Canonne, Kamath and Steinke's delta at the total's epsilon and cap, in floating point."""
+    a, cap = float(budget.order), budget.cap_cost_units / COST_UNIT
+    return (a - 1) * (cap - budget.epsilon) - math.log(a - 1) + a * math.log1p(-1 / a)
+
+
 @given(EPSILON, DELTA)
 def test_a_cap_implies_the_promise(epsilon: float, delta: float) -> None:
     """Canonne, Kamath and Steinke's delta at the cap is at most the delta that was promised for it."""
     budget = Budget(epsilon, delta)
-    a, cap = float(budget.order), budget.cap_cost_units / COST_UNIT
-    log_delta = (a - 1) * (cap - epsilon) - math.log(a - 1) + a * math.log1p(-1 / a)
-    assert log_delta <= math.log(delta * 0.9) + 1e-9
-    assert budget.cap_delta_units <= DELTA_UNIT * Fraction(delta) / 10
+    assert exact_log_delta(budget) == pytest.approx(math.log(delta), abs=1e-9 + 2.0 * float(budget.order) / COST_UNIT)
+    assert exact_log_delta(budget) <= math.log(delta) + 1e-9
+    assert budget.cap_delta_units == 0
+
+
+@given(EPSILON, DELTA, st.fractions(Fraction(1, 1000), Fraction(999, 1000), max_denominator=1000))
+def test_a_share_for_failures_is_no_part_of_the_conversion(epsilon: float, delta: float, share: Fraction) -> None:
+    """What approximate releases may use of delta is taken off before divergences are converted."""
+    budget = Budget(epsilon, delta, share)
+    assert exact_log_delta(budget) <= math.log(delta * (1 - share)) + 1e-9
+    assert budget.cap_delta_units <= DELTA_UNIT * Fraction(delta) * share < budget.cap_delta_units + 1
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "gained"),
+    [(0.1, 1e-6, 0.0120), (1, 1e-6, 0.0094), (3, 1e-6, 0.0080), (3, 1e-9, 0.0054), (10, 1e-5, 0.0072)],
+)
+def test_a_tenth_of_delta_that_is_kept_costs_a_percent_of_rho(epsilon: float, delta: float, gained: float) -> None:
+    """No fit makes releases that may fail, so a total that keeps delta for them loses rho and gains nothing."""
+
+    def rho(budget: Budget) -> float:
+        return budget.cap_cost_units / COST_UNIT / float(budget.order)
+
+    assert rho(Budget(epsilon, delta)) == pytest.approx(rho_of(epsilon, delta), rel=1e-9)
+    assert rho(Budget(epsilon, delta)) / rho(Budget(epsilon, delta, Fraction(1, 10))) - 1 == pytest.approx(
+        gained, abs=6e-5
+    )
 
 
 def test_caps_do_not_depend_on_floats_of_this_machine() -> None:
     """The cap is the exact value at the order, rounded down: a cap one unit larger would break the promise."""
     budget = Budget(3, 1e-6)
-    exact = divergence_cap(Fraction(3), Fraction(1e-6) * Fraction(9, 10), budget.order)
+    exact = divergence_cap(Fraction(3), Fraction(1e-6), budget.order)
     assert budget.cap_cost_units <= exact * COST_UNIT < budget.cap_cost_units + 1
     assert budget.order.denominator.bit_count() == 1
 
@@ -131,7 +169,7 @@ def test_conversions_refuse_what_is_no_privacy_loss(value: float) -> None:
 def test_what_is_left_can_be_spent(units: int, epsilon: float, delta: float) -> None:
     """Requests sized by the two figures for people fit, and the next larger pure request does not."""
     order = Budget(epsilon, delta).order
-    left = Remaining(units, 0, units, 0, order)
+    left = Remainder(units, 0, units, 0, order)
     assert Fraction(left.rho) * order * COST_UNIT <= units
     assert left.rho == pytest.approx(float(units / (COST_UNIT * order)), rel=1e-15)
     if left.pure_epsilon:
@@ -142,9 +180,17 @@ def test_what_is_left_can_be_spent(units: int, epsilon: float, delta: float) -> 
 def test_a_gaussian_request_for_the_whole_budget_fits_exactly() -> None:
     """A scale computed from the rho that is left costs no more than what is left."""
     budget = Budget(3, 1e-6)
-    left = Remaining(budget.cap_cost_units, 0, budget.cap_cost_units, 0, budget.order)
+    left = Remainder(budget.cap_cost_units, 0, budget.cap_cost_units, 0, budget.order)
     event = GaussianEvent(1, Fraction(math.nextafter(math.sqrt(1 / (2 * left.rho)), math.inf)))
     assert left.cost_units - 1000 <= cost_units([event], budget.order) <= left.cost_units
+
+
+@given(EPSILON, DELTA)
+def test_a_request_for_all_of_a_new_total_takes_all_of_it(epsilon: float, delta: float) -> None:
+    """(epsilon, delta) as a total and as the spend of one request are the same number of units."""
+    budget = Budget(epsilon, delta)
+    request = ConcentratedEvent(Fraction(rho_of(epsilon, delta)))
+    assert cost_units([request], budget.order) == budget.cap_cost_units
 
 
 def bernoulli_divergence(mass: float, loss: float, order: float) -> float:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bursar_ledger import Ledger, LedgerUnavailableError, Role, verify
+from bursar_ledger import Ledger, LedgerUnavailableError, Role, adopt_copy, verify
 from bursar_ledger.checkpoints import (
     Checkpoint,
     Comparison,
@@ -126,6 +126,7 @@ def test_an_older_copy_that_went_on_is_noticed(witnessed: Witnessed, tmp_path: P
     witnessed.ledger.backup(tmp_path / "fork")
     witnessed.grow(4)
     witnessed.note()
+    adopt_copy(tmp_path / "fork")
     with Ledger.open(tmp_path / "fork") as fork:
         for number in range(9):
             fork.issue_credential(f"q{number}", Role.ANALYST, bytes([9] * 31 + [number]), actor="owner", reason="")

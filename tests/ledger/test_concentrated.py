@@ -30,12 +30,12 @@ from bursar_ledger import (
     rdp,
     verify,
 )
+from bursar_ledger._bounds_check import price_range
 from bursar_ledger._codec import decode_event, decode_events, encode_event
-from bursar_ledger._reprice import price_range
+from bursar_ledger.audit._entry_text import event_in_words
 from bursar_ledger.audit._history import Losses
 from bursar_ledger.audit._oracle import _convex, bounds, tighter_epsilon
 from bursar_ledger.audit._spend import nominal_epsilon
-from bursar_ledger.audit._words import event_in_words
 
 RHOS = st.fractions(Fraction(1, 10**9), 100, max_denominator=10**9)
 ORDERS = st.fractions(Fraction(1001, 1000), 200, max_denominator=1000)

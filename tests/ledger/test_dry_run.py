@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[type[LedgerError], Callable[[Ledger], Act]]] = {
     ),
     "budget": (
         AccountConflictError,
-        lambda ledger: lambda **k: ledger.set_budget("people", Budget(3, 1e-6), **WHO, **k),
+        lambda ledger: lambda **k: ledger.set_budget("people", Budget(3, 1e-6, Fraction(1, 10)), **WHO, **k),
     ),
     "allowance": (
         UnknownDatasetError,

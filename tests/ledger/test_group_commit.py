@@ -19,6 +19,7 @@ import pytest
 from bursar_ledger import (
     BudgetExhaustedError,
     DebitRequest,
+    EntryKind,
     Ledger,
     LedgerError,
     LedgerUnavailableError,
@@ -121,7 +122,7 @@ def spied(store: Store, instead: Callable[[str], None] | None = None) -> Iterato
 
 def appender(store: Store, name: str) -> Callable[[], Entry]:
     """Work that appends an entry."""
-    return lambda: store.append("checkpoint_key", actor=name, details={"verifier_key": name, "reason": ""})
+    return lambda: store.append(EntryKind.CHECKPOINT_KEY, actor=name, details={"verifier_key": name, "reason": ""})
 
 
 def test_decisions_that_wait_share_one_transaction(ledger: Ledger, ask: Ask, batch: Batch) -> None:

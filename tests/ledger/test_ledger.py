@@ -180,6 +180,7 @@ def test_past_debits_are_listed_by_principal_and_dataset(ledger: Ledger, ask: As
     assert [r.entry for r in ledger.releases(principal="ann")] == [first.entry]
     assert ledger.releases(dataset="cars") == ()
     assert ledger.releases("ann", "people")[0].price == first.price
+    assert ledger.releases("ann", "cars") == ()
 
 
 def test_releases_come_in_pages(ledger: Ledger, ask: Ask) -> None:
@@ -234,14 +235,14 @@ def test_durability_settings(ledger: Ledger) -> None:
 
 
 def test_one_decision_is_one_immediate_transaction(ledger: Ledger, ask: Ask) -> None:
-    """SQLite sees BEGIN IMMEDIATE before anything is read, and one COMMIT after everything."""
+    """SQLite sees BEGIN IMMEDIATE before the newest entry is read, and one COMMIT after everything."""
     seen: list[str] = []
     ledger._store.db.conn.set_trace_callback(seen.append)
     ledger.debit(ask("a"))
     statements = [s.split()[0] for s in seen if not s.startswith("--")]
     assert seen[0] == "BEGIN IMMEDIATE"
     assert statements.count("BEGIN") == statements.count("COMMIT") == 1
-    assert (statements[1], statements[-2:]) == ("SAVEPOINT", ["RELEASE", "COMMIT"])
+    assert (statements[1:3], statements[-2:]) == (["SELECT", "SAVEPOINT"], ["RELEASE", "COMMIT"])
     assert "ROLLBACK" not in statements
 
 

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bursar_ledger import LedgerError
-from bursar_ledger._notes import CHAIN_LINE, Note
 from bursar_ledger.checkpoints import Checkpoint, NoteError, SigningKey, VerifierKey, open_note, sign
+from bursar_ledger.checkpoints.signed_notes import CHAIN_LINE, Note
 
 # The example of Go's package golang.org/x/mod/sumdb/note.
 GO_VERIFIER = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"

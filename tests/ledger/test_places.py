@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bursar_ledger import _places
 from bursar_ledger.checkpoints import (
     Checkpoint,
     FilePlace,
@@ -24,6 +23,7 @@ from bursar_ledger.checkpoints import (
     StdoutPlace,
     parse_place,
     sign,
+    stores,
 )
 
 KEY = SigningKey("bursar/aa", bytes(range(32)))
@@ -149,7 +149,7 @@ def test_a_mark_hides_no_whole_note(tmp_path: Path) -> None:
     place.create()
     place.write(note(1))
     with place.path.open("a") as file:
-        file.write(f"{_places._CUT_OFF}\n\n")
+        file.write(f"{stores._CUT_OFF}\n\n")
     assert place.read() == (note(1),)
 
 
@@ -278,7 +278,7 @@ def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nexec sleep 600\n")
     hook.chmod(0o700)
-    monkeypatch.setattr(_places, "_GIT_SECONDS", 1.0)
+    monkeypatch.setattr(stores, "_GIT_SECONDS", 1.0)
     with pytest.raises(PlaceError, match="did not end"):
         place.write(note(1))
     hook.unlink()

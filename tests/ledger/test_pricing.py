@@ -47,6 +47,15 @@ def test_laplace_is_the_brute_force_divergence(order: Fraction, scale: Fraction,
 
 
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("shift", [1, 10**39, 10**41])
+def test_beyond_the_largest_scale_laplace_costs_what_any_such_mechanism_may(order: Fraction, shift: int) -> None:
+    """At the dataset's order, and no less than the exact curve one step below that scale."""
+    beyond = laplace_rdp(order, shift, Fraction(10**40 + 1))
+    assert beyond == pure_rdp(order, Fraction(shift, 10**40 + 1))
+    assert beyond >= laplace_rdp(order, shift, Fraction(10**40)) * (1 - Fraction(1, 10**20))
+
+
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("shift", "scale"), [(1, Fraction(1, 2)), (3, Fraction(5, 2)), (10, Fraction(40))])
 def test_gaussian_is_the_brute_force_divergence(order: Fraction, shift: int, scale: Fraction) -> None:
     """Integer shifts of the discrete Gaussian cost what the continuous one costs, at orders between integers less."""

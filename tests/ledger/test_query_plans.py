@@ -50,7 +50,7 @@ def decisions(ledger: Ledger, ask: Ask) -> dict[str, Act]:
             Registration("cars", Adjacency.REPLACE_ONE, Budget(1, 1e-6), b"cars"), **WHO
         ),
         "joining": lambda: ledger.register_dataset(
-            Registration("third", Adjacency.REPLACE_ONE, None, b"t" * 32), **WHO
+            Registration("third", Adjacency.REPLACE_ONE, None, b"t" * 32, same_people_as="people"), **WHO
         ),
         "snapshot": lambda: ledger.new_snapshot("people", b"newer", {}, **WHO),
         "allowance": lambda: ledger.set_allowance("people", "ann", Fraction(1, 2), **WHO),
@@ -68,9 +68,11 @@ def decisions(ledger: Ledger, ask: Ask) -> dict[str, Act]:
 
 def prepare(ledger: Ledger, ask: Ask) -> None:
     """One of everything that a decision looks for."""
-    ledger.register_dataset(Registration("again", Adjacency.REPLACE_ONE, None, b"t" * 32), **WHO)
+    ledger.register_dataset(
+        Registration("again", Adjacency.REPLACE_ONE, None, b"t" * 32, same_people_as="people"), **WHO
+    )
     ledger.debit(ask("first", scale=500))
-    ledger.set_budget("people", Budget(4, 1e-6), **WHO)
+    ledger.set_budget("people", Budget(4, 1e-6, Fraction(1, 10)), **WHO)
     ledger.set_allowance("people", "ann", Fraction(1, 2), **WHO)
     ledger.set_allowance("people", "*", Fraction(1, 2), **WHO)
     ledger.set_call_limit("people", Fraction(1, 2), **WHO)

@@ -27,7 +27,7 @@ from bursar_ledger import (
     Ledger,
     PureEvent,
     Registration,
-    Remaining,
+    Remainder,
     RequestIdReusedError,
     RestRequest,
     UnknownDatasetError,
@@ -37,13 +37,13 @@ from bursar_ledger import (
 Ask = Callable[..., DebitRequest]
 
 
-def gaussian(left: Remaining) -> tuple[Event, ...]:
+def gaussian(left: Remainder) -> tuple[Event, ...]:
     """A release that costs every unit that is left, exactly."""
     rho = Fraction(left.cost_units) / (COST_UNIT * left.order)
     return (GaussianEvent(2 * rho.numerator * rho.denominator, Fraction(rho.denominator)),)
 
 
-def rest(request: DebitRequest, events: Callable[[Remaining], tuple[Event, ...]] = gaussian) -> RestRequest:
+def rest(request: DebitRequest, events: Callable[[Remainder], tuple[Event, ...]] = gaussian) -> RestRequest:
     """A request for what is left, spent on `events`."""
     return RestRequest(
         request.dataset,
@@ -127,7 +127,7 @@ def test_a_plan_may_use_less(ledger: Ledger, ask: Ask) -> None:
 def test_a_plan_that_asks_for_more_is_refused(ledger: Ledger, ask: Ask, path: Path, contents: Any, over: str) -> None:
     """The plan is not believed: what it makes is priced and checked like any request."""
 
-    def more(left: Remaining) -> tuple[Event, ...]:
+    def more(left: Remainder) -> tuple[Event, ...]:
         if over == "cost":
             return gaussian(replace(left, cost_units=left.cost_units + 1))
         return (ApproximateEvent(GaussianEvent(1, Fraction(50)), Fraction(left.delta_units + 1, 2**60)),)
@@ -145,7 +145,7 @@ class TooSmallError(Exception):
 def test_a_plan_that_refuses_changes_nothing(ledger: Ledger, ask: Ask, path: Path, contents: Any) -> None:
     """What it raises comes out as it is, and the request_id stays free."""
 
-    def refuse(left: Remaining) -> tuple[Event, ...]:
+    def refuse(left: Remainder) -> tuple[Event, ...]:
         raise TooSmallError(left.cost_units)
 
     before = contents(path)
@@ -183,7 +183,7 @@ def test_a_plan_cannot_debit_by_itself(ledger: Ledger, ask: Ask, path: Path, con
     """A decision within the decision is refused, and nothing hangs; reading is allowed."""
     before = contents(path)
 
-    def debits(left: Remaining) -> tuple[Event, ...]:
+    def debits(left: Remainder) -> tuple[Event, ...]:
         ledger.debit(ask("b"))
         return gaussian(left)
 

@@ -25,8 +25,8 @@ from bursar_ledger import (
     rdp,
     selection_rdp,
 )
+from bursar_ledger._bounds_check import price_range
 from bursar_ledger._codec import decode_event, decode_events, encode_event
-from bursar_ledger._reprice import price_range
 
 FloatArray = NDArray[np.float64]
 RANGES = st.fractions(Fraction(1, 1000), 50, max_denominator=1000)

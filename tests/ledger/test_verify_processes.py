@@ -19,7 +19,7 @@ import sys
 from bursar_ledger import _verify, verify
 
 if __name__ == "__main__":
-    _verify._SHORT, _verify._RANGE = 0, 2
+    _verify.SHORT, _verify._RANGE = 0, 2
     while True:
         assert verify(sys.argv[1], processes=2).ok
 """
@@ -36,7 +36,7 @@ def history(ledger: Ledger, ask: Any, path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _short_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_verify, "_SHORT", 0)
+    monkeypatch.setattr(_verify, "SHORT", 0)
     monkeypatch.setattr(_verify, "_RANGE", 3)
 
 
@@ -82,7 +82,7 @@ def test_helpers_end_when_who_asked_for_them_is_killed(history: Path, tmp_path: 
 
 def test_short_files_are_read_here(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting processes takes longer than a few thousand entries."""
-    monkeypatch.setattr(_verify, "_SHORT", 22)
+    monkeypatch.setattr(_verify, "SHORT", 22)
     monkeypatch.setattr(_verify, "ProcessPoolExecutor", None)
     assert verify(history, processes=64).ok
 

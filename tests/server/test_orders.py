@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
 
-from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
-from bursar_server.fits import InvalidRequestError, sketch
-from bursar_server.orders import RESPONSES, Orders, _request_hash
-from bursar_server.process import FITS
-from bursar_server.requests import METHODS
-from bursar_server.services import catalog
+from bursar_ledger import Cost, GaussianEvent, Remainder, SpendingLimits
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits import InvalidFieldsError, Plan, sketch
+from bursar_server.jobs.order import Orders, Quote, _request_hash
+from bursar_server.jobs.request import check_real
 
 if TYPE_CHECKING:
-    from bursar_server.datasets import Datasets
+    from bursar_server.tables.catalogue import Datasets
 
 UNKNOWN = b"\xf8\x3f\x01"
 """A field of number 1023."""
@@ -26,8 +26,16 @@ def test_a_field_that_nobody_knows_is_found_wherever_it_is() -> None:
     orders = Orders(fits={"FitSketchKMeans": sketch}, datasets=nowhere, ledger=None)  # type: ignore[arg-type]  # likewise
     sums = types_pb2.Tensor.FromString(UNKNOWN)
     request = fit_pb2.FitSketchKMeansRequest(foreign=[fit_pb2.Sketch(), fit_pb2.Sketch(sums=sums)])
-    with pytest.raises(InvalidRequestError, match=r"does not know: foreign\.sums\.1023"):
+    with pytest.raises(InvalidFieldsError, match=r"does not know: foreign\.sums\.1023"):
         orders.order("FitSketchKMeans", "alice", request)
+
+
+def test_a_made_up_sketch_is_found_wherever_it_is() -> None:
+    """Also behind one that was released: each is named, and none goes into what is paid for or kept."""
+    sketches = [fit_pb2.Sketch(), fit_pb2.Sketch(dummy=True), fit_pb2.Sketch(), fit_pb2.Sketch(dummy=True)]
+    with pytest.raises(InvalidFieldsError) as caught:
+        check_real(fit_pb2.FitSketchKMeansRequest(foreign=sketches))
+    assert [field for field, _ in caught.value.violations] == ["foreign[1]", "foreign[3]"]
 
 
 def test_who_decodes_is_no_part_of_what_is_the_same() -> None:
@@ -44,23 +52,17 @@ def test_who_decodes_is_no_part_of_what_is_the_same() -> None:
     assert one == two != three
 
 
-def test_every_fit_of_the_contract_is_there_and_can_be_previewed() -> None:
-    """Registered, with an answer, with a field of the preview's request, and with a method for callers."""
-    methods = {method.name for method in fit_pb2.DESCRIPTOR.services_by_name["FitService"].methods} - {"Preview"}
-    assert set(FITS) == set(RESPONSES) == methods
-    oneof = fit_pb2.PreviewRequest.DESCRIPTOR.oneofs_by_name["fit"]
-    requests = {field.name: field.message_type for field in oneof.fields}
-    previewed = {name: request.name.removesuffix("Request") for name, request in requests.items() if request}
-    assert previewed == METHODS
-    assert set(previewed.values()) == methods
+def test_method_principal_and_request_do_not_run_together() -> None:
+    """Whose request it is, and of what method, is a part of what makes two the same, each by itself."""
+    asked = fit_pb2.FitSketchKMeansRequest(dataset="people")
+    hashes = {_request_hash(*who, asked) for who in (("Fit", "MRFann"), ("FitMRF", "ann"), ("FitMRFann", ""))}
+    assert len(hashes) == 3
+    assert _request_hash("FitMRF", "ann", asked) != _request_hash("FitMRF", "bob", asked)
 
 
-def test_every_fit_of_the_contract_can_be_fetched_again() -> None:
-    """The answer of `GetRelease` has a field for each, of the message that the fit itself answers with."""
-    oneof = catalog_pb2.GetReleaseResponse.DESCRIPTOR.oneofs_by_name["model"]
-    fetched = {field.name: field.message_type for field in oneof.fields}
-    released = {
-        catalog._FIELDS[method]: response.DESCRIPTOR.fields_by_name["model"].message_type
-        for method, response in RESPONSES.items()
-    }
-    assert fetched == released
+@pytest.mark.parametrize(("cost", "delta", "expected"), [(10, 0, 10), (10, 3, 4), (10, 13, 0), (25, 1, 4), (25, 6, 2)])
+def test_delta_counts_in_how_many_fits_are_left(cost: int, delta: int, expected: int) -> None:
+    """Units of cost or of delta run out first; there are 100 of the one and 12 of the other."""
+    left = Remainder(100, 12, 200, 24, Fraction(9))
+    plan = Plan(columns=(), events=(GaussianEvent(1, Fraction(1)),), iterations=1, noise=(), parameters={})
+    assert Quote(plan, Cost(cost, delta, Fraction(9)), SpendingLimits(left, None, None)).times == expected

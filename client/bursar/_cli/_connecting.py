@@ -18,7 +18,7 @@ import bursar
 from bursar._cli._failing import explained
 from bursar._cli._printing import say
 from bursar._client import DEFAULT_ADDRESS
-from bursar._files import write_whole
+from bursar_models.files import write_whole
 
 VARIABLE = "BURSAR_CONFIG"
 _KEYS = ("server", "ca", "token_file")

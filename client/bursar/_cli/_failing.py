@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from bursar._cli._printing import at_most, say, visible
-from bursar._errors import BudgetExhaustedError, Error, ReleaseLostError, ServerError, TransportError
+from bursar._errors import BudgetExhaustedError, ReleaseLostError, ServerError, TransportError
+from bursar_models.errors import Error
 
 STATUS = """\b
 Exit status:

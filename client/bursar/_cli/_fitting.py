@@ -1,13 +1,12 @@
-"""`bursar preview` and `bursar fit`: a command for each fit that the SDK has."""
+"""`bursar preview`, `bursar suggest` and `bursar fit`: a command for each request that the SDK has."""
 
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +20,8 @@ from bursar._cli._failing import STATUS, Refused, Unfinished, again, in_options,
 from bursar._cli._groups import JSON, InOrder
 from bursar._cli._printing import at_most, percent, rho, say, say_json
 from bursar._cli._released import check_new, save_released
-from bursar._cli._signatures import Argument, Given, arguments, described
+from bursar._cli._signatures import DRY_RUN, SPEND, Given, arguments, dry_run, spend
 from bursar._cli._values import Value, named_number
-
-_HERE = ("request_id", "progress")
-"""Arguments of fits that a command has for itself."""
-
 
 _KEY_LENGTH = 16
 """Hexadecimal digits of a key that is made here: to be copied from a terminal, and of one analyst only."""
@@ -34,53 +29,70 @@ _KEY_LENGTH = 16
 
 @dataclass(frozen=True)
 class Method:
-    """A fit of the SDK.
+    """The commands of a request.
 
     Attributes:
-        name: of its commands.
-        fit: the method of `bursar.Dataset`.
-        preview: what tells its price.
-        words: of each argument, for the help.
+        name: of the commands.
+        kind: class of the request.
+        targets: numbers of `bursar.Target` that its previews promise.
+        example: options of an example, with their values.
+        wanted: target of an example.
+        may_be_free: whether it may be asked for without a spend.
     """
 
     name: str
-    fit: Callable[..., Any]
-    preview: Callable[..., bursar.Preview]
-    words: Mapping[str, str]
-
-    def priced(self, data: bursar.Dataset, values: Mapping[str, Any]) -> bursar.Preview:
-        """The price of a fit: what does not change it is no argument of a preview."""
-        known = inspect.signature(self.preview).parameters
-        return self.preview(data, **{name: value for name, value in values.items() if name in known})
+    kind: type[bursar.Request]
+    targets: tuple[str, ...]
+    example: str
+    wanted: str
+    may_be_free: bool = False
 
 
-def methods() -> list[Method]:
-    """Every fit that the SDK has, and the sketch alone."""
-    of = bursar.Dataset
-    found = [name.removeprefix("fit_") for name in vars(of) if name.startswith("fit_")]
-    # A sketch has one price, whatever is decoded from it.
-    previews = {name: getattr(of, f"preview_{name}", of.preview_sketch) for name in found}
-    fits = {name: getattr(of, f"fit_{name}") for name in found}
-    decoded = described(fits["sketch_kmeans"])
-    made = [Method(name.replace("_", "-"), fit, previews[name], described(fit)) for name, fit in fits.items()]
-    return [*made, Method("sketch", of.sketch, of.preview_sketch, decoded | described(of.sketch))]
+METHODS = (
+    Method("dpem", bursar.DPEM, ("mean_error",), "--n-components 3", "--mean-error 0.5"),
+    Method(
+        "sketch-kmeans",
+        bursar.SketchKMeans,
+        ("snr", "relative_sse"),
+        "--n-clusters 3",
+        "--relative-sse 1.1",
+        may_be_free=True,
+    ),
+    Method("mrf", bursar.MRF, ("table_error",), "--cliques tree", "--table-error 0.02", may_be_free=True),
+    Method(
+        "gradient-em",
+        bursar.GradientEM,
+        ("mean_error", "coef_error", "relative_error"),
+        "--model gaussian_mixture",
+        "--relative-error 0.1",
+    ),
+    Method(
+        "separated-gmm",
+        bursar.SeparatedGMM,
+        ("mean_error", "covariance_error", "found"),
+        "--n-components 3 --sigma-min 0.5 --sigma-max 2",
+        "--covariance-error 0.1",
+    ),
+)
+"""Every request that the SDK has."""
 
 
 class _Typed:
-    """The options of a command, and what was typed as the SDK's arguments.
+    """The options of a request, and what was typed as the request.
 
     Args:
-        made: the arguments.
+        kind: class of the request.
     """
 
-    def __init__(self, made: Sequence[Argument]) -> None:
-        self._made = made
-        self.options = [option for argument in made for option in argument.options]
+    def __init__(self, kind: type[bursar.Request]) -> None:
+        self._kind = kind
+        self._made = arguments(kind)
+        self.options = [option for argument in self._made for option in argument.options]
 
-    def values(self, given: Given) -> dict[str, Any]:
-        """Those that were typed; the SDK knows what the others are."""
+    def request(self, given: Given) -> bursar.Request:
+        """The request with what was typed; it knows what the other arguments are."""
         typed = {argument.name: argument.value(given) for argument in self._made}
-        return {name: value for name, value in typed.items() if value not in (None, ())}
+        return self._kind(**{name: value for name, value in typed.items() if value not in (None, ())})
 
 
 @click.group(cls=InOrder)
@@ -110,38 +122,36 @@ def fit() -> None:
 
 
 def _preview_command(method: Method) -> click.Command:
-    typed = _Typed(arguments(method.preview, method.words))
+    typed = _Typed(method.kind)
 
     @connected
     @JSON
     def command(client: bursar.Client, dataset: str, as_json: bool, **given: Any) -> None:
-        found = method.priced(client.dataset(dataset), typed.values(given))
+        amount = spend(given, must=not method.may_be_free)
+        found = client.dataset(dataset).preview(typed.request(given), spend=amount)
         if as_json:
             say_json(found)
         else:
             say(found)
 
     text = f"Price bursar fit {method.name}: what it would debit, and how exact it would be."
-    return _command(method, "preview", command, typed, text)
+    return _command(method, "preview", command, [*SPEND, *typed.options], text)
 
 
 def _suggest_command(method: Method) -> click.Command:
-    typed = _Typed(arguments(method.preview, method.words, without=("spend",)))
-    targets = [
-        click.Option([option(name)], type=click.FLOAT, help=f"{_TARGETS[name]}.") for name in _TARGETS_OF[method.name]
-    ]
+    typed = _Typed(method.kind)
+    targets = [click.Option([option(name)], type=click.FLOAT, help=f"{_TARGETS[name]}.") for name in method.targets]
 
     @connected
     @JSON
     def command(client: bursar.Client, dataset: str, as_json: bool, **given: Any) -> None:
-        wanted = {name: given.pop(name) for name in _TARGETS_OF[method.name]}
+        wanted = {name: given.pop(name) for name in method.targets}
         goal = bursar.Target(**wanted, noise=dict(given.pop("noise")) or None)
         delta, pure = given.pop("delta"), given.pop("pure")
         if pure and delta is not None:
             raise click.UsageError("--pure or --delta, not both")
-        spend = bursar.pure(_FIRST) if pure else None if delta is None else bursar.epsilon_delta(_FIRST, delta)
-        name: Any = method.name.replace("-", "_")
-        found = client.dataset(dataset).suggest_spend(name, goal, spend=spend, **typed.values(given))
+        first = bursar.pure(_FIRST) if pure else None if delta is None else bursar.epsilon_delta(_FIRST, delta)
+        found = client.dataset(dataset).suggest_spend(typed.request(given), target=goal, spend=first)
         if as_json:
             say_json({"spend": found.spend, "expected": found.expected, "preview": found.preview})
         else:
@@ -156,7 +166,7 @@ def _suggest_command(method: Method) -> click.Command:
     delta = click.Option(["--delta"], type=click.FLOAT, help="Look for an epsilon at this delta, instead of rho.")
     pure = click.Option(["--pure"], is_flag=True, help="Look for a pure epsilon, instead of rho.")
     text = f"Find the least spend of bursar fit {method.name} for an accuracy."
-    made = _command(method, "suggest", command, typed, text)
+    made = _command(method, "suggest", command, typed.options, text)
     made.params = [made.params[0], *targets, noise, delta, pure, *made.params[1:]]
     return made
 
@@ -176,19 +186,9 @@ _TARGETS = {
 }
 """Numbers of a `bursar.Target`, in words."""
 
-_TARGETS_OF = {
-    "dpem": ("mean_error",),
-    "gradient-em": ("mean_error", "coef_error", "relative_error"),
-    "separated-gmm": ("mean_error", "covariance_error", "found"),
-    "mrf": ("table_error",),
-    "sketch": ("snr", "relative_sse"),
-    "sketch-kmeans": ("snr", "relative_sse"),
-}
-"""What the preview of each fit tells."""
-
 
 def _fit_command(method: Method) -> click.Command:
-    typed = _Typed(arguments(method.fit, method.words, without=_HERE))
+    typed = _Typed(method.kind)
 
     @connected
     @JSON
@@ -202,77 +202,65 @@ def _fit_command(method: Method) -> click.Command:
         as_json: bool,
         **given: Any,
     ) -> None:
-        values = typed.values(given)
+        dry = dry_run(given)
+        amount = spend(given, must=not method.may_be_free)
+        request: Any = typed.request(given)
         data = client.dataset(dataset)
-        if "dummy" in values:
-            _try(method, data, values, request_id, save, progress, as_json=as_json)
+        if dry is not None:
+            if request_id is not None:
+                raise click.UsageError("--request-id is for what is paid for; leave it out with --dummy")
+            _try(lambda: data.dry_run(request, spend=amount, progress=progress, **dry), save, as_json=as_json)
             return
         bought = _bought(data, request_id)
         if save is not None:
             check_new(save, new=bought is None)
-        if "spend" in values:
+        if amount is not None:
             request_id = request_id or uuid.uuid4().hex[:_KEY_LENGTH]
             if bought is not None:
                 say(f"entry {bought.entry} has paid for {request_id}: nothing more is debited", err=True)
             elif not yes:
-                _ask(method.priced(data, values), dataset)
+                _ask(data.preview(request, spend=amount), dataset)
             say(f"request id {request_id}: give it with --request-id if this is cut off", err=True)
-        with _resumable(request_id if "spend" in values else None):
-            model = method.fit(data, **values, request_id=request_id, progress=progress)
+        with _resumable(None if amount is None else request_id):
+            model = data.fit(request, spend=amount, request_id=request_id, progress=progress)
         _say_model(model, save, as_json=as_json)
 
     save = click.option("--save", type=FILE, help="Write the model to this file, which must not be there yet.")
-    key = click.option("--request-id", help=method.words["request_id"])
+    key = click.option("--request-id", help=_REQUEST_ID)
     bar = click.option("--progress/--no-progress", default=None, help="Show a bar. [default: on a terminal]")
     sure = click.option("--yes", is_flag=True, help="Do not ask for confirmation; for scripts.")
     for added in (sure, bar, key, save):
         command = added(command)
-    return _command(method, "fit", command, typed, in_options(_first_sentence(method.fit)))
+    options = [*SPEND, *typed.options, *DRY_RUN]
+    return _command(method, "fit", command, options, in_options(_first_sentence(method.kind)))
 
 
-def _command(method: Method, group: str, callback: Callable[..., None], typed: _Typed, text: str) -> click.Command:
+_REQUEST_ID = (
+    "Idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; left out: one is made for what is paid. The same key with "
+    "the same arguments gets the same release without a second debit."
+)
+
+
+def _command(
+    method: Method, group: str, callback: Callable[..., None], options: Sequence[click.Option], text: str
+) -> click.Command:
     made: click.Command = click.command(method.name, epilog=STATUS, help=f"{text}\n\n\b\n  {_example(group, method)}")(
         callback
     )
     dataset = click.Argument(["dataset"], type=DATASET)
-    made.params = [dataset, *typed.options, *made.params]
+    made.params = [dataset, *options, *made.params]
     return made
 
 
-def _first_sentence(method: Callable[..., Any]) -> str:
-    """What a fit is, without the words about its price, which the command asks about."""
-    sentence = (inspect.getdoc(method) or "").partition("\n")[0]
-    return re.sub(r"; debits `spend`(, if any)?", "", sentence).replace("`", "")
+def _first_sentence(kind: type[bursar.Request]) -> str:
+    """Return the first line of a request's documentation."""
+    return (inspect.getdoc(kind) or "").partition("\n")[0].replace("`", "")
 
 
 def _example(group: str, method: Method) -> str:
     """A line to begin with: what must be given, and a spend."""
-    parameters = list(inspect.signature(method.fit).parameters.values())[1:]
-    needed = [p.name for p in parameters if p.default is inspect.Parameter.empty and p.name in _EXAMPLES]
-    words = [f"--{name.replace('_', '-')} {_EXAMPLES[name]}" for name in needed]
-    last = {"fit": f"--rho 0.01 --save {method.name}.json", "preview": "--rho 0.01"}.get(group, _WANTED[method.name])
-    return " ".join(["bursar", group, method.name, "people", *words, last])
-
-
-_WANTED = {
-    "dpem": "--mean-error 0.5",
-    "gradient-em": "--relative-error 0.1",
-    "separated-gmm": "--covariance-error 0.1",
-    "mrf": "--table-error 0.02",
-    "sketch": "--snr 1000",
-    "sketch-kmeans": "--relative-sse 1.1",
-}
-"""Targets of examples."""
-
-_EXAMPLES = {
-    "n_components": "3",
-    "n_clusters": "3",
-    "cliques": "tree",
-    "model": "gaussian_mixture",
-    "sigma_min": "0.5",
-    "sigma_max": "2",
-}
-"""Values of arguments that must be given."""
+    last = {"fit": f"--rho 0.01 --save {method.name}.json", "preview": "--rho 0.01"}.get(group, method.wanted)
+    return " ".join(["bursar", group, method.name, "people", method.example, last])
 
 
 def _bought(data: bursar.Dataset, request_id: str | None) -> bursar.ReleaseSummary | None:
@@ -325,24 +313,13 @@ def _resumable(request_id: str | None) -> Iterator[None]:
         raise Unfinished(f"interrupted. {again(request_id)}") from None
 
 
-def _try(
-    method: Method,
-    data: bursar.Dataset,
-    values: Mapping[str, Any],
-    request_id: str | None,
-    save: Path | None,
-    progress: bool | None,
-    *,
-    as_json: bool,
-) -> None:
-    """A dummy run, which pays nothing and is kept nowhere but in the file."""
-    if request_id is not None:
-        raise click.UsageError("--request-id is for what is paid for; leave it out with --dummy")
+def _try(run: Callable[[], Any], save: Path | None, *, as_json: bool) -> None:
+    """A dry run, which pays nothing and is kept nowhere but in the file."""
     if save is not None:
         check_new(save)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        model = method.fit(data, **values, progress=progress)
+        model = run()
     for warning in warned:
         say(f"note   {warning.message}", err=True)
     if save is not None:
@@ -385,7 +362,7 @@ def _receipt_line(receipt: bursar.Receipt) -> str:
     return f"receipt: entry {receipt.entry}, debited {rho(receipt.price.rho)}, {left}"
 
 
-for _method in methods():
+for _method in METHODS:
     preview.add_command(_preview_command(_method))
     suggest.add_command(_suggest_command(_method))
     fit.add_command(_fit_command(_method))

@@ -15,8 +15,8 @@ from typing import Any
 import click
 import numpy as np
 
-from bursar._privacy import Remaining
-from bursar._schema import CategoricalColumn, NumericColumn
+from bursar_models.budget import Remaining
+from bursar_models.schema import CategoricalColumn, NumericColumn
 
 _GAP = "  "
 _LEAST = 8

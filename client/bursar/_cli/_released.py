@@ -16,10 +16,10 @@ from bursar._cli._connecting import CA, FILE, SERVER, TOKEN_FILE, Connecting
 from bursar._cli._failing import STATUS, explained
 from bursar._cli._groups import JSON, InOrder
 from bursar._cli._printing import json_text, say, say_json, say_table
-from bursar._files import write_whole
-from bursar.models._optional import require
+from bursar_models.files import write_whole
+from bursar_models.optional import require
 
-Released = bursar.models.Model | bursar.Sketch
+Released = bursar.Model | bursar.Sketch
 """A model, or a sketch that models are decoded from."""
 
 _MODEL = click.argument("file", type=FILE)
@@ -169,7 +169,7 @@ def decode(
 def opened(path: Path) -> Released:
     """What a file holds. Raises ValueError, bursar.InvalidRequestError, or OSError."""
     try:
-        return bursar.models.load(path)
+        return bursar.load(path)
     except ValueError as error:
         if "it holds a sketch" not in str(error):
             raise
@@ -203,21 +203,21 @@ def check_new(path: Path, *, new: bool = True) -> None:
 _WITH_COLUMNS = (bursar.GaussianMixture, bursar.KMeans, bursar.SymmetricMixture)
 
 
-def _model(path: Path) -> bursar.models.Model:
+def _model(path: Path) -> bursar.Model:
     found = opened(path)
     if isinstance(found, bursar.Sketch):
         raise click.ClickException(f"{path} holds a sketch; decode it first: bursar model decode {path} --clusters K")
     return found
 
 
-def _draw(found: bursar.models.Model, out: Path, chosen: Mapping[str, Any]) -> None:
+def _draw(found: bursar.Model, out: Path, chosen: Mapping[str, Any]) -> None:
     """Without a display: the figure is made for a file and for nothing else."""
     figure = require("matplotlib.figure").Figure(layout="constrained")
     found.plot(figure.add_subplot(), **chosen)
     figure.savefig(out, dpi=150)
 
 
-def _sampled(found: bursar.models.Model, n: int, seed: int | None) -> dict[str, list[Any]]:
+def _sampled(found: bursar.Model, n: int, seed: int | None) -> dict[str, list[Any]]:
     """Rows that a model draws, by column."""
     match found:
         case bursar.GaussianMixture() | bursar.SymmetricMixture():

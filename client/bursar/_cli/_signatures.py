@@ -1,13 +1,11 @@
-"""The options of a fit, from the signature and the docstring of the SDK's method: there is no second list of them."""
+"""The options of a fit, made from the fields of its request and their descriptions: there is no second list of them."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import click
 import numpy.typing as npt
@@ -15,28 +13,24 @@ import numpy.typing as npt
 import bursar
 from bursar._cli import _values
 from bursar._cli._failing import in_options, option
-from bursar._dpem import Start
-from bursar._dummy import Tried
-from bursar._gradient_em import GradientStart
-from bursar._mrf import MRFGraph, PaidTables
-from bursar._sketch_kmeans import PaidSketch, Scale
+from bursar_models import requests
+from bursar_models.requests import REQUIRED, GradientStart, MRFGraph, PaidSketch, PaidTables, Scale, Start
 
 Given = dict[str, Any]
 """What was typed, by the names of click's parameters; what was not typed is None or an empty tuple."""
 
 
-_REFERRING = re.compile(r"likewise\.$|as in |all arguments as in |this and the other")
 _SHAPE = re.compile(r",? array-like of shape \([^)]*\)")
 _SAID = {"None": "left out", "True": "yes", "False": "no"}
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a method of the SDK.
+    """One argument of a request.
 
     Attributes:
         name: of it.
-        default: `inspect.Parameter.empty` if it must be given.
+        default: `REQUIRED` if it must be given.
         options: that stand for it.
         value: makes it of what was typed; None if nothing was.
     """
@@ -47,36 +41,16 @@ class Argument:
     value: Callable[[Given], Any]
 
 
-def arguments(method: Callable[..., Any], words: Mapping[str, str], without: Sequence[str] = ()) -> list[Argument]:
-    """The arguments of a method of `bursar.Dataset`, in its order.
+def arguments(kind: type[bursar.Request]) -> list[Argument]:
+    """Return the arguments of a request, in its order.
 
     Args:
-        method: of the class.
-        words: of each argument, for the help.
-        without: names that are no options.
+        kind: class of the request.
 
     Raises:
         TypeError: an argument has a type that no option can be made for; this module then needs a line for it.
     """
-    hints = get_type_hints(method)
-    parameters = list(inspect.signature(method).parameters.values())[1:]
-    return [
-        _argument(parameter, hints[parameter.name], words.get(parameter.name, ""))
-        for parameter in parameters
-        if parameter.name not in without
-    ]
-
-
-def described(method: Callable[..., Any]) -> dict[str, str]:
-    """What a docstring says of each argument, as the command line has it; not what only refers to another method's.
-
-    Args:
-        method: with a docstring in Google's style.
-    """
-    text = (inspect.getdoc(method) or "").partition("\nArgs:\n")[2]
-    section = re.split(r"\n\S", text)[0]
-    found = re.findall(r"^    (\w+): (.*(?:\n {6,}.*)*)", section, re.MULTILINE)
-    return {name: _for_people(" ".join(words.split())) for name, words in found if not _REFERRING.match(words)}
+    return [_argument(field) for field in requests.arguments(kind)]
 
 
 def _for_people(text: str) -> str:
@@ -88,14 +62,14 @@ def _for_people(text: str) -> str:
     return re.sub(r"(^|\. )([a-z])(?=[a-z])", lambda found: f"{found[1]}{found[2].upper()}", text)
 
 
-def _argument(parameter: inspect.Parameter, hint: object, words: str) -> Argument:
-    name, default = parameter.name, parameter.default
-    hint = _without_none(hint)
+def _argument(field: requests.Argument) -> Argument:
+    name, default = field.name, field.default
     for known, make in _SPECIAL:
-        if hint == known:
+        if field.hint == known:
             return make(name, default)
-    kind, many = _type_of(name, hint)
-    return Argument(name, default, (_option(name, kind, default, words, many=many),), lambda given: given[name])
+    kind, many = _type_of(name, field.hint)
+    made = _option(name, kind, default, _for_people(field.words), many=many)
+    return Argument(name, default, (made,), lambda given: given[name])
 
 
 def _type_of(name: str, hint: object) -> tuple[click.ParamType[Any], bool]:
@@ -109,7 +83,7 @@ def _type_of(name: str, hint: object) -> tuple[click.ParamType[Any], bool]:
 
 
 def _option(name: str, kind: click.ParamType[Any], default: object, words: str, *, many: bool = False) -> click.Option:
-    required = default is inspect.Parameter.empty
+    required = default is REQUIRED
     if kind is click.BOOL:
         spelt = f"{option(name)}/--no-{option(name)[2:]}" if default is not False else option(name)
         return click.Option([spelt, name], is_flag=True, default=None, help=_with_default(words, default))
@@ -123,36 +97,27 @@ def _option(name: str, kind: click.ParamType[Any], default: object, words: str, 
 
 
 def _with_default(words: str, default: object) -> str:
-    if default in (None, False, (), inspect.Parameter.empty):
+    if default in (None, False, (), REQUIRED):
         return words
     word = {True: "yes"}.get(default, default) if isinstance(default, bool) else default
     return f"{words} [default: {word}]".strip()
 
 
-def _without_none(hint: object) -> object:
-    if get_origin(hint) not in (Union, UnionType):
-        return hint
-    kept = [part for part in get_args(hint) if part is not type(None)]
-    return Union[tuple(kept)]  # noqa: UP007 - made of parts that are known only here
+SPEND = (
+    click.Option(["--rho", "rho"], type=float, metavar="R", help="Spend so much, with Gaussian noise."),
+    click.Option(
+        ["--epsilon", "epsilon"],
+        type=float,
+        metavar="E",
+        help="With --delta: spend what implies them, with Gaussian noise. Alone: Laplace.",
+    ),
+    click.Option(["--delta", "delta"], type=float, metavar="D", help="Goes with --epsilon."),
+    click.Option(["--what-is-left", "what_is_left"], is_flag=True, help="Spend all that one request may cost now."),
+)
+"""Options that say a spend."""
 
 
-def _spend(name: str, default: object) -> Argument:
-    must = default is inspect.Parameter.empty
-    options = (
-        click.Option(["--rho", "rho"], type=float, metavar="R", help="Spend so much, with Gaussian noise."),
-        click.Option(
-            ["--epsilon", "epsilon"],
-            type=float,
-            metavar="E",
-            help="With --delta: spend what implies them, with Gaussian noise. Alone: Laplace.",
-        ),
-        click.Option(["--delta", "delta"], type=float, metavar="D", help="Goes with --epsilon."),
-        click.Option(["--what-is-left", "what_is_left"], is_flag=True, help="Spend all that one request may cost now."),
-    )
-    return Argument(name, default, options, lambda given: spend(given, must=must))
-
-
-def spend(given: Given, *, must: bool = True) -> bursar.Spend | None:
+def spend(given: Given, *, must: bool) -> bursar.Spend | None:
     """The spend that was typed.
 
     Args:
@@ -163,7 +128,8 @@ def spend(given: Given, *, must: bool = True) -> bursar.Spend | None:
         click.UsageError: none, or more than one.
         InvalidRequestError: an amount that is not positive and finite.
     """
-    match given["rho"], given["epsilon"], given["delta"], bool(given["what_is_left"]):
+    typed = given.pop("rho"), given.pop("epsilon"), given.pop("delta"), bool(given.pop("what_is_left"))
+    match typed:
         case float(amount), None, None, False:
             return bursar.rho(amount)
         case None, float(epsilon), None, False:
@@ -219,31 +185,36 @@ def _precisions(name: str, default: object) -> Argument:
     return Argument(name, default, (made,), lambda given: dict(given[name]) or None)
 
 
-def _dummy(name: str, default: object) -> Argument:
-    options = (
-        click.Option(
-            ["--dummy", name],
-            is_flag=True,
-            default=None,
-            help="Run the server's code on made-up rows instead, for nothing: nothing is asked, debited or kept.",
-        ),
-        click.Option(
-            ["--dummy-rows", "dummy_rows"],
-            type=click.IntRange(min=1),
-            help="With --dummy: how many rows. [default: the public number]",
-        ),
-        click.Option(
-            ["--dummy-seed", "dummy_seed"],
-            type=click.IntRange(0, 2**64 - 1),
-            help="With --dummy: of the rows. [default: 0]",
-        ),
-    )
-    return Argument(name, default, options, lambda given: _tried(given[name], given["dummy_rows"], given["dummy_seed"]))
+DRY_RUN = (
+    click.Option(
+        ["--dummy", "dummy"],
+        is_flag=True,
+        default=None,
+        help="Run the server's code on made-up rows instead, for nothing: nothing is asked, debited or kept.",
+    ),
+    click.Option(
+        ["--dummy-rows", "dummy_rows"],
+        type=click.IntRange(min=1),
+        help="With --dummy: how many rows. [default: the public number]",
+    ),
+    click.Option(
+        ["--dummy-seed", "dummy_seed"],
+        type=click.IntRange(0, 2**64 - 1),
+        help="With --dummy: of the rows. [default: 0]",
+    ),
+)
+"""Options that make a dry run of a fit."""
 
 
-def _tried(dummy: bool | None, rows: int | None, seed: int | None) -> bursar.Dummy | None:
-    if dummy:
-        return bursar.Dummy(rows, seed or 0)
+def dry_run(given: Given) -> dict[str, int] | None:
+    """Return the arguments of a dry run; None for a fit that is paid for.
+
+    Raises:
+        click.UsageError: options of a dry run without it.
+    """
+    rows, seed = given.pop("dummy_rows"), given.pop("dummy_seed")
+    if given.pop("dummy"):
+        return {name: value for name, value in (("rows", rows), ("seed", seed)) if value is not None}
     if rows is not None or seed is not None:
         raise click.UsageError("--dummy-rows and --dummy-seed go with --dummy")
     return None
@@ -285,8 +256,6 @@ root of its precision. Left out: 1.
 """
 
 _SPECIAL: list[tuple[object, Callable[[str, object], Argument]]] = [
-    (bursar.Spend, _spend),
-    (Tried, _dummy),
     (MRFGraph, _cliques),
     (Mapping[tuple[str, ...], float], _precisions),
     (Start, _simple("start", _values.start, _START)),
@@ -294,7 +263,6 @@ _SPECIAL: list[tuple[object, Callable[[str, object], Argument]]] = [
     (bursar.GaussianPrior, _simple("prior", _values.prior, _PRIOR)),
     (Scale, _simple("scale", _values.scale, _SCALE)),
     (PaidSketch, _simple("entry", int, "Entry of an earlier sketch of yours of this dataset. Costs nothing.")),
-    (bursar.Receipt | int, _simple("entry", int, "Entry of an earlier sketch of yours. Costs nothing.")),
     (
         Sequence[PaidTables],
         _simple(
@@ -314,5 +282,5 @@ _TYPES: list[tuple[object, click.ParamType[Any], bool]] = [
     (float, click.FLOAT, False),
     (str, click.STRING, False),
     (Sequence[str], _values.Value("a,b,c", _values.names), False),
-    (_without_none(npt.ArrayLike | None), _values.Value("x,y,...", _values.numbers), False),
+    (npt.ArrayLike, _values.Value("x,y,...", _values.numbers), False),
 ]

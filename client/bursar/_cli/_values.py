@@ -117,7 +117,7 @@ def _given(path: Path, kind: type[Any], field: str) -> Any:
     """A start from a file: the fields of `kind`, of which `field` is one that it must have; or a saved model."""
     content = _json_object(path)
     if field not in content:
-        return bursar.models.load(path)
+        return bursar.load(path)
     known = [f.name for f in dataclasses.fields(kind)]
     unknown = sorted(set(content) - set(known))
     if unknown:

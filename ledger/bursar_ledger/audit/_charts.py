@@ -21,11 +21,12 @@ from ._history import BurnDown
 # Okabe and Ito 2008: eight colours that people with any colour vision tell apart; black is the line's.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#B8A800")
 OTHERS = "#8A8A8A"
-"""For everybody beyond the first analysts."""
+"""Colour of all analysts beyond the first ones."""
 
 _LINE = "#3C4650"
 _TOTAL = "#9B1C31"
 _POINTS = 1500
+"""Largest number of points in a chart, so that the page of a long history stays small."""
 _dates: Any = matplotlib.dates  # its functions have no types
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, in the page's font
@@ -43,16 +44,16 @@ _STYLE: Any = {
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each name, the first ones their own."""
+    """Return a colour for each name, the first ones their own."""
     return dict(itertools.zip_longest(names, COLOURS[: len(names)], fillvalue=OTHERS))
 
 
 def burn_down_svg(burn: BurnDown, colours: dict[str, str], prefix: str) -> str:
-    """What was left after each entry, by entry number and by time.
+    """Draw what was left after each entry, by entry number and by time.
 
     Args:
         burn: at least one point.
-        colours: of the analysts.
+        colours: colours of the analysts.
         prefix: unlike those of other charts on the page; the ids within the SVG begin with it.
     """
     buffer = io.StringIO()
@@ -63,7 +64,7 @@ def burn_down_svg(burn: BurnDown, colours: dict[str, str], prefix: str) -> str:
 
 
 def burn_down_figure(burn: BurnDown, colours: dict[str, str]) -> Figure:
-    """The figure of `burn_down_svg`."""
+    """Return the figure of `burn_down_svg`."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7.6, 4.6), layout="constrained")
         above, below = figure.subplots(2, 1, sharey=True)
@@ -101,19 +102,19 @@ def _draw(axes: Axes, xs: Sequence[float], burn: BurnDown, chosen: Sequence[int]
 
 
 def _thinned(burn: BurnDown) -> list[int]:
-    """Indices of the points to draw: all of a short history, every so many of a long one, and every new total."""
+    """Return the indices of the points to draw: all of a short history, some of a long one, and every new total."""
     count = len(burn.entries)
     step = math.ceil(count / _POINTS)
     return [i for i in range(count) if i % step == 0 or i == count - 1 or burn.who[i] < 0]
 
 
 def _drawable(time: float) -> bool:
-    """Whether a time (seconds since 1970) is one that calendars have; a forged ledger may say anything."""
+    """Return whether a time (seconds since 1970) is one that calendars have; a forged ledger may hold any number."""
     return -2e9 < time < 2e11
 
 
 def _inline(svg: str, prefix: str) -> str:
-    """The element alone, scaled by the page, its ids unlike those of the page's other charts."""
+    """Return the element alone, scaled by the page, its ids unlike those of the page's other charts."""
     element = svg[svg.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
     element = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', element)

@@ -1,4 +1,4 @@
-"""Everything that is checked about a ledger file, together: verification, the second opinion, signed checkpoints."""
+"""Checks of a ledger file, all together: verification, the second opinion, signed checkpoints."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import click
 
 from .._verify import Verification, check, verify
 from ..errors import LedgerError
+from ._open import UnreadableError, opened, rows, visible_name
 from ._oracle import SecondOpinion, second_opinion
-from ._reading import UnreadableError, opened, rows, visible_name
 
 if TYPE_CHECKING:
     from ..checkpoints import Comparison, Place, VerifierKey
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found about a ledger.
+    """Findings about a ledger.
 
     Attributes:
-        verification: of the file by itself.
+        verification: verification of the file by itself.
         opinion: what dp-accounting says of its prices and totals.
         comparisons: with signed checkpoints, one for each place.
         key: the pinned key; None if there is none.
@@ -61,7 +61,7 @@ class Findings:
 
 
 def verified(path: Path) -> Verification:
-    """Verifies a ledger file, by as many processes as there are processors.
+    """Verify a ledger file, with one process for each CPU.
 
     Raises:
         UnreadableError: it is no ledger that this version can read.
@@ -72,7 +72,7 @@ def verified(path: Path) -> Verification:
 
 
 def examine_file(path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True) -> Findings:
-    """Verifies a ledger file in every way there is, without a second opinion if not to `ask`; raises as `verified`."""
+    """Verify a ledger file in every way, without a second opinion unless `ask`; raises as `verified`."""
     found = verified(path)
     with opened(path) as db:
         opinion = second_opinion(rows(db, last=found.entries)) if ask else SecondOpinion(None)
@@ -80,13 +80,13 @@ def examine_file(path: Path, key: VerifierKey | None, places: Sequence[Place], *
 
 
 def chain_of(path: Path) -> Verification:
-    """Schema, chain, sums and caps of a ledger file; its prices are not computed again."""
+    """Verify schema, chain, sums and caps of a ledger file; prices are not computed again."""
     with opened(path) as db:
         return check(db, reprice=False, processes=os.cpu_count() or 1)
 
 
 def compared(path: Path, key: VerifierKey | None, places: Sequence[Place]) -> tuple[Comparison, ...]:
-    """Each place's notes against the ledger."""
+    """Compare each place's notes with the ledger."""
     if not places:
         return ()
     with _cryptography():
@@ -101,7 +101,7 @@ def compared(path: Path, key: VerifierKey | None, places: Sequence[Place]) -> tu
 
 
 def compared_files(path: Path, key: VerifierKey | None, files: Sequence[Path]) -> tuple[Comparison, ...]:
-    """The notes of each file (one, or a whole history of them) against the ledger."""
+    """Compare the notes of each file (one, or a whole history of them) with the ledger."""
     with _cryptography():
         from ..checkpoints import FilePlace, compare
     found = []
@@ -119,7 +119,7 @@ def compared_files(path: Path, key: VerifierKey | None, files: Sequence[Path]) -
 
 
 def read_key(text: str) -> VerifierKey:
-    """The verifier key that a text is, or that a file of this name holds.
+    """Return the verifier key that a text is, or that a file of this name holds.
 
     Raises:
         click.BadParameter: neither.
@@ -138,7 +138,7 @@ def read_key(text: str) -> VerifierKey:
 
 
 def read_place(text: str) -> Place:
-    """The place that a text names; a plain path is that of a history file, or of a git folder.
+    """Return the place that a text names; a plain path is that of a history file, or of a git folder.
 
     Raises:
         click.BadParameter: it names none that can be read.
@@ -165,7 +165,7 @@ def _failed(place: str, error: LedgerError) -> Comparison:
 
 @contextlib.contextmanager
 def _cryptography() -> Iterator[None]:
-    """Around imports of what needs a library that the other commands do without."""
+    """Explain a missing library, around imports that only some commands need."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Entries as lines of a table with columns of fixed names and types, for people's and other programs' tools.
+"""Entries as lines of a table with columns of fixed names and types, for people and other programs.
 
 Stability: names, types and order of the columns do not change; new ones come at the end.
 """
@@ -13,16 +13,18 @@ from fractions import Fraction
 from typing import Any
 
 from .._codec import decode_fraction
+from .._kinds import REQUESTS, EntryKind, by_kind
 from .._pricing import COST_UNIT
-from ._reading import Fields, Row
+from ._open import Fields, Row
 from ._text import percent
 
 _INT64 = 2**63
+"""Integers of Parquet and SQLite end here; a forged ledger may hold larger ones, which become None."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One entry. None stands for what an entry of its kind does not have.
+    """One entry. None stands for a field that an entry of its kind does not have.
 
     Attributes:
         entry: number.
@@ -30,7 +32,7 @@ class Line:
         kind: what happened.
         dataset: name of the dataset concerned.
         account: the budget that the dataset spends.
-        actor: who did it; the analyst of a debit.
+        actor: person or program that did it; the analyst of a debit.
         method: RPC of a debit.
         request_id: the analyst's key of a debited request.
         cost_units: what was debited, in 2^-40 of Renyi divergence at the account's order.
@@ -77,15 +79,15 @@ _TYPES: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Filter:
-    """Which entries are wanted; None takes all.
+    """Selection of entries; None selects all.
 
     Attributes:
         dataset: entries about it, or about the account of this name.
         analyst: debits of this analyst, and their releases.
         method: debits by this RPC.
-        kinds: of these kinds; empty takes all.
+        kinds: entries of these kinds; empty selects all.
         since: not before; entries whose time cannot be read are kept.
-        until: before; likewise.
+        until: before; entries whose time cannot be read are kept.
     """
 
     dataset: str | None = None
@@ -96,10 +98,10 @@ class Filter:
     until: datetime | None = None
 
     def wants(self, line: Line) -> bool:
-        """Whether an entry is one of those asked for."""
+        """Return whether an entry is selected."""
         return (
             self.dataset in (None, line.dataset, line.account)
-            and (self.analyst is None or (line.actor == self.analyst and line.kind in ("debit", "release")))
+            and (self.analyst is None or (line.actor == self.analyst and line.kind in REQUESTS))
             and self.method in (None, line.method)
             and (not self.kinds or line.kind in self.kinds)
             and self._in_time(line.time)
@@ -113,7 +115,7 @@ class Filter:
 
 
 def read_time(text: str | None) -> datetime | None:
-    """The instant of an entry's time; None if it cannot be read."""
+    """Return the instant of an entry's time; None if it cannot be read."""
     try:
         time = datetime.fromisoformat(text or "")
     except ValueError:
@@ -122,13 +124,13 @@ def read_time(text: str | None) -> datetime | None:
 
 
 class Accounts:
-    """Which account a dataset's entries belong to, learned while entries go by in order."""
+    """Account of each dataset, learned while entries go by in order."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, str] = {}
 
     def of(self, row: Row) -> str | None:
-        """The account of an entry, None if it concerns none."""
+        """Return the account of an entry, None if it concerns none."""
         dataset, named = row.text("dataset"), row.details.get("account")
         if not dataset:
             return named if isinstance(named, str) else None
@@ -138,14 +140,14 @@ class Accounts:
 
 
 def lines(rows: Iterable[Row]) -> Iterator[tuple[Row, Line, bool]]:
-    """Each row with its line, and whether every field was of its type; a field that is not becomes None."""
+    """Yield each row with its line, and whether every field was of its type; a field that is not becomes None."""
     accounts = Accounts()
     for row in rows:
         details = row.details
         taken = {name: _typed(details, name, kind) for name, kind in _TYPES.items()}
         right = row.fields is not None and all(taken[n] is not None for n in _TYPES if details.get(n) is not None)
         taken["account"] = accounts.of(row)
-        debit = row.text("kind") == "debit"
+        debit = row.text("kind") == EntryKind.DEBIT
         line = Line(
             entry=row.number,
             time=row.text("time"),
@@ -162,7 +164,7 @@ def lines(rows: Iterable[Row]) -> Iterator[tuple[Row, Line, bool]]:
 
 
 def rho(units: int | None, order: object) -> float | None:
-    """Units of cost at an order (as written in entries) as zCDP's rho of Gaussian noise; None if either is missing."""
+    """Convert units of cost at an entry's order to zCDP's rho of Gaussian noise; None if one is missing."""
     if units is None or not isinstance(order, str):
         return None
     try:
@@ -172,7 +174,7 @@ def rho(units: int | None, order: object) -> float | None:
 
 
 def summary(row: Row, line: Line) -> str:
-    """What an entry says, in a few words."""
+    """Describe an entry in a few words."""
     try:
         return _SUMMARIES.get(line.kind or "", _reason)(row.details, line)
     except (KeyError, TypeError, ValueError, ArithmeticError):
@@ -201,7 +203,7 @@ def _promise(details: Fields) -> str:
 
 
 def _registration(details: Fields, line: Line) -> str:
-    joined = f", joins account {details['account']}" if details.get("account") not in (None, line.dataset) else ""
+    joined = f", joins account {details['account']}" if details["account"] != line.dataset else ""
     promise = f"{_promise(details)}, " if "epsilon" in details else ""
     return _with_reason(f"{promise}{details['adjacency']}{joined}", details)
 
@@ -259,18 +261,21 @@ def _upgrade(details: Fields, line: Line) -> str:
     return _with_reason(f"schema {details['from']} to {details['to']}", details)
 
 
-_SUMMARIES = {
-    "registration": _registration,
-    "budget": _budget,
-    "debit": _debit,
-    "release": _release,
-    "credential_issued": _credential,
-    "credential_revoked": _credential,
-    "allowance": _allowance,
-    "call_limit": _call_limit,
-    "retirement": _retirement,
-    "destruction": _destruction,
-    "snapshot": _snapshot,
-    "checkpoint_key": _checkpoint_key,
-    "upgrade": _upgrade,
-}
+_SUMMARIES = by_kind(
+    {
+        EntryKind.GENESIS: _reason,
+        EntryKind.REGISTRATION: _registration,
+        EntryKind.BUDGET: _budget,
+        EntryKind.DEBIT: _debit,
+        EntryKind.RELEASE: _release,
+        EntryKind.CREDENTIAL_ISSUED: _credential,
+        EntryKind.CREDENTIAL_REVOKED: _credential,
+        EntryKind.ALLOWANCE: _allowance,
+        EntryKind.CALL_LIMIT: _call_limit,
+        EntryKind.RETIREMENT: _retirement,
+        EntryKind.DESTRUCTION: _destruction,
+        EntryKind.SNAPSHOT: _snapshot,
+        EntryKind.CHECKPOINT_KEY: _checkpoint_key,
+        EntryKind.UPGRADE: _upgrade,
+    }
+)

@@ -19,12 +19,13 @@ from ._text import visible
 Record = Mapping[str, Any]
 
 _BATCH = 10_000
+"""Rows of Parquet that are in memory at a time."""
 # A spreadsheet takes a cell that begins so for a formula and runs it (OWASP, "CSV Injection").
-_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # with the full-width forms, which some programs take likewise
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # with the full-width forms, which some programs accept, too
 
 
 def csv_lines(columns: Sequence[str], records: Iterable[Record]) -> Iterator[str]:
-    """RFC 4180 lines; None is empty. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    """Yield RFC 4180 lines; None is empty. A text that a spreadsheet would take for a formula gets an apostrophe."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     for cells in itertools.chain([columns], ([_cell(record[name]) for name in columns] for record in records)):
@@ -35,18 +36,18 @@ def csv_lines(columns: Sequence[str], records: Iterable[Record]) -> Iterator[str
 
 
 def json_lines(records: Iterable[Record]) -> Iterator[str]:
-    """One JSON object a line."""
+    """Yield one JSON object a line."""
     return (json_text(dict(record)) for record in records)
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """JSON in printable ASCII, whatever the strings in it hold."""
+    """Return JSON in printable ASCII, whatever the strings in it hold."""
     # The one control character that ensure_ascii leaves alone.
     return json.dumps(value, ensure_ascii=True, indent=indent).replace("\x7f", "\\u007f")
 
 
 def write_parquet(path: Path, columns: Mapping[str, type], records: Iterable[Record]) -> None:
-    """Writes typed columns (int64, double, bool, string; all nullable).
+    """Write typed columns (int64, double, bool, string; all nullable).
 
     Raises:
         click.UsageError: pyarrow is not installed.
@@ -65,7 +66,7 @@ def write_parquet(path: Path, columns: Mapping[str, type], records: Iterable[Rec
 
 
 def write_lines(lines: Iterable[str], out: Path | None) -> None:
-    """Lines to a file, which appears when it is whole, or to standard output."""
+    """Write lines to a file, which appears when it is whole, or to standard output."""
     if out is None:
         for line in lines:
             click.echo(line)
@@ -76,7 +77,7 @@ def write_lines(lines: Iterable[str], out: Path | None) -> None:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place when the block ends well; a reader never sees half of it.
+    """Open a file beside `path` that replaces it when the block ends well; a reader never sees half of it.
 
     Raises:
         click.ClickException: the folder cannot be written.

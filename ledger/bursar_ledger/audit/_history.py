@@ -1,4 +1,4 @@
-"""What happened to every account, collected in one walk over the entries: promises, spenders, the burn-down, acts.
+"""History of every account, collected in one walk over the entries: totals, analysts, the burn-down, admin events.
 
 Sums and caps are taken as the entries state them; that they are right is what `verify` has found out before.
 """
@@ -17,19 +17,17 @@ from typing import Any
 
 from .._codec import decode_event, decode_fraction
 from .._events import ApproximateEvent, GaussianEvent
+from .._kinds import REQUESTS, EntryKind, by_kind
 from ._columns import Line, lines, read_time, summary
-from ._reading import Row
-
-_QUIET = frozenset({"debit", "release"})
+from ._open import Row
 
 
 @dataclass(frozen=True)
 class Promise:
-    """A total that was promised for an account.
+    """Total that was promised for an account.
 
     Attributes:
-        entry: that promised it; time, actor and reason are the entry's.
-        restated: the same total as before, said again (after an update of the schema).
+        entry: number of the entry that promised it; time, actor and reason are the entry's.
         spent: part of this total that earlier debits had taken.
     """
 
@@ -40,12 +38,11 @@ class Promise:
     epsilon: float
     delta: float
     spent: float
-    restated: bool
 
 
 @dataclass
 class Losses:
-    """Everything released to somebody, collected so that it can be composed in any way.
+    """Releases to an analyst or from an account, collected so that they can be composed in any way.
 
     Attributes:
         gaussian: sum over Gaussian releases of squared sensitivity / squared scale.
@@ -58,7 +55,7 @@ class Losses:
     failures: Fraction = Fraction(0)
 
     def add(self, other: Losses) -> None:
-        """Adds what `other` holds."""
+        """Add what `other` holds."""
         self.gaussian += other.gaussian
         self.others.update(other.others)
         self.failures += other.failures
@@ -66,13 +63,14 @@ class Losses:
 
 @dataclass
 class Spender:
-    """What one analyst spent of an account.
+    """Amounts that one analyst spent of an account.
 
     Attributes:
-        cost_units: sum of the debits at the account's order in force; delta_units likewise.
-        debits: how many.
-        unreleased: how many of them have no stored release.
-        losses: what was released.
+        cost_units: sum of the debits at the account's order in force.
+        delta_units: sum of their failure probabilities.
+        debits: number of debits.
+        unreleased: number of debits without a stored release.
+        losses: privacy losses of the releases.
     """
 
     cost_units: int = 0
@@ -84,7 +82,7 @@ class Spender:
 
 @dataclass
 class BurnDown:
-    """The account after each debit and each new total: number of the entry, its time, what is left, and by whom.
+    """Account after each debit and each new total: number of the entry, its time, what is left, and by whom.
 
     Attributes:
         entries: numbers.
@@ -101,7 +99,7 @@ class BurnDown:
     analysts: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: Row, left: float, analyst: str | None) -> None:
-        """The next point."""
+        """Add the next point."""
         time = read_time(row.text("time"))
         self.entries.append(row.number)
         self.times.append(time.timestamp() if time else float("nan"))
@@ -130,46 +128,46 @@ class AccountHistory:
 
     @property
     def epsilon(self) -> float:
-        """Of the total in force."""
+        """Epsilon of the total in force."""
         return self.promises[-1].epsilon
 
     @property
     def delta(self) -> float:
-        """Of the total in force."""
+        """Delta of the total in force."""
         return self.promises[-1].delta
 
     @property
     def left_cost_units(self) -> int:
-        """What is left; nothing if more was spent than the total in force."""
+        """Remaining units of cost; 0 if more was spent than the total in force."""
         return max(self.cap_cost_units - self.spent_cost_units, 0)
 
     @property
     def left_delta_units(self) -> int:
-        """What is left of the failure probability; likewise."""
+        """Remaining units of failure probability; 0 if more was spent than the total in force."""
         return max(self.cap_delta_units - self.spent_delta_units, 0)
 
     @property
     def closed(self) -> bool:
-        """Whether the total was lowered below what had been spent."""
+        """True if the total was lowered below what had been spent."""
         return self.spent_cost_units > self.cap_cost_units or self.spent_delta_units > self.cap_delta_units
 
     def allowance(self, analyst: str) -> Fraction | None:
-        """The part of the total that an analyst may spend, None if he has no limit of his own."""
+        """Return the part of the total that an analyst may spend, None without a limit."""
         return self.allowances.get(analyst, self.allowances.get("*"))
 
     @property
     def debits(self) -> int:
-        """How many there were."""
+        """Number of debits."""
         return sum(spender.debits for spender in self.spenders.values())
 
     @property
     def unreleased(self) -> int:
-        """How many debits have no stored release."""
+        """Number of debits without a stored release."""
         return sum(spender.unreleased for spender in self.spenders.values())
 
     @property
     def losses(self) -> Losses:
-        """Everything released from it."""
+        """Privacy losses of all releases from the account."""
         total = Losses()
         for spender in self.spenders.values():
             total.add(spender.losses)
@@ -178,7 +176,7 @@ class AccountHistory:
 
 @dataclass(frozen=True)
 class Act:
-    """An administrative entry, in words."""
+    """Admin event, in words."""
 
     entry: int
     time: str
@@ -190,10 +188,10 @@ class Act:
 
 @dataclass
 class History:
-    """The whole ledger.
+    """History of the whole ledger.
 
     Attributes:
-        ledger_id: of the genesis entry, "" if there is none.
+        ledger_id: ledger id of the genesis entry, "" if there is none.
         accounts: by name, in the order in which they began.
         acts: everything but debits and releases, in order.
         unread: numbers of the entries that could not be understood.
@@ -206,7 +204,7 @@ class History:
 
 
 def history(rows: Iterable[Row]) -> History:
-    """Walks over entries in order. What cannot be understood is left out, and its number noted."""
+    """Collect the history from entries in order. An entry that cannot be read is left out, and its number noted."""
     found = History()
     for _ in following(found, lines(rows)):
         pass
@@ -214,7 +212,7 @@ def history(rows: Iterable[Row]) -> History:
 
 
 def following(found: History, entries: Iterable[tuple[Row, Line, bool]]) -> Iterator[tuple[Row, Line]]:
-    """The same entries, each after `found` has taken it; `found` is whole when they end."""
+    """Yield the same entries, each after `found` has taken it; `found` is whole when they end."""
     for row, line, right in entries:
         try:
             _take(found, row, line)
@@ -228,7 +226,7 @@ def following(found: History, entries: Iterable[tuple[Row, Line, bool]]) -> Iter
 
 
 def _take(found: History, row: Row, line: Line) -> None:
-    if line.kind not in _QUIET:
+    if line.kind not in REQUESTS:
         found.acts.append(
             Act(
                 entry=row.number,
@@ -239,7 +237,7 @@ def _take(found: History, row: Row, line: Line) -> None:
                 what=summary(row, line),
             )
         )
-    if line.kind == "genesis":
+    if line.kind == EntryKind.GENESIS:
         found.ledger_id = str(row.details["ledger_id"])
     elif line.account is not None and line.kind in _TAKERS:
         account = found.accounts.setdefault(line.account, AccountHistory(line.account))
@@ -257,7 +255,6 @@ def _promise(account: AccountHistory, row: Row, line: Line) -> None:
     order, cap = decode_fraction(details["order"]), int(details["cap_cost_units"])
     spent = int(details.get("spent_cost_units", 0))
     epsilon, delta = float(details["epsilon"]), float(details["delta"])
-    same = bool(account.promises) and (account.epsilon, account.delta) == (epsilon, delta)
     account.promises.append(
         Promise(
             entry=row.number,
@@ -267,7 +264,6 @@ def _promise(account: AccountHistory, row: Row, line: Line) -> None:
             epsilon=epsilon,
             delta=delta,
             spent=spent / cap,
-            restated=same,
         )
     )
     account.order, account.cap_cost_units, account.cap_delta_units = order, cap, int(details["cap_delta_units"])
@@ -316,20 +312,31 @@ def _destruction(account: AccountHistory, row: Row, line: Line) -> None:
     account.datasets[str(line.dataset)] = f"{so_far}, {row.details['destroyed']} destroyed"
 
 
-_TAKERS = {
-    "registration": _registration,
-    "budget": _promise,
-    "debit": _debit,
-    "allowance": _allowance,
-    "call_limit": _call_limit,
-    "retirement": _retirement,
-    "destruction": _destruction,
-}
+_TAKERS = by_kind(
+    {
+        EntryKind.REGISTRATION: _registration,
+        EntryKind.BUDGET: _promise,
+        EntryKind.DEBIT: _debit,
+        EntryKind.ALLOWANCE: _allowance,
+        EntryKind.CALL_LIMIT: _call_limit,
+        EntryKind.RETIREMENT: _retirement,
+        EntryKind.DESTRUCTION: _destruction,
+    },
+    without=(
+        EntryKind.GENESIS,
+        EntryKind.SNAPSHOT,
+        EntryKind.RELEASE,
+        EntryKind.CREDENTIAL_ISSUED,
+        EntryKind.CREDENTIAL_REVOKED,
+        EntryKind.CHECKPOINT_KEY,
+        EntryKind.UPGRADE,
+    ),
+)
 
 
 @functools.lru_cache(maxsize=16384)
 def _losses(events: str) -> Losses:
-    """What the events of one debit (as JSON) add; not to be changed by the caller."""
+    """Return what the events of one debit (as JSON) add; the caller must not change it."""
     made = Losses()
     for event in map(decode_event, json.loads(events)):
         times = event.count

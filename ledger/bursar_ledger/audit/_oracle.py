@@ -1,4 +1,4 @@
-"""A second opinion by dp-accounting (Google's library), where it is installed: it shares no code with this project.
+"""Second opinion by dp-accounting (Google's library), where it is installed: it shares no code with this project.
 
 It knows the continuous mechanisms. What can be compared at one Renyi order is said by `bounds`; what a privacy loss
 distribution says of a whole history is information, never the guarantee: see `tighter_epsilon`.
@@ -27,13 +27,17 @@ from .._events import (
     PureEvent,
     SelectionEvent,
 )
+from .._kinds import EntryKind
 from .._pricing import COST_UNIT
 from ._history import Losses
-from ._reading import Row
+from ._open import Row
 
 _TOLERANCE = 1e-9
+"""Relative error of floating point numbers that is no finding; a unit of cost is about 1e-12."""
 _LARGEST_EXPONENT = 700.0
+"""exp of a larger number overflows (from 709.8 on)."""
 _STEPS = 300_000
+"""Largest number of steps of a grid of losses, which bounds time and memory."""
 _CONCENTRATED_STEPS = 20_000
 """Each of these takes a search for the best order."""
 _LARGEST_DISCRETE_LAPLACE = 10_000
@@ -42,13 +46,13 @@ _LARGEST_DISCRETE_LAPLACE = 10_000
 
 @dataclass
 class SecondOpinion:
-    """What was compared, and what did not agree.
+    """Result of a comparison with dp-accounting.
 
     Attributes:
-        version: of dp-accounting; None if it is not installed, and nothing was compared.
-        debits: how many debits' prices were compared.
-        bounded: of these, how many hold Laplace noise or selections and were compared with a lower and an upper bound.
-        promises: how many totals were converted back to (epsilon, delta).
+        version: version of dp-accounting; None if it is not installed, and nothing was compared.
+        debits: number of debits whose prices were compared.
+        bounded: number of them with Laplace noise or selections, compared with a lower and an upper bound.
+        promises: number of totals that were converted back to (epsilon, delta).
         left_out: debits and totals whose numbers it cannot represent.
         problems: one line each, naming the entry.
     """
@@ -62,7 +66,7 @@ class SecondOpinion:
 
 
 def installed_version() -> str | None:
-    """The version of dp-accounting, None if it is not installed."""
+    """Return the version of dp-accounting, None if it is not installed."""
     try:
         import dp_accounting  # noqa: F401
 
@@ -72,7 +76,7 @@ def installed_version() -> str | None:
 
 
 def second_opinion(rows: Iterable[Row]) -> SecondOpinion:
-    """Compares the stored price of every debit, and the caps of every promise, with dp-accounting's figures.
+    """Compare the stored price of every debit, and the caps of every promise, with dp-accounting's figures.
 
     Entries that cannot be read are left to `verify`.
     """
@@ -81,9 +85,9 @@ def second_opinion(rows: Iterable[Row]) -> SecondOpinion:
         return opinion
     for row in rows:
         try:
-            if row.text("kind") == "debit":
+            if row.text("kind") == EntryKind.DEBIT:
                 _compare_debit(row, opinion)
-            elif row.text("kind") in ("registration", "budget"):
+            elif row.text("kind") in (EntryKind.REGISTRATION, EntryKind.BUDGET):
                 _compare_promise(row, opinion)
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError):
             opinion.left_out += 1
@@ -91,7 +95,7 @@ def second_opinion(rows: Iterable[Row]) -> SecondOpinion:
 
 
 def bounds(events: Sequence[Event], order: float) -> tuple[float, float]:
-    """A lower and an upper bound of the Renyi divergence of events together.
+    """Return a lower and an upper bound of the Renyi divergence of events together.
 
     Gaussian: the continuous Gaussian's, exactly what is charged for the discrete one. Pure: that of randomised
     response, the worst mechanism there is. Laplace: at least the continuous Laplace's (the discrete one at the same
@@ -130,7 +134,7 @@ def bounds(events: Sequence[Event], order: float) -> tuple[float, float]:
 
 
 def _compose_worst(accountant: Any, epsilon: float, count: int) -> float:
-    """Composes randomised response; returns what is to be added to the account where exp would overflow."""
+    """Compose randomised response; return what is to be added to the account where exp would overflow."""
     from dp_accounting import RandomizedResponseDpEvent
 
     if not epsilon <= _LARGEST_EXPONENT:  # there the worst divergence is epsilon itself
@@ -141,7 +145,7 @@ def _compose_worst(accountant: Any, epsilon: float, count: int) -> float:
 
 
 def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
-    """An upper bound of epsilon at `delta` of everything in `losses`, by its privacy loss distribution.
+    """Return an upper bound of epsilon at `delta` of everything in `losses`, by its privacy loss distribution.
 
     Valid if the requests had been fixed beforehand; for requests that were chosen after seeing answers only a cap is
     a guarantee. Discrete Gaussian noise is taken as continuous Gaussian noise; discrete Laplace noise as itself, beyond
@@ -168,7 +172,7 @@ def tighter_epsilon(losses: Losses, delta: Fraction) -> float | None:
 
 
 def _grid(losses: Losses) -> float:
-    """The step to which losses are rounded up: fine beside the smallest one, but with a bounded number of steps."""
+    """Return the step to which losses are rounded up: fine beside the smallest one, with a bounded number of steps."""
     sizes = {event: _pure_epsilon(event) for event, _ in _others(losses)}
     concentrated = _concentrated(losses)
     squared = losses.gaussian + 2 * concentrated
@@ -182,12 +186,12 @@ def _grid(losses: Losses) -> float:
 
 
 def _others(losses: Losses) -> list[tuple[LaplaceEvent | PureEvent | SelectionEvent, int]]:
-    """Events with an epsilon, each with how often it happened."""
+    """Return the events with an epsilon, each with how often it happened."""
     return [(event, times) for event, times in losses.others.items() if not isinstance(event, ConcentratedEvent)]
 
 
 def _concentrated(losses: Losses) -> float:
-    """Sum of rho over what is known to be zCDP only."""
+    """Return the sum of rho over what is known to be zCDP only."""
     return float(sum(n * event.rho for event, n in losses.others.items() if isinstance(event, ConcentratedEvent)))
 
 
@@ -213,7 +217,7 @@ def _loss_distribution(event: LaplaceEvent | PureEvent | SelectionEvent, grid: f
 
 
 def _selection_losses(eta: float, grid: float) -> Any:
-    """Of the largest delta at each epsilon that a bounded range `eta` allows.
+    """Return the losses of the largest delta at each epsilon that a bounded range `eta` allows.
 
     Two candidates with log-ratios t and t - eta have delta = (1 - e^(t-eta)) (1 - e^(epsilon-t)) / (1 - e^-eta), which
     is largest at t = (epsilon + eta) / 2 (Dong, Durfee and Rogers 2020). A maximum of curves of deltas is again one. No
@@ -235,7 +239,7 @@ def _selection_losses(eta: float, grid: float) -> Any:
 
 
 def _concentrated_losses(rho: float, grid: float) -> Any:
-    """Of the largest delta at each epsilon that rho-zCDP allows, by the conversion at many orders.
+    """Return the losses of the largest delta at each epsilon that rho-zCDP allows, by the conversion at many orders.
 
     The delta of a mechanism is convex in e^epsilon, so it lies below the convex hull of any bound of it; and a curve
     that is convex, falls and ends at 0 is that of some mechanism, with which one may go on.
@@ -259,7 +263,7 @@ def _concentrated_losses(rho: float, grid: float) -> Any:
 
 
 def _convex(deltas: list[float], first: int, grid: float) -> list[float]:
-    """The lower convex hull, as a function of e^epsilon, of numbers at steps `first`, `first` + 1, ... of epsilon."""
+    """Return the lower convex hull, over e^epsilon, of numbers at steps `first`, `first` + 1, ... of epsilon."""
     places = [math.exp((first + i) * grid) for i in range(len(deltas))]
     hull: list[int] = []
     for i in range(len(deltas)):
@@ -292,7 +296,7 @@ def _compare_debit(row: Row, opinion: SecondOpinion) -> None:
 
 @functools.lru_cache(maxsize=16384)
 def _debit_bounds(events: str, order: str) -> tuple[float, float, bool]:
-    """Bounds of a debit with the tolerance of floating point numbers, and whether both are the same figure."""
+    """Return bounds of a debit with the tolerance of floating point numbers, and whether both are the same figure."""
     decoded, a = [decode_event(event) for event in json.loads(events)], float(decode_fraction(order))
     low, high = bounds(decoded, a)
     inner = [_inner(event) for event in decoded]
@@ -323,7 +327,7 @@ def _compare_promise(row: Row, opinion: SecondOpinion) -> None:
 
 
 def _inner(event: Event) -> tuple[ExactEvent, int]:
-    """The exact event in an event, and how often it happens."""
+    """Return the exact event in an event, and how often it happens."""
     times = event.count
     if isinstance(event, ApproximateEvent):
         event = event.event

@@ -1,4 +1,4 @@
-"""What auditors ask most, as queries on the tables of `_tables`, and what those tables and their columns are."""
+"""Questions that auditors ask most, as queries on the tables of `_tables`, and the meaning of tables and columns."""
 
 from __future__ import annotations
 
@@ -90,4 +90,4 @@ METADATA: dict[str, Any] = {
     },
 }
 """Of Datasette. SQL of one's own is allowed: it reaches these tables only, on a connection that cannot write, for three
-seconds, and whoever may ask has the link, that is, could read the file."""
+seconds, and only the holder of the link may ask, who could read the file."""

@@ -1,4 +1,4 @@
-"""The web server of `bursar-audit serve`: where it listens, and whom it tells."""
+"""Web server of `bursar-audit serve`: where it listens, and where it prints the link."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def listening(host: str, port: int, *, beyond_this_machine: bool) -> Iterator[socket.socket]:
-    """A socket that listens.
+    """Return a socket that listens.
 
     Args:
         host: address or name.
@@ -54,11 +54,28 @@ def listening(host: str, port: int, *, beyond_this_machine: bool) -> Iterator[so
 
 
 def run(
-    ledger: Path, key: VerifierKey | None, places: Sequence[Place], listener: socket.socket, *, ask: bool, show: bool
+    ledger: Path,
+    key: VerifierKey | None,
+    places: Sequence[Place],
+    listener: socket.socket,
+    names: Sequence[str],
+    *,
+    ask: bool,
+    show: bool,
 ) -> None:
-    """Serves until it is interrupted, after printing the link; opens a browser at it if asked to `show` it."""
+    """Serve until it is interrupted, after printing the link.
+
+    Args:
+        ledger: the file.
+        key: that checkpoints are by.
+        places: places of checkpoints.
+        listener: where to listen.
+        names: hosts that browsers may ask for, beside the address that they reach.
+        ask: whether dp-accounting gives a second opinion.
+        show: whether to open a browser at the link.
+    """
     host, port = listener.getsockname()[:2]
-    with watching(ledger, key, places, ask=ask) as watch, site(watch) as made:
+    with watching(ledger, key, places, ask=ask) as watch, site(watch, names) as made:
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}{link(made)}"
         click.echo(f"{visible(ledger)}: open this link, which works once; Ctrl-C ends\n{url}")
         if show:

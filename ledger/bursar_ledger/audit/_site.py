@@ -1,9 +1,9 @@
-"""The pages of `bursar-audit serve`: Datasette over the tables of a `Watch`, with the report as its front page.
+"""Pages of `bursar-audit serve`: Datasette over the tables of a `Watch`, with the report as its front page.
 
 Nothing here opens the ledger for writing, and Datasette does not open it at all: it has the tables that a look made.
 No script runs on any page, and nothing is loaded from elsewhere: the policy in every answer forbids both, should a text
-of a forged ledger ever get through the escaping. Whoever has the link of the start may see everything, nobody else
-anything: other users of the machine, and other pages of the browser, reach a port of the loopback interface, too.
+of a forged ledger ever get through the escaping. The link of the start gives access to everything, and nothing
+else does: other users of the machine, and other pages of the browser, reach a port of the loopback interface, too.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.resources
+import re
+import secrets
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,18 +23,18 @@ from typing import Any, TypeVar, cast
 import datasette
 from datasette.app import Datasette
 from datasette.plugins import pm
-from datasette.utils.asgi import NotFound, Request, Response
+from datasette.utils.asgi import Forbidden, NotFound, Request, Response
 from itsdangerous import BadSignature
 from markupsafe import Markup
 
 from ._columns import lines
+from ._entry_text import entry_in_words
 from ._formats import csv_lines
+from ._open import UnreadableError, opened, rows
 from ._queries import METADATA
-from ._reading import UnreadableError, opened, rows
 from ._report import style
 from ._text import number, visible
 from ._watch import Watch
-from ._words import entry_in_words
 
 _FOLDER = Path(str(importlib.resources.files(__package__))) / "pages"
 _HEADERS = {
@@ -52,7 +54,9 @@ _SETTINGS = {
     "default_cache_ttl": 0,
 }
 _THEIRS = "datasette.handle_exception"
-_FOR_ALL = ("/-/auth-token", "/-/static/", "/-/ledger/site.css", "/-/ledger/report.css")
+_LINK = "/-/auth-token"
+_FOREIGN = "This host name is not one of these pages: ask for the address that the link has, or give it with --name.\n"
+_FOR_ALL = (_LINK, "/-/static/", "/-/ledger/site.css", "/-/ledger/report.css")
 """Paths of the link, and of style sheets."""
 _COOKIE = {"a": {"id": "root"}}
 """What the link's cookie says, signed with a key of this start."""
@@ -70,9 +74,14 @@ _App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 @contextlib.contextmanager
-def site(watch: Watch) -> Iterator[Any]:
-    """Datasette with the pages about a ledger, while the block lasts; its `app()` is the ASGI application."""
-    plugin = _Pages(watch)
+def site(watch: Watch, names: Iterable[str] = ()) -> Iterator[Any]:
+    """Make Datasette with the pages about a ledger, for the block; its `app()` is the ASGI application.
+
+    Args:
+        watch: watch of the ledger.
+        names: hosts that browsers may ask for, beside `localhost` and the address that the connection came to.
+    """
+    plugin = _Pages(watch, frozenset(name.lower() for name in names))
     pm.register(plugin, name="bursar-audit")
     # Where `rich` is installed it prints the variables of every frame for every page that is not found.
     theirs = pm.unregister(name=_THEIRS)
@@ -91,8 +100,8 @@ def site(watch: Watch) -> Iterator[Any]:
 
 
 def link(made: Any) -> str:
-    """Where the link that lets one browser in leads to; it works once."""
-    return f"/-/auth-token?token={made._root_token}"
+    """Return the page that the one-time link leads to; its button lets one browser in, once."""
+    return f"{_LINK}?token={made._root_token}"
 
 
 @dataclass(frozen=True)
@@ -106,17 +115,19 @@ class _Released:
 
 
 class _Pages:
-    """A plugin of Datasette for one watch."""
+    """Plugin of Datasette for one watch."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, names: frozenset[str] = frozenset()) -> None:
         self.__name__ = "bursar_audit"  # Datasette asks plugins, which are modules elsewhere, for theirs
         self._watch = watch
+        self._names = names
 
     @_hook
     def register_routes(self) -> list[tuple[str, Any]]:
-        """The pages that are not Datasette's, before its own."""
+        """Return the pages that are not Datasette's, before its own."""
         return [
             (r"^/$", self.dashboard),
+            (rf"^{_LINK}$", self.enter),
             (r"^/-/ledger/look$", self.look),
             (r"^/-/ledger/entry/(?P<number>[1-9][0-9]{0,17})$", self.entry),
             (r"^/-/ledger/release/(?P<number>[1-9][0-9]{0,17})$", self.release),
@@ -126,7 +137,7 @@ class _Pages:
 
     @_hook
     def asgi_wrapper(self, datasette: Any) -> Callable[[_App], _App]:
-        """Lets nobody in who did not come by the link, and adds the headers that every answer has."""
+        """Refuse requests that did not come by the link, and add the headers that every answer has."""
 
         def wrap(app: _App) -> _App:
             async def wrapped(scope: Any, receive: Any, send: Any) -> None:
@@ -140,7 +151,11 @@ class _Pages:
                         message = {**message, "headers": [*kept, *own]}
                     await send(message)
 
-                if scope["path"].startswith(_FOR_ALL) or _let_in(datasette, Request(scope, receive)):
+                if not _meant(scope, self._names):
+                    # A page elsewhere whose name was made to lead here: the browser would send it what we answer.
+                    answer = Response.text(_FOREIGN, status=421)
+                    await answer.asgi_send(with_headers)
+                elif scope["path"].startswith(_FOR_ALL) or _let_in(datasette, Request(scope, receive)):
                     await app(scope, receive, with_headers)
                 else:
                     await datasette.invoke_startup()
@@ -152,7 +167,7 @@ class _Pages:
 
     @_hook
     def render_cell(self, value: object, column: str, database: str) -> Markup | None:
-        """Numbers of entries lead to the entry, long things are shortened; no text becomes a link to somewhere else."""
+        """Link numbers of entries to the entry, and shorten long values; no text becomes a link to another site."""
         if isinstance(value, int) and column in _LINKED:
             return Markup('<a href="/-/ledger/entry/{0}">{0}</a>').format(value)
         if isinstance(value, float):
@@ -165,7 +180,7 @@ class _Pages:
 
     @_hook
     async def forbidden(self, datasette: Any) -> Response:
-        """What those see who did not come by the link."""
+        """Return the page for requests that did not come by the link."""
         error = (
             "Open the link that bursar-audit printed when it started. It lets one browser in, once; for another one "
             "stop bursar-audit and start it again."
@@ -174,7 +189,7 @@ class _Pages:
 
     @_hook
     async def handle_exception(self, datasette: Any, request: Request, exception: Any) -> Response:
-        """A page that is not there, a question that is none, or a bug, whose place goes to the terminal."""
+        """Return the page for a missing page, a bad query or a bug, whose traceback goes to the terminal."""
         status = getattr(exception, "status", 500)
         text = getattr(exception, "message", None) or str(exception)
         if status == 500:
@@ -187,7 +202,7 @@ class _Pages:
         return await _page(datasette, None, "error.html", {"title": title, "error": error}, status=status)
 
     async def dashboard(self, datasette: Any, request: Request) -> Response:
-        """The report, with the time of its verification."""
+        """Return the report, with the time of its verification."""
         newer = self._watch.newer()
         look = self._watch.look
         context = {
@@ -195,29 +210,46 @@ class _Pages:
             "busy": self._watch.busy,
             "newer": newer,
             "error": None if look is None or look.error is None else visible(look.error),
-            "parts": None if look is None else [Markup(part) for part in look.parts],  # noqa: S704 - escaped where made
+            "parts": None if look is None else look.parts,
             "made": None if look is None else _second(look.made),
             "seconds": "" if look is None else _duration(look.seconds),
             "verdict": _verdict(self._watch),
         }
         return await _page(datasette, request, "dashboard.html", context)
 
+    async def enter(self, datasette: Any, request: Request) -> Response:
+        """Show the link's button, or let the browser in that pressed it.
+
+        Programs that look at a link before a person does, such as a chat's preview, send no form.
+        """
+        posted = request.method == "POST"  # which Datasette lets through with its token only
+        token = str((await request.post_vars() if posted else request.args).get("token") or "")
+        if not datasette._root_token or not secrets.compare_digest(token.encode(), datasette._root_token.encode()):
+            raise Forbidden("this link is not, or no longer, in force")
+        if not posted:
+            context = {"name": visible(self._watch.path.name), "token": token}
+            return await _page(datasette, request, "enter.html", context)
+        datasette._root_token = None
+        answer = Response.redirect("/", status=303)
+        answer.set_cookie("ds_actor", datasette.sign(_COOKIE, "actor"), httponly=True)
+        return answer
+
     async def look(self, datasette: Any, request: Request) -> Response:
-        """Verifies again."""
+        """Verify again."""
         if request.method != "POST":  # which Datasette lets through with its token only
             return Response.text("POST only", status=405)
         self._watch.start()
         return Response.redirect("/", status=303)
 
     async def entry(self, datasette: Any, request: Request) -> Response:
-        """One entry in words, as `bursar-audit show` prints it."""
+        """Return one entry in words, as `bursar-audit show` prints it."""
         wanted = int(request.url_vars["number"])
         words, body, released = _entry(self._watch.path, wanted)
         context = {"name": visible(self._watch.path.name), "number": wanted, "words": words, "body": body}
         return await _page(datasette, request, "entry.html", {**context, "released": released})
 
     async def release(self, datasette: Any, request: Request) -> Response:
-        """Released bytes, as a file."""
+        """Return released bytes, as a file."""
         debit = int(request.url_vars["number"])
         with _found(self._watch.path) as db:
             content = db.execute("SELECT content FROM releases WHERE debit = ?", [debit]).fetchone()
@@ -227,13 +259,13 @@ class _Pages:
         return Response(content[0], headers=disposition, content_type="application/octet-stream")
 
     async def sheet(self, request: Request) -> Response:
-        """Style sheets."""
+        """Return a style sheet."""
         own = request.url_vars["sheet"] == "site"
         text = (_FOLDER / "site.css").read_text("utf-8") if own else style()
         return Response(text, content_type="text/css; charset=utf-8")
 
     async def csv(self, datasette: Any, request: Request) -> Response:
-        """A table, or the answer to a query, as CSV in which no text is a formula; every page of it."""
+        """Return a table, or the answer to a query, as CSV in which no text is a formula; every page of it."""
         asked = [(key, value) for key in request.args if key not in _ABOUT_CSV for value in request.args.getlist(key)]
         columns: list[str] = []
         records: list[dict[str, Any]] = []
@@ -253,8 +285,20 @@ class _Pages:
         return Response(text, headers=disposition, content_type="text/csv; charset=utf-8")
 
 
+def _meant(scope: Any, names: frozenset[str]) -> bool:
+    """Check that a request is for this host: `localhost`, the address that its connection came to, or a given name."""
+    asked = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
+    if len(asked) != 1:
+        return False
+    host = _PORT.sub("", asked[0]).strip("[]")
+    return host in names | {"localhost", (scope.get("server") or ("localhost",))[0]}
+
+
+_PORT = re.compile(r":\d*$")
+
+
 def _let_in(made: Any, request: Request) -> bool:
-    """Whether a request has the cookie that the link gave."""
+    """Return whether a request has the cookie that the link gave."""
     try:
         return bool(made.unsign(request.cookies.get("ds_actor", ""), "actor") == _COOKIE)
     except BadSignature:
@@ -268,7 +312,7 @@ async def _page(
 
 
 def _entry(path: Path, wanted: int) -> tuple[str, str, _Released | None]:
-    """An entry in words, the text that was hashed, and what was released under it; raises NotFound."""
+    """Return an entry in words, the text that was hashed, and what was released under it; raises NotFound."""
     with _found(path) as db:
         row = next(rows(db, first=wanted, last=wanted), None)
         if row is None:
@@ -297,7 +341,7 @@ def _released(db: Any, debit: int) -> _Released | None:
 
 @contextlib.contextmanager
 def _found(path: Path) -> Iterator[Any]:
-    """The ledger, for reading; what cannot be read is not found."""
+    """Open the ledger for reading; raises NotFound if it cannot be read."""
     try:
         with opened(path) as db:
             yield db

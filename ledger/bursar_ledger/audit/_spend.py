@@ -1,7 +1,7 @@
-"""What was spent of every account, and by whom, as lines of a table.
+"""Spent budget of every account and analyst, as lines of a table.
 
-Everything called nominal here is for planning. Who may choose requests after seeing answers is protected against by the
-cap alone (see `_pricing.md`), so the promise is the total, whatever the sum of what was spent.
+Everything called nominal here is for planning. Against analysts who choose requests after seeing answers, protection
+comes from the cap alone (see `_pricing.md`), so the promise is the total, independent of the sum that was spent.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _STEPS = range(-2, 17)
 
 @dataclass(frozen=True)
 class Spend:
-    """One line: an account, or one analyst of it.
+    """Line of the table: an account, or one analyst of it.
 
     Attributes:
         account: name.
         datasets: that spend from it, separated by ", ".
         analyst: None for the whole account.
-        epsilon: promised for the account, with delta.
-        delta: likewise.
+        epsilon: epsilon promised for the account.
+        delta: delta promised for the account.
         order: Renyi order at which its debits are priced.
         fits: debits.
         unreleased: debits without a stored release.
@@ -67,7 +67,7 @@ class Spend:
 
 
 def spend_lines(account: AccountHistory, *, by_analyst: bool, pld: bool) -> Iterator[Spend]:
-    """The line of an account, or one for each of its analysts, those who spent most first."""
+    """Return the line of an account, or one for each of its analysts, those who spent most first."""
     if by_analyst:
         for name in by_cost(account):
             spender, share = account.spenders[name], account.allowance(name)
@@ -87,12 +87,12 @@ def spend_lines(account: AccountHistory, *, by_analyst: bool, pld: bool) -> Iter
 
 
 def by_cost(account: AccountHistory) -> list[str]:
-    """The analysts of an account, those who spent most first."""
+    """Return the analysts of an account, those who spent most first."""
     return sorted(account.spenders, key=lambda name: (-account.spenders[name].cost_units, name))
 
 
 def nominal_epsilon(losses: Losses, delta: float, order: Fraction) -> float:
-    """The epsilon at `delta` that Renyi accounting gives `losses` afterwards; infinity if there is none.
+    """Return the epsilon at `delta` that Renyi accounting gives `losses` afterwards; infinity if there is none.
 
     The best of some orders around `order`; each is valid for requests that were fixed beforehand (Canonne, Kamath and
     Steinke 2020, Prop. 12), and so is the best.
@@ -114,12 +114,12 @@ def nominal_epsilon(losses: Losses, delta: float, order: Fraction) -> float:
 
 
 def rho_of_units(units: int, order: Fraction) -> float:
-    """Units of cost at an order as zCDP's rho of Gaussian noise."""
+    """Convert units of cost at an order to zCDP's rho of Gaussian noise."""
     return float(Fraction(units) / (COST_UNIT * order))
 
 
 def delta_of_units(units: int) -> float:
-    """Units of failure probability as a probability."""
+    """Convert units of failure probability to a probability."""
     return units / DELTA_UNIT
 
 

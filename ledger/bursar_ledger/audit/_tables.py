@@ -1,4 +1,4 @@
-"""What one look at a ledger found, as tables of a scratch SQLite file that may be searched without touching the ledger.
+"""Findings of one look at a ledger, as tables of a scratch SQLite file that can be searched without the ledger.
 
 A forged ledger may hold any schema, any text and any number; these tables hold fixed columns, numbers that fit, and
 text with nothing in it that is not printable.
@@ -15,11 +15,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from .._kinds import EntryKind
 from ..refusals import Refusal
 from ._checks import Findings
 from ._columns import COLUMNS, Line, lines, summary
 from ._history import History, following
-from ._reading import Row
+from ._open import Row
 from ._spend import rho_of_units, spend_lines
 from ._text import visible
 
@@ -44,7 +45,7 @@ CREATE TABLE analysts (
 );
 CREATE TABLE promises (
     entry INTEGER PRIMARY KEY REFERENCES entries (entry), account TEXT REFERENCES accounts (account), time TEXT,
-    actor TEXT, epsilon REAL, delta REAL, spent_by_then REAL, said_again INTEGER, reason TEXT
+    actor TEXT, epsilon REAL, delta REAL, spent_by_then REAL, reason TEXT
 );
 CREATE TABLE acts (
     entry INTEGER PRIMARY KEY REFERENCES entries (entry), time TEXT, act TEXT, dataset TEXT, actor TEXT, what TEXT
@@ -63,15 +64,16 @@ CREATE INDEX entries_by_actor ON entries (actor, entry);
 CREATE INDEX releases_by_dataset ON releases (dataset, debit);
 """
 _INT64 = 2**63
+"""Integers of SQLite end here; a forged ledger may hold larger ones."""
 _Values = Sequence[object]
 
 
 @contextlib.contextmanager
 def scratch(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that writes the file, which others read meanwhile as it was before."""
+    """Open a connection that writes the file, which others read meanwhile as it was before."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
         db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=OFF")  # nobody needs the file after a crash
+        db.execute("PRAGMA synchronous=OFF")  # the file is of no use after a crash
         yield db
 
 
@@ -82,11 +84,11 @@ def fill(
     refusals: Sequence[Refusal],
     now: datetime,
 ) -> History:
-    """Replaces every table at once, and returns the history that the entries tell.
+    """Replace every table at once, and return the history of the entries.
 
     Args:
-        db: of `scratch`.
-        entries: of the ledger, from the first on.
+        db: connection of `scratch`.
+        entries: entries of the ledger, from the first on.
         found: what verification found; None if it has not ended.
         refusals: as the server noted them.
         now: when the ledger was looked at.
@@ -116,9 +118,9 @@ def _fill_entries(db: sqlite3.Connection, entries: Iterable[tuple[Row, Line]]) -
     def each() -> Iterator[_Values]:
         debits: dict[int, Line] = {}
         for row, line in entries:
-            if line.kind == "debit":
+            if line.kind == EntryKind.DEBIT:
                 debits[line.entry] = line
-            elif line.kind == "release":
+            elif line.kind == EntryKind.RELEASE:
                 made.extend(_release(row, line, debits))
             yield [row.number, summary(row, line), *(getattr(line, name) for name in COLUMNS if name != "entry")]
 
@@ -127,7 +129,7 @@ def _fill_entries(db: sqlite3.Connection, entries: Iterable[tuple[Row, Line]]) -
 
 
 def _release(row: Row, line: Line, debits: dict[int, Line]) -> Iterator[_Values]:
-    """The row of a release whose debit came before it; whatever else a forger wrote is what `verify` names."""
+    """Return the row of a release whose debit came before it; `verify` names everything else."""
     details = row.details
     debit = debits.pop(details["debit"], None) if isinstance(details.get("debit"), int) else None
     if debit is not None:
@@ -150,8 +152,7 @@ def _fill_accounts(db: sqlite3.Connection, told: History) -> None:
         )
         _insert(db, "analysts", analysts)
         promises = (
-            [p.entry, account.name, p.time, p.actor, p.epsilon, p.delta, p.spent, p.restated, p.reason]
-            for p in account.promises
+            [p.entry, account.name, p.time, p.actor, p.epsilon, p.delta, p.spent, p.reason] for p in account.promises
         )
         _insert(db, "promises", promises)
 
@@ -177,7 +178,7 @@ def _insert(db: sqlite3.Connection, table: str, rows: Iterable[_Values]) -> None
 
 
 def _storable(value: object) -> Any:
-    """What SQLite stores: a text without anything that is not printable, a number that fits."""
+    """Return a value that SQLite stores: a text without unprintable characters, a number that fits."""
     if isinstance(value, str):
         return value if value.isprintable() else visible(value)
     if isinstance(value, float):

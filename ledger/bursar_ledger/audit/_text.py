@@ -8,28 +8,29 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _CHUNK = 500
+"""First rows of a table, whose cells set the widths of its columns."""
 _GAP = "  "
 _LEAST = 8
 """Characters to which a column may be shortened."""
 
 
 def visible(text: object) -> str:
-    """`text` with everything that is not printable (controls, line breaks, directions of writing) as an escape."""
+    """Return `text` with all that is not printable (controls, line breaks, directions of writing) as an escape."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Left-aligned columns, as wide as needed."""
+    """Return left-aligned columns, as wide as needed."""
     return "\n".join(table_lines(header, rows))
 
 
 def terminal_width() -> int | None:
-    """Characters in a line of standard output, if people see it: a table in a file or a pipe is as wide as it is."""
+    """Return the width of standard output's terminal; None for a file or a pipe, where tables have any width."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def short_time(time: str) -> str:
-    """An RFC 3339 time to the minute, for a table that has to fit; anything else is cut to the same length."""
+    """Return an RFC 3339 time to the minute, for a table that has to fit; anything else is cut to the same length."""
     return time[:16].replace("T", " ")
 
 
@@ -40,7 +41,7 @@ def table_lines(
     width: int | None = None,
     whole: Collection[str] = (),
 ) -> Iterator[str]:
-    """The lines of a table. Widths are those of the first rows, so that a table of any length needs little memory.
+    """Yield the lines of a table. Widths are those of the first rows, so that a long table needs little memory.
 
     Args:
         header: names of the columns.
@@ -59,7 +60,7 @@ def table_lines(
 
 
 def _fitting(widths: Sequence[int], kept: Sequence[bool], total: int) -> list[int]:
-    """Widths that add up to `total`, if that can be: the wide ones share what the narrow and the kept ones leave."""
+    """Return widths that add up to `total`, if possible: wide columns share what the narrow and the kept ones leave."""
     fitting = list(widths)
     while sum(fitting) > total:
         widest, place = max(((w, p) for p, w in enumerate(fitting) if not kept[p]), default=(0, 0))
@@ -74,15 +75,15 @@ def _shortened(cell: str, most: int) -> str:
 
 
 def number(value: float | None, digits: int = 6) -> str:
-    """A number for people; "-" for None."""
+    """Return a number for people; "-" for None."""
     return "-" if value is None else f"{value:.{digits}g}"
 
 
 def percent(value: float | None) -> str:
-    """A part of a whole in percent; "-" for None."""
+    """Return a part of a whole in percent; "-" for None."""
     return "-" if value is None else f"{value:.1%}"
 
 
 def counted(count: int, thing: str) -> str:
-    """A number of things: 1 debit, 2 debits."""
+    """Return a number of things in words: 1 debit, 2 debits."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

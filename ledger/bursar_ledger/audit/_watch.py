@@ -1,4 +1,4 @@
-"""Looks at a ledger in a thread of its own, and keeps what was found until the next look."""
+"""Verification of a ledger in a thread of its own, which keeps its findings until the next one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from ..errors import LedgerError
 from ._checks import Findings, examine_file
-from ._reading import UnreadableError, noted_refusals, opened, rows
+from ._open import UnreadableError, noted_refusals, opened, rows
 from ._report import body, opening, verification
 from ._tables import fill, scratch
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from ..checkpoints import Place, VerifierKey
 
 _REST = 10
-"""A look that nobody asked for is made if this many times its duration have gone by since the last."""
+"""An unrequested look is made once this many times the duration of the last one have passed since it."""
 
 
 _SHORT = 20_000
@@ -33,33 +35,33 @@ _SHORT = 20_000
 
 @dataclass(frozen=True)
 class Look:
-    """What was found by one look at a ledger.
+    """Findings of one look at a ledger.
 
     Attributes:
-        found: of the verification; None if it has not ended, or if nothing could be read.
+        found: findings of the verification; None if it has not ended, or if nothing could be read.
         entries: number of the newest entry that the figures count.
         parts: the page about it: opening, verification, and the rest; HTML.
-        made: when.
-        seconds: how long it took.
-        error: why nothing could be read; None if something could.
+        made: time of the look.
+        seconds: duration of the look.
+        error: reason why nothing could be read; None if something could.
     """
 
     found: Findings | None
     entries: int
-    parts: tuple[str, str, str]
+    parts: tuple[Markup, Markup, Markup]
     made: datetime
     seconds: float = 0.0
     error: str | None = None
 
 
 class Watch:
-    """Looks at a ledger when it is asked to, one look at a time.
+    """Verifier of a ledger, on request, one look at a time.
 
     Args:
-        path: of the ledger; opened for reading only, and only while it is looked at.
+        path: path of the ledger; opened for reading only, and only while it is looked at.
         key: the pinned key.
-        places: of signed checkpoints.
-        ask: whether to ask for a second opinion.
+        places: places of signed checkpoints.
+        ask: True for a second opinion.
         folder: where the tables are made.
     """
 
@@ -78,24 +80,24 @@ class Watch:
 
     @property
     def busy(self) -> bool:
-        """Whether a look is under way."""
+        """True while a look is under way."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 
     def start(self) -> None:
-        """Looks again, unless a look is under way."""
+        """Look again, unless a look is under way."""
         with self._lock:
             if not self.busy:
                 self._thread = threading.Thread(target=self._run, name="bursar-audit look", daemon=True)
                 self._thread.start()
 
     def wait(self) -> None:
-        """Until no look is under way."""
+        """Wait until no look is under way."""
         if (thread := self._thread) is not None:
             thread.join()
 
     def newer(self) -> int:
-        """How many entries came after the last look; starts another one if the last ended long enough ago."""
+        """Return how many entries came after the last look; start another one if the last ended long enough ago."""
         look = self.look
         if look is None or look.error is not None:
             return 0
@@ -114,7 +116,7 @@ class Watch:
                 self.look = dataclasses.replace(look, seconds=time.monotonic() - begun)
         except (UnreadableError, sqlite3.Error, LedgerError, OSError) as error:
             text = error.message if isinstance(error, UnreadableError) else str(error)
-            self.look = Look(None, 0, ("", "", ""), datetime.now(UTC), time.monotonic() - begun, text)
+            self.look = Look(None, 0, (Markup(), Markup(), Markup()), datetime.now(UTC), time.monotonic() - begun, text)
         finally:
             self._ended = time.monotonic()
 
@@ -135,15 +137,14 @@ class Watch:
         now, refusals = datetime.now(UTC), noted_refusals(self.path)
         with opened(self.path) as db, scratch(self.tables) as tables:
             told = fill(tables, rows(db, last=entries), found, refusals or (), now)
-        checked = () if found is None else verification(found, now)
-        rest = body(told, refusals)
-        parts = ("\n".join(opening(self.path.name, found, told, now)), "\n".join(checked), "\n".join(rest))
+        checked = Markup() if found is None else verification(found, now)
+        parts = (opening(self.path.name, found, told, now), checked, body(told, refusals))
         return Look(found, entries, parts, now)
 
 
 @contextlib.contextmanager
 def watching(path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True) -> Iterator[Watch]:
-    """A watch over a ledger, whose first look is under way; its tables vanish with the block."""
+    """Make a watch over a ledger, whose first look is under way; its tables vanish with the block."""
     # A look that is under way writes there until the process ends.
     with tempfile.TemporaryDirectory(prefix="bursar-audit-", ignore_cleanup_errors=True) as folder:
         watch = Watch(path, key, places, ask=ask, folder=Path(folder))

@@ -13,14 +13,14 @@ import click
 
 from ._checks import chain_of, compared_files, examine_file, read_key, read_place, verified
 from ._columns import COLUMNS, Filter, Line, lines, summary
+from ._entry_text import entry_in_words
 from ._formats import csv_lines, json_lines, json_text, write_lines, write_parquet
 from ._history import History, history
+from ._open import DIFFERENT, Row, noted_refusals, opened, rows
 from ._oracle import installed_version
-from ._reading import DIFFERENT, Row, noted_refusals, opened, rows
-from ._sayings import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, witnessed
 from ._spend import spend_lines
 from ._text import counted, short_time, table_lines, terminal_width, visible
-from ._words import entry_in_words
+from ._text_output import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, witnessed
 
 _STATUS = """\b
 Exit status:
@@ -32,7 +32,7 @@ Exit status:
 
 
 class _Moment(click.ParamType[datetime]):
-    """An instant (RFC 3339), or a date in UTC: its beginning, or with `end` the beginning of the next."""
+    """Instant (RFC 3339), or a date in UTC: its beginning, or with `end` the beginning of the next."""
 
     name = "time"
 
@@ -83,14 +83,14 @@ _JSON_LINES = click.option("--json", "form", flag_value="json", help="The same a
 
 
 class _InOrder(click.Group):
-    """A group that lists its commands in the order in which an auditor comes to need them, each with a sentence."""
+    """Group that lists its commands in the order in which an auditor needs them, each with a sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added."""
+        """Return the commands in the order in which they were added."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The whole first sentence of each: click would cut a long one off at the end of the line."""
+        """Write the whole first sentence of each: click would cut off a long one at the end of the line."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])
 
@@ -312,6 +312,13 @@ def report(ledger: Path, out: Path, key: Any, places: Sequence[Any]) -> None:
     help="Allow a --host that other machines reach. The page is plain HTTP: whoever listens on the way can read it.",
 )
 @click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="Further name that browsers reach the pages by, such as a proxy's. Other names than localhost are refused.",
+)
+@click.option(
     "--second-opinion/--no-second-opinion",
     default=True,
     help="Also ask dp-accounting, as verify does. [default: ask]",
@@ -324,13 +331,14 @@ def serve(
     host: str,
     port: int,
     beyond_this_machine: bool,
+    names: Sequence[str],
     second_opinion: bool,
     show: bool,
 ) -> None:
     """Show a ledger in a browser: a dashboard, tables to search, and the questions that auditors ask.
 
     Reads only, also while a server writes: the figures are those of the last verification, and the page says how many
-    entries are newer. It prints a link that lets one browser in, once; nobody else who reaches the port sees anything.
+    entries are newer. It prints a link to a button that lets one browser in, once; without it the port shows nothing.
     """
     try:
         from ._serving import listening, run
@@ -339,14 +347,14 @@ def serve(
     with opened(ledger):
         pass  # what cannot be read is said here, and not in a browser
     with listening(host, port, beyond_this_machine=beyond_this_machine) as listener:
-        run(ledger, key, places, listener, ask=second_opinion, show=show)
+        run(ledger, key, places, listener, (host, *names), ask=second_opinion, show=show)
 
 
 _TABLE = ("entry", "time", "kind", "actor", "dataset", "what")
 
 
 def _finish(ledger: Path, problems: Sequence[str]) -> None:
-    """Says what is not right on standard error and ends with status 1, or returns."""
+    """Report findings on standard error and end with status 1, or return."""
     for problem in problems:
         click.echo(f"PROBLEM  {visible(problem)}", err=True)
     if problems:

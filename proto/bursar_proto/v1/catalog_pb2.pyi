@@ -429,7 +429,7 @@ class GetReleaseResponse(_message.Message):
     SEPARATED_GMM_FIELD_NUMBER: _builtins.int
     N_COMPONENTS_FIELD_NUMBER: _builtins.int
     n_components: _builtins.int
-    """How many components the request of FitSeparatedGMM looked for, which may be more than were found; 0 for other fits."""
+    """How many components the request asked for, which may be more than were found; 0 for fits without components."""
     @_builtins.property
     def receipt(self) -> _types_pb2.Receipt:
         """That of the debit."""

@@ -2154,6 +2154,53 @@ class Preflight(_message.Message):
 Global___Preflight: _TypeAlias = Preflight  # noqa: Y015
 
 @_typing.final
+class Expected(_message.Message):
+    """How accurate a fit is expected to be, in one respect."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Of the respect; `Target` of the client has the same names. Whatever is unknown is left out: most of them need a number of rows that
+    is public or declared.
+      mean_error: rough standard error that the noise alone adds to a component's mean, for components of equal weight. Of FitGradientEM
+        for mixtures whose `noise_std` is given, with a variant that needs no `scale`: elsewhere what bounds a row follows the releases.
+      coef_error: rough standard error that the noise alone adds to a coefficient, for components of equal weight and features that are
+        spread evenly over their bounds. Of regressions by FitGradientEM whose `noise_std` is given.
+      relative_error: about how far the noise moves the parameters of FitGradientEM in the end. Not of variants with a fixed bound.
+      table_error: total variation distance that the noise alone puts between a table of FitMRF and the true one, as shares of the rows,
+        at the worst of the tables; before the estimator makes it less.
+      snr: signal-to-noise ratio of a sketch (Schellekens et al. 2019, equation 6).
+      relative_sse: sum of squares of the k-means to be decoded from a sketch, over that of Lloyd's algorithm.
+    """
+    unit: _builtins.str
+    """Of the numbers; empty for ratios and shares."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """One number, or one for each of `columns`."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        unit: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "name", b"name", "unit", b"unit", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Expected: _TypeAlias = Expected  # noqa: Y015
+
+@_typing.final
 class PreviewResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2163,35 +2210,17 @@ class PreviewResponse(_message.Message):
     FITS_LEFT_FIELD_NUMBER: _builtins.int
     NOISE_FIELD_NUMBER: _builtins.int
     ITERATIONS_FIELD_NUMBER: _builtins.int
-    EXPECTED_MEAN_ERROR_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
     AVAILABLE_FIELD_NUMBER: _builtins.int
-    PREDICTED_SNR_FIELD_NUMBER: _builtins.int
-    PREDICTED_RELATIVE_SSE_FIELD_NUMBER: _builtins.int
+    SUM_UNITS_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     PREFLIGHT_FIELD_NUMBER: _builtins.int
-    SUM_UNITS_FIELD_NUMBER: _builtins.int
-    EXPECTED_RELATIVE_ERROR_FIELD_NUMBER: _builtins.int
-    EXPECTED_COEFFICIENT_ERROR_FIELD_NUMBER: _builtins.int
-    EXPECTED_TABLE_ERROR_FIELD_NUMBER: _builtins.int
     affordable: _builtins.bool
     """Whether the fit would be admitted now; false for a retired dataset."""
     fits_left: _builtins.int
     """How many fits like this one the caller may still make."""
     iterations: _builtins.int
     """Steps that will be run."""
-    predicted_snr: _builtins.float
-    """Of a sketch: predicted signal-to-noise ratio (Schellekens et al. 2019, equation 6), and sum of squares over that of
-    Lloyd's algorithm. Absent if the number of rows is neither public nor declared.
-    """
-    predicted_relative_sse: _builtins.float
-    expected_relative_error: _builtins.float
-    """Of FitGradientEM: about how far the noise moves the parameters in the end, in units of the model's own noise level. Absent if
-    the number of rows is neither public nor declared, and for variants with a fixed bound.
-    """
-    expected_table_error: _builtins.float
-    """Of FitMRF: total variation distance that the noise alone puts between a table and the true one, as shares of the rows, at the
-    worst of the tables; before the estimator makes it less. Absent if the number of rows is neither public nor declared.
-    """
     @_builtins.property
     def price(self) -> _types_pb2.Price:
         """Exactly what the fit would debit."""
@@ -2203,23 +2232,12 @@ class PreviewResponse(_message.Message):
     @_builtins.property
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
     @_builtins.property
-    def expected_mean_error(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Rough standard error of a component's mean that the noise alone adds, in the data's own units per column, for components of
-        equal weight: (n_columns,). Empty if the number of rows is neither public nor declared. Of FitGradientEM for mixtures whose
-        `noise_std` is given, with a variant that needs no `scale`; otherwise empty: what bounds a row there follows what is released.
-        """
+    def expected(self) -> _containers.RepeatedCompositeFieldContainer[Global___Expected]:
+        """Each name once."""
 
     @_builtins.property
     def available(self) -> _types_pb2.Remaining:
         """What one request of the caller may cost now: see Dataset.available."""
-
-    @_builtins.property
-    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What an analyst should know before paying."""
-
-    @_builtins.property
-    def preflight(self) -> Global___Preflight:
-        """Of a separated mixture. Absent if the number of rows is neither public nor declared."""
 
     @_builtins.property
     def sum_units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -2228,10 +2246,12 @@ class PreviewResponse(_message.Message):
         """
 
     @_builtins.property
-    def expected_coefficient_error(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Of FitGradientEM for regressions whose `noise_std` is given: rough standard error that the noise alone adds to a coefficient,
-        (n_columns,), for components of equal weight and features that are spread evenly over their bounds. Otherwise empty.
-        """
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What an analyst should know before paying."""
+
+    @_builtins.property
+    def preflight(self) -> Global___Preflight:
+        """Of a separated mixture. Absent if the number of rows is neither public nor declared."""
 
     def __init__(
         self,
@@ -2242,36 +2262,16 @@ class PreviewResponse(_message.Message):
         fits_left: _builtins.int = ...,
         noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
         iterations: _builtins.int = ...,
-        expected_mean_error: _abc.Iterable[_builtins.float] | None = ...,
+        expected: _abc.Iterable[Global___Expected] | None = ...,
         available: _types_pb2.Remaining | None = ...,
-        predicted_snr: _builtins.float | None = ...,
-        predicted_relative_sse: _builtins.float | None = ...,
+        sum_units: _abc.Iterable[_builtins.float] | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
         preflight: Global___Preflight | None = ...,
-        sum_units: _abc.Iterable[_builtins.float] | None = ...,
-        expected_relative_error: _builtins.float | None = ...,
-        expected_coefficient_error: _abc.Iterable[_builtins.float] | None = ...,
-        expected_table_error: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_relative_error", b"_expected_relative_error", "_expected_table_error", b"_expected_table_error", "_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "available", b"available", "expected_relative_error", b"expected_relative_error", "expected_table_error", b"expected_table_error", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "preflight", b"preflight", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "preflight", b"preflight", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_relative_error", b"_expected_relative_error", "_expected_table_error", b"_expected_table_error", "_predicted_relative_sse", b"_predicted_relative_sse", "_predicted_snr", b"_predicted_snr", "affordable", b"affordable", "available", b"available", "expected_coefficient_error", b"expected_coefficient_error", "expected_mean_error", b"expected_mean_error", "expected_relative_error", b"expected_relative_error", "expected_table_error", b"expected_table_error", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "predicted_relative_sse", b"predicted_relative_sse", "predicted_snr", b"predicted_snr", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "sum_units", b"sum_units", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affordable", b"affordable", "available", b"available", "expected", b"expected", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "sum_units", b"sum_units", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expected_relative_error: _TypeAlias = _typing.Literal["expected_relative_error"]  # noqa: Y015
-    _WhichOneofArgType__expected_relative_error: _TypeAlias = _typing.Literal["_expected_relative_error", b"_expected_relative_error"]  # noqa: Y015
-    _WhichOneofReturnType__expected_table_error: _TypeAlias = _typing.Literal["expected_table_error"]  # noqa: Y015
-    _WhichOneofArgType__expected_table_error: _TypeAlias = _typing.Literal["_expected_table_error", b"_expected_table_error"]  # noqa: Y015
-    _WhichOneofReturnType__predicted_relative_sse: _TypeAlias = _typing.Literal["predicted_relative_sse"]  # noqa: Y015
-    _WhichOneofArgType__predicted_relative_sse: _TypeAlias = _typing.Literal["_predicted_relative_sse", b"_predicted_relative_sse"]  # noqa: Y015
-    _WhichOneofReturnType__predicted_snr: _TypeAlias = _typing.Literal["predicted_snr"]  # noqa: Y015
-    _WhichOneofArgType__predicted_snr: _TypeAlias = _typing.Literal["_predicted_snr", b"_predicted_snr"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_relative_error) -> _WhichOneofReturnType__expected_relative_error | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_table_error) -> _WhichOneofReturnType__expected_table_error | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_relative_sse) -> _WhichOneofReturnType__predicted_relative_sse | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_snr) -> _WhichOneofReturnType__predicted_snr | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PreviewResponse: _TypeAlias = PreviewResponse  # noqa: Y015

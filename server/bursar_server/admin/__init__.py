@@ -1,5 +1,5 @@
-"""`bursar-admin`: what the data's owner does on the server's own machine. Works while the server runs.
+"""Command `bursar-admin`, for the data owner on the server's own machine; works while the server runs.
 
-Every act is one entry of the ledger, with who did it, when and why. All of them can be tried with --dry-run, and those
-that cannot be undone ask first.
+Every change is one ledger entry with its actor, time and reason. All changes can be tried with --dry-run, and those
+that cannot be undone ask for confirmation.
 """

@@ -1,4 +1,4 @@
-"""`python -m bursar_server.admin`."""
+"""Entry point of `python -m bursar_server.admin`."""
 
 from bursar_server.admin.cli import main
 

@@ -1,4 +1,4 @@
-"""What all acts have in common: options, who acts, confirmation, errors as one line, the entry's number at the end."""
+"""Common parts of all commands: options, actor, confirmation, errors as one line, the entry's number at the end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from typing import Any
 
 import click
 
-from bursar_ledger import Entry, Ledger, LedgerError
-from bursar_server.checkpointing import write_checkpoint
+from bursar_ledger import Entry, Ledger, LedgerError, LedgerLostError
 from bursar_server.config import Config, ConfigError
-from bursar_server.fits import InvalidRequestError
-from bursar_server.services.admin import check_reason
+from bursar_server.fits import InvalidFieldsError
+from bursar_server.jobs.errors import RowsUnavailableError
+from bursar_server.ops.checkpoints import explained_loss, write_checkpoint
 from bursar_server.state import State, StateError
 from bursar_server.tables import TableError
+from bursar_server.wire.admin_service import check_reason
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
@@ -36,18 +37,18 @@ _YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation; fo
 
 
 _ADVICE = ("list the datasets to see the names", "bursar-admin datasets lists those that there are")
-"""Of the ledger to programs, and the same for a terminal."""
+"""Advice in the ledger's errors for programs, and its replacement for a terminal."""
 
 
 class InOrder(click.Group):
-    """A group that lists its commands in the order in which an owner comes to need them."""
+    """Group that lists its commands in the order in which an owner needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added."""
+        """Return the commands in the order in which they were added."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each with its whole first sentence: click would cut a long one off at the end of the line."""
+        """Write each command with its whole first sentence: click would cut a long one at the end of the line."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])
 
@@ -59,10 +60,18 @@ def say_json(value: object) -> None:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Errors that have a cause outside of this program, as one message without a traceback."""
+    """Convert errors with a cause outside of this program to one message without a traceback."""
     try:
         yield
-    except (StateError, ConfigError, LedgerError, InvalidRequestError, TableError, ValueError) as error:
+    except (
+        StateError,
+        ConfigError,
+        LedgerError,
+        InvalidFieldsError,
+        RowsUnavailableError,
+        TableError,
+        ValueError,
+    ) as error:
         raise click.ClickException(str(error).replace(*_ADVICE)) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -71,33 +80,40 @@ def explained() -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(directory: Path) -> Iterator[tuple[State, Ledger]]:
-    """State and ledger of a state directory, for commands that only read; errors as one message."""
+    """Open state and ledger of a state directory, for commands that only read; errors become one message."""
     with explained():
         state = State.open(directory)
-        with Ledger.open(state.ledger) as ledger:
+        with _ledger_of(state) as ledger:
             yield state, ledger
 
 
+def _ledger_of(state: State) -> Ledger:
+    try:
+        return Ledger.open(state.ledger)
+    except LedgerLostError as error:
+        raise StateError(explained_loss(error, state)) from None
+
+
 def actor() -> str:
-    """Who runs this program, as entries name him."""
+    """Return the user who runs this program, as entries name them."""
     try:
         return f"local:{getpass.getuser()}"
-    except (KeyError, OSError):  # a container may run under a number that no name was given to
+    except (KeyError, OSError):  # a container may run under a user id without a name
         return f"local:uid:{os.getuid()}"
 
 
 @dataclass(frozen=True)
 class Act:
-    """One command that changes the ledger.
+    """Context of one command that changes the ledger.
 
     Attributes:
-        state: the directory.
-        ledger: open.
-        config: the server's settings, which name the places of checkpoints.
-        actor: who.
-        reason: why.
-        dry_run: nothing is to be kept.
-        yes: do not ask.
+        state: state directory.
+        ledger: open ledger.
+        config: settings of the server, which name the checkpoint locations.
+        actor: user who runs the command.
+        reason: reason for the change, for the ledger.
+        dry_run: True if nothing is kept.
+        yes: True if no confirmation is asked for.
     """
 
     state: State
@@ -109,7 +125,10 @@ class Act:
     yes: bool
 
     def confirm(self, question: str) -> None:
-        """Ask before something that cannot be undone. Raises click.ClickException without a terminal and --yes."""
+        """Ask before a change that cannot be undone.
+
+        Raises click.ClickException without a terminal and without --yes.
+        """
         if self.yes or self.dry_run:
             return
         if not at_terminal():
@@ -119,12 +138,12 @@ class Act:
         click.confirm(question, abort=True)
 
     def tell(self, entry: Entry, text: str, *, err: bool = False) -> None:
-        """Say what was done, and under which number it is in the ledger; and write a checkpoint of it.
+        """Print the change and its entry's number, and write a checkpoint of it.
 
         Args:
-            entry: what was written, or would have been.
-            text: a sentence without its end.
-            err: say it on standard error, where standard output has a result.
+            entry: entry that was written, or would have been.
+            text: sentence without its end.
+            err: True to print on standard error, where standard output has a result.
         """
         if self.dry_run:
             click.echo(f"{text}: it would be entry {entry.number}, a {entry.kind} by {entry.actor} with")
@@ -133,23 +152,23 @@ class Act:
         self.told(f"{text}: entry {entry.number}", err=err)
 
     def told(self, text: str, *, err: bool = False) -> None:
-        """Say what was done, and write a checkpoint of it."""
+        """Print the change, and write a checkpoint of it."""
         click.echo(text, err=err)
-        # The act is done, whatever becomes of its checkpoint.
+        # The change is in the ledger, so a failing checkpoint is reported and is no error.
         for problem in write_checkpoint(self.state, self.ledger, self.config):
             click.echo(problem, err=True)
 
 
 def at_terminal() -> bool:
-    """Whether there is somebody to ask."""
+    """Return whether a user can answer questions."""
     return sys.stdin.isatty()
 
 
 def act(*, asks: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a function a command's callback: adds the options of every act, and gives it the `Act` first.
+    """Make a function a command's callback: add the options of every change, and pass it the `Act` first.
 
     Args:
-        asks: the act is one that cannot be undone, so --yes is an option, too.
+        asks: True if the change cannot be undone, so that --yes is an option, too.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""Copies of the ledger and of a whole state directory, and what an owner does after one was put back."""
+"""Commands for backups of the ledger and of a whole state directory, and for the work after a restoration."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import click
 from bursar_ledger import COST_UNIT, DELTA_UNIT, ApproximateEvent, ConcentratedEvent, DatasetState, DebitRequest, verify
 from bursar_server.admin._acting import PATH, STATE, Act, act, actor, explained, opened
 from bursar_server.admin._tables import left_line
-from bursar_server.backups import Restored, back_up
-from bursar_server.backups import restore as put_back
-from bursar_server.services.admin import check_name, check_reason
+from bursar_server.ops.backups import Restored, back_up
+from bursar_server.ops.backups import restore as put_back
+from bursar_server.wire.admin_service import check_principal, check_reason
 
 METHOD = "WriteOff"
-"""In debits of what was spent without an entry."""
+"""Method in debits of a spent budget that has no entry."""
 
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,40})?([eE]-?\d{1,2})?")
 
@@ -32,13 +32,16 @@ _NUMBER = re.compile(r"\d{1,9}(\.\d{1,40})?([eE]-?\d{1,2})?")
 def backup(directory: Path, path: Path, whole: bool, no_rows: bool) -> None:
     """Copy the ledger to PATH, consistently while the server runs, and verify the copy.
 
-    With --whole, PATH becomes a folder of ledger, counts of refusals, settings, keys, certificates and tables: what
-    `bursar-admin restore` makes a state directory from. It is as secret as the state directory itself. Imports wait
-    until it is done. Checkpoints and the administrator's token are not copied. Nothing is ever overwritten, and
-    whatever has the name PATH is complete.
+    With --whole, PATH becomes a folder of ledger, counts of refusals, settings, keys, certificates and tables, from
+    which
+    `bursar-admin restore` makes a state directory. Keep it as secret as the state directory itself. Imports wait until
+    it is
+    done. Checkpoints and the administrator's token are not copied. No file is ever overwritten, and a file or folder
+    named
+    PATH is always complete.
 
-    Never copy ledger.sqlite itself with cp: it may be half-way through a change. A ledger that is put back has
-    forgotten what was spent since; signed checkpoints on another disk, and clients, notice it. See restore.
+    Never copy ledger.sqlite itself with cp: it may be in the middle of a change. A restored ledger has lost all later
+    debits; signed checkpoints on another disk, and clients, detect that. See restore.
 
     \b
       bursar-admin backup /mnt/backup/ledger-2026-11-21.sqlite
@@ -64,13 +67,14 @@ def backup(directory: Path, path: Path, whole: bool, no_rows: bool) -> None:
 def restore(directory: Path, path: Path, reason: str) -> None:
     """Make a state directory from the backup PATH, with every account closed.
 
-    For the day on which a state directory is lost, and for no other. The ledger of the backup has forgotten what was
-    spent after it, and those answers cannot be taken back. So nothing can be debited at first: one request may cost 0
-    of every account. And what was paid for without a release is not run again, since its release may have been sent.
+    Use it only after a state directory was lost. The backup's ledger has lost all later debits, whose answers cannot be
+    taken back. So nothing can be debited at first: the call limit of every account is 0. Debits without a release are
+    not
+    run again, because their release may have been sent.
 
-    Bring back what was spent (write-off), go through what else was done since (tokens that were revoked, tables that
-    were retired or destroyed), put the old checkpoints aside, and only then open the accounts again: call-limit end.
-    docs/howto-restore.md goes through it.
+    Add back the spent budget (write-off), repeat what else was done since (tokens that were revoked, tables that were
+    retired or destroyed), put the old checkpoints aside, and only then open the accounts again: call-limit end.
+    docs/howto-restore.md describes each step.
 
     \b
       bursar-admin restore /mnt/backup/2026-11-21 --state state --reason "the disk broke"
@@ -99,12 +103,12 @@ def _told(restored: Restored, directory: Path) -> Iterator[str]:
 
 
 class Amount(click.ParamType[Fraction]):
-    """A number of at least 0, taken as it is written."""
+    """Number of at least 0, read exactly as it is written."""
 
     name = "number"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
-        """The exact number; fails for anything else."""
+        """Return the exact number; fails for any other text."""
         if isinstance(value, Fraction):
             return value
         if not _NUMBER.fullmatch(str(value)):
@@ -130,13 +134,13 @@ def write_off(
     delta: Fraction | None,
     everything: bool,
 ) -> None:
-    """Debit from a dataset's account what was spent without an entry of it.
+    """Debit from a dataset's account a spent budget that has no entry.
 
-    After a ledger was restored from a backup. How much it was is in the receipts of analysts (`receipt.left` of the
-    newest), in the server's log (`debit`, with cost_units) and metrics, and in later copies that an auditor has. If
-    nobody knows for certain, write off all: too much costs answers, too little breaks the promise.
+    Use it after a ledger was restored from a backup. The amount is in the receipts of analysts (`receipt.left` of the
+    newest), in the server's log (`debit`, with cost_units) and metrics, and in later copies that an auditor has. If the
+    amount is uncertain, write off all: too much costs answers, too little breaks the guarantee.
 
-    It is a debit like any other: it cannot be taken back, and the sums are verified. Call limits do not bind it.
+    It is a debit like any other: it cannot be taken back, and the sums are verified. Call limits do not apply to it.
 
     \b
       bursar-admin write-off people --left-rho 0.1065 --reason "receipt of entry 57, of alice"
@@ -145,7 +149,7 @@ def write_off(
     if sum((rho is not None, left_rho is not None, everything)) != 1 or (everything and delta is not None):
         raise ValueError("give exactly one of --rho, --left-rho and --all; --delta goes with the first two")
     if analyst is not None:
-        check_name(analyst)
+        check_principal(analyst)
     dataset = acting.ledger.dataset(name)
     events = _events(dataset, rho, left_rho, delta or Fraction(0), everything)
     request_id = f"write-off-{secrets.token_hex(8)}"
@@ -170,7 +174,7 @@ def write_off(
 def _events(
     dataset: DatasetState, rho: Fraction | None, left_rho: Fraction | None, delta: Fraction, everything: bool
 ) -> tuple[ConcentratedEvent | ApproximateEvent, ...]:
-    """What comes to the amounts, exactly in the ledger's units or one more."""
+    """Return events of the given amounts, exact in the ledger's units or one unit more."""
     left, unit = dataset.remaining, COST_UNIT * dataset.order
     if everything:
         rho, delta = Fraction(left.cost_units) / unit, Fraction(left.delta_units, DELTA_UNIT)

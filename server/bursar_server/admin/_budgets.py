@@ -1,4 +1,4 @@
-"""Totals, and the limits inside them: how much in all, how much for whom, how much at once."""
+"""Commands for budgets and the limits inside them: per account, per analyst, per request."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from typing import Any
 
 import click
 
-from bursar_ledger import EVERYONE, Budget, DatasetState, Ledger, Remaining
+from bursar_ledger import EVERYONE, Budget, DatasetState, EntryKind, Ledger, Remainder
+from bursar_server.access.oidc import is_principal
 from bursar_server.admin._acting import JSON, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._shares import Share, amount, delta, percent, rho, table
 from bursar_server.admin._tables import APPROXIMATE_SHARE_HELP, accounts_names
-from bursar_server.services.admin import check_name
+from bursar_server.wire.admin_service import check_principal
 
 _SHARE = click.option("--share", type=Share(), required=True, help="Part of the total: 25%, 1/4 or 0.25.")
 
 
 @click.group(cls=InOrder)
 def budget() -> None:
-    """Show or change a total.
+    """Show or change a lifetime privacy budget.
 
-    The total (epsilon, delta) is the promise about everything that is ever released of the people in an account.
+    The budget (epsilon, delta) is the guarantee about everything that is ever released of the people in an account.
     Look at it with show; try a new one with set --dry-run; then set it.
     """
 
@@ -35,7 +36,7 @@ def budget() -> None:
 @STATE
 @JSON
 def show(directory: Path, name: str, as_json: bool) -> None:
-    """Show the total of a dataset's account: what was spent, what is left, every total there ever was."""
+    """Show the budget of a dataset's account: its debits, its remainder, and every budget that it ever had."""
     with opened(directory) as (_, ledger):
         state = ledger.dataset(name)
         if as_json:
@@ -56,16 +57,19 @@ def show(directory: Path, name: str, as_json: bool) -> None:
 def set_(
     acting: Act, name: str, *, epsilon: float | None, delta: float | None, approximate_share: Fraction | None
 ) -> None:
-    """Raise or lower the total of a dataset's account.
+    """Raise or lower the budget of a dataset's account.
 
-    Everything that was spent stays spent: every past debit is priced again at the order of the new total. A new total
-    below that closes the account, and nobody gets a new fit until it is raised. Allowances and call limits are shares,
-    so they follow the total.
+    Everything that was spent stays spent: every past debit is priced again at the order of the new budget. A new budget
+    below that closes the account, and no new fit is accepted until it is raised. Allowances and call limits are shares,
+    so they follow the budget.
 
-    A raise weakens what the people were promised, and cannot be taken back once it is used. It also matters WHY: if you
-    chose the new total for reasons that have nothing to do with what was released, it holds for everything, past
-    and future. If it depends on a release (a model looked good, so you allow more), the deltas of the old and the new
-    total add up. Nobody can see this in the ledger; say why with --reason.
+    A raise weakens the guarantee to the people, and cannot be taken back once it is used. It also matters WHY: if you
+    chose
+    the new budget for reasons that have nothing to do with released results, it holds for everything, past and future.
+    If
+    it depends on a release (a model looked good, so you allow more), the deltas of the old and the new budget add up.
+    The
+    ledger cannot show this; say why with --reason.
 
     \b
       bursar-admin budget set people --epsilon 5 --dry-run
@@ -97,14 +101,14 @@ def set_(
 
 @click.group(cls=InOrder)
 def allowance() -> None:
-    """Share a total out among analysts.
+    """Share a budget among analysts.
 
-    An allowance is the most that one analyst may spend of an account, as a share of its total; it follows the total
-    when that changes. It refuses more and never allows more: the total alone is the promise, also about analysts who
-    put their models together. Shares may add up to more than all; then who comes first is served first.
+    An allowance is the maximum that one analyst may spend of an account, as a share of its budget; it follows the
+    budget when that changes. It can only refuse more, never allow more: the budget alone is the guarantee, also against
+    analysts who combine their models. Shares may add up to more than all; then the first to request is served first.
 
-    Analysts without an allowance of their own have everyone's, if there is one, each for himself; without that, they
-    are bound by the total only.
+    Analysts without an allowance of their own each have everyone's, if there is one; otherwise only the budget limits
+    them.
     """
 
 
@@ -115,7 +119,7 @@ def allowance() -> None:
 @click.option("--everyone", is_flag=True, help="For each analyst who has no allowance of his own.")
 @_SHARE
 def set_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool, share: Fraction) -> None:
-    """Set what an analyst may spend, from his next request on; what he spent before counts.
+    """Set what an analyst may spend, from the next request on; earlier debits count.
 
     \b
       bursar-admin allowance set people --everyone --share 10%
@@ -138,9 +142,9 @@ def set_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool
 @click.option("--analyst", help="Whose.")
 @click.option("--everyone", is_flag=True, help="That of each analyst who has none of his own.")
 def end_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool) -> None:
-    """End an allowance. The analyst then has everyone's, or if there is none, the whole total before him.
+    """End an allowance. The analyst then has everyone's or, if there is none, the whole budget available.
 
-    To stop somebody, set his share to 0 or revoke his token; ending an allowance allows more.
+    To stop an analyst, set their share to 0 or revoke their token; ending an allowance allows more.
     """
     who = _who(analyst, everyone)
     if who not in _shares(acting.ledger, acting.ledger.dataset(name).account):
@@ -169,9 +173,9 @@ def list_allowances(directory: Path, name: str | None, as_json: bool) -> None:
 
 @click.group("call-limit", cls=InOrder)
 def call_limit() -> None:
-    """Limit what one request may cost, so that nobody empties an account by mistake.
+    """Limit the cost of one request, so that no mistake empties an account.
 
-    As a share of the total; it holds for every analyst, also for one who asks for all that is left.
+    A share of the budget. It holds for every analyst, also for a request of all that is left.
     """
 
 
@@ -180,7 +184,7 @@ def call_limit() -> None:
 @act()
 @_SHARE
 def set_call_limit(acting: Act, name: str, *, share: Fraction) -> None:
-    """Set the most that one request may cost, from the next request on.
+    """Set the maximum cost of one request, from the next request on.
 
     \b
       bursar-admin call-limit set people --share 5%
@@ -202,7 +206,7 @@ def end_call_limit(acting: Act, name: str) -> None:
 
 @dataclass(frozen=True)
 class Promise:
-    """A total that was in force from an entry on; None: it would be."""
+    """Budget that was in force from an entry on; entry None: a proposed one."""
 
     entry: int | None
     epsilon: float
@@ -210,18 +214,18 @@ class Promise:
     delta_fail_share: Fraction
 
     def same(self, other: Promise) -> bool:
-        """Whether the filter is the same: another share of delta is another order, and so another promise."""
+        """Return whether the filter is the same: another share of delta is another order, and so another guarantee."""
         return dataclasses.replace(self, entry=other.entry) == other
 
 
 def promises(ledger: Ledger, account: str) -> tuple[Promise, ...]:
-    """Every total that an account had, one after the other."""
+    """Return every budget that an account had, in their order."""
     found: list[Promise] = []
     for entry in ledger.entries():
-        if entry.kind not in ("registration", "budget"):
+        if entry.kind not in (EntryKind.REGISTRATION, EntryKind.BUDGET):
             continue
         details = entry.details
-        # Of a dataset that joined an account, the registration has no total.
+        # The registration of a dataset that joined an account has no budget.
         if details.get("account", entry.dataset) != account or "epsilon" not in details:
             continue
         share = Fraction(details["delta_fail_share"])
@@ -234,7 +238,7 @@ def promises(ledger: Ledger, account: str) -> tuple[Promise, ...]:
 
 @dataclass(frozen=True)
 class _Standing:
-    """Where an account stands under a total."""
+    """State of an account under a budget."""
 
     budget: Budget
     order: Fraction
@@ -280,7 +284,7 @@ def _compared(before: _Standing, after: _Standing) -> str:
 
 
 def _promise_lines(totals: tuple[Promise, ...], *, closed: bool) -> Iterator[str]:
-    """What several totals promise together: `_pricing.md`, "A new total"."""
+    """Yield the joint guarantee of several budgets: `_pricing.md`, "A new total"."""
     if len(totals) < 2:
         return
     shown = ", ".join(
@@ -305,7 +309,7 @@ def _who(analyst: str | None, everyone: bool) -> str:
         raise ValueError("give one of --analyst and --everyone")
     if analyst is None:
         return EVERYONE
-    check_name(analyst)
+    check_principal(analyst)
     return analyst
 
 
@@ -314,7 +318,10 @@ def _called(who: str) -> str:
 
 
 def _note_unknown(ledger: Ledger, analyst: str) -> None:
-    if not any(held.name == analyst and not held.revoked for held in ledger.credentials()):
+    # An identity provider's names are unknown here, so only this server's own are checked.
+    if not is_principal(analyst) and not any(
+        held.name == analyst and not held.revoked for held in ledger.credentials()
+    ):
         click.echo(f"note: no token in force has the name {analyst!r}; is it spelt as in: bursar-admin token list")
 
 
@@ -326,15 +333,15 @@ def _share_of(state: DatasetState, share: Fraction) -> str:
     )
 
 
-def _left(limit: Remaining | None) -> str:
+def _left(limit: Remainder | None) -> str:
     return "" if limit is None else f"left of it: {rho(limit.cost_units, limit.order)}"
 
 
 def _shares(ledger: Ledger, account: str) -> dict[str | None, Fraction]:
-    """The limits of an account that are in force: shares by analyst, that of one call under None."""
+    """Return the limits of an account that are in force: shares by analyst, the call limit under None."""
     found: dict[str | None, Fraction] = {}
     for entry in ledger.entries():
-        if entry.kind in ("allowance", "call_limit") and entry.details["account"] == account:
+        if entry.kind in (EntryKind.ALLOWANCE, EntryKind.CALL_LIMIT) and entry.details["account"] == account:
             details = entry.details
             whose = details.get("analyst")
             found.pop(whose, None)
@@ -345,7 +352,7 @@ def _shares(ledger: Ledger, account: str) -> dict[str | None, Fraction]:
 
 @dataclass(frozen=True)
 class _Limit:
-    """An allowance, also everyone's, or the maximum of one request; and what is left of it, if it is somebody's."""
+    """Allowance, everyone's share, or call limit; with its remainder if it belongs to one analyst."""
 
     state: DatasetState
     whose: str | None
@@ -378,7 +385,7 @@ class _Limit:
 
 def _limits(ledger: Ledger, state: DatasetState) -> Iterator[_Limit]:
     for whose, share in _shares(ledger, state.account).items():
-        # Everyone's share is each one's for himself, so nothing of it is left or gone in general.
+        # Everyone's share is one for each analyst, so it has no remainder of its own.
         own = ledger.limits(state.name, whose).allowance if whose not in (EVERYONE, None) else None
         yield _Limit(state, whose, share, None if own is None else own.cost_units)
 

@@ -1,4 +1,4 @@
-"""Signed checkpoints, which notice a ledger that was put back or rewritten."""
+"""Commands for signed checkpoints, which detect that a ledger was rolled back or rewritten."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import click
 
 from bursar_ledger.checkpoints import ChainKey, Comparison, check_place, verifier_keys
 from bursar_server.admin._acting import JSON, STATE, Act, InOrder, act, opened, say_json
-from bursar_server.checkpointing import places_of, rotate_key, write_checkpoint
 from bursar_server.config import Config
+from bursar_server.ops.checkpoints import places_of, rotate_key, write_checkpoint
 
 
 @click.group(cls=InOrder)
 def checkpoint() -> None:
     """Write, show and sign checkpoints of the ledger.
 
-    A checkpoint says which entry was the newest, under a signature. The server writes them to the places of
-    config.toml, and so does every act here. Give the auditor the line that `checkpoint key` prints, and choose a place
-    where the ledger's own backups do not lie: a checkpoint that is restored together with the ledger notices nothing.
+    A checkpoint states the newest entry, with a signature. The server writes it to the locations of config.toml, and so
+    does every change made here. Give the auditor the line that `checkpoint key` prints, and choose a location apart
+    from the ledger's own backups: a checkpoint that is restored together with the ledger detects nothing.
     """
 
 
@@ -28,7 +28,7 @@ def checkpoint() -> None:
 def key(directory: Path) -> None:
     """Print the public key that auditors pin.
 
-    One line; the auditor keeps it and gives it to `bursar-audit verify --key`. Hand it over by a way that the server's
+    One line; the auditor keeps it and gives it to `bursar-audit verify --key`. Hand it over in a way that the server's
     operator cannot change.
     """
     with opened(directory) as (state, _):
@@ -38,9 +38,9 @@ def key(directory: Path) -> None:
 @checkpoint.command()
 @STATE
 def write(directory: Path) -> None:
-    """Write a checkpoint of now to every place of config.toml, and begin the places that are new.
+    """Write a checkpoint of the present ledger to every location of config.toml, and create new locations.
 
-    If a place is missing that had checkpoints before, find out why first: is its disk mounted?
+    If a location is missing that had checkpoints before, find out why first: is its disk mounted?
     """
     with opened(directory) as (state, ledger):
         config = Config.load(state.config)
@@ -58,7 +58,10 @@ def write(directory: Path) -> None:
 @STATE
 @JSON
 def show(directory: Path, as_json: bool) -> None:
-    """Compare the ledger with every place, and show the newest checkpoint of each. Exit status 1 if one disagrees."""
+    """Compare the ledger with every location, and show the newest checkpoint of each.
+
+    Exit status 1 if one disagrees.
+    """
     with opened(directory) as (state, _):
         newest = _newest_key(verifier_keys(state.ledger)).key
         found = [
@@ -85,9 +88,9 @@ def show(directory: Path, as_json: bool) -> None:
 def rotate(acting: Act) -> None:
     """Put a new signing key in force, with the server stopped.
 
-    For a key that was lost or may be known to others. The old key's last checkpoint vouches for the new one, so whoever
-    pinned the old key can follow; if the old key is lost, auditors have to pin the new one. Checkpoints that the old
-    key signs from then on do not count.
+    For a key that was lost or may be known to others. The old key's last checkpoint vouches for the new one, so
+    auditors who pinned the old key can follow; if the old key is lost, they must pin the new one. Later checkpoints
+    under the old key do not count.
     """
     old = _newest_key(verifier_keys(acting.state.ledger))
     with acting.state.serving():

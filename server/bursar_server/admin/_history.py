@@ -1,4 +1,4 @@
-"""What administrators did: the entries that are neither debits nor releases."""
+"""Command that lists admin events: the entries that are neither debits nor releases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bursar_ledger import EVERYONE, Entry
+from bursar_ledger import EVERYONE, REQUESTS, Entry, EntryKind, by_kind
 from bursar_server.admin._acting import JSON, STATE, opened, say_json
 from bursar_server.admin._shares import moment, table
 
@@ -22,7 +22,7 @@ Details = Mapping[str, Any]
 @click.option("--last", type=click.IntRange(min=1), help="Only the newest N.")
 @JSON
 def acts(directory: Path, dataset: str | None, last: int | None, as_json: bool) -> None:
-    """List every act of an administrator, with its reason.
+    """List every admin event, with its reason.
 
     The auditor sees the same and more with: bursar-audit entries state/ledger.sqlite
     """
@@ -36,7 +36,7 @@ def acts(directory: Path, dataset: str | None, last: int | None, as_json: bool) 
 
 
 def _is_act(entry: Entry) -> bool:
-    return entry.kind not in ("debit", "release")
+    return entry.kind not in REQUESTS
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def _record(entry: Entry) -> dict[str, object]:
 
 
 def in_words(entry: Entry) -> str:
-    """An act in one line; of a kind that this version does not know, its name."""
+    """Return an admin event in one line; its name if this version does not know its kind."""
     words = _WORDS.get(entry.kind)
     return entry.kind if words is None else words(entry.dataset, entry.details)
 
@@ -63,8 +63,7 @@ def _registration(name: str, details: Details) -> str:
 
 def _budget(name: str, details: Details) -> str:
     before, after = _total(details["previous"]), _total(details)
-    account = details["account"]
-    return f"total of {account}: {after}, before {before}" if before != after else f"total of {account}: {after} again"
+    return f"total of {details['account']}: {after}, before {before}"
 
 
 def _allowance(name: str, details: Details) -> str:
@@ -85,21 +84,24 @@ def _total(details: Details) -> str:
 
 
 def _key_id(verifier_key: str) -> str:
-    """The middle of "name+key id+key", by which people tell keys apart."""
+    """Return the middle of "name+key id+key", by which people distinguish keys."""
     return verifier_key.partition("+")[2].partition("+")[0]
 
 
-_WORDS: Mapping[str, Callable[[str, Details], str]] = {
-    "genesis": lambda name, details: "made the ledger",
-    "registration": _registration,
-    "budget": _budget,
-    "allowance": _allowance,
-    "call_limit": _call_limit,
-    "snapshot": lambda name, details: f"new rows of {name}",
-    "retirement": lambda name, details: f"retired {name}",
-    "destruction": lambda name, details: f"destroyed the {details['destroyed']} of {name}",
-    "credential_issued": lambda name, details: f"token of {details['credential']} ({details['role']})",
-    "credential_revoked": lambda name, details: f"revoked the token of {details['credential']}",
-    "checkpoint_key": lambda name, details: f"checkpoint key {_key_id(details['verifier_key'])}",
-    "upgrade": lambda name, details: f"ledger of schema {details['from']} became {details['to']}",
-}
+_WORDS: Mapping[str, Callable[[str, Details], str]] = by_kind(
+    {
+        EntryKind.GENESIS: lambda name, details: "made the ledger",
+        EntryKind.REGISTRATION: _registration,
+        EntryKind.BUDGET: _budget,
+        EntryKind.ALLOWANCE: _allowance,
+        EntryKind.CALL_LIMIT: _call_limit,
+        EntryKind.SNAPSHOT: lambda name, details: f"new rows of {name}",
+        EntryKind.RETIREMENT: lambda name, details: f"retired {name}",
+        EntryKind.DESTRUCTION: lambda name, details: f"destroyed the {details['destroyed']} of {name}",
+        EntryKind.CREDENTIAL_ISSUED: lambda name, details: f"token of {details['credential']} ({details['role']})",
+        EntryKind.CREDENTIAL_REVOKED: lambda name, details: f"revoked the token of {details['credential']}",
+        EntryKind.CHECKPOINT_KEY: lambda name, details: f"checkpoint key {_key_id(details['verifier_key'])}",
+        EntryKind.UPGRADE: lambda name, details: f"ledger of schema {details['from']} became {details['to']}",
+    },
+    without=REQUESTS,
+)

@@ -1,4 +1,4 @@
-"""The state directory itself."""
+"""Command that makes a state directory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from bursar_ledger import Ledger, Role
+from bursar_ledger import Ledger, Role, move_ledger
+from bursar_server.access.auth import expiry, hash_token, new_token
+from bursar_server.access.tls import Certificates
 from bursar_server.admin._acting import STATE, actor, explained
-from bursar_server.auth import expiry, hash_token, new_token
-from bursar_server.checkpointing import prepare_checkpoints, write_checkpoint
 from bursar_server.config import Config, template
-from bursar_server.services.admin import check_name
+from bursar_server.ops.checkpoints import prepare_checkpoints, write_checkpoint
 from bursar_server.state import State, write_private
-from bursar_server.tables import Keyring
-from bursar_server.tls import Certificates
+from bursar_server.wire.admin_service import check_name
 
 
 @click.command()
@@ -25,14 +24,13 @@ from bursar_server.tls import Certificates
 def init(directory: Path, names: tuple[str, ...], admin: str) -> None:
     """Make a state directory: ledger, keys, certificates and the first administrator's token.
 
-    On a local disk, readable by you only. A ledger is made once and never reset: it is the memory of what was promised.
+    On a local disk, readable by you only. A ledger is made once and never reset: it records every debit.
     """
     with explained():
         check_name(admin)
         state = State.prepare(directory)
         certificates = Certificates(state.tls)
         certificates.create(names)
-        Keyring.create(state.keys)
         if not state.config.exists():
             write_private(state.config, template().encode())
         config = Config.load(state.config)  # before there is a ledger, if it is wrong
@@ -54,14 +52,15 @@ def init(directory: Path, names: tuple[str, ...], admin: str) -> None:
 
 
 def _create_ledger(state: State, admin: str, expires: str) -> Path:
-    """The ledger and the administrator's token; the ledger gets its name last, so that half a state is no state."""
-    new, token_file = state.ledger.with_name("ledger.new"), state.path / "admin.token"
-    for leftover in state.path.glob("ledger.new*"):
-        leftover.unlink()
+    """Create the ledger and the administrator's token.
+
+    The ledger gets its name last, so that half a state is no state.
+    """
+    new, token_file = state.new_ledger, state.path / "admin.token"
     token = new_token(Role.ADMIN)
     with Ledger.create(new, actor=actor(), reason="init") as ledger:
         ledger.issue_credential(admin, Role.ADMIN, hash_token(token), actor=actor(), reason="init", expires=expires)
         prepare_checkpoints(state, ledger, actor=actor())
     write_private(token_file, token.encode() + b"\n")
-    new.replace(state.ledger)
+    move_ledger(new, state.ledger)
     return token_file

@@ -1,4 +1,4 @@
-"""Shares of a total as people write them, exact; and amounts as people read them."""
+"""Shares of a budget as people write them, exact; and amounts as people read them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _RATIO = re.compile(r"\d{1,9}/\d{1,9}", re.ASCII)
 
 
 class Share(click.ParamType[Fraction]):
-    """A share as "25%", "1/4" or "0.25": what was typed, and not the float nearest to it."""
+    """Share such as "25%", "1/4" or "0.25": the exact fraction that was typed, and not the float nearest to it."""
 
     name = "share"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
-        """The exact fraction, from 0 to 1."""
+        """Return the exact fraction, from 0 to 1."""
         if isinstance(value, Fraction):
             return value
         share = _exact(str(value).strip())
@@ -41,33 +41,33 @@ def _exact(text: str) -> Fraction | None:
 
 
 def rho(units: int, order: Fraction) -> str:
-    """Units of cost as the rho that they are worth in Gaussian noise."""
+    """Return units of cost as the rho that they are worth in Gaussian noise."""
     return f"rho {float(Fraction(units) / (COST_UNIT * order)):.6g}"
 
 
 def delta(units: int) -> str:
-    """Units of the probability of failure."""
+    """Return units of failure probability as text."""
     return f"{units / DELTA_UNIT:.3g}"
 
 
 def percent(part: int | Fraction, whole: int = 1) -> str:
-    """A share of a whole."""
+    """Return a share of a whole as text."""
     return f"{float(Fraction(part) / whole):.1%}" if whole else "-"
 
 
 def amount(units: int, cap: int, order: Fraction) -> dict[str, object]:
-    """Units of cost for programs: exact, as the rho that they are worth in Gaussian noise, and as a share of a cap."""
+    """Return units of cost for programs: exact, as rho in Gaussian noise, and as a share of a cap."""
     worth = float(Fraction(units) / (COST_UNIT * order))
     return {"rho": worth, "share": float(Fraction(units, cap)) if cap else None, "cost_units": units}
 
 
 def table(rows: Sequence[Sequence[object]], indent: str = "", whole: Collection[str] = ()) -> str:
-    """Left-aligned columns; on a terminal that is too narrow, the widest ones are shortened.
+    """Return left-aligned columns; on a terminal that is too narrow, the widest ones are shortened.
 
     Args:
-        rows: cells, those of the header first.
-        indent: before every line.
-        whole: columns, by their header, that are never shortened.
+        rows: cells; the first row is the header.
+        indent: text before every line.
+        whole: headers of columns that are never shortened.
     """
     width = terminal_width()
     fitting = None if width is None else width - len(indent)
@@ -76,5 +76,5 @@ def table(rows: Sequence[Sequence[object]], indent: str = "", whole: Collection[
 
 
 def moment(time: str) -> str:
-    """A time for a table: shorter on a terminal, as it is in a pipe."""
+    """Return a time for a table: shorter on a terminal, as it is in a pipe."""
     return time if terminal_width() is None else short_time(time)

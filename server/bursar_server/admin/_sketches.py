@@ -1,6 +1,8 @@
-"""Sketches of several sites: each is made beside its own rows, under its own ledger; merging and decoding are free.
+"""Commands for sketches of several sites: each is made beside its rows, under its ledger.
 
-What compiles and decodes is imported where it is used: no other command has to wait for it.
+Merging and decoding are free.
+
+Modules that compile or decode are imported where they are used, so that other commands do not wait for them.
 """
 
 from __future__ import annotations
@@ -17,20 +19,21 @@ from typing import Any
 
 import click
 
-from bursar.models import GaussianMixture, KMeans
-from bursar.models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
-from bursar.models._sketch import SIGNATURES
-from bursar_ledger import DebitRecord, DebitRequest, Ledger, RequestIdReusedError, RestRequest
+from bursar_ledger import DebitRequest, RestRequest
+from bursar_models import GaussianMixture, KMeans
+from bursar_models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
+from bursar_models._sketch import SIGNATURES
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.admin._acting import FILE, PATH, Act, InOrder, act, explained
 from bursar_server.admin._shares import percent, rho
-from bursar_server.computing import Outcome
-from bursar_server.datasets import Datasets
-from bursar_server.engines import engine_of, storage_of
-from bursar_server.errors import ReleaseLostError
-from bursar_server.orders import Order, Orders, Quote
-from bursar_server.runs import PaidRun, Runs, Work
-from bursar_server.worker import WorkerPool
+from bursar_server.jobs.engine import engine_of, storage_of
+from bursar_server.jobs.errors import ReleaseLostError
+from bursar_server.jobs.job import Outcome
+from bursar_server.jobs.order import Orders, Quote
+from bursar_server.jobs.paid import Ask, PaidRun, RequestKey, Reserve, Runs
+from bursar_server.jobs.pool import WorkerPool
+from bursar_server.log import Events
+from bursar_server.tables.catalogue import Datasets
 
 _METHOD = "FitSketchKMeans"
 _UNITS = ("common", "bounds")
@@ -44,13 +47,13 @@ _AGAIN = "the same command with the same --request-id tries again, and nothing i
 def sketch() -> None:
     """Make, merge and decode sketches of several sites.
 
-    Rows stay where they are: every site makes a noisy sketch of its own under its own total, and sends the file.
-    Whoever has the files merges and decodes them, as often as he likes, for any number of clusters, at no cost.
+    Rows stay where they are: every site makes its own noisy sketch under its own budget, and sends the file. The
+    recipient merges and decodes the files, as often as they like and for any number of clusters, free of charge.
     """
 
 
 def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
-    """What all sites have in common but for the bounds, and the site's own share of the work; as keywords."""
+    """Add the options that all sites share except the bounds, and the site's own share of the work; as keywords."""
     options: list[Callable[[Any], Any]] = [
         click.option(
             "--per-row", type=click.IntRange(min=1), help="Frequencies that each row is asked for. [default: all]"
@@ -111,11 +114,12 @@ def make(
     request_id: str | None,
     **agreed: Any,
 ) -> None:
-    """Sketch a dataset of this state directory, paid for from its total.
+    """Sketch a dataset of this state directory, charged to its budget.
 
-    The price is in the ledger, under your name, before a row is read, and comes out of the total that analysts share.
-    There are no refunds. If the command is cut off, give it again with the --request-id that it printed: what was paid
-    for is finished or fetched again, and costs nothing more.
+    The cost is in the ledger, under your name, before a row is read; it is charged to the budget that analysts share.
+    There are no refunds. If the command is interrupted, give it again with the --request-id that it printed: the
+    charged
+    sketch is finished or fetched again, and costs nothing more.
 
     Sketches of several sites can be merged if all sites give the same columns (with the same bounds in their
     manifests), --frequencies, --sigma, --seed, --law, --structure, --signature and --units. With --clusters the first
@@ -126,7 +130,7 @@ def make(
       bursar-admin sketch make people --rho 0.01 --clusters 5 --seed 7 --out north.json
       bursar-admin sketch make people --epsilon 0.5 --frequencies 200 --sigma 0.1 --seed 7 --out north.json
     """  # noqa: D301  click reads the backslash
-    from bursar_server import devices
+    from bursar_server.admin import _site_sketch
     from bursar_server.fits import sketch as sketch_fit
 
     datasets = Datasets(acting.ledger, acting.state.datasets, partitioned=storage_of(acting.config) is not None)
@@ -143,8 +147,14 @@ def make(
     engine = engine_of(acting.config, acting.state)
     orders = Orders(fits={_METHOD: sketch_fit}, datasets=datasets, ledger=acting.ledger, engine=engine)
     order = orders.order(_METHOD, acting.actor, request)
-    asked = _with_reason(orders.asked(order), acting.reason)
-    earlier = _earlier(acting.ledger, order)
+    earlier = acting.ledger.find_debit(order.principal, request.request_id, order.hash)
+
+    @functools.cache
+    def ask() -> DebitRequest | RestRequest:
+        return _with_reason(orders.ask(order), acting.reason)
+
+    if earlier is None:
+        ask()  # what would be refused is refused before the price is shown
     _check_out(out, new=earlier is None)
     if earlier is None:
         _show(orders.quote(order))
@@ -155,9 +165,9 @@ def make(
     if earlier is None:
         acting.confirm(f"Spend that of the total of {dataset}, for good?")
         click.echo(f"request id {request.request_id}: give it with --request-id if this is cut off", err=True)
-    run, paid_now = _run(acting, asked, functools.partial(orders.release, order))
+    run, paid_now = _run(acting, order.key, ask, functools.partial(orders.reserve, order))
     made = _released(run)
-    devices.write_sketch(out, made)
+    _site_sketch.write_sketch(out, made)
     if paid_now:
         entry = next(acting.ledger.entries(run.debit.entry, 1))
         acting.tell(entry, f"sketch of {dataset} written to {out}")
@@ -172,23 +182,24 @@ def make(
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option("--out", type=PATH, required=True, help="Write the merged sketch to this file.")
 def merge(files: tuple[Path, ...], out: Path) -> None:
-    """Merge sketches of sites whose rows are not the same into one; costs nothing.
+    """Merge sketches of sites with disjoint rows into one; free of charge.
 
-    Every row counts the same, whatever site it is of. Nothing can tell whether two sites have rows of the same people;
-    such people are protected less: what the sites spent on them adds up.
+    Every row counts the same, at whatever site it is. It cannot be checked whether two sites have rows of the same
+    people;
+    such people are protected less: the sites' costs for them add up.
 
     \b
       bursar-admin sketch merge north.json south.json --out both.json
     """  # noqa: D301  click reads the backslash
-    from bursar_server import devices
+    from bursar_server.admin import _site_sketch
 
     with explained():
         _check_out(out, new=True)
-        sketches = {str(path): devices.read_sketch(path) for path in files}
+        sketches = {str(path): _site_sketch.read_sketch(path) for path in files}
         if len(sketches) < len(files):
             raise ValueError("a file is given twice; its rows would count twice")
-        devices.write_sketch(out, devices.merged(sketches))
-        click.echo(devices.read_sketch(out))
+        _site_sketch.write_sketch(out, _site_sketch.merged(sketches))
+        click.echo(_site_sketch.read_sketch(out))
         click.echo(f"merged {len(sketches)} sketches into {out}")
 
 
@@ -200,15 +211,15 @@ def merge(files: tuple[Path, ...], out: Path) -> None:
 @click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the restarts.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def decode(file: Path, *, clusters: int, mixture: bool, restarts: int, seed: int, as_json: bool) -> None:
-    """Decode clusters from a sketch, of one site or merged; costs nothing.
+    """Decode clusters from a sketch, of one site or merged; free of charge.
 
     \b
       bursar-admin sketch decode both.json --clusters 5
     """  # noqa: D301  click reads the backslash
-    from bursar_server import devices
+    from bursar_server.admin import _site_sketch
 
     with explained():
-        found = devices.read_sketch(file)
+        found = _site_sketch.read_sketch(file)
         if not clusters <= found.m:
             raise ValueError(f"--clusters: expected at most the {found.m} frequencies of the sketch, got {clusters}")
         decoder = found.gaussian_mixture if mixture else found.kmeans
@@ -238,15 +249,15 @@ def _new(
     per_row: int | None,
     **words: str,
 ) -> fit_pb2.NewSketch:
-    """The sketch with everything decided that sites have to agree on; a pilot would differ from site to site."""
-    from bursar_server.devices import new_sketch
+    """Return a sketch request with all shared settings decided; a pilot would differ between sites."""
+    from bursar_server.admin._site_sketch import new_sketch
     from bursar_server.fits.sketch._choices import default_frequencies, schema_sigma
 
     if clusters is None and (frequencies is None or sigma is None):
         raise ValueError("give --clusters, or both --frequencies and --sigma")
     k = clusters or 0
     if frequencies is None:
-        # As for an unknown number of rows, which may differ from site to site.
+        # Chosen as for an unknown number of rows, which may differ between sites.
         frequencies = default_frequencies(k, d, pure=pure, snr=lambda m: None)
     return new_sketch(
         n_frequencies=frequencies,
@@ -263,19 +274,8 @@ def _with_reason(asked: DebitRequest | RestRequest, reason: str) -> DebitRequest
     return replace(asked, parameters={**asked.parameters, "reason": reason})
 
 
-def _earlier(ledger: Ledger, order: Order) -> DebitRecord | None:
-    """The debit that was made under this request id. Raises RequestIdReusedError if it was for another request."""
-    earlier = ledger.find(order.principal, order.request.request_id)
-    if earlier is not None and earlier.request.request_hash != order.hash:
-        raise RequestIdReusedError(
-            f"the request id belongs to another request (entry {earlier.entry}): give the options that it had, or "
-            "leave --request-id out"
-        )
-    return earlier
-
-
 def _check_out(out: Path, *, new: bool) -> None:
-    """That a file can be written, before anything is paid. Raises ValueError."""
+    """Check before the debit that a file can be written. Raises ValueError."""
     if new and out.exists():
         raise ValueError(f"{out} is there already; choose another name")
     if not (out.parent.is_dir() and os.access(out.parent, os.W_OK)):
@@ -283,7 +283,7 @@ def _check_out(out: Path, *, new: bool) -> None:
 
 
 def _show(quote: Quote) -> None:
-    """The price, what it buys and what is left, and that it fits. Raises BudgetExhaustedError."""
+    """Print cost, noise and remaining budget, and check that the cost fits. Raises BudgetExhaustedError."""
     cost, limits, plan = quote.price, quote.limits, quote.plan
     share = percent(cost.cost_units, limits.dataset.cap_cost_units)
     click.echo(f"price  {rho(cost.cost_units, cost.order)} ({share} of the total)")
@@ -293,40 +293,44 @@ def _show(quote: Quote) -> None:
     (noise,) = plan.noise
     rows = f", on the number of rows {noise.count_std:.4g}" if noise.count_std else ""
     click.echo(f"noise  standard deviation {noise.sum_std:.4g} on {noise.size} sums{rows}")
-    if plan.predicted_snr is not None:
-        click.echo(f"SNR    {plan.predicted_snr:.4g} predicted for this site alone")
+    if "snr" in plan.expected:
+        click.echo(f"SNR    {plan.expected['snr'].value:.4g} predicted for this site alone")
     for warning in plan.warnings:
         click.echo(f"note   this site alone: {warning}")
 
 
-def _run(acting: Act, asked: DebitRequest | RestRequest, work: Work) -> tuple[PaidRun, bool]:
-    """Pay and make the release as a server does, or find what was paid for before; and whether it was paid now."""
+def _run(acting: Act, key: RequestKey, ask: Ask, reserve: Reserve) -> tuple[PaidRun, bool]:
+    """Charge and make the release as a server does, or find an earlier one.
+
+    Return the run, and whether it was charged now.
+    """
     from bursar_server.fits import sketch as sketch_fit
 
-    # Before the debit: that a kernel cannot be compiled must cost nothing.
+    # Before the debit, so that a failing compilation costs nothing.
     sketch_fit.warm_up()
     with acting.state.sketching():  # else two commands with one request id could both draw noise
         pool = WorkerPool(workers=1, queue_length=0)
         runs = Runs(
             ledger=acting.ledger,
             pool=pool,
-            free_pool=pool,  # nothing is computed for nothing here
+            free_pool=pool,  # unused: there are no free requests here
             quantum=acting.config.response_quantum_seconds,
             fits_per_principal=1,
             rerun=acting.config.recovery == "rerun",
+            events=Events(),
         )
         try:
-            admission = runs.admit(asked, work)
+            admission = runs.admit(key, ask, reserve)
             admission.run.settled.wait()
         except ReleaseLostError:
             raise click.ClickException(_LOST) from None
         finally:
-            pool.close()  # what was paid for is finished, also if somebody loses patience
+            pool.close()  # a charged run is finished even after an interrupt
     return admission.run, admission.paid_now
 
 
 def _released(run: PaidRun) -> fit_pb2.Sketch:
-    """The sketch that a run released. Raises click.ClickException if it released none."""
+    """Return the sketch that a run released. Raises click.ClickException if it released none."""
     if run.release is None:
         told = {
             Outcome.NOT_STORED: f"the ledger could not store the sketch, so it was thrown away; {_AGAIN}",
@@ -340,7 +344,7 @@ def _released(run: PaidRun) -> fit_pb2.Sketch:
 
 
 def _for_others(made: fit_pb2.Sketch, agreed: Mapping[str, Any]) -> str:
-    """What other sites type, so that their sketches can be merged with this one."""
+    """Return the options with which other sites make sketches that can be merged with this one."""
     options = {
         "columns": ",".join(made.columns),
         "frequencies": made.frequencies.m,

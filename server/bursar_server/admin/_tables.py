@@ -1,4 +1,4 @@
-"""Tables: import, new rows, retirement."""
+"""Commands for tables: import, new rows, retirement, partitions."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from bursar_ledger import Budget, DatasetState, Ledger
 from bursar_server.admin._acting import FILE, JSON, STATE, Act, act, opened, say_json
 from bursar_server.admin._shares import Share, amount, percent, rho, table
 from bursar_server.config import Config
-from bursar_server.datasets import Registered
-from bursar_server.engines import storage_of
-from bursar_server.registering import destroy_key as destroy
-from bursar_server.registering import (
-    give_key,
-    partition,
-    register,
-    remove_replaced,
-    remove_rows,
-    replace,
-    rows_folder,
-    shares_key,
-)
+from bursar_server.jobs.engine import storage_of
 from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
+from bursar_server.tables.catalogue import Registered
+from bursar_server.tables.registration import destroy_key as destroy
+from bursar_server.tables.registration import partition, register, remove_replaced, remove_rows, replace, rows_folder
 
 APPROXIMATE_SHARE_HELP = (
-    "Part of delta kept for releases that may fail with a small probability; 0 gives all of it to exact ones. "
-    "Of a total of (1, 1e-6), exact releases get rho 0.02436 with 0, 0.02413 with 1/10, 0.02294 with 1/2."
+    "Part of delta kept for releases that may fail with a small probability. No fit of this version makes any, so "
+    "what is kept is lost: of a total of (1, 1e-6), fits get rho 0.02436 with 0, 0.02413 with 1/10, 0.02294 with 1/2."
+)
+
+OTHER_PEOPLE = click.option(
+    "--other-people", is_flag=True, help="The rows are known, or might be, and yet are of other people."
+)
+
+_GUESSED = (
+    "warning: DuckDB guesses from many rows of {file} how to read all of them (delimiter, quotes, header, types). So "
+    "one person's row can change the rows of all others, and what is promised for one unit does not hold. Declare it: "
+    "read_csv('...', auto_detect = false, header = true, columns = {{'name': 'DOUBLE', ...}}) with all columns of the "
+    "file, or read_json('...', columns = {{...}}); or give the file to --csv, which reads text alone. Parquet has types"
 )
 
 
 def source_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that say where rows come from; the function gets a `Manifest` and a `Source`."""
+    """Add the options that name the source of rows; the function gets a `Manifest` and a `Source`."""
 
     @functools.wraps(function)
     def with_source(
@@ -54,7 +56,7 @@ def source_options(function: Callable[..., None]) -> Callable[..., None]:
 
     options: list[Callable[[Any], Any]] = [
         click.option("--database", type=FILE, help="DuckDB file for --sql; left out: the query names its files."),
-        click.option("--sql", help="Rows from a DuckDB query."),
+        click.option("--sql", help="Rows from a DuckDB query: one SELECT over the files that it names."),
         click.option("--parquet", type=FILE, help="Rows from a Parquet file."),
         click.option("--csv", type=FILE, help="Rows from a CSV file with a header."),
         click.option("--manifest", "manifest_path", type=FILE, required=True, help="The table's public schema, TOML."),
@@ -70,9 +72,9 @@ def source_options(function: Callable[..., None]) -> Callable[..., None]:
 @source_options
 @click.option("--epsilon", type=float, help="Total of these people's account, for its whole life and all analysts.")
 @click.option("--delta", type=float, help="Total, the probability that the promise fails.")
-@click.option("--approximate-share", type=Share(), help=f"{APPROXIMATE_SHARE_HELP} [default: 1/10]")
+@click.option("--approximate-share", type=Share(), help=f"{APPROXIMATE_SHARE_HELP} [default: 0]")
 @click.option("--same-people-as", metavar="NAME", help="A dataset with rows of the same people: share its total.")
-@click.option("--new-people", is_flag=True, help="These people are in no table whose key was destroyed.")
+@OTHER_PEOPLE
 def import_(
     acting: Act,
     manifest: Manifest,
@@ -82,16 +84,21 @@ def import_(
     delta: float | None,
     approximate_share: Fraction | None,
     same_people_as: str | None,
-    new_people: bool,
+    other_people: bool,
 ) -> None:
-    """Import a table and register it with its total.
+    """Import a table and register it with its lifetime privacy budget.
 
-    The total is what all analysts together may ever learn of these people. It belongs to the people, not to the file:
-    rows that were imported before are recognised, in any order and under any name, and join the account that they have,
-    with all that was spent of it. Another table of the same people (other columns, another year) is NOT recognised by
-    itself: name one with --same-people-as, or you spend on the same people twice. A table that joins needs no total.
-    Rows of a dataset whose key was destroyed are not recognised either: then this asks for --same-people-as, or for
-    your word that these are --new-people.
+    The budget limits what all analysts together may ever learn of these people. It belongs to the people, not to the
+    file.
+    Another table of the same people shares it: name one of theirs with --same-people-as, or the same people are charged
+    twice. A table that joins an account needs no budget.
+
+    Rows that were imported before are recognised, in any order and under any name, and refused until you declare whose
+    they
+    are: --same-people-as, or --other-people. So are rows that cannot be compared because the key of a dataset was
+    destroyed. Only you learn of the refusal. Recognition is a safeguard: a table with one row or column more, or of
+    another
+    year, is NOT recognised.
 
     The report is computed from the rows, and for you alone. A registration cannot be taken back; a dataset can be
     retired.
@@ -101,8 +108,6 @@ def import_(
       bursar-admin import --manifest visits.toml --csv visits.csv --same-people-as people
     """  # noqa: D301  click reads the backslash
     budget = _total(epsilon, delta, approximate_share)
-    if budget is None and same_people_as is None:
-        click.echo("no --epsilon and --delta: the rows have to be known from an earlier import", err=True)
     report, entry = register(
         acting.state,
         acting.ledger,
@@ -110,7 +115,7 @@ def import_(
         source,
         budget,
         same_people_as=same_people_as,
-        new_people=new_people,
+        other_people=other_people,
         actor=acting.actor,
         reason=acting.reason,
         storage=storage_of(acting.config),
@@ -123,7 +128,7 @@ def import_(
         total = entry.details
         text = f"registered {manifest.name} with (epsilon, delta) = ({total['epsilon']:g}, {total['delta']:g})"
     else:
-        for line in _joined_lines(acting.ledger.dataset(account), manifest, by_content=same_people_as is None):
+        for line in _joined_lines(acting.ledger.dataset(account), manifest):
             click.echo(line)
         text = f"registered {manifest.name} in the account {account}"
     acting.tell(entry, text)
@@ -132,21 +137,26 @@ def import_(
 @click.command()
 @act(asks=True)
 @source_options
+@OTHER_PEOPLE
 @click.option("--delete-old-rows", is_flag=True, help="Remove the replaced rows at once, not with the next import.")
-def snapshot(acting: Act, manifest: Manifest, source: Source, *, delete_old_rows: bool) -> None:
+def snapshot(acting: Act, manifest: Manifest, source: Source, *, other_people: bool, delete_old_rows: bool) -> None:
     """Give a dataset new rows of the same people.
 
-    For corrections, additions and withdrawals: the dataset keeps name, schema, total and everything that was spent of
-    it; fits from now on read the new rows. The manifest must be that of the dataset but for descriptions and
-    public_rows, since adjacency and privacy unit are part of the promise. People who are new are covered by the same
-    total from now on, as everybody in it is.
+    For corrections, additions and withdrawals: the dataset keeps name, schema, budget and all debits; fits from now on
+    read
+    the new rows. The manifest must be that of the dataset except for descriptions and public_rows, because adjacency
+    and
+    privacy unit are part of the guarantee. New people are covered by the same budget from now on, as all others in it.
 
-    Use it for the SAME people only. Rows of other people would be charged for what they were never part of; import
-    them under a name of their own. It cannot be undone, only followed by another snapshot.
+    Use it for the SAME people only. Rows of other people would be charged for releases without them; import those under
+    another name. Rows that are known as those of another account are refused, and only you learn of it; --other-people
+    declares that they are not that account's. It cannot be undone, only followed by another snapshot.
 
-    The rows that are replaced stay on the disk until the next import or snapshot, for fits that wait for their turn.
-    With --delete-old-rows they go at once; such a fit then fails before it reads anything, and runs on the new rows,
-    under the same debit, when it is asked for again.
+    The replaced rows stay on the disk until the next import or snapshot, for queued fits. With --delete-old-rows they
+    are
+    removed at once; a queued fit then fails before it reads anything, and runs on the new rows, under the same debit,
+    when
+    it is requested again.
 
     \b
       bursar-admin snapshot --manifest people.toml --csv people-corrected.csv --reason "coding error in region"
@@ -157,6 +167,7 @@ def snapshot(acting: Act, manifest: Manifest, source: Source, *, delete_old_rows
         acting.ledger,
         manifest,
         source,
+        other_people=other_people,
         actor=acting.actor,
         reason=acting.reason,
         storage=storage_of(acting.config),
@@ -175,7 +186,7 @@ def snapshot(acting: Act, manifest: Manifest, source: Source, *, delete_old_rows
 @STATE
 @JSON
 def datasets(directory: Path, as_json: bool) -> None:
-    """List datasets and what is left of their totals."""
+    """List datasets and their remaining budgets."""
     with opened(directory) as (_, ledger):
         found = list(ledger.datasets())
     if as_json:
@@ -190,23 +201,26 @@ def datasets(directory: Path, as_json: bool) -> None:
 @click.argument("name")
 @act(asks=True)
 @click.option("--delete-rows", is_flag=True, help="Then remove the rows from this machine's disk.")
-@click.option("--destroy-key", is_flag=True, help="And then the key of the table's tag.")
+@click.option("--destroy-key", is_flag=True, help="And then the keys of the table's tags.")
 def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> None:
-    """End a dataset: no new fits, for good.
+    """End a dataset permanently: no new fits.
 
-    What was released of it can still be had, and is still counted: other names of the same people's account go on with
-    what is left. There is no way back. The same rows may be imported again under another name; they are recognised and
-    join the account that they had.
+    Its releases stay available and stay charged: other names of the same people's account continue with the remaining
+    budget. It cannot be undone. The same rows may be imported again under another name; they are recognised, and
+    --same-people-as puts them into the account that they had.
 
     With --delete-rows the rows are removed from this disk, and from a cluster's storage, after the entry is written,
-    and another entry says that they are gone; if that is cut off, give the command again. Fits that were paid for and
-    interrupted cannot run again then: what they cost stays spent. Copies in backups and in your own files are yours to
-    remove.
+    and
+    another entry records it; if that is interrupted, give the command again. Charged fits that were interrupted cannot
+    run
+    again then: their cost stays spent. Remove copies in backups and in your own files yourself.
 
-    With --destroy-key, too, the secret goes under which the ledger's tag of these rows was made, with an entry: the
-    ledger then says nothing of any of them, not even to somebody who knows all the others. What is lost with it: these
-    rows are not recognised any more if somebody imports them again. The import asks then; --same-people-as puts them
-    into the account that they had.
+    With --destroy-key, too, the secrets of the ledger's tags of these rows are destroyed, with an entry: the ledger
+    then
+    reveals nothing about any of them, not even to a reader who knows all the others. The drawback: these rows are no
+    longer
+    recognised if they are imported again. The import then asks; --same-people-as puts them into the account that they
+    had.
 
     \b
       bursar-admin retire people --reason "end of the study" --delete-rows
@@ -215,9 +229,6 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
     if destroy_key and not delete_rows:
         raise ValueError("--destroy-key goes with --delete-rows: rows without the key could not be served again")
     dataset = acting.ledger.dataset(name)
-    together = shares_key(acting.state, acting.ledger, name) if destroy_key else ()
-    if others := [other.name for other in together if other.name != name]:
-        click.echo(f"the key is that of {', '.join(others)}, too, as older versions had one for all tables")
     unfinished = sum(not paid.released for paid in acting.ledger.releases(dataset=name))
     if unfinished:
         lost = "they cannot run again without rows" if delete_rows else "they may still be asked for again"
@@ -226,7 +237,7 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
         acting.confirm(f"{name} is retired. Remove its rows from this disk for good?")
     else:
         retired = functools.partial(acting.ledger.retire_dataset, name, actor=acting.actor, reason=acting.reason)
-        retired(dry_run=True)  # so that nobody is asked about what would be refused
+        retired(dry_run=True)  # refuse before asking for confirmation
         acting.confirm(f"Retire {name} for good{' and remove its rows from this disk' if delete_rows else ''}?")
         acting.tell(retired(dry_run=acting.dry_run), f"retired {name}")
     if delete_rows:
@@ -256,9 +267,10 @@ def _delete_rows(acting: Act, dataset: DatasetState) -> None:
 def partition_(directory: Path, name: str) -> None:
     """Write a table's rows to the storage that a cluster's workers read.
 
-    For tables that were imported before the settings named a cluster; imports do it by themselves. Given again, the
-    command reads all that is there, and writes it again if a file is missing or was changed; fits that read it at that
-    time fail. It changes nothing in the ledger. docs/operations.md says how a cluster is set up.
+    For tables that were imported before the settings named a cluster; later imports write them automatically. Given
+    again,
+    the command reads all files, and writes them again if one is missing or changed; fits that are reading them fail. It
+    changes nothing in the ledger. docs/operations.md describes how to set up a cluster.
 
     \b
       bursar-admin partition people
@@ -274,29 +286,8 @@ def partition_(directory: Path, name: str) -> None:
         click.echo(f"wrote the rows of {name} to {written.folder}, {len(written.files)} files")
 
 
-@click.command()
-@click.argument("name")
-@act()
-def rekey(acting: Act, name: str) -> None:
-    """Give a table of an older version a key of its own.
-
-    Older versions had one key for all tables, which could be destroyed only with the last of them. The rows stay as
-    they are, and are tagged anew under the new key: one entry. The old tag stays in the ledger, and means something
-    until the shared key is destroyed. It is also the way out if a table's key was lost.
-
-    \b
-      bursar-admin rekey people --reason "a key for each table"
-    """  # noqa: D301  click reads the backslash
-    entry, others = give_key(
-        acting.state, acting.ledger, name, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run
-    )
-    acting.tell(entry, f"a new key for {name}")
-    if others:
-        click.echo(f"{others} more tables have their newest tag under the key that older versions shared")
-
-
 def left_line(state: DatasetState) -> str:
-    """What is left of a dataset's account."""
+    """Return the remaining budget of a dataset's account as one line."""
     left = state.remaining
     spent = (
         f"spent {rho(state.spent_cost_units, state.order)} ({percent(state.spent_cost_units, state.cap_cost_units)})"
@@ -308,7 +299,7 @@ def left_line(state: DatasetState) -> str:
 
 
 def accounts_names(ledger: Ledger, account: str) -> tuple[str, ...]:
-    """The datasets that share an account, in the order of their registration."""
+    """Return the datasets that share an account, in the order of their registration."""
     return tuple(state.name for state in ledger.datasets() if state.account == account)
 
 
@@ -327,7 +318,10 @@ def _source(csv: Path | None, parquet: Path | None, sql: str | None, database: P
     if len(given) != 1 or (database and not sql):
         raise ValueError("give exactly one of --csv, --parquet and --sql; --database goes with --sql")
     if sql is not None:
-        return SqlSource(sql, database)
+        query = SqlSource(sql, database)
+        for file in query.parsed().guessed:
+            click.echo(_GUESSED.format(file=file), err=True)
+        return query
     return CsvSource(csv) if csv else ParquetSource(Path(str(parquet)))
 
 
@@ -343,14 +337,12 @@ def _report_lines(report: ImportReport) -> Iterator[str]:
         yield f"  {getattr(report, field):>12,}  {text}"
 
 
-def _joined_lines(account: DatasetState, manifest: Manifest, *, by_content: bool) -> Iterator[str]:
-    if by_content:
-        yield f"these rows are known: they were imported before, and belong to the account {account.account}"
+def _joined_lines(account: DatasetState, manifest: Manifest) -> Iterator[str]:
     yield "its total is shared from now on, and what was spent of it is spent for this name, too"
     yield left_line(account)
     first = Registered.of(account.manifest).manifest.unit
     if (first.column is None) != (manifest.unit.column is None):
-        # Only the owner knows whose rows they are, so this cannot be checked.
+        # Only the owner knows whose rows these are, so this is a note and not a check.
         yield (
             f"note: the privacy unit is {_unit(manifest.unit)} here, and {_unit(first)} in {account.account}; one "
             "total for both protects a person only if nobody has more rows than the unit allows"
@@ -390,5 +382,5 @@ def _record(state: DatasetState) -> dict[str, object]:
 
 
 def is_closed(state: DatasetState) -> bool:
-    """Whether a total was set below what had been spent."""
+    """Return whether the budget was set below the spent amount."""
     return state.spent_cost_units > state.cap_cost_units or state.spent_delta_units > state.cap_delta_units

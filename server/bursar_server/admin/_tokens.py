@@ -1,4 +1,4 @@
-"""Tokens: who may come in as what."""
+"""Commands for tokens."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 import click
 
 from bursar_ledger import Role
+from bursar_server.access.auth import expiry, hash_token, new_token
 from bursar_server.admin._acting import JSON, PATH, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._shares import table
-from bursar_server.auth import expiry, hash_token, new_token
-from bursar_server.services.admin import check_days, check_name, check_scope
 from bursar_server.state import write_private
+from bursar_server.wire.admin_service import check_days, check_name, check_scope
 
 
 @click.group(cls=InOrder)
 def token() -> None:
     """Issue, revoke and list tokens.
 
-    A token is what somebody shows to the server; the ledger keeps its hash, so it is shown once. Its name is the one
-    that debits and allowances have. An analyst lists, previews and fits; an auditor reads and verifies the ledger;
-    an administrator issues tokens from afar, and fits nothing.
+    A holder shows the token to the server; the ledger keeps its hash only, so it is shown once. Debits and allowances
+    record its name. An analyst lists, previews and fits; an auditor reads and verifies the ledger; an administrator
+    issues tokens remotely, and fits nothing.
     """
 
 
@@ -37,8 +37,8 @@ def token() -> None:
 def issue(acting: Act, *, name: str, role: str, days: int, datasets: tuple[str, ...], out: Path | None) -> None:
     """Issue a token; it is shown once and kept as a hash.
 
-    A name that had a token before keeps its debits and allowances. A token ends by itself; revoke it and issue another
-    one for the same name.
+    A name that had a token before keeps its debits and allowances. Tokens expire; to replace one, revoke it and issue
+    another one for the same name.
 
     \b
       bursar-admin token issue --name alice --role analyst --out alice.token
@@ -64,7 +64,7 @@ def issue(acting: Act, *, name: str, role: str, days: int, datasets: tuple[str, 
         click.echo(secret)
         acting.tell(entry, f"token of {name}, shown this once", err=True)
     else:
-        # The file first: a token in force that nobody has would be in the way.
+        # The file first: a token in force that was not stored would block its name.
         write_private(out, secret.encode() + b"\n")
         acting.tell(issued(), f"token of {name} written to {out}", err=True)
 
@@ -73,16 +73,18 @@ def issue(acting: Act, *, name: str, role: str, days: int, datasets: tuple[str, 
 @act()
 @click.option("--name", required=True, help="Whose token.")
 def revoke(acting: Act, *, name: str) -> None:
-    """Revoke a token from the next call on; fits that were paid for are finished and can be had with a new token."""
+    """Revoke a token from the next call on; charged fits are finished and available with a new token."""
     entry = acting.ledger.revoke_credential(name, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run)
     acting.tell(entry, f"revoked the token of {name}")
+    if not acting.dry_run and not acting.ledger.administrators(expiry(0, time.time())):
+        click.echo("note: no administrator's token is left; bursar-admin token issue --role admin makes one", err=True)
 
 
 @token.command("list")
 @STATE
 @JSON
 def list_(directory: Path, as_json: bool) -> None:
-    """List who holds a token and in what role, revoked ones included."""
+    """List the holders of tokens with their roles, including revoked tokens."""
     with opened(directory) as (_, ledger):
         held = list(ledger.credentials())
     if as_json:

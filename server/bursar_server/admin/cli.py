@@ -1,4 +1,4 @@
-"""The command line: one group, in the order of an owner's work."""
+"""Command line of `bursar-admin`: one group, in the order of an owner's work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bursar_server.admin._checkpoints import checkpoint
 from bursar_server.admin._history import acts
 from bursar_server.admin._setup import init
 from bursar_server.admin._sketches import sketch
-from bursar_server.admin._tables import datasets, import_, partition_, rekey, retire, snapshot
+from bursar_server.admin._tables import datasets, import_, partition_, retire, snapshot
 from bursar_server.admin._tokens import token
 
 
@@ -20,10 +20,10 @@ from bursar_server.admin._tokens import token
 def main() -> None:
     """Administer a state directory, on the server's own machine, while the server runs or not.
 
-    The commands are in the order in which an owner comes to need them: make the directory once, import tables with
-    their totals, share the totals out, hand out tokens; then look after what there is.
+    The commands are in the order in which an owner needs them: make the directory once, import tables with their
+    budgets, share the budgets among analysts, issue tokens; then inspect and maintain.
 
-    Every change is one entry of the ledger, for good, with your name, the time and --reason. Try it with --dry-run
+    Every change is one permanent entry of the ledger, with your name, the time and --reason. Try it with --dry-run
     first. Set BURSAR_STATE to save typing --state.
     """
 
@@ -40,7 +40,6 @@ for _command in (
     snapshot,
     partition_,
     retire,
-    rekey,
     checkpoint,
     backup,
     restore,

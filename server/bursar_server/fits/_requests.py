@@ -1,4 +1,4 @@
-"""Reading requests: the checks that all fits share. Each names the field that is wrong and says what was expected."""
+"""Checks of requests that all fits share; each names the wrong field and what was expected."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 
 from bursar_ledger import rho_of
 from bursar_proto.v1 import types_pb2
-from bursar_server.fits._seam import InvalidRequestError, NumericColumn, PublicTable
+from bursar_server.fits._seam import BoundedColumn, InvalidFieldsError, PublicTable
 
 MAX_COLUMNS = 64
-"""Most columns of a fit: its time and the size of its answer stay bounded."""
+"""Maximum number of columns of a fit, which bounds its time and the size of its answer. Chosen, not tuned."""
 
 LARGEST = 1e290
-"""Numbers of requests stay below it, so that their products with public numbers stay doubles."""
+"""Upper bound of numbers in requests, so that their products with public numbers stay within doubles."""
 
 Violations = list[tuple[str, str]]
-"""Pairs of (field of the request, what was wrong and what was expected)."""
+"""Pairs of (field of the request, fault and expected value)."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """What an analyst offers.
+    """Budget that an analyst requests.
 
     Attributes:
-        pure: an epsilon for Laplace noise; else a rho for Gaussian noise.
-        value: the amount; positive.
+        pure: True for an epsilon and Laplace noise, False for a rho and Gaussian noise.
+        value: amount; positive.
     """
 
     pure: bool
@@ -39,23 +39,23 @@ class Amount:
 
 
 class Enumeration(Protocol):
-    """A generated enumeration."""
+    """Generated enumeration."""
 
     def keys(self) -> Sequence[str]:
-        """Its names."""
+        """Return its names."""
 
     def values(self) -> Sequence[int]:
-        """Its numbers."""
+        """Return its numbers."""
 
 
 def stop_if(violations: Violations) -> None:
-    """Raise InvalidRequestError if anything was wrong so far."""
+    """Raise InvalidFieldsError if there are violations."""
     if violations:
-        raise InvalidRequestError(*violations)
+        raise InvalidFieldsError(*violations)
 
 
 def amount_of(spend: types_pb2.Spend, violations: Violations) -> Amount:
-    """The amount that a spend offers; some positive amount where it is wrong."""
+    """Return the requested amount; an arbitrary positive amount if it is wrong."""
     kind = spend.WhichOneof("amount")
     if kind == "rho":
         return Amount(False, _positive("spend.rho", spend.rho, violations))
@@ -93,15 +93,15 @@ def columns_of(
     *,
     nullable: bool = False,
     most: int = MAX_COLUMNS,
-) -> tuple[NumericColumn, ...]:
-    """The numeric columns of these names, in their order; all that the fit can use if there are no names.
+) -> tuple[BoundedColumn, ...]:
+    """Return the numeric columns of these names, in their order; all that the fit can use if there are no names.
 
     Args:
-        columns: of the request.
-        table: that it asks about.
-        violations: get what is wrong.
-        nullable: whether the fit has a rule for rows without a value; if not, columns that may be null are refused.
-        most: how many there may be.
+        columns: names in the request.
+        table: public facts of the dataset.
+        violations: list to which faults are added.
+        nullable: True if the fit has a rule for rows without a value; otherwise columns that may be null are refused.
+        most: maximum number of columns.
     """
     known = {column.name: column for column in table.numeric}
     names = list(columns) or [column.name for column in table.numeric if nullable or not column.nullable]
@@ -123,8 +123,8 @@ def columns_of(
     return tuple(known[name] for name in names if name in known)
 
 
-def check_never_null(field: str, column: NumericColumn, violations: Violations) -> None:
-    """That every row that is present has a value in this column."""
+def check_never_null(field: str, column: BoundedColumn, violations: Violations) -> None:
+    """Check that every present row has a value in this column."""
     if column.nullable:
         violations.append(
             (
@@ -136,25 +136,25 @@ def check_never_null(field: str, column: NumericColumn, violations: Violations) 
 
 
 def check_enum(field: str, enum: Enumeration, value: int, violations: Violations) -> None:
-    """A value of an enumeration that this version knows."""
+    """Check that this version knows a value of an enumeration."""
     if value not in enum.values():
         violations.append((field, f"expected one of {', '.join(enum.keys())}, got {value}"))
 
 
 def array_of(tensor: types_pb2.Tensor) -> NDArray[np.float64]:
-    """The numbers of a well-formed tensor."""
+    """Return the numbers of a well-formed tensor."""
     return np.array(tensor.values, dtype=np.float64).reshape(tuple(tensor.shape))
 
 
 def tensor_of(array: NDArray[np.float64]) -> types_pb2.Tensor:
-    """Numbers on the wire."""
+    """Return numbers on the wire."""
     return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
 
 
 def checked_array(
     field: str, tensor: types_pb2.Tensor, shape: tuple[int, ...], violations: Violations
 ) -> NDArray[np.float64] | None:
-    """The numbers of a tensor that has this shape and is finite; None where it is wrong."""
+    """Return the numbers of a finite tensor of this shape; None if it is wrong."""
     if tuple(tensor.shape) != shape or len(tensor.values) != math.prod(shape):
         violations.append(
             (field, f"expected shape {shape} with as many values, got {tuple(tensor.shape)} with {len(tensor.values)}")

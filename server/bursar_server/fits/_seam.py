@@ -1,14 +1,15 @@
-"""What every fit has in common: a plan made from public facts, and a run inside a paid session.
+"""Protocol of a fit: a plan made from public facts, and a run inside a charged session.
 
 `plan` is a pure function of request and public table. The ledger is debited for `Plan.events`, a preview shows them,
-and the session's meter holds the run to them.
+and the session's meter refuses any other release. Imports no fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -20,24 +21,24 @@ JSON = str | int | float | bool | None | list["JSON"] | dict[str, "JSON"]
 
 
 UNIT_ROWS = ""
-"""Stands among the columns of a plan for K: how many rows the row's privacy unit has in the table, after the cap.
+"""Name among a plan's columns for K: the number of rows of the row's privacy unit in the table, after the cap.
 
-A whole number from 1 to the cap for every row that is present, 1 where a row is the unit. K is a function of the unit's
-own rows, so the sum of 1/K over them is 1 whoever else is in the table. No column of a manifest may have this name.
+A whole number from 1 to the cap for every present row, 1 if a row is the unit. K is a function of the unit's own rows,
+so the sum of 1/K over them is 1, whatever other rows the table has. No column of a manifest may have this name.
 """
 
 
 @dataclass(frozen=True)
-class NumericColumn:
-    """A column whose public bounds are finite and lower < upper.
+class BoundedColumn:
+    """Column of numbers with finite public bounds, lower < upper.
 
     Attributes:
-        name: what requests call it.
+        name: name in requests.
         lower: least value, in the column's own unit.
         upper: greatest value.
-        bins: edges of the public bins that make states of its values, ascending from lower to upper, one more than
+        bins: edges of the public bins that are the states of its values, ascending from lower to upper, one more than
             states; () if the schema has none. State i is bins[i] <= x < bins[i + 1], the last one its upper edge, too.
-        nullable: whether a row that is present may have no value here; a session's rows hold NaN then.
+        nullable: True if a present row may have no value here; a session's rows then hold NaN.
     """
 
     name: str
@@ -48,12 +49,12 @@ class NumericColumn:
 
 
 @dataclass(frozen=True)
-class CategoricalColumn:
-    """A column of names from a public list.
+class CodedColumn:
+    """Column of names from a public list.
 
     Attributes:
-        name: what requests call it.
-        categories: distinct; rows hold positions in this list, 0, 1, ...
+        name: name in requests.
+        categories: distinct names; rows hold positions in this list, 0, 1, ...
     """
 
     name: str
@@ -62,32 +63,45 @@ class CategoricalColumn:
 
 @dataclass(frozen=True)
 class PublicTable:
-    """What is public about a dataset, and all that a plan may depend on.
+    """Public facts of a dataset, and all that a plan may depend on.
 
     Attributes:
-        name: of the dataset.
-        numeric: its numeric columns, in the manifest's order.
-        adjacency: of the dataset.
-        unit_cap: most rows of one privacy unit.
-        rows: under REPLACE_ONE the number of slots; under ADD_REMOVE_ONE what the owner declared, or None.
-        categorical: its categorical columns, in the manifest's order.
-        names: of all columns, in the manifest's order; left out, categorical columns come before numeric ones.
+        name: name of the dataset.
+        numeric: numeric columns, in the manifest's order.
+        adjacency: neighbouring relation of the dataset.
+        unit_cap: maximum number of rows of one privacy unit.
+        rows: number of slots under REPLACE_ONE; number that the owner declared, or None, under ADD_REMOVE_ONE.
+        categorical: categorical columns, in the manifest's order.
+        names: names of all columns, in the manifest's order; if empty, categorical columns come before numeric ones.
     """
 
     name: str
-    numeric: tuple[NumericColumn, ...]
+    numeric: tuple[BoundedColumn, ...]
     adjacency: Adjacency
     unit_cap: int
     rows: int | None
-    categorical: tuple[CategoricalColumn, ...] = ()
+    categorical: tuple[CodedColumn, ...] = ()
     names: tuple[str, ...] = ()
 
 
-class InvalidRequestError(Exception):
-    """A request that no debit was made for.
+@dataclass(frozen=True)
+class PublicFacts:
+    """Facts that a dry run may use.
 
     Attributes:
-        violations: pairs of (field of the request, what was wrong and what was expected).
+        table: facts on which its plan may depend.
+        order: Renyi order at which its releases are priced.
+    """
+
+    table: PublicTable
+    order: Fraction
+
+
+class InvalidFieldsError(Exception):
+    """Error: a request is wrong, so no debit was made.
+
+    Attributes:
+        violations: pairs of (field of the request, fault and expected value).
     """
 
     def __init__(self, *violations: tuple[str, str]) -> None:
@@ -95,30 +109,47 @@ class InvalidRequestError(Exception):
         self.violations = violations
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a fit will release, decided before any row is read. Fits extend it with their own parameters.
-
-    A plan without events is for nothing: it computes from what was released before. It is run without a debit, with a
-    session that has no rows and can release nothing.
+@dataclass(frozen=True)
+class Expected:
+    """Expected accuracy of a fit, in one respect.
 
     Attributes:
-        columns: names of the columns that the session's rows must have, in order; among them may be `UNIT_ROWS`.
+        value: one number, or one for each column by its name.
+        unit: unit of the number; "" for ratios and shares.
+    """
+
+    value: float | Mapping[str, float]
+    unit: str = ""
+
+
+def by_column(name: str, columns: Sequence[str], values: Sequence[float], unit: str) -> dict[str, Expected]:
+    """Return the expected accuracy of each column under one name; empty if there are no values."""
+    return {name: Expected(dict(zip(columns, values, strict=True)), unit)} if values else {}
+
+
+COLUMN_UNIT = "the column's unit"
+"""Unit of numbers by column that are in the units of the data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Plan of a fit's releases, decided before any row is read. Fits extend it with their own parameters.
+
+    A plan without events is free: it computes from earlier releases. It runs without a debit, in a session that has no
+    rows and can release nothing.
+
+    Attributes:
+        columns: names of the columns that the session's rows must have, in order; `UNIT_ROWS` may be among them.
         events: every release, priced by the ledger.
         iterations: number of steps that progress will report.
-        noise: the releases as people read them.
-        parameters: for the ledger's entry; public values only.
-        expected_mean_error: see `PreviewResponse.expected_mean_error`.
-        predicted_snr: see `PreviewResponse.predicted_snr`.
-        predicted_relative_sse: see `PreviewResponse.predicted_relative_sse`.
-        sum_units: see `PreviewResponse.sum_units`.
-        expected_relative_error: see `PreviewResponse.expected_relative_error`.
-        expected_coefficient_error: see `PreviewResponse.expected_coefficient_error`.
-        expected_table_error: see `PreviewResponse.expected_table_error`.
-        warnings: see `PreviewResponse.warnings`.
-        preflight: see `PreviewResponse.preflight`.
-        of_entry: of a plan without events: the debit whose release it computes from, 0 if there is none; of any other
-            plan that is run: its own debit.
+        noise: noise of the releases, for people.
+        parameters: public parameters for the ledger's entry.
+        expected: expected accuracies, by the names of `fit_pb2.Expected`; unknown ones are left out.
+        sum_units: units of the sums, as in `PreviewResponse.sum_units`.
+        warnings: warnings for the analyst, as in `PreviewResponse.warnings`.
+        preflight: result of the preflight, as in `PreviewResponse.preflight`.
+        of_entry: for a plan without events, the debit of the release from which it computes, 0 if there is none; for
+            any other plan that is run, its own debit.
     """
 
     columns: tuple[str, ...]
@@ -126,13 +157,8 @@ class Plan:
     iterations: int
     noise: tuple[types_pb2.ReleaseNoise, ...]
     parameters: Mapping[str, JSON]
-    expected_mean_error: tuple[float, ...] = ()
-    predicted_snr: float | None = None
-    predicted_relative_sse: float | None = None
+    expected: Mapping[str, Expected] = field(default_factory=dict)
     sum_units: tuple[float, ...] = ()
-    expected_relative_error: float | None = None
-    expected_coefficient_error: tuple[float, ...] = ()
-    expected_table_error: float | None = None
     warnings: tuple[str, ...] = ()
     preflight: fit_pb2.Preflight | None = None
     of_entry: int = 0
@@ -143,14 +169,25 @@ PlanT = TypeVar("PlanT", bound=Plan)
 ModelT = TypeVar("ModelT", covariant=True)
 
 Released = Callable[[int], Message | None]
-"""Models that the same method released to the same analyst from the same dataset, by entry; None if there is none."""
+"""Function entry -> model that the same method released to the same analyst from the same dataset.
+
+None if there is none.
+"""
 
 
 class Fit(Protocol[RequestT, PlanT, ModelT]):
-    """A fitting method: `dpem` is one, as a module."""
+    """Fitting method; the package `dpem` is one, as a module."""
 
     def plan(self, request: RequestT, table: PublicTable, released: Released) -> PlanT:
-        """Raises InvalidRequestError naming every field that is wrong."""
+        """Return the plan of a request.
+
+        Raises:
+            InvalidFieldsError: a field is wrong; names every such field.
+        """
 
     def run(self, plan: PlanT, session: Session) -> ModelT:
-        """Return a valid model whatever rows and noise are, after `progress(iterations, iterations)`."""
+        """Return a valid model for any rows and noise, after `progress(iterations, iterations)`."""
+
+
+AnyFit = Fit[Any, Any, Any]
+"""Fitting method with any request, plan and model."""

@@ -1,21 +1,33 @@
-"""Protected tables: the manifest that says what is public, the import, and the immutable snapshot that fits read."""
+"""Protected tables: the public manifest, the import, and the immutable snapshot that fits read.
 
-from bursar_server.tables._errors import KeysError, ManifestError, SnapshotError, TableError, TableImportError
+Must not import jobs, ops, wire, admin or process. Rows are opened for fits only, under a debit.
+"""
+
+from bursar_server.tables._errors import (
+    KeysError,
+    ManifestError,
+    ShortageError,
+    SnapshotError,
+    TableError,
+    TableImportError,
+)
 from bursar_server.tables._importing import DATASETS, ImportReport, import_table
-from bursar_server.tables._keys import SHARED, CapKeys, Keyring, Keys
+from bursar_server.tables._keys import CapKeys, Keyring, Keys
 from bursar_server.tables._manifest import Categorical, Column, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
-from bursar_server.tables._snapshot import Snapshot, sync
+from bursar_server.tables._snapshot import Identity, Snapshot, sync
 from bursar_server.tables._sources import CsvSource, ParquetSource, Source, SqlSource
-from bursar_server.tables._tag import content_tag
+from bursar_server.tables._stored import StoredRows
+from bursar_server.tables._tag import Fingerprint, content_tag, rows_tag
 
 __all__ = [
     "DATASETS",
-    "SHARED",
     "CapKeys",
     "Categorical",
     "Column",
     "CsvSource",
+    "Fingerprint",
+    "Identity",
     "ImportReport",
     "Keyring",
     "Keys",
@@ -26,10 +38,12 @@ __all__ = [
     "ParquetSource",
     "PartitionedRows",
     "Partitions",
+    "ShortageError",
     "Snapshot",
     "SnapshotError",
     "Source",
     "SqlSource",
+    "StoredRows",
     "TableError",
     "TableImportError",
     "Unit",
@@ -37,5 +51,6 @@ __all__ = [
     "import_table",
     "remove_partitions",
     "remove_snapshot",
+    "rows_tag",
     "sync",
 ]

@@ -1,4 +1,4 @@
-"""Which rows of a privacy unit are kept, when it has more than the cap; proof in `_snapshot.md`."""
+"""Choice of the rows of a privacy unit that are kept if it has more than the cap; proof in `_snapshot.md`."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bursar_server.tables._cells import Block, texts
-from bursar_server.tables._hashing import row_digests, text_digests
+from bursar_server.tables._hashing import mixed, row_digests, text_digests
 from bursar_server.tables._keys import CapKeys
 
 _SPILL = 2**21
-"""Rows whose 32 bytes are held in memory."""
+"""Number of rows whose 32 bytes are held in memory: 64 MB."""
 
 _HEAPS = 2**8
-"""Files for the others, each with all rows of its units: one of them, at about 150 bytes a row, is sorted at a time."""
+"""Number of files for further rows.
+
+Each has all rows of its units, and one at a time is sorted, at about 150 bytes a row.
+"""
 
 
 @dataclass
 class UnitCap:
-    """Notes 32 bytes a row, on the disk once there are many, then says which rows stay.
+    """Cap on the rows of a unit: records 32 bytes a row, on the disk if there are many, then decides which rows stay.
 
-    The rows of a unit are ranked by a keyed hash of their own content and, among equal rows, of their number; the
-    least ranks stay. So what is kept of a unit is, as a multiset, a function of the unit's own rows and of the key:
-    other units play no part, nor does the order of the source.
+    The rows of a unit are ranked by a keyed hash of their own content and, among equal rows, of their number; the least
+    ranks stay. So the kept rows of a unit are, as a multiset, a function of the unit's own rows and of the key. Other
+    units and the order of the source have no influence.
 
     Attributes:
-        keys: of the hashes.
-        max_rows: of a unit that stay.
-        spare: beside which the files are, which go away with `unit_rows`.
+        keys: keys of the hashes.
+        max_rows: maximum number of rows of a unit that stay.
+        spare: path beside which the temporary files are; `unit_rows` removes them.
     """
 
     keys: CapKeys
@@ -45,11 +48,11 @@ class UnitCap:
     _spilt: int = 0
 
     def add(self, block: Block, units: pa.Array) -> Block:
-        """Note the next rows. Returns them with those that belong to no unit made null."""
+        """Record the next rows. Return them with rows of no unit made null."""
         digests, known = _unit_digests(units, self.keys.unit)
         owned = block.only(known)
         content = row_digests(block.values, self.keys.rank, 8)
-        # Null rows have nothing to be capped; their digests are never read.
+        # Null rows are never capped, so nothing is recorded for them.
         noted = np.hstack([digests, content])[owned.present]
         places = np.arange(self._number, self._number + len(noted), dtype=np.uint64)
         self._waiting.append(np.column_stack([noted, places]))
@@ -59,17 +62,18 @@ class UnitCap:
         return owned
 
     def unit_rows(self) -> NDArray[np.int32]:
-        """K of every present row that was added, in order: how many rows of its unit stay; 0 if it is none of them.
+        """Return K of every recorded row, in order: the number of rows of its unit that stay; 0 if the row itself goes.
 
-        The `max_rows` first of a unit's ranking stay. K counts the unit's own present rows and nothing else.
+        The first `max_rows` of a unit's ranking stay. K counts the unit's own present rows only.
         """
+        # Rows come back by their number, so that heaps may be read in any order.
         found = np.zeros(self._number, dtype=np.int32)
         for rows in self._heaps():
             found[rows[:, 3].astype(np.int64)] = _unit_rows(rows[:, :3], self.max_rows)
         return found
 
     def _heaps(self) -> Iterator[NDArray[np.uint64]]:
-        """All that was noted, in order within each heap; a unit's rows are in one."""
+        """Yield all records, in order within each heap; a unit's rows are in one heap."""
         if not self._spilt:
             yield np.concatenate(self._waiting) if self._waiting else np.empty((0, 4), dtype=np.uint64)
             return
@@ -97,21 +101,24 @@ class UnitCap:
 
 
 def _unit_rows(rows: NDArray[np.uint64], max_rows: int) -> NDArray[np.int32]:
-    """`UnitCap.unit_rows` of rows (n, 3) with all of their units': digest of the unit, then of the content."""
+    """Return `UnitCap.unit_rows` of rows (n, 3) with all of their units': digest of the unit, then of the content."""
     by_content = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
     rows = rows[by_content]
     unit = _runs(rows[:, :2])
-    rank = _mixed(rows[:, 2], _ordinals(_runs(rows)))
+    # Ordinals, because copies of one row would otherwise be kept together or not at all. The mixer needs no
+    # cryptographic strength: privacy rests on which rows a rank depends on.
+    rank = mixed(rows[:, 2], _ordinals(_runs(rows)))
     by_rank = np.lexsort((rank, unit))
     staying = np.minimum(np.bincount(unit), max_rows)
     found = np.zeros(len(rows), dtype=np.int32)
-    # `unit` is sorted, so it is the same in the order of ranks, which moves rows within their unit only.
+    # Sorting by rank moves rows within their unit only, so `unit` is the same in that order.
     found[by_content[by_rank]] = np.where(_ordinals(unit) < max_rows, staying[unit], 0)
     return found
 
 
 def _unit_digests(units: pa.Array, key: bytes) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Digest of each row's unit, (n, 2), and whether it has one: a missing or empty cell names nobody."""
+    """Return the digest of each row's unit, (n, 2), and whether it has one: a missing or empty cell names no unit."""
+    # Distinct names are hashed once each, not once a row.
     encoded = texts(units).dictionary_encode()
     names: list[bytes | None] = [*encoded.dictionary.to_pylist(), None]
     index = encoded.indices.fill_null(len(names) - 1).to_numpy(zero_copy_only=False)
@@ -120,24 +127,12 @@ def _unit_digests(units: pa.Array, key: bytes) -> tuple[NDArray[np.uint64], NDAr
 
 
 def _runs(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """Number of the run of equal rows that each row of a sorted table belongs to."""
+    """Return the number of the run of equal rows to which each row of a sorted table belongs."""
     starts = np.any(rows[1:] != rows[:-1], axis=1)
     return np.concatenate([np.zeros(min(1, len(rows)), dtype=np.int64), np.cumsum(starts, dtype=np.int64)])
 
 
 def _ordinals(runs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Position of each element in its run, from 0."""
+    """Return the position of each element in its run, from 0."""
     positions = np.arange(len(runs), dtype=np.int64)
     return positions - np.searchsorted(runs, runs, side="left")
-
-
-def _mixed(content: NDArray[np.uint64], ordinals: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """A rank for each row that spreads equal rows over the unit's ranking (SplitMix64: Steele, Lea, Flood 2014).
-
-    Without it the copies of one row would be kept together or not at all. It needs no cryptographic strength: the
-    privacy of the cap rests on whose rows a rank depends on, not on how it looks.
-    """
-    x = content + ordinals.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)), dtype=np.uint64)

@@ -1,7 +1,7 @@
-"""From a cell of any content to a value within the public schema, or to none.
+"""Conversion of a cell of any content to a value within the public schema, or to null.
 
-The functions are total and treat each cell by itself: what a row becomes must not depend on other people's rows,
-neither on their values nor on whether they parse.
+The functions are total and treat each cell by itself: the result for one row must not depend on other rows, neither on
+their values nor on whether they parse.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Block:
     Attributes:
         values: one array (n,) a column, in the manifest's order: float64 within bounds, or NaN of one bit pattern where
             a nullable column has no value; or int32 codes. Null rows hold 0.0 and -1.
-        present: (n,), False for null rows.
-        clipped: how many values of present rows were moved to a bound; for the administrator only.
-        missing: how many values of nullable columns present rows lack; for the administrator only.
-        unit_rows: (n,), once a cap on the rows of a unit was applied: K, how many rows the row's unit has in the whole
-            table; 0 for null rows. None before that, and where nothing caps.
+        present: mask (n,), False for null rows.
+        clipped: number of values of present rows that were moved to a bound; for the administrator only.
+        missing: number of missing values in nullable columns of present rows; for the administrator only.
+        unit_rows: K, number of rows that the row's unit has in the whole table, (n,); 0 for null rows. None before the
+            cap on the rows of a unit was applied, and where none is.
     """
 
     values: tuple[NDArray[np.float64] | NDArray[np.int32], ...]
@@ -45,7 +45,7 @@ class Block:
         return int(np.count_nonzero(self.present))
 
     def only(self, keep: NDArray[np.bool_]) -> Block:
-        """The same slots with all rows but some made null. K is lost, since it may be another one then."""
+        """Return the same slots with rows outside `keep` made null. K is dropped, because it may change."""
         empty = [
             np.zeros((), x.dtype) if x.dtype == np.float64 else np.array(NO_CATEGORY, x.dtype) for x in self.values
         ]
@@ -57,16 +57,22 @@ class Block:
         )
 
 
-def clean(cells: Sequence[pa.Array], columns: Sequence[Numeric | Categorical]) -> Block:
-    """Rows within the schema: clipped to it, or null for one cell that is no finite number or in no category.
-
-    Where the schema declares a column nullable, such a cell has no value and the row keeps the others. A row without
-    any value is null.
-    """
-    raw = [
+def parse(
+    cells: Sequence[pa.Array], columns: Sequence[Numeric | Categorical]
+) -> tuple[NDArray[np.float64] | NDArray[np.int32], ...]:
+    """Return each column's cells as numbers or codes; NaN and NO_CATEGORY for invalid cells."""
+    return tuple(
         numbers(array) if isinstance(column, Numeric) else codes(array, column.categories)
         for array, column in zip(cells, columns, strict=True)
-    ]
+    )
+
+
+def clean(raw: Sequence[NDArray[np.float64] | NDArray[np.int32]], columns: Sequence[Numeric | Categorical]) -> Block:
+    """Return rows within the schema: clipped, or null if one cell is not a finite number or has no category.
+
+    In a column that the schema declares nullable, such a cell is missing and the row keeps its other values. A row
+    without any value is null. `raw` is the result of `parse`.
+    """
     known = [np.isfinite(x) if x.dtype == np.float64 else x != NO_CATEGORY for x in raw]
     present = np.logical_or.reduce(known)
     for is_known, column in zip(known, columns, strict=True):
@@ -85,18 +91,19 @@ def _is_nullable(column: Numeric | Categorical) -> bool:
 
 
 def numbers(cells: pa.Array) -> NDArray[np.float64]:
-    """Cells as float64; NaN for what is no number. Text is read as Python reads it."""
+    """Return the cells as float64; NaN for cells that are not numbers. Text is parsed as Python parses it."""
     if not _is_text(cells.type):
         return np.asarray(cells.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False))
-    # Distinct texts are parsed one by one: Arrow's cast fails for a whole column where one cell is not a number.
+    # Distinct texts are parsed one by one: Arrow's cast would fail for the whole column because of one cell.
     encoded = texts(cells).dictionary_encode()
     parsed = np.array([_number(text) for text in encoded.dictionary.to_pylist()] + [np.nan])
     return np.asarray(parsed[encoded.indices.fill_null(len(parsed) - 1).to_numpy(zero_copy_only=False)])
 
 
 def codes(cells: pa.Array, categories: Sequence[str]) -> NDArray[np.int32]:
-    """Position of each cell in `categories`, compared as text, byte for byte; NO_CATEGORY for others."""
+    """Return the position of each cell in `categories`, compared as text, byte for byte; NO_CATEGORY for others."""
     known = {name.encode(): code for code, name in enumerate(categories)}
+    # Distinct texts are looked up once each.
     encoded = texts(cells).dictionary_encode()
     found = np.array(
         [known.get(text, NO_CATEGORY) for text in encoded.dictionary.to_pylist()] + [NO_CATEGORY], dtype=np.int32
@@ -105,7 +112,7 @@ def codes(cells: pa.Array, categories: Sequence[str]) -> NDArray[np.int32]:
 
 
 def texts(cells: pa.Array) -> pa.Array:
-    """Cells as bytes, numbers as their shortest text. Bytes, because a file may hold text that is not valid UTF-8."""
+    """Return the cells as bytes, numbers as their shortest text. Bytes, because text in a file may be invalid UTF-8."""
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     if not _is_text(cells.type):
@@ -114,7 +121,7 @@ def texts(cells: pa.Array) -> pa.Array:
 
 
 def is_readable(kind: pa.DataType, *, as_number: bool) -> bool:
-    """Whether cells of an Arrow type can be read at all: a question about types, so that the rest never raises."""
+    """Return whether cells of an Arrow type can be read: decided by type, so that reading cells never raises."""
     try:
         empty = pa.nulls(0, kind)
         _ = numbers(empty) if as_number else texts(empty)
@@ -128,8 +135,8 @@ def _within(
 ) -> NDArray[np.float64] | NDArray[np.int32]:
     if isinstance(column, Categorical):
         return np.where(present, raw, np.int32(NO_CATEGORY))
-    # Equal values must have equal bytes, for hashes of rows: adding zero turns -0.0 into 0.0, and what is no number, of
-    # whatever bits, into one NaN. In a column that is not nullable no present row has one.
+    # Equal values must have equal bytes, because rows are hashed: adding zero turns -0.0 into 0.0, and all NaNs become
+    # one bit pattern. In a column that is not nullable no present row has a NaN.
     finite = np.isfinite(raw)
     values = np.clip(np.where(finite, raw, 0.0), column.lower, column.upper) + 0.0
     return np.where(present, np.where(finite, values, np.nan), 0.0)

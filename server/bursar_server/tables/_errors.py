@@ -1,12 +1,19 @@
-"""What can go wrong between an administrator's file and a snapshot, on his machine, before it is registered."""
+"""Errors between an administrator's file and a registered snapshot; they are shown to the administrator."""
+
+from __future__ import annotations
+
+import errno
+
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors for want of descriptors. A lack of memory is not among them: it depends on the number of rows."""
 
 
 class TableError(Exception):
-    """Base of the errors below."""
+    """Base class of the errors below."""
 
 
 class ManifestError(TableError):
-    """The manifest does not describe a table.
+    """Error: the manifest does not describe a table.
 
     Attributes:
         problems: one line each, starting with the TOML field.
@@ -18,12 +25,23 @@ class ManifestError(TableError):
 
 
 class TableImportError(TableError):
-    """The source cannot be read as the manifest says. Names columns and counts, never values."""
+    """Error: the source cannot be read as the manifest says. The message names columns and counts, never values."""
 
 
 class SnapshotError(TableError):
-    """A snapshot's folder is not as the import left it."""
+    """Error: a snapshot's folder is not as the import left it."""
+
+
+class ShortageError(TableError):
+    """Error: this process lacks descriptors to open a snapshot's files, which may be as they should be."""
 
 
 class KeysError(TableError):
-    """The server's data keys are missing, damaged, or readable by others."""
+    """Error: the server's data keys are missing, damaged, or readable by others."""
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Return whether an error was raised for want of a descriptor, or while one such was handled."""
+    if error is None:
+        return False
+    return (isinstance(error, OSError) and error.errno in _SHORTAGES) or is_shortage(error.__context__)

@@ -1,4 +1,4 @@
-"""From a source to a snapshot, on the administrator's machine. Neighbours stay neighbours: proof in `_snapshot.md`."""
+"""Import of a source into a snapshot, on the administrator's machine. Maps neighbours to neighbours: `_snapshot.md`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bursar_ledger import Adjacency
 from bursar_server.tables._cap import UnitCap
-from bursar_server.tables._cells import Block, clean, is_readable
+from bursar_server.tables._cells import Block, clean, is_readable, parse
 from bursar_server.tables._errors import TableImportError
 from bursar_server.tables._keys import CapKeys
 from bursar_server.tables._manifest import Manifest, Numeric
@@ -28,6 +28,7 @@ from bursar_server.tables._snapshot import (
     sync,
 )
 from bursar_server.tables._sources import Source
+from bursar_server.tables._tag import Fingerprint
 from bursar_server.vault import MAX_ROWS
 
 DATASETS = "datasets"
@@ -38,18 +39,20 @@ _UNCAPPED = "uncapped.arrow"
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an import did.
+    """Report of an import.
 
-    The counts depend on the data: they are for the administrator's eyes, and go into no ledger, log or answer.
+    Counts and fingerprint depend on the data: they are for the administrator only, and appear in no ledger, log or
+    answer.
 
     Attributes:
-        dataset_id: random; name of the snapshot's folder.
-        directory: the snapshot's folder.
-        rows_read: rows of the source.
-        null_rows: rows without a number, category or unit where one was expected.
-        values_clipped: values of rows that are not null that were moved to a bound.
-        values_missing: values of nullable columns that rows that are not null lack.
-        rows_over_cap: rows left out because their unit had more than the cap.
+        dataset_id: random id; name of the snapshot's folder.
+        directory: folder of the snapshot.
+        rows_read: number of rows of the source.
+        null_rows: number of rows that lack a required number, category or unit.
+        values_clipped: number of values of present rows that were moved to a bound.
+        values_missing: number of missing values in nullable columns of present rows.
+        rows_over_cap: number of rows left out because their unit had more than the cap.
+        fingerprint: digest by which the table is recognised (`Fingerprint`); kept out of `repr`.
     """
 
     dataset_id: str
@@ -59,6 +62,7 @@ class ImportReport:
     values_clipped: int
     values_missing: int
     rows_over_cap: int
+    fingerprint: bytes = field(repr=False)
 
 
 @dataclass
@@ -83,21 +87,22 @@ def import_table(manifest: Manifest, source: Source, state_dir: Path, keys: CapK
     """Clean a source row by row and store it as an immutable snapshot under `state_dir`/datasets.
 
     The snapshot appears complete or not at all. Memory does not grow with the rows, except where a unit column caps
-    them: by four bytes a row, and by what a 256th of them, or those of the largest unit, take to be sorted, about 150
-    bytes each.
+    them: by four bytes a row, and by about 150 bytes for each row that is sorted at a time, a 256th of all rows or
+    those of the largest unit.
 
-    Raises TableImportError, naming columns and limits but no values, if a column is missing or of a type that cannot
-    be read, or if there are more rows than `MAX_ROWS` or `manifest.public_rows` allow.
+    Raises:
+        TableImportError: a column is missing or of an unreadable type, or there are more rows than `MAX_ROWS` or
+            `manifest.public_rows` allow. The message names columns and limits but no values.
     """
-    counts = _Counts()
+    counts, fingerprint = _Counts(), Fingerprint(manifest)
     with _new_folder(state_dir / DATASETS) as (partial, final):
-        _write(manifest, source, partial, keys, counts)
-    return ImportReport(final.name, final, **vars(counts))
+        _write(manifest, source, partial, keys, counts, fingerprint)
+    return ImportReport(final.name, final, **vars(counts), fingerprint=fingerprint.digest())
 
 
 @contextlib.contextmanager
 def _new_folder(parent: Path) -> Iterator[tuple[Path, Path]]:
-    """A folder to fill, which gets its final name once its files are on the disk, or goes away."""
+    """Create a folder to fill, which gets its final name once its files are on the disk, or is removed."""
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     final = parent / secrets.token_hex(16)
     partial = parent / f".{final.name}.partial"
@@ -105,6 +110,7 @@ def _new_folder(parent: Path) -> Iterator[tuple[Path, Path]]:
     try:
         yield partial, final
         for path in partial.iterdir():
+            # Read-only, because a snapshot never changes once it is registered.
             path.chmod(0o400)
         sync(partial)
         partial.rename(final)
@@ -114,8 +120,10 @@ def _new_folder(parent: Path) -> Iterator[tuple[Path, Path]]:
     sync(parent)
 
 
-def _write(manifest: Manifest, source: Source, folder: Path, keys: CapKeys, counts: _Counts) -> None:
-    blocks = _cleaned(manifest, source, counts)
+def _write(
+    manifest: Manifest, source: Source, folder: Path, keys: CapKeys, counts: _Counts, fingerprint: Fingerprint
+) -> None:
+    blocks = _cleaned(manifest, source, counts, fingerprint)
     if manifest.unit.column is not None:
         blocks = _capped(blocks, manifest, folder / _UNCAPPED, keys, counts)
     with SnapshotWriter(folder / ROWS_FILE, manifest, unit_rows=stores_unit_rows(manifest)) as writer:
@@ -127,16 +135,19 @@ def _write(manifest: Manifest, source: Source, folder: Path, keys: CapKeys, coun
     sync(folder / MANIFEST_FILE)
 
 
-def _cleaned(manifest: Manifest, source: Source, counts: _Counts) -> Iterator[_Rows]:
-    """The source's rows within the schema, and the cells of the unit column if there is one."""
+def _cleaned(manifest: Manifest, source: Source, counts: _Counts, fingerprint: Fingerprint) -> Iterator[_Rows]:
+    """Yield the source's rows within the schema, with the cells of the unit column if there is one."""
     unit = () if manifest.unit.column is None else (manifest.unit.column,)
     checked = False
     for batch in source.batches((*(column.name for column in manifest.columns), *unit)):
         if not checked:
             _check_types(manifest, batch.schema)
             checked = True
-        block = clean(batch.columns[: len(manifest.columns)], manifest.columns)
+        raw = parse(batch.columns[: len(manifest.columns)], manifest.columns)
+        block = clean(raw, manifest.columns)
         counts.add(block)
+        fingerprint.add(raw, block.present)
+        # Checked while reading, so that a source that is too large does not fill the disk first.
         _check_rows(manifest, counts.rows_read, complete=False)
         yield block, batch.columns[-1]
     _check_rows(manifest, counts.rows_read, complete=True)
@@ -145,7 +156,7 @@ def _cleaned(manifest: Manifest, source: Source, counts: _Counts) -> Iterator[_R
 def _capped(
     blocks: Iterator[_Rows], manifest: Manifest, spare: Path, keys: CapKeys, counts: _Counts
 ) -> Iterator[_Rows]:
-    """Twice over the rows, by way of a file: which of a unit's rows stay, and K, is known only when all were seen."""
+    """Yield the rows within the cap; reads them twice, through a file, because K is known only after all rows."""
     cap = UnitCap(keys, manifest.unit.max_rows, spare)
     with SnapshotWriter(spare, manifest) as writer:
         for block, units in blocks:
@@ -164,12 +175,12 @@ def _capped(
 
 
 def _padding(manifest: Manifest, slots: int) -> Iterator[Block]:
-    """Null rows up to the public number of slots, where the owner declared one that hides how many rows there are."""
+    """Yield null rows up to the public number of slots, if the owner declared one that hides the number of rows."""
     missing = (manifest.public_rows or 0) - slots if manifest.adjacency is Adjacency.REPLACE_ONE else 0
-    nulls = [pa.nulls(BATCH)] * len(manifest.columns)
     for first in range(0, missing, BATCH):
         size = min(BATCH, missing - first)
-        block = clean([cells.slice(0, size) for cells in nulls], manifest.columns)
+        nulls = [pa.nulls(size)] * len(manifest.columns)
+        block = clean(parse(nulls, manifest.columns), manifest.columns)
         yield replace(block, unit_rows=np.zeros(size, dtype=np.int32))
 
 
@@ -185,7 +196,7 @@ def _check_types(manifest: Manifest, schema: pa.Schema) -> None:
 
 
 def _check_rows(manifest: Manifest, rows: int, *, complete: bool) -> None:
-    """Raises TableImportError for more rows than allowed and, once all are read, for fewer than declared."""
+    """Raise TableImportError for more rows than allowed and, once all are read, for fewer than declared."""
     declared = manifest.public_rows if manifest.adjacency is Adjacency.REPLACE_ONE else None
     if declared is None and rows > MAX_ROWS:
         raise TableImportError(f"the source has more rows than a table may have, {MAX_ROWS}; import a part of it")

@@ -1,12 +1,7 @@
-"""The secrets of a state directory's tables.
+"""Secrets of a state directory's tables.
 
-In the folder `keys/`:
-
-* `tables/<id>.key`: one table's secret, under which its content is tagged; destroyed with the table.
-* `caps.key` chooses the rows of a privacy unit under a cap, for all tables: the same source gives the same rows again
-  under any name, and its content can be recognised. It makes no tag meaningful.
-* `tables.key`, of older versions: one secret for all tables. The tags of that time, and what is in `caps.key` now, were
-  derived from it.
+The folder `keys/tables/` has `<id>.key`, the secret of one snapshot, under which its content is tagged; it is destroyed
+with the dataset. The keys that choose rows under a cap are drawn for each import and never stored.
 """
 
 from __future__ import annotations
@@ -21,10 +16,9 @@ from pathlib import Path
 from bursar_server.tables._errors import KeysError
 from bursar_server.tables._snapshot import sync
 
-SHARED = ""
-"""Name of the secret that older versions had for all tables."""
-
 _SIZE = 32
+"""Bytes of a secret: 256 bits, the output size of HMAC-SHA256."""
+
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 
@@ -33,12 +27,17 @@ class CapKeys:
     """Two independent keys that choose the rows of a privacy unit.
 
     Attributes:
-        unit: for digests of the unit column's cells, 32 bytes; kept out of `repr`, as is the other.
-        rank: for the ranks of a unit's rows, 32 bytes.
+        unit: key of digests of the unit column's cells, 32 bytes; kept out of `repr`.
+        rank: key of the ranks of a unit's rows, 32 bytes; kept out of `repr`.
     """
 
     unit: bytes = field(repr=False)
     rank: bytes = field(repr=False)
+
+    @classmethod
+    def draw(cls) -> CapKeys:
+        """Draw new keys."""
+        return cls(secrets.token_bytes(_SIZE), secrets.token_bytes(_SIZE))
 
 
 @dataclass(frozen=True)
@@ -53,95 +52,63 @@ class Keys:
 
     @classmethod
     def draw(cls) -> Keys:
-        """A new secret."""
+        """Draw a new secret."""
         return cls(secrets.token_bytes(_SIZE))
 
     def derive(self, purpose: str) -> bytes:
-        """A 32-byte key for one purpose; keys of different purposes say nothing about one another, or of the secret."""
+        """Return a 32-byte key for one purpose; keys of two purposes reveal nothing about each other or the secret."""
         return hmac.digest(self.secret, b"bursar tables: " + purpose.encode(), "sha256")
-
-    @property
-    def caps(self) -> CapKeys:
-        """The keys that choose rows, as older versions derived them."""
-        return CapKeys(self.derive("unit"), self.derive("rank"))
 
 
 @dataclass(frozen=True)
 class Keyring:
-    """The files of a folder `keys/`; all of them 0600, the folders 0700.
+    """Secrets of the snapshots in a folder `keys/`: files 0600 in a folder `tables/` that is 0700.
 
     Attributes:
-        directory: the folder.
+        directory: folder `keys/`.
     """
 
     directory: Path
 
-    @classmethod
-    def create(cls, directory: Path) -> Keyring:
-        """The files of a new state directory.
-
-        Raises KeysError if there are some already: with other secrets, known contents would not be recognised.
-        """
-        ring = cls(directory)
-        for folder in (directory, ring.tables):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(ring._caps, secrets.token_bytes(2 * _SIZE))
-        return ring
-
     @property
     def tables(self) -> Path:
-        """Folder of the tables' secrets."""
+        """Folder of the secrets."""
         return self.directory / "tables"
 
-    def caps(self) -> CapKeys:
-        """The keys that choose rows; those of an older version are taken out of its secret first.
-
-        Raises KeysError if they are missing or cannot be used.
-        """
-        if self.has(SHARED):
-            self.keep_caps()
-        both = _read(self._caps, 2 * _SIZE)
-        return CapKeys(both[:_SIZE], both[_SIZE:])
-
-    def keep_caps(self) -> None:
-        """Sees to it that the keys that choose rows outlive the secret of an older version; new ones if it is gone."""
-        if not self._caps.exists():
-            old = self.load(SHARED).caps if self.has(SHARED) else CapKeys(*(secrets.token_bytes(_SIZE) for _ in "ur"))
-            _write(self._caps, old.unit + old.rank)
-
     def path(self, name: str) -> Path:
-        """Where a table's secret is. Raises KeysError for a name that is none."""
-        if name == SHARED:
-            return self.directory / "tables.key"
+        """Return the path of a snapshot's secret. Raises KeysError for an invalid name."""
         if not _NAME.fullmatch(name):
             raise KeysError(f"{name!r} is no name of a key; expected 32 hexadecimal digits")
         return self.tables / f"{name}.key"
 
     def has(self, name: str) -> bool:
-        """Whether a table's secret is there."""
+        """Return whether a snapshot's secret exists."""
         return self.path(name).exists()
 
     def load(self, name: str) -> Keys:
-        """A table's secret. Raises KeysError if it is missing, has another size, or others may read it."""
+        """Read a snapshot's secret.
+
+        Raises:
+            KeysError: the secret is missing, has a wrong size, or others may read it.
+        """
         return Keys(_read(self.path(name), _SIZE))
 
-    def save(self, keys: Keys) -> str:
-        """Store a new table's secret, durably; its name is random and says nothing about the table."""
-        self.tables.mkdir(mode=0o700, exist_ok=True)
-        name = secrets.token_hex(16)
+    def save(self, name: str, keys: Keys) -> None:
+        """Store a new snapshot's secret durably. Raises KeysError if it has one already."""
+        self.tables.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sync(self.directory)
         _write(self.path(name), keys.secret)
-        return name
 
     def destroy(self, name: str) -> None:
-        """Overwrite a table's secret and remove it; nothing if there is none.
+        """Overwrite and remove a snapshot's secret if it exists.
 
-        What was tagged with it then says nothing about any row, not even to somebody who knows all the others. A copy
-        in a backup, and blocks that the disk has set aside, are beyond the reach of a program.
+        Tags under it then reveal nothing about any row, not even to a reader who knows all others. A program cannot
+        reach copies in backups, or blocks that the disk has set aside.
         """
         path = self.path(name)
         gone = path.with_name(f".{path.name}.gone")
         if path.is_file():
-            path.replace(gone)  # first, so that nobody ever takes the bytes that overwrite it for the secret
+            path.replace(gone)  # renamed first, so that overwritten bytes are never read as a secret
             sync(path.parent)
         if gone.is_file():
             with gone.open("r+b") as file:
@@ -150,14 +117,10 @@ class Keyring:
             gone.unlink()
             sync(path.parent)
 
-    @property
-    def _caps(self) -> Path:
-        return self.directory / "caps.key"
-
 
 def _write(path: Path, content: bytes) -> None:
     new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)  # of a process that was killed
+    new.unlink(missing_ok=True)  # left by a killed process
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
     sync(new)

@@ -1,4 +1,4 @@
-"""The manifest: what the data's owner declares public about a table, in TOML. Nothing in it is computed from data."""
+"""Manifest of a table: everything that the data owner declares public, in TOML; nothing is computed from data."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bursar_ledger import Adjacency
-from bursar_server.fits import CategoricalColumn, NumericColumn, PublicTable
+from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable
 from bursar_server.tables._errors import ManifestError
 from bursar_server.vault import MAX_ROWS, MAX_UNIT_ROWS
 
 MAX_BINS = 1000
-"""Most bins of a numeric column: a model has a state for each."""
+"""Maximum number of bins of a numeric column: a model has a state for each. Chosen, not tuned."""
 
 _LARGEST = 1e100
+"""Maximum absolute value of a bound: its square, and that of a width, stay far from overflow."""
+
 _NARROWEST = 1e-100
+"""Minimum width of bounds: dividing by it, or by its square, stays far from overflow."""
 
 DatasetName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Description = Annotated[str, StringConstraints(max_length=2000)]
-# Far from overflow, so that a fit may square a column's bounds or width without a thought.
+# Far from overflow, so that fits may square a column's bounds or width.
 Bound = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
-# Told apart by their kind, so that a mistake gets one line and not one for each kind.
+# A discriminated union, so that a mistake gets one line and not one for each kind.
 Bins = Annotated[
     Annotated[int, Field(ge=1, le=MAX_BINS), Tag("number")]
     | Annotated[tuple[Bound, ...], Field(strict=False, min_length=2, max_length=MAX_BINS + 1), Tag("edges")],
@@ -51,19 +54,19 @@ class _Model(BaseModel):
 
 
 class Numeric(_Model):
-    """A column of numbers. Values outside the bounds are moved to the nearer bound at import.
+    """Column of numbers. Values outside the bounds are moved to the nearer bound at import.
 
     Attributes:
-        name: of the source's column.
-        description: for analysts.
+        name: name of the source's column.
+        description: description for analysts.
         kind: "numeric".
         lower: least value, in the column's own unit; |lower| <= 1e100.
         upper: greatest value, at least 1e-100 above `lower`.
-        bins: makes states of the values, for models of categories: a number of bins of equal width from `lower` to
-            `upper`, or their edges in the column's own unit, ascending, the first `lower` and the last `upper`. None:
-            such models cannot use the column.
-        nullable: whether a row may have no value here. Such a row keeps its other values; where this is false it
-            becomes the null row at import.
+        bins: states of the values, for models of categories: a number of bins of equal width from `lower` to `upper`,
+            or their edges in the column's own unit, ascending, the first `lower` and the last `upper`. None: such
+            models cannot use the column.
+        nullable: True if a row may have no value here and keeps its other values. If False, such a row becomes the null
+            row at import.
     """
 
     kind: Literal["numeric"]
@@ -105,13 +108,13 @@ class Numeric(_Model):
 
 
 class Categorical(_Model):
-    """A column of names from a declared list. A row with any other value becomes the null row at import.
+    """Column of names from a declared list. A row with any other value becomes the null row at import.
 
     Attributes:
-        name: of the source's column.
-        description: for analysts.
+        name: name of the source's column.
+        description: description for analysts.
         kind: "categorical".
-        categories: the values, in the order of their codes 0, 1, ...; not empty, distinct.
+        categories: values in the order of their codes 0, 1, ...; not empty, distinct.
     """
 
     kind: Literal["categorical"]
@@ -133,11 +136,11 @@ Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
 
 
 class Unit(_Model):
-    """The privacy unit: whose presence is protected.
+    """Privacy unit, whose presence is protected.
 
     Attributes:
-        column: rows that agree in this column of the source belong to one unit; None: every row is a unit of its own.
-        max_rows: how many rows of one unit are kept.
+        column: column of the source; rows that agree in it belong to one unit. None: every row is a unit.
+        max_rows: maximum number of rows of one unit that are kept.
     """
 
     column: ColumnName | None = None
@@ -154,15 +157,15 @@ class Manifest(_Model):
     """Everything public about a table.
 
     Attributes:
-        name: of the dataset.
-        description: for analysts.
-        adjacency: what one privacy unit may do to the table; without a default.
-        public_rows: a public number of rows. ADD_REMOVE_ONE: what the owner declares for previews and step sizes.
-            REPLACE_ONE: the number of slots; if a row is the unit it may be left out, and must equal the number of
-            rows otherwise; with a unit column it is required, the table is filled up to it with null rows, and must
+        name: name of the dataset.
+        description: description for analysts.
+        adjacency: neighbouring relation: the change of the table by one privacy unit; without a default.
+        public_rows: public number of rows. ADD_REMOVE_ONE: a number that the owner declares for previews and step
+            sizes. REPLACE_ONE: the number of slots. If a row is the unit it may be left out; otherwise it must equal
+            the number of rows. With a unit column it is required: the table is padded to it with null rows, and must
             not have more.
-        unit: the privacy unit.
-        columns: not empty, names distinct.
+        unit: privacy unit.
+        columns: columns, at least one, with distinct names.
     """
 
     name: DatasetName
@@ -201,43 +204,44 @@ class Manifest(_Model):
 
     @classmethod
     def from_public(cls, fields: Mapping[str, Any]) -> Manifest:
-        """The inverse of `public`. Raises ManifestError with one line for every problem."""
+        """Return the manifest from the result of `public`. Raises ManifestError with one line for every problem."""
         try:
             return cls.model_validate(dict(fields))
         except ValidationError as error:
             raise ManifestError(*map(_problem, error.errors(include_url=False))) from None
 
     def public(self) -> dict[str, Any]:
-        """The manifest as JSON values, for the ledger."""
+        """Return the manifest as JSON values, for the ledger."""
         return self.model_dump(mode="json")
 
     def with_slots(self, slots: int) -> Manifest:
-        """The manifest of an imported table: under REPLACE_ONE the number of slots is public from now on."""
+        """Return the manifest of an imported table: under REPLACE_ONE the number of slots is public from now on."""
         if self.adjacency is Adjacency.REPLACE_ONE:
             return self.model_copy(update={"public_rows": slots})
         return self
 
     def table(self, slots: int) -> PublicTable:
-        """What plans may know of a table with so many slots; under ADD_REMOVE_ONE they are private and ignored."""
+        """Return the facts that plans may use, for a table of `slots` slots.
+
+        Under ADD_REMOVE_ONE these are private and ignored.
+        """
         return PublicTable(
             name=self.name,
             numeric=tuple(
-                NumericColumn(c.name, c.lower, c.upper, c.edges, c.nullable)
+                BoundedColumn(c.name, c.lower, c.upper, c.edges, c.nullable)
                 for c in self.columns
                 if isinstance(c, Numeric)
             ),
             adjacency=self.adjacency,
             unit_cap=self.unit.max_rows,
             rows=slots if self.adjacency is Adjacency.REPLACE_ONE else self.public_rows,
-            categorical=tuple(
-                CategoricalColumn(c.name, c.categories) for c in self.columns if isinstance(c, Categorical)
-            ),
+            categorical=tuple(CodedColumn(c.name, c.categories) for c in self.columns if isinstance(c, Categorical)),
             names=tuple(c.name for c in self.columns),
         )
 
 
 def _problem(error: ErrorDetails) -> str:
-    """One line: field, what was expected, what was found."""
+    """Return one line: field, expected value, found value."""
     field = _path(error["loc"])
     match error["type"]:
         case "missing":
@@ -263,7 +267,7 @@ def _problem(error: ErrorDetails) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """`columns[2].bins[3]` for ("columns", 2, "numeric", "bins", "edges", 3): tags of kinds are not in the file."""
+    """Return a location as TOML writes it, `columns[2].bins[3]`, without the tags of kinds, which the file lacks."""
     parts = [
         part
         for i, part in enumerate(location)

@@ -1,7 +1,7 @@
-"""A snapshot's rows once more, in Parquet files on a storage that several machines share, for Dask's workers.
+"""Partitions: a snapshot's rows in Parquet files on a storage that several machines share, for Dask's workers.
 
-The slots are those of the snapshot, in its order. A record beside the snapshot, on the server's own disk, says where
-the files are, how many slots each has and what it must hash to; a worker reads nothing that has another hash.
+The slots are those of the snapshot, in its order. A record beside the snapshot, on the server's own disk, has the paths
+of the files, their numbers of slots and their hashes; a worker reads no file with another hash.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from bursar_server.tables._snapshot import BATCH, PRESENT, UNIT_ROWS_COLUMN, Sna
 from bursar_server.vault import CHUNK, Rows
 
 PARTITION = 16 * BATCH
-"""Slots of every partition but the last: about a million, 80 MB of ten columns."""
+"""Slots of every partition but the last: about a million, 80 MB of ten columns. Chosen, not tuned."""
 
 RECORD_FILE = "partitions.json"
+"""Name of the record in a snapshot's folder."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One file.
+    """File of one partition.
 
     Attributes:
-        path: of the file, the same on every machine.
-        slots: that it has, null rows included.
-        sha256: of the whole file, hexadecimal.
+        path: path of the file, the same on every machine.
+        slots: number of slots, null rows included.
+        sha256: SHA-256 of the whole file, hexadecimal.
     """
 
     path: str
@@ -49,11 +50,11 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionRows:
-    """Some columns of one partition, for whoever opens it (`bursar_server.vault.RowsPart`).
+    """Some columns of one partition (`bursar_server.vault.RowsPart`).
 
     Attributes:
-        partition: the file.
-        columns: names in the file; "" for K where it is 1 of every row.
+        partition: file of the partition.
+        columns: names in the file; "" for K if it is 1 of every row.
     """
 
     partition: Partition
@@ -66,7 +67,7 @@ class PartitionRows:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Rows]:
-        """Its rows, with slots counted from 0. Raises SnapshotError if the file is not as it was written."""
+        """Open the rows, with slots counted from 0. Raises SnapshotError if the file is not as it was written."""
         path = Path(self.partition.path)
         try:
             status = path.stat()
@@ -85,15 +86,15 @@ class PartitionedRows:
     """Some columns of a table in partitions (`bursar_server.vault.SpreadRows`). Holds no row.
 
     Attributes:
-        slots: of all partitions.
-        parts: in the order of their slots.
+        slots: number of slots of all partitions.
+        parts: partitions in the order of their slots.
     """
 
     slots: int
     parts: tuple[PartitionRows, ...]
 
     def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
-        """See `vault.Rows`; opens a file for every block, so that nothing but a test should read a table like that."""
+        """Implement `vault.Rows.read`. Opens a file for every block, so only tests should read a table this way."""
         for part in self.parts:
             if first < part.slots:
                 with part.open() as rows:
@@ -104,7 +105,7 @@ class PartitionedRows:
 
 
 class _FileRows:
-    """Rows of an open file, a block of them in memory: quickest from one block to the next. For one thread."""
+    """Rows of an open file, one block in memory; fastest from one block to the next. For one thread."""
 
     def __init__(self, slots: int, columns: tuple[str, ...], file: pa.parquet.ParquetFile) -> None:
         self.slots = slots
@@ -115,12 +116,12 @@ class _FileRows:
         self._next = -1
 
     def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
-        """See `vault.Rows`."""
+        """Implement `vault.Rows.read`."""
         filled = max(0, min(CHUNK, self.slots - first))
         if filled:
             found = self._block(first)
             if found is None or found.num_rows != filled:
-                # Without numbers: how many rows there are may be nobody's to know.
+                # Without numbers, because the number of rows may be private.
                 raise SnapshotError(
                     "a partition has other slots than its record says: bursar-admin partition writes it"
                 )
@@ -131,8 +132,8 @@ class _FileRows:
         present[filled:] = False
 
     def _block(self, first: int) -> pa.RecordBatch | None:
-        # Block by block, so that what is read is still in the processor's cache when it is copied; whole row groups
-        # are not, and cost a pass some percent more. `CHUNK` divides them.
+        # Block by block, so that data are still in the CPU's cache when they are copied; whole row groups are not, and
+        # cost a pass some percent more. `CHUNK` divides them.
         if first != self._next:
             group = first // BATCH
             groups = range(group, self._file.num_row_groups)
@@ -145,12 +146,12 @@ class _FileRows:
 
 @dataclass(frozen=True)
 class Partitions:
-    """What a record says.
+    """Record of a snapshot's partitions.
 
     Attributes:
-        folder: of the files, made for this snapshot alone.
-        files: in the order of their slots.
-        complete: whether all are written; a table without rows has none.
+        folder: folder of the files, made for this snapshot alone.
+        files: files in the order of their slots.
+        complete: True once all are written; a table without rows has no files.
     """
 
     folder: str
@@ -159,7 +160,7 @@ class Partitions:
 
     @classmethod
     def of(cls, snapshot: Path) -> Partitions | None:
-        """The record in a snapshot's folder; None if there is none. Raises SnapshotError for one that is damaged."""
+        """Return the record in a snapshot's folder; None if there is none. Raises SnapshotError if it is damaged."""
         try:
             record = json.loads((snapshot / RECORD_FILE).read_bytes())
             return cls(str(record["folder"]), tuple(Partition(**file) for file in record["files"]), record["complete"])
@@ -172,19 +173,20 @@ class Partitions:
 
     @classmethod
     def write(cls, snapshot: Snapshot, storage: Path, slots: int = PARTITION) -> Partitions:
-        """Write a snapshot's rows to a shared storage, as often as need be: what was there of it before is removed.
+        """Write a snapshot's rows to a shared storage; earlier files are removed, so it may be repeated.
 
         Args:
-            snapshot: to be written; its folder gets the record.
-            storage: an absolute path that names the same folder on all machines.
-            slots: of every partition but the last, a multiple of `BATCH`.
+            snapshot: snapshot to write; its folder gets the record.
+            storage: absolute path that names the same folder on all machines.
+            slots: slots of every partition but the last, a multiple of `BATCH`.
 
-        Raises SnapshotError if the storage is not there, or cannot be written to.
+        Raises:
+            SnapshotError: the storage is missing or cannot be written to.
         """
         if not (slots >= BATCH and slots % BATCH == 0):
             raise ValueError(f"slots: expected a multiple of {BATCH}, got {slots}")
         remove_partitions(snapshot.directory)
-        # The record comes first, so that whoever removes the rows finds the files, finished or not.
+        # The record is written first, so that removal finds the files even if this call is interrupted.
         folder = storage / f"{snapshot.directory.name}-{secrets.token_hex(4)}"
         _record(snapshot.directory, cls(str(folder), (), complete=False))
         try:
@@ -202,7 +204,11 @@ class Partitions:
         return written
 
     def rows(self, snapshot: Snapshot, columns: tuple[str, ...]) -> PartitionedRows:
-        """The named columns, as `Snapshot.rows` has them. Raises SnapshotError as that does, and for missing files."""
+        """Return the named columns, as `Snapshot.rows` does.
+
+        Raises:
+            SnapshotError: a column is unknown, or files are missing.
+        """
         if not self._is_complete(snapshot):
             raise SnapshotError(f"{self.folder} is not complete; write it again with: bursar-admin partition")
         snapshot.rows(columns)  # raises for what it does not have
@@ -212,31 +218,32 @@ class Partitions:
         return PartitionedRows(snapshot.slots, tuple(PartitionRows(file, there) for file in self.files))
 
     def is_of(self, snapshot: Snapshot, storage: Path) -> bool:
-        """Whether this is all of a snapshot's rows on a storage, as far as the record says."""
+        """Return whether the record covers all of a snapshot's rows on a storage."""
         return self._is_complete(snapshot) and Path(self.folder).parent == storage
 
     def _is_complete(self, snapshot: Snapshot) -> bool:
         return self.complete and sum(file.slots for file in self.files) == snapshot.slots
 
     def are_there(self) -> bool:
-        """Whether all were written, and their folder can be seen; opens nothing."""
+        """Return whether all files were written and their folder is visible; opens nothing."""
         return self.complete and Path(self.folder).is_dir()
 
     def damaged(self) -> tuple[str, ...]:
-        """The files that are not as they were written; reads them all."""
+        """Return the files that are not as they were written; reads them all."""
         return tuple(file.path for file in self.files if not (Path(file.path).is_file() and _is_whole(file)))
 
 
 def remove_snapshot(folder: Path) -> None:
-    """Remove a snapshot's folder, after its partitions. Raises SnapshotError as `remove_partitions` does."""
+    """Remove a snapshot's partitions and its folder. Raises SnapshotError as `remove_partitions` does."""
     remove_partitions(folder)
     shutil.rmtree(folder)
 
 
 def remove_partitions(snapshot: Path) -> None:
-    """Remove the files that the record in a snapshot's folder names, then the record; nothing, if there is none.
+    """Remove the files that the record in a snapshot's folder names, then the record, if there is one.
 
-    Raises SnapshotError if the storage is not there: then the files are somewhere still.
+    Raises:
+        SnapshotError: the storage is missing, so the files still exist there.
     """
     record = Partitions.of(snapshot)
     if record is None:
@@ -255,6 +262,7 @@ def _record(snapshot: Path, partitions: Partitions) -> None:
     partial.touch(mode=0o600)
     partial.write_text(json.dumps(asdict(partitions), indent=1), encoding="utf-8")
     sync(partial)
+    # Atomic: a reader finds the old record or the new one.
     partial.rename(snapshot / RECORD_FILE)
     sync(snapshot)
 
@@ -265,8 +273,8 @@ def _write(snapshot: Snapshot, folder: Path, slots: int) -> Iterator[Partition]:
         path = folder / f"part-{number:06d}.parquet"
         size = min(slots, snapshot.slots - number * slots)
         path.touch(mode=0o600)
-        # As they are: numbers of measurements hardly shrink, and every pass would have to unpack them. No statistics:
-        # they are minima and maxima, which nobody asks for.
+        # Uncompressed: measurements hardly shrink, and every pass would have to unpack them. No statistics: minima and
+        # maxima of rows are private and not needed.
         with pa.parquet.ParquetWriter(
             path, snapshot.schema, compression="none", use_dictionary=False, write_statistics=False
         ) as writer:
@@ -279,7 +287,7 @@ def _write(snapshot: Snapshot, folder: Path, slots: int) -> Iterator[Partition]:
 
 @functools.lru_cache(maxsize=2**16)
 def _digest(path: str, size: int, changed: int, inode: int) -> str:
-    """Once a process for every state of a file: hashing takes longer than some statistics do."""
+    """Return a file's SHA-256, once a process for every state of a file: hashing takes longer than some statistics."""
     return _sha256(Path(path))
 
 

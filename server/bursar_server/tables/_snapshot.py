@@ -1,4 +1,4 @@
-"""The snapshot: a table as fits read it, in one immutable, memory-mapped Arrow file. Proof in `_snapshot.md`."""
+"""Snapshot: a table as fits read it, in one immutable, memory-mapped Arrow file. Proof in `_snapshot.md`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,10 +19,10 @@ from bursar_server.fits import UNIT_ROWS
 from bursar_server.tables._cells import Block
 from bursar_server.tables._errors import SnapshotError
 from bursar_server.tables._manifest import Manifest, Numeric
-from bursar_server.vault import CHUNK, Rows
+from bursar_server.vault import CHUNK, MAX_ROWS, Rows
 
 BATCH = 8 * CHUNK
-"""Rows of every batch of a snapshot's file but the last."""
+"""Rows of every batch of a snapshot's file but the last; a multiple of `CHUNK`, so that no block spans two batches."""
 
 ROWS_FILE = "rows.arrow"
 MANIFEST_FILE = "manifest.json"
@@ -30,21 +31,21 @@ PRESENT, UNIT_ROWS_COLUMN = "present", "unit rows"
 """Names of the file's last columns; those before them are named by position."""
 
 SMALL = 2**28
-"""Bytes of a file up to which all of it may stay in memory."""
+"""Maximum size in bytes of a file that may stay in memory as a whole: 256 MB. Chosen, not tuned."""
 
 WINDOW = 2**26
-"""Bytes of a larger file that are dropped at a time."""
+"""Bytes of a larger file that are dropped at a time: 64 MB. Chosen, not tuned."""
 
 
 @dataclass(frozen=True)
 class _Mapped:
-    """A file in memory as long as it is looked at: what was read counts as this process's memory until it is dropped.
+    """Memory map of a file: pages that were read count as this process's memory until they are dropped.
 
     Attributes:
-        file: the map.
-        starts: where each window begins, multiples of the page's size, and where the last one ends; empty for a file
-            that is small enough to stay.
-        batches: of a window.
+        file: memory map.
+        starts: start of each window, multiples of the page's size, and end of the last one; empty for a file that is
+            small enough to stay.
+        batches: number of batches of a window.
     """
 
     file: mmap.mmap
@@ -53,7 +54,8 @@ class _Mapped:
 
     @classmethod
     def of(cls, file: mmap.mmap, batches: tuple[pa.RecordBatch, ...]) -> _Mapped:
-        """The map of a file with these batches, one after the other."""
+        """Return the map of a file with these consecutive batches."""
+        # Windows are whole batches, so that dropping one cannot split an array.
         per_window = max(1, WINDOW * len(batches) // len(file))
         if len(file) <= SMALL:
             return cls(file, (), per_window)
@@ -62,26 +64,26 @@ class _Mapped:
         return cls(file, tuple(offset // mmap.PAGESIZE * mmap.PAGESIZE for offset in (*offsets, len(file))), per_window)
 
     def enter(self, batch: int) -> None:
-        """Told at the begin of every batch of a pass: drops the window before it once a new one begins.
+        """Begin a batch of a pass: drops the window before it once a new window begins.
 
-        Arrays stay what they are: a page that is looked at again is read again, most likely from the system's cache.
+        Arrays stay valid: a dropped page is read again when it is needed, usually from the system's cache.
         """
         window, place = divmod(batch, self.batches)
         if place == 0 and 0 < window < len(self.starts):
             start, stop = self.starts[window - 1 : window + 1]
-            with contextlib.suppress(OSError):  # pages that are locked into memory stay there
+            with contextlib.suppress(OSError):  # fails for pages that are locked into memory
                 self.file.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
 @dataclass(frozen=True)
 class SnapshotRows:
-    """Some columns of a snapshot, read where they lie (`bursar_server.vault.Rows`).
+    """Some columns of a snapshot, read in place (`bursar_server.vault.Rows`).
 
     Attributes:
         slots: number of slots, null rows included.
-        columns: for each column, its batches.
-        present: for each batch, which rows are not null.
-        mapped: the file that they are views of.
+        columns: batches of each column.
+        present: mask of each batch, False for null rows.
+        mapped: map of the file; the arrays are views of it.
     """
 
     slots: int
@@ -90,7 +92,7 @@ class SnapshotRows:
     mapped: _Mapped
 
     def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
-        """See `Rows.read`. Categories come as their codes."""
+        """Implement `Rows.read`. Categories are read as their codes."""
         filled = max(0, min(CHUNK, self.slots - first))
         done = 0
         while done < filled:
@@ -106,55 +108,77 @@ class SnapshotRows:
         present[filled:] = False
 
 
+_FileIdentity = tuple[int, int, int, int, int]
+
+Identity = tuple[_FileIdentity, _FileIdentity]
+"""State of a snapshot's rows and manifest on the disk: device, inode, size, times of last write and change, of each."""
+
+
+def identity_of(directory: Path) -> Identity:
+    """Return the state of a snapshot's files without reading them. Raises SnapshotError if they are missing."""
+    try:
+        return _identity((directory / ROWS_FILE).stat()), _identity((directory / MANIFEST_FILE).stat())
+    except OSError as error:
+        raise SnapshotError(
+            f"{directory} holds no readable snapshot ({type(error).__name__}); restore it from a backup"
+        ) from None
+
+
+def _identity(status: os.stat_result) -> _FileIdentity:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """An imported table.
+    """Imported table.
 
     Attributes:
-        directory: its folder; the folder's name is the dataset's id.
-        manifest: what is public about it, including the number of slots under REPLACE_ONE.
+        directory: folder of the snapshot; its name is the dataset's id.
+        manifest: public facts, including the number of slots under REPLACE_ONE.
         slots: number of slots, null rows included; private under ADD_REMOVE_ONE.
-        has_unit_rows: whether `rows` can give `UNIT_ROWS`: always, but for capped tables that were imported before
-            imports stored it.
-        schema: of the file's columns, those of the manifest by position.
+        schema: schema of the file's columns, those of the manifest by position.
+        identity: state of the opened files.
     """
 
     directory: Path
     manifest: Manifest
     slots: int
-    has_unit_rows: bool
     schema: pa.Schema = field(repr=False)
+    identity: Identity
     _batches: tuple[pa.RecordBatch, ...] = field(repr=False)
     _mapped: _Mapped = field(repr=False)
 
     @classmethod
     def open(cls, directory: Path) -> Snapshot:
-        """Map a snapshot into memory. Reads no row. Raises SnapshotError if the folder is not as the import left it."""
+        """Map a snapshot into memory; reads no rows.
+
+        Raises SnapshotError if the folder is not as the import left it.
+        """
         try:
-            manifest = Manifest.model_validate_json((directory / MANIFEST_FILE).read_bytes())
-            schema, batches, mapped = _opened(directory / ROWS_FILE, manifest)
-        except (OSError, ValueError, pa.ArrowException) as error:  # a map of nothing is a ValueError
+            with (directory / ROWS_FILE).open("rb") as file, (directory / MANIFEST_FILE).open("rb") as declared:
+                manifest = Manifest.model_validate_json(declared.read())
+                schema, batches, mapped = _opened(file, manifest, unit_rows=stores_unit_rows(manifest))
+                identity = _identity(os.fstat(file.fileno())), _identity(os.fstat(declared.fileno()))
+        except (OSError, ValueError, pa.ArrowException) as error:  # mapping an empty file raises ValueError
             raise SnapshotError(
                 f"{directory} holds no readable snapshot ({type(error).__name__}); import the table again"
             ) from None
-        has_unit_rows = UNIT_ROWS_COLUMN in schema.names or not stores_unit_rows(manifest)
-        return cls(
-            directory, manifest, sum(batch.num_rows for batch in batches), has_unit_rows, schema, batches, mapped
-        )
+        slots = sum(batch.num_rows for batch in batches)
+        if not slots <= MAX_ROWS:
+            raise SnapshotError(
+                f"{directory} has more rows than a table may have, {MAX_ROWS}; import a part of the table again"
+            )
+        return cls(directory, manifest, slots, schema, identity, batches, mapped)
 
     def rows(self, columns: tuple[str, ...]) -> Rows:
-        """The named columns, for statistics; `UNIT_ROWS` gives K.
+        """Return the named columns, for statistics; `UNIT_ROWS` is K.
 
-        Raises SnapshotError for a column that the manifest does not name, and for K where the import stored none.
+        Raises:
+            SnapshotError: the manifest has no such column.
         """
         names = [column.name for column in self.manifest.columns]
         if unknown := sorted(set(columns) - {*names, UNIT_ROWS}):
             raise SnapshotError(f"expected columns of {self.manifest.name!r}, got {', '.join(map(repr, unknown))}")
-        if UNIT_ROWS in columns and not self.has_unit_rows:
-            raise SnapshotError(
-                f"{self.manifest.name!r} was imported before imports counted the rows of each unit; "
-                "import its rows again with: bursar-admin snapshot"
-            )
 
         def column(name: str) -> tuple[NDArray[Any], ...]:
             if name == UNIT_ROWS:
@@ -169,21 +193,21 @@ class Snapshot:
         )
 
     def blocks(self) -> Iterator[Block]:
-        """All rows, batch by batch: for the server's own bookkeeping, never for fits."""
+        """Yield all rows, batch by batch: for the server's own bookkeeping, never for fits."""
         return map(_block, self.batches())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows as the file has them, batch by batch, of which a few are in memory at a time."""
+        """Yield all rows as stored, batch by batch; only a few are in memory at a time."""
         return _in_turn(self._batches, self._mapped)
 
 
 class SnapshotWriter:
-    """Writes blocks of any size as batches of `BATCH` rows, and puts them onto the disk when it is left.
+    """Writer of blocks of any size as batches of `BATCH` rows; flushes them to the disk on exit.
 
     Args:
-        path: of the file.
-        manifest: of the table.
-        unit_rows: whether to write K; then every block must have it.
+        path: path of the file.
+        manifest: manifest of the table.
+        unit_rows: True to write K; then every block must have it.
     """
 
     def __init__(self, path: Path, manifest: Manifest, *, unit_rows: bool = False) -> None:
@@ -205,7 +229,7 @@ class SnapshotWriter:
         sync(self._path)
 
     def append(self, block: Block) -> None:
-        """Add rows. Raises ValueError for a block without K where K is written."""
+        """Add rows. Raises ValueError for a block without K if K is written."""
         unit_rows = [block.unit_rows] if UNIT_ROWS_COLUMN in self._schema.names and block.unit_rows is not None else []
         arrays = (*block.values, *unit_rows, block.present)
         done, total = 0, len(block.present)
@@ -227,14 +251,14 @@ class SnapshotWriter:
 
 
 def stores_unit_rows(manifest: Manifest) -> bool:
-    """Whether K is stored: not where it is 1 for every row, which is public."""
+    """Return whether K is stored; it is not if it is 1 for every row, which is public."""
     return manifest.unit.max_rows > 1
 
 
 def arrow_schema(manifest: Manifest, *, unit_rows: bool = False) -> pa.Schema:
-    """The manifest's columns in order, then K if it is stored, then which rows are present.
+    """Return the manifest's columns in order, then K if it is stored, then the mask of present rows.
 
-    No cell is null for Arrow: null rows are ours.
+    No cell is null in Arrow's sense; null rows are marked by the mask.
     """
     kinds = [pa.float64() if isinstance(column, Numeric) else pa.int32() for column in manifest.columns]
     # Named by position: a column of the manifest may be called "present".
@@ -244,8 +268,9 @@ def arrow_schema(manifest: Manifest, *, unit_rows: bool = False) -> pa.Schema:
 
 
 def read_blocks(path: Path, manifest: Manifest) -> Iterator[Block]:
-    """The rows of a file that `SnapshotWriter` wrote, batch by batch."""
-    _, batches, mapped = _opened(path, manifest)
+    """Yield the rows of a file that `SnapshotWriter` wrote without K, batch by batch."""
+    with path.open("rb") as file:
+        _, batches, mapped = _opened(file, manifest, unit_rows=False)
     return map(_block, _in_turn(batches, mapped))
 
 
@@ -255,20 +280,21 @@ def _in_turn(batches: tuple[pa.RecordBatch, ...], mapped: _Mapped) -> Iterator[p
         yield batch
 
 
-def _opened(path: Path, manifest: Manifest) -> tuple[pa.Schema, tuple[pa.RecordBatch, ...], _Mapped]:
-    """Schema and batches, with K or without. Raises SnapshotError if the file has another shape than the manifest's."""
-    with path.open("rb") as source:
-        data = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+def _opened(
+    source: BufferedReader, manifest: Manifest, *, unit_rows: bool
+) -> tuple[pa.Schema, tuple[pa.RecordBatch, ...], _Mapped]:
+    """Return schema and batches. Raises SnapshotError unless they have the manifest's columns, and K if `unit_rows`."""
+    data = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
     file = pa.ipc.open_file(pa.py_buffer(data))
     batches = tuple(file.get_batch(i) for i in range(file.num_record_batches))
-    fits = any(file.schema == arrow_schema(manifest, unit_rows=stored) for stored in (False, True))
+    fits = file.schema == arrow_schema(manifest, unit_rows=unit_rows)
     if not fits or any(batch.num_rows != BATCH for batch in batches[:-1]):
-        raise SnapshotError(f"{path} does not fit its manifest; import the table again")
+        raise SnapshotError(f"{source.name} does not fit its manifest; import the table again")
     return file.schema, batches, _Mapped.of(data, batches)
 
 
 def _block(batch: pa.RecordBatch) -> Block:
-    """As it was written."""
+    """Return a batch as the block that was written."""
     stored = UNIT_ROWS_COLUMN in batch.schema.names
     columns = batch.columns[: -2 if stored else -1]
     return Block(
@@ -279,19 +305,19 @@ def _block(batch: pa.RecordBatch) -> Block:
 
 
 def _unit_rows(batch: pa.RecordBatch) -> NDArray[np.int32]:
-    """K of each row; where none is stored, 1."""
+    """Return K of each row; 1 if none is stored."""
     if UNIT_ROWS_COLUMN in batch.schema.names:
         return _values(batch.column(UNIT_ROWS_COLUMN))
     return np.broadcast_to(np.int32(1), batch.num_rows)
 
 
 def _values(column: pa.Array) -> NDArray[Any]:
-    """Without copying; pyarrow raises if that is impossible."""
+    """Return a column without copying; pyarrow raises if that is impossible."""
     return np.asarray(column.to_numpy(zero_copy_only=True))
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Flush a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Where rows come from: the wanted columns, as stored, in batches. Cells are judged elsewhere (`_cells`)."""
+"""Sources of rows: the wanted columns, as stored, in batches. `_cells` converts the cells."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import codecs
 import contextlib
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -18,75 +19,111 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bursar_server.tables._errors import TableImportError
+from bursar_server.tables._query import Query
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
 _BATCH = 65_536
+"""Rows of a batch, and bytes of a read. Chosen, not tuned."""
+
 # The longest record of a CSV file; longer ones stop an import.
 _CSV_BLOCK = 2**24
 
 
 class Source(Protocol):
-    """A table outside of the server."""
+    """Table outside of the server."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns, in this order, in batches that fit into memory.
+        """Yield the named columns, in this order, in batches that fit into memory.
 
-        Raises TableImportError if there is no such table or column. Every row of the source comes, as null cells if
-        need be.
+        Every row of the source is included, if necessary as null cells.
+
+        Raises:
+            TableImportError: there is no such table or column.
         """
 
 
 @dataclass(frozen=True)
 class CsvSource:
-    """A CSV file with a header, in UTF-8, comma-separated.
+    """CSV file with a header: UTF-8, comma-separated, with records as in RFC 4180.
 
-    Its rows are the records of RFC 4180: a quoted cell may hold line breaks. A record with too few or too many cells
-    comes as a row of null cells, after all others.
+    A record ends with LF or CRLF. A cell that contains a comma, a quote, CR or LF stands in quotes, and its own quotes
+    are doubled. Every other file is refused, with the line. A lone CR, a quote in an unquoted cell, text after a
+    closing quote and an unclosed quote show that writer and reader may disagree about the ends of records; then one
+    person's cell could become many records.
+
+    A record with too few or too many cells becomes a row of null cells, after all others.
     """
 
     path: Path
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Source.batches`."""
+        """Implement `Source.batches`."""
         with _reading(self.path):
-            with self.path.open(newline="", encoding="utf-8-sig", errors="replace") as text:
-                _find(columns, next(csv.reader(text), []))
+            with self._text() as text:
+                _find(columns, next(csv.reader(io.TextIOWrapper(text, encoding="utf-8", newline="\n")), []))
             malformed: list[None] = []
-            with self.path.open("rb", buffering=0) as file, self._open(file, columns, malformed) as reader:
+            with self._text() as text, self._open(text, columns, malformed) as reader:
                 yield from reader
             for first in range(0, len(malformed), _BATCH):
                 size = min(_BATCH, len(malformed) - first)
                 yield pa.RecordBatch.from_arrays([pa.nulls(size) for _ in columns], names=list(columns))
 
-    def _open(
-        self, file: io.RawIOBase, columns: Sequence[str], malformed: list[None]
-    ) -> pyarrow.csv.CSVStreamingReader:
+    @contextlib.contextmanager
+    def _text(self) -> Iterator[BinaryIO]:
+        with self.path.open("rb", buffering=0) as file, io.BufferedReader(_Records(file, self.path), _BATCH) as text:
+            yield text
+
+    def _open(self, text: BinaryIO, columns: Sequence[str], malformed: list[None]) -> pyarrow.csv.CSVStreamingReader:
         def note(_: pyarrow.csv.InvalidRow) -> str:
             malformed.append(None)
             return "skip"
 
         return pyarrow.csv.open_csv(
-            io.BufferedReader(_ValidText(file), _BATCH),
+            text,
             pyarrow.csv.ReadOptions(block_size=_CSV_BLOCK),
-            # An empty line is a row, too: if it were left out, an empty cell could change the number of slots.
+            # An empty line is a row, too: otherwise an empty cell could change the number of slots.
             pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note),
-            # As bytes: a typed column would fail as a whole for one bad cell.
+            # As bytes, because a typed column would fail as a whole for one bad cell.
             pyarrow.csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary())),
         )
 
 
-class _ValidText(io.RawIOBase):
-    r"""A file's bytes as valid UTF-8: what is none becomes "\xff" in ASCII.
+_CELLS = re.compile(rb'(?:(?:"(?:[^"]++|"")*+"|[^",\r\n]*+)(?:,|\r?\n))*+')
+"""Complete cells, each with the comma or line break that ends it."""
 
-    Arrow shows malformed lines as text to its handler, and fails where they are none. Different bytes stay different,
-    so that the cap on a unit's rows does not mix people whose names were written in another encoding.
+_CELL_BEGUN = re.compile(rb'(?:"(?:[^"]++|"")*+"?|[^",\r\n]*+)\r?')
+"""The longest beginning of one more cell."""
+
+_LAST_CELL = re.compile(rb'"(?:[^"]++|"")*+"|[^",\r\n]*+')
+"""A cell that the file ends with."""
+
+_CR_ALONE = re.compile(rb"\r(?!\n|\Z)")
+"""A lone CR in a text without quotes; a CR at its end may be half of a line break."""
+
+_LINE_BREAK = re.compile(rb"\r+\n")
+
+
+class _Records(io.RawIOBase):
+    r"""Text of a CSV file, checked and rewritten so that every reader finds the same records.
+
+    It is valid UTF-8 without a byte order mark. Arrow passes malformed records as text to its handler, and fails if
+    they are not text, so bytes that are not UTF-8 become "\xff" in ASCII. Different bytes stay different, so that the
+    cap on a unit's rows does not merge people whose names were written in another encoding.
+
+    Line breaks are LF, also within quotes: Arrow drops the LF of a CRLF that is split between two of its blocks, and
+    the ends of blocks depend on all records before.
+
+    Reading raises TableImportError where the file is not as `CsvSource` requires.
     """
 
-    def __init__(self, file: io.RawIOBase) -> None:
+    def __init__(self, file: io.RawIOBase, path: Path) -> None:
         self._file = file
-        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._path = path
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("backslashreplace")
+        self._begun = b""
+        self._line = 1
         self._rest = b""
 
     def readable(self) -> bool:
@@ -97,21 +134,65 @@ class _ValidText(io.RawIOBase):
         while not self._rest and not ended:
             data = self._file.read(_BATCH) or b""
             ended = not data
-            self._rest = self._decoder.decode(data, final=ended).encode()
+            self._rest = self._checked(self._decoder.decode(data, final=ended).encode(), last=ended)
         target = memoryview(buffer).cast("B")
         size = min(len(target), len(self._rest))
         target[:size], self._rest = self._rest[:size], self._rest[size:]
         return size
 
+    def _checked(self, more: bytes, *, last: bool) -> bytes:
+        """Return the cells that are complete by now; at the end of the file, all that remains."""
+        text = self._begun + more
+        if b'"' in text:
+            end = _end(_CELLS, text)
+            stop = _end(_CELL_BEGUN, text, end)
+        else:  # same result without quotes, several times as fast
+            end = max(text.rfind(b","), text.rfind(b"\n")) + 1
+            alone = _CR_ALONE.search(text)
+            stop = alone.end() if alone else len(text)
+        if stop < len(text) or (last and not _LAST_CELL.fullmatch(text, end)):
+            problem, place = _problem(text, end, stop)
+            raise self._error(problem, text[:place])
+        if len(text) - end > _CSV_BLOCK:
+            raise self._error(f"a cell has more than {_CSV_BLOCK} bytes, or its quote is never closed", text[:end])
+        self._line += text.count(b"\n", 0, end)
+        if last:
+            end = len(text)
+        self._begun = text[end:]
+        return _LINE_BREAK.sub(b"\n", text[:end]) if b"\r" in text else text[:end]
+
+    def _error(self, problem: str, before: bytes) -> TableImportError:
+        line = self._line + before.count(b"\n")
+        return TableImportError(
+            f"{self._path}, line {line}: {problem}. It is not clear where records end; write the file with every text "
+            "in quotes, quotes within it doubled, and line feeds between records"
+        )
+
+
+def _end(pattern: re.Pattern[bytes], text: bytes, start: int = 0) -> int:
+    """Return the end of a pattern's match at `start`; the patterns here match any text."""
+    found = pattern.match(text, start)
+    return found.end() if found else start
+
+
+def _problem(text: bytes, cell: int, stop: int) -> tuple[str, int]:
+    """Return why the cell that begins at `cell` cannot continue at `stop`, and the position of the fault."""
+    unquoted = text[cell : cell + 1] != b'"'
+    if text[stop - 1 : stop] == b"\r" and (unquoted or _LAST_CELL.fullmatch(text, cell, stop - 1)):
+        return "a carriage return without a line feed after it, outside quotes", stop
+    if stop == len(text):
+        return "a quote is never closed", cell
+    return "a quote in a cell that does not begin with one" if unquoted else "text after a closing quote", stop
+
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """A Parquet file."""
+    """Parquet file."""
 
     path: Path
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Source.batches`."""
+        """Implement `Source.batches`."""
         with _reading(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
             _find(columns, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=_BATCH, columns=list(columns)):
@@ -120,38 +201,52 @@ class ParquetSource:
 
 @dataclass(frozen=True)
 class SqlSource:
-    """What a DuckDB query returns; the administrator writes it.
+    """Rows of a DuckDB query that the administrator writes or received.
 
-    The query's result is the table, so each of its rows must come from one privacy unit only: filters and computed
-    columns are fine; aggregates, windows, limits and joins between people let one person change the rows of others.
+    The query's result is the table, so each of its rows must come from one privacy unit only. Filters and computed
+    columns are fine; aggregates, windows, limits and joins between people let one person change the rows of others. So
+    does DuckDB's guessing of delimiters, quotes, header and types of a text file, because it looks at many rows:
+    `read_csv` needs `auto_detect = false` with `columns`, and `read_json` needs `columns` (`Query.guessed`).
+
+    The query is one SELECT statement, checked before it runs. It reads the database and the files that it names in FROM
+    (`Query`), and no others; it writes nothing, sees no variables of this process, and loads no extension.
 
     Attributes:
         query: one SELECT statement.
-        database: a DuckDB file, opened for reading only; None: a query over files.
+        database: DuckDB file, opened read-only; None: a query over files.
     """
 
     query: str
     database: Path | None = None
 
+    def parsed(self) -> Query:
+        """Return the files that the query reads. Raises TableImportError if it is not one SELECT statement."""
+        return Query.parse(self.query)
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Source.batches`."""
+        """Implement `Source.batches`."""
+        parsed = self.parsed()
         with _reading(self.database or "the query"), self._connect() as connection:
+            parsed.confine(connection)
             relation = connection.sql(self.query)
-            if relation is None:
-                raise TableImportError("the query returns no table; expected one SELECT statement")
             _find(columns, relation.columns)
-            # Computed by DuckDB batch by batch: memory does not grow with the result.
+            # DuckDB computes the result batch by batch, so memory does not grow with it.
             for batch in relation.to_arrow_reader(_BATCH):
                 yield batch.select(list(columns))
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        # No folder to spill to: rows are written into the state directory and nowhere else.
-        config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": ""}
+        config: dict[str, str | bool | int | float | list[str]] = {
+            # No folder to spill to, because rows may be written into the state directory only.
+            "temp_directory": "",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+        }
         return duckdb.connect(self.database or ":memory:", read_only=self.database is not None, config=config)
 
 
 def _find(wanted: Sequence[str], found: Sequence[str]) -> None:
-    """Raises TableImportError unless every wanted column is there exactly once."""
+    """Raise TableImportError unless every wanted column exists exactly once."""
     count = Counter(found)
     problems = [
         f"{name!r} is {'missing' if not count[name] else 'there more than once'}" for name in wanted if count[name] != 1
@@ -164,9 +259,13 @@ def _find(wanted: Sequence[str], found: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _reading(what: Path | str) -> Iterator[None]:
-    """Turns the libraries' errors into one that quotes nothing of the file: theirs do."""
+    """Convert the libraries' errors, whose texts quote the file, to one that quotes nothing."""
     try:
         yield
+    except duckdb.PermissionException:
+        raise TableImportError(
+            "the query reaches for something else than the files that it names in FROM; name each there, by its path"
+        ) from None
     except (OSError, ValueError, csv.Error, pa.ArrowException, duckdb.Error) as error:
         raise TableImportError(
             f"{what} cannot be read ({type(error).__name__}); expected a readable table of the kind that was named"

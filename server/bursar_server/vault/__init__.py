@@ -1,6 +1,8 @@
-"""The one door out: statistics over rows, exact integer sums, exact noise, and the meter between them.
+"""The one door out: the only code of the server that sums rows and the only code that draws noise.
 
-Nothing else in the server reads rows, and nothing else draws noise. A fit is a plain function of a `Session`.
+A `Session` gives a fit noisy sums and private choices. Kernels turn rows into bounded integers, sums of integers are
+exact, noise is exact, and a meter stops every release that the debit does not cover. A fit is a plain function of a
+`Session`. Imports neither gRPC, SQLite nor PyArrow, and no other room of the server.
 """
 
 from bursar_server.vault._blocks import MAX_BLOCK_NUMBERS, BlockEstimator
@@ -15,6 +17,7 @@ from bursar_server.vault._engine import (
     Task,
 )
 from bursar_server.vault._errors import OverspendError
+from bursar_server.vault._meter import FitBudget, Meter, PaidBudget, RowSource, SyntheticBudget
 from bursar_server.vault._noise import (
     ExactNoise,
     GaussianNoise,
@@ -44,7 +47,7 @@ from bursar_server.vault._sensitivity import (
     selection_for,
     sensitivity,
 )
-from bursar_server.vault._session import Choice, Meter, Release, Session
+from bursar_server.vault._session import Choice, Release, Session
 from bursar_server.vault._statistic import Factor, Kernel, Statistic, exact_sum
 
 __all__ = [
@@ -67,6 +70,7 @@ __all__ = [
     "ExactSearch",
     "Factor",
     "Family",
+    "FitBudget",
     "Forest",
     "GaussianNoise",
     "Kernel",
@@ -78,10 +82,12 @@ __all__ = [
     "NoiseSource",
     "OpenDPNoise",
     "OverspendError",
+    "PaidBudget",
     "PartRelease",
     "PartSearch",
     "PathMeter",
     "Release",
+    "RowSource",
     "Rows",
     "RowsPart",
     "Rule",
@@ -93,6 +99,7 @@ __all__ = [
     "Session",
     "SpreadRows",
     "Statistic",
+    "SyntheticBudget",
     "Task",
     "estimates_cap",
     "event_of",

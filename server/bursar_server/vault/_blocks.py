@@ -1,8 +1,8 @@
-"""Sample and aggregate: estimates from blocks of rows become the rows of another table, which is released from.
+"""Sample and aggregate: an estimate from each block of rows becomes rows of a new table, from which releases are made.
 
-Nissim, Raskhodnikova and Smith 2007. Any function of a block's rows will do, whatever its sensitivity: a row is in one
-block only, so it can change the estimates of one, which are rows like others to what comes after. Proof:
-`_blocks.md`.
+The method is that of Nissim, Raskhodnikova and Smith (2007). The estimator may be any function of a block's rows,
+whatever its sensitivity: a row is in one block only, so it changes the estimates of one block. Releases treat estimates
+as ordinary rows. Proof: `_blocks.md`.
 """
 
 from __future__ import annotations
@@ -15,37 +15,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_server.vault._engine import Engine, LocalEngine
-from bursar_server.vault._rows import CHUNK, ArrayRows, Rows
+from bursar_server.vault._rows import CHUNK, MAX_ROWS, ArrayRows, Rows
 
 MAX_BLOCK_NUMBERS = 2**25
-"""Most numbers of all rows of all blocks together, 256 MB: what does not fit is not looked at."""
+"""Maximum of blocks x columns x capacity. As float64 they are 256 MB, the memory that one fit may use for them."""
 
 
 class BlockEstimator(Protocol):
-    """What is estimated from the rows of a block. Everything here is public or was released."""
+    """Function that estimates from the rows of one block. Its parameters are public or released."""
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are, at least 1."""
+        """Number of blocks, at least 1."""
 
     @property
     def capacity(self) -> int:
-        """Most rows that an estimate uses, at least 1; `blocks` x columns x `capacity` <= `MAX_BLOCK_NUMBERS`."""
+        """Maximum number of rows that one estimate uses, at least 1.
+
+        `blocks` x columns x `capacity` must not exceed `MAX_BLOCK_NUMBERS`.
+        """
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Columns and rows of a block's estimate."""
+        """Number of columns and number of rows of one block's estimate; `blocks` x rows <= `MAX_ROWS`."""
 
     def __call__(
         self, rows: NDArray[np.float64], present: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """An estimate, of `shape`, and which of its rows are not null.
+        """Return an estimate of `shape`, and a mask of its rows that are not null.
 
-        A total function of any bit patterns; keeps nothing.
+        A total function of any bit patterns. Keeps no state.
 
         Args:
-            rows: (n_columns, capacity) of one block.
-            present: (capacity,), False where it has no more.
+            rows: (n_columns, capacity), the rows of one block.
+            present: (capacity,), False for padding.
         """
 
 
@@ -53,33 +56,42 @@ _HERE = LocalEngine()
 
 
 def block_estimates(rows: Rows, columns: int, estimator: BlockEstimator, *, engine: Engine = _HERE) -> ArrayRows:
-    """The table of all estimates, block by block. Exact: the same for every order of rows that differ."""
+    """Return the table of all blocks' estimates, block after block.
+
+    The result does not depend on the order of the rows, provided that rows that differ have different hashes.
+
+    Raises:
+        ValueError: the blocks or the estimates exceed `MAX_BLOCK_NUMBERS` or `MAX_ROWS`.
+    """
     number, capacity = estimator.blocks, estimator.capacity
     if not (number >= 1 and capacity >= 1 and number * capacity * columns <= MAX_BLOCK_NUMBERS):
         raise ValueError(
             f"estimator: expected up to {MAX_BLOCK_NUMBERS} numbers, got {number} x {capacity} x {columns}"
         )
-    held, filled = _placed(engine.run(_Lowest(number, capacity, columns), rows, columns), number, capacity)
     width, estimates = estimator.shape
+    if not number * estimates <= MAX_ROWS:
+        raise ValueError(f"estimator: expected up to {MAX_ROWS} rows of all blocks, got {number} x {estimates}")
+    held, filled = _placed(engine.run(_Lowest(number, capacity, columns), rows, columns), number, capacity)
     made, present = np.zeros((width, number * estimates)), np.zeros(number * estimates, dtype=np.bool_)
     for index in range(number):
         place = slice(index * estimates, (index + 1) * estimates)
+        # Estimators run on every block, empty ones included: the number of calls is public.
         made[:, place], present[place] = estimator(np.ascontiguousarray(held[index].T), filled[index])
     return ArrayRows(made, present)
 
 
 _Pool = tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.int64]]
-"""Rows (n, columns), their hashes and their blocks."""
+"""Rows (n, columns), their hashes (n,) and their block numbers (n,)."""
 
 
 @dataclass(frozen=True)
 class _Lowest:
-    """A `Task`: of every block the rows with the lowest hashes, sorted by block and hash, earlier slots first.
+    """`Task` that finds the rows with the lowest hashes of every block, sorted by block and hash; ties keep slot order.
 
     Attributes:
-        number: of blocks.
-        capacity: most rows of a block.
-        columns: of the rows.
+        number: number of blocks.
+        capacity: maximum number of rows of a block.
+        columns: number of columns of the rows.
     """
 
     number: int
@@ -87,11 +99,13 @@ class _Lowest:
     columns: int
 
     def part(self, rows: Rows, columns: int, firsts: range) -> _Pool:
-        """See `Task`."""
+        """Implement `Task.part`."""
         return self.whole(self._read(rows, firsts))
 
     def whole(self, parts: Iterable[_Pool]) -> _Pool:
-        """See `Task`. Memory is that of twice what is kept, and of a block of slots."""
+        """Implement `Task.whole`. Memory: twice the rows that are kept, plus one block of slots."""
+        # Pools are merged only when as many rows wait as can be kept: the sort is then amortised, and memory stays
+        # bounded.
         pool = np.zeros((0, self.columns)), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
         pending, waiting = [pool], 0
         for part in parts:
@@ -106,20 +120,25 @@ class _Lowest:
         for first in firsts:
             rows.read(first, block, present)
             hashed = row_hashes(block)
-            # Null rows are carried along, in a block of their own that is dropped in the end.
+            # Null rows go to an extra block that is dropped at the end, so that shapes and time do not depend on rows.
             yield block.T.copy(), hashed, np.where(present, block_of(hashed, self.number), self.number)
 
     def _kept(self, pools: Sequence[_Pool]) -> _Pool:
         rows, hashes, blocks = (np.concatenate(some) for some in zip(*pools, strict=True))
+        # By hash, not by slot, so that the chosen rows do not depend on the order of the table.
         order = np.lexsort((hashes, blocks))
         blocks = blocks[order]
+        # `lexsort` is stable, so of two rows with one hash the one in the earlier slot comes first.
         kept = (_ranks(blocks) < self.capacity) & (blocks < self.number)
         order = order[kept]
         return rows[order], hashes[order], blocks[kept]
 
 
 def _placed(pool: _Pool, number: int, capacity: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Rows of every block, (number, capacity, columns), in the order of their hashes, and which places are filled."""
+    """Return every block's rows in the order of their hashes, and a mask of filled places.
+
+    Shapes: (number, capacity, columns) and (number, capacity).
+    """
     rows, _, blocks = pool
     held, filled = np.zeros((number, capacity, rows.shape[1])), np.zeros((number, capacity), dtype=np.bool_)
     ranks = _ranks(blocks)
@@ -128,12 +147,15 @@ def _placed(pool: _Pool, number: int, capacity: int) -> tuple[NDArray[np.float64
 
 
 def _ranks(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of every row within its block; `blocks` ascend."""
+    """Return each row's rank within its block; `blocks` must ascend."""
     return np.asarray(np.arange(len(blocks)) - np.searchsorted(blocks, blocks))
 
 
 def row_hashes(block: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """A public hash of each row's bits, (CHUNK,): SplitMix64's mixer (Steele, Lea and Flood 2014), column by column."""
+    """Return a public hash of each row's bits, (CHUNK,).
+
+    SplitMix64's mixer (Steele, Lea and Flood 2014), applied column by column.
+    """
     hashed = np.zeros(block.shape[1], dtype=np.uint64)
     for column in np.ascontiguousarray(block).view(np.uint64):
         hashed = (hashed ^ column) + np.uint64(0x9E3779B97F4A7C15)
@@ -144,6 +166,6 @@ def row_hashes(block: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 
 def block_of(hashed: NDArray[np.uint64], number: int) -> NDArray[np.int64]:
-    """The block that each row is in, from 0 to `number` - 1, by its hash alone."""
-    # The last bits: the order within a block goes by the first ones.
+    """Return the block of each row, 0 to `number` - 1, as a function of its hash alone."""
+    # The remainder uses the low bits, because the order within a block is decided by the high ones.
     return np.asarray(hashed % np.uint64(number), dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Rows on several machines: tasks go to the workers of a Dask cluster, one for each part of the table.
+"""Dask engine: runs tasks on the workers of a cluster, one task for each partition of the table.
 
-Workers hold rows while they read them, and the sums of their parts; never the noise, and nothing of the ledger. Sums
-are of integers, and a part's is a pure function of the part: a worker that is lost is replaced, and its parts are read
-again somewhere else, to the same numbers.
+Workers hold rows while they read them, and the sums of their partitions. They never hold noise or any part of the
+ledger. Sums are integers, and a partition's sum is a pure function of the partition: when a worker is lost, another
+worker computes the same numbers again.
 """
 
 from __future__ import annotations
@@ -30,26 +30,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 10.0
+"""Timeout of connecting to the scheduler, in seconds. Chosen, not tuned: a nearby scheduler answers within one."""
 _AT_ONCE = 64
-"""Sums of parts that are fetched together."""
+"""Number of partitions whose sums are fetched together. Chosen, not tuned: bounds this process's memory to 64 sums."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's mallopt."""
+"""Parameter numbers of glibc's `mallopt`, from `malloc.h`."""
 
 _VERSIONED = ("bursar", "numpy", "numba", "pyarrow")
+"""Packages whose versions must agree: they compute or read the rows, so another version could round otherwise."""
 
 
 @dataclass(frozen=True)
 class DaskEngine:
-    """The settings of a cluster, an `EngineSettings`.
+    """Settings of a cluster; an `EngineSettings`.
 
     Attributes:
-        scheduler: its address, tls://host:port.
+        scheduler: address of the scheduler, tls://host:port.
         ca: PEM file of the authority that signed the certificates of scheduler, workers and this server.
         cert: PEM file with this server's certificate.
-        key: PEM file with the certificate's key.
-        seconds: longest that one pass over the rows may take, lost workers included.
-        threads: see `Engine`.
+        key: PEM file with the certificate's private key.
+        seconds: time limit of one pass over the rows, retries of lost workers included.
+        threads: number of threads that sum rows in this process's own memory (`Engine.threads`).
     """
 
     scheduler: str
@@ -61,12 +63,12 @@ class DaskEngine:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Engine]:
-        """See `EngineSettings`: connects, and looks at the workers there are."""
+        """Implement `EngineSettings.open`: connect, and check that all workers have one environment."""
         with self._client() as client:
             yield _Cluster(client, _agreed(client, self.scheduler), self.seconds, self.threads)
 
     def check(self) -> None:
-        """See `EngineSettings`."""
+        """Implement `EngineSettings.check`: open a connection and close it."""
         with self.open():
             pass
 
@@ -97,13 +99,13 @@ class DaskEngine:
 
 @dataclass(frozen=True)
 class _Cluster:
-    """An open `DaskEngine`.
+    """Engine on an open connection to a cluster.
 
     Attributes:
-        client: connected.
-        environment: that all workers had when this was opened.
-        seconds: see `DaskEngine`.
-        threads: see `Engine`.
+        client: connected client.
+        environment: `worker_environment` of all workers at the time of connecting.
+        seconds: time limit of one pass over the rows.
+        threads: number of threads that sum rows in this process's own memory.
     """
 
     client: Client
@@ -112,17 +114,17 @@ class _Cluster:
     threads: int
 
     def run(self, task: Task[T], rows: Rows, columns: int) -> T:
-        """See `Engine`. Rows in this process's memory are read here."""
+        """Implement `Engine.run`. Rows in this process's memory are summed by this process."""
         if not isinstance(rows, SpreadRows):
             return LocalEngine(self.threads).run(task, rows, columns)
         return task.whole(self._parts(pickle.dumps(task), rows.parts, columns))
 
     def _parts(self, task: bytes, parts: Sequence[RowsPart], columns: int) -> Iterator[Any]:
-        """What a task makes of each part, in their order."""
+        """Yield the task's result for each partition, in the order of the partitions."""
         until = time.monotonic() + self.seconds
         futures: list[Future[Any]] = []
         try:
-            # A task of its own, so that the parameters go out once, and are there again when their worker is lost.
+            # Submitted as a task of its own: the parameters are sent once, and Dask restores them after a lost worker.
             sent = self.client.submit(bytes, task, pure=False)
             futures = self.client.map(
                 functools.partial(part_of, columns=columns, environment=self.environment),
@@ -136,7 +138,7 @@ class _Cluster:
         except EngineError:
             raise
         except Exception as error:
-            # Whatever it was, it is of machines: tasks are total.
+            # Tasks are total functions of rows, so an exception comes from machines and says nothing about data.
             raise EngineError(f"Dask's workers did not finish a pass over the rows ({type(error).__name__})") from error
         finally:
             if futures:
@@ -144,7 +146,7 @@ class _Cluster:
                     self.client.cancel(futures)
 
     def _fetched(self, futures: Sequence[Future[Any]], seconds: float) -> Sequence[Any]:
-        """Results, in their order. Raises TimeoutError, or what a task raised."""
+        """Return the results of `futures`, in their order. Raises TimeoutError, or what a task raised."""
 
         async def gather() -> Sequence[Any]:
             return list(await self.client.gather(futures, asynchronous=True))
@@ -154,15 +156,17 @@ class _Cluster:
 
 
 def part_of(part: RowsPart, task: bytes, *, columns: int, environment: str) -> Any:
-    """What a task makes of one part; on a worker.
+    """Run a task on one partition; called on a worker.
 
     Args:
-        part: says where its rows are.
-        task: pickled.
-        columns: of the rows.
-        environment: of the workers that the fit began with; another worker's rounding may be another.
+        part: partition; opens its rows.
+        task: pickled `Task`.
+        columns: number of columns of the rows.
+        environment: environment of the workers with which the fit began; another worker may round otherwise.
 
-    Raises EngineError, whatever the rows hold, if this is not such a worker, or the part is not as it was written.
+    Raises:
+        EngineError: this worker's environment differs, or the partition is not as it was written. Does not depend on
+            what rows contain.
     """
     _keep_freed_memory()
     if environment != worker_environment():
@@ -173,20 +177,21 @@ def part_of(part: RowsPart, task: bytes, *, columns: int, environment: str) -> A
 
 @functools.cache
 def _keep_freed_memory() -> None:
-    """Let a worker's heap keep some of what it gave back, once a process.
+    """Let the heap of this worker process keep some freed memory; runs once a process.
 
     Dask's nannies set glibc to return all of it at once (MALLOC_TRIM_THRESHOLD_). A kernel's buffers are then mapped,
     cleared and unmapped for every block of rows, which costs a tenth of a pass.
     """
     with contextlib.suppress(AttributeError):  # musl has no such function
         mallopt = ctypes.CDLL(None).mallopt
+        # 64 and 32 MB: chosen, not tuned, above the size of a kernel's buffers.
         for parameter, size in ((_M_TRIM_THRESHOLD, 2**26), (_M_MMAP_THRESHOLD, 2**25)):
             mallopt(parameter, size)
 
 
 @functools.cache
 def worker_environment() -> str:
-    """All that the integers of a row may depend on beside the row: versions, and what the processor can do."""
+    """Return the versions and CPU features on which a row's integers may depend, as text."""
     extensions = np.show_config(mode="dicts")["SIMD Extensions"]
     processor = hashlib.sha256(repr((platform.machine(), extensions)).encode()).hexdigest()[:8]
     return f"{_versions()}, processor {processor}"
@@ -198,7 +203,11 @@ def _versions() -> str:
 
 
 def _agreed(client: Client, scheduler: str) -> str:
-    """The environment that all workers have. Raises EngineError if there is none, or not one, or of other versions."""
+    """Return the environment that all workers share.
+
+    Raises:
+        EngineError: there are no workers, their environments differ, or their versions are not this server's.
+    """
     try:
         found = sorted(set(client.run(worker_environment).values()))
     except Exception as error:

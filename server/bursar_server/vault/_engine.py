@@ -1,8 +1,8 @@
-"""Where rows are read: one small seam between statistics and the machine, or machines, that hold the rows.
+"""Engines: the seam between statistics and the machines that hold the rows.
 
-A task says what a span of blocks gives and how such parts make a whole. It is a value that can be pickled, made of
-public or released numbers: it holds no row, no noise and nothing of the ledger. Sums are of integers, so that every
-engine gives the same ones, however rows are spread.
+A `Task` defines the result for a span of blocks and how such results combine. It is a value that can be pickled, made
+of public or released numbers; it holds no row, no noise and nothing of the ledger. Results are sums of integers, so
+every engine gives the same ones, however rows are distributed.
 """
 
 from __future__ import annotations
@@ -21,70 +21,78 @@ T = TypeVar("T")
 
 
 class EngineError(Exception):
-    """Rows cannot be read where they are. Names machines and settings, never data."""
+    """Error: rows cannot be read. The message names machines and settings, never data."""
 
 
 class Task(Protocol[T]):
-    """One reading of all rows. Total: raises for no content of the table. Can be pickled; keeps nothing."""
+    """One pass over all rows. Total: raises for no content of the table. Can be pickled; keeps no state."""
 
     def part(self, rows: Rows, columns: int, firsts: range) -> T:
-        """What the blocks that begin at these slots give; `columns` is the number of columns of `rows`."""
+        """Return the result for the blocks that begin at the slots `firsts`; `rows` have `columns` columns."""
 
     def whole(self, parts: Iterable[T]) -> T:
-        """What all spans give together; the parts come in the order of their slots."""
+        """Combine the results of all spans; they come in the order of their slots."""
 
 
 class RowsPart(Protocol):
-    """Consecutive slots of a table, as a value that can be pickled and that every machine can open. Holds no row."""
+    """Consecutive slots of a table, as a value that can be pickled and opened on any machine. Holds no row."""
 
     @property
     def slots(self) -> int:
-        """How many there are, null rows included."""
+        """Number of slots, null rows included."""
 
     def open(self) -> contextlib.AbstractContextManager[Rows]:
-        """The rows, with slots counted from 0, for one thread. Raises if they are not as they were written."""
+        """Return the rows, with slots counted from 0, for one thread.
+
+        Raises if the stored rows are not those that were written.
+        """
 
 
 @runtime_checkable
 class SpreadRows(Rows, Protocol):
-    """A table in parts, which lie where several machines can read them."""
+    """Table in partitions that several machines can read."""
 
     @property
     def parts(self) -> Sequence[RowsPart]:
-        """In the order of their slots; a multiple of `CHUNK` slots each, but for the last."""
+        """Partitions in the order of their slots; each but the last has a multiple of `CHUNK` slots."""
 
 
 class Engine(Protocol):
-    """Runs tasks over a table's rows; the results do not depend on which engine it is."""
+    """Runner of tasks over a table's rows. Results do not depend on the engine."""
 
     @property
     def threads(self) -> int:
-        """That sum rows which lie in this process's own memory, such as estimates of blocks."""
+        """Number of threads that sum rows in this process's own memory, such as estimates of blocks."""
 
     def run(self, task: Task[T], rows: Rows, columns: int) -> T:
-        """What a task makes of all rows.
+        """Run a task over all rows and return its result.
 
-        Raises EngineError, whatever the rows hold, if they cannot be read.
+        Raises:
+            EngineError: the rows cannot be read. Does not depend on what they contain.
         """
 
 
 class EngineSettings(Protocol):
-    """From what an engine is made, in whatever process needs one: a small frozen value that can be pickled."""
+    """Small frozen value that can be pickled, from which any process opens an engine."""
 
     def open(self) -> contextlib.AbstractContextManager[Engine]:
-        """An engine, for as long as the block lasts. Raises EngineError if there is none to be had."""
+        """Return a context that opens an engine and closes it.
+
+        Raises:
+            EngineError: no engine is available.
+        """
 
     def check(self) -> None:
-        """Raises EngineError if an engine could not be opened now. Reads no row."""
+        """Raise EngineError if an engine could not be opened now. Reads no rows."""
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Threads of this process. Its own settings, too.
+    """Engine of threads in this process; it is its own `EngineSettings`.
 
     Attributes:
-        threads: at least 1; each has a span of the table.
-        device: such as "torch:cuda" or "cupy", for statistics that can be summed there; None: this processor.
+        threads: number of threads, at least 1; each reads one span of the table.
+        device: name such as "torch:cuda" or "cupy", for kernels that can run there; None: the CPU.
     """
 
     threads: int = 1
@@ -95,12 +103,12 @@ class LocalEngine:
             raise ValueError(f"threads: expected at least 1, got {self.threads}")
 
     def open(self) -> contextlib.AbstractContextManager[LocalEngine]:
-        """See `EngineSettings`."""
+        """Implement `EngineSettings.open`."""
         self.check()
         return contextlib.nullcontext(self)
 
     def check(self) -> None:
-        """See `EngineSettings`."""
+        """Implement `EngineSettings.check`: raise if the device is not available."""
         if self.device is not None:
             try:
                 namespace_of(self.device)
@@ -108,8 +116,9 @@ class LocalEngine:
                 raise EngineError(str(error)) from error
 
     def run(self, task: Task[T], rows: Rows, columns: int) -> T:
-        """See `Engine`."""
+        """Implement `Engine.run`: one span of blocks for each thread."""
         spans = spans_of(rows.slots, self.threads)
+        # With one thread no pool is started, so that exceptions and profiles show the task itself.
         if len(spans) == 1:
             return task.whole([task.part(rows, columns, spans[0])])
         with ThreadPoolExecutor(len(spans)) as pool:
@@ -117,7 +126,8 @@ class LocalEngine:
 
 
 def spans_of(slots: int, number: int) -> list[range]:
-    """First slots of the blocks of a table, in `number` consecutive spans of about the same length."""
+    """Return the first slots of a table's blocks, split into `number` consecutive spans of nearly equal length."""
     blocks = -(-slots // CHUNK)
+    # Spans end at multiples of `CHUNK`, so that blocks are the same for any number of threads.
     ends = [CHUNK * (i * blocks // number) for i in range(number + 1)]
     return [range(start, stop, CHUNK) for start, stop in itertools.pairwise(ends)]

@@ -1,5 +1,8 @@
-"""What the vault raises when it is asked for more than was paid."""
+"""Exceptions of the vault."""
 
 
 class OverspendError(Exception):
-    """A fit asked for more than was debited; nothing was read, no noise drawn. A bug in the fit, never in the data."""
+    """Error: a fit requested more than was debited. Nothing was read and no noise drawn.
+
+    A bug in the fit, never in the data.
+    """

@@ -1,8 +1,8 @@
-"""Releases on parts of a table that earlier releases defined, under accounts of paths.
+"""Releases on parts of a table that earlier releases defined, with privacy loss accounted along paths.
 
-A forest is one purchase of rho. Its trees divide the rows by released predicates; an operation on a part touches the
-rows of that part alone, so what a row pays is the sum along the path of parts that hold it, not the sum of all. That is
-what makes decision trees, histogram trees and recursive clustering affordable. Proof in `_parts.md`.
+A forest is one debit of rho. Its trees divide the rows by released predicates. An operation on a part touches only that
+part's rows, so a row's loss is the sum along the path of parts that contain it, not the sum over all parts. That makes
+decision trees, histogram trees and recursive clustering affordable. Proof: `_parts.md`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from bursar_server.vault._sensitivity import part_cost
 from bursar_server.vault._statistic import Kernel, Statistic, Sum, kernel_on
 
 MOST_WAYS = 2**15
-"""Labels are 16-bit integers."""
+"""Maximum number of children of a division: labels are 16-bit integers."""
 
 MOST_LABELS = 2**28
-"""Most labels that a forest notes: 256 MB."""
+"""Maximum number of labels that a forest caches, one byte each: 256 MB. Chosen, not tuned; beyond it rules run again.
+"""
 
 _BYTE_WAYS = 2**7
-"""Labels up to here are noted."""
+"""Maximum number of children whose labels fit into a signed byte; only those labels are cached."""
 
 FloatBlock = NDArray[np.float64]
 
 
 class Rule(Protocol):
-    """A released predicate: which child of a part a row belongs to.
+    """Released predicate: the child of a part to which a row belongs.
 
-    A total function of one row's numbers and of public or released ones, as a statistic's kernel is: exact, or rounded
-    in a way that does not depend on other rows or on the row's place in a block.
+    A total function of one row's numbers and of public or released numbers, as a statistic's kernel is: exact, or
+    rounded in a way that does not depend on other rows or on the row's place in a block.
     """
 
     @property
@@ -48,22 +49,22 @@ class Rule(Protocol):
         """Number of labels, 2 to `MOST_WAYS`."""
 
     def __call__(self, block: NDArray[np.float64], present: NDArray[np.bool_], labels: NDArray[np.int16]) -> None:
-        """Fill `labels` (CHUNK,) for the rows of `block` (n_columns, CHUNK) with `present`; all are 0 before.
+        """Fill `labels` (CHUNK,) for the rows of `block` (n_columns, CHUNK) with `present`; all labels are 0 before.
 
-        Anything but 1 to `ways` - 1 counts as 0. Changes neither `block` nor `present`. May be asked by several threads
-        at a time.
+        Values other than 1 to `ways` - 1 count as 0. Changes neither `block` nor `present`. Several threads may call it
+        at the same time.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A part of a table: the rows that all rules on the way from its root put here. Made by `Forest` only.
+    """Part of a table: the rows that all rules on the way from the root put here. Only `Forest` makes nodes.
 
     Attributes:
-        parent: None for a root, which has all rows.
-        rule: that divided the parent.
-        ways: into how many children.
-        label: of the rows that are here.
+        parent: node that was divided; None for a root, which contains all rows.
+        rule: rule that divided the parent; None for a root.
+        ways: number of children of that division.
+        label: label of the rows in this node.
     """
 
     parent: Node | None = None
@@ -74,14 +75,14 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class PartRelease:
-    """One noisy release on a part as the audit's tap sees it: after noise.
+    """One noisy release on a part, as an audit's tap receives it: after noise.
 
     Attributes:
-        node: whose rows were summed.
-        statistic: what was summed.
+        node: part whose rows were summed.
+        statistic: statistic that was summed.
         noisy: sum plus noise, in lattice units, shape `statistic.shape`.
-        noise: what was added.
-        rho: what the paths through the node were charged.
+        noise: noise that was added.
+        rho: cost charged to the paths through the node.
     """
 
     node: Node
@@ -93,14 +94,14 @@ class PartRelease:
 
 @dataclass(frozen=True, eq=False)
 class PartSearch:
-    """One search on a part as the audit's tap sees it: after noise.
+    """One search on a part, as an audit's tap receives it: after noise.
 
     Attributes:
-        node: whose rows were scored.
-        family: of candidates.
+        node: part whose rows were scored.
+        family: candidates of the search.
         chosen: group, and index within the group.
-        noise: of the scores.
-        rho: what the paths through the node were charged.
+        noise: noise on the scores.
+        rho: cost charged to the paths through the node.
     """
 
     node: Node
@@ -114,10 +115,10 @@ PartTap = Callable[[PartRelease | PartSearch], None]
 
 
 class PathMeter:
-    """Stops operations that would take any path beyond rho.
+    """Meter that refuses operations by which any path would cost more than rho.
 
-    A path goes from one root down through the children of every division it meets, and likewise in every tree: it is
-    what one row can be touched by. Sums are exact.
+    A path goes from one root down through one child of every division it meets, in every tree: it contains the
+    operations that can touch one row. Sums are exact fractions.
     """
 
     def __init__(self, rho: Fraction) -> None:
@@ -127,18 +128,20 @@ class PathMeter:
         self._divisions: dict[Node | None, list[tuple[Node, ...]]] = {None: []}
 
     def grow(self, parent: Node | None, children: tuple[Node, ...]) -> None:
-        """Enter a division of a node, or a new root under None. Several divisions of one node add up."""
+        """Record a division of a node, or a new root under None. The costs of several divisions of one node add up."""
         self._divisions[parent].append(children)
         for node in children:
             self._own[node] = self._worst[node] = Fraction(0)
             self._divisions[node] = []
 
     def knows(self, node: Node) -> bool:
-        """Whether a node was entered."""
+        """Return whether a node was recorded."""
         return node in self._own
 
     def left(self, node: Node) -> Fraction:
-        """What an operation on a node may cost: rho less the dearest path through it."""
+        """Return the rho that an operation on a node may cost: rho less the cost of its most expensive path."""
+        # Going up, every other division of an ancestor adds its most expensive child: one row may be in all of these at
+        # once.
         spent, here = self._worst[node], node
         while True:
             parent = here.parent
@@ -148,7 +151,12 @@ class PathMeter:
             spent, here = spent + self._own[parent], parent
 
     def charge(self, costs: Sequence[tuple[Node, Fraction]]) -> None:
-        """Count operations. Raises OverspendError, and counts none of them, if one would take a path beyond rho."""
+        """Charge operations to their nodes, all or none.
+
+        Raises:
+            OverspendError: an operation would take a path beyond rho; none is charged.
+        """
+        # Kept to undo: operations of one call may share paths, so each is checked after those before it were charged.
         before = dict(self._own), dict(self._worst)
         for node, rho in costs:
             if not rho <= self.left(node):
@@ -167,16 +175,25 @@ class PathMeter:
 
 
 def _dearest(worst: dict[Node, Fraction], children: tuple[Node, ...]) -> Fraction:
+    # A row is in exactly one child of a division, so the children do not add up.
     return max(worst[node] for node in children)
 
 
 class Forest:
-    """Operations on parts of a session's table that together are rho-zCDP. Made by `Session.forest`, which charges it.
+    """Operations on parts of a session's table that together are rho-zCDP.
+
+    `Session.forest` makes it and charges its rho.
 
     Args:
-        rho: that every path may spend.
-        rows: see `Session`; likewise columns, adjacency, unit_cap, source, search_source and engine.
-        tap: sees every operation after noise.
+        rho: maximum cost of every path.
+        rows: the table's rows.
+        columns: number of columns.
+        adjacency: neighbouring relation of the table.
+        unit_cap: maximum number of rows of one privacy unit.
+        source: source of noise on sums.
+        search_source: source of the candidates of searches.
+        engine: engine that reads the rows.
+        tap: receives every operation after noise.
     """
 
     def __init__(
@@ -204,15 +221,18 @@ class Forest:
         self._labels = _Labels(rows.slots)
 
     def tree(self) -> Node:
-        """Begin a new tree, a phase: its root is all rows. What rows spend in several trees adds up."""
+        """Begin a new tree and return its root, which contains all rows. A row's costs in several trees add up."""
         root = Node()
         self._meter.grow(None, (root,))
         return root
 
     def split(self, node: Node, rule: Rule) -> tuple[Node, ...]:
-        """Divide a node by a released rule, for nothing: child i has the rows with label i.
+        """Divide a node by a released rule, free of charge: child i contains the rows with label i.
 
-        A node may be divided again by another rule; what rows spend below the two adds up.
+        A node may be divided again by another rule; a row's costs below the two divisions add up.
+
+        Raises:
+            ValueError: the node is of another forest, or `rule.ways` is out of range.
         """
         self._check(node)
         ways = rule.ways
@@ -223,26 +243,26 @@ class Forest:
         return children
 
     def left(self, node: Node) -> Fraction:
-        """Rho that an operation on this node may still cost."""
+        """Return the rho that an operation on this node may still cost."""
         self._check(node)
         return self._meter.left(node)
 
     def noisy_sum(self, node: Node, statistic: Statistic, noise: GaussianNoise) -> NDArray[np.float64]:
         """Release the sum of a statistic over a node's rows, in real units, shape `statistic.shape`.
 
-        Raises as `noisy_sums`.
+        Raises the exceptions of `noisy_sums`.
         """
         return self.noisy_sums([(node, statistic, noise)])[0]
 
     def noisy_sums(self, asked: Sequence[tuple[Node, Statistic, GaussianNoise]]) -> list[NDArray[np.float64]]:
         """Release several sums, each over its own node's rows, with one pass over the table.
 
-        Paths are charged first, for all of them; then rows are read. To a statistic, rows outside of its node are as
-        null rows. Costs what the same releases one by one would.
+        All paths are charged first; then rows are read. A statistic sees rows outside of its node as null rows. The
+        cost is that of the same releases made one by one.
 
         Raises:
-            OverspendError: a path through one of the nodes has less left; nothing was charged or read.
-            ValueError: a node of another forest, or bounds of a whole unit (`part_sensitivity`).
+            OverspendError: a path through one of the nodes has less rho left; nothing was charged or read.
+            ValueError: a node is of another forest, or bounds are those of a whole unit (`part_sensitivity`).
         """
         costs = []
         for node, statistic, noise in asked:
@@ -258,11 +278,14 @@ class Forest:
         return released
 
     def search(self, node: Node, family: Family, noise: SelectionNoise) -> tuple[int, int]:
-        """Choose a candidate by its score on a node's rows: its group, and its index within the group.
+        """Choose a candidate by its score on a node's rows; return its group and its index within the group.
 
-        By the exponential mechanism over all candidates of all groups. Paths are charged first; then rows are read, one
-        pass for every `family.batch` groups and, if there are more than that, one for the group of the choice. Raises
-        as `noisy_sums`.
+        The exponential mechanism over all candidates of all groups. Paths are charged first. Then rows are read, one
+        pass for every `family.batch` groups and, if there is more than one batch, one more for the group of the choice.
+
+        Raises:
+            OverspendError: a path through the node has less rho left; nothing was charged or read.
+            ValueError: the node is of another forest, or the family has no groups or an empty batch.
         """
         self._check(node)
         if not (family.groups >= 1 and family.batch >= 1):
@@ -275,9 +298,14 @@ class Forest:
         return chosen
 
     def _exact_sums(self, asked: Sequence[tuple[Node, Statistic]]) -> list[NDArray[np.int64]]:
-        """Exact sums over nodes' rows, which stay inside; for operations that have been paid for."""
+        """Return exact sums over nodes' rows.
+
+        They must stay inside this class; call only for operations that were charged.
+        """
         sizes = np.cumsum([0, *(statistic.size for _, statistic in asked)]).tolist()
         for node, _ in asked:
+            # Memory for labels is allocated here, before the pass: its threads share the cache and must not change its
+            # keys.
             self._labels.make_room(node)
         kernels = tuple((node, kernel_on(self._engine, statistic.kernel)) for node, statistic in asked)
         kernel = _OfParts(kernels, tuple(sizes), self._labels)
@@ -297,9 +325,9 @@ class _OfParts:
     """Several kernels in one pass, each over the rows of its own node.
 
     Attributes:
-        asked: nodes and kernels.
-        places: where in the flat array each kernel's numbers begin; the last one is its size.
-        labels: noted by earlier passes; notes stay in the process that made them.
+        asked: nodes and their kernels.
+        places: first index of each kernel's numbers in the flat array, followed by the array's size.
+        labels: cache of labels from earlier passes; it stays in the process that made it.
     """
 
     asked: tuple[tuple[Node, Kernel], ...]
@@ -313,10 +341,11 @@ class _OfParts:
 
 
 class _Labels:
-    """Labels of all slots by the rules of a forest, noted when a rule is first asked, so that it is not asked again.
+    """Cache of the labels that a forest's rules give to all slots, so that a rule runs once.
 
-    For all slots, whichever part an operation is on: notes say nothing that rows and released rules do not. A byte for
-    each slot and rule; rules with more ways than fit, and those beyond `MOST_LABELS`, are asked in every pass.
+    Labels are computed for all slots, whichever part an operation is on; they contain only what rows and released rules
+    determine. A label takes one byte for each slot and rule. Rules with more ways than fit into a byte, and rules
+    beyond `MOST_LABELS`, run in every pass.
     """
 
     def __init__(self, slots: int) -> None:
@@ -324,11 +353,14 @@ class _Labels:
         self._notes: dict[tuple[Node | None, int], tuple[NDArray[np.int8], NDArray[np.bool_]]] = {}
 
     def __reduce__(self) -> tuple[type[_Labels], tuple[int]]:
-        """Without the notes, and without room for any: they are made of rows, and elsewhere rules are asked again."""
+        """Pickle an empty cache without room: labels are made of rows and must not leave this process."""
         return _Labels, (0,)
 
     def make_room(self, node: Node) -> None:
-        """For the rules on the way to a node; before a pass, as its threads must not."""
+        """Allocate labels for the rules on the way to a node.
+
+        Call it before a pass, because threads share the cache.
+        """
         here: Node | None = node
         while here is not None and here.rule is not None:
             needed = (len(self._notes) + 1) * self._blocks * CHUNK
@@ -338,25 +370,27 @@ class _Labels:
             here = here.parent
 
     def of(self, node: Node, rule: Rule, first: int, block: FloatBlock, parent: NDArray[np.bool_]) -> NDArray[Any]:
-        """Labels of the block whose first slot is `first` by the rule that made a node, from 0 to its ways - 1."""
+        """Return the labels, 0 to ways - 1, that a node's rule gives to the block whose first slot is `first`."""
         noted, place = self._notes.get(_division(node)), first // CHUNK
         if noted is not None and noted[1][place]:
             return np.asarray(noted[0][place])
         labels = np.zeros(CHUNK, dtype=np.int16)
         rule(block, parent, labels)
+        # A label out of range would drop rows from all children; the proof needs children that partition their parent.
         labels[(labels < 0) | (labels >= node.ways)] = 0
         if noted is not None:
+            # Threads have disjoint blocks, so no lock is needed.
             noted[0][place], noted[1][place] = labels, True
         return labels
 
 
 def _division(node: Node) -> tuple[Node | None, int]:
-    """Of which node by which rule a node is a part; rules that hold arrays have no hash."""
+    """Return the key of the division that made a node. By `id`, because rules that hold arrays have no hash."""
     return node.parent, id(node.rule)
 
 
 class _Members:
-    """Which rows of a block are in which part."""
+    """Masks of the parts of a table, for the rows of one block."""
 
     def __init__(self, first: int, block: FloatBlock, present: NDArray[np.bool_], labels: _Labels) -> None:
         self._first = first
@@ -366,7 +400,7 @@ class _Members:
         self._asked: dict[tuple[Node | None, int], NDArray[Any]] = {}
 
     def of(self, node: Node) -> NDArray[np.bool_]:
-        """Whether each row is in a part, (CHUNK,)."""
+        """Return whether each row of the block is in a part, (CHUNK,)."""
         way = []
         here: Node | None = node
         while here is not None:

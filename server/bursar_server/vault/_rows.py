@@ -1,4 +1,4 @@
-"""Rows as statistics see them: blocks of a fixed shape, padded with null rows."""
+"""Rows as statistics see them: blocks of a fixed shape, padded with absent records."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHUNK = 8192
-"""Slots in a block. Fixed, so that a row's value can never depend on how many neighbours it has."""
+"""Slots in a block. Fixed, so that how a row is rounded cannot depend on how many rows are read with it."""
 
-MAX_ROWS = 2**27
-"""Most slots of a table: with contributions below 2^36 (`Statistic`), sums stay below 2^63 in int64."""
+MAX_ROWS = 2**27 - 1
+"""Maximum number of slots of a table.
+
+With up to 2^36 from each slot in a coordinate (`Statistic.largest`), sums reach at most 2^63 - 2^36.
+"""
 
 MAX_UNIT_ROWS = 2**26
-"""Most rows of one privacy unit: statistics divide by numbers up to it."""
+"""Maximum number of rows of one privacy unit: statistics divide by numbers up to it."""
 
 
 class Rows(Protocol):
-    """A table's numeric columns, readable by block."""
+    """Numeric columns of a table, read block by block."""
 
     @property
     def slots(self) -> int:
@@ -35,11 +38,11 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class ArrayRows:
-    """Rows held in memory.
+    """Rows in memory.
 
     Attributes:
-        columns: (n_columns, n_slots), float64.
-        present: (n_slots,), False for null rows; left out: all present.
+        columns: values, (n_columns, n_slots), float64.
+        present: mask, (n_slots,), False for null rows; None: all rows are present.
     """
 
     columns: NDArray[np.float64]
@@ -51,7 +54,8 @@ class ArrayRows:
         return int(self.columns.shape[1])
 
     def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
-        """See `Rows.read`."""
+        """Implement `Rows.read`."""
+        # The padding of the last block is cleared: the buffers still hold the block before it.
         filled = max(0, min(CHUNK, self.slots - first))
         block[:, :filled] = self.columns[:, first : first + filled]
         block[:, filled:] = 0.0

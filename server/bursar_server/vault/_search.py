@@ -1,7 +1,8 @@
-"""A private choice among candidates that are never all in memory, by an exact sampler.
+"""Exact private choice among more candidates than fit into memory.
 
-The exponential mechanism (McSherry and Talwar 2007) needs only how many candidates have which score: a score is drawn
-in proportion to (number of candidates) exp(score / scale), then one of its candidates evenly. Proof in `_search.md`.
+The exponential mechanism (McSherry and Talwar 2007) needs only the number of candidates for each score: a score is
+drawn with probability proportional to (number of candidates) exp(score / scale), then one of its candidates uniformly.
+Proof: `_search.md`.
 """
 
 from __future__ import annotations
@@ -23,50 +24,53 @@ from bursar_server.vault._sensitivity import ScoreBounds
 from bursar_server.vault._statistic import Statistic
 
 FIRST_BITS = 128
-"""Bits of the uniform number, and of the weights, with which a draw begins; they do not decide one time in 2^80."""
+"""Initial number of bits of the uniform number and of the weights.
+
+They fail to decide with a probability below 2^-60 (`_search.md`).
+"""
 
 MOST_REACH = 2**64
-"""Scores are 64-bit integers, so no two of them are further apart."""
+"""Maximum distance of two scores, which are 64-bit integers."""
 
 
 class Family(Protocol):
-    """Candidates in groups, such as the cuts along one direction each; the score of each is an exact integer.
+    """Candidates in groups, such as the cuts along each direction; the score of each is an exact integer.
 
-    Scores and their bounds are proven beside the family. Everything here is public or was released: how many groups and
-    candidates there are, which sums they need, and how scores are computed from them.
+    Scores and their bounds are proven beside the family. All parameters are public or released: the numbers of groups
+    and candidates, the sums they need, and how scores are computed from these.
     """
 
     @property
     def bounds(self) -> ScoreBounds:
-        """How far one row can drive the scores of all candidates of all groups apart."""
+        """Bounds on how far one row can drive the scores of all candidates of all groups apart."""
 
     @property
     def groups(self) -> int:
-        """How many groups there are, at least 1."""
+        """Number of groups, at least 1."""
 
     @property
     def batch(self) -> int:
-        """How many groups one pass over the rows serves, at least 1."""
+        """Number of groups that one pass over the rows serves, at least 1."""
 
     def statistic(self, first: int, stop: int) -> Statistic:
-        """The sums that the scores of groups `first` to `stop` - 1 need, shape (stop - first, ...)."""
+        """Return the sums that the scores of groups `first` to `stop` - 1 need, shape (stop - first, ...)."""
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Scores of a group's candidates, (n,), from its exact sums, the statistic's shape without the first axis.
+        """Return the scores of a group's candidates, (n,), from its exact sums.
 
-        A total function; n >= 1 is public.
+        The sums have the statistic's shape without the first axis. A total function; n >= 1 is public.
         """
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many candidates have which score.
+    """Number of candidates for each score.
 
     Attributes:
-        top: the largest score.
-        offsets: how far below the top there are candidates, ascending from 0; each less than some reach.
-        numbers: of candidates at each offset.
-        below: of candidates further below.
+        top: largest score.
+        offsets: distances below the top at which there are candidates, ascending from 0, each less than the reach.
+        numbers: number of candidates at each offset.
+        below: number of candidates further below.
     """
 
     top: int
@@ -76,39 +80,39 @@ class Counts:
 
 
 class Scores(Protocol):
-    """All scores of a paid search, for the source that draws; they stay between the two."""
+    """Scores of a charged search, as the source that draws may read them. They must not leave the source."""
 
     def counts(self, reach: int) -> Counts:
-        """How many candidates have which score; offsets of `reach` or more are lumped together."""
+        """Return the number of candidates for each score; offsets of `reach` or more are counted together."""
 
     def locate(self, score: int, rank: int) -> tuple[int, int]:
-        """Group and index within the group of the candidate number `rank` among those with this score.
+        """Return the group and the index in the group of the candidate with number `rank` among those with this score.
 
-        After `counts`, for a score that it counted.
+        Call it after `counts`, for a score that was counted.
         """
 
 
 class SearchSource(Protocol):
-    """Draws one candidate."""
+    """Source that draws one candidate."""
 
     def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
         """Return (group, index within the group) of a candidate, drawn in proportion to exp(score / scale)."""
 
 
 class ExactSearch:
-    """The exact law, with fair coins of OpenDP, which have the operating system's randomness."""
+    """Source with the exact law; its fair coins are OpenDP's, from the operating system's randomness."""
 
     def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
-        """See `SearchSource`."""
+        """Implement `SearchSource.draw`."""
         return scores.locate(*draw_score(scores.counts, Fraction(noise.scale), fair_bits))
 
 
 class FamilyScores:
-    """Scores of a family, from sums that are made batch by batch and not kept.
+    """Scores of a family, from sums that are computed batch by batch and not kept.
 
     Args:
-        family: of candidates.
-        exact_sums: sums a statistic over the rows of the part.
+        family: candidates.
+        exact_sums: function that sums a statistic over the rows of the part.
     """
 
     def __init__(self, family: Family, exact_sums: Callable[[Statistic], NDArray[np.int64]]) -> None:
@@ -118,7 +122,7 @@ class FamilyScores:
         self._sums: NDArray[np.int64] | None = None
 
     def counts(self, reach: int) -> Counts:
-        """See `Scores`. Keeps for each group how many of its candidates have which score within reach of the top."""
+        """Implement `Scores.counts`. Keeps the counts of each group that are within reach of the top."""
         kept, top, candidates = [], -MOST_REACH, 0
         for first in range(0, self._family.groups, self._family.batch):
             stop = min(first + self._family.batch, self._family.groups)
@@ -126,9 +130,10 @@ class FamilyScores:
             for group in range(first, stop):
                 scores = self._family.scores(group, sums[group - first])
                 candidates += scores.size
+                # The top of all groups so far: only scores within reach of it are kept, which bounds memory.
                 top = max(top, int(scores.max()))
                 kept.append(np.unique(scores[scores >= _lowest(top, reach)], return_counts=True))
-        lowest = _lowest(top, reach)  # the top has risen since
+        lowest = _lowest(top, reach)  # higher than for earlier groups: the top may have risen since
         self._kept = [(levels[levels >= lowest], numbers[levels >= lowest]) for levels, numbers in kept]
         levels, places = np.unique(np.concatenate([levels for levels, _ in self._kept]), return_inverse=True)
         numbers = np.zeros(levels.size, dtype=np.int64)
@@ -137,7 +142,10 @@ class FamilyScores:
         return Counts(top, offsets, tuple(reversed(numbers.tolist())), candidates - int(numbers.sum()))
 
     def locate(self, score: int, rank: int) -> tuple[int, int]:
-        """See `Scores`. Looks at the sums of one group again; another pass, if there was more than a batch."""
+        """Implement `Scores.locate`.
+
+        Computes the sums of one group again, by another pass if there was more than one batch.
+        """
         for group, (levels, numbers) in enumerate(self._kept):
             here = int(numbers[levels == score].sum())
             if rank < here:
@@ -147,7 +155,7 @@ class FamilyScores:
         raise IndexError("score and rank: expected a candidate that was counted")
 
     def _batch(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Sums of groups `first` to `stop` - 1; kept if these are all."""
+        """Return the sums of groups `first` to `stop` - 1; cache them if these are all groups."""
         if self._sums is not None:
             return self._sums
         sums = self._exact_sums(self._family.statistic(first, stop))
@@ -159,20 +167,25 @@ class FamilyScores:
 def draw_score(
     counts: Callable[[int], Counts], scale: Fraction, coins: Callable[[int], int], *, bits: int = FIRST_BITS
 ) -> tuple[int, int]:
-    """Draw (score, rank): a score in proportion to (number of candidates) exp(score / scale), and which of them.
+    """Draw a score with probability proportional to (number of candidates) exp(score / scale), and a rank among them.
 
     A uniform number in [0, 1) is compared with the cumulative distribution, from the top score down. Both are known to
-    `bits` bits; where these do not decide, more are drawn, and weights computed anew.
+    `bits` bits. Where these do not decide, more bits are drawn and the weights are computed again.
 
     Args:
-        counts: how many candidates have which score, within a reach.
-        scale: of the noise, positive.
-        coins: n -> an integer of n fair, independent bits.
-        bits: with which to begin.
+        counts: function reach -> number of candidates for each score within this reach of the top.
+        scale: scale of the noise, positive.
+        coins: function n -> integer of n fair, independent bits.
+        bits: initial number of bits.
+
+    Returns:
+        The score, and the candidate's number among those with this score.
     """
     drawn, counted = coins(bits), None
     while True:
         if counted is None or counted.below:
+            # A score `bits * scale` below the top weighs less than exp(-bits) of it, below the resolution of the
+            # uniform number.
             counted = counts(min(math.ceil(bits * scale), MOST_REACH))
         place = _place(counted, scale, drawn, bits)
         if place is not None:
@@ -181,24 +194,25 @@ def draw_score(
 
 
 def _place(counted: Counts, scale: Fraction, drawn: int, bits: int) -> int | None:
-    """Where the cumulative distribution passes a number in [drawn, drawn + 1) / 2^bits; None if that is not decided."""
+    """Return where the cumulative distribution passes a number in [drawn, drawn + 1) / 2^bits; None if undecided."""
     weights = _weights(counted.offsets, scale, bits)
     lows = list(accumulate(low * number for (low, _), number in zip(weights, counted.numbers, strict=True)))
     highs = list(accumulate(high * number for (_, high), number in zip(weights, counted.numbers, strict=True)))
-    # Number times total, from its least to its largest value; candidates below weigh less than one unit each.
+    # Bounds of number times total weight. Candidates out of reach weigh less than one unit each.
     least, largest = drawn * lows[-1], (drawn + 1) * (highs[-1] + counted.below)
     place = bisect_left(lows, -(-largest >> bits))
     if place == len(lows) and not counted.below:
-        place -= 1  # nothing lies beyond the last, and no uniform number reaches one
+        place -= 1  # the last score has the rest of the distribution: a uniform number is below 1
     if place == len(lows) or (place > 0 and highs[place - 1] << bits > least):
         return None
     return place
 
 
 def _weights(offsets: tuple[int, ...], scale: Fraction, bits: int) -> list[tuple[int, int]]:
-    """Integers around 2^bits exp(-offset / scale), below and above, for each offset; the first is 0."""
+    """Return integers below and above 2^bits exp(-offset / scale) for each offset; the first offset is 0."""
     low = high = 1 << bits
     made = [(low, high)]
+    # Gaps between scores repeat, and an enclosure costs far more than a multiplication.
     decays: dict[int, tuple[int, int]] = {}
     for before, after in pairwise(offsets):
         gap = after - before
@@ -210,7 +224,7 @@ def _weights(offsets: tuple[int, ...], scale: Fraction, bits: int) -> list[tuple
 
 
 def _evenly(number: int, coins: Callable[[int], int]) -> int:
-    """Each of 0 to `number` - 1 with the same probability."""
+    """Draw an integer from 0 to `number` - 1 uniformly, by rejection."""
     bits = (number - 1).bit_length()
     while not (rank := coins(bits)) < number:
         pass
@@ -218,5 +232,5 @@ def _evenly(number: int, coins: Callable[[int], int]) -> int:
 
 
 def _lowest(top: int, reach: int) -> int:
-    """The lowest 64-bit integer less than `reach` below the top."""
+    """Return the lowest 64-bit integer that is less than `reach` below the top."""
     return max(top - reach + 1, -(2**63))

@@ -1,7 +1,7 @@
-"""Which block of a sum departs most from public numbers: the candidates of a private choice, and their scores.
+"""Candidates of a private choice: blocks of a sum, scored by their distance from public numbers.
 
-The scores are the exponential mechanism's (McSherry and Talwar 2007); `_selection.md` proves what one privacy unit can
-change in them.
+The scores are for the exponential mechanism (McSherry and Talwar 2007). `_selection.md` proves how far one privacy unit
+can change them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from bursar_server.vault._sensitivity import Bounds
 from bursar_server.vault._statistic import Statistic
 
 MAX_SCORE = 2**61
-"""Scores stay below it, so that neither they nor the differences that they are made of can overflow 64 bits."""
+"""Upper bound of scores, so that neither scores nor the differences that they are made of overflow 64 bits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Blocks of a sum; the score of each is its L1 distance from its targets, in lattice units.
+    """Blocks of a sum. The score of a block is its L1 distance from its targets, in lattice units.
 
     Attributes:
-        statistic: whose flat sum is cut into blocks.
+        statistic: statistic whose flat sum is cut into blocks.
         blocks: (start, stop) of each candidate in the flat sum; they may overlap.
         targets: (statistic.size,) public or released integers, in lattice units; copied.
-        block_bounds: what one row can contribute to any one block; proven beside the statistic.
+        block_bounds: bounds of one row's contribution to any one block; proven beside the statistic.
     """
 
     statistic: Statistic
@@ -43,7 +43,7 @@ class Candidates:
             found = f"{self.targets.dtype} of shape {self.targets.shape}"
             raise ValueError(f"targets: expected int64 of shape ({size},), one for each number of the sum, got {found}")
         kept = self.targets.copy()
-        kept.flags.writeable = False  # checked once, here
+        kept.flags.writeable = False  # a caller who changed the array later would bypass the check below
         object.__setattr__(self, "targets", kept)
         room = MAX_SCORE - MAX_ROWS * self.block_bounds.l1
         if not all(_l1(kept[start:stop]) <= room for start, stop in self.blocks):
@@ -53,11 +53,11 @@ class Candidates:
             )
 
     def scores(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Score of each block, (n_blocks,), from the exact sum of the statistic (any shape of its size)."""
+        """Return the score of each block, (n_blocks,), from the exact sum of the statistic (any shape of its size)."""
         distances = np.abs(sums.ravel() - self.targets)
         return np.array([distances[start:stop].sum() for start, stop in self.blocks], dtype=np.int64)
 
 
 def _l1(values: NDArray[np.int64]) -> float:
-    """L1 norm; in floating point, because it has not been shown yet that it fits into an integer."""
+    """Return the L1 norm in floating point: an integer sum could overflow before the check that uses this norm."""
     return float(np.abs(values.astype(np.float64)).sum())

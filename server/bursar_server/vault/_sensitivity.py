@@ -1,6 +1,6 @@
-"""From what one row can contribute to what one privacy unit can change, and to the noise that pays for it.
+"""Sensitivities: from the contribution of one row to the change by one privacy unit, and to the noise for a cost.
 
-The only place in the server that computes a sensitivity; proof in `_sensitivity.md`.
+No other module of the server computes a sensitivity. Proof: `_sensitivity.md`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bursar_ledger import Adjacency, Event, GaussianEvent, LaplaceEvent, Selecti
 from bursar_server.vault._noise import MAX_SCALE, GaussianNoise, LaplaceNoise, Noise, SelectionNoise
 
 MIN_SCALE = 2.0**-60
-"""Less noise than this is none: it is zero but for a chance below exp(-2^60)."""
+"""Minimum scale: with less noise the probability of any noise but zero is below exp(-2^60)."""
 
 _OUT_OF_RANGE = (
     f"this spend needs noise outside [{MIN_SCALE:g}, {MAX_SCALE:g}] lattice units: too little is spent on too many "
@@ -24,16 +24,16 @@ _OUT_OF_RANGE = (
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one row can contribute to a statistic, in lattice units, proven beside the statistic.
+    """Bounds of one row's contribution to a statistic, in lattice units, proven beside the statistic.
 
     Attributes:
-        l1: largest L1 norm of one row's contribution.
-        l2_squared: largest squared L2 norm of one row's contribution.
-        l1_distance: largest L1 distance between two rows' contributions.
-        l2_squared_distance: largest squared L2 distance between two rows' contributions.
-        non_negative: no coordinate of any contribution is below zero, as in tables and counts.
-        per_unit: the four numbers bound the sums over all rows of one privacy unit, and their distances, so that its
-            number of rows does not multiply them: its rows share one weight.
+        l1: maximum L1 norm of one row's contribution.
+        l2_squared: maximum squared L2 norm of one row's contribution.
+        l1_distance: maximum L1 distance between two rows' contributions.
+        l2_squared_distance: maximum squared L2 distance between two rows' contributions.
+        non_negative: True if no coordinate of any contribution is negative, as in tables and counts.
+        per_unit: True if the four numbers bound the sums over all rows of one privacy unit and their distances. Its
+            number of rows then does not multiply them: its rows share one weight.
     """
 
     l1: int
@@ -50,12 +50,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What one privacy unit can change in a sum, in lattice units.
+    """Maximum change of a sum by one privacy unit, in lattice units.
 
     Attributes:
-        l1: largest L1 change of one group of coordinates.
-        l2_squared: largest squared L2 change of all coordinates together.
-        groups: the coordinates that change fall into at most this many groups, which may depend on the change.
+        l1: maximum L1 change of one group of coordinates.
+        l2_squared: maximum squared L2 change of all coordinates together.
+        groups: maximum number of groups of the coordinates that change; the groups may depend on the change.
     """
 
     l1: int
@@ -64,18 +64,19 @@ class Sensitivity:
 
     @property
     def l1_total(self) -> int:
-        """Largest L1 change of all coordinates together."""
+        """Maximum L1 change of all coordinates together."""
         return self.groups * self.l1
 
 
 def sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
-    """Largest change of the exact sum between neighbouring tables.
+    """Return the maximum change of the exact sum between neighbouring datasets.
 
-    A unit owns at most `unit_cap` slots. Under ADD_REMOVE_ONE each goes between content and null; under REPLACE_ONE
-    each goes from any content, null included, to any other, so the larger of norm and distance counts. What comes and
-    what leaves are two groups of coordinates where contributions are not negative.
+    A unit owns at most `unit_cap` slots. Under ADD_REMOVE_ONE each slot changes between content and null. Under
+    REPLACE_ONE each changes from any content, null included, to any other, so the larger of norm and distance counts.
+    Where contributions are not negative, added and removed contributions form two groups of coordinates.
 
-    Raises ValueError if `unit_cap` is not positive.
+    Raises:
+        ValueError: `unit_cap` is not positive.
     """
     if not unit_cap >= 1:
         raise ValueError(f"unit_cap must be at least 1, got {unit_cap}")
@@ -84,6 +85,7 @@ def sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitiv
         return Sensitivity(rows * bounds.l1, rows**2 * bounds.l2_squared)
     l1, l2_squared, groups = bounds.l1_distance, bounds.l2_squared_distance, 1
     if bounds.non_negative:
+        # |a - b|^2 <= |a|^2 + |b|^2 if no coordinate of a or b is negative: their inner product is not, either.
         l2_squared = min(l2_squared, 2 * bounds.l2_squared)
         if l1 >= 2 * bounds.l1:
             l1, groups = bounds.l1, 2
@@ -92,14 +94,14 @@ def sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitiv
 
 @dataclass(frozen=True)
 class ScoreBounds:
-    """How far one row of a part can drive the scores of candidates apart, proven beside the family.
+    """Bounds on how far one row of a part can drive the scores of candidates apart, proven beside the family.
 
-    The range of a change is its largest value over the candidates minus its least: what is added to all scores alike
-    changes no choice.
+    The range of a change is its maximum minus its minimum over the candidates: a number added to all scores changes no
+    choice.
 
     Attributes:
-        range_one: largest range of the change of all scores when one row is added to the part or removed from it.
-        range_replaced: the same when one row of the part is replaced by another row of the part.
+        range_one: maximum range of the change of all scores when one row is added to the part or removed from it.
+        range_replaced: maximum range when one row of the part is replaced by another row of the part.
     """
 
     range_one: int
@@ -113,13 +115,14 @@ class ScoreBounds:
 
 
 def part_sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
-    """What a release on a part of a table is priced by, under the accounts of paths (`_parts.md`).
+    """Return the sensitivity by which a release on a part of a table is priced, with accounts of paths (`_parts.md`).
 
-    Under REPLACE_ONE a row may leave one part and come back in another, so two paths pay for it: what comes or what
-    leaves alone must cost half of the price, hence at least twice the squared norm. L1 is that of one part by itself.
+    Under REPLACE_ONE a row may leave one part and enter another, so two paths are charged for it. Adding or removing
+    alone must cost half of the price, hence at least twice the squared norm. L1 is that of one part.
 
-    Raises ValueError for bounds of a whole unit, which say nothing about those of its rows that lie in one part, and if
-    `unit_cap` is not positive.
+    Raises:
+        ValueError: `unit_cap` is not positive, or bounds are those of a whole unit, which do not bound its rows in one
+            part.
     """
     if bounds.per_unit:
         raise ValueError("bounds per_unit: a part may hold some of a unit's rows; expected bounds of single rows")
@@ -130,10 +133,13 @@ def part_sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sen
 
 
 def estimates_cap(estimates: int, adjacency: Adjacency, unit_cap: int) -> int:
-    """Most rows of a table of block estimates that one privacy unit can replace (`_blocks.md`).
+    """Return the maximum number of rows of a table of block estimates that one privacy unit can replace (`_blocks.md`).
 
-    A row is in one block, whose `estimates` rows may all change. Under REPLACE_ONE the rows that come may be in other
-    blocks than those that leave. Raises ValueError if `unit_cap` is not positive.
+    A row is in one block, whose `estimates` rows may all change. Under REPLACE_ONE the rows that enter may be in other
+    blocks than those that leave.
+
+    Raises:
+        ValueError: `unit_cap` is not positive.
     """
     if not unit_cap >= 1:
         raise ValueError(f"unit_cap must be at least 1, got {unit_cap}")
@@ -141,10 +147,13 @@ def estimates_cap(estimates: int, adjacency: Adjacency, unit_cap: int) -> int:
 
 
 def search_noise_for(bounds: ScoreBounds, adjacency: Adjacency, unit_cap: int, rho: Fraction) -> SelectionNoise:
-    """The least Gumbel noise with which a search on a part costs at most `rho`, rounded up.
+    """Return the least Gumbel noise with which a search on a part costs at most `rho`, rounded up.
 
     (range / scale)^2 / 8 <= rho: the zero-concentrated divergence of a mechanism of bounded range (Cesar and Rogers
-    2021). Raises ValueError as `gaussian_for`.
+    2021).
+
+    Raises:
+        ValueError: rho is not positive, or the noise is out of the integers' range.
     """
     return SelectionNoise(_least_root(rho, Fraction(_range_squared(bounds, adjacency, unit_cap), 4)))
 
@@ -152,7 +161,11 @@ def search_noise_for(bounds: ScoreBounds, adjacency: Adjacency, unit_cap: int, r
 def part_cost(
     bounds: Bounds | ScoreBounds, adjacency: Adjacency, unit_cap: int, noise: GaussianNoise | SelectionNoise
 ) -> Fraction:
-    """Rho that the accounts of paths are charged for a release (`Bounds`, Gaussian) or a search on a part, exactly."""
+    """Return the exact rho of a release (`Bounds`, Gaussian noise) or a search (`ScoreBounds`, Gumbel noise) on a part.
+
+    Raises:
+        TypeError: the bounds do not belong to this kind of noise.
+    """
     variance = Fraction(noise.scale) ** 2
     if isinstance(bounds, Bounds) and isinstance(noise, GaussianNoise):
         return part_sensitivity(bounds, adjacency, unit_cap).l2_squared / (2 * variance)
@@ -162,7 +175,7 @@ def part_cost(
 
 
 def _range_squared(bounds: ScoreBounds, adjacency: Adjacency, unit_cap: int) -> int:
-    """Square of the range that a search on a part is priced by: as in `part_sensitivity`, sqrt(2) in REPLACE_ONE."""
+    """Return the squared range by which a search on a part is priced; twice as large under REPLACE_ONE, as above."""
     if not unit_cap >= 1:
         raise ValueError(f"unit_cap must be at least 1, got {unit_cap}")
     squared = bounds.range_one**2
@@ -172,9 +185,9 @@ def _range_squared(bounds: ScoreBounds, adjacency: Adjacency, unit_cap: int) -> 
 
 
 def event_of(sensitivity: Sensitivity, noise: Noise | SelectionNoise) -> Event:
-    """What releasing a sum of this sensitivity with this noise is, for meter and ledger.
+    """Return the ledger event of releasing a sum of this sensitivity with this noise.
 
-    For `SelectionNoise`: what choosing among blocks is, of whose sums each has this sensitivity (`Candidates`).
+    With `SelectionNoise`: the event of choosing among blocks whose sums each have this sensitivity (`Candidates`).
     """
     scale = Fraction(noise.scale)  # exact: OpenDP is given the same float
     if isinstance(noise, GaussianNoise):
@@ -185,40 +198,48 @@ def event_of(sensitivity: Sensitivity, noise: Noise | SelectionNoise) -> Event:
 
 
 def gaussian_for(sensitivity: Sensitivity, rho: Fraction) -> GaussianNoise:
-    """The least Gaussian noise with which a release costs at most `rho`, rounded up.
+    """Return the least Gaussian noise with which a release costs at most `rho`, rounded up.
 
-    Raises ValueError if rho is not positive, or if the noise would leave the range of the integers.
+    Raises:
+        ValueError: rho is not positive, or the noise is out of the integers' range.
     """
     return GaussianNoise(_least_root(rho, sensitivity.l2_squared))
 
 
 def laplace_for(sensitivity: Sensitivity, epsilon: Fraction) -> LaplaceNoise:
-    """The least Laplace noise with which a release is `epsilon`-differentially private, rounded up.
+    """Return the least Laplace noise with which a release is `epsilon`-differentially private, rounded up.
 
-    Raises ValueError if epsilon is not positive, or if the noise would leave the range of the integers.
+    Raises:
+        ValueError: epsilon is not positive, or the noise is out of the integers' range.
     """
     return LaplaceNoise(_least_quotient(epsilon, sensitivity.l1_total))
 
 
 def selection_for(sensitivity: Sensitivity, rho: Fraction) -> SelectionNoise:
-    """The least Gumbel noise with which a choice among blocks of this sensitivity costs at most `rho`, rounded up.
+    """Return the least Gumbel noise with which a choice among blocks costs at most `rho`, rounded up.
 
     (2 l1 / scale)^2 / 8 <= rho: the zero-concentrated divergence of a mechanism of bounded range 2 l1 / scale (Cesar
-    and Rogers 2021). Raises ValueError as `gaussian_for`.
+    and Rogers 2021).
+
+    Raises:
+        ValueError: rho is not positive, or the noise is out of the integers' range.
     """
     return SelectionNoise(_least_root(rho, sensitivity.l1_total**2))
 
 
 def pure_selection_for(sensitivity: Sensitivity, epsilon: Fraction) -> SelectionNoise:
-    """The least Gumbel noise with which a choice among blocks is `epsilon`-differentially private, rounded up.
+    """Return the least Gumbel noise with which a choice among blocks is `epsilon`-differentially private, rounded up.
 
-    2 l1 / scale <= epsilon (McSherry and Talwar 2007, Theorem 6). Raises ValueError as `laplace_for`.
+    2 l1 / scale <= epsilon (McSherry and Talwar 2007, Theorem 6).
+
+    Raises:
+        ValueError: epsilon is not positive, or the noise is out of the integers' range.
     """
     return SelectionNoise(_least_quotient(epsilon, 2 * sensitivity.l1_total))
 
 
 def _least_root(rho: Fraction, square: Fraction | int) -> float:
-    """The least float whose square is at least square / (2 rho)."""
+    """Return the least float whose square is at least square / (2 rho)."""
     if not rho > 0:
         raise ValueError(f"rho must be positive, got {rho}")
     variance = Fraction(square) / (2 * rho)
@@ -228,7 +249,7 @@ def _least_root(rho: Fraction, square: Fraction | int) -> float:
 
 
 def _least_quotient(epsilon: Fraction, change: int) -> float:
-    """The least float that is at least change / epsilon."""
+    """Return the least float that is at least change / epsilon."""
     if not epsilon > 0:
         raise ValueError(f"epsilon must be positive, got {epsilon}")
     exact = Fraction(change) / epsilon
@@ -238,7 +259,8 @@ def _least_quotient(epsilon: Fraction, change: int) -> float:
 
 
 def _least_scale(guess: float, enough: Callable[[Fraction], bool]) -> float:
-    """The least float that is enough, from a guess a few roundings away."""
+    """Return the least float that is enough, from a guess a few roundings away."""
+    # A float near the root may lie on either side of it; exact fractions decide, so that noise is never too small.
     while not enough(Fraction(guess)):
         guess = math.nextafter(guess, math.inf)
     while enough(Fraction(below := math.nextafter(guess, 0.0))):

@@ -1,4 +1,4 @@
-"""What a fit is given: noisy sums and nothing else, under a meter that knows the debit."""
+"""Sessions: a fit's access to one table, which gives noisy sums and choices under a meter that holds the debit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_ledger import COST_UNIT, Adjacency, ConcentratedEvent, Event, rdp
+from bursar_ledger import Adjacency, ConcentratedEvent, Event
 from bursar_server.vault._blocks import BlockEstimator, block_estimates
 from bursar_server.vault._engine import Engine, LocalEngine
-from bursar_server.vault._errors import OverspendError
+from bursar_server.vault._meter import Meter
 from bursar_server.vault._noise import Noise, NoiseSource, SelectionNoise
 from bursar_server.vault._parts import Forest, PartRelease, PartSearch
 from bursar_server.vault._rows import Rows
@@ -22,39 +22,15 @@ from bursar_server.vault._sensitivity import estimates_cap, event_of, sensitivit
 from bursar_server.vault._statistic import Statistic, exact_sum
 
 
-class Meter:
-    """Stops a fit that would spend more than its debit.
-
-    Prices are the ledger's: Renyi divergence at the dataset's order, exact sums, rounded up once.
-    """
-
-    def __init__(self, order: Fraction, debited_units: int) -> None:
-        self._order = order
-        self._debited = Fraction(debited_units, COST_UNIT)
-        self._spent = Fraction(0)
-
-    def charge(self, event: Event) -> None:
-        """Count an event. Raises OverspendError, and counts nothing, if the debit does not cover it."""
-        spent = self._spent + rdp(event, self._order)
-        if not spent <= self._debited:
-            raise OverspendError(f"{event!r} is not covered by the debit; a fit must release what its plan says")
-        self._spent = spent
-
-    @property
-    def unspent(self) -> Fraction:
-        """What the debit still covers, as Renyi divergence at the order."""
-        return self._debited - self._spent
-
-
 @dataclass(frozen=True)
 class Release:
-    """One noisy release as the audit's tap sees it: after noise, so it says nothing that was not paid for.
+    """One noisy release, as an audit's tap receives it: after noise, so it reveals only what was charged.
 
     Attributes:
-        statistic: what was summed.
+        statistic: statistic that was summed.
         noisy: sum plus noise, in lattice units, shape `statistic.shape`.
-        noise: what was added.
-        event: what the meter was charged.
+        noise: noise that was added.
+        event: event that the meter was charged.
     """
 
     statistic: Statistic
@@ -65,14 +41,14 @@ class Release:
 
 @dataclass(frozen=True)
 class Choice:
-    """One private choice as the audit's tap sees it: after noise, as `Release`.
+    """One private choice, as an audit's tap receives it: after noise, so it reveals only what was charged.
 
     Attributes:
-        candidates: among which it was made.
+        candidates: candidates of the choice.
         available: indices of the blocks that could be chosen.
-        chosen: the one that was.
-        noise: what was added to the scores.
-        event: what the meter was charged.
+        chosen: index of the chosen block.
+        noise: noise on the scores.
+        event: event that the meter was charged.
     """
 
     candidates: Candidates
@@ -83,21 +59,21 @@ class Choice:
 
 
 class Session:
-    """One paid fit's access to one table.
+    """Access of one charged fit to one table.
 
     Args:
         rows: the table's rows, restricted to the fit's columns and in their order.
-        columns: how many columns.
-        adjacency: of the dataset.
-        unit_cap: most rows of one privacy unit.
-        meter: knows the debit.
-        source: of noise; anything but `ExactNoise` is for tests.
-        engine: reads the rows, for exact sums.
+        columns: number of columns.
+        adjacency: neighbouring relation of the dataset.
+        unit_cap: maximum number of rows of one privacy unit.
+        meter: meter that holds the debit.
+        source: source of noise; sources other than `ExactNoise` are for tests.
+        engine: engine that reads the rows, for exact sums.
         progress: called with (step, steps) at data-independent points.
-        tap: sees every release; for audits inside the process.
-        choice_tap: sees every choice; the same callable may be given for both, to see their order.
-        part_tap: sees every operation on a part of the table; likewise.
-        search_source: draws the candidates of searches on parts; anything but `ExactSearch` is for tests.
+        tap: receives every release; for audits inside the process.
+        choice_tap: receives every choice; pass the same callable as `tap` to record the order of both.
+        part_tap: receives every operation on a part of the table; pass the same callable to record the order of all.
+        search_source: source of the candidates of searches on parts; sources other than `ExactSearch` are for tests.
     """
 
     def __init__(
@@ -133,26 +109,29 @@ class Session:
     def noisy_sum(self, statistic: Statistic, noise: Noise) -> NDArray[np.float64]:
         """Release the sum of a statistic over all rows, in real units, shape `statistic.shape`.
 
-        The meter is charged first; then rows are read, summed exactly, and noise is added. Raises OverspendError before
-        anything is read if the debit does not cover the release.
+        The meter is charged first; then rows are read, summed exactly, and noise is added.
+
+        Raises:
+            OverspendError: the debit does not cover the release; nothing was read.
         """
         event = event_of(sensitivity(statistic.bounds, self._adjacency, self._unit_cap), noise)
         self._meter.charge(event)
+        # Rows are read only after the charge: a failure in between wastes budget but releases nothing.
         exact = exact_sum(statistic, self._rows, self._columns, engine=self._engine)
         noisy = self._source.add(exact, noise)
         self._tap(Release(statistic, noisy, noise, event))
         return noisy.astype(np.float64) * statistic.lattice
 
     def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
-        """Choose the block with the largest score after noise: its index in `candidates.blocks`, one of `available`.
+        """Choose the block with the largest noisy score; return its index in `candidates.blocks`, one of `available`.
 
-        The meter is charged first, for every choice; then rows are read and scored. For further choices among the same
-        object the scores are kept here, so that no second pass is made.
+        The meter is charged first, for every choice; then rows are read and scored. Scores are cached for further
+        choices among the same object, which need no second pass.
 
         Args:
-            candidates: blocks, and the public numbers that they are compared with.
+            candidates: blocks, and the public numbers with which they are compared.
             available: indices of the blocks that may be chosen, each once; public or released.
-            noise: on every score.
+            noise: noise on every score.
 
         Raises:
             ValueError: `available` is empty, or has an index twice or out of range.
@@ -169,9 +148,12 @@ class Session:
         return chosen
 
     def forest(self, rho: Fraction) -> Forest:
-        """Buy operations on parts of the table that are rho-zCDP together, however many parts there will be.
+        """Charge rho and return a forest: operations on parts of the table that together are rho-zCDP.
 
-        The meter is charged here, once. Raises OverspendError if the debit does not cover it.
+        The number of parts is not limited by rho. The meter is charged here, once.
+
+        Raises:
+            OverspendError: the debit does not cover rho.
         """
         self._meter.charge(ConcentratedEvent(rho))
         return Forest(
@@ -187,11 +169,14 @@ class Session:
         )
 
     def blocks(self, rho: Fraction, estimator: BlockEstimator) -> Forest:
-        """Buy operations on the estimates of blocks of rows that are rho-zCDP together.
+        """Charge rho for a forest on the table of block estimates; its operations together are rho-zCDP.
 
-        The forest's table has the estimates as its rows. It is one in which a privacy unit replaces some rows, so
-        releases are priced under `REPLACE_ONE`, with `estimates_cap` as the unit's cap, whatever the dataset's are. The
-        meter is charged here, once; then rows are read. Raises OverspendError if the debit does not cover it.
+        The rows of the forest's table are the estimates. A privacy unit replaces some of these rows, so releases are
+        priced under `REPLACE_ONE` with `estimates_cap` as the unit's cap, whatever the dataset's adjacency and cap. The
+        meter is charged here, once; then rows are read.
+
+        Raises:
+            OverspendError: the debit does not cover rho; nothing was read.
         """
         self._meter.charge(ConcentratedEvent(rho))
         width, estimates = estimator.shape
@@ -203,12 +188,12 @@ class Session:
             unit_cap=estimates_cap(estimates, self._adjacency, self._unit_cap),
             source=self._source,
             search_source=self._search_source,
-            engine=LocalEngine(self._engine.threads),  # estimates are here, wherever the rows are
+            engine=LocalEngine(self._engine.threads),  # estimates are in this process's memory
             tap=self._part_tap,
         )
 
     def _scores(self, candidates: Candidates) -> NDArray[np.int64]:
-        """Exact scores, which stay inside; for calls that have been paid for."""
+        """Return exact scores. They must stay inside this class; call only after the choice was charged."""
         if self._scored is None or self._scored[0] is not candidates:
             exact = exact_sum(candidates.statistic, self._rows, self._columns, engine=self._engine)
             self._scored = candidates, candidates.scores(exact)

@@ -1,4 +1,4 @@
-"""A statistic declares what it reads from a row and how much one row can contribute; its sums are exact integers.
+"""Statistics: functions of one row with proven bounds, whose sums over rows are exact integers.
 
 A row is turned into bounded factors, each factor is truncated towards zero to its own integer lattice, and the products
 of the factors are summed in integers. A statistic *is* what its kernel computes: inexact arithmetic before truncation
@@ -17,26 +17,26 @@ from numpy.typing import NDArray
 
 from bursar_server.vault._device import DeviceKernel, on_device
 from bursar_server.vault._engine import Engine, LocalEngine
-from bursar_server.vault._rows import CHUNK, Rows
+from bursar_server.vault._rows import CHUNK, MAX_ROWS, Rows
 from bursar_server.vault._sensitivity import Bounds
-
-MAX_BITS = 36
-"""Contributions stay below 2^36 per coordinate: sums over a block of 8,192 rows are exact in float64 (2^49)."""
 
 
 class Kernel(Protocol):
-    """Adds the integer contributions of a block of rows."""
+    """Function that adds the integer contributions of a block of rows."""
 
     def __call__(self, block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        """Add to `out` (flat, `Statistic.size`) what the rows of `block` (n_columns, CHUNK) with `present` contribute.
+        """Add the contributions of the present rows of `block` (n_columns, CHUNK) to `out` (flat, `Statistic.size`).
 
-        A total function of any bit patterns, which changes neither `block` nor `present`: others may read them next.
-        Must release the interpreter lock to let blocks run side by side.
+        A total function of any bit patterns. Changes neither `block` nor `present`: other kernels may read them next.
+        Must release the interpreter lock, so that threads run in parallel.
         """
 
 
 PlacedKernel = Callable[[int, NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]], None]
-"""A `Kernel` that is told the slot of its block's first row before the rest; the vault's own, to find what it noted."""
+"""`Kernel` with an additional first argument, the slot of its block's first row.
+
+The vault uses it to find cached labels.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,16 @@ class Factor:
 
 @dataclass(frozen=True)
 class Statistic:
-    """The only thing that reads rows.
+    """Specification of a sum over rows. Only its kernel reads rows.
 
     Attributes:
-        name: for ledgers, previews and tests.
-        kernel: block of rows -> integers.
-        factors: whose products a row contributes.
-        shape: of the sum.
-        bounds: what one row can contribute, in lattice units; proven in the file beside the statistic.
+        name: name in ledgers, previews and tests.
+        kernel: function block of rows -> integers.
+        factors: factors whose products a row contributes.
+        shape: shape of the sum.
+        bounds: bounds of one row's contribution, in lattice units; proven in the file beside the statistic.
+        largest: maximum absolute value of any coordinate of one row's contribution, in lattice units; proven in the
+            same file.
     """
 
     name: str
@@ -64,14 +66,19 @@ class Statistic:
     factors: tuple[Factor, ...]
     shape: tuple[int, ...]
     bounds: Bounds
+    largest: int
 
     def __post_init__(self) -> None:
-        if not sum(factor.bits for factor in self.factors) <= MAX_BITS:
-            raise ValueError(f"the factors of a statistic may have {MAX_BITS} bits together, got {self.factors}")
+        # `largest` is then at most 2^36, so the sum of a block stays below 2^53 and kernels may compute it in float64.
+        if not 0 < MAX_ROWS * self.largest < 2**63:
+            raise ValueError(
+                f"largest: expected a positive integer of which {MAX_ROWS} rows add up to less than 2^63, got "
+                f"{self.largest}; use a coarser lattice"
+            )
 
     @property
     def size(self) -> int:
-        """How many numbers a release of this statistic has."""
+        """Number of numbers in a release of this statistic."""
         return math.prod(self.shape)
 
     @property
@@ -82,18 +89,19 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Sum:
-    """A `Task`: the sum over all rows of what a kernel adds to a flat array.
+    """`Task` that sums over all rows what a kernel adds to a flat array.
 
     Attributes:
-        kernel: block of rows -> integers.
-        size: of the array.
+        kernel: function block of rows -> integers.
+        size: length of the array.
     """
 
     kernel: PlacedKernel
     size: int
 
     def part(self, rows: Rows, columns: int, firsts: range) -> NDArray[np.int64]:
-        """See `Task`; shape (size,)."""
+        """Implement `Task.part`: return the sum over a span, (size,)."""
+        # One buffer for all blocks of a span: memory does not grow with the rows.
         block = np.zeros((columns, CHUNK))
         present = np.zeros(CHUNK, dtype=np.bool_)
         out = np.zeros(self.size, dtype=np.int64)
@@ -103,7 +111,7 @@ class Sum:
         return out
 
     def whole(self, parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """See `Task`; shape (size,)."""
+        """Implement `Task.whole`: return the sum of the spans' sums, (size,)."""
         total = np.zeros(self.size, dtype=np.int64)
         for part in parts:
             total += part
@@ -112,7 +120,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class _Anywhere:
-    """A kernel that has noted nothing, so that places of blocks are nothing to it."""
+    """Adapter of a plain `Kernel` to `PlacedKernel`: ignores the slot."""
 
     kernel: Kernel
 
@@ -126,16 +134,16 @@ _HERE = LocalEngine()
 
 
 def exact_sum(statistic: Statistic, rows: Rows, columns: int, *, engine: Engine = _HERE) -> NDArray[np.int64]:
-    """Sum a statistic over all rows, in lattice units, shape `statistic.shape`.
+    """Return the sum of a statistic over all rows, in lattice units, shape `statistic.shape`.
 
-    Exact, hence the same for every engine and every order of rows. Memory does not grow with the rows.
+    Exact, hence the same for every engine and every order of rows. Memory does not grow with the number of rows.
     """
     kernel = _Anywhere(kernel_on(engine, statistic.kernel))
     return engine.run(Sum(kernel, statistic.size), rows, columns).reshape(statistic.shape)
 
 
 def kernel_on(engine: Engine, kernel: Kernel) -> Kernel:
-    """The kernel as the engine's device runs it, if it has one and the kernel can be run there; else as it is."""
+    """Return the kernel for the engine's device if both support it; otherwise the kernel itself."""
     if isinstance(engine, LocalEngine) and engine.device is not None and isinstance(kernel, DeviceKernel):
         return on_device(kernel, engine.device)
     return kernel

@@ -1,10 +1,9 @@
-"""`bursar` in this process, against a fake server."""
+"""`bursar` in this process, against a real server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -14,49 +13,49 @@ from google.protobuf.message import Message
 import bursar
 from bursar._cli import _fitting
 from bursar._cli._app import app
-from bursar.testing import FakeServer, fake_server
+from bursar.testing import Server
 from bursar_proto.v1 import fit_pb2
+from tests.client.line import Line, refusal
 
 Run = Callable[..., Result]
 """Runs `bursar` with these words and `answer=` typed at its question; standard output and error are apart."""
 
 
-class Shop(FakeServer):
-    """A fake server that may have nothing left.
+class Shop(Line):
+    """A line to the server, which may say that nothing is left.
 
     Attributes:
         poor: previews say so.
-        previews: every one that was asked for.
         failures: status, text and details of the next fits, which fail.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, server: Server) -> None:
+        super().__init__(server, "shopper", server.token("shopper"))
         self.poor = False
-        self.previews: list[fit_pb2.PreviewRequest] = []
         self.failures: list[tuple[grpc.StatusCode, str, list[Message]]] = []
+        self.changes["FitService/Preview"] = self._note
+        self.before["FitService/FitDPEM"] = self._fail
+        self.before["FitService/FitMRF"] = _leave_some
 
-    def Preview(self, request: Any, context: Any) -> fit_pb2.PreviewResponse:
-        """As it was, but for what is left."""
-        self.previews.append(request)
-        preview = super().Preview(request, context)
+    def _note(self, preview: fit_pb2.PreviewResponse) -> None:
         preview.affordable = not self.poor
-        preview.warnings.append("this is a fake")
-        return preview
+        preview.warnings.append("the shop is small")
 
-    def FitDPEM(self, request: Any, context: Any) -> Iterator[fit_pb2.FitDPEMResponse]:
-        """As it was, but for failures."""
+    def _fail(self, request: fit_pb2.FitDPEMRequest) -> None:
         if self.failures:
-            self.fail_next(*self.failures.pop())
-        yield from super().FitDPEM(request, context)
+            raise refusal(*self.failures.pop())
 
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
-    """One server for a module."""
-    with fake_server(Shop) as server:
-        assert isinstance(server, Shop)
-        yield server
+def _leave_some(request: fit_pb2.FitMRFRequest) -> None:
+    """Spend little where all that is left is asked for, since other tests share it."""
+    if request.spend.HasField("remaining"):
+        request.spend.rho = 0.1
+
+
+@pytest.fixture(scope="session")
+def shop(toys: Server) -> Shop:
+    """One line for all commands."""
+    return Shop(toys)
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def run(shop: Shop, tokens: list[str | None], tmp_path: Path, monkeypatch: pytes
 
     def connect(address: str, *, token: str | None, ca: Path | None, timeout: float | None) -> bursar.Client:
         tokens.append(token)
-        return shop.client(token=token)
+        return shop.client()
 
     monkeypatch.setattr(bursar, "connect", connect)
 

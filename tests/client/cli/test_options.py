@@ -1,8 +1,7 @@
-"""The options of fits: made from the SDK's signatures, and what is typed arrives as the SDK would send it."""
+"""The options of fits: made from the SDK's requests, and what is typed arrives as the SDK would send it."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Sequence
@@ -15,13 +14,17 @@ from google.protobuf.message import Message
 
 import bursar
 from bursar._cli._app import app
-from bursar._cli._fitting import Method, methods
-from bursar._cli._signatures import arguments, described
+from bursar._cli._fitting import METHODS as ALL
+from bursar._cli._fitting import Method
+from bursar._cli._signatures import arguments
+from bursar._fits import KINDS
+from bursar_models import requests
+from tests import asking
 
 if TYPE_CHECKING:
     from tests.client.cli.conftest import Run, Shop
 
-METHODS = {method.name: method for method in methods()}
+METHODS = {method.name: method for method in ALL}
 GIVEN: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "dpem": (
         (
@@ -93,10 +96,6 @@ GIVEN: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--n-components", "2", "--sigma-min", "5", "--sigma-max", "20", "--rho", "0.1", "--covariance-type", "diag"),
         {"n_components": 2, "sigma_min": 5, "sigma_max": 20, "spend": bursar.rho(0.1), "covariance_type": "diag"},
     ),
-    "sketch": (
-        ("--rho", "0.1", "--n-frequencies", "32", "--scale", "0.2", "--public-seed", "3"),
-        {"spend": bursar.rho(0.1), "n_frequencies": 32, "scale": 0.2, "public_seed": 3},
-    ),
 }
 LEAST: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "dpem": (("--n-components", "2"), {"n_components": 2}),
@@ -107,7 +106,6 @@ LEAST: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--n-components", "2", "--sigma-min", "5", "--sigma-max", "20"),
         {"n_components": 2, "sigma_min": 5, "sigma_max": 20},
     ),
-    "sketch": ((), {}),
 }
 
 
@@ -115,7 +113,6 @@ def _requests(shop: Shop) -> dict[str, Sequence[Message]]:
     return {
         "dpem": shop.requests,
         "sketch-kmeans": shop.sketch_requests,
-        "sketch": shop.sketch_requests,
         "mrf": shop.mrf_requests,
         "gradient-em": shop.gradient_em_requests,
         "separated-gmm": shop.separated_gmm_requests,
@@ -125,8 +122,8 @@ def _requests(shop: Shop) -> dict[str, Sequence[Message]]:
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 def test_every_argument_of_a_fit_has_an_option_that_explains_itself(method: Method) -> None:
     """What the SDK adds to a fit is on the command line, too, with words and the SDK's own default."""
-    made = {argument.name: argument for argument in arguments(method.fit, method.words)}
-    assert list(made) == list(inspect.signature(method.fit).parameters)[1:]
+    made = {argument.name: argument for argument in arguments(method.kind)}
+    assert list(made) == [field.name for field in requests.arguments(method.kind)]
     for argument in made.values():
         for option in argument.options:
             assert len((option.help or "").split()) >= 2, (method.name, option.opts)
@@ -137,29 +134,20 @@ def test_every_argument_of_a_fit_has_an_option_that_explains_itself(method: Meth
 
 def test_every_fit_of_the_sdk_has_both_commands() -> None:
     """A new fit needs no line here."""
-    wanted = {name.removeprefix("fit_").replace("_", "-") for name in vars(bursar.Dataset) if name.startswith("fit_")}
-    assert set(METHODS) == wanted | {"sketch"} == set(GIVEN)
+    assert {method.kind for method in METHODS.values()} == set(KINDS)
+    assert set(METHODS) == set(GIVEN) == {kind.name.replace("_", "-") for kind in KINDS.values()}
     for group in ("fit", "preview"):
         command = app.commands[group]
         assert isinstance(command, click.Group)
         assert set(command.commands) == set(METHODS)
 
 
-def test_an_argument_of_an_unknown_type_is_not_left_out_silently() -> None:
+def test_an_argument_of_an_unknown_type_is_not_left_out_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who adds one says how it is typed."""
-
-    def fit(self: object, *, shape: complex) -> None:
-        pass
-
-    fit.__annotations__["shape"] = complex
+    field = requests.Argument("shape", complex, None, True, None, "its shape")
+    monkeypatch.setattr(requests, "arguments", lambda _: (field,))
     with pytest.raises(TypeError, match=r"say in bursar\._cli\._signatures how"):
-        arguments(fit, {})
-
-
-def test_a_docstring_that_refers_to_another_is_no_help() -> None:
-    """The words come from the method that has them."""
-    assert described(bursar.Dataset.preview_dpem) == {}
-    assert METHODS["sketch"].words["law"].startswith("Of the frequencies")
+        arguments(bursar.DPEM)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -174,7 +162,7 @@ def test_a_command_sends_what_the_sdk_sends(run: Run, shop: Shop, name: str, ful
     assert result.exit_code == 0, result.output
     sent = _requests(shop)[name][-1]
     with shop.client() as client:
-        METHODS[name].fit(client.dataset("toy"), **values, request_id=key)
+        asking.fit(client.dataset("toy"), METHODS[name].kind, **values, request_id=key)
     assert sent == _requests(shop)[name][-1]
     assert sent is not _requests(shop)[name][-1]
 
@@ -219,8 +207,8 @@ def test_a_spend_is_said_once(run: Run, words: tuple[str, ...]) -> None:
         (("dpem", "--n-components", "2", "--prior", "kapa=2"), "concentration, kappa, nu, scale"),
         (("dpem", "--n-components", "2", "--prior", "kappa=-2"), "must be a positive finite number"),
         (("dpem", "--n-components", "2", "--columns", ","), "expected names such as a,b,c"),
-        (("sketch", "--scale", "pilot:n_frequencies=1.5"), "expected a whole number"),
-        (("sketch", "--scale", "wide"), "expected a number"),
+        (("sketch-kmeans", "--scale", "pilot:n_frequencies=1.5"), "expected a whole number"),
+        (("sketch-kmeans", "--scale", "wide"), "expected a number"),
         (("sketch-kmeans", "--n-clusters", "2", "--foreign", "text.txt"), "is no sketch"),
         (("mrf", "--cliques", "tree", "--chain", "spring,summer"), "one of them"),
         (("mrf",), "--cliques or --chain"),
@@ -248,8 +236,9 @@ def test_other_ways_to_say_where_to_start_and_what_goes_together(run: Run, shop:
     dpem = ("fit", "dpem", "toy", "--n-components", "2", "--rho", "0.1", "--yes")
     assert run(*dpem, "--start", "start.json", "--save", "model.json").exit_code == 0
     assert shop.requests[-1].given.weights.values == [0.5, 0.5]
-    assert run(*dpem, "--start", "3").exit_code == 0
-    assert shop.requests[-1].released.entry == 3
+    entry = json.loads(run("releases", "--json").stdout)[-1]["entry"]
+    assert run(*dpem, "--start", entry).exit_code == 0
+    assert shop.requests[-1].released.entry == entry
     assert run(*dpem, "--start", "splitting").exit_code == 0
     assert shop.requests[-1].WhichOneof("start") == "splitting"
     gradient = ("fit", "gradient-em", "toy", "--rho", "0.1", "--yes", "--model")
@@ -263,7 +252,7 @@ def test_other_ways_to_say_where_to_start_and_what_goes_together(run: Run, shop:
     assert shop.mrf_requests[-1].chain.null_category == "unknown"
     missing = run("preview", "mrf", "toy", "--cliques", "tree,", "--rho", "0.1")
     assert missing.exit_code == 1  # a column of this name, which there is not
-    assert "tree" in missing.stderr
+    assert "has no column of this name" in missing.stderr
 
 
 def test_no_command_takes_a_token_as_an_argument() -> None:

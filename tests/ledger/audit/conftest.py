@@ -54,7 +54,7 @@ def study(ledger: Ledger, ask: Ask, path: Path) -> Path:
     ledger.issue_credential("ann", Role.ANALYST, bytes(32), **owner)
     ledger.store_release(ledger.debit(ask("a", scale=8)).entry, b"model")
     ledger.debit(ask("b", principal="bob", dataset="people-2", method="FitMRF", events=MIXED))
-    ledger.set_budget("people", Budget(4, 1e-6), actor="owner", reason="second year")
+    ledger.set_budget("people", Budget(4, 1e-6, Fraction(1, 10)), actor="owner", reason="second year")
     ledger.store_release(ledger.debit(ask("c", scale=8)).entry, b"another model")
     ledger.set_call_limit("people", Fraction(1, 3), **owner)
     ledger.retire_dataset("people-2", **owner)

@@ -17,7 +17,7 @@ from click.testing import Result
 from bursar_ledger import Adjacency, Budget, GaussianEvent, Ledger, Registration, verify
 from bursar_ledger.audit._charts import COLOURS, OTHERS, burn_down_figure, burn_down_svg, colours_of
 from bursar_ledger.audit._history import BurnDown
-from bursar_ledger.audit._reading import Row
+from bursar_ledger.audit._open import Row
 
 Run = Callable[..., Result]
 Ask = Callable[..., Any]

@@ -27,8 +27,8 @@ from bursar_ledger import (
 )
 from bursar_ledger._codec import encode_event, encode_fraction
 from bursar_ledger.audit._history import Losses, history
+from bursar_ledger.audit._open import Row
 from bursar_ledger.audit._oracle import bounds, second_opinion, tighter_epsilon
-from bursar_ledger.audit._reading import Row
 from bursar_ledger.audit._spend import nominal_epsilon
 
 COUNTS = st.integers(1, 1000)

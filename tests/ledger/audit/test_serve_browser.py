@@ -78,9 +78,10 @@ def _served(ledger: Path, *options: str) -> Iterator[str]:
 
 
 def _enter(browser: Browser, link: str, **window: Any) -> str:
-    """Opens the link, waits until everything is verified, and returns where the pages are."""
+    """Opens the link and presses its button, waits until everything is verified, and returns where the pages are."""
     home = link.partition("/-/")[0]
     browser.open(link, **window)
+    browser.click("form button")
     for _ in range(300):
         if browser.evaluate("!!document.querySelector('.verdict.good, .verdict.bad')"):
             return home

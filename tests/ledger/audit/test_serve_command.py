@@ -22,8 +22,8 @@ from click.testing import Result
 from bursar_ledger import Adjacency, Budget, Ledger, Registration
 from bursar_ledger.audit import _report, _site, _watch
 from bursar_ledger.audit._history import history
+from bursar_ledger.audit._open import opened, rows
 from bursar_ledger.audit._queries import METADATA
-from bursar_ledger.audit._reading import opened, rows
 from bursar_ledger.audit._report import body, opening
 from bursar_ledger.audit._serving import listening
 from bursar_ledger.audit._site import link, site
@@ -54,8 +54,11 @@ class Site:
         return asyncio.run(self.made.client.post(path, cookies=self.cookies, **given))
 
     def enter(self) -> None:
-        """Opens the link."""
-        self.cookies.update(self.get(self.link).cookies)
+        """Opens the link and presses its button."""
+        shown = self.get(self.link)
+        self.cookies.update(shown.cookies)
+        fields = dict(re.findall(r'name="(token|csrftoken)" value="([^"]*)"', shown.text))
+        self.cookies.update(self.post(self.link.partition("?")[0], data=fields).cookies)
 
 
 @pytest.fixture
@@ -126,6 +129,76 @@ def test_nobody_is_let_in_without_the_link(visit: Visit, study: Path) -> None:
     pages.enter()
     assert pages.get("/").status_code == 200
     assert pages.get(pages.link).status_code == 403
+
+
+def test_whoever_only_looks_at_the_link_does_not_use_it_up(visit: Visit, study: Path) -> None:
+    """A chat's preview asks for every link that it sees: it gets a page with a button, and no cookie of the pages."""
+    pages = visit(study, enter=False)
+    for _ in range(3):
+        answer = pages.get(pages.link)
+        assert answer.status_code == 200
+        assert "Open the pages here" in answer.text
+        assert "ds_actor" not in answer.cookies
+        assert pages.get("/", headers={"cookie": f"ds_csrftoken={answer.cookies['ds_csrftoken']}"}).status_code == 403
+    path, _, token = pages.link.partition("?token=")
+    assert pages.post(path, data={"token": token[:-1]}).status_code == 403
+    assert pages.post(path).status_code == 403
+    assert pages.get(pages.link).status_code == 200
+    pages.enter()
+    assert pages.get("/").status_code == 200
+    assert pages.post(path, data={"token": token}, headers={"cookie": ""}).status_code == 403
+
+
+FOREIGN = [
+    "evil.example",
+    "evil.example:8001",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "",
+    "10.0.0.9",
+    "[::1",
+]
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+def test_pages_are_for_this_host_alone(visit: Visit, study: Path, host: str) -> None:
+    """A name of elsewhere that leads here gets nothing, with or without the cookie: no style sheet, no link."""
+    pages = visit(study)
+    for path in ("/", "/ledger/entries", "/-/ledger/site.css", pages.link, "/-/ledger/entry/1"):
+        answer = pages.get(path, headers={"host": host})
+        assert answer.status_code == 421
+        assert "people" not in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert pages.post("/-/ledger/look", headers={"host": host}).status_code == 421
+
+
+def test_names_of_this_host_are_those_that_were_given(study: Path) -> None:
+    """The address that the connection came to, localhost, and what --name says; in any case, with any port."""
+    with watching(study, None, (), ask=False) as watch:
+        watch.wait()
+        with site(watch, ("127.0.0.1", "Audit.Example.org")) as made:
+            pages = Site(made, watch)
+            for host in ("localhost", "LOCALHOST:9", "127.0.0.1:8001", "audit.example.org", "AUDIT.example.org:443"):
+                assert pages.get(pages.link, headers={"host": host}).status_code == 200, host
+            assert pages.get(pages.link, headers={"host": "other.example.org"}).status_code == 421
+            app = made.app()
+
+            def asked(host: str, server: str) -> int:
+                told: list[int] = []
+
+                async def send(message: Any) -> None:
+                    told.extend([message["status"]] if message["type"] == "http.response.start" else [])
+
+                async def receive() -> Any:
+                    return {"type": "http.request"}
+
+                scope = {"type": "http", "method": "GET", "path": "/-/ledger/site.css", "query_string": b""}
+                headers = [(b"host", host.encode())]
+                asyncio.run(app({**scope, "headers": headers, "server": (server, 8001)}, receive, send))
+                return told[0]
+
+            assert asked("[::1]:8001", "::1") == asked("10.0.0.9:8001", "10.0.0.9") == 200
+            assert asked("10.0.0.9:8001", "10.0.0.8") == 421
 
 
 def test_every_answer_forbids_scripts_and_outside_resources(visit: Visit, study: Path) -> None:

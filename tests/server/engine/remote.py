@@ -32,7 +32,7 @@ class Slow:
 
 def slow(folder: Path) -> Statistic:
     """The count of all rows, by `Slow`."""
-    return Statistic("slow", Slow(str(folder)), (Factor("one", 0),), (1,), Bounds(1, 1, 1, 1))
+    return Statistic("slow", Slow(str(folder)), (Factor("one", 0),), (1,), Bounds(1, 1, 1, 1), 1)
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ import pytest
 from distributed import LocalCluster
 from distributed.security import Security
 
-from bursar_server.dummy import made_up_rows
-from bursar_server.tables import Keys, Manifest, Partitions, Snapshot, import_table
+from bursar_server.jobs.trial import made_up_rows
+from bursar_server.tables import CapKeys, Manifest, Partitions, Snapshot, import_table
 from bursar_server.tables._snapshot import BATCH
 from bursar_server.vault import DaskEngine, EngineError, LocalEngine, SpreadRows, exact_sum
 from bursar_server.vault import _dask as dask_engine
+from tests.conformance.requests import FEW, TABLE
 from tests.server.engine.clusters import ROOT, Host, Pems, cluster, free_port
-from tests.server.engine.fits import FEW, TABLE, fitted, planned
+from tests.server.engine.fits import fitted, planned
 from tests.server.engine.remote import Asked, slow
 
 pytestmark = pytest.mark.slow
@@ -82,7 +83,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     ]
     categorical = [{"name": c.name, "kind": "categorical", "categories": list("pqr")} for c in TABLE.categorical]
     made = {"name": "people", "adjacency": "add_remove_one", "columns": numeric + categorical}
-    report = import_table(Manifest.from_public(made), People(N), folder, Keys(bytes(32)).caps)
+    report = import_table(Manifest.from_public(made), People(N), folder, CapKeys.draw())
     snapshot = Snapshot.open(report.directory)
     (folder / "storage").mkdir()
     return Table(snapshot, Partitions.write(snapshot, folder / "storage", slots=BATCH))

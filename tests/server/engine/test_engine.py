@@ -22,11 +22,13 @@ from bursar_server.vault import (
     Meter,
     OpenDPNoise,
     Rows,
+    SyntheticBudget,
     Task,
 )
 from bursar_server.vault._dask import part_of, worker_environment
 from bursar_server.vault._engine import T, spans_of
-from tests.server.engine.fits import FEW, REQUESTS, fitted, people
+from tests.conformance.requests import FEW, VARIANTS
+from tests.server.engine.fits import fitted, people
 
 N = 3 * CHUNK + 100
 SECRET = 0.123456789123
@@ -85,7 +87,7 @@ def globals_of(pickled: bytes) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in REQUESTS]
+    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in VARIANTS]
 )
 def test_every_fit_is_the_same_from_every_engine(name: str) -> None:
     """On one thread, on three, and part by part through pickles: the same model, bit for bit, of every kind of release.
@@ -107,11 +109,13 @@ def test_every_fit_is_the_same_from_every_engine(name: str) -> None:
 
 def is_foreign(module: str) -> bool:
     """Whether a worker has no business with it."""
-    own = {f"bursar_server.vault._{part}" for part in ("noise", "session", "sampling")}
+    own = {f"bursar_server.vault._{part}" for part in ("noise", "session", "sampling", "meter")}
     return module in own or module.startswith(("bursar_ledger", "opendp", "sqlite", "bursar_server.tables"))
 
 
-@pytest.mark.parametrize("thing", [GaussianNoise(1.0), Adjacency.REPLACE_ONE, Meter(Fraction(2), 1), [OpenDPNoise()]])
+@pytest.mark.parametrize(
+    "thing", [GaussianNoise(1.0), Adjacency.REPLACE_ONE, Meter(SyntheticBudget(Fraction(2), 1)), [OpenDPNoise()]]
+)
 def test_what_must_not_leave_would_be_seen(thing: object) -> None:
     """The look into pickles finds noise, meter and what is the ledger's."""
     assert any(map(is_foreign, globals_of(pickle.dumps(thing))))

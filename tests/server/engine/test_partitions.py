@@ -16,7 +16,7 @@ import pytest
 
 from bursar_server.fits import UNIT_ROWS
 from bursar_server.tables import (
-    Keys,
+    CapKeys,
     Manifest,
     Partitions,
     Snapshot,
@@ -57,7 +57,7 @@ def imported(folder: Path, n: int = N, cap: int = 1) -> Snapshot:
     ]
     made = {"name": "people", "adjacency": "add_remove_one", "columns": columns, "unit": unit}
     (folder / "storage").mkdir(exist_ok=True)
-    report = import_table(Manifest.from_public(made), MadeUp(n), folder, Keys(bytes(32)).caps)
+    report = import_table(Manifest.from_public(made), MadeUp(n), folder, CapKeys.draw())
     return Snapshot.open(report.directory)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models.mrf import Variable
 from bursar_ledger import Adjacency
+from bursar_models.mrf import Variable
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import CategoricalColumn, NumericColumn, PublicTable, mrf
+from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable, mrf
 from bursar_server.vault import ArrayRows, LocalEngine, Statistic, exact_sum
 from tests.server.fits.running import Array, nothing_released, session
 
@@ -28,9 +28,9 @@ EDGES = (0.0, 1.0, 2.5, 10.0)
 def people(*, adjacency: Adjacency = RO, unit_cap: int = 1, rows: int | None = 5000, **sizes: int) -> PublicTable:
     """A public table: categorical a, b, c, d (or as `sizes` says), x in bins and y without."""
     categorical = tuple(
-        CategoricalColumn(name, tuple(f"{name}{i}" for i in range(size))) for name, size in (sizes or SIZES).items()
+        CodedColumn(name, tuple(f"{name}{i}" for i in range(size))) for name, size in (sizes or SIZES).items()
     )
-    numeric = (NumericColumn("x", 0.0, 10.0, EDGES), NumericColumn("y", 0.0, 1.0))
+    numeric = (BoundedColumn("x", 0.0, 10.0, EDGES), BoundedColumn("y", 0.0, 1.0))
     return PublicTable("people", numeric, adjacency, unit_cap, rows, categorical)
 
 

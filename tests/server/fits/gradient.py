@@ -9,10 +9,10 @@ import numpy as np
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, gradient_em
+from bursar_server.fits import BoundedColumn, PublicTable, gradient_em
 from bursar_server.fits.gradient_em import _kernel
 from bursar_server.fits.gradient_em._statistics import (
-    Frame,
+    GradientFrame,
     GradientKernel,
     Look,
     Shape,
@@ -39,9 +39,9 @@ def table(
     rows: int | None = 5000,
 ) -> PublicTable:
     """Columns x0, x1, ... in [-bound, bound], the first of them nullable, and perhaps y in [-target, target]."""
-    columns = [NumericColumn(f"x{i}", -bound, bound, nullable=i < nullable) for i in range(d)]
+    columns = [BoundedColumn(f"x{i}", -bound, bound, nullable=i < nullable) for i in range(d)]
     if target is not None:
-        columns.append(NumericColumn("y", -target, target))
+        columns.append(BoundedColumn("y", -target, target))
     return PublicTable("people", tuple(columns), adjacency, 1, rows)
 
 
@@ -66,11 +66,11 @@ def run(made: gradient_em.GradientEMPlan, X: Array, **arguments: Any) -> fit_pb2
     return gradient_em.run(made, session(made, X, **arguments))
 
 
-def frame(columns: int, nullable: bool = False) -> Frame:
+def frame(columns: int, nullable: bool = False) -> GradientFrame:
     """Data that is in the frame's units already; the last column is never nullable."""
     may_be_null = np.full(columns, nullable)
     may_be_null[-1] = False
-    return Frame(np.zeros(columns), np.ones(columns), np.ones(columns), may_be_null)
+    return GradientFrame(np.zeros(columns), np.ones(columns), np.ones(columns), may_be_null)
 
 
 def located(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, Plan, PublicTable, dpem
+from bursar_server.fits import BoundedColumn, Plan, PublicTable, dpem
 from bursar_server.vault import (
     ArrayRows,
     LocalEngine,
@@ -25,6 +25,7 @@ from bursar_server.vault import (
     SearchSource,
     SelectionNoise,
     Session,
+    SyntheticBudget,
 )
 
 Array = NDArray[np.float64]
@@ -52,7 +53,7 @@ def table(
     rows: int | None = 5000,
 ) -> PublicTable:
     """A public table with columns x0, x1, ... in [-bound, bound]."""
-    columns = tuple(NumericColumn(f"x{i}", -bound, bound) for i in range(d))
+    columns = tuple(BoundedColumn(f"x{i}", -bound, bound) for i in range(d))
     return PublicTable("people", columns, adjacency, unit_cap, rows)
 
 
@@ -97,7 +98,7 @@ def session(
         columns=X.shape[1],
         adjacency=adjacency,
         unit_cap=unit_cap,
-        meter=Meter(ORDER, cost_units(made.events, ORDER)),
+        meter=Meter(SyntheticBudget(ORDER, cost_units(made.events, ORDER))),
         source=source or OpenDPNoise(),
         search_source=search_source,
         engine=LocalEngine(1, device),
@@ -121,3 +122,15 @@ def clusters(n: int, seed: int, centres: Array, sd: float = 1.0) -> Array:
     """Rows (n, d) around centres (k, d), about as many around each."""
     generator = np.random.default_rng(seed)  # noqa: TID251 - rows of a test
     return centres[np.arange(n) % len(centres)] + sd * generator.standard_normal((n, centres.shape[1]))
+
+
+def expected_number(plan: Plan, name: str) -> float | None:
+    """Return a number that a plan expects; None if it expects none of this name."""
+    value = plan.expected[name].value if name in plan.expected else None
+    return value if isinstance(value, float) else None
+
+
+def expected_numbers(plan: Plan, name: str) -> tuple[float, ...]:
+    """Return the numbers by column that a plan expects under a name; () if there are none."""
+    value = plan.expected[name].value if name in plan.expected else {}
+    return tuple(value.values()) if isinstance(value, Mapping) else ()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bursar.models import Frequencies
+from bursar_models import Frequencies
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import PublicTable, sketch
 from tests.server.fits.running import Array, nothing_released, session, table

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bursar.models.mrf import Variable
+from bursar_models.mrf import Variable
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
 from bursar_server.fits.gradient_em._statistics import Look, Transform
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
 from bursar_server.fits.mrf import _array_kernel as _array_tables
 from bursar_server.fits.mrf._statistics import (
     Layout,
@@ -101,7 +101,7 @@ def test_the_same_integers(device: str, moments: Moments, hard: bool, own: bool)
     """Every number of the sums, for every form of moments, whatever the rows hold."""
     for K, d in ((1, 1), (3, 7), (2, 26)):
         step = steps(K, d, hard=hard, own=own, diagonal=moments in (Moments.SPHERICAL, Moments.DIAG))
-        frame, weights = Frame(np.full(d, 0.1), np.full(d, 5.0)), Weights(0.3, 0.7, 0.9)
+        frame, weights = BallFrame(np.full(d, 0.1), np.full(d, 5.0)), Weights(0.3, 0.7, 0.9)
         check(device, moment_statistic(frame, step, moments, weights), rows(CHUNK // 4, d), d)
 
 
@@ -227,7 +227,7 @@ def test_one_dimension_by_hand() -> None:
     column = np.linspace(-1.5, 1.5, 200)
     eye = np.ones((1, 1, 1))
     step = EStep(False, np.zeros(1), np.zeros((1, 1)), eye, False, np.zeros((1, 1)), eye)
-    statistic = moment_statistic(Frame(np.zeros(1), np.ones(1)), step, Moments.FULL, Weights(0.3, 0.7, 0.9))
+    statistic = moment_statistic(BallFrame(np.zeros(1), np.ones(1)), step, Moments.FULL, Weights(0.3, 0.7, 0.9))
     assert exact_sum(statistic, ArrayRows(column[None]), 1).tolist() == in_plain_integers(statistic, column)
 
 
@@ -276,7 +276,7 @@ def test_a_statistic_without_such_a_kernel_is_summed_by_the_processor() -> None:
         out[0] += int(present.sum())
 
     bounds = Bounds(l1=1, l2_squared=1, l1_distance=2, l2_squared_distance=2, non_negative=True)
-    statistic = Statistic(name="rows", kernel=ones, factors=(Factor("one", 0),), shape=(1,), bounds=bounds)
+    statistic = Statistic(name="rows", kernel=ones, factors=(Factor("one", 0),), shape=(1,), bounds=bounds, largest=1)
     table = ArrayRows(np.zeros((1, 12)))
     assert exact_sum(statistic, table, 1, engine=LocalEngine(1, "numpy")).tolist() == [12]
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import NumericColumn, PublicTable, gradient_em
+from bursar_server.fits import BoundedColumn, PublicTable, gradient_em
 from bursar_server.fits.gradient_em import _kernel
-from bursar_server.fits.gradient_em._fit import _Track, averaged_noise, settled
 from bursar_server.fits.gradient_em._information import hidden_of_lines, hidden_of_means
 from bursar_server.fits.gradient_em._missing_covariates import _alike
+from bursar_server.fits.gradient_em._models import believed_rows
 from bursar_server.fits.gradient_em._normal import (
     Kind,
     _value_and_slope,
@@ -27,7 +27,7 @@ from bursar_server.fits.gradient_em._normal import (
     unclip,
 )
 from bursar_server.fits.gradient_em._regression import cautious, near_middle
-from bursar_server.fits.gradient_em._seam import believed_rows
+from bursar_server.fits.gradient_em._run import _Track, averaged_noise, settled
 from bursar_server.fits.gradient_em._statistics import Transform
 from bursar_server.vault import ArrayRows, Release, exact_sum
 from tests.server.fits.gradient import MISSING, MIXTURE, REGRESSIONS, SYMMETRIC, plan, run, table
@@ -84,7 +84,7 @@ def test_symmetric_mixture_is_found(adjacency: Adjacency, variant: Any) -> None:
 
 def test_centre_and_units_are_the_datas() -> None:
     """Columns with other bounds, a middle that is not theirs: means come back in the data's own units."""
-    columns = (NumericColumn("x", -10, 20), NumericColumn("y", 100, 130))
+    columns = (BoundedColumn("x", -10, 20), BoundedColumn("y", 100, 130))
     public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 20_000)
     middle = np.array([2.0, 118.0])
     X = mirrored(20_000, 2, B[:2], middle)
@@ -254,7 +254,7 @@ def test_no_rows_and_no_noise_can_make_it_fail(
 @pytest.mark.parametrize("given_start", [False, True])
 def test_bounds_of_any_size_end_in_finite_numbers(fields: dict[str, Any], given_start: bool) -> None:
     """Columns as wide as 1e100 beside columns as narrow as 1e-100, far from the middle of their bounds."""
-    columns = (NumericColumn("x0", 1e90, 1e100), NumericColumn("x1", -1e-100, 2e-100), NumericColumn("y", 5.0, 5.1))
+    columns = (BoundedColumn("x0", 1e90, 1e100), BoundedColumn("x1", -1e-100, 2e-100), BoundedColumn("y", 5.0, 5.1))
     public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 100)
     fields = {name: value for name, value in fields.items() if name not in ("noise_std", "random")}
     if given_start:
@@ -267,18 +267,6 @@ def test_bounds_of_any_size_end_in_finite_numbers(fields: dict[str, Any], given_
     model = run(plan(public, **fields, **units, iterations=3), X)
     for name in ("coefficients", "intercepts", "noise_std", "coefficient_errors", "intercept_errors", "iterates"):
         assert np.all(np.isfinite(getattr(model, name).values)), name
-
-
-@pytest.mark.parametrize("fields", MODELS, ids=str)
-def test_releases_do_not_depend_on_rows(fields: dict[str, Any]) -> None:
-    """Rows that fit, no rows, rows all alike, rows without a number: the same events and shapes in the same order."""
-    made = plan(table(2, target=3.0, nullable=fields["model"] == MISSING), **fields)
-    seen = []
-    for X in (mirrored(500, 1, B), np.zeros((0, 3)), np.ones((30, 3)), np.full((30, 3), np.nan)):
-        taps: list[Release] = []
-        run(made, X, taps=taps)
-        seen.append([(tap.event, tap.statistic.shape) for tap in taps])
-    assert all(events == seen[0] for events in seen)
 
 
 def test_noise_is_what_is_claimed() -> None:

@@ -15,7 +15,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from bursar_server.fits.gradient_em import _kernel
-from bursar_server.fits.gradient_em._fit import root_beta
+from bursar_server.fits.gradient_em._run import root_beta
 from bursar_server.fits.gradient_em._statistics import (
     LATTICE,
     LOOK_LATTICE,

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent, rho_of
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import UNIT_ROWS, CategoricalColumn, InvalidRequestError, PublicTable, mrf
+from bursar_server.fits import UNIT_ROWS, CodedColumn, InvalidFieldsError, PublicTable, mrf
 from bursar_server.fits.mrf._plan import DEFAULT_SHARE, MOST_NUMBERS
 from bursar_server.fits.mrf._reuse import MOST_REUSED
 from bursar_server.fits.mrf._schema import MOST_CLIQUES
@@ -28,7 +28,7 @@ CHAIN = people(s0=3, s1=3, s2=3, s3=3, other=2)
 def same_states(public: PublicTable) -> PublicTable:
     """With the categories of every column those of the first that has as many."""
     first = {len(c.categories): c.categories for c in reversed(public.categorical)}
-    columns = tuple(CategoricalColumn(c.name, first[len(c.categories)]) for c in public.categorical)
+    columns = tuple(CodedColumn(c.name, first[len(c.categories)]) for c in public.categorical)
     return PublicTable(public.name, public.numeric, public.adjacency, public.unit_cap, public.rows, columns)
 
 
@@ -42,7 +42,7 @@ def path(*columns: str, **fields: Any) -> fit_pb2.HomogeneousChain:
 
 def refused(public: PublicTable | None = None, released: Any = nothing_released, **fields: Any) -> list[str]:
     """Names of the fields for which a request is refused."""
-    with pytest.raises(InvalidRequestError) as caught:
+    with pytest.raises(InvalidFieldsError) as caught:
         plan(public, released, **fields)
     names = [name for name, _ in caught.value.violations]
     assert len(set(caught.value.violations)) == len(names)
@@ -51,7 +51,7 @@ def refused(public: PublicTable | None = None, released: Any = nothing_released,
 
 def message_of(public: PublicTable | None = None, released: Any = nothing_released, **fields: Any) -> str:
     """What a refused request is told."""
-    with pytest.raises(InvalidRequestError) as caught:
+    with pytest.raises(InvalidFieldsError) as caught:
         plan(public, released, **fields)
     return str(caught.value)
 
@@ -128,7 +128,7 @@ def test_columns_without_states_are_told_what_is_missing() -> None:
 
 def wide(count: int, size: int) -> PublicTable:
     """So many columns v0, v1, ... of so many categories."""
-    columns = tuple(CategoricalColumn(f"v{i}", tuple(map(str, range(size)))) for i in range(count))
+    columns = tuple(CodedColumn(f"v{i}", tuple(map(str, range(size)))) for i in range(count))
     return PublicTable("people", people().numeric, RO, 1, 5000, columns)
 
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bursar.models.mrf import Variable
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
+from bursar_models.mrf import Variable
 from bursar_server.fits.mrf._statistics import (
     Layout,
     blocks_of,

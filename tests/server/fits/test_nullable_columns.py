@@ -10,9 +10,9 @@ import pytest
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import (
-    CategoricalColumn,
-    InvalidRequestError,
-    NumericColumn,
+    BoundedColumn,
+    CodedColumn,
+    InvalidFieldsError,
     Plan,
     PublicTable,
     dpem,
@@ -25,11 +25,11 @@ from tests.server.fits.running import nothing_released
 EDGES = (0.0, 0.5, 1.0)
 TABLE = PublicTable(
     "people",
-    (NumericColumn("x", 0.0, 1.0, EDGES), NumericColumn("gap", 0.0, 1.0, EDGES, nullable=True)),
+    (BoundedColumn("x", 0.0, 1.0, EDGES), BoundedColumn("gap", 0.0, 1.0, EDGES, nullable=True)),
     Adjacency.REPLACE_ONE,
     1,
     5000,
-    (CategoricalColumn("c", ("a", "b")),),
+    (CodedColumn("c", ("a", "b")),),
 )
 SPEND = types_pb2.Spend(rho=1.0)
 
@@ -64,7 +64,7 @@ PLANS: list[tuple[Callable[[list[str]], Plan], tuple[str, ...]]] = [
 @pytest.mark.parametrize(("plan", "usual"), PLANS, ids=lambda value: getattr(value, "__name__", None))
 def test_a_column_that_may_be_null_is_refused(plan: Callable[[list[str]], Plan], usual: tuple[str, ...]) -> None:
     """By its place in the request, once; without names a fit takes the columns that it can use."""
-    with pytest.raises(InvalidRequestError, match="'gap' may be null, and this fit has no rule") as caught:
+    with pytest.raises(InvalidFieldsError, match="'gap' may be null, and this fit has no rule") as caught:
         plan(["x", "gap"])
     assert [name for name, _ in caught.value.violations] == ["columns[1]"]
     assert set(plan([]).columns) >= set(usual)
@@ -74,7 +74,7 @@ def test_a_column_that_may_be_null_is_refused(plan: Callable[[list[str]], Plan],
 @pytest.mark.parametrize("asked", [{"cliques": fit_pb2.Cliques(cliques=[fit_pb2.Clique(columns=["x", "gap"])])}])
 def test_so_is_one_in_a_clique(asked: dict[str, Any]) -> None:
     """Wherever a field's request names columns."""
-    with pytest.raises(InvalidRequestError, match="'gap' may be null") as caught:
+    with pytest.raises(InvalidFieldsError, match="'gap' may be null") as caught:
         mrf.plan(fit_pb2.FitMRFRequest(request_id="r", spend=SPEND, **asked), TABLE, lambda entry: None)
     assert [name for name, _ in caught.value.violations] == ["cliques[0].columns[1]"]
 

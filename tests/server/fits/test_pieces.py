@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
-from bursar_server.fits.dpem import _cells, _em, _released
-from bursar_server.fits.dpem._em import Mixture, Prior
-from bursar_server.fits.dpem._released import Released
-from bursar_server.fits.dpem._statistics import Moments, Weights
+from bursar_server.fits.mixtures import decoding, em, splitting
+from bursar_server.fits.mixtures.decoding import Released
+from bursar_server.fits.mixtures.em import Mixture, Prior
+from bursar_server.fits.mixtures.statistics import Moments, Weights
 from tests.server.fits.running import Array, clusters
 
 KINDS = [Moments.SPHERICAL, Moments.DIAG, Moments.FULL, Moments.TIED]
@@ -50,15 +50,15 @@ def in_full(covariances: Array, moments: Moments) -> Array:
 def near_truth(moments: Moments) -> Mixture:
     """Parameters from which EM still has to move a little."""
     means = np.array([[0.32, 0.1], [-0.4, 0.22], [0.02, -0.5]])
-    return Mixture(np.full(3, 1000.0), means, _em.shaped(np.tile(0.007 * np.eye(2), (3, 1, 1)), np.ones(3), moments))
+    return Mixture(np.full(3, 1000.0), means, em.shaped(np.tile(0.007 * np.eye(2), (3, 1, 1)), np.ones(3), moments))
 
 
 @pytest.mark.parametrize("moments", KINDS)
 def test_fixed_origin_step_is_the_textbooks(moments: Moments) -> None:
     """Without noise the paper's step equals one EM step of scikit-learn."""
     start = near_truth(moments)
-    step = _em.fixed_origin_step(start, moments)
-    mine = _em.fixed_origin_update(exact(start, step.whiteners, step.centres, moments), moments)
+    step = em.fixed_origin_step(start, moments)
+    mine = em.fixed_origin_update(exact(start, step.whiteners, step.centres, moments), moments)
     theirs = GaussianMixture(
         3, covariance_type=SHAPES[moments], max_iter=1, reg_covar=0, weights_init=start.weights, means_init=start.means
     )
@@ -80,8 +80,8 @@ def test_recentred_steps_end_where_em_ends(moments: Moments) -> None:
     """Without noise, whitened and clipped moments lead to scikit-learn's maximum of the likelihood."""
     mixture = near_truth(moments)
     for _ in range(40):
-        step, radii = _em.recentred_step(mixture, moments, 1e-9)
-        mixture = _em.recentred_update(mixture, radii, exact(mixture, step.whiteners, step.centres, moments), moments)
+        step, radii = em.recentred_step(mixture, moments, 1e-9)
+        mixture = em.recentred_update(mixture, radii, exact(mixture, step.whiteners, step.centres, moments), moments)
     theirs = GaussianMixture(3, covariance_type=SHAPES[moments], means_init=mixture.means, tol=1e-9, max_iter=500).fit(
         X
     )
@@ -94,7 +94,7 @@ def test_recentred_steps_end_where_em_ends(moments: Moments) -> None:
 def test_maximum_a_posteriori_is_the_papers() -> None:
     """Park et al. 2016, section 4.1: the three MAP formulas, number by number."""
     start, prior, N, K, d = near_truth(Moments.FULL), Prior(2.0, 1.0, 4.0, 0.1), 1000.0, 3, 2
-    made = _em.maximum_a_posteriori(start, prior, Moments.FULL)
+    made = em.maximum_a_posteriori(start, prior, Moments.FULL)
     assert made.weights == pytest.approx((N + 1) / (K * N + K * 2.0 - K) * np.ones(K))
     assert made.means == pytest.approx(N / (N + 1) * start.means)
     for k in range(K):
@@ -110,7 +110,7 @@ def test_unclip_inverts_clipping(d: int) -> None:
     squares = np.sum(generator.standard_normal((200_000, d)) ** 2, axis=1) / d
     for reach in (0.5, 1.0, 2.0, 3.0):
         mean_square = np.minimum(squares / reach**2, 1.0).mean()
-        assert _released.unclip(np.array([mean_square]), d)[0] * d == pytest.approx(1 / reach**2, rel=0.05)
+        assert decoding.unclip(np.array([mean_square]), d)[0] * d == pytest.approx(1 / reach**2, rel=0.05)
 
 
 @pytest.mark.parametrize("moments", KINDS)
@@ -127,7 +127,7 @@ def test_decoding_undoes_the_layout(moments: Moments) -> None:
         Moments.TIED: outer.sum(axis=0)[rows, columns][None] * np.where(rows == columns, 1, np.sqrt(2)),
     }.get(moments, np.zeros((K, 0)))
     flat = np.concatenate([0.5 * np.arange(K), 0.25 * u.ravel(), 0.8 * packed.ravel()])
-    released = _released.decode(flat, K, d, moments, w, 1.0)
+    released = decoding.decode(flat, K, d, moments, w, 1.0)
     assert released.counts == pytest.approx(np.arange(K))
     assert released.sums == pytest.approx(u)
     if moments in (Moments.FULL, Moments.TIED):
@@ -136,12 +136,12 @@ def test_decoding_undoes_the_layout(moments: Moments) -> None:
         assert np.trace(released.seconds, axis1=1, axis2=2) == pytest.approx(np.sum(u**2, axis=1))
 
 
-def cell(count: float, mean: tuple[float, float], spread: tuple[float, float] = (0.01, 0.01)) -> _cells.Cell:
+def cell(count: float, mean: tuple[float, float], spread: tuple[float, float] = (0.01, 0.01)) -> splitting.Cell:
     """A cell without noise."""
-    return _cells.Cell(count, np.array(mean), np.diag(spread), 0.0, 0.3, 1)
+    return splitting.Cell(count, np.array(mean), np.diag(spread), 0.0, 0.3, 1)
 
 
-def total(cells: _cells.Cells) -> tuple[float, Array, Array]:
+def total(cells: splitting.Cells) -> tuple[float, Array, Array]:
     """Count, mean and covariance of all cells together."""
     count = sum(c.count for c in cells)
     mean = np.sum([c.count / count * c.mean for c in cells], axis=0)
@@ -155,7 +155,7 @@ def total(cells: _cells.Cells) -> tuple[float, Array, Array]:
 def test_splitting_and_merging_keep_the_moments() -> None:
     """Count, mean and covariance of the whole are those before."""
     cells = (cell(100.0, (0.1, 0.2), (0.04, 0.01)), cell(50.0, (-0.3, 0.0)))
-    for changed in (_cells.split(cells, 0), _cells.merge(cells, 1, 0)):
+    for changed in (splitting.split(cells, 0), splitting.merge(cells, 1, 0)):
         for before, after in zip(total(cells), total(changed), strict=True):
             assert after == pytest.approx(before)
 
@@ -163,7 +163,7 @@ def test_splitting_and_merging_keep_the_moments() -> None:
 def test_repair_moves_a_centre_to_where_two_clusters_share_one() -> None:
     """Two centres in one cluster and one centre for two become one each."""
     cells = (cell(50.0, (0.5, 0.02)), cell(50.0, (0.5, -0.02)), cell(200.0, (-0.4, 0.0), (0.01, 0.16)))
-    means = np.array(sorted(c.mean.tolist() for c in _cells.repair(cells)))
+    means = np.array(sorted(c.mean.tolist() for c in splitting.repair(cells)))
     assert means[2] == pytest.approx([0.5, 0.0])
     assert means[:2, 0] == pytest.approx([-0.4, -0.4])
     assert abs(means[0, 1] - means[1, 1]) > 0.5
@@ -172,7 +172,7 @@ def test_repair_moves_a_centre_to_where_two_clusters_share_one() -> None:
 def test_repair_leaves_a_good_solution_alone() -> None:
     """One centre for each of three clusters stays."""
     cells = (cell(100.0, (0.5, 0.0)), cell(100.0, (-0.5, 0.0)), cell(100.0, (0.0, 0.5)))
-    assert _cells.repair(cells) == cells
+    assert splitting.repair(cells) == cells
 
 
 NUMBERS = st.floats(-1e12, 1e12)
@@ -185,20 +185,20 @@ def test_updates_are_total(seed: int, moments: Moments, size: float, noise: floa
     generator = np.random.default_rng(seed)  # noqa: TID251 - releases of a test
     K, d = 3, 3
     flat = size * generator.standard_normal(K + K * d + (1 if moments is Moments.TIED else K) * moments.size(d))
-    released = _released.decode(flat, K, d, moments, Weights(1.0, 1.0, 1.0), noise)
+    released = decoding.decode(flat, K, d, moments, Weights(1.0, 1.0, 1.0), noise)
     mixture = Mixture(np.full(K, 10.0), generator.uniform(-0.5, 0.5, (K, d)), np.tile(0.01 * np.eye(d), (K, 1, 1)))
-    _, radii = _em.recentred_step(mixture, moments, noise)
-    made = [_em.fixed_origin_update(released, moments), _em.recentred_update(mixture, radii, released, moments)]
+    _, radii = em.recentred_step(mixture, moments, noise)
+    made = [em.fixed_origin_update(released, moments), em.recentred_update(mixture, radii, released, moments)]
     if moments is not Moments.TIED:
         cells = tuple(
-            _cells.Cell(10.0, m, c, 0.0, 0.5) for m, c in zip(mixture.means, mixture.covariances, strict=True)
+            splitting.Cell(10.0, m, c, 0.0, 0.5) for m, c in zip(mixture.means, mixture.covariances, strict=True)
         )
-        seen = _cells.repair(_cells.resize(_cells.observe(cells, released, moments, averaging=True), 5))
+        seen = splitting.repair(splitting.resize(splitting.observe(cells, released, moments, averaging=True), 5))
         assert len(seen) == 5
-        made.append(_em.from_cells(seen, moments))
+        made.append(em.from_cells(seen, moments))
     for each in made:
         assert np.all(np.isfinite(each.means))
         assert np.all(each.weights > 0)
         assert each.weights.sum() == pytest.approx(1)
-        assert np.linalg.eigvalsh(each.covariances).min() >= 0.99 * _em.VARIANCE_FLOOR
-        _em.recentred_step(each, moments, noise)
+        assert np.linalg.eigvalsh(each.covariances).min() >= 0.99 * em.VARIANCE_FLOOR
+        em.recentred_step(each, moments, noise)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, rho_of
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import InvalidRequestError, NumericColumn, PublicTable, dpem
-from bursar_server.fits.dpem._schedule import em_weights
-from bursar_server.fits.dpem._statistics import Moments
-from tests.server.fits.running import nothing_released, plan, request, table
+from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, dpem
+from bursar_server.fits.mixtures.schedule import em_weights
+from bursar_server.fits.mixtures.statistics import Moments
+from tests.server.fits.running import expected_numbers, nothing_released, plan, request, table
 
 NAN, INF = float("nan"), float("inf")
 
@@ -90,7 +90,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("field", "fields"), WRONG, ids=lambda value: str(value).replace("\n", " ")[:60])
 def test_wrong_field_is_named(field: str, fields: dict[str, Any]) -> None:
     """Whatever is wrong with a request is refused under its field's name, once, before any price is known."""
-    with pytest.raises(InvalidRequestError) as caught:
+    with pytest.raises(InvalidFieldsError) as caught:
         plan(**fields)
     names = [name for name, _ in caught.value.violations]
     assert field in names
@@ -99,21 +99,21 @@ def test_wrong_field_is_named(field: str, fields: dict[str, Any]) -> None:
 
 def test_all_wrong_fields_are_named_at_once() -> None:
     """An analyst mends a request in one go."""
-    with pytest.raises(InvalidRequestError) as caught:
+    with pytest.raises(InvalidFieldsError) as caught:
         plan(n_components=0, columns=["nobody"], spend=types_pb2.Spend(rho=NAN))
     assert {name for name, _ in caught.value.violations} == {"n_components", "columns[0]", "spend.rho"}
 
 
 def test_a_long_list_of_wrong_columns_gets_a_short_answer() -> None:
     """What is said of a wrong request does not grow with it."""
-    with pytest.raises(InvalidRequestError) as caught:
+    with pytest.raises(InvalidFieldsError) as caught:
         plan(columns=["nobody"] * 100_000)
     assert [name for name, _ in caught.value.violations] == ["columns"]
 
 
 def test_an_earlier_release_beyond_the_doubles_is_refused() -> None:
     """A model of a huge ball has no place in a tiny one; the request is refused instead of breaking the server."""
-    huge = PublicTable("t", (NumericColumn("x", -1e100, 1e100),), Adjacency.REPLACE_ONE, 1, 50)
+    huge = PublicTable("t", (BoundedColumn("x", -1e100, 1e100),), Adjacency.REPLACE_ONE, 1, 50)
     model = fit_pb2.GaussianMixtureModel(
         columns=["x"],
         mode=fit_pb2.MODE_MIXTURE,
@@ -129,22 +129,22 @@ def test_an_earlier_release_beyond_the_doubles_is_refused() -> None:
         clip_radius=1e-239,
         released=fit_pb2.StartReleased(entry=1),
     )
-    with pytest.raises(InvalidRequestError, match=r"start\.released\.entry"):
+    with pytest.raises(InvalidFieldsError, match=r"start\.released\.entry"):
         dpem.plan(asked, huge, lambda entry: model)
 
 
 def test_too_many_numbers_are_refused() -> None:
     """The size of an answer and the time of a fit are bounded by public numbers."""
-    with pytest.raises(InvalidRequestError, match="numbers"):
+    with pytest.raises(InvalidFieldsError, match="numbers"):
         plan(table(60), n_components=256, iterations=20)
 
 
 def test_bounds_that_leave_the_doubles_are_refused() -> None:
     """A box as wide as the doubles has no ball around it."""
     wide = PublicTable(
-        "w", (NumericColumn("x", -1e308, 1e308), NumericColumn("y", -1e308, 1e308)), Adjacency.REPLACE_ONE, 1, 9
+        "w", (BoundedColumn("x", -1e308, 1e308), BoundedColumn("y", -1e308, 1e308)), Adjacency.REPLACE_ONE, 1, 9
     )
-    with pytest.raises(InvalidRequestError, match="clip_radius"):
+    with pytest.raises(InvalidFieldsError, match="clip_radius"):
         plan(wide)
 
 
@@ -258,6 +258,6 @@ def test_weights_minimise_the_expected_loss(moments: Moments, pure: bool) -> Non
 
 def test_expected_error_needs_a_public_number_of_rows() -> None:
     """Without a public or declared number of rows nothing is promised."""
-    assert plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)).expected_mean_error == ()
-    small, large = (plan(table(rows=n), iterations=10).expected_mean_error for n in (1000, 4000))
+    assert expected_numbers(plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)), "mean_error") == ()
+    small, large = (expected_numbers(plan(table(rows=n), iterations=10), "mean_error") for n in (1000, 4000))
     assert np.array(small) == pytest.approx(4 * np.array(large))

@@ -11,17 +11,18 @@ from google.protobuf.message import Message
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import CategoricalColumn, NumericColumn, PublicTable, dpem, gradient_em, mrf, separated_gmm
+from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable, dpem, gradient_em, mrf, separated_gmm
 from bursar_server.fits.mrf._plan import MRFPlan
 from bursar_server.vault import OpenDPNoise
+from tests.server.fits.running import expected_number, expected_numbers
 
 TABLE = PublicTable(
     name="people",
-    numeric=(NumericColumn("x", -1.0, 1.0), NumericColumn("y", 0.0, 40.0)),
+    numeric=(BoundedColumn("x", -1.0, 1.0), BoundedColumn("y", 0.0, 40.0)),
     adjacency=Adjacency.REPLACE_ONE,
     unit_cap=1,
     rows=2000,
-    categorical=(CategoricalColumn("town", tuple("abcdefgh")), CategoricalColumn("work", ("yes", "no"))),
+    categorical=(CodedColumn("town", tuple("abcdefgh")), CodedColumn("work", ("yes", "no"))),
 )
 
 
@@ -59,15 +60,15 @@ def test_the_distance_of_a_table_is_that_of_drawn_noise(epsilon: float | None) -
     ]
     # 16 cells a draw: the mean of 6,400 numbers is known to 1%, so that 10% is ten of its deviations.
     found = float(np.mean(draws)) * one.statistic.lattice / (2 * 2000)
-    assert plan.expected_table_error == pytest.approx(found, rel=0.1)
+    assert expected_number(plan, "table_error") == pytest.approx(found, rel=0.1)
 
 
 def test_a_table_is_never_farther_than_one() -> None:
     """Noise that drowns everything is a distance of 1; a tree has the distance of its widest pair."""
-    assert mrf.plan(field(rho=1e-9), TABLE, nothing).expected_table_error == 1.0
+    assert expected_number(mrf.plan(field(rho=1e-9), TABLE, nothing), "table_error") == 1.0
     tree = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.5), tree=fit_pb2.SelectTree())
-    three = replace(TABLE, categorical=(*TABLE.categorical, CategoricalColumn("age", ("young", "old"))))
-    error = mrf.plan(tree, three, nothing).expected_table_error
+    three = replace(TABLE, categorical=(*TABLE.categorical, CodedColumn("age", ("young", "old"))))
+    error = expected_number(mrf.plan(tree, three, nothing), "table_error")
     assert error is not None
     assert 0 < error < 1
 
@@ -75,27 +76,27 @@ def test_a_table_is_never_farther_than_one() -> None:
 def test_nothing_is_promised_without_a_public_number_of_rows() -> None:
     """Absent, not zero."""
     hidden = replace(TABLE, adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)
-    assert mrf.plan(field(), hidden, nothing).expected_table_error is None
+    assert expected_number(mrf.plan(field(), hidden, nothing), "table_error") is None
     plan = gradient_em.plan(lines(noise_std=2.0), hidden, nothing)
-    assert (plan.expected_relative_error, plan.expected_coefficient_error) == (None, ())
+    assert (expected_number(plan, "relative_error"), expected_numbers(plan, "coef_error")) == (None, ())
 
 
 def test_a_coefficients_error_is_in_the_units_of_target_and_feature() -> None:
     """Only with a noise level; it goes with that, with the inverse width of the feature, and with the price."""
-    assert gradient_em.plan(lines(), TABLE, nothing).expected_coefficient_error == ()
-    (error,) = gradient_em.plan(lines(noise_std=2.0), TABLE, nothing).expected_coefficient_error
-    (twice,) = gradient_em.plan(lines(noise_std=4.0), TABLE, nothing).expected_coefficient_error
-    wide = replace(TABLE, numeric=(NumericColumn("x", -10.0, 10.0), TABLE.numeric[1]))
-    (tenth,) = gradient_em.plan(lines(noise_std=2.0), wide, nothing).expected_coefficient_error
-    (dear,) = gradient_em.plan(lines(rho=0.4, noise_std=2.0), TABLE, nothing).expected_coefficient_error
+    assert expected_numbers(gradient_em.plan(lines(), TABLE, nothing), "coef_error") == ()
+    (error,) = expected_numbers(gradient_em.plan(lines(noise_std=2.0), TABLE, nothing), "coef_error")
+    (twice,) = expected_numbers(gradient_em.plan(lines(noise_std=4.0), TABLE, nothing), "coef_error")
+    wide = replace(TABLE, numeric=(BoundedColumn("x", -10.0, 10.0), TABLE.numeric[1]))
+    (tenth,) = expected_numbers(gradient_em.plan(lines(noise_std=2.0), wide, nothing), "coef_error")
+    (dear,) = expected_numbers(gradient_em.plan(lines(rho=0.4, noise_std=2.0), TABLE, nothing), "coef_error")
     assert (twice, tenth, dear) == pytest.approx((2 * error, error / 10, error / 2), rel=1e-6)
 
 
 def test_a_variant_with_a_fixed_bound_promises_nothing_relative() -> None:
     """What moves its parameters is not in units of the model's noise."""
     fixed = lines(variant=fit_pb2.GRADIENT_VARIANT_CLIPPED, scale=1.0)
-    assert gradient_em.plan(fixed, TABLE, nothing).expected_relative_error is None
-    assert (gradient_em.plan(lines(), TABLE, nothing).expected_relative_error or 0) > 0
+    assert expected_number(gradient_em.plan(fixed, TABLE, nothing), "relative_error") is None
+    assert (expected_number(gradient_em.plan(lines(), TABLE, nothing), "relative_error") or 0) > 0
 
 
 def test_sums_of_positions_have_the_units_of_their_columns() -> None:

@@ -13,7 +13,7 @@ from scipy import stats
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import separated_gmm
-from bursar_server.fits.dpem._em import Mixture
+from bursar_server.fits.mixtures.em import Mixture
 from bursar_server.fits.separated_gmm import _locate, _refine, _tree
 from bursar_server.fits.separated_gmm._estimate import Moment, combine, without_borders
 from bursar_server.fits.separated_gmm._locate import Ball

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bursar_server.fits.dpem._statistics import Frame, Moments, Weights
+from bursar_server.fits.mixtures.statistics import BallFrame, Moments, Weights
 from bursar_server.fits.separated_gmm import _kernel
 from bursar_server.fits.separated_gmm._search import (
     BINS,
@@ -44,7 +44,7 @@ from bursar_server.vault import CHUNK, Statistic
 from tests.server.fits.running import Array
 
 D = 3
-FRAME = Frame(np.array([1.0, -2.0, 0.5]), np.array([10.0, 3.0, 1e-3]))
+FRAME = BallFrame(np.array([1.0, -2.0, 0.5]), np.array([10.0, 3.0, 1e-3]))
 ORIGIN = lattice_point(np.array([0.2, -0.1, 0.05]))
 WILD = [0.0, -0.0, 5e-324, 1e-310, 1.0, -1.0, 1e6, 1e99, 1e101, 1e308, -1e308, math.inf, -math.inf, math.nan]
 BITS = st.one_of(st.floats(allow_nan=True, allow_infinity=True, width=64), st.sampled_from(WILD), st.floats(-12, 12))

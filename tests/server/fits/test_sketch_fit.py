@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from bursar import _convert
-from bursar._sketch_kmeans import SketchSettings
-from bursar.models import Frequencies, Sketch, squared_distances
+from bursar._fits._sketch_kmeans import decode
 from bursar_ledger import Adjacency
+from bursar_models import Frequencies, Sketch, squared_distances
+from bursar_models.requests import SketchKMeans
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import sketch
 from bursar_server.fits.sketch import _kernel
@@ -145,7 +146,7 @@ def test_a_client_decodes_what_the_server_would_decode(decoding: Any, n_init: in
         other = run(plan(table(adjacency=adjacency, rows=900), n_clusters=0), ROWS[:900], adjacency=adjacency).sketch
         cases: tuple[dict[str, Any], ...] = ({"new_sketch": {}}, {"foreign": [other]})
         for fields in cases:
-            asked = SketchSettings(n_clusters=2, decoding=decoding, n_init=n_init, decoder_seed=5)
+            asked: SketchKMeans[Any] = SketchKMeans(n_clusters=2, decoding=decoding, n_init=n_init, decoder_seed=5)
             sent: dict[str, Any] = {"n_clusters": 2, "n_init": n_init or 0, "public_seed": 5, **fields}
             sent["decoding"] = _convert.DECODINGS[decoding]
             models = [
@@ -162,7 +163,7 @@ def test_a_client_decodes_what_the_server_would_decode(decoding: Any, n_init: in
             assert here.decoded is None
             assert here.sketch is not None
             foreign = [_convert.sketch_from(one, None) for one in fields.get("foreign", ())]
-            decoded = replace(asked, foreign=foreign).decoded(here.sketch, None, here.noise[:-1])
+            decoded = decode(replace(asked, foreign=foreign), here.sketch, None, here.noise[:-1])
             assert there.decoded is not None
             assert decoded.to_dict() == there.decoded.to_dict()
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
-from bursar.models._frequencies import Frequencies, FrequencyStructure
 from bursar_ledger import Adjacency
+from bursar_models._frequencies import Frequencies, FrequencyStructure
 from bursar_server.fits.sketch import _kernel
 from bursar_server.fits.sketch._statistics import (
     LATTICE,
     MAX_COUNT_WEIGHT,
-    Frame,
     Signature,
+    SketchFrame,
     default_count_weight,
     sketch_bounds,
     sketch_statistic,
@@ -36,15 +36,15 @@ SIGNATURES: list[Signature] = ["exponential", "one_bit"]
 ODD = [0.0, -0.0, 5e-324, -1e-310, 1.0, -1.0, 1e30, -1e308, 1.8e308, math.inf, -math.inf, math.nan]
 
 
-def unit_frame(d: int, bound: float = 1.0) -> Frame:
+def unit_frame(d: int, bound: float = 1.0) -> SketchFrame:
     """Rows in a cube, in their own units."""
-    return Frame(np.zeros(d), np.ones(d), np.full(d, -bound), np.full(d, bound))
+    return SketchFrame(np.zeros(d), np.ones(d), np.full(d, -bound), np.full(d, bound))
 
 
-def odd_frame(d: int) -> Frame:
+def odd_frame(d: int) -> SketchFrame:
     """Every column has a centre, a unit and bounds of its own."""
     t = np.arange(1.0, d + 1)
-    return Frame(t / 10, 0.5 + t / 7, -2.0 + t / 20, 1.5 + t / 9)
+    return SketchFrame(t / 10, 0.5 + t / 7, -2.0 + t / 20, 1.5 + t / 9)
 
 
 def rows_of(n: int, d: int, seed: int = 0) -> Array:
@@ -75,7 +75,13 @@ def first_asked(rows: bytes, d: int, m: int, seed: int) -> NDArray[np.int64]:
 
 
 def expected(
-    X: Array, present: NDArray[np.bool_], frame: Frame, frequencies: Frequencies, one_bit: bool, r: int, weight: int
+    X: Array,
+    present: NDArray[np.bool_],
+    frame: SketchFrame,
+    frequencies: Frequencies,
+    one_bit: bool,
+    r: int,
+    weight: int,
 ) -> Array:
     """The sums from their definition, in float64."""
     (lower, upper), valid = frame.box(), present & np.isfinite(X).all(axis=0)

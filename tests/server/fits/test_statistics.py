@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from bursar_server.fits.dpem import _kernel
-from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_bounds, moment_statistic
+from bursar_server.fits.mixtures import kernel
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_bounds, moment_statistic
 from bursar_server.vault import CHUNK
 
 KINDS = [Moments.SPHERICAL, Moments.DIAG, Moments.FULL, Moments.TIED]
@@ -93,7 +93,7 @@ def test_sums_are_equal_for_every_size_of_block(size: int, moments: Moments) -> 
     means = generator.uniform(-0.5, 0.5, (4, 3))
     lower = np.tril(generator.standard_normal((4, 3, 3)), -1) * (not diagonal) + 3 * np.eye(3)
     step = EStep(False, np.zeros(4), means, lower, diagonal, means, lower / 2)
-    statistic = moment_statistic(Frame(np.zeros(3), np.full(3, 5.0)), step, moments, Weights(0.5, 0.7, 1.0))
+    statistic = moment_statistic(BallFrame(np.zeros(3), np.full(3, 5.0)), step, moments, Weights(0.5, 0.7, 1.0))
     sums = []
     for cut in (CHUNK, size):
         out = np.zeros(statistic.size, dtype=np.int64)
@@ -106,7 +106,7 @@ def test_sums_are_equal_for_every_size_of_block(size: int, moments: Moments) -> 
 @pytest.mark.parametrize("moments", [Moments.SPHERICAL, Moments.DIAG])
 def test_a_row_outside_of_the_ball_contributes_nothing(moments: Moments) -> None:
     """Should arithmetic ever leave one there: here squared norms are understated for some rows, and theirs alone."""
-    d, n, unit = 5, 64, _kernel.UNIT
+    d, n, unit = 5, 64, kernel.UNIT
     generator = np.random.default_rng(2)  # noqa: TID251 - rows of a test
     z = generator.standard_normal((d, n))
     squares = np.sum(z * z, axis=0)
@@ -115,7 +115,7 @@ def test_a_row_outside_of_the_ball_contributes_nothing(moments: Moments) -> None
     gamma = np.trunc(generator.uniform(0.1, 0.9, n) * unit)
     found = np.zeros(1 + d), np.zeros(moments.size(d))
     clip, scratch = (squares.copy(), 1.0, gamma.copy()), (np.empty((3, n)), np.empty((2, d)))
-    _kernel._add_lines(z, np.ones(d), np.zeros(d), clip, int(moments), np.ones(3), *scratch, *found)
+    kernel._add_lines(z, np.ones(d), np.zeros(d), clip, int(moments), np.ones(3), *scratch, *found)
 
     assert np.array_equal(clip[2], np.where(wrong, 0.0, gamma))
     right, gamma = z[:, ~wrong], gamma[~wrong]

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Budget, Event, Ledger, Role
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.auth import hash_token, new_token
+from bursar_server import log
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.access.tls import Certificates
 from bursar_server.config import Config
-from bursar_server.datasets import Datasets
-from bursar_server.fits import InvalidRequestError, Plan, PublicTable
-from bursar_server.fits._seam import Released
-from bursar_server.registering import register
-from bursar_server.server import BursarServer
+from bursar_server.fits import Expected, InvalidFieldsError, Plan, PublicTable, Released
 from bursar_server.state import State
-from bursar_server.tables import CsvSource, Keyring, Manifest
-from bursar_server.tls import Certificates
+from bursar_server.tables import CsvSource, Manifest
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.tables.registration import register
 from bursar_server.vault import Bounds, Factor, Sensitivity, Session, Statistic, event_of, gaussian_for
+from bursar_server.wire.server import BursarServer
 
 ROWS = 40
 MANIFEST = """
@@ -53,7 +53,7 @@ def _count(block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[
     out += int(present.sum())
 
 
-COUNT = Statistic("count", _count, (Factor("one", 1),), (1,), Bounds(1, 1, 1, 1))
+COUNT = Statistic("count", _count, (Factor("one", 1),), (1,), Bounds(1, 1, 1, 1), 1)
 SENSITIVITY = Sensitivity(1, 1)
 
 
@@ -69,6 +69,7 @@ class FakeFit:
         error: raised by a run, after its release.
         peeks: whether a run that is for nothing asks for a release.
         preflight: of its plans.
+        beyond: how many releases it makes beyond its plan.
     """
 
     runs: int = 0
@@ -78,6 +79,7 @@ class FakeFit:
     error: BaseException | None = None
     peeks: bool = False
     preflight: fit_pb2.Preflight | None = None
+    beyond: int = 0
 
     def __post_init__(self) -> None:
         self.hold.set()
@@ -86,12 +88,12 @@ class FakeFit:
     def plan(self, request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> Plan:
         """One count at the price asked for."""
         if not 1 <= request.n_components <= 100:
-            raise InvalidRequestError(("n_components", "must lie in 1 to 100"))
+            raise InvalidFieldsError(("n_components", "must lie in 1 to 100"))
         if request.WhichOneof("start") == "released" and released(request.released.entry) is None:
-            raise InvalidRequestError(("start.released.entry", "is not a release of yours on this dataset"))
+            raise InvalidFieldsError(("start.released.entry", "is not a release of yours on this dataset"))
         if not request.HasField("spend"):
             if request.WhichOneof("start") != "released":
-                raise InvalidRequestError(("spend", "is missing"))
+                raise InvalidFieldsError(("spend", "is missing"))
             parameters = {"n_components": request.n_components}
             names = (table.numeric[0].name,)
             entry = request.released.entry
@@ -103,7 +105,7 @@ class FakeFit:
             events=(event,),
             iterations=2,
             noise=(noise,),
-            expected_mean_error=(0.5,),
+            expected={"mean_error": Expected({table.numeric[0].name: 0.5}, "cm"), "snr": Expected(2.0)},
             preflight=self.preflight,
             parameters={"n_components": request.n_components},
         )
@@ -123,6 +125,8 @@ class FakeFit:
         self.hold.wait()
         rho = Fraction(1) / (2 * plan.events[0].scale ** 2)  # type: ignore[union-attr]  # of a Gaussian event
         noisy = session.noisy_sum(COUNT, gaussian_for(SENSITIVITY, rho))
+        for _ in range(self.beyond):
+            session.noisy_sum(COUNT, gaussian_for(SENSITIVITY, rho))
         if self.error:
             raise self.error
         session.progress(2, 2)
@@ -135,6 +139,7 @@ class Harness:
 
     Attributes:
         stop: stops the server, once; it is stopped in the end in any case.
+        events: of the server.
     """
 
     state: State
@@ -144,6 +149,7 @@ class Harness:
     tokens: dict[Role, str]
     channel: grpc.Channel
     stop: Callable[[], None]
+    events: log.Events
 
     def bearer(self, role: Role = Role.ANALYST) -> tuple[tuple[str, str], ...]:
         """Metadata of a caller in a role."""
@@ -218,7 +224,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Role,
     directory = tmp_path_factory.mktemp("template")
     state = State.prepare(directory / "state")
     Certificates(state.tls).create()
-    Keyring.create(state.keys)
     tokens = {role: new_token(role) for role in Role}
     source = directory / "people.csv"
     source.write_text("height,town\n" + "".join(f"{1 + i / ROWS},here\n" for i in range(ROWS)))
@@ -256,13 +261,16 @@ def serve(state: State, template: tuple[Path, dict[Role, str]]) -> Iterator[Serv
             ledger = stack.enter_context(wrap_ledger(state.ledger))
             settings = Config.model_validate({"address": "127.0.0.1:0", "response_quantum_seconds": 0.01} | config)
             datasets = make_datasets(ledger, state.datasets)
-            server = BursarServer(state=state, config=settings, ledger=ledger, datasets=datasets, fits={"FitDPEM": fit})
+            fits, events = {"FitDPEM": fit}, log.Events()
+            server = BursarServer(
+                state=state, config=settings, ledger=ledger, datasets=datasets, fits=fits, events=events
+            )
             running = stack.enter_context(ExitStack())
             running.enter_context(server)
             stack.callback(fit.hold.set)  # else a failing test would wait for its own fit
             credentials = grpc.ssl_channel_credentials(Certificates(state.tls).ca.read_bytes())
             channel = stack.enter_context(grpc.secure_channel(server.address, credentials))
-            return Harness(state, ledger, fit, server.address, template[1], channel, running.close)
+            return Harness(state, ledger, fit, server.address, template[1], channel, running.close, events)
 
         yield start
 

@@ -18,22 +18,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from bursar_ledger import Ledger
 from bursar_ledger.checkpoints import checkpoint_of, sign
-from bursar_server import checking, hardening
 from bursar_server.__main__ import main
-from bursar_server.checking import Finding, check
-from bursar_server.checkpointing import load_key, prepare_checkpoints, write_checkpoint
 from bursar_server.config import Config, template
-from bursar_server.datasets import Registered
-from bursar_server.registering import destroy_key, remove_rows
+from bursar_server.jobs import hardening
+from bursar_server.ops import doctor
+from bursar_server.ops.checkpoints import load_key, prepare_checkpoints, write_checkpoint
+from bursar_server.ops.doctor import Finding, check
 from bursar_server.state import State, write_private
+from bursar_server.tables.catalogue import Registered
+from bursar_server.tables.registration import destroy_key, remove_rows
 
 
 @pytest.fixture
 def good(state: State, monkeypatch: pytest.MonkeyPatch) -> State:
     """A directory with nothing wrong, on a machine with room and without swap."""
-    monkeypatch.setattr(checking, "_LEAST_DISK", 0)
-    monkeypatch.setattr(checking, "swap_in_use", lambda: False)
-    monkeypatch.setattr(checking, "memory_of_machine", lambda: 2**40)
+    monkeypatch.setattr(doctor, "_LEAST_DISK", 0)
+    monkeypatch.setattr(doctor, "swap_in_use", lambda: False)
+    monkeypatch.setattr(doctor, "memory_of_machine", lambda: 2**40)
     write_private(state.config, template().encode())
     with Ledger.open(state.ledger) as ledger:
         prepare_checkpoints(state, ledger)
@@ -55,7 +56,6 @@ def test_a_good_directory_passes(good: State) -> None:
         "settings",
         "certificate",
         "file modes",
-        "key of unit caps",
         "key of people",
         "ledger",
         "dataset people",
@@ -74,14 +74,6 @@ def _open_folder(state: State) -> None:
 def _table_key(state: State) -> Path:
     (path,) = (state.keys / "tables").iterdir()
     return path
-
-
-def _no_key(state: State) -> None:
-    _table_key(state).unlink()
-
-
-def _no_caps(state: State) -> None:
-    (state.keys / "caps.key").unlink()
 
 
 def _key_that_came_back(state: State) -> None:
@@ -149,8 +141,6 @@ def _old_checkpoints(state: State) -> None:
     [
         (_other_mode, "file modes", "chmod 600"),
         (_open_folder, "file modes", "chmod 700"),
-        (_no_key, "key of people", "missing"),
-        (_no_caps, "key of unit caps", "missing"),
         (_key_that_came_back, "key of people", "destroyed: remove it"),
         (_no_checkpoint_key, "key of checkpoints", "restore it from a backup"),
         (_bad_setting, "settings", "fit_workers"),
@@ -188,13 +178,14 @@ def test_rows_that_were_changed_are_found_when_they_are_read(good: State) -> Non
 
 
 def test_what_somebody_should_look_at_is_a_note(good: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A certificate that ends soon, a token that lies about, a disk that fills, a swap, rows of what is retired."""
+    """A certificate that ends soon, a token left there, a full disk, a swap, rows of what is retired, a lost key."""
     pair(good, days=20)
+    _table_key(good).unlink()
     write_private(good.path / "admin.token", b"x")
     (good.datasets / "left").mkdir()
-    monkeypatch.setattr(checking, "_LEAST_DISK", 2**63)
-    monkeypatch.setattr(checking, "swap_in_use", lambda: True)
-    monkeypatch.setattr(checking, "memory_of_machine", lambda: 4 * 4096 * 2**20 - 1)
+    monkeypatch.setattr(doctor, "_LEAST_DISK", 2**63)
+    monkeypatch.setattr(doctor, "swap_in_use", lambda: True)
+    monkeypatch.setattr(doctor, "memory_of_machine", lambda: 4 * 4096 * 2**20 - 1)
     with Ledger.open(good.ledger) as ledger:
         ledger.retire_dataset("people", actor="test", reason="")
         assert not write_checkpoint(good, ledger, Config(), create=True)
@@ -206,6 +197,7 @@ def test_what_somebody_should_look_at_is_a_note(good: State, monkeypatch: pytest
         "swap",
         "memory",
         "dataset people",
+        "key of people",
         "other tables",
     }
     assert not any(finding.fatal for finding in found.values())
@@ -227,8 +219,8 @@ def test_a_network_file_system_is_found(
     """The longest mount that holds the directory counts."""
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {good.path.parent} {kind} rw 0 0\n")
-    original = checking._filesystem
-    monkeypatch.setattr(checking, "_filesystem", lambda path: original(path, mounts))
+    original = doctor._filesystem
+    monkeypatch.setattr(doctor, "_filesystem", lambda path: original(path, mounts))
     assert ("file system" in problems(good)) == (kind != "ext4")
 
 

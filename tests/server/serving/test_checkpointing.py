@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bursar_ledger import Ledger, LedgerUnavailableError, Role, verify
+from bursar_ledger import Ledger, LedgerUnavailableError, Role, adopt_copy, verify
 from bursar_ledger.checkpoints import (
     NoteError,
     PlaceError,
@@ -22,8 +22,10 @@ from bursar_ledger.checkpoints import (
     parse_place,
     verifier_keys,
 )
-from bursar_server import checkpointing
-from bursar_server.checkpointing import (
+from bursar_server import log
+from bursar_server.config import Config
+from bursar_server.ops import checkpoints
+from bursar_server.ops.checkpoints import (
     Checkpointer,
     CheckpointError,
     key_file,
@@ -33,7 +35,6 @@ from bursar_server.checkpointing import (
     rotate_key,
     write_checkpoint,
 )
-from bursar_server.config import Config
 from bursar_server.process import StartError, serve
 from bursar_server.state import State
 
@@ -82,7 +83,7 @@ class Home:
     """A state directory with an open ledger.
 
     Attributes:
-        state: with one dataset, of the older version: it has no key.
+        state: with one dataset; the ledger was made without `bursar-admin init`, so it has no key yet.
         ledger: open on it.
         config: its settings.
     """
@@ -121,7 +122,7 @@ class Home:
 
 @pytest.fixture
 def home(state: State) -> Iterator[Home]:
-    """A state directory that an older version made."""
+    """A state directory whose ledger has no checkpoint key yet."""
     with Ledger.open(state.ledger) as ledger:
         yield Home(state, ledger)
 
@@ -190,6 +191,7 @@ def _put_back(copy: Path, home: Home) -> None:
     for file in home.state.path.glob("ledger.sqlite*"):
         file.unlink()
     shutil.copy(copy, home.state.ledger)
+    adopt_copy(home.state.ledger)
 
 
 def test_an_older_ledger_is_refused_with_place_and_entry(home: Home, tmp_path: Path) -> None:
@@ -302,7 +304,7 @@ def test_a_rotation_that_was_cut_off_is_finished_or_forgotten(
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpointing if entry else home.ledger, "_write" if entry else "set_checkpoint_key", cut_off)
+        patch.setattr(checkpoints if entry else home.ledger, "_write" if entry else "set_checkpoint_key", cut_off)
         with pytest.raises(InterruptedError):
             rotate_key(home.state, home.ledger, home.config, actor="test", reason="")
     assert (load_key(home.state) == old) is not entry
@@ -326,7 +328,7 @@ def test_a_server_writes_at_the_start_after_so_many_entries_and_at_the_end(home:
     key = home.open()
     start = home.ledger.newest()[0]
     places = [MemoryPlace("one"), MemoryPlace("two")]
-    with Checkpointer(home.ledger, key, places, 3, poll_seconds=0.01):
+    with Checkpointer(home.ledger, key, places, 3, poll_seconds=0.01, events=log.Events()):
         until(lambda: all(len(place.notes) == 1 for place in places))
         home.grow(2)
         home.grow()
@@ -340,7 +342,7 @@ def test_a_server_writes_at_the_start_after_so_many_entries_and_at_the_end(home:
 def test_an_end_with_nothing_new_writes_nothing(home: Home) -> None:
     """The last checkpoint is of the newest entry already."""
     key, place = home.open(), MemoryPlace()
-    with Checkpointer(home.ledger, key, [place], 3):
+    with Checkpointer(home.ledger, key, [place], 3, events=log.Events()):
         until(lambda: bool(place.notes))
     assert len(place.notes) == 1
 
@@ -349,7 +351,7 @@ def test_a_place_that_fails_is_reported_once_and_tried_again(home: Home, caplog:
     """With the next checkpoint; the others get theirs, and its recovery is told."""
     key, good, bad = home.open(), MemoryPlace("good"), MemoryPlace("bad", failing=True)
     caplog.set_level("INFO", "bursar.server")
-    with Checkpointer(home.ledger, key, [bad, good], 1, poll_seconds=0.01):
+    with Checkpointer(home.ledger, key, [bad, good], 1, poll_seconds=0.01, events=log.Events()):
         for tries in (1, 2, 3):
             until(lambda tries=tries: bad.tries == tries and len(good.notes) == tries)  # type: ignore[misc]
             home.grow()
@@ -365,7 +367,7 @@ def test_a_place_that_fails_is_reported_once_and_tried_again(home: Home, caplog:
 def test_a_place_that_failed_last_gets_its_checkpoint_at_the_end(home: Home) -> None:
     """Even if no entry came since."""
     key, place = home.open(), MemoryPlace(failing=True)
-    with Checkpointer(home.ledger, key, [place], 100, poll_seconds=0.01):
+    with Checkpointer(home.ledger, key, [place], 100, poll_seconds=0.01, events=log.Events()):
         until(lambda: place.tries == 1)
         place.failing = False
     assert len(place.notes) == 1
@@ -376,7 +378,7 @@ def test_a_place_that_hangs_holds_up_nobody(home: Home, caplog: pytest.LogCaptur
     key, good, bad = home.open(), MemoryPlace("good"), MemoryPlace("bad")
     bad.open.clear()
     caplog.set_level("INFO", "bursar.server")
-    with Checkpointer(home.ledger, key, [bad, good], 1, poll_seconds=0.01, end_seconds=0.2):
+    with Checkpointer(home.ledger, key, [bad, good], 1, poll_seconds=0.01, end_seconds=0.2, events=log.Events()):
         until(lambda: bad.tries == 1 and len(good.notes) == 1)
         home.grow()
         until(lambda: len(good.notes) == 2)
@@ -394,7 +396,7 @@ def test_a_bug_in_a_place_ends_nothing(home: Home, caplog: pytest.LogCaptureFixt
                 raise ZeroDivisionError
 
     key, place = home.open(), Broken()
-    with Checkpointer(home.ledger, key, [place], 1, poll_seconds=0.01):
+    with Checkpointer(home.ledger, key, [place], 1, poll_seconds=0.01, events=log.Events()):
         until(lambda: place.tries == 1)
         home.grow()
         until(lambda: place.tries == 2)
@@ -413,14 +415,14 @@ def test_a_ledger_that_cannot_be_read_is_waited_for(home: Home, monkeypatch: pyt
         return newest()
 
     monkeypatch.setattr(home.ledger, "newest", sometimes)
-    with Checkpointer(home.ledger, key, [place], 1, poll_seconds=0.01):
+    with Checkpointer(home.ledger, key, [place], 1, poll_seconds=0.01, events=log.Events()):
         until(lambda: bool(place.notes))
 
 
 def test_the_newest_note_is_of_now(home: Home) -> None:
     """For clients that ask, whether there are places or not."""
     key = home.open()
-    with Checkpointer(home.ledger, key, [], 16) as checkpointer:
+    with Checkpointer(home.ledger, key, [], 16, events=log.Events()) as checkpointer:
         for _ in range(2):
             size = home.grow()
             assert open_note(checkpointer.newest_note(), key.verifier).size == size

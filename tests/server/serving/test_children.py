@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import random
 import resource
 import signal
 import socket
@@ -13,7 +11,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,303 +18,67 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import numpy as np
 import psutil
 import pytest
 
-from bursar_ledger import Adjacency, Ledger, Role, verify
+from bursar_ledger import Ledger, Role, verify
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server import hardening, logs
-from bursar_server.children import Children, ChildrenError, FitLimits
-from bursar_server.computing import NO_RESULT, CutOffError, NothingReadError
+from bursar_server import log
+from bursar_server.access.tls import Certificates
 from bursar_server.config import Config, ConfigError
-from bursar_server.datasets import Datasets
-from bursar_server.fits import Plan
-from bursar_server.fitting import Fits, InProcess, Job, NoRows
-from bursar_server.server import BursarServer
-from bursar_server.tls import Certificates
-from bursar_server.vault import LocalEngine, Rows, Session, gaussian_for
-from tests.server.serving.conftest import COUNT, SENSITIVITY, FakeFit, refusal_of, request
+from bursar_server.jobs import hardening
+from bursar_server.jobs.job import NO_RESULT, CutOffError, NothingReadError
+from bursar_server.jobs.pool import NoRoomError
+from bursar_server.jobs.runner import Fits, InProcess, NoRows
+from bursar_server.jobs.sandbox import Children, ChildrenError, FitLimits
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.vault import Rows
+from bursar_server.wire.server import BursarServer
+from tests.server.serving.conftest import refusal_of, request
+from tests.server.serving.naughty import (
+    BAD,
+    MEMORY_MIB,
+    PATIENCE,
+    SECRET,
+    Behaviour,
+    Few,
+    Naughty,
+    allocate,
+    draw,
+    eventually,
+    garbage,
+    half,
+    hangs_up,
+    huge,
+    job,
+    killed,
+    leaves,
+    leaves_badly,
+    locked,
+    model,
+    no_model,
+    nothing,
+    overspends,
+    pretends,
+    raise_,
+    run_in,
+    segfault,
+    silent,
+    sleeper,
+    steps,
+    tell,
+    to_server,
+    too_long,
+    too_much,
+    wait,
+)
 
 if TYPE_CHECKING:
     from bursar_server.state import State
 
-PATIENCE = 60.0
-"""Seconds after which something hangs."""
-SECRET = "row 17 holds 1.83"
-MEMORY_MIB = 256
-FOREVER = 1e6
-
-
-def eventually(wanted: Callable[[], bool]) -> bool:
-    """Whether something comes to be, within the patience of this file."""
-    until = time.monotonic() + PATIENCE
-    while not wanted():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def to_server(content: bytes) -> None:
-    """Write to the one socket that a fit's process has."""
-    for descriptor in range(3, 64):
-        with contextlib.suppress(OSError):
-            os.write(descriptor, content)
-
-
-class Naughty(FakeFit):
-    """Does what a request's number of components stands for, after its one release.
-
-    Args:
-        folder: of the files by which it is seen and told what to do.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-        self.shared = random.Random(1)
-
-    def run(self, plan: Plan, session: Session) -> fit_pb2.GaussianMixtureModel:
-        """Note that it ran, draw, and do it."""
-        with (self.folder / "runs").open("a") as file:
-            file.write("x")
-        noisy = session.noisy_sum(COUNT, gaussian_for(SENSITIVITY, Fraction(1, 10**6))) if plan.events else [0.0]
-        done = DOINGS[plan.parameters["n_components"]](self, plan, session)  # type: ignore[index]  # a number
-        return fit_pb2.GaussianMixtureModel(columns=done or [], n_rows=float(noisy[0]), iterations=2)
-
-
-Doing = Callable[[Naughty, Plan, Session], list[str] | None]
-DOINGS: dict[int, Doing] = {}
-
-
-def doing(number: int) -> Callable[[Doing], Doing]:
-    """Register what a number of components stands for."""
-
-    def registered(function: Doing) -> Doing:
-        DOINGS[number] = function
-        return function
-
-    return registered
-
-
-@doing(1)
-def nothing(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Go on."""
-
-
-@doing(2)
-def steps(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Tell of three steps."""
-    for step in range(1, 4):
-        session.progress(step, 3)
-
-
-@doing(3)
-def wait(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Until a file is there."""
-    (fit.folder / "pid").write_text(str(os.getpid()))
-    (fit.folder / "waits").touch()
-    while not (fit.folder / "go").exists():
-        time.sleep(0.005)
-
-
-@doing(4)
-def tell(fit: Naughty, plan: Plan, session: Session) -> list[str]:
-    """What this process has and may."""
-    adjusted = Path("/proc/self/oom_score_adj").read_text().strip()
-    found = [name for name in os.environ if name.startswith("BURSAR_")]
-    files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]  # noqa: PTH115
-    kinds = sorted(name.partition(":")[0] for name in files if not name.startswith("/proc"))
-    signals = [signal.getsignal(number) is signal.SIG_IGN for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
-    return [
-        f"oom {adjusted}",
-        f"environment {found}",
-        f"files {kinds}",
-        f"core {resource.getrlimit(resource.RLIMIT_CORE)}",
-        f"dumpable {ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)}",
-        f"leader {os.getpgid(0) == os.getpid()} {os.getsid(0) == os.getppid()}",
-        f"ignores {signals}",
-        f"threads {threading.active_count()}",
-    ]
-
-
-@doing(5)
-def draw(fit: Naughty, plan: Plan, session: Session) -> list[str]:
-    """Sixteen draws of noise, and what a generator of the parent would give."""
-    noise = [session.noisy_sum(COUNT, gaussian_for(SENSITIVITY, Fraction(1, 10**6)))[0] for _ in range(16)]
-    return [str(noise), str(fit.shared.random())]
-
-
-@doing(6)
-def sleeper(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Start another process, and end before it does."""
-    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"])
-    (fit.folder / "started").write_text(str(started.pid))
-
-
-@doing(7)
-def allocate(fit: Naughty, plan: Plan, session: Session) -> None:
-    """A little less than there may be."""
-    np.ones((MEMORY_MIB - 64) * 2**20, dtype=np.uint8)
-
-
-@doing(8)
-def locked(fit: Naughty, plan: Plan, session: Session) -> list[str]:
-    """Whether its memory is locked."""
-    status = Path("/proc/self/status").read_text()
-    return [str("VmLck:\t       0 kB" not in status)]
-
-
-FIRST_BAD = 20
-
-
-@doing(20)
-def raise_(fit: Naughty, plan: Plan, session: Session) -> None:
-    """An exception that quotes a row."""
-    raise ValueError(SECRET)
-
-
-@doing(21)
-def killed(fit: Naughty, plan: Plan, session: Session) -> None:
-    """As by the kernel that is out of memory, or by a person."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@doing(22)
-def segfault(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Read where nothing is."""
-    ctypes.string_at(0)
-
-
-@doing(23)
-def too_much(fit: Naughty, plan: Plan, session: Session) -> None:
-    """More than there may be, by as much as this process may have given back of its own."""
-    np.ones((MEMORY_MIB + 64) * 2**20, dtype=np.uint8)
-
-
-@doing(24)
-def too_long(fit: Naughty, plan: Plan, session: Session) -> None:
-    """For ever, deaf to all signals that one can be deaf to."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
-    while True:
-        pass
-
-
-@doing(25)
-def leaves(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Without a word."""
-    os._exit(0)
-
-
-@doing(26)
-def leaves_badly(fit: Naughty, plan: Plan, session: Session) -> None:
-    """With a status."""
-    os._exit(3)
-
-
-@doing(27)
-def garbage(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Write what is no message."""
-    to_server(b"\xff" * 1000)
-    time.sleep(FOREVER)
-
-
-@doing(28)
-def half(fit: Naughty, plan: Plan, session: Session) -> None:
-    """The beginning of a model, and then nothing."""
-    to_server(struct.pack("!cQ", b"M", 1000) + b"x" * 500)
-    os._exit(0)
-
-
-@doing(29)
-def huge(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Announce more than there can be."""
-    to_server(struct.pack("!cQ", b"M", 2**62))
-    time.sleep(FOREVER)
-
-
-@doing(30)
-def two_answers(fit: Naughty, plan: Plan, session: Session) -> None:
-    """A model before the model."""
-    to_server(struct.pack("!cQ", b"M", 0))
-
-
-@doing(31)
-def no_model(fit: Naughty, plan: Plan, session: Session) -> None:
-    """A whole message that is no model."""
-    to_server(struct.pack("!cQ", b"M", 3) + b"\xff\xff\xff")
-    os._exit(0)
-
-
-@doing(32)
-def pretends(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Say after a draw that no row was read."""
-    to_server(struct.pack("!cQ", b"N", 1) + b"x")
-    os._exit(0)
-
-
-@doing(33)
-def hangs_up(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Close the socket and go on for ever."""
-    os.closerange(3, 64)
-    time.sleep(FOREVER)
-
-
-@doing(34)
-def dies_after_the_answer(fit: Naughty, plan: Plan, session: Session) -> None:
-    """A whole model, and then a signal."""
-    to_server(struct.pack("!cQ", b"M", 0))
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-BAD = sorted(number for number in DOINGS if number >= FIRST_BAD)
-"""Ends of a fit that may depend on rows, as far as the server can tell."""
-
+pytestmark = pytest.mark.forks
 
 # --- without a server -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Few:
-    """Rows of nobody, or none to be had."""
-
-    there: bool = True
-
-    def open(self) -> Rows:
-        """Forty rows."""
-        if not self.there:
-            raise FileNotFoundError(SECRET)
-        from bursar_server.vault import ArrayRows
-
-        return ArrayRows(np.zeros((1, 40)))
-
-
-def job(number: int, **fields: Any) -> Job:
-    """A paid fit that does what the number stands for."""
-    events = () if isinstance(fields.get("rows"), NoRows) else (object(),)
-    plan = Plan(columns=("height",), events=(), iterations=2, noise=(), parameters={"n_components": number})
-    object.__setattr__(plan, "events", tuple("paid" for _ in events))
-    defaults: dict[str, Any] = {
-        "method": "FitDPEM",
-        "plan": plan,
-        "rows": Few(),
-        "adjacency": Adjacency.REPLACE_ONE,
-        "unit_cap": 1,
-        "order": Fraction(9),
-        "debited_units": 10**18,
-        "engine": LocalEngine(1),
-    }
-    return Job(**(defaults | fields))
-
-
-def model(made: bytes) -> fit_pb2.GaussianMixtureModel:
-    """What a runner gave."""
-    return fit_pb2.GaussianMixtureModel.FromString(made)
-
-
-def silent(step: int, steps: int) -> None:
-    """Hears no progress."""
 
 
 @contextlib.contextmanager
@@ -336,10 +97,10 @@ def children(tmp_path: Path) -> Iterator[Children]:
         yield made
 
 
-def ends(children: Children, number: int, **fields: Any) -> logs.ElsewhereError:
+def ends(children: Children, chosen: Behaviour, **fields: Any) -> log.ElsewhereError:
     """How a fit ends that is not to come to an answer, after it drew."""
-    with pytest.raises(logs.ElsewhereError) as caught:
-        children.run(job(number, **fields), silent)
+    with pytest.raises(log.ElsewhereError) as caught:
+        run_in(children, job(chosen, **fields), silent)
     return caught.value
 
 
@@ -347,17 +108,17 @@ def test_a_fit_in_a_process_answers_as_it_does_elsewhere(children: Children, tmp
     """Model and progress are the same, for what is paid for and for what is not."""
     for where in (children, InProcess({"FitDPEM": Naughty(tmp_path)})):
         heard: list[tuple[int, int]] = []
-        made = model(where.run(job(2), lambda step, steps, heard=heard: heard.append((step, steps))))  # type: ignore[misc]
+        made = model(run_in(where, job(steps), lambda step, steps, heard=heard: heard.append((step, steps))))  # type: ignore[misc]
         assert heard == [(1, 3), (2, 3), (3, 3)]
         assert (made.iterations, abs(made.n_rows - 40) < 1e5) == (2, True)
-        assert model(where.run(job(1, rows=NoRows()), silent)).n_rows == 0
+        assert model(run_in(where, job(nothing, rows=NoRows(Fraction(9))), silent)).n_rows == 0
 
 
 def test_what_a_fits_process_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One socket and nothing else of the server's; a group of its own, no dumps, first to go, deaf to supervisors."""
     monkeypatch.setenv("BURSAR_TOKEN", SECRET)
     with (tmp_path / "secret").open("w"), socket.socket(), children_of(tmp_path) as children:
-        told = list(model(children.run(job(4), silent)).columns)
+        told = list(model(run_in(children, job(tell), silent)).columns)
     assert told == [
         "oom 1000",
         "environment []",
@@ -372,44 +133,46 @@ def test_what_a_fits_process_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_no_two_children_draw_the_same_noise(children: Children) -> None:
     """OpenDP's randomness is not shared by those who were forked from one parent; a generator of the parent's is."""
-    first, second = (model(children.run(job(5), silent)).columns for _ in range(2))
+    first, second = (model(run_in(children, job(draw), silent)).columns for _ in range(2))
     assert first[0] != second[0]
     assert first[1] == second[1], "this test would not notice what is shared"
 
 
 def test_what_a_fit_started_ends_with_it(children: Children, tmp_path: Path) -> None:
     """Processes of its group are killed, and their numbers are nobody's."""
-    children.run(job(6), silent)
+    run_in(children, job(sleeper), silent)
     started = int((tmp_path / "started").read_text())
     assert eventually(lambda: not psutil.pid_exists(started) or psutil.Process(started).status() == "zombie")
 
 
 def test_how_the_operator_is_told_of_an_end(children: Children) -> None:
     """Type and place of what was raised elsewhere, or how the process ended; never a text."""
-    raised = ends(children, 20)
+    raised = ends(children, raise_)
     assert raised.kind == "ValueError"
     assert raised.place.startswith("raise_:")
     assert SECRET not in f"{raised.place} {raised}"
-    assert [(end.kind, end.place) for end in (ends(children, number) for number in (21, 22, 25, 26))] == [
+    assert [
+        (end.kind, end.place) for end in (ends(children, chosen) for chosen in (killed, segfault, leaves, leaves_badly))
+    ] == [
         ("FitEnded", "signal 9"),
         ("FitEnded", "signal 11"),
         ("FitEnded", "exit status 0"),
         ("FitEnded", "exit status 3"),
     ]
-    assert ends(children, 23).kind in ("MemoryError", "_ArrayMemoryError")
-    assert [ends(children, number).kind for number in (27, 28, 29)] == ["FitKilled", "FitEnded", "FitKilled"]
+    assert ends(children, too_much).kind in ("MemoryError", "_ArrayMemoryError")
+    assert [ends(children, chosen).kind for chosen in (garbage, half, huge)] == ["FitKilled", "FitEnded", "FitKilled"]
 
 
 def test_memory_may_be_had_up_to_the_limit(children: Children) -> None:
     """Each time: what one fit had is free again. A little more is refused."""
     for _ in range(3):
-        children.run(job(7), silent)
-    assert ends(children, 23).kind in ("MemoryError", "_ArrayMemoryError")
+        run_in(children, job(allocate), silent)
+    assert ends(children, too_much).kind in ("MemoryError", "_ArrayMemoryError")
 
 
 def test_tables_do_not_count_as_memory(tmp_path: Path) -> None:
     """A file that is mapped for reading may be larger than the limit; what is copied from it counts."""
-    limited = "import mmap, sys; from bursar_server import hardening\n"
+    limited = "import mmap, sys; from bursar_server.jobs import hardening\n"
     limited += "file = open(sys.argv[1], 'rb')\nhardening.limit_memory(64 * 2**20)\n"
     limited += "there = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\nassert there[2**28 - 1] == 0\n"
     path = tmp_path / "table"
@@ -425,22 +188,22 @@ def test_tables_do_not_count_as_memory(tmp_path: Path) -> None:
 def test_a_fit_that_outstays_its_time_is_killed(tmp_path: Path) -> None:
     """However deaf it is; one that is quicker is not."""
     with children_of(tmp_path, seconds=0.5) as children:
-        end = ends(children, 24)
+        end = ends(children, too_long)
         assert (end.kind, end.place) == ("FitKilled", "out of time")
-        end = ends(children, 33)
+        end = ends(children, hangs_up)
         assert (end.kind, end.place) == ("FitKilled", "out of time")
-        assert model(children.run(job(1), silent)).iterations == 2
+        assert model(run_in(children, job(nothing), silent)).iterations == 2
         assert not psutil.Process(children._parent).children(), "a fit lives on"
 
 
 def test_if_no_row_was_opened_nothing_was_drawn(children: Children, tmp_path: Path) -> None:
     """It says so, before anything else; whoever says so after a draw is not believed."""
     with pytest.raises(NothingReadError) as caught:
-        children.run(job(1, rows=Few(there=False)), silent)
-    assert isinstance(caught.value.__cause__, logs.ElsewhereError)
+        run_in(children, job(nothing, rows=Few(there=False)), silent)
+    assert isinstance(caught.value.__cause__, log.ElsewhereError)
     assert caught.value.__cause__.kind == "FileNotFoundError"
     assert not (tmp_path / "runs").exists()
-    assert ends(children, 32).kind in ("FitKilled", "FitEnded")
+    assert ends(children, pretends).kind in ("FitKilled", "FitEnded")
 
 
 @dataclass(frozen=True)
@@ -456,7 +219,39 @@ class Deadly:
 def test_a_process_that_ends_before_it_opened_rows_has_drawn_nothing(children: Children) -> None:
     """The debit is run again when it is asked for again."""
     with pytest.raises(NothingReadError):
-        children.run(job(1, rows=Deadly()), silent)
+        run_in(children, job(nothing, rows=Deadly()), silent)
+
+
+@dataclass(frozen=True)
+class Babbling:
+    """Rows whose opening makes the process say something, and end.
+
+    Attributes:
+        content: what it says.
+    """
+
+    content: bytes
+
+    def open(self) -> Rows:
+        """Say it, and end the process."""
+        to_server(self.content)
+        os._exit(0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff" * 1000,
+        b"O",
+        struct.pack("!cQ", b"M", 0),
+        struct.pack("!cQ", b"O", 1) + b"x",
+        struct.pack("!cQ", b"N", 2**13),
+    ],
+    ids=["no message", "half a head", "a model at once", "a word too long", "an error too long"],
+)
+def test_a_child_whose_first_message_is_damaged_may_have_drawn(children: Children, content: bytes) -> None:
+    """Nothing that such a process says is believed, so its debit is not run again."""
+    assert ends(children, nothing, rows=Babbling(content)).kind in ("FitKilled", "FitEnded")
 
 
 def test_no_process_is_to_be_had(tmp_path: Path) -> None:
@@ -471,8 +266,8 @@ def test_no_process_is_to_be_had(tmp_path: Path) -> None:
         children.ready()
         for _ in range(2):
             with pytest.raises(NothingReadError) as caught:
-                children.run(job(1), silent)
-            assert isinstance(caught.value.__cause__, logs.ElsewhereError)
+                run_in(children, job(nothing), silent)
+            assert isinstance(caught.value.__cause__, log.ElsewhereError)
             assert caught.value.__cause__.place == "never begun"
     assert not (tmp_path / "runs").exists()
 
@@ -486,16 +281,16 @@ def test_a_job_that_cannot_be_sent_was_never_begun(children: Children) -> None:
         with contextlib.suppress(OSError):
             while True:  # places below the limit that others have left
                 taken.append(os.open(os.devnull, os.O_RDONLY))
-        with pytest.raises(NothingReadError) as caught:
-            children.run(job(1), silent)
+        with pytest.raises(NoRoomError) as caught:
+            run_in(children, job(nothing), silent)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for descriptor in taken:
             os.close(descriptor)
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(NothingReadError):
-        children.run(job(1, engine=lambda: None), silent)
-    assert model(children.run(job(1), silent)).iterations == 2
+        run_in(children, job(nothing, engine=lambda: None), silent)
+    assert model(run_in(children, job(nothing), silent)).iterations == 2
 
 
 @pytest.mark.slow
@@ -505,17 +300,17 @@ def test_memory_of_fits_is_locked_if_the_servers_is(tmp_path: Path) -> None:
     for lock in (False, True):
         with Children(fits, FitLimits(MEMORY_MIB, PATIENCE, lock)) as children:
             children.ready()
-            assert model(children.run(job(8), silent)).columns == [str(lock)]
+            assert model(run_in(children, job(locked), silent)).columns == [str(lock)]
 
 
 def test_a_fit_beside_it_goes_on(children: Children, tmp_path: Path) -> None:
     """While others die in every way there is."""
     made: list[bytes] = []
-    beside = threading.Thread(target=lambda: made.append(children.run(job(3), silent)))
+    beside = threading.Thread(target=lambda: made.append(run_in(children, job(wait), silent)))
     beside.start()
     assert eventually((tmp_path / "waits").exists)
-    for number in set(BAD) - {24, 33, 31}:
-        ends(children, number)
+    for chosen in set(BAD) - {too_long, hangs_up, no_model, overspends}:
+        ends(children, chosen)
     (tmp_path / "go").touch()
     beside.join(PATIENCE)
     assert model(made[0]).iterations == 2
@@ -527,7 +322,7 @@ def test_the_end_of_the_server_cuts_fits_off(tmp_path: Path) -> None:
 
     def run(children: Children) -> None:
         try:
-            children.run(job(3), silent)
+            run_in(children, job(wait), silent)
         except BaseException as error:
             ended.append(error)
 
@@ -539,7 +334,7 @@ def test_the_end_of_the_server_cuts_fits_off(tmp_path: Path) -> None:
     assert isinstance(ended[0], CutOffError)
     assert eventually(lambda: not psutil.pid_exists(int((tmp_path / "pid").read_text())))
     with pytest.raises(CutOffError):
-        children.run(job(1), silent)
+        run_in(children, job(nothing), silent)
 
 
 def test_the_parent_of_all_fits_is_killed(tmp_path: Path) -> None:
@@ -547,8 +342,8 @@ def test_the_parent_of_all_fits_is_killed(tmp_path: Path) -> None:
     told = threading.Event()
     with Children({"FitDPEM": Naughty(tmp_path)}, FitLimits(MEMORY_MIB, PATIENCE)) as children:
         children.ready(told.set)
-        ended: list[logs.ElsewhereError] = []
-        beside = threading.Thread(target=lambda: ended.append(ends(children, 3)))
+        ended: list[log.ElsewhereError] = []
+        beside = threading.Thread(target=lambda: ended.append(ends(children, wait)))
         beside.start()
         assert eventually((tmp_path / "waits").exists)
         os.kill(children._parent, signal.SIGKILL)
@@ -557,7 +352,7 @@ def test_the_parent_of_all_fits_is_killed(tmp_path: Path) -> None:
         assert children.lost
         assert (ended[0].kind, ended[0].place) == ("FitEnded", "with the parent of all fits")
         with pytest.raises(NothingReadError):
-            children.run(job(1), silent)
+            run_in(children, job(nothing), silent)
     assert eventually(lambda: not psutil.pid_exists(int((tmp_path / "pid").read_text())))
 
 
@@ -574,14 +369,14 @@ def test_kernels_that_cannot_be_compiled_are_found_at_the_start(tmp_path: Path) 
 SERVER = """
 import os, sys, threading
 from pathlib import Path
-from bursar_server.children import Children, FitLimits
-from tests.server.serving.test_children import MEMORY_MIB, PATIENCE, Naughty, job, silent
+from bursar_server.jobs.sandbox import Children, FitLimits
+from tests.server.serving.naughty import MEMORY_MIB, Naughty, job, run_in, silent, wait
 
 folder = Path(sys.argv[1])
 with Children({"FitDPEM": Naughty(folder)}, FitLimits(MEMORY_MIB, 1e6)) as children:
     children.ready()
     (folder / "parent").write_text(str(children._parent))
-    children.run(job(3), silent)
+    run_in(children, job(wait), silent)
 """
 
 
@@ -603,12 +398,12 @@ def test_fits_die_with_a_server_that_is_killed(tmp_path: Path) -> None:
 def test_no_descriptor_and_no_process_is_left(children: Children) -> None:
     """After many fits, good ones and bad ones."""
     process = psutil.Process()
-    children.run(job(1), silent)
+    run_in(children, job(nothing), silent)
     parent = psutil.Process(children._parent)
     before = process.num_fds(), parent.num_fds()
-    for number in (1, 20, 21, 28) * 5:
-        with contextlib.suppress(logs.ElsewhereError):
-            children.run(job(number), silent)
+    for chosen in (nothing, raise_, killed, half) * 5:
+        with contextlib.suppress(log.ElsewhereError):
+            run_in(children, job(chosen), silent)
     assert process.num_fds() <= before[0]
     # What it keeps for a fit is closed after the fit's end was told.
     assert eventually(lambda: parent.children() == [] and parent.num_fds() <= before[1])
@@ -627,10 +422,12 @@ class Served:
     bearer: tuple[tuple[str, str], ...]
     server: BursarServer
     children: Children
+    naughty: Naughty
 
-    def fit(self, number: int, request_id: str) -> list[fit_pb2.FitDPEMResponse]:
+    def fit(self, chosen: Behaviour, request_id: str) -> list[fit_pb2.FitDPEMResponse]:
         """Everything that a fit answers."""
-        message = request(n_components=number, request_id=request_id, spend=types_pb2.Spend(rho=1e-5))
+        self.naughty.asked[request_id] = chosen
+        message = request(request_id=request_id, spend=types_pb2.Spend(rho=1e-5))
         stub = fit_pb2_grpc.FitServiceStub(self.channel)
         return list(stub.FitDPEM(message, metadata=self.bearer, timeout=PATIENCE))
 
@@ -645,7 +442,8 @@ def served_by(state: State, tokens: dict[Role, str], folder: Path, **config: Any
     """A server on a state directory, with the naughty fit in processes."""
     defaults = {"address": "127.0.0.1:0", "response_quantum_seconds": 0.01, "fit_memory_mib": MEMORY_MIB}
     settings = Config.model_validate(defaults | config)
-    fits: Any = {"FitDPEM": Naughty(folder)}
+    naughty = Naughty(folder)
+    fits: Any = {"FitDPEM": naughty}
     limits = FitLimits(settings.fit_memory_mib, settings.fit_wall_seconds)
     with Children(fits, limits) as children, Ledger.open(state.ledger) as ledger:
         children.ready()
@@ -658,7 +456,7 @@ def served_by(state: State, tokens: dict[Role, str], folder: Path, **config: Any
             with grpc.secure_channel(server.address, credentials) as channel:
                 bearer = (("authorization", f"Bearer {tokens[Role.ANALYST]}"),)
                 try:
-                    yield Served(ledger, folder, channel, bearer, server, children)
+                    yield Served(ledger, folder, channel, bearer, server, children, naughty)
                 finally:
                     if settings.unfinished_fits == "finish":
                         (folder / "go").touch()  # else a test that fails would wait for its own fit
@@ -676,20 +474,20 @@ def test_whatever_becomes_of_a_fit_its_debit_has_one_end(
     """
     config = {"fit_wall_seconds": 1.0, "limits": {"fit_seconds": 1.0}, "fits_per_principal": 16, "fit_workers": 2}
     with served_by(state, template[1], tmp_path, **config) as served:
-        for i, number in enumerate(BAD):
-            first, again = (refusal_of(lambda: served.fit(number, f"bad-{number}")) for _ in range(2))  # noqa: B023
+        for i, chosen in enumerate(BAD):
+            first, again = (refusal_of(lambda: served.fit(chosen, f"bad-{chosen.__name__}")) for _ in range(2))  # noqa: B023
             assert (first.code, first.text) == (again.code, again.text)
             assert first.metadata == again.metadata == {"incident": first.metadata["incident"]}
-            record = served.ledger.find("the-analyst", f"bad-{number}")
+            record = served.ledger.find("the-analyst", f"bad-{chosen.__name__}")
             assert record is not None
             assert first.metadata["incident"] == f"entry-{record.entry}"
             assert served.ledger.release(record.entry) == NO_RESULT
             assert served.runs == i + 1, "drawn for again"
             assert first.code is grpc.StatusCode.INTERNAL
-        texts = {refusal_of(lambda: served.fit(number, f"bad-{number}")).text for number in BAD}  # noqa: B023
+        texts = {refusal_of(lambda: served.fit(chosen, f"bad-{chosen.__name__}")).text for chosen in BAD}  # noqa: B023
         assert len(texts) == 1
         (tmp_path / "go").touch()
-        assert served.fit(3, "good")[-1].HasField("model")
+        assert served.fit(wait, "good")[-1].HasField("model")
     assert verify(state.ledger).problems == ()
     assert SECRET not in caplog.text
     assert [line.message.split()[0] for line in caplog.records if line.levelname == "ERROR"] == ["failure"] * len(BAD)
@@ -699,16 +497,46 @@ def test_a_fit_beside_it_is_not_disturbed(state: State, template: Template, tmp_
     """One that began before another was killed, and ends after it."""
     with served_by(state, template[1], tmp_path) as served:
         answers: list[fit_pb2.FitDPEMResponse] = []
-        beside = threading.Thread(target=lambda: answers.extend(served.fit(3, "beside")))
+        beside = threading.Thread(target=lambda: answers.extend(served.fit(wait, "beside")))
         beside.start()
         assert eventually((tmp_path / "waits").exists)
-        for number in (21, 22, 23):
-            assert refusal_of(lambda: served.fit(number, f"bad-{number}")).code is grpc.StatusCode.INTERNAL  # noqa: B023
+        for chosen in (killed, segfault, too_much):
+            assert refusal_of(lambda: served.fit(chosen, f"bad-{chosen.__name__}")).code is grpc.StatusCode.INTERNAL  # noqa: B023
         (tmp_path / "go").touch()
         beside.join(PATIENCE)
         assert answers[-1].HasField("model")
-        assert served.fit(3, "beside") == [answers[0], answers[-1]]
+        assert served.fit(wait, "beside") == [answers[0], answers[-1]]
     assert verify(state.ledger).problems == ()
+
+
+def test_free_work_ends_when_its_caller_leaves(
+    state: State, template: Template, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its process is killed, and the next free request is served; one abandoned decode once held up all others."""
+    with served_by(state, template[1], tmp_path) as served:
+        entry = served.fit(nothing, "paid")[0].receipt.entry
+        served.naughty.asked |= {"free": wait, "left": wait}
+        free = request(request_id="free")
+        free.ClearField("spend")
+        free.released.entry = entry
+        stub = fit_pb2_grpc.FitServiceStub(served.channel)
+        left = stub.FitDPEM(free, metadata=served.bearer)
+        assert eventually((tmp_path / "waits").exists)
+        left.cancel()
+        served.naughty.asked["free"] = nothing
+        assert list(stub.FitDPEM(free, metadata=served.bearer, timeout=PATIENCE))[-1].HasField("model")
+        assert eventually(lambda: not psutil.pid_exists(int((tmp_path / "pid").read_text())))
+        # A fit that was paid for goes on without its caller.
+        (tmp_path / "waits").unlink()
+        paid = stub.FitDPEM(request(request_id="left"), metadata=served.bearer)
+        assert eventually((tmp_path / "waits").exists)
+        paid.cancel()
+        (tmp_path / "go").touch()
+        assert served.fit(nothing, "next")[-1].HasField("model")
+        record = served.ledger.find("the-analyst", "left")
+        assert record is not None
+        assert eventually(lambda: bool(served.ledger.release(record.entry)))
+    assert [line for line in caplog.records if line.levelname == "ERROR"] == []
 
 
 @pytest.mark.parametrize("unfinished", ["finish", "abandon"])
@@ -717,7 +545,7 @@ def test_a_server_that_stops(state: State, template: Template, tmp_path: Path, u
     config: dict[str, Any] = {"unfinished_fits": unfinished, "shutdown_seconds": 0.1}
     answers: list[object] = []
     with served_by(state, template[1], tmp_path, **config) as served:
-        beside = threading.Thread(target=lambda: answers.append(_tried(lambda: served.fit(3, "half-way"))))
+        beside = threading.Thread(target=lambda: answers.append(_tried(lambda: served.fit(wait, "half-way"))))
         beside.start()
         assert eventually((tmp_path / "waits").exists)
     beside.join(PATIENCE)
@@ -728,7 +556,7 @@ def test_a_server_that_stops(state: State, template: Template, tmp_path: Path, u
         stored = served.ledger.release(record.entry)
         assert (stored is None) == (unfinished == "abandon")
         assert stored != NO_RESULT
-        assert served.fit(3, "half-way")[-1].HasField("model")
+        assert served.fit(wait, "half-way")[-1].HasField("model")
         assert served.runs == (1 if unfinished == "finish" else 2)
         assert sum(entry.kind == "debit" for entry in served.ledger.entries()) == 1
     assert verify(state.ledger).problems == ()
@@ -741,10 +569,10 @@ def test_what_callers_hear_of_a_fit_that_is_cut_off(
     """That asking again runs it again, or that it is lost, as the owner decided; there is no release."""
     with served_by(state, template[1], tmp_path, recovery=recovery) as served:
         heard: list[object] = []
-        beside = threading.Thread(target=lambda: heard.append(_tried(lambda: served.fit(3, "cut"))))
+        beside = threading.Thread(target=lambda: heard.append(_tried(lambda: served.fit(wait, "cut"))))
         beside.start()
         assert eventually((tmp_path / "waits").exists)
-        served.children._ending = True
+        served.children.ending = True
         os.kill(served.children._parent, signal.SIGKILL)
         beside.join(PATIENCE)
         (error,) = heard

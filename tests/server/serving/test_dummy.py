@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,70 +17,30 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, Ledger, Role
 from bursar_proto.v1 import dummy_pb2, dummy_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server import fitting
-from bursar_server.computing import Run
-from bursar_server.dummy import DEFAULT_ROWS, MAX_ROWS, Dummies, PublicFacts, made_up_rows
-from bursar_server.fits import UNIT_ROWS, CategoricalColumn, InvalidRequestError, NumericColumn, PublicTable
-from bursar_server.fitting import InProcess
-from bursar_server.process import FITS
-from bursar_server.requests import check_real
+from bursar_server.fits import (
+    UNIT_ROWS,
+    BoundedColumn,
+    InvalidFieldsError,
+    PublicTable,
+)
+from bursar_server.fits.registry import FITS
+from bursar_server.jobs import runner
+from bursar_server.jobs.job import Run
+from bursar_server.jobs.request import check_real
+from bursar_server.jobs.runner import InProcess
+from bursar_server.jobs.trial import DEFAULT_ROWS, MAX_ROWS, made_up_rows
 from bursar_server.tables import Snapshot
 from bursar_server.vault import Meter, Noise, SelectionNoise
 from tests.server.serving.conftest import COUNT
+from tests.server.serving.trials import REQUESTS, SPEND, TABLE, dummies, made
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
 
+pytestmark = pytest.mark.forks
+
 Make = Callable[..., fit_pb2.FitDPEMRequest]
 Refused = Callable[[Callable[[], object]], "Refusal"]
-
-TABLE = PublicTable(
-    name="people",
-    numeric=(
-        NumericColumn("x", -1.0, 1.0, (-1.0, 0.0, 1.0)),
-        NumericColumn("y", 0.0, 10.0),
-        NumericColumn("z", 5.0, 6.0, (), nullable=True),
-    ),
-    adjacency=Adjacency.REPLACE_ONE,
-    unit_cap=3,
-    rows=3000,
-    categorical=(CategoricalColumn("town", ("here", "there", "nowhere")),),
-    names=("x", "y", "z", "town"),
-)
-SPEND = types_pb2.Spend(rho=0.5)
-REQUESTS: dict[str, fit_pb2.PreviewRequest] = {
-    "dpem": fit_pb2.PreviewRequest(
-        dpem=fit_pb2.FitDPEMRequest(dataset="people", spend=SPEND, columns=["x", "y"], n_components=2, iterations=3)
-    ),
-    "sketch_kmeans": fit_pb2.PreviewRequest(
-        sketch_kmeans=fit_pb2.FitSketchKMeansRequest(
-            dataset="people",
-            spend=SPEND,
-            columns=["x", "y"],
-            n_clusters=2,
-            n_init=1,
-            new_sketch=fit_pb2.NewSketch(n_frequencies=40),
-        )
-    ),
-    "mrf": fit_pb2.PreviewRequest(
-        mrf=fit_pb2.FitMRFRequest(dataset="people", spend=SPEND, independent=fit_pb2.Independent())
-    ),
-    "gradient_em": fit_pb2.PreviewRequest(
-        gradient_em=fit_pb2.FitGradientEMRequest(
-            dataset="people",
-            spend=SPEND,
-            model=fit_pb2.LATENT_MODEL_MISSING_COVARIATES,
-            target="y",
-            columns=["x", "z"],
-            iterations=3,
-        )
-    ),
-    "separated_gmm": fit_pb2.PreviewRequest(
-        separated_gmm=fit_pb2.FitSeparatedGMMRequest(
-            dataset="people", spend=SPEND, columns=["x", "y"], n_components=2, sigma_min=0.1, sigma_max=2
-        )
-    ),
-}
 
 
 class Silent:
@@ -94,17 +53,6 @@ class Silent:
     def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
         """The largest."""
         return int(scores.argmax())
-
-
-def dummies(table: PublicTable = TABLE, **arguments: Any) -> Dummies:
-    """Dummy runs of all fits on one table."""
-    return Dummies(fits=FITS, facts=lambda name: PublicFacts(table, Fraction(9)), **arguments)
-
-
-def made(runner: Dummies, field: str, **fields: Any) -> dummy_pb2.DummyModel:
-    """What a dummy run of a fit answers with."""
-    order = runner.order(dummy_pb2.DummyRequest(fit=REQUESTS[field], **fields))
-    return dummy_pb2.DummyResponse.FromString(runner.run(order, Run(incident="test"))).model
 
 
 @pytest.mark.parametrize("field", [field for field in REQUESTS if field != "separated_gmm"])
@@ -138,9 +86,9 @@ def test_a_separated_mixture_runs_its_own_code(variant: fit_pb2.SeparatedVariant
 
 
 OWN_PROCESSES = """
-from bursar_server.children import Children, FitLimits
-from bursar_server.process import FITS
-from tests.server.serving.test_dummy import REQUESTS, dummies, made
+from bursar_server.jobs.sandbox import Children, FitLimits
+from bursar_server.fits.registry import FITS
+from tests.server.serving.trials import REQUESTS, dummies, made
 
 with Children(FITS, FitLimits(1024, 600.0)) as children:
     children.ready()
@@ -179,7 +127,7 @@ def test_a_dummy_sketch_says_what_it_is_and_no_paid_fit_takes_it() -> None:
     assert order.price.cost_units == 0
     answer = dummy_pb2.DummyResponse.FromString(runner.run(order, Run(incident="test")))
     assert tuple(answer.model.sketch_kmeans.decoded.weights.shape) == (3,)
-    with pytest.raises(InvalidRequestError, match=r"foreign\[0\]: is of made-up rows"):
+    with pytest.raises(InvalidFieldsError, match=r"foreign\[0\]: is of made-up rows"):
         check_real(again)  # as every request of a fit is
 
 
@@ -211,7 +159,7 @@ def test_a_made_up_column_is_the_same_beside_any_others() -> None:
 @pytest.mark.parametrize("width", [1e-100, 1e100])
 def test_no_bounds_are_too_wide_to_make_rows_up(width: float) -> None:
     """Widths far from one stay finite and inside."""
-    table = replace(TABLE, numeric=(NumericColumn("x", -width, width),))
+    table = replace(TABLE, numeric=(BoundedColumn("x", -width, width),))
     x = made_up_rows(table, ("x",), 1000, 0).columns[0]
     assert np.isfinite(x).all()
     assert np.abs(x).max() <= width
@@ -282,7 +230,7 @@ def test_what_a_dummy_refuses(change: dict[str, Any], field: str) -> None:
     for name, value in change.items():
         request.ClearField(name)  # type: ignore[arg-type]  # names of fields
         request.MergeFrom(dummy_pb2.DummyRequest(**{name: value}))
-    with pytest.raises(InvalidRequestError) as refusal:
+    with pytest.raises(InvalidFieldsError) as refusal:
         dummies().order(request)
     assert [name for name, _ in refusal.value.violations] == [field]
 
@@ -343,7 +291,7 @@ def test_the_ledgers_bytes_are_as_they_were(served: Harness, fit_request: Make) 
 
 def test_the_table_has_no_part_in_it(serve: Serve, fit_request: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables of one schema give the same answer once noise is silenced; the seed alone changes the rows."""
-    monkeypatch.setattr(fitting, "ExactNoise", Silent)
+    monkeypatch.setattr(runner, "ExactNoise", Silent)
     served = serve()
     first = asked(served, fit_request()).model
     rows = next(served.state.datasets.rglob("rows.arrow"))

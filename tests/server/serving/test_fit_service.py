@@ -27,11 +27,11 @@ from bursar_ledger import (
     verify,
 )
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server.auth import hash_token, new_token
-from bursar_server.datasets import Datasets
-from bursar_server.errors import INTERNAL_TEXT
-from bursar_server.fitting import RowSource
-from bursar_server.vault import Sensitivity, event_of, gaussian_for
+from bursar_server import log
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.jobs.errors import INTERNAL_TEXT
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.vault import RowSource, Sensitivity, event_of, gaussian_for
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
@@ -80,12 +80,16 @@ def test_the_receipt_says_what_the_ledger_holds(served: Harness, fit_request: Ma
 
 
 def test_a_preview_costs_nothing_and_names_the_price_that_a_fit_pays(served: Harness, fit_request: Make) -> None:
-    """The preview's price equals the receipt's, and no entry is written for it."""
+    """The preview's price equals the receipt's, accuracies have names and units, and no entry is written for it."""
     stub = fit_pb2_grpc.FitServiceStub(served.channel)
     before = served.entries()
     preview = stub.Preview(fit_pb2.PreviewRequest(dpem=fit_request(request_id="")), metadata=served.bearer())
     assert served.entries() == before
     assert preview.affordable
+    assert list(preview.expected) == [
+        fit_pb2.Expected(name="mean_error", values=[0.5], columns=["height"], unit="cm"),
+        fit_pb2.Expected(name="snr", values=[2.0]),
+    ]
     assert preview.fits_left == preview.remaining.cost_units // preview.price.cost_units
     assert _drain(served, fit_request())[0].receipt.price == preview.price
     assert served.fit.runs == 1
@@ -219,6 +223,56 @@ def test_one_analyst_cannot_hold_every_place(serve: Serve, fit_request: Make, re
     _until_admitted(served, fit_request(request_id="r2"))
 
 
+class _SlowLedger(Ledger):
+    """Holds every debit until it may go on."""
+
+    debiting, goes_on = threading.Event(), threading.Event()
+
+    def debit(self, request: DebitRequest | RestRequest) -> Debit:
+        self.debiting.set()
+        self.goes_on.wait(60)
+        return super().debit(request)
+
+
+def test_a_fit_that_waits_for_its_debit_counts_as_the_analysts(
+    serve: Serve, fit_request: Make, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else many requests at one moment would take more places than one analyst may have."""
+    for name in ("debiting", "goes_on"):
+        monkeypatch.setattr(_SlowLedger, name, threading.Event())
+    served = serve(wrap_ledger=_SlowLedger.open, fit_workers=1, queue_length=5, fits_per_principal=1)
+    first = _call(served, fit_request())
+    try:
+        assert _SlowLedger.debiting.wait(60)
+        refusal = refused(lambda: list(_call(served, fit_request(request_id="r2"))))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    finally:
+        _SlowLedger.goes_on.set()
+    assert list(first)[-1].HasField("model")
+
+
+def test_between_debit_and_release_nothing_is_logged(served: Harness, fit_request: Make) -> None:
+    """An event at the moment at which a fit ends would put its time, which may depend on rows, into log and metrics."""
+    events: list[log.Event] = []
+    with served.events.heard_by(events.append):
+        list(_call(served, fit_request()))
+    assert [type(event) for event in events[:2]] == [log.Debited, log.Released]
+    assert {type(event) for event in events[2:]} <= {log.Call}
+
+
+def test_servers_of_one_process_do_not_hear_each_other(serve: Serve, fit_request: Make) -> None:
+    """Metrics, traces and counts of refusals are each server's own."""
+    servers, heard = (serve(), serve()), ([], [])  # type: tuple[Harness, ...], tuple[list[log.Event], ...]
+    with servers[0].events.heard_by(heard[0].append), servers[1].events.heard_by(heard[1].append):
+        list(_call(servers[0], fit_request()))
+        assert not heard[1]
+        list(_call(servers[1], fit_request(request_id="r2")))
+    assert [event.entry for event in heard[0] if isinstance(event, log.Debited)] != []
+    debited = [{event.entry for event in one if isinstance(event, log.Debited)} for one in heard]
+    assert len(debited[0]) == len(debited[1]) == 1
+    assert debited[0] != debited[1]
+
+
 def test_a_caller_who_leaves_a_running_fit_makes_room_for_his_next_call(serve: Serve, fit_request: Make) -> None:
     """What counts are calls under way: the fit of a cancelled call goes on without one."""
     served = serve(calls_per_principal=1)
@@ -320,21 +374,6 @@ def test_a_fit_that_raises_tells_nothing_and_is_never_drawn_again(
     assert verify(served.state.ledger).ok
 
 
-def test_a_snapshot_that_does_not_open_costs_no_second_debit(
-    served: Harness, fit_request: Make, refused: Refused
-) -> None:
-    """Nothing was read, so nothing was drawn: once the file is back, the same request runs under the same debit."""
-    (rows,) = (served.state.ledger.parent / "datasets").glob("*/rows.arrow")
-    away = rows.with_name("away")
-    rows.rename(away)
-    refusal = refused(lambda: list(_call(served, fit_request())))
-    assert (refusal.code, refusal.text) == (grpc.StatusCode.INTERNAL, INTERNAL_TEXT)
-    away.rename(rows)
-    *_, last = _call(served, fit_request())
-    assert last.HasField("model")
-    assert (served.fit.runs, served.entries("debit")) == (1, 1)
-
-
 def test_fields_of_a_newer_client_are_refused(served: Harness, fit_request: Make, refused: Refused) -> None:
     """What this version does not know is named by its number, at any depth, and nothing is debited."""
     request = fit_request()
@@ -351,12 +390,12 @@ class _OrderedDatasets(Datasets):
 
     seen: list[int]
 
-    def rows(self, state: Any, columns: tuple[str, ...]) -> RowSource:
+    def rows(self, debit: Debit, columns: tuple[str, ...]) -> RowSource:
         with sqlite3.connect(f"file:{self._directory.parent / 'ledger.sqlite'}?mode=ro", uri=True) as file:
             debits = "SELECT count(*) FROM entries WHERE json_extract(body, '$.kind') = 'debit'"
             self.seen.append(file.execute(debits).fetchone()[0])
         file.close()
-        return super().rows(state, columns)
+        return super().rows(debit, columns)
 
 
 def test_the_debit_is_durable_before_rows_are_opened(serve: Serve, fit_request: Make) -> None:
@@ -430,7 +469,7 @@ def test_a_missing_snapshot_costs_nothing(served: Harness, fit_request: Make, re
     """If the table is not in its place, the request fails before its debit."""
     for folder in served.state.datasets.iterdir():
         folder.rename(served.state.path / "elsewhere")
-    assert refused(lambda: list(_call(served, fit_request()))).code == grpc.StatusCode.INTERNAL
+    assert refused(lambda: list(_call(served, fit_request()))).reason == "ROWS_UNAVAILABLE"
     assert served.entries("debit") == 0
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 
-from bursar_ledger import Ledger, verify
+from bursar_ledger import Debit, Ledger, verify
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server.datasets import Datasets
-from bursar_server.errors import INTERNAL_TEXT
+from bursar_server.jobs.errors import INTERNAL_TEXT
+from bursar_server.tables.catalogue import Datasets
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bursar_ledger import DatasetState
-    from bursar_server.fitting import RowSource
+    from bursar_server.vault import RowSource
     from tests.server.serving.conftest import Harness, Refusal, Serve
 
 Make = Callable[..., fit_pb2.FitDPEMRequest]
+PATIENCE = 60.0
+"""Seconds after which something hangs."""
 Refused = Callable[[Callable[[], object]], "Refusal"]
 
 
@@ -74,12 +76,12 @@ class Closed(Datasets):
 
     opened = 0
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
+    def rows(self, debit: Debit, columns: tuple[str, ...]) -> RowSource:
         """Open once."""
         Closed.opened += 1
         if Closed.opened > 1:
             raise PermissionError("rows were opened for nothing")
-        return super().rows(state, columns)
+        return super().rows(debit, columns)
 
 
 def test_no_row_is_opened_for_nothing(serve: Serve, fit_request: Make) -> None:
@@ -148,6 +150,33 @@ def test_free_work_has_places_of_its_own(serve: Serve, fit_request: Make, refuse
     for call in waiting:
         assert list(call)[-1].HasField("model")
     assert drain(served, again(entry))[-1].HasField("model")
+
+
+def test_a_free_request_whose_caller_left_takes_no_place(serve: Serve, fit_request: Make) -> None:
+    """It waits no more, and its caller may have another one at once."""
+    served = serve()
+    entry = drain(served, fit_request())[0].receipt.entry
+    served.fit.hold_free.clear()
+    stub = fit_pb2_grpc.FitServiceStub(served.channel)
+    running = stub.FitDPEM(again(entry), metadata=served.bearer())
+    assert next(iter(running)).receipt.free
+    try:
+        for _ in range(5):
+            waiting = stub.FitDPEM(again(entry), metadata=served.bearer())
+            until = time.monotonic() + PATIENCE
+            while True:
+                try:
+                    assert next(iter(waiting)).receipt.free
+                    break
+                except grpc.RpcError as error:  # the server has not seen yet that the last one was left
+                    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # noqa: PT017
+                    assert time.monotonic() < until, "a request that was left holds its place"
+                    time.sleep(0.01)
+                    waiting = stub.FitDPEM(again(entry), metadata=served.bearer())
+            waiting.cancel()
+    finally:
+        served.fit.hold_free.set()
+    assert list(running)[-1].HasField("model")
 
 
 def test_a_free_request_is_previewed_at_nothing(served: Harness, paid: types_pb2.Receipt) -> None:

@@ -15,9 +15,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from bursar_ledger import Role, UnknownCredentialError
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, dummy_pb2, fit_pb2
-from bursar_server import auth, errors
-from bursar_server.fits import InvalidRequestError
-from bursar_server.orders import Orders
+from bursar_server.access import auth
+from bursar_server.fits import InvalidFieldsError
+from bursar_server.jobs import errors
+from bursar_server.jobs.order import Orders
+from bursar_server.wire import statuses
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
@@ -205,14 +207,18 @@ def test_an_unexpected_exception_is_told_in_one_constant_text(
     refusal = refused(
         partial(_drain, served.channel.unary_stream("/bursar.v1.FitService/FitDPEM"), b"", served.bearer())
     )
-    assert (refusal.code, refusal.text, refusal.reason) == (grpc.StatusCode.INTERNAL, errors.INTERNAL_TEXT, "INTERNAL")
+    assert (refusal.code, refusal.text, refusal.reason) == (
+        grpc.StatusCode.INTERNAL,
+        errors.INTERNAL_TEXT,
+        "INTERNAL",
+    )
     assert "SECRET" not in refusal.everything + "".join(capfd.readouterr())
     assert refusal.metadata["incident"]
 
 
 def test_a_status_packs_its_details() -> None:
     """The code on the wire is the table's, and texts of the ledger are replaced by our own."""
-    status = errors.rpc_status(errors.status_of(UnknownCredentialError("SECRET name")))
+    status = statuses.rpc_status(statuses.status_of(UnknownCredentialError("SECRET name")))
     assert status.code == code_pb2.NOT_FOUND
     assert "SECRET" not in status.message
     assert len(status.details) == 1
@@ -224,7 +230,7 @@ def test_a_refusal_stays_small_enough_for_the_wire(
     """Many long complaints are cut to what fits into gRPC's trailers, so that the client can read the first of them."""
 
     def complain(*_: object) -> None:
-        raise InvalidRequestError(*((f"columns[{i}]", "\U0001f512" * 2000) for i in range(1000)))
+        raise InvalidFieldsError(*((f"columns[{i}]", "\U0001f512" * 2000) for i in range(1000)))
 
     monkeypatch.setattr(Orders, "order", complain)
     call: Any = served.channel.unary_stream("/bursar.v1.FitService/FitDPEM")

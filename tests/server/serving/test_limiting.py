@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from bursar.models._frequencies import MAX_FREQUENCIES
 from bursar_ledger import Role
+from bursar_models._frequencies import MAX_FREQUENCIES
 from bursar_proto.v1 import audit_pb2, catalog_pb2, fit_pb2, types_pb2
 from bursar_server.config import Config, ConfigError, RequestLimits, settings
-from bursar_server.fits import InvalidRequestError, Plan
+from bursar_server.fits import InvalidFieldsError, Plan
 from bursar_server.fits.dpem import _plan as dpem
 from bursar_server.fits.gradient_em import _plan as gradient_em
 from bursar_server.fits.mrf import _schema as mrf
 from bursar_server.fits.separated_gmm import _plan as separated_gmm
 from bursar_server.fits.sketch import _plan as sketch
-from bursar_server.limiting import check_entries, check_plan, check_request, page, work
+from bursar_server.jobs.limits import check_entries, check_plan, check_request, page, work
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +48,10 @@ REQUESTS: dict[str, tuple[str, Callable[[int], Any]]] = {
     "clusters": ("components", lambda n: fit_pb2.FitSketchKMeansRequest(n_clusters=n)),
     "iterations": ("iterations", lambda n: fit_pb2.FitDPEMRequest(iterations=n)),
     "columns": ("columns", lambda n: fit_pb2.FitDPEMRequest(columns=["x"] * n)),
+    "columns of a chain": (
+        "columns",
+        lambda n: fit_pb2.FitMRFRequest(chain=fit_pb2.HomogeneousChain(columns=["x"] * n)),
+    ),
     "cliques": ("cliques", _cliques),
     "frequencies": ("frequencies", _sketch),
     "pilot": ("frequencies", _pilot),
@@ -60,7 +64,7 @@ def test_a_request_may_ask_for_as_much_as_is_allowed_and_no_more(what: str) -> N
     name, request = REQUESTS[what]
     limits = RequestLimits.model_validate({name: 7})
     check_request(limits, request(7))
-    with pytest.raises(InvalidRequestError, match="at most 7 on this server, got 8"):
+    with pytest.raises(InvalidFieldsError, match="at most 7 on this server, got 8"):
         check_request(limits, request(8))
 
 
@@ -74,9 +78,9 @@ def test_what_the_server_would_choose_is_limited_too() -> None:
     """All columns of a wide table, and iterations where the request left them open."""
     limits = RequestLimits(columns=3, iterations=5)
     check_plan(limits, fit_pb2.FitDPEMRequest(), _plan(columns=3, iterations=5), None)
-    with pytest.raises(InvalidRequestError, match="columns"):
+    with pytest.raises(InvalidFieldsError, match="columns"):
         check_plan(limits, fit_pb2.FitDPEMRequest(), _plan(columns=4), None)
-    with pytest.raises(InvalidRequestError, match="iterations"):
+    with pytest.raises(InvalidFieldsError, match="iterations"):
         check_plan(limits, fit_pb2.FitDPEMRequest(), _plan(iterations=6), None)
 
 
@@ -87,7 +91,7 @@ def test_time_is_reckoned_from_public_numbers_before_the_debit() -> None:
     assert work(request, plan, 1000) == 1000 * 4 * 5 * 4
     assert work(_sketch(7), plan, 1000) == 1000 * 2 * 7 * 4
     check_plan(RequestLimits(fit_seconds=80.0, work_per_second=1e3), request, plan, 1000)
-    with pytest.raises(InvalidRequestError, match="reckoned to take 80"):
+    with pytest.raises(InvalidFieldsError, match="reckoned to take 80"):
         check_plan(RequestLimits(fit_seconds=79.9, work_per_second=1e3), request, plan, 1000)
     # Where the number of rows is private, nothing can be reckoned, and nothing may be guessed from the rows.
     check_plan(RequestLimits(fit_seconds=1e-9, work_per_second=1e3), request, plan, None)

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,23 +21,24 @@ from click.testing import CliRunner
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from bursar_ledger import Budget, DatasetState, Ledger, Role
+from bursar_ledger import Budget, Debit, Ledger, Role
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server import logs, observing
+from bursar_server import log
 from bursar_server.__main__ import main
-from bursar_server.auth import hash_token, new_token
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.access.tls import Certificates
 from bursar_server.config import Config, ConfigError
-from bursar_server.datasets import Datasets
-from bursar_server.fitting import RowSource
-from bursar_server.health import Condition, Watch
-from bursar_server.observing import Endpoint, Metrics, ObservingError, Tracing
-from bursar_server.process import FITS
-from bursar_server.registering import register
-from bursar_server.server import CONDITION, BursarServer
+from bursar_server.fits.registry import FITS
+from bursar_server.ops import telemetry
+from bursar_server.ops.health import Condition, Watch
+from bursar_server.ops.telemetry import Endpoint, Metrics, ObservingError, Tracing
 from bursar_server.state import State
-from bursar_server.tables import CsvSource, Keyring, Manifest
-from bursar_server.tls import Certificates
-from bursar_server.vault import CHUNK
+from bursar_server.tables import CsvSource, Manifest
+from bursar_server.tables.catalogue import Datasets
+from bursar_server.tables.registration import register
+from bursar_server.vault import CHUNK, RowSource
+from bursar_server.wire.server import CONDITION, BursarServer
+from tests.logged import logged
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Serve
@@ -49,7 +51,9 @@ def test_the_condition_is_the_worst_that_was_found(caplog: pytest.LogCaptureFixt
     caplog.set_level("INFO", "bursar.server")
     wrong: dict[str, str | None] = {"ledger": None, "disk": None}
     told: list[Condition] = []
-    watch = Watch({"ledger": lambda: wrong["ledger"]}, {"disk": lambda: wrong["disk"]}, told.append)
+    watch = Watch(
+        {"ledger": lambda: wrong["ledger"]}, {"disk": lambda: wrong["disk"]}, told.append, events=log.Events()
+    )
     for ledger, disk in ((None, None), (None, None), (None, "full"), ("gone", "full"), (None, None)):
         wrong.update(ledger=ledger, disk=disk)
         watch.look()
@@ -69,14 +73,14 @@ def test_a_check_that_raises_has_failed() -> None:
     def burst() -> None:
         raise RuntimeError("SECRET")
 
-    with Watch({}, {"disk": burst}, seconds=0.01) as watch:
+    with Watch({}, {"disk": burst}, seconds=0.01, events=log.Events()) as watch:
         time.sleep(0.05)
         assert (watch.condition, watch.problems) == (Condition.DEGRADED, ("disk: RuntimeError",))
 
 
 def test_health_tells_a_degraded_server_that_serves(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """SERVING, and in the trailing metadata that somebody should look; NOT_SERVING without the ledger."""
-    monkeypatch.setattr("bursar_server.server.Watch", functools.partial(Watch, seconds=0.05))
+    monkeypatch.setattr("bursar_server.wire.server.Watch", functools.partial(Watch, seconds=0.05))
     served = serve()
     stub = health_pb2_grpc.HealthStub(served.channel)
 
@@ -85,7 +89,7 @@ def test_health_tells_a_degraded_server_that_serves(serve: Serve, monkeypatch: p
         return answer.status, dict(call.trailing_metadata())[CONDITION]
 
     assert asked() == (health_pb2.HealthCheckResponse.SERVING, "ready")
-    monkeypatch.setattr("bursar_server.server._LEAST_DISK", 2**63)
+    monkeypatch.setattr("bursar_server.wire.server._LEAST_DISK", 2**63)
     _until(lambda: asked() == (health_pb2.HealthCheckResponse.SERVING, "degraded"))
     words = ["health", "--address", served.address, "--ca", str(Certificates(served.state.tls).ca)]
     told = CliRunner().invoke(main, words)
@@ -120,7 +124,7 @@ def test_the_endpoint_tells_probes_and_monitoring(
 ) -> None:
     """Live, ready, health and counts; a name that is not loopback's is refused, against pages in a browser."""
     addresses: list[str] = []
-    monkeypatch.setattr(observing, "Endpoint", _noting(addresses))
+    monkeypatch.setattr(telemetry, "Endpoint", _noting(addresses))
     served = serve(metrics=METRICS)
     (address,) = addresses
     assert _get(address, "/live") == (200, "alive\n")
@@ -155,10 +159,10 @@ def test_metrics_are_off_unless_they_are_asked_for(served: Harness, monkeypatch:
     """And where the library is missing, the message says what to install."""
     assert Config().metrics.address == ""
     assert Config().tracing.endpoint == ""
-    monkeypatch.setattr(observing, "prometheus_client", None)
+    monkeypatch.setattr(telemetry, "prometheus_client", None)
     with pytest.raises(ObservingError, match=r"bursar\[server,metrics\]"):
-        Metrics(served.ledger, Watch({}, {}), lambda: 0.0)
-    monkeypatch.setattr(observing, "TracerProvider", None)
+        Metrics(served.ledger, Watch({}, {}, events=log.Events()), lambda: 0.0)
+    monkeypatch.setattr(telemetry, "TracerProvider", None)
     with pytest.raises(ObservingError, match=r"bursar\[server,tracing\]"):
         Tracing(InMemorySpanExporter())
 
@@ -166,10 +170,10 @@ def test_metrics_are_off_unless_they_are_asked_for(served: Harness, monkeypatch:
 def test_a_port_of_metrics_that_is_taken_is_named() -> None:
     """With the setting's name."""
     with (
-        Endpoint("127.0.0.1:0", Watch({}, {}), bytes) as endpoint,
+        Endpoint("127.0.0.1:0", Watch({}, {}, events=log.Events()), bytes) as endpoint,
         pytest.raises(ObservingError, match=r"metrics\.address"),
     ):
-        Endpoint(endpoint.address, Watch({}, {}), bytes)
+        Endpoint(endpoint.address, Watch({}, {}, events=log.Events()), bytes)
 
 
 @pytest.mark.parametrize(
@@ -194,18 +198,20 @@ def test_the_log_may_be_json(capfd: pytest.CaptureFixture[str], monkeypatch: pyt
     logger = logging.getLogger("bursar.server")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", True)
-    monkeypatch.setattr(logs, "_bound", None)
-    logs.set_up("json")
-    with logs.without_libraries():
-        logs.event("call", method="/x", principal='eve"\n{', status="OK", nothing=None)
+    monkeypatch.setattr(log, "_bound", None)
+    log.set_up("json")
+    with log.without_libraries(events := log.Events()):
+        events.tell(log.Call(method="/x", principal='eve"\n{', status="OK"))
+        events.tell(log.Call(method="/y", principal=None, status="OK"))
         logging.getLogger("grpc._server").error("SECRET %s", "row")
         logging.getLogger("grpc._server").info("SECRET")
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [sorted(line) for line in lines] == [
         ["event", "level", "method", "principal", "status", "timestamp"],
+        ["event", "level", "method", "status", "timestamp"],
         ["event", "level", "logger", "timestamp"],
     ]
-    assert lines[1]["logger"] == "grpc._server"
+    assert lines[2]["logger"] == "grpc._server"
     assert "SECRET" not in str(lines)
 
 
@@ -238,7 +244,6 @@ _TIMES = re.compile(r"bursar_certificate_expires_timestamp_seconds [0-9.e+]+\n")
 def _state(folder: Path, rows: list[str]) -> tuple[State, str]:
     state = State.prepare(folder / "state")
     Certificates(state.tls).create()
-    Keyring.create(state.keys)
     token = new_token(Role.ANALYST)
     (folder / "rows.csv").write_text("x,y\n" + "\n".join(rows) + "\n")
     (folder / "table.toml").write_text(MANIFEST)
@@ -263,15 +268,23 @@ def _requests() -> Iterator[tuple[str, Any]]:
         yield name, getattr(fit_pb2, f"{name}Request")(request_id=f"r{i}", **(common | fields))
 
 
+@dataclass(frozen=True)
+class Opened(log.Event):
+    """What the log must never have."""
+
+    word = "opened"
+    rows: int
+
+
 class Telling(Datasets):
     """A planted bug: says something of the rows when they are opened."""
 
-    def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
+    def rows(self, debit: Debit, columns: tuple[str, ...]) -> RowSource:
         """What the log must never have."""
-        found = super().rows(state, columns)
+        found = super().rows(debit, columns)
         block, present = np.empty((len(columns), CHUNK)), np.empty(CHUNK, dtype=np.bool_)
         found.open().read(0, block, present)
-        logs.event("opened", rows=int(present.sum()))
+        log.Events().tell(Opened(rows=int(present.sum())))
         return found
 
 
@@ -279,9 +292,9 @@ def _everything(folder: Path, rows: list[str], kind: type[Datasets] = Datasets) 
     """Log, metrics, spans and statuses of one run, without times and random names."""
     folder.mkdir()
     state, token = _state(folder, rows)
-    exporter, lines, statuses = InMemorySpanExporter(), [], []
+    exporter, statuses = InMemorySpanExporter(), []
     config = Config.model_validate({"address": "127.0.0.1:0", "metrics": METRICS, "response_quantum_seconds": 0.05})
-    with Ledger.open(state.ledger) as ledger, logs.heard_by(lambda what, fields: lines.append((what, dict(fields)))):
+    with Ledger.open(state.ledger) as ledger, logged() as lines:
         datasets = kind(ledger, state.datasets)
         tracing = Tracing(exporter)
         server = BursarServer(state=state, config=config, ledger=ledger, datasets=datasets, fits=FITS, tracing=tracing)
@@ -308,7 +321,7 @@ def test_nothing_that_an_operator_sees_depends_on_a_row(tmp_path: Path) -> None:
     """Tables that differ in one row, one as broken as a file can have it: log, metrics and traces are the same."""
     expected = _everything(tmp_path / "plain", PLAIN)
     assert [status for _, status in expected["statuses"][:3]] == ["model"] * 3
-    assert sum(what == "debit" for what, _ in expected["log"]) == 3
+    assert sum(line.startswith("debit ") for line in expected["log"]) == 3
     assert "bursar_debits_total" in expected["metrics"]
     assert [span[2] for span in expected["spans"] if span[2]]
     for name, rows in ROWS.items():

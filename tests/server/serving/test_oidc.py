@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,65 +16,37 @@ import grpc
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from bursar_ledger import Role
 from bursar_proto.v1 import catalog_pb2
-from bursar_server import oidc
-from bursar_server.auth import KeysUnavailableError, Principal, UnauthenticatedError
+from bursar_server import log
+from bursar_server.access import oidc
+from bursar_server.access.auth import KeysUnavailableError, Principal, UnauthenticatedError
+from bursar_server.access.oidc import OidcTokens, ProviderKeys
 from bursar_server.config import Config, ConfigError, Oidc
-from bursar_server.oidc import OidcTokens, ProviderKeys
+from tests.server.serving.identity import (
+    CLAIMS,
+    EC,
+    ED,
+    ISSUER,
+    KEYS,
+    NOW,
+    RSA,
+    SETTINGS,
+    described,
+    key_set,
+    signed,
+    tokens,
+)
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Refusal, Serve
 
-NOW = 1_800_000_000.0
-ISSUER = "https://login.example.org/hospital"
-SETTINGS = Oidc(issuer=ISSUER, audience="bursar")
-_RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-_EC = ec.generate_private_key(ec.SECP256R1())
 _OTHER = ec.generate_private_key(ec.SECP256R1())
-_ED = ed25519.Ed25519PrivateKey.generate()
-CLAIMS = {
-    "iss": ISSUER,
-    "aud": "bursar",
-    "sub": "ann@example.org",
-    "iat": NOW - 60,
-    "exp": NOW + 600,
-    "bursar_role": "analyst",
-}
 
 
-def described(key: Any, kid: str, algorithm: str) -> dict[str, Any]:
-    """A public key as a provider publishes it."""
-    kinds = {"RS": jwt.algorithms.RSAAlgorithm, "PS": jwt.algorithms.RSAAlgorithm, "ES": jwt.algorithms.ECAlgorithm}
-    maker: Any = kinds.get(algorithm[:2], jwt.algorithms.OKPAlgorithm)
-    return {**maker.to_jwk(key.public_key(), as_dict=True), "kid": kid, "use": "sig", "alg": algorithm}
-
-
-def key_set(*keys: dict[str, Any]) -> bytes:
-    """A list of keys."""
-    return json.dumps({"keys": keys}).encode()
-
-
-KEYS = key_set(described(_EC, "ec", "ES256"), described(_RSA, "rsa", "RS256"), described(_ED, "ed", "EdDSA"))
-
-
-def signed(key: Any = _EC, algorithm: str = "ES256", kid: str | None = "ec", **changes: Any) -> str:
-    """A token with some claims changed; None takes one away."""
-    claims = {name: value for name, value in {**CLAIMS, **changes}.items() if value is not None}
-    return jwt.encode(claims, key, algorithm=algorithm, headers={} if kid is None else {"kid": kid})
-
-
-def tokens(settings: Oidc = SETTINGS, keys: bytes = KEYS, now: float = NOW) -> OidcTokens:
-    """Of a provider whose keys are given."""
-    given = settings.model_copy(update={"keys": "https://login.example.org/keys"})
-    return OidcTokens(settings, ProviderKeys(given, lambda _: keys).key, lambda: now)
-
-
-@pytest.mark.parametrize(
-    ("key", "algorithm", "kid"), [(_EC, "ES256", "ec"), (_RSA, "RS256", "rsa"), (_ED, "EdDSA", "ed")]
-)
+@pytest.mark.parametrize(("key", "algorithm", "kid"), [(EC, "ES256", "ec"), (RSA, "RS256", "rsa"), (ED, "EdDSA", "ed")])
 def test_a_good_token_lets_its_holder_in(key: Any, algorithm: str, kid: str) -> None:
     """Under a name that no token of this server's own can have."""
     assert tokens().principal(signed(key, algorithm, kid)) == Principal("oidc:ann@example.org", Role.ANALYST)
@@ -126,7 +99,7 @@ def _unsigned() -> str:
 
 def _with_the_public_key_as_a_secret() -> str:
     # The classical confusion: what everybody knows, used as an HMAC's secret. PyJWT refuses to make it, so by hand.
-    public = _RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    public = RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     head = base64.urlsafe_b64encode(json.dumps({"alg": "HS256", "kid": "rsa"}).encode()).rstrip(b"=")
     body = base64.urlsafe_b64encode(json.dumps(CLAIMS).encode()).rstrip(b"=")
     tag = base64.urlsafe_b64encode(hmac.digest(public, head + b"." + body, hashlib.sha256)).rstrip(b"=")
@@ -143,11 +116,11 @@ FORGERIES: dict[str, Callable[[], str]] = {
     "confused": _with_the_public_key_as_a_secret,
     "own key": _with_its_own_key,
     "another's signature": lambda: signed(_OTHER),
-    "a key of another name": lambda: signed(_EC, kid="rsa"),
-    "an unknown key": lambda: signed(_EC, kid="nobody"),
-    "no key's name": lambda: signed(_EC, kid=None),
-    "an algorithm that is not on the list": lambda: signed(_RSA, "RS512", "rsa"),
-    "a critical header": lambda: jwt.encode(CLAIMS, _EC, algorithm="ES256", headers={"kid": "ec", "crit": ["b64"]}),
+    "a key of another name": lambda: signed(EC, kid="rsa"),
+    "an unknown key": lambda: signed(EC, kid="nobody"),
+    "no key's name": lambda: signed(EC, kid=None),
+    "an algorithm that is not on the list": lambda: signed(RSA, "RS512", "rsa"),
+    "a critical header": lambda: jwt.encode(CLAIMS, EC, algorithm="ES256", headers={"kid": "ec", "crit": ["b64"]}),
     "cut": lambda: signed()[:-10],
     "changed": lambda: ".".join([signed().split(".")[0], signed(sub="eve").split(".")[1], signed().split(".")[2]]),
     "nonsense": lambda: "a.b.c",
@@ -165,7 +138,7 @@ def test_a_forged_token_keeps_its_holder_out(name: str) -> None:
 @pytest.mark.parametrize("odd", [[[]], None, 7, {"kid": "x", "kty": "EC", "x": 7}, {"kid": "x", "alg": [], "kty": []}])
 def test_what_is_no_key_does_not_hide_those_that_are(odd: Any) -> None:
     """The provider's list has something odd in it, in front of a good key; found by fuzzing."""
-    assert tokens(keys=key_set(odd, described(_EC, "ec", "ES256"))).principal(signed()).role is Role.ANALYST
+    assert tokens(keys=key_set(odd, described(EC, "ec", "ES256"))).principal(signed()).role is Role.ANALYST
 
 
 def test_a_shared_secret_among_the_keys_is_not_used() -> None:
@@ -189,7 +162,7 @@ class Provider:
     """Publishes keys, and counts how often it is asked."""
 
     def __init__(self) -> None:
-        self.keys = key_set(described(_EC, "old", "ES256"))
+        self.keys = key_set(described(EC, "old", "ES256"))
         self.issuer = ISSUER
         self.asked: list[str] = []
         self.down = False
@@ -206,7 +179,7 @@ class Provider:
 
     def of(self, settings: Oidc = SETTINGS) -> ProviderKeys:
         """Its keys, as a server keeps them."""
-        return ProviderKeys(settings, self.fetch, lambda: self.now)
+        return ProviderKeys(settings, self.fetch, lambda: self.now, events=log.Events())
 
 
 def test_keys_are_found_through_the_issuers_document() -> None:
@@ -254,7 +227,7 @@ def test_old_keys_stay_in_force_while_the_provider_is_down() -> None:
     never = Provider()
     never.down = True
     with pytest.raises(KeysUnavailableError):
-        OidcTokens(SETTINGS, never.of().key, lambda: NOW).principal(signed(kid="old"))
+        OidcTokens(SETTINGS, never.of().key, lambda: NOW, events=log.Events()).principal(signed(kid="old"))
 
 
 def test_a_file_of_keys_needs_no_network(tmp_path: Path) -> None:
@@ -262,7 +235,7 @@ def test_a_file_of_keys_needs_no_network(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_bytes(KEYS)
     now = [0.0]
-    keys = ProviderKeys(SETTINGS.model_copy(update={"keys": str(file)}), now=lambda: now[0])
+    keys = ProviderKeys(SETTINGS.model_copy(update={"keys": str(file)}), now=lambda: now[0], events=log.Events())
     assert keys.key("ec") is not None
     file.write_bytes(key_set(described(_OTHER, "new", "ES256")))
     now[0] = 11.0
@@ -276,7 +249,9 @@ def test_what_is_no_list_of_keys_lets_nobody_in(tmp_path: Path, content: bytes) 
     file.write_bytes(content)
     settings = SETTINGS.model_copy(update={"keys": str(file)})
     with pytest.raises((UnauthenticatedError, KeysUnavailableError)):
-        OidcTokens(settings, ProviderKeys(settings).key, lambda: NOW).principal(signed())
+        OidcTokens(
+            settings, ProviderKeys(settings, events=log.Events()).key, lambda: NOW, events=log.Events()
+        ).principal(signed())
 
 
 @pytest.mark.parametrize(
@@ -301,17 +276,91 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says what to install."""
     monkeypatch.setattr(oidc, "jwt", None)
     with pytest.raises(oidc.OidcError, match=r"bursar\[server,oidc\]"):
-        OidcTokens(SETTINGS)
+        OidcTokens(SETTINGS, events=log.Events())
 
 
-def test_refusals_leave_nothing_of_a_token_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_leave_nothing_of_a_token_in_the_log(
+    serve: Serve, tmp_path: Path, refused: Callable[[Callable[[], object]], Refusal], caplog: pytest.LogCaptureFixture
+) -> None:
     """The kind of the error only."""
     caplog.set_level("INFO", "bursar.server")
+    call = _served_with_a_provider(serve, tmp_path)
     token = signed(sub="SECRET\n", aud="x")
-    with pytest.raises(UnauthenticatedError) as caught:
-        tokens().principal(token)
+    refusal = refused(lambda: call(token))
     assert "oidc_refused" in caplog.text
-    assert not any(part in caplog.text + str(caught.value) for part in ("SECRET", *token.split(".")))
+    assert not any(part in caplog.text + refusal.everything for part in ("SECRET", *token.split(".")))
+
+
+def _served_with_a_provider(serve: Serve, folder: Path, **config: Any) -> Callable[[str], bytes]:
+    """Start a server that takes the provider's tokens; returns a call that lists datasets with a token."""
+    (folder / "keys.json").write_bytes(KEYS)
+    served = serve(oidc={"issuer": ISSUER, "audience": "bursar", "keys": str(folder / "keys.json")}, **config)
+    ask: Any = served.channel.unary_unary("/bursar.v1.CatalogService/ListDatasets")
+    return lambda token: ask(b"", metadata=(("authorization", f"Bearer {token}"),))
+
+
+def test_forged_tokens_lock_no_good_one_out(
+    serve: Serve, tmp_path: Path, refused: Callable[[Callable[[], object]], Refusal]
+) -> None:
+    """Neither one that was seen before nor a new one, however many forgeries came from the same address."""
+    call = _served_with_a_provider(serve, tmp_path, rates={"failures": 3, "lockout_seconds": 1000.0})
+    now = time.time()
+    for _ in range(3):
+        assert refused(lambda: call(signed(_OTHER, iat=now - 1, exp=now + 60))).code is grpc.StatusCode.UNAUTHENTICATED
+    assert refused(lambda: call(signed(_OTHER, iat=now - 1, exp=now + 60))).reason == "TOO_OFTEN"
+    assert call(signed(iat=now - 1, exp=now + 60))
+
+
+def test_signatures_are_verified_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers' tokens keep one CPU busy at most."""
+    both, at_once = threading.Barrier(2), []
+    decode = jwt.decode
+
+    def meeting(*arguments: Any, **options: Any) -> Any:
+        try:
+            both.wait(0.2)  # succeeds only if two are in here
+        except threading.BrokenBarrierError:
+            return decode(*arguments, **options)
+        at_once.append(1)
+        return decode(*arguments, **options)
+
+    monkeypatch.setattr(jwt, "decode", meeting)
+    made = tokens()
+    threads = [threading.Thread(target=made.principal, args=(signed(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not at_once
+
+
+def test_a_slow_provider_holds_up_the_call_that_asks_and_no_other() -> None:
+    """A made-up key's name makes the server ask; meanwhile good tokens are taken, and other names are not judged."""
+    provider, slow, asked = Provider(), threading.Event(), threading.Event()
+    keys = provider.of()
+    assert keys.key("old") is not None
+    provider.now += 11
+    fetch = keys._fetch
+
+    def slowly(address: str) -> bytes:
+        asked.set()
+        slow.wait()
+        return fetch(address)
+
+    keys._fetch = slowly
+    found: list[Any] = []
+    stranger = threading.Thread(target=lambda: found.append(keys.key("made up")))
+    stranger.start()
+    asked.wait()
+    try:
+        provider.now += 11
+        assert keys.key("old") is not None
+        with pytest.raises(KeysUnavailableError):
+            keys.key("new")
+    finally:
+        slow.set()
+        stranger.join()
+    assert found == [None]
 
 
 def test_a_server_takes_both_kinds_of_tokens(

@@ -20,8 +20,8 @@ from bursar_proto.v1 import (
     fit_pb2_grpc,
     types_pb2,
 )
-from bursar_server.registering import register
 from bursar_server.tables import CsvSource, Manifest
+from bursar_server.tables.registration import register
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,10 +132,34 @@ def test_an_issued_token_works_until_it_is_revoked(served: Harness, refused: Ref
     assert (newest.number, newest.actor) == (entry, "the-admin")
 
 
+def test_the_last_administrator_cannot_be_revoked_from_afar(served: Harness, refused: Refused) -> None:
+    """Neither by themselves; with a second one it can be, and where the server runs it always can."""
+    stub = admin_pb2_grpc.AdminServiceStub(served.channel)
+    bearer = served.bearer(Role.ADMIN)
+    itself = admin_pb2.RevokeTokenRequest(name="the-admin")
+    before = served.entries()
+    refusal = refused(lambda: stub.RevokeToken(itself, metadata=bearer))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "LAST_ADMINISTRATOR")
+    assert "bursar-admin token revoke" in refusal.text
+    assert served.entries() == before
+    second = admin_pb2.IssueTokenRequest(name="second", role=admin_pb2.ROLE_ADMIN)
+    stub.IssueToken(second, metadata=bearer)
+    assert stub.RevokeToken(itself, metadata=bearer).entry == before + 2
+
+
+def test_names_that_differ_in_case_only_are_refused(served: Harness, refused: Refused) -> None:
+    """Nothing is issued, and the refusal says what to do."""
+    _issue(served, "alice")
+    refusal = refused(lambda: _issue(served, "Alice"))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NAME_CONFLICT")
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
         ({"name": "", "role": 2}, "name"),
+        ({"name": "bursar-server", "role": 2}, "name"),
+        ({"name": "Bursar-Server", "role": 2}, "name"),
         ({"name": "two words", "role": 2}, "name"),
         ({"name": "x" * 65, "role": 2}, "name"),
         ({"name": "line\nbreak", "role": 2}, "name"),

@@ -15,13 +15,14 @@ from grpc_status import rpc_status
 
 from bursar_ledger import BudgetExhaustedError, LedgerUnavailableError, Role
 from bursar_proto.v1 import catalog_pb2
-from bursar_server import errors
-from bursar_server.auth import KeysUnavailableError, Principal
-from bursar_server.fits import InvalidRequestError
-from bursar_server.interceptor import Turnstile
-from bursar_server.throttle import TooOftenError
+from bursar_server.access.auth import KeysUnavailableError, Principal
+from bursar_server.access.throttle import TooOftenError
+from bursar_server.fits import InvalidFieldsError
+from bursar_server.jobs import errors
+from bursar_server.jobs.pool import NoRoomError, QueueFullError, StoppingError
 from bursar_server.vault import EngineError
-from bursar_server.worker import QueueFullError, StoppingError
+from bursar_server.wire import statuses
+from bursar_server.wire.gate import Turnstile
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
@@ -39,6 +40,8 @@ OVERLOADS: dict[type[Exception], Exception] = {
     StoppingError: StoppingError(),
     KeysUnavailableError: KeysUnavailableError(),
     LedgerUnavailableError: LedgerUnavailableError(),
+    NoRoomError: NoRoomError(),
+    errors.FitNotBegunError: errors.FitNotBegunError(),
     errors.ReleaseNotStoredError: errors.ReleaseNotStoredError(),
     EngineError: EngineError(),
 }
@@ -57,10 +60,10 @@ def _advice(error: Any) -> int | None:
 def test_every_overload_of_the_table_says_when_to_come_back() -> None:
     """Whatever is RESOURCE_EXHAUSTED or UNAVAILABLE has advice of whole seconds, but for a budget that is used up."""
     busy = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
-    others = set(errors._TABLE) - set(OVERLOADS) - {BudgetExhaustedError, InvalidRequestError}
-    assert all(errors.status_of(kind.__new__(kind))[0] not in busy for kind in others)
+    others = set(statuses._TABLE) - set(OVERLOADS) - {BudgetExhaustedError, InvalidFieldsError}
+    assert all(statuses.status_of(kind.__new__(kind))[0] not in busy for kind in others)
     for error in OVERLOADS.values():
-        code, _, details = errors.status_of(error)
+        code, _, details = statuses.status_of(error)
         assert code in busy
         advice = [one for one in details if isinstance(one, error_details_pb2.RetryInfo)]
         assert [one.retry_delay.seconds >= 1 for one in advice] == [True]
@@ -104,11 +107,11 @@ def test_one_call_more_than_are_served_is_told_when_to_come_back(
 
 
 def test_grpc_never_refuses_by_itself(serve: Serve, fit_request: Make) -> None:
-    """Of very many calls at once, more than wait for threads, each has the advice; gRPC's own refusal has none."""
+    """Of as many calls as one connection may hold, each has the advice; gRPC's own refusal of more streams has none."""
     served = serve(rpc_threads=1)
     held = _hold(served, fit_request(), 1)
     listing: Any = served.channel.unary_unary(LIST)
-    _all_refused([listing.future(b"", metadata=served.bearer(Role.AUDITOR)) for _ in range(500)])
+    _all_refused([listing.future(b"", metadata=served.bearer(Role.AUDITOR)) for _ in range(250)])
     served.fit.hold.set()
     assert all(list(call) for call in held)
 

@@ -21,12 +21,13 @@ from cryptography.x509.oid import ExtensionOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar_server import hardening, logs, process
+from bursar_server import log, process
 from bursar_server.__main__ import main
+from bursar_server.access.tls import Certificates
 from bursar_server.config import Config, ConfigError, template
+from bursar_server.jobs import hardening
+from bursar_server.jobs.pool import QueueFullError, StoppingError, WorkerPool
 from bursar_server.state import State, StateError, write_private
-from bursar_server.tls import Certificates
-from bursar_server.worker import QueueFullError, StoppingError, WorkerPool
 
 
 def _mode(path: Path) -> int:
@@ -140,7 +141,7 @@ def test_a_bad_setting_is_named(tmp_path: Path, text: str, named: str) -> None:
 def test_core_dumps_are_off() -> None:
     """A crash leaves no rows on the disk, and no other process of the user may look into this one's memory."""
     program = (
-        "import ctypes, resource; from bursar_server import hardening; hardening.no_core_dumps();"
+        "import ctypes, resource; from bursar_server.jobs import hardening; hardening.no_core_dumps();"
         "print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -149,7 +150,7 @@ def test_core_dumps_are_off() -> None:
 
 _HEAPS = """
 import ctypes, os, sys, tempfile, threading
-from bursar_server import hardening
+from bursar_server.jobs import hardening
 if sys.argv[1:]:
     hardening.few_arenas()
 libc = ctypes.CDLL(None)
@@ -226,7 +227,7 @@ def test_a_log_line_is_one_line(value: str) -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        logs.event("test", field=value)
+        log.Events().tell(log.OidcRefused(error=value))
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
@@ -238,7 +239,7 @@ def test_the_log_of_a_failure_has_type_and_place_but_no_text(caplog: pytest.LogC
     try:
         raise ZeroDivisionError("SECRET")
     except ZeroDivisionError as error:
-        incident = logs.failure(error, entry=7)
+        incident = log.failure(error, entry=7)
     assert incident in caplog.text
     assert "ZeroDivisionError" in caplog.text
     assert "entry=7" in caplog.text
@@ -270,6 +271,48 @@ def _until_reserved(pool: WorkerPool) -> None:
         with contextlib.suppress(QueueFullError):
             pool.reserve()
             return
+
+
+def test_principals_take_turns_at_a_pool() -> None:
+    """One with many tasks keeps another waiting for one of them at most; those of one stay in their order."""
+    pool, release, done = WorkerPool(workers=1, queue_length=8), threading.Event(), []
+    for name in ("ann-0", "ann-1", "ann-2", "bob-1", "ann-3", "cid-1", "bob-2"):
+
+        def task(name: str = name) -> None:
+            release.wait()
+            done.append(name)
+
+        pool.reserve(name[:3]).run(task)
+    release.set()
+    pool.close()
+    assert done[0] in ("ann-0", "ann-1")  # taken before the others came, or not
+    assert [name for name in done if name.startswith("ann")] == ["ann-0", "ann-1", "ann-2", "ann-3"]
+    assert done.index("bob-1") <= 2
+    assert done.index("cid-1") <= 3
+    assert done.index("bob-2") <= 5
+
+
+def test_a_task_that_waits_can_be_taken_back() -> None:
+    """Its place is free at once; one that was begun is finished."""
+    pool, begun, release = WorkerPool(workers=1, queue_length=1), threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def first() -> None:
+        begun.set()
+        release.wait()
+        done.append("first")
+
+    running, waiting = pool.reserve("ann"), pool.reserve("ann")
+    running.run(first)
+    begun.wait()
+    waiting.run(lambda: done.append("second"))
+    assert not running.withdraw()
+    assert waiting.withdraw()
+    assert not waiting.withdraw()
+    pool.reserve("bob").run(lambda: done.append("third"))
+    release.set()
+    pool.close()
+    assert done == ["first", "third"]
 
 
 def test_a_closed_pool_takes_nothing_that_would_be_paid_for() -> None:

@@ -18,6 +18,9 @@ from bursar_ledger import (
     EVERYONE,
     Adjacency,
     Budget,
+    DatasetState,
+    Debit,
+    DebitRequest,
     DebitStatus,
     Ledger,
     LedgerUnavailableError,
@@ -29,12 +32,11 @@ from bursar_ledger import (
 )
 from bursar_ledger.refusals import FILE, read_refusals
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server import registering
 from bursar_server.config import Config, ConfigError
-from bursar_server.datasets import Datasets, Registered
-from bursar_server.fits import UNIT_ROWS, Plan, PublicTable
-from bursar_server.fits._seam import Released
-from bursar_server.tables import CsvSource, Manifest
+from bursar_server.fits import Plan, PublicTable, Released
+from bursar_server.jobs.job import NO_RESULT
+from bursar_server.jobs.runner import InProcess, Job, Progress
+from bursar_server.tables.catalogue import Registered
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
@@ -274,6 +276,42 @@ def test_what_is_stored_is_sent_though_the_queue_is_full(serve: Serve, fit_reque
     list(running)
 
 
+class _Asked(Ledger):
+    """Notes how often it is asked for earlier debits of a key; says once that there is none if it is told so."""
+
+    asked = 0
+    forgets = False
+
+    def find_debit(self, principal: str, request_id: str, request_hash: bytes) -> Debit | None:
+        self.asked += 1
+        if self.forgets:
+            self.forgets = False
+            return None
+        return super().find_debit(principal, request_id, request_hash)
+
+
+def test_an_earlier_debit_is_looked_up_once(serve: Serve, fit_request: Make) -> None:
+    """Once before the decision, which makes sure of it by itself; and a fit of now is planned once."""
+    served = serve(wrap_ledger=_Asked.open)
+    plans, plan = [], served.fit.plan
+    served.fit.plan = lambda *facts: plans.append(facts) or plan(*facts)  # type: ignore[method-assign, func-returns-value]
+    first = _bytes(served, fit_request())
+    assert (served.ledger.asked, len(plans)) == (1, 1)  # type: ignore[attr-defined]
+    assert _bytes(served, fit_request()) == first
+    assert (served.ledger.asked, len(plans)) == (2, 1)  # type: ignore[attr-defined]
+
+
+def test_a_release_that_comes_between_look_and_decision_is_sent(serve: Serve, fit_request: Make) -> None:
+    """Another process may have paid and released meanwhile: nothing is debited, reserved for good or drawn again."""
+    served = serve(wrap_ledger=_Asked.open, fits_per_principal=1, fit_workers=1, queue_length=0)
+    first = _bytes(served, fit_request())
+    for _ in range(2):
+        served.ledger.forgets = True  # type: ignore[attr-defined]
+        assert _bytes(served, fit_request()) == first
+    assert (served.fit.runs, served.entries("debit")) == (1, 1)
+    _fit(served, fit_request(request_id="r2"))
+
+
 def test_what_is_stored_is_sent_though_nothing_can_be_written(served: Harness, fit_request: Make) -> None:
     """Another process holds the ledger's write lock; a repetition does not wait for it."""
     first = _bytes(served, fit_request())
@@ -314,7 +352,7 @@ def test_rows_of_the_same_people_share_one_budget(served: Harness, fit_request: 
     manifest = Registered.of(state.manifest)
     twin = replace(manifest, manifest=manifest.manifest.model_copy(update={"name": "twins"}))
     served.ledger.register_dataset(
-        Registration("twins", Adjacency.REPLACE_ONE, None, state.content_tag, twin.fields), **WHO
+        Registration("twins", Adjacency.REPLACE_ONE, None, bytes(32), twin.fields, same_people_as="people"), **WHO
     )
     own = _fit(served, fit_request(spend=SMALL))[0].receipt
     other = _fit(served, fit_request(request_id="r2", dataset="twins", spend=SMALL))[0].receipt
@@ -333,56 +371,6 @@ def _narrower(served: Harness) -> None:
     columns = [column.model_copy(update={"name": f"new {column.name}"}) for column in registered.manifest.columns]
     newer = replace(registered, manifest=registered.manifest.model_copy(update={"columns": tuple(columns)}))
     served.ledger.new_snapshot("people", b"another tag", newer.fields, **WHO)
-
-
-VISITS = """
-name = "visits"
-adjacency = "add_remove_one"
-[unit]
-column = "who"
-max_rows = 2
-[[columns]]
-name = "x"
-kind = "numeric"
-lower = -1.0
-upper = 1.0
-"""
-
-
-@pytest.mark.parametrize("spend", [SMALL, REST])
-def test_nobody_pays_for_a_count_that_an_older_import_did_not_store(
-    served: Harness,
-    fit_request: Make,
-    refused: Refused,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    spend: types_pb2.Spend,
-) -> None:
-    """A fit that needs K is refused until the owner has imported the same rows again; others are made as before."""
-    (tmp_path / "m.toml").write_text(VISITS)
-    (tmp_path / "m.csv").write_text("who,x\na,0.5\na,0.1\nb,-0.5\n")
-    manifest, source = Manifest.load(tmp_path / "m.toml"), CsvSource(tmp_path / "m.csv")
-    registering.register(served.state, served.ledger, manifest, source, Budget(1.0, 1e-6), **WHO)
-    state = served.ledger.dataset("visits")
-    older = {name: field for name, field in Registered.of(state.manifest).fields.items() if name != "unit_rows"}
-    served.ledger.new_snapshot("visits", state.content_tag, older, **WHO)
-    wanted = fit_request(dataset="visits", spend=spend)
-    assert _preview(served, wanted).affordable
-
-    plan = served.fit.plan
-    monkeypatch.setattr(
-        served.fit, "plan", lambda *facts: replace(made := plan(*facts), columns=(*made.columns, UNIT_ROWS))
-    )
-    for ask in (_preview, _fit):
-        refusal = refused(lambda ask=ask: ask(served, wanted))  # type: ignore[misc]
-        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("dataset",))
-        assert "bursar-admin snapshot" in refusal.text
-    assert served.entries("debit") == served.fit.runs == 0
-
-    registering.replace(served.state, served.ledger, manifest, source, **WHO)
-    assert _preview(served, wanted).affordable
-    rows = Datasets(served.ledger, served.state.datasets).rows(served.ledger.dataset("visits"), ("x", UNIT_ROWS))
-    assert rows.open().slots == 3
 
 
 def test_a_release_is_given_though_the_schema_has_changed(served: Harness, fit_request: Make) -> None:
@@ -439,6 +427,49 @@ def test_a_run_is_planned_with_the_rows_that_were_public_when_it_was_paid_for(
     assert seen[-1] == 41
 
 
+def test_a_fit_that_releases_more_than_its_plan_gets_no_model(
+    served: Harness, fit_request: Make, refused: Refused
+) -> None:
+    """The meter of a run holds what was debited and nothing of what is left, however much that is."""
+    served.fit.beyond = 1
+    for _ in range(2):
+        assert refused(lambda: _fit(served, fit_request(spend=SMALL))).code is grpc.StatusCode.INTERNAL
+    record = served.ledger.find("the-analyst", "r1")
+    assert record is not None
+    assert record.remaining.cost_units > 10 * record.price.cost_units, "this test would not notice a wider meter"
+    assert served.ledger.release(record.entry) == NO_RESULT
+    assert served.fit.runs == 1
+
+
+def test_a_run_is_given_what_its_ledger_entry_says(
+    serve: Serve, fit_request: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Order, units and events are those of the debit, also after a new total has changed the dataset's order."""
+    served = serve()
+    jobs: list[Job] = []
+    run = InProcess.run
+
+    def noting(self: InProcess, job: Job, progress: Progress) -> bytes:
+        jobs.append(job)
+        return run(self, job, progress)
+
+    monkeypatch.setattr(InProcess, "run", noting)
+    _abandoned(served, fit_request(spend=SMALL))
+    before = served.ledger.dataset("people").order
+    served.ledger.set_budget("people", Budget(0.5, 1e-7), **WHO)
+    assert served.ledger.dataset("people").order != before
+    _fit(served, fit_request(spend=SMALL))
+    _fit(served, fit_request(request_id="r2", spend=SMALL))
+    assert len(jobs) == 2
+    for job, name in zip(jobs, ("r1", "r2"), strict=True):
+        record = served.ledger.find("the-analyst", name)
+        assert record is not None
+        budget = job.rows.budget
+        assert (budget.order, budget.cost_units) == (record.price.order, record.price.cost_units)
+        assert (job.plan.events, job.plan.of_entry) == (record.request.events, record.entry)
+        assert (job.adjacency, job.unit_cap) == (Adjacency.REPLACE_ONE, 1)
+
+
 def test_a_lost_release_is_never_drawn_again(serve: Serve, fit_request: Make, refused: Refused) -> None:
     """With recovery = "lost" a debit without a release gets one constant error; it stays, and new fits are made."""
     served = serve(recovery="lost")
@@ -492,6 +523,45 @@ def test_a_full_disk_is_not_a_failed_fit(serve: Serve, fit_request: Make, refuse
     assert _bytes(served, fit_request()) == first
     assert served.entries("debit") == 1
     assert verify(served.state.ledger).ok
+
+
+class _GoneLedger(Ledger):
+    """One that cannot be used between debit and rows, from one call on."""
+
+    gone = ""
+    debited = False
+
+    def debit(self, request: DebitRequest | RestRequest) -> Debit:
+        self.debited = True
+        return super().debit(request)
+
+    def check_files(self) -> None:
+        self._use("check_files")
+        super().check_files()
+
+    def dataset(self, name: str) -> DatasetState:
+        self._use("dataset")
+        return super().dataset(name)
+
+    def _use(self, name: str) -> None:
+        if name == self.gone and self.debited:
+            raise LedgerUnavailableError("SECRET")
+
+
+@pytest.mark.parametrize("name", ["check_files", "dataset"])
+def test_a_ledger_that_is_gone_after_the_debit_is_not_a_failed_fit(
+    serve: Serve, fit_request: Make, refused: Refused, name: str
+) -> None:
+    """No row was read: the caller is told to ask again, and gets a release under the same debit."""
+    served = serve(wrap_ledger=_GoneLedger.open)
+    served.ledger.gone = name  # type: ignore[attr-defined]
+    refusal = refused(lambda: _fit(served, fit_request()))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "FIT_NOT_BEGUN")
+    assert "SECRET" not in refusal.everything
+    assert served.fit.runs == 0
+    served.ledger.gone = ""  # type: ignore[attr-defined]
+    _fit(served, fit_request())
+    assert (served.fit.runs, served.entries("debit")) == (1, 1)
 
 
 def test_a_fit_that_raised_looks_the_same_on_a_full_disk(serve: Serve, fit_request: Make, refused: Refused) -> None:

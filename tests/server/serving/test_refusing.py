@@ -8,29 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from bursar_ledger import BudgetExhaustedError, DatasetRetiredError, Price, Remaining
+from bursar_ledger import BudgetExhaustedError, Cost, DatasetRetiredError, Remainder
 from bursar_ledger.refusals import FILE, read_refusals
-from bursar_server import logs, refusing
+from bursar_server import log
+from bursar_server.wire import refusals
+
+EVENTS = log.Events()
 
 
 def _refused(error: Exception) -> None:
-    with pytest.raises(type(error)), refusing.told(dataset="people", principal="ann", method="FitMRF"):
+    with pytest.raises(type(error)), refusals.told(EVENTS, dataset="people", principal="ann", method="FitMRF"):
         raise error
 
 
 def _exhausted(limit: str) -> BudgetExhaustedError:
     order = Fraction(9)
-    return BudgetExhaustedError(Price(2**43, 0, order), Remaining(2**40, 0, 2**44, 0, order), limit)
+    return BudgetExhaustedError(Cost(2**43, 0, order), Remainder(2**40, 0, 2**44, 0, order), limit)
 
 
 def test_each_reason_is_counted(tmp_path: Path) -> None:
     """With amounts where there was a price; what is no refusal is not counted."""
-    with refusing.counted(tmp_path / "ledger.sqlite"):
+    with refusals.counted(tmp_path / "ledger.sqlite", EVENTS):
         for limit in ("dataset", "allowance", "call"):
             _refused(_exhausted(limit))
         _refused(DatasetRetiredError("retired"))
         _refused(ValueError("another matter"))
-        logs.event("call", method="FitMRF", principal="ann", status="OK")
+        EVENTS.tell(log.Call(method="FitMRF", principal="ann", status="OK"))
     _refused(_exhausted("dataset"))  # nobody counts any more
     found = {refusal.refused_by: refusal for refusal in read_refusals(tmp_path / FILE)}
     assert set(found) == {"total", "allowance", "maximum per call", "retired"}
@@ -45,10 +48,10 @@ def test_each_reason_is_counted(tmp_path: Path) -> None:
 def test_a_server_that_cannot_count_serves_all_the_same(tmp_path: Path) -> None:
     """Neither a file that is something else nor one that vanished under it changes what a client is told."""
     (tmp_path / FILE).write_text(json.dumps(["no database"]) * 1000)
-    with refusing.counted(tmp_path / "ledger.sqlite"):
+    with refusals.counted(tmp_path / "ledger.sqlite", EVENTS):
         _refused(_exhausted("dataset"))
     assert "no database" in (tmp_path / FILE).read_text()
     (tmp_path / FILE).unlink()
     (tmp_path / FILE).mkdir()
-    with refusing.counted(tmp_path / "ledger.sqlite"):
+    with refusals.counted(tmp_path / "ledger.sqlite", EVENTS):
         _refused(_exhausted("dataset"))

@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from bursar_ledger import DebitRequest, Ledger, Role
+from bursar_ledger import Debit, DebitRequest, Ledger, LedgerUnavailableError, Role, verify
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
-from bursar_server.auth import hash_token, new_token
-from bursar_server.datasets import Datasets
-from bursar_server.errors import INTERNAL_TEXT
-from bursar_server.orders import RESPONSES
+from bursar_server.access.auth import hash_token, new_token
+from bursar_server.fits.contract import METHODS
+from bursar_server.jobs.errors import INTERNAL_TEXT
+from bursar_server.tables.catalogue import Datasets
 from bursar_server.vault import event_of, gaussian_for
 from tests.server.serving.conftest import SENSITIVITY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bursar_ledger import DatasetState
-    from bursar_server.fitting import RowSource
+    from bursar_server.vault import RowSource
     from tests.server.serving.conftest import Harness, Refusal, Serve
 
 Make = Callable[..., fit_pb2.FitDPEMRequest]
@@ -75,13 +74,14 @@ def another_analyst(served: Harness) -> Bearer:
 
 @pytest.mark.parametrize("method", MODELS)
 def test_the_release_of_every_fit_is_had_again(served: Harness, method: str) -> None:
-    """Bit by bit, in the field of its fit, with the debit's receipt; separated components say how many were sought."""
+    """Bit by bit, in the field of its fit, with the debit's receipt and the number of components that were sought."""
     entry = debit(served.ledger, method)
-    served.ledger.store_release(entry, RESPONSES[method](model=MODELS[method]).SerializeToString(deterministic=True))
+    response = METHODS[method].response(model=MODELS[method])
+    served.ledger.store_release(entry, response.SerializeToString(deterministic=True))
     before = served.ledger.newest()
     answer = fetch(served, entry)
     assert getattr(answer, answer.WhichOneof("model") or "") == MODELS[method]
-    assert answer.n_components == (3 if method == "FitSeparatedGMM" else 0)
+    assert answer.n_components == 3
     assert (answer.receipt.entry, answer.receipt.dataset, answer.receipt.request_id) == (entry, "people", "r1")
     assert answer.receipt.ledger_head == served.ledger.debit_entry(entry).head
     assert not answer.receipt.free
@@ -93,9 +93,9 @@ def test_it_is_what_the_fit_itself_answered(serve: Serve, fit_request: Make) -> 
     opened: list[str] = []
 
     class Counted(Datasets):
-        def rows(self, state: DatasetState, columns: tuple[str, ...]) -> RowSource:
-            opened.append(state.name)
-            return super().rows(state, columns)
+        def rows(self, debit: Debit, columns: tuple[str, ...]) -> RowSource:
+            opened.append(debit.request.dataset)
+            return super().rows(debit, columns)
 
     def make(ledger: Ledger, directory: Path) -> Datasets:
         return Counted(ledger, directory)
@@ -192,6 +192,26 @@ def test_a_fit_that_failed_is_told_as_the_fit_told_it(served: Harness, fit_reque
     assert INTERNAL_TEXT in second.text
     assert (second.reason, second.metadata) == (first.reason, first.metadata)
     assert second.metadata == {"incident": f"entry-{record.entry}"}
+
+
+def test_a_fit_that_a_restoration_settled_is_told_as_lost(
+    served: Harness, fit_request: Make, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as a failure whose incident no log has; nothing is drawn for it again."""
+
+    def full(*_: object) -> None:
+        raise LedgerUnavailableError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "store_release", full)
+        assert refused(lambda: fit(served, fit_request())).reason == "RELEASE_NOT_STORED"
+    (record,) = served.ledger.releases()
+    served.ledger.lose_release(record.entry)
+    for ask in (lambda: fit(served, fit_request()), lambda: fetch(served, record.entry)):
+        refusal = refused(ask)
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.DATA_LOSS, "RELEASE_LOST")
+    assert served.fit.runs == 1
+    assert verify(served.state.ledger).problems == ()
 
 
 def test_a_method_that_this_version_does_not_have(served: Harness, refused: Refused) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from bursar_ledger import Role
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, catalog_pb2_grpc, dummy_pb2, fit_pb2
-from bursar_server import auth
-from bursar_server.auth import LedgerTokens, UnauthenticatedError, expiry, hash_token, new_token
+from bursar_server.access import auth
+from bursar_server.access.auth import LedgerTokens, UnauthenticatedError, expiry, hash_token, new_token
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal

@@ -12,8 +12,8 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from bursar_ledger import Role
-from bursar_server import throttle
-from bursar_server.throttle import Buckets, Lockout, Throttle, TooOftenError, address_of
+from bursar_server.access import throttle
+from bursar_server.access.throttle import Buckets, Lockout, Throttle, TooOftenError, address_of
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Refusal, Serve
@@ -135,17 +135,21 @@ def test_who_calls_too_often_is_told_when_to_come_back(serve: Serve, refused: Re
     assert served.entries() == before
 
 
-def test_who_tries_tokens_out_is_shut_out(serve: Serve, refused: Refused) -> None:
-    """After so many failures his address is not heard, not even with a good token, for the time that is set."""
+def test_who_tries_tokens_out_is_shut_out(serve: Serve, refused: Refused, caplog: pytest.LogCaptureFixture) -> None:
+    """After too many failures calls without a good token have to wait and are not logged; good tokens are served."""
+    caplog.set_level("INFO", "bursar.server")
     served = serve(rates={"failures": 3, "lockout_seconds": 1000.0})
     call: Any = served.channel.unary_unary(LIST)
-    wrong = (("authorization", "Bearer bursar_analyst_" + "x" * 43),)
+    wrong = partial(call, b"", metadata=(("authorization", "Bearer bursar_analyst_" + "x" * 43),))
     for _ in range(3):
-        assert refused(partial(call, b"", metadata=wrong)).code is grpc.StatusCode.UNAUTHENTICATED
-    good = partial(call, b"", metadata=served.bearer())
-    refusal = refused(good)
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_OFTEN")
-    assert 990 <= _retry_seconds(good) <= 1000
+        assert refused(wrong).code is grpc.StatusCode.UNAUTHENTICATED
+    lines = len(caplog.records)
+    for bad in (wrong, partial(call, b"")):
+        refusal = refused(bad)
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_OFTEN")
+    assert 990 <= _retry_seconds(wrong) <= 1000
+    assert len(caplog.records) == lines
+    assert call(b"", metadata=served.bearer())
 
 
 def test_a_token_that_keeps_asking_for_what_it_may_not_do_is_shut_out(serve: Serve, refused: Refused) -> None:

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import bursar
 from bursar_ledger import Role
+from bursar_server import log
+from bursar_server.access.tls import CertificateError, Certificates, Reloading, ServerPair
 from bursar_server.state import State, write_private
-from bursar_server.tls import CertificateError, Certificates, Reloading, ServerPair
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Serve
@@ -73,7 +74,7 @@ def test_half_of_a_new_pair_is_not_used(serve: Serve, caplog: pytest.LogCaptureF
 def test_what_is_no_certificate_keeps_the_old_one_and_is_said(state: State, content: bytes | None) -> None:
     """Missing, empty or broken files; the server does not start from them, and does not end by them."""
     files = Certificates(state.tls)
-    reloading = Reloading(files)
+    reloading = Reloading(files, events=log.Events())
     if content is None:
         files.chain.unlink()
     else:
@@ -177,9 +178,11 @@ if {ciphers!r}:
     os.environ["GRPC_SSL_CIPHER_SUITES"] = {ciphers!r}
 import grpc, concurrent.futures
 from pathlib import Path
-from bursar_server.tls import Certificates, Reloading, speaks_old_tls
+from bursar_server import log
+from bursar_server.access.tls import Certificates, Reloading, speaks_old_tls
+certificate = Reloading(Certificates(Path({str(tmp_path)!r})), events=log.Events())
 server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
-port = server.add_secure_port("127.0.0.1:0", Reloading(Certificates(Path({str(tmp_path)!r}))).credentials())
+port = server.add_secure_port("127.0.0.1:0", certificate.credentials())
 server.start()
 print(speaks_old_tls(f"127.0.0.1:{{port}}"), speaks_old_tls(f"0.0.0.0:{{port}}"))
 server.stop(0)

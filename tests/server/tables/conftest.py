@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from bursar_server.fits import UNIT_ROWS
-from bursar_server.tables import CsvSource, ImportReport, Keys, Manifest, Snapshot, import_table
+from bursar_server.tables import CapKeys, CsvSource, ImportReport, Manifest, Snapshot, import_table
 from bursar_server.vault import CHUNK
 
 
 @pytest.fixture(scope="session")
-def keys() -> Keys:
-    """A secret."""
-    return Keys(bytes(range(32)))
+def caps() -> CapKeys:
+    """Keys that choose rows, the same for all tables of a session."""
+    return CapKeys(bytes(range(32)), bytes(range(32, 64)))
 
 
 @pytest.fixture(scope="session")
@@ -50,14 +50,14 @@ def write_csv(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def load(
-    tmp_path_factory: pytest.TempPathFactory, keys: Keys, write_csv: Callable[..., Path]
+    tmp_path_factory: pytest.TempPathFactory, caps: CapKeys, write_csv: Callable[..., Path]
 ) -> Callable[..., tuple[ImportReport, Snapshot]]:
     """Imports rows by way of a CSV file, or of a given source."""
     state = tmp_path_factory.mktemp("state")
 
     def run(manifest: Manifest, table: Any, header: Sequence[str] = ("x", "c")) -> tuple[ImportReport, Snapshot]:
         source = CsvSource(write_csv(table, header)) if isinstance(table, list) else table
-        report = import_table(manifest, source, state, keys.caps)
+        report = import_table(manifest, source, state, caps)
         return report, Snapshot.open(report.directory)
 
     return run

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bursar_ledger import Adjacency
-from bursar_server.fits import CategoricalColumn, NumericColumn
+from bursar_server.fits import BoundedColumn, CodedColumn
 from bursar_server.tables import Manifest, ManifestError
 
 GOOD = """
@@ -50,8 +50,8 @@ def test_a_manifest_is_read_from_toml(tmp_path: Path) -> None:
     manifest = load(tmp_path, GOOD)
     table = manifest.table(100)
     assert (table.name, table.adjacency, table.unit_cap, table.rows) == ("rand-hie", Adjacency.REPLACE_ONE, 5, 100)
-    assert table.numeric == (NumericColumn("income", 0.0, 1e6),)
-    assert table.categorical == (CategoricalColumn("plan", ("free", "paid")),)
+    assert table.numeric == (BoundedColumn("income", 0.0, 1e6),)
+    assert table.categorical == (CodedColumn("plan", ("free", "paid")),)
     assert manifest.columns[1].description == "Insurance plan"
 
 
@@ -148,7 +148,7 @@ def test_a_bad_manifest_is_refused_by_the_name_of_its_field(tmp_path: Path, old:
 def test_bins_are_a_number_or_edges(tmp_path: Path, bins: str, edges: tuple[float, ...]) -> None:
     """Both become edges from the lower to the upper bound, in the public table and after the ledger."""
     manifest = load(tmp_path, GOOD.replace("upper = 1e6", f"upper = 1e6\nbins = {bins}"))
-    assert manifest.table(100).numeric == (NumericColumn("income", 0.0, 1e6, edges),)
+    assert manifest.table(100).numeric == (BoundedColumn("income", 0.0, 1e6, edges),)
     assert Manifest.from_public(manifest.public()) == manifest
     assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
 
@@ -170,7 +170,7 @@ def test_bins_of_equal_width_cover_the_bounds(
 def test_a_numeric_column_may_be_nullable(tmp_path: Path, nullable: bool) -> None:
     """Plans know it, and the ledger keeps it."""
     manifest = load(tmp_path, GOOD.replace("upper = 1e6", f"upper = 1e6\nnullable = {str(nullable).lower()}"))
-    assert manifest.table(100).numeric == (NumericColumn("income", 0.0, 1e6, nullable=nullable),)
+    assert manifest.table(100).numeric == (BoundedColumn("income", 0.0, 1e6, nullable=nullable),)
     assert Manifest.from_public(manifest.public()) == manifest
     assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
 
@@ -182,7 +182,7 @@ def test_a_manifest_of_an_older_version_has_no_bins_and_no_nulls(manifest: Calla
         column.pop("bins", None)
         column.pop("nullable", None)
     assert Manifest.from_public(older) == manifest()
-    assert manifest().table(1).numeric[0] == NumericColumn("x", -1.0, 1.0)
+    assert manifest().table(1).numeric[0] == BoundedColumn("x", -1.0, 1.0)
 
 
 def test_every_problem_gets_a_line(tmp_path: Path) -> None:

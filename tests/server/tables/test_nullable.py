@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bursar_server.tables import ImportReport, Keys, Manifest, Snapshot, content_tag
+from bursar_server.tables import ImportReport, Manifest, Snapshot
 
 Load = Callable[..., tuple[ImportReport, Snapshot]]
 Row = tuple[float | None, int, float | None] | None
@@ -120,32 +120,30 @@ def test_what_is_no_number_becomes_one_nan(gaps: Callable[..., Manifest], load: 
     assert block.values[0][-1].tobytes() == np.float64(0.0).tobytes()
 
 
-def test_equal_rows_have_equal_ranks_and_tags(gaps: Callable[..., Manifest], load: Load, keys: Keys) -> None:
+def test_equal_rows_have_equal_ranks_and_fingerprints(gaps: Callable[..., Manifest], load: Load) -> None:
     """What kind of no number a file has, or whose, decides neither which rows stay nor whether a table is known."""
     declared = gaps(unit={"column": "who", "max_rows": 2})
     rest = {"c": pa.array(["a"] * 7), "y": pa.array([float(i % 2) for i in range(7)]), "who": pa.array(["u"] * 7)}
     plain = ArraySource(x=pa.nulls(7, pa.float64()), **rest)
     odd = ArraySource(x=floats(*NOT_FINITE), **rest)
-    one, two = (load(declared, source)[1] for source in (plain, odd))
-    assert slots(one) == slots(two)
-    assert content_tag(one, keys) == content_tag(two, keys)
+    (one, first), (two, second) = (load(declared, source) for source in (plain, odd))
+    assert slots(first) == slots(second)
+    assert one.fingerprint == two.fingerprint
 
 
-def test_a_missing_value_is_none_of_the_numbers(gaps: Callable[..., Manifest], load: Load, keys: Keys) -> None:
-    """For the tag a row that lacks a value is another row than one with 0, or with a bound."""
-    tags = {content_tag(load(gaps(), [(x, "a", "1")], HEADER)[1], keys) for x in ("", "0", "-1", "1")}
-    assert len(tags) == 4
+def test_a_missing_value_is_none_of_the_numbers(gaps: Callable[..., Manifest], load: Load) -> None:
+    """For recognition a row that lacks a value is another row than one with 0, or with a bound."""
+    found = {load(gaps(), [(x, "a", "1")], HEADER)[0].fingerprint for x in ("", "0", "-1", "1")}
+    assert len(found) == 4
 
 
 @given(st.lists(st.tuples(st.floats(-1, 1).map(repr), st.sampled_from("ab"), st.floats(0, 9).map(repr)), max_size=6))
-def test_a_table_without_gaps_is_the_same_table(
-    gaps: Callable[..., Manifest], load: Load, keys: Keys, table: list[Any]
-) -> None:
-    """Where every value is there, the declaration changes neither rows nor tag."""
+def test_a_table_without_gaps_is_the_same_table(gaps: Callable[..., Manifest], load: Load, table: list[Any]) -> None:
+    """Where every value is there, the declaration changes neither rows nor fingerprint."""
     strict = gaps(columns=[{**column, "nullable": False} if column["name"] == "x" else column for column in COLUMNS])
-    one, two = (load(manifest, table, HEADER)[1] for manifest in (gaps(), strict))
-    assert slots(one) == slots(two)
-    assert content_tag(one, keys) == content_tag(two, keys)
+    (one, first), (two, second) = (load(manifest, table, HEADER) for manifest in (gaps(), strict))
+    assert slots(first) == slots(second)
+    assert one.fingerprint == two.fingerprint
 
 
 def test_a_row_without_any_value_is_null(load: Load, gaps: Callable[..., Manifest]) -> None:

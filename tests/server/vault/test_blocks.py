@@ -18,6 +18,7 @@ from bursar_server.vault import (
     OpenDPNoise,
     OverspendError,
     Session,
+    SyntheticBudget,
     _blocks,
     estimates_cap,
 )
@@ -129,6 +130,13 @@ def test_too_many_numbers_are_refused(shape: tuple[int, int]) -> None:
         block_estimates(ArrayRows(np.zeros((2, 3))), 2, Fingerprint(blocks=shape[0], capacity=shape[1]))
 
 
+def test_a_table_of_more_answers_than_rows_may_be_is_refused() -> None:
+    """Before any row is read: sums over answers are exact for as many as over rows."""
+    many = Fingerprint(blocks=2**15, capacity=1, shape=(1, 2**12))
+    with pytest.raises(ValueError, match="134217727 rows of all blocks, got 32768 x 4096"):
+        block_estimates(ArrayRows(np.zeros((2, 3))), 2, many)
+
+
 def test_units_have_rows() -> None:
     """A cap of none is no cap."""
     with pytest.raises(ValueError, match="unit_cap"):
@@ -154,7 +162,7 @@ def test_blocks_are_paid_for_before_they_are_read() -> None:
         columns=2,
         adjacency=Adjacency.REPLACE_ONE,
         unit_cap=1,
-        meter=Meter(ORDER, cost_units([ConcentratedEvent(Fraction(1, 2))], ORDER)),
+        meter=Meter(SyntheticBudget(ORDER, cost_units([ConcentratedEvent(Fraction(1, 2))], ORDER))),
         source=OpenDPNoise(),
     )
     with pytest.raises(OverspendError):

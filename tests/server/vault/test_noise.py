@@ -14,6 +14,7 @@ from scipy import stats
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent
 from bursar_server.vault import (
     Bounds,
+    ExactNoise,
     GaussianNoise,
     LaplaceNoise,
     Noise,
@@ -43,6 +44,25 @@ def draw(noise: Noise, n: int = N) -> NDArray[np.int64]:
 def test_noise_has_the_exact_discrete_law(make: type[GaussianNoise], pmf: Pmf, scale: float) -> None:
     """Draws agree with the exact probabilities on the integers."""
     assert bins_of(pmf, scale).p_value(draw(make(scale))) > ALPHA
+
+
+@pytest.mark.parametrize("scale", [0.7, 1.5, 2.5])
+@pytest.mark.parametrize(("make", "pmf"), LAWS)
+def test_a_server_uses_scales_as_they_are(make: type[GaussianNoise], pmf: Pmf, scale: float) -> None:
+    """The source of a session draws at scales that are no integers; noise of the next integer would be rejected."""
+    bins, zeros = bins_of(pmf, scale), np.zeros(N, dtype=np.int64)
+    for whole in {max(1.0, np.floor(scale)), np.ceil(scale)}:
+        assert bins.power(masses_at(pmf, float(whole), bins), N) > 1 - 1e-9
+    assert bins.p_value(ExactNoise().add(zeros, make(scale))) > ALPHA
+
+
+@pytest.mark.parametrize("source", [ExactNoise, OpenDPNoise])
+@pytest.mark.parametrize("make", [GaussianNoise, LaplaceNoise])
+def test_no_call_repeats_the_noise_of_another(source: type[OpenDPNoise], make: type[GaussianNoise]) -> None:
+    """Calls of one size, of one source or of two, have no draw in common: one time in 1e9 two of these 48 are equal."""
+    one, zeros = source(), np.zeros(8, dtype=np.int64)
+    draws = [by.add(zeros, make(2.0**45)) for by in (one, one, source(), one, source(), one)]
+    assert len(np.unique(draws)) == 48
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.3])

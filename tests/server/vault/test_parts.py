@@ -39,6 +39,7 @@ from bursar_server.vault import (
     SelectionNoise,
     Session,
     Statistic,
+    SyntheticBudget,
     gaussian_for,
     part_cost,
     part_sensitivity,
@@ -46,7 +47,7 @@ from bursar_server.vault import (
     sensitivity,
 )
 from bursar_server.vault import _parts as parts
-from tests.server.vault.test_session import Echo, Untouchable
+from tests.server.vault.doubles import Echo, Untouchable
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 ORDER = Fraction(9)
@@ -95,7 +96,7 @@ def forest_on(
         columns=2,
         adjacency=adjacency,
         unit_cap=unit_cap,
-        meter=Meter(ORDER, 2**80),
+        meter=Meter(SyntheticBudget(ORDER, 2**80)),
         source=source or Echo(),
         search_source=search_source or Best(),
         engine=LocalEngine(threads),
@@ -155,7 +156,9 @@ def statistic_of(contributions: Sequence[Vector], *, non_negative: bool = False)
         l2_squared_distance=max(1, *(squared(a, b) for a, b in pairs(contributions))),
         non_negative=non_negative,
     )
-    return Statistic("vectors", kernel, (Factor("one", 4),), (matrix.shape[1],), bounds)
+    return Statistic(
+        "vectors", kernel, (Factor("one", 4),), (matrix.shape[1],), bounds, int(np.abs(matrix).max(initial=1))
+    )
 
 
 def pairs(vectors: Sequence[Vector]) -> list[tuple[Vector, Vector]]:
@@ -208,7 +211,7 @@ class Slabs:
             counts = np.bincount(block[1, present].astype(np.int64), minlength=CONTENTS)
             out += counts[turned].ravel()
 
-        return Statistic("contents", kernel, (Factor("one", 1),), turned.shape, Bounds(3, 3, 6, 6))
+        return Statistic("contents", kernel, (Factor("one", 1),), turned.shape, Bounds(3, 3, 6, 6), 1)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of all slabs [start, stop) with a rim of one content on each side."""
@@ -893,7 +896,7 @@ def test_the_tap_sees_releases_after_noise() -> None:
 
 def test_a_forest_is_charged_when_it_is_bought() -> None:
     """One event for all of it, whatever comes of it; what it does not cover makes no forest."""
-    meter = Meter(ORDER, cost_units([ConcentratedEvent(Fraction(1, 3))], ORDER) + 2**30)
+    meter = Meter(SyntheticBudget(ORDER, cost_units([ConcentratedEvent(Fraction(1, 3))], ORDER) + 2**30))
     touched = Untouchables()
     session = Session(
         rows=touched, columns=2, adjacency=AR, unit_cap=1, meter=meter, source=touched, search_source=touched
@@ -910,7 +913,7 @@ def test_a_forest_is_charged_when_it_is_bought() -> None:
 
 def test_a_forest_and_other_releases_are_charged_side_by_side() -> None:
     """Operations of a forest cost the session nothing more, and releases beside it do."""
-    meter = Meter(ORDER, 2**50)
+    meter = Meter(SyntheticBudget(ORDER, 2**50))
     session = Session(rows=table(ROWS), columns=2, adjacency=AR, unit_cap=1, meter=meter, source=Echo())
     forest = session.forest(Fraction(1))
     session.noisy_sum(VECTORS[3], GaussianNoise(5.0))
@@ -922,7 +925,9 @@ def test_a_forest_and_other_releases_are_charged_side_by_side() -> None:
 @pytest.mark.parametrize("rho", [Fraction(0), Fraction(-1), 0.5])
 def test_a_forest_of_nothing_is_refused(rho: Any) -> None:
     """Rho is a positive fraction."""
-    session = Session(rows=table([]), columns=2, adjacency=AR, unit_cap=1, meter=Meter(ORDER, 2**50), source=Echo())
+    session = Session(
+        rows=table([]), columns=2, adjacency=AR, unit_cap=1, meter=Meter(SyntheticBudget(ORDER, 2**50)), source=Echo()
+    )
     with pytest.raises(ValueError, match="rho must be a positive"):
         session.forest(rho)
 

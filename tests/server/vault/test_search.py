@@ -29,6 +29,7 @@ from bursar_server.vault import (
     SelectionNoise,
     Session,
     Statistic,
+    SyntheticBudget,
 )
 from bursar_server.vault._noise import fair_bits
 from bursar_server.vault._sampling import decay
@@ -81,7 +82,7 @@ class Written:
         def kernel(block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
             out += np.arange(first, stop) * int(present.sum())
 
-        return Statistic("numbers", kernel, (Factor("one", 8),), (stop - first, 1), Bounds(1, 1, 1, 1))
+        return Statistic("numbers", kernel, (Factor("one", 8),), (stop - first, 1), Bounds(1, 1, 1, 1), stop)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """What is written, if the sums are this group's."""
@@ -359,7 +360,7 @@ def test_the_law_holds_through_a_session() -> None:
         columns=1,
         adjacency=Adjacency.ADD_REMOVE_ONE,
         unit_cap=1,
-        meter=Meter(Fraction(2), 2**80),
+        meter=Meter(SyntheticBudget(Fraction(2), 2**80)),
         source=OpenDPNoise(),
     )
     forest = session.forest(Fraction(10**6))

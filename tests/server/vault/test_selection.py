@@ -34,11 +34,12 @@ from bursar_server.vault import (
     SelectionNoise,
     Session,
     Statistic,
+    SyntheticBudget,
     event_of,
     sensitivity,
 )
+from tests.server.vault.doubles import Echo, Untouchable
 from tests.server.vault.goodness import ALPHA, Bins
-from tests.server.vault.test_session import Echo, Untouchable
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 ORDER = Fraction(9)
@@ -58,7 +59,7 @@ def pairs_kernel(block: NDArray[np.float64], present: NDArray[np.bool_], out: ND
 
 def statistic_of(kernel: Kernel, size: int) -> Statistic:
     """A statistic of counts; its own bounds are not those of a block."""
-    return Statistic("tables", kernel, (Factor("one", 1),), (size,), Bounds(3, 3, 6, 6, non_negative=True))
+    return Statistic("tables", kernel, (Factor("one", 1),), (size,), Bounds(3, 3, 6, 6, non_negative=True), 1)
 
 
 PAIRS = statistic_of(pairs_kernel, 12)
@@ -82,7 +83,7 @@ def session(
         columns=3,
         adjacency=adjacency,
         unit_cap=unit_cap,
-        meter=meter or Meter(ORDER, 2**70),
+        meter=meter or Meter(SyntheticBudget(ORDER, 2**70)),
         source=source or Echo(),
         tap=seen.append,
         choice_tap=seen.append,
@@ -133,8 +134,9 @@ def test_the_largest_scores_are_exact() -> None:
     """At the limit of what is accepted nothing overflows."""
     room = MAX_SCORE - MAX_ROWS
     made = Candidates(statistic_of(pairs_kernel, 3), ((0, 3), (1, 2)), np.array([room, 0, 0], dtype=np.int64), BLOCK)
-    sums = np.array([0, -MAX_ROWS // 2, MAX_ROWS // 2], dtype=np.int64)
-    assert made.scores(sums).tolist() == [MAX_SCORE, MAX_ROWS // 2]
+    half = MAX_ROWS // 2
+    sums = np.array([0, half - MAX_ROWS, half], dtype=np.int64)
+    assert made.scores(sums).tolist() == [MAX_SCORE, MAX_ROWS - half]
 
 
 def test_targets_are_copied() -> None:
@@ -280,7 +282,7 @@ def test_a_choice_beyond_the_debit_reads_no_row_and_draws_no_noise(missing: int)
     """One unit less than the price was debited: the fit is stopped before anything is touched or tapped."""
     price = cost_units([SelectionEvent(1, Fraction(3))], ORDER)
     taps: list[Release | Choice] = []
-    paid, untouchable = Meter(ORDER, price - missing), Untouchable()
+    paid, untouchable = Meter(SyntheticBudget(ORDER, price - missing)), Untouchable()
     with pytest.raises(OverspendError):
         session(untouchable, source=untouchable, meter=paid, taps=taps).choose(CANDIDATES, [0, 1], NOISE)
     assert taps == []
@@ -290,7 +292,7 @@ def test_a_choice_beyond_the_debit_reads_no_row_and_draws_no_noise(missing: int)
 @pytest.mark.parametrize("available", [[], [0, 0], [3], [-1], [0, 1, 2, 3]])
 def test_an_offer_that_is_none_is_refused(available: list[int]) -> None:
     """Nothing to choose from, the same twice, or a block that is not there: refused before the meter and the rows."""
-    paid, untouchable = Meter(ORDER, 2**60), Untouchable()
+    paid, untouchable = Meter(SyntheticBudget(ORDER, 2**60)), Untouchable()
     with pytest.raises(ValueError, match="available: expected"):
         session(untouchable, source=untouchable, meter=paid).choose(CANDIDATES, available, NOISE)
     assert paid.unspent == Fraction(2**60, COST_UNIT)
@@ -312,7 +314,7 @@ def test_a_choice_is_charged_for_the_tables_adjacency_and_cap(
 ) -> None:
     """The session prices by what one unit can change in one block's sum; a fit cannot choose."""
     taps: list[Release | Choice] = []
-    paid = Meter(ORDER, 2**60)
+    paid = Meter(SyntheticBudget(ORDER, 2**60))
     one = session(table(COMMON), meter=paid, adjacency=adjacency, unit_cap=cap, taps=taps)
     one.choose(replace(CANDIDATES, block_bounds=bounds), [0, 1], NOISE)
     assert taps[0].event == SelectionEvent(expected, Fraction(3))
@@ -330,7 +332,7 @@ def test_without_noise_the_largest_score_is_chosen_among_those_offered() -> None
 
 def test_every_choice_is_paid_and_rows_are_read_once() -> None:
     """Further choices among the same candidates cost the same and make no second pass; even one among one costs."""
-    rows, paid = Counted(table(COMMON)), Meter(ORDER, 2**60)
+    rows, paid = Counted(table(COMMON)), Meter(SyntheticBudget(ORDER, 2**60))
     one, price = session(rows, meter=paid), rdp(SelectionEvent(1, Fraction(3)), ORDER)
     for choices, offered in enumerate(([0, 1, 2], [0, 1], [1]), start=1):
         one.choose(CANDIDATES, offered, NOISE)

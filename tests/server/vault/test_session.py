@@ -24,10 +24,11 @@ from bursar_server.vault import (
     OverspendError,
     Release,
     Rows,
-    SelectionNoise,
     Session,
     Statistic,
+    SyntheticBudget,
 )
+from tests.server.vault.doubles import Echo, Untouchable
 
 ORDER = Fraction(9)
 EVENT = GaussianEvent(l2_squared=3, scale=Fraction(7))
@@ -38,37 +39,7 @@ def count_kernel(block: NDArray[np.float64], present: NDArray[np.bool_], out: ND
     out += 4 * int(present.sum())
 
 
-COUNT = Statistic("count", count_kernel, (Factor("one", 2),), (1,), Bounds(4, 16, 4, 16))
-
-
-class Untouchable:
-    """Rows and noise of which no one may ask anything."""
-
-    slots = 1
-
-    def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
-        """Fail: a row was read."""
-        pytest.fail("a row was read")
-
-    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """Fail: noise was drawn."""
-        pytest.fail("noise was drawn")
-
-    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
-        """Fail: noise was drawn."""
-        pytest.fail("noise was drawn")
-
-
-class Echo:
-    """A source that adds nothing, so that a test sees the exact sum."""
-
-    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """Return the sums."""
-        return sums.copy()
-
-    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
-        """Return the position of the largest score."""
-        return int(scores.argmax())
+COUNT = Statistic("count", count_kernel, (Factor("one", 2),), (1,), Bounds(4, 16, 4, 16), 4)
 
 
 def session(meter: Meter, rows: Rows, source: Echo | Untouchable | OpenDPNoise, **options: object) -> Session:
@@ -82,7 +53,7 @@ def test_a_release_beyond_the_debit_reads_no_row_and_draws_no_noise(missing: int
     """One unit less than the price was debited: the fit is stopped before anything is touched or tapped."""
     noise = GaussianNoise(3.0)
     price = cost_units([GaussianEvent(16, Fraction(3))], ORDER)
-    paid, untouchable = Meter(ORDER, price - missing), Untouchable()
+    paid, untouchable = Meter(SyntheticBudget(ORDER, price - missing)), Untouchable()
     with pytest.raises(OverspendError):
         session(paid, untouchable, untouchable, tap=lambda release: pytest.fail("tapped")).noisy_sum(COUNT, noise)
     assert paid.unspent == Fraction(price - missing, COST_UNIT)
@@ -90,7 +61,7 @@ def test_a_release_beyond_the_debit_reads_no_row_and_draws_no_noise(missing: int
 
 def test_exactly_the_debit_is_covered_and_nothing_after_it() -> None:
     """The price of three releases covers three releases, not four."""
-    meter = Meter(ORDER, cost_units([replace(EVENT, count=3)], ORDER))
+    meter = Meter(SyntheticBudget(ORDER, cost_units([replace(EVENT, count=3)], ORDER)))
     for _ in range(3):
         meter.charge(EVENT)
     assert 0 <= meter.unspent < Fraction(1, COST_UNIT)
@@ -106,7 +77,7 @@ events = st.builds(
 @given(st.lists(events, min_size=1, max_size=6))
 def test_what_the_plan_debits_covers_what_the_fit_releases(planned: list[GaussianEvent | LaplaceEvent]) -> None:
     """The ledger's price of a list of events always lets the meter pass them one by one, in any mixture."""
-    meter = Meter(ORDER, cost_units(planned, ORDER))
+    meter = Meter(SyntheticBudget(ORDER, cost_units(planned, ORDER)))
     for event in planned:
         meter.charge(event)
     assert 0 <= meter.unspent < Fraction(1, COST_UNIT)
@@ -114,7 +85,7 @@ def test_what_the_plan_debits_covers_what_the_fit_releases(planned: list[Gaussia
 
 def test_a_refused_charge_costs_nothing() -> None:
     """After a refusal a smaller release is still covered."""
-    meter = Meter(ORDER, cost_units([EVENT], ORDER))
+    meter = Meter(SyntheticBudget(ORDER, cost_units([EVENT], ORDER)))
     with pytest.raises(OverspendError):
         meter.charge(replace(EVENT, count=2))
     meter.charge(EVENT)
@@ -133,7 +104,7 @@ def test_a_refused_charge_costs_nothing() -> None:
 def test_a_release_is_charged_for_the_tables_adjacency_and_cap(adjacency: Adjacency, cap: int, expected: int) -> None:
     """The session prices by the dataset's adjacency and cap; a statistic and a fit cannot choose."""
     taken: list[Release] = []
-    paid = Meter(ORDER, 2**60)
+    paid = Meter(SyntheticBudget(ORDER, 2**60))
     options = {"adjacency": adjacency, "unit_cap": cap, "tap": taken.append}
     wide = replace(COUNT, bounds=Bounds(4, 16, 5, 25))
     session(paid, ArrayRows(np.zeros((1, 1))), Echo(), **options).noisy_sum(wide, GaussianNoise(3.0))
@@ -145,9 +116,9 @@ def test_a_release_is_charged_for_the_tables_adjacency_and_cap(adjacency: Adjace
 def test_the_tap_sees_what_the_fit_gets(noise: Noise) -> None:
     """What a fit is given is the tapped release in real units; the tap sees it after noise."""
     taken: list[Release] = []
-    given_to_fit = session(Meter(ORDER, 2**60), ArrayRows(np.zeros((1, 5))), OpenDPNoise(), tap=taken.append).noisy_sum(
-        COUNT, noise
-    )
+    given_to_fit = session(
+        Meter(SyntheticBudget(ORDER, 2**60)), ArrayRows(np.zeros((1, 5))), OpenDPNoise(), tap=taken.append
+    ).noisy_sum(COUNT, noise)
     assert (given_to_fit == taken[0].noisy * 0.25).all()
     assert (taken[0].statistic, taken[0].noise) == (COUNT, noise)
 
@@ -155,4 +126,6 @@ def test_the_tap_sees_what_the_fit_gets(noise: Noise) -> None:
 def test_without_noise_a_release_would_be_the_sum() -> None:
     """The sum that noise is added to is exact, in real units: five rows of weight one."""
     rows = ArrayRows(np.zeros((1, 5)))
-    assert session(Meter(ORDER, 2**60), rows, Echo()).noisy_sum(COUNT, GaussianNoise(2.0)).tolist() == [5.0]
+    assert session(Meter(SyntheticBudget(ORDER, 2**60)), rows, Echo()).noisy_sum(
+        COUNT, GaussianNoise(2.0)
+    ).tolist() == [5.0]

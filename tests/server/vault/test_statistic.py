@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bursar_server.vault import CHUNK, MAX_ROWS, ArrayRows, Bounds, Factor, LocalEngine, Statistic, exact_sum
-from bursar_server.vault._statistic import MAX_BITS
 
 BOUNDS = Bounds(1, 1, 1, 1)
 BITS = 18
@@ -24,7 +23,10 @@ def outer_kernel(block: NDArray[np.float64], present: NDArray[np.bool_], out: ND
     out += np.array([total, -total])
 
 
-OUTER = Statistic("outer", outer_kernel, (Factor("weight", BITS), Factor("value", BITS)), (2,), BOUNDS)
+LARGEST = 2**36
+"""Most that a row may add to a number."""
+
+OUTER = Statistic("outer", outer_kernel, (Factor("weight", BITS), Factor("value", BITS)), (2,), BOUNDS, LARGEST)
 
 values = st.floats(width=64, allow_nan=True, allow_infinity=True)
 tables = st.lists(st.tuples(values, values), max_size=30)
@@ -70,26 +72,31 @@ def test_rows_without_a_mask_are_all_present_and_padding_is_not() -> None:
 
 
 def test_a_sum_of_the_largest_contributions_is_exact() -> None:
-    """At the most bits that are allowed, integers stay exact where float64 sums would not."""
+    """Integers stay exact where float64 sums would not."""
 
     def top(block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
         out += int(present.sum()) * (2**36 - 1)
 
     slots = 20 * CHUNK + 1
-    statistic = Statistic("top", top, (Factor("one", 36),), (1,), BOUNDS)
+    statistic = Statistic("top", top, (Factor("one", 36),), (1,), BOUNDS, LARGEST - 1)
     assert exact_sum(statistic, ArrayRows(np.zeros((1, slots))), 1, engine=LocalEngine(3))[0] == slots * (2**36 - 1)
 
 
 def test_size_and_lattice_follow_from_shape_and_factors() -> None:
     """A lattice unit is two to minus the bits of all factors; the size is that of the shape."""
-    statistic = Statistic("s", outer_kernel, (Factor("a", 20), Factor("b", 10)), (3, 4), BOUNDS)
+    statistic = Statistic("s", outer_kernel, (Factor("a", 20), Factor("b", 10)), (3, 4), BOUNDS, 1)
     assert (statistic.size, statistic.lattice) == (12, 2.0**-30)
 
 
-def test_too_many_bits_are_refused() -> None:
-    """Factors whose products could leave the exact range of a block's sum are refused."""
-    with pytest.raises(ValueError, match="36 bits together"):
-        Statistic("s", outer_kernel, (Factor("a", 20), Factor("b", 17)), (1,), BOUNDS)
+def test_a_statistic_says_how_much_a_row_adds_to_a_number() -> None:
+    """It has to; and it is refused if so much from every row there may be leaves 64 bits, or if it is not positive."""
+    with pytest.raises(TypeError, match="largest"):
+        Statistic("s", outer_kernel, (), (1,), BOUNDS)  # type: ignore[call-arg]
+    most = (2**63 - 1) // MAX_ROWS
+    assert Statistic("s", outer_kernel, (), (1,), BOUNDS, most).largest == 2**36 + 2**9
+    for largest in (0, -1, most + 1, 2**63):
+        with pytest.raises(ValueError, match="134217727 rows add up to less than 2\\^63"):
+            Statistic("s", outer_kernel, (), (1,), BOUNDS, largest)
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class _Full:
 
     def read(self, first: int, block: NDArray[np.float64], present: NDArray[np.bool_]) -> None:
         """See `Rows`."""
-        present[:] = True
+        present[:] = np.arange(first, first + CHUNK) < self.slots
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -108,9 +115,9 @@ def test_the_largest_table_of_the_largest_contributions_fits_into_64_bits(sign: 
     """Every slot there may be contributes the most there may be: the sum is exact, and a slot more would not fit."""
 
     def top(block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        out += sign * CHUNK * (2**MAX_BITS - 1)
+        out += sign * int(present.sum()) * LARGEST
 
-    statistic = Statistic("top", top, (Factor("one", MAX_BITS),), (1,), BOUNDS)
-    total = MAX_ROWS * (2**MAX_BITS - 1)
+    statistic = Statistic("top", top, (Factor("one", 36),), (1,), BOUNDS, LARGEST)
+    total = MAX_ROWS * LARGEST
     assert exact_sum(statistic, _Full(), 1, engine=LocalEngine(2)).tolist() == [sign * total]
-    assert total < 2**63 <= total + 2**MAX_BITS - 1
+    assert total < 2**63 == total + LARGEST

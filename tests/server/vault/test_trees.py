@@ -21,6 +21,7 @@ from bursar_server.vault import (
     ScoreBounds,
     Session,
     Statistic,
+    SyntheticBudget,
     gaussian_for,
     part_sensitivity,
     search_noise_for,
@@ -51,7 +52,7 @@ class Cut:
 
 def forest_of(rows: NDArray[np.float64], rho: Fraction, adjacency: Adjacency) -> Forest:
     """A forest that was debited exactly."""
-    meter = Meter(ORDER, cost_units([ConcentratedEvent(rho)], ORDER))
+    meter = Meter(SyntheticBudget(ORDER, cost_units([ConcentratedEvent(rho)], ORDER)))
     return Session(
         rows=ArrayRows(rows),
         columns=len(rows),
@@ -70,7 +71,7 @@ def count_kernel(block: NDArray[np.float64], present: NDArray[np.bool_], out: ND
     out += int(present.sum())
 
 
-COUNT = Statistic("count", count_kernel, (Factor("one", 0),), (1,), Bounds(1, 1, 1, 1, non_negative=True))
+COUNT = Statistic("count", count_kernel, (Factor("one", 0),), (1,), Bounds(1, 1, 1, 1, non_negative=True), 1)
 
 
 def histogram(
@@ -120,7 +121,7 @@ def cells_of_classes(columns: int) -> Statistic:
         for column in range(columns):
             np.add.at(counts[column], (cells(block[column, present]), classes), 1)
 
-    return Statistic("cells", kernel, (Factor("one", 0),), (columns, STEPS, 2), Bounds(columns, columns, 8, 8))
+    return Statistic("cells", kernel, (Factor("one", 0),), (columns, STEPS, 2), Bounds(columns, columns, 8, 8), 1)
 
 
 CLASSES = Statistic(
@@ -129,6 +130,7 @@ CLASSES = Statistic(
     (Factor("one", 0),),
     (2,),
     Bounds(1, 1, 2, 2, non_negative=True),
+    1,
 )
 
 
@@ -152,7 +154,7 @@ class Cuts:
             whole.kernel(block, present, both.reshape(-1))
             out += both[first:stop].ravel()
 
-        return Statistic("cells", kernel, whole.factors, (stop - first, STEPS, 2), whole.bounds)
+        return Statistic("cells", kernel, whole.factors, (stop - first, STEPS, 2), whole.bounds, 1)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of cuts at steps 1 to 63."""

@@ -3,7 +3,7 @@
 {{- end -}}
 
 {{- define "bursar.names" -}}
-{{ range .Values.names }}--name {{ . }} {{ end }}
+["--name", {{ printf "%s.%s.svc" .Release.Name .Release.Namespace | toJson }}{{ range .Values.names }}, "--name", {{ . | toJson }}{{ end }}]
 {{- end -}}
 
 {{- define "bursar.locked" -}}
@@ -11,11 +11,11 @@
 {{- end -}}
 
 {{- define "bursar.mounts" -}}
-[{name: state, mountPath: /var/lib/bursar}, {name: cache, mountPath: /var/cache/bursar}, {name: tmp, mountPath: /tmp}]
+[{name: state, mountPath: /var/lib/bursar}, {name: checkpoints, mountPath: /var/lib/bursar-checkpoints}, {name: cache, mountPath: /var/cache/bursar}, {name: tmp, mountPath: /tmp}]
 {{- end -}}
 
 {{- define "bursar.settings" -}}
-[{{ range $name, $value := .Values.settings }}{name: {{ $name }}, value: {{ $value | toString | toJson }}}, {{ end }}{name: BURSAR_STATE, value: /var/lib/bursar/state}]
+[{{ range $name, $value := .Values.settings }}{name: {{ $name | toJson }}, value: {{ $value | toString | toJson }}}, {{ end }}{name: BURSAR_SERVER_CHECKPOINTS__PLACES, value: {{ .Values.checkpoints.places | toJson | toJson }}}, {name: BURSAR_STATE, value: /var/lib/bursar/state}]
 {{- end -}}
 
 {{- define "bursar.health" -}}

@@ -1,4 +1,4 @@
-"""From a request and the public schema to a plan: every check, the price, the noise. Reads no row."""
+"""Plan of FitDPEM: every check, cost and noise, from a request and the public schema. Reads no rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ import numpy as np
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
-from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
-from bursar_server.fits.dpem._em import Prior
-from bursar_server.fits.dpem._fit import Settings, Step
-from bursar_server.fits.dpem._schedule import default_iterations, of_step, price, quiet_iterations, sketch
+from bursar_server.fits._seam import (
+    COLUMN_UNIT,
+    JSON,
+    BoundedColumn,
+    InvalidFieldsError,
+    Plan,
+    PublicTable,
+    Released,
+    by_column,
+)
 from bursar_server.fits.dpem._start import start_mixture
-from bursar_server.fits.dpem._statistics import Frame, Moments
+from bursar_server.fits.mixtures.em import Prior
+from bursar_server.fits.mixtures.schedule import default_iterations, of_step, price, quiet_iterations, sketch
+from bursar_server.fits.mixtures.statistics import BallFrame, Moments
+from bursar_server.fits.mixtures.steps import EMSettings, Step
 from bursar_server.vault import event_of
 
 MAX_COMPONENTS, MAX_ITERATIONS, MAX_RELEASED = 256, 200, 2**20
@@ -32,15 +41,15 @@ _MOMENTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class DPEMPlan(Plan):
-    """A plan with what its run needs.
+    """Plan with the parameters of its run.
 
     Attributes:
         settings: public parameters.
-        steps: the releases.
+        steps: releases.
         public_rows: number of slots if it is public, else None.
     """
 
-    settings: Settings
+    settings: EMSettings
     steps: tuple[Step, ...]
     public_rows: int | None
 
@@ -48,7 +57,7 @@ class DPEMPlan(Plan):
 def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> DPEMPlan:
     """Check a request against the public schema and decide every release.
 
-    Raises InvalidRequestError naming every field that is wrong.
+    Raises InvalidFieldsError naming every field that is wrong.
     """
     violations: Violations = []
     amount = amount_of(request.spend, violations)
@@ -68,17 +77,17 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         sketches = sketch(k, d, T, moments, kmeans=kmeans, recentred=recentred, splitting=splitting, pure=amount.pure)
         steps = price(sketches, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     except ValueError as error:
-        raise InvalidRequestError(("spend", str(error))) from None
+        raise InvalidFieldsError(("spend", str(error))) from None
     if not sum(_numbers(s.components, d, s.moments) for s in sketches) <= MAX_RELEASED:
         text = f"components, columns and iterations together may release {MAX_RELEASED} numbers; ask for fewer"
-        raise InvalidRequestError(("n_components", text))
-    settings = Settings(frame, k, moments, recentred, prior, kmeans, start)
+        raise InvalidFieldsError(("n_components", text))
+    settings = EMSettings(frame, k, moments, recentred, prior, kmeans, start)
     return DPEMPlan(
         columns=names,
         events=tuple(event_of(of_step(s, d, table.adjacency, table.unit_cap), s.noise) for s in steps),
         iterations=T,
         noise=tuple(_noise_summary(steps, d)),
-        expected_mean_error=_expected_mean_error(steps, settings, table.rows),
+        expected=by_column("mean_error", names, _expected_mean_error(steps, settings, table.rows), COLUMN_UNIT),
         sum_units=tuple(map(float, frame.scale)),
         parameters=_parameters(settings, request, names),
         settings=settings,
@@ -97,8 +106,12 @@ def _iterations(
     *,
     splitting: bool,
 ) -> int:
-    """The number of steps where the request leaves it open; from public numbers. Raises ValueError as `price` does."""
+    """Return the number of steps if the request leaves it open; from public numbers.
+
+    Raises ValueError as `price` does.
+    """
     kmeans = request.mode == fit_pb2.MODE_KMEANS
+    # From public numbers only: the number of steps is visible in previews, progress and price.
     base = default_iterations(k, kmeans=kmeans, splitting=splitting)
     if kmeans or not table.rows or request.moments == fit_pb2.MOMENTS_FIXED_ORIGIN:
         return base
@@ -119,7 +132,7 @@ def _sizes(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[int
 
 
 def _model(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[bool, Moments, bool]:
-    """k-means or mixture, second moments, recentred or not."""
+    """Return whether it is k-means, the second moments, and whether moments are recentred."""
     for field, enum in (
         ("mode", fit_pb2.Mode),
         ("covariance_type", fit_pb2.CovarianceType),
@@ -135,7 +148,7 @@ def _model(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[boo
 
 
 def _prior(request: fit_pb2.FitDPEMRequest, d: int, kmeans: bool, violations: Violations) -> Prior | None:
-    """The paper's hyperparameters where the request has zeros; None for maximum likelihood."""
+    """Return the prior, the paper's where the request has zeros; None for maximum likelihood."""
     given = request.prior
     if request.estimator != fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI:
         if request.HasField("prior"):
@@ -151,21 +164,25 @@ def _prior(request: fit_pb2.FitDPEMRequest, d: int, kmeans: bool, violations: Vi
     return Prior(given.concentration or 2.0, given.kappa or 1.0, given.nu or d + 2.0, given.scale or 0.1)
 
 
-def _frame(columns: tuple[NumericColumn, ...], clip_radius: float, *, common: bool, violations: Violations) -> Frame:
-    """The ball about the middle of the bounds with half-widths as units, or the largest for all if `common`."""
+def _frame(
+    columns: tuple[BoundedColumn, ...], clip_radius: float, *, common: bool, violations: Violations
+) -> BallFrame:
+    """Return the ball about the middle of the bounds with half-widths as units, or the largest for all if `common`."""
     lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
+    # Halved first: the width of bounds could overflow.
     half = upper / 2.0 - lower / 2.0
     unit = np.full_like(half, half.max()) if common else half
     whole = float(np.linalg.norm(half / unit))
     if not 0 <= clip_radius <= whole * (1 + 1e-9):
         expected = f"expected 0, or a number up to {whole:.6g}, the ball that holds the whole box"
         violations.append(("clip_radius", f"{expected}; got {clip_radius}"))
+        clip_radius = whole
     scale = unit * (clip_radius or whole)
     if not np.all((scale > 1e-140) & (scale < 1e140)):  # variances are squares of it
         violations.append(
             ("clip_radius", "the ball leaves the range of double numbers; narrow the bounds or the radius")
         )
-    return Frame(lower / 2.0 + upper / 2.0, scale)
+    return BallFrame(lower / 2.0 + upper / 2.0, scale)
 
 
 def _numbers(K: int, d: int, moments: Moments) -> int:
@@ -189,21 +206,21 @@ def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoi
     return summaries
 
 
-def _expected_mean_error(steps: tuple[Step, ...], settings: Settings, rows: int | None) -> tuple[float, ...]:
-    """Noise on a mean, for k equal components that fill the public ball side by side and have settled."""
+def _expected_mean_error(steps: tuple[Step, ...], settings: EMSettings, rows: int | None) -> tuple[float, ...]:
+    """Return the noise on a mean, for k equal settled components that fill the public ball side by side."""
     if not rows:
         return ()
     d, k, last = len(settings.frame.scale), settings.components, steps[-1]
     per_radius = last.std / last.weights.b * k / rows
     if settings.recentred:
-        # Averaging J settled steps with weights 1, ..., J would leave 4 / (3 J) of one's variance; measured: 4 times
-        # that, since steps that look larger than noise are taken whole.
+        # Averaging J settled steps with weights 1, ..., J would leave 4 / (3 J) of one step's variance. Measured: 4
+        # times that, because steps that look larger than noise are taken whole.
         per_radius *= min(1.0, (16.0 / (3.0 * sum(step.phase is last.phase for step in steps))) ** 0.5)
     return tuple(float(s) for s in per_radius * settings.frame.scale * k ** (-1.0 / d))
 
 
-def _parameters(settings: Settings, request: fit_pb2.FitDPEMRequest, names: tuple[str, ...]) -> dict[str, JSON]:
-    """What an auditor reads beside the events."""
+def _parameters(settings: EMSettings, request: fit_pb2.FitDPEMRequest, names: tuple[str, ...]) -> dict[str, JSON]:
+    """Return public parameters for the ledger's entry, beside the events."""
     return {
         "n_components": settings.components,
         "mode": "kmeans" if settings.kmeans else "mixture",

@@ -1,32 +1,33 @@
-"""Starts that are not split: drawn from a public seed, given by the analyst, or where an earlier release ended."""
+"""Starts without splitting: drawn from a public seed, given by the analyst, or the end of an earlier release."""
 
 from __future__ import annotations
 
 import numpy as np
 from google.protobuf.message import Message
 
-from bursar.models import uniform_in_ball
+from bursar_models import uniform_in_ball
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import Violations, array_of, checked_array
 from bursar_server.fits._seam import Released
-from bursar_server.fits.dpem._cells import inside_ball
-from bursar_server.fits.dpem._em import Mixture, shaped
-from bursar_server.fits.dpem._statistics import FloatArray, Frame, Moments
+from bursar_server.fits.mixtures.em import Mixture, shaped
+from bursar_server.fits.mixtures.splitting import inside_ball
+from bursar_server.fits.mixtures.statistics import BallFrame, Moments
 
 _FAR = 1e100
-"""Farthest a start may lie from the public ball, in its radii: squares and sums of squares stay doubles."""
+"""Maximum distance of a start from the public ball, in its radii: squares and sums of squares stay doubles."""
 
 
 def start_mixture(
     request: fit_pb2.FitDPEMRequest,
     columns: tuple[str, ...],
     k: int,
-    frame: Frame,
+    frame: BallFrame,
     moments: Moments,
     released: Released,
     violations: Violations,
 ) -> Mixture | None:
-    """The start that a request asks for, in the unit ball; None for splitting, and where something is wrong."""
+    """Return the requested start in the unit ball; None for splitting, and if something is wrong."""
     kind = request.WhichOneof("start")
     if kind == "random":
         d = len(frame.scale)
@@ -41,17 +42,19 @@ def start_mixture(
 
 
 def _spheres(k: int, d: int) -> FloatArray:
-    """(k, d, d) spheres of half the spacing of a grid of k points in the unit ball."""
+    """Return spheres (k, d, d) of half the spacing of a grid of k points in the unit ball."""
     return np.broadcast_to(np.eye(d) * (0.5 * k ** (-1.0 / d)) ** 2, (k, d, d)).copy()
 
 
 def _mixture(weights: FloatArray, means: FloatArray, covariances: FloatArray, moments: Moments) -> Mixture:
-    # No count is known yet; clip radii grow with counts, and a thousand each is neither noisy nor exact.
+    # Counts are unknown yet, and clip radii depend on them: 1000 each is a middle value, chosen, not tuned.
     counts = 1000.0 * len(weights) * np.maximum(weights / weights.sum(), 1e-6)
     return Mixture(counts, inside_ball(means), shaped(covariances, counts, moments))
 
 
-def _given(given: fit_pb2.StartGiven, k: int, frame: Frame, moments: Moments, violations: Violations) -> Mixture | None:
+def _given(
+    given: fit_pb2.StartGiven, k: int, frame: BallFrame, moments: Moments, violations: Violations
+) -> Mixture | None:
     d = len(frame.scale)
     means = checked_array("start.given.means", given.means, (k, d), violations)
     weights = (
@@ -71,7 +74,7 @@ def _given(given: fit_pb2.StartGiven, k: int, frame: Frame, moments: Moments, vi
     return _mixture(weights, inside, covariances, moments)
 
 
-def _into_frame(means: FloatArray, frame: Frame) -> FloatArray:
+def _into_frame(means: FloatArray, frame: BallFrame) -> FloatArray:
     with np.errstate(over="ignore"):
         return np.asarray((means - frame.centre) / frame.scale)
 
@@ -81,9 +84,9 @@ def _is_near(array: FloatArray) -> bool:
 
 
 def _covariances(
-    tensor: types_pb2.Tensor, k: int, frame: Frame, moments: Moments, violations: Violations
+    tensor: types_pb2.Tensor, k: int, frame: BallFrame, moments: Moments, violations: Violations
 ) -> FloatArray | None:
-    """(k, d, d) in the unit ball, from the shape that the covariance type has in the data's units."""
+    """Return covariances (k, d, d) in the unit ball, from the shape of the covariance type in the data's units."""
     d, field = len(frame.scale), "start.given.covariances"
     shape = {Moments.SPHERICAL: (k,), Moments.DIAG: (k, d), Moments.TIED: (d, d)}.get(moments, (k, d, d))
     values = checked_array(field, tensor, shape, violations)
@@ -110,7 +113,7 @@ def _released(
     entry: int,
     columns: tuple[str, ...],
     k: int,
-    frame: Frame,
+    frame: BallFrame,
     moments: Moments,
     violations: Violations,
 ) -> Mixture | None:

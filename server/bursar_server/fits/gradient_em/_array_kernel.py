@@ -1,7 +1,8 @@
-"""The gradients and looks of FitGradientEM in terms of the array API, for devices: the same integers as of `_kernel`.
+"""Gradients and looks of FitGradientEM in terms of the array API, for devices: the same integers as `_kernel`.
 
-Whole blocks at a time and otherwise in the order that `_kernel` has it in, operations of IEEE 754 one by one; only sums
-of integers are left to the library, as they are exact in any order. Divisions are of arrays (`fits._arrays`).
+Whole blocks at a time, otherwise in the order of `_kernel`, with elementwise operations of IEEE 754. Only sums of
+integers are left to the library, because they are exact in any order. Operands of divisions are arrays
+(`fits._arrays`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 
 from bursar_server.fits._arrays import exp_negative, here, in_order, there
 from bursar_server.fits.gradient_em import _kernel
-from bursar_server.fits.gradient_em._kernel import BOX, CATONI, FAR, LOOK_UNIT, RADIAL, TERMS, UNCLIPPED, UNIT
+from bursar_server.fits.gradient_em._kernel import BOX, CATONI, FAR, LEAST, LOOK_UNIT, RADIAL, TERMS, UNCLIPPED, UNIT
 
 _NEARLY = UNIT * (1.0 - 2.0**-30)
+"""Just below `UNIT`, so that rounding takes no vector out of the ball."""
 
 _LOOKED = 1024
-"""Rows of a look that are worked on together: each has thousands of numbers."""
+"""Rows of a look that are processed together: each has thousands of numbers. Chosen, not tuned."""
 
 
 def location_sums(
@@ -33,10 +35,10 @@ def location_sums(
     present: NDArray[np.bool_],
     out: NDArray[np.int64],
 ) -> None:
-    """See `_kernel.location_sums`."""
+    """Implement `_kernel.location_sums`."""
     log_weights, half_precisions, means, origins, scales, residual_scales, signs = arguments
     z, _, valid = _load(xp, device, frame, block, present)
-    means, origins = (there(xp, device, numbers)[:, :, None] for numbers in (means, origins))
+    means, origins = (there(xp, device, _flushed(numbers))[:, :, None] for numbers in (means, origins))
     log_weights, half_precisions, inverse, residual_scales = (
         there(xp, device, numbers)[:, None] for numbers in (log_weights, half_precisions, 1.0 / scales, residual_scales)
     )
@@ -57,11 +59,11 @@ def regression_sums(
     present: NDArray[np.bool_],
     out: NDArray[np.int64],
 ) -> None:
-    """See `_kernel.regression_sums`."""
+    """Implement `_kernel.regression_sums`."""
     log_weights, half_precisions, coefficients, (whitener, shift, intercept), scales, residual_scales, signs = arguments
     z, _, valid = _load(xp, device, frame, block, present)
-    z = z - there(xp, device, shift)[:, None]
-    white, coefficients = there(xp, device, whitener), there(xp, device, coefficients)
+    z = z - there(xp, device, _flushed(shift))[:, None]
+    white, coefficients = (there(xp, device, _flushed(numbers)) for numbers in (whitener, coefficients))
     log_weights, half_precisions, inverse, residual_scales = (
         there(xp, device, numbers)[:, None] for numbers in (log_weights, half_precisions, 1.0 / scales, residual_scales)
     )
@@ -89,13 +91,13 @@ def missing_sums(
     present: NDArray[np.bool_],
     out: NDArray[np.int64],
 ) -> None:
-    """See `_kernel.missing_sums`."""
+    """Implement `_kernel.missing_sums`."""
     coefficients, (spread, shift), sigma, clip, clipped_square, scale, residual_scale = arguments
     most = max(clipped_square, clip * clip - clipped_square)
     z, missing, valid = _load(xp, device, frame, block, present)
-    z = z - there(xp, device, shift)[:, None]
-    missing, b = missing[:-1, :], there(xp, device, coefficients)
-    features = z[:-1, :] * there(xp, device, spread)[:, None] * (1.0 - missing)
+    z = z - there(xp, device, _flushed(shift))[:, None]
+    missing, b = missing[:-1, :], there(xp, device, _flushed(coefficients))
+    features = z[:-1, :] * there(xp, device, _flushed(spread))[:, None] * (1.0 - missing)
     features = xp.concat([xp.ones_like(z[:1, :]), features])
     left, variance = z[-1, :], xp.full_like(z[-1, :], sigma * sigma)
     for i in range(missing.shape[0]):
@@ -129,7 +131,7 @@ def location_look(
     present: NDArray[np.bool_],
     out: NDArray[np.int64],
 ) -> None:
-    """See `_kernel.location_look`."""
+    """Implement `_kernel.location_look`."""
     for some in _slices(block):
         z, _, valid = _load(xp, device, frame, block[:, some], present[some])
         d = z.shape[0]
@@ -147,7 +149,7 @@ def regression_look(
     present: NDArray[np.bool_],
     out: NDArray[np.int64],
 ) -> None:
-    """See `_kernel.regression_look`."""
+    """Implement `_kernel.regression_look`."""
     i, j = np.tril_indices(block.shape[0] + 1)
     factors = there(xp, device, np.where(i == j, 1.0, math.sqrt(2.0)))[:, None]
     rows, columns = there(xp, device, i), there(xp, device, j)
@@ -167,7 +169,7 @@ def missing_look(
     present: NDArray[np.bool_],
     out: NDArray[np.int64],
 ) -> None:
-    """See `_kernel.missing_look`."""
+    """Implement `_kernel.missing_look`."""
     for some in _slices(block):
         z, missing, valid = _load(xp, device, frame, block[:, some], present[some])
         x, y = z[:-1, :], z[-1:, :]
@@ -184,7 +186,7 @@ SAME: dict[Any, Callable[..., None]] = {
     _kernel.regression_look: regression_look,
     _kernel.missing_look: missing_look,
 }
-"""By the compiled function that makes the same integers."""
+"""Compiled function -> function that computes the same integers here."""
 
 
 def _slices(block: NDArray[np.float64]) -> list[slice]:
@@ -192,12 +194,13 @@ def _slices(block: NDArray[np.float64]) -> list[slice]:
 
 
 def _load(xp: Any, device: Any, frame: Any, block: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[Any, ...]:
-    """See `_kernel._load`: z and missing (columns, n), valid (n,)."""
+    """Implement `_kernel._load`: z and missing (columns, n), valid (n,)."""
     centre, unit, half, nullable = frame
-    centre, inverse, half, nullable = (
-        there(xp, device, numbers)[:, None] for numbers in (centre, 1.0 / unit, half, nullable)
+    centre, least, inverse, half, nullable = (
+        there(xp, device, numbers)[:, None] for numbers in (centre, LEAST * unit, 1.0 / unit, _flushed(half), nullable)
     )
-    x = (there(xp, device, block) - centre) * inverse
+    x = there(xp, device, block) - centre
+    x = xp.where(xp.abs(x) < least, 0.0, x) * inverse
     finite = xp.abs(x) < 1e100
     counted = xp.all(xp.logical_or(finite, nullable), axis=0)
     valid = xp.astype(xp.logical_and(there(xp, device, present), counted), xp.float64)
@@ -205,13 +208,18 @@ def _load(xp: Any, device: Any, frame: Any, block: NDArray[np.float64], present:
     return z, 1.0 - xp.astype(finite, xp.float64), valid
 
 
+def _flushed(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Implement `_kernel._flushed`."""
+    return np.where(np.abs(numbers) < LEAST, 0.0, numbers)
+
+
 def _clamped(xp: Any, x: Any, limit: float) -> Any:
-    """Numbers within +-limit; NaN stays."""
+    """Return numbers within +-limit; NaN stays."""
     return xp.where(x > limit, limit, xp.where(x < -limit, -limit, x))
 
 
 def _share(xp: Any, logs: Any, valid: Any) -> Any:
-    """See `_kernel._share`: (K, n)."""
+    """Implement `_kernel._share`: (K, n)."""
     if logs.shape[0] == 1:
         return UNIT * valid[None, :]
     shares = exp_negative(xp, xp.minimum(logs - xp.max(logs, axis=0), xp.zeros_like(logs)))
@@ -221,7 +229,7 @@ def _share(xp: Any, logs: Any, valid: Any) -> Any:
 
 
 def _into_ball(xp: Any, device: Any, v: Any, radial: bool) -> Any:
-    """See `_kernel._into_ball`: (K, q, n)."""
+    """Implement `_kernel._into_ball`: (K, q, n)."""
     norm = xp.sqrt(in_order(v * v))
     if radial:
         root = math.sqrt(2.0)
@@ -236,7 +244,7 @@ def _into_ball(xp: Any, device: Any, v: Any, radial: bool) -> Any:
 
 
 def _into_box(xp: Any, v: Any, curve: tuple[float, NDArray[np.float64]]) -> Any:
-    """See `_kernel._into_box`: (K, q, n)."""
+    """Implement `_kernel._into_box`: (K, q, n)."""
     width_squared, coefficients = curve
     a = _clamped(xp, v, FAR)
     u = a / xp.sqrt(a * a + width_squared)
@@ -259,7 +267,7 @@ def _add(
     shape: tuple[int, tuple[float, NDArray[np.float64]], float, float],
     out: NDArray[np.int64],
 ) -> None:
-    """See `_kernel._add`, for a block; (K, n), (K, q, n), (K, n), (n,)."""
+    """Implement `_kernel._add`, for a block; (K, n), (K, q, n), (K, n), (n,)."""
     transform, curve, count, weight = shape
     gamma = _share(xp, logs, valid)
     t = _into_box(xp, vectors, curve) if transform == BOX else _into_ball(xp, device, vectors, transform == RADIAL)
@@ -277,7 +285,7 @@ def _add(
 
 
 def _add_checked(xp: Any, v: Any, valid: Any, limit: int, out: NDArray[np.int64]) -> None:
-    """See `_kernel._add_checked`, for many rows: (size, n)."""
+    """Implement `_kernel._add_checked`, for many rows: (size, n)."""
     t = xp.trunc(v * (LOOK_UNIT * (1.0 - 2.0**-30)))
     t = xp.where(xp.abs(t) <= LOOK_UNIT, t, 0.0)  # NaN fails
     whole = xp.astype(t, xp.int64)

@@ -1,7 +1,7 @@
-"""How much of the information about parameters a mixture hides: by rows that are drawn from released parameters.
+"""Share of the information about parameters that a mixture hides, from rows drawn from released parameters.
 
-The information of a sample is that of one whose rows say which component they are of, less the variance of what they
-would say (Louis 1982). Draws have a fixed public seed: all of it is a function of released numbers.
+The information of a sample is that of one with known components, less the variance of what these would contribute
+(Louis 1982). Draws have a fixed public seed: everything is a function of released numbers.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from bursar.models import public_generator
-from bursar_server.fits.gradient_em._statistics import FloatArray
+from bursar_models import public_generator
+from bursar_models.arrays import FloatArray
 
 _ROWS = 2_000
-"""Drawn rows, in all components together; at least 50 of each."""
+"""Number of drawn rows, in all components together; at least 50 of each. Chosen, not tuned."""
 
 
 def hidden_of_means(means: FloatArray, weights: FloatArray, sigma: FloatArray, *, folded: bool) -> FloatArray:
-    """(K,) of Gaussians with means (K, d); folded: (1,) of two that mirror each other."""
+    """Return the hidden share (K,) for Gaussians with means (K, d); folded: (1,) for two mirrored ones."""
     K, d = means.shape
     normal = _normal(max(_ROWS // K, 50), d)
     return _mean_over_components(
@@ -33,7 +33,10 @@ def hidden_of_means(means: FloatArray, weights: FloatArray, sigma: FloatArray, *
 def hidden_of_lines(
     coefficients: FloatArray, weights: FloatArray, sigma: FloatArray, *, intercept: bool, folded: bool
 ) -> FloatArray:
-    """(K,) of regressions with coefficients (K, q) on normal features; folded: (1,) of two that mirror each other."""
+    """Return the hidden share (K,) for regressions with coefficients (K, q) on normal features.
+
+    Folded: (1,) for two mirrored ones.
+    """
     K, q = coefficients.shape
     drawn = _normal(max(_ROWS // K, 50), q + 1)
     features = drawn[:, :q].copy()
@@ -53,7 +56,7 @@ def _mean_over_components(
     *,
     folded: bool,
 ) -> FloatArray:
-    """Information that is hidden over information with the components known, both summed over parameters."""
+    """Return hidden information over information with known components, both summed over parameters."""
     hidden = known = np.zeros(1 if folded else len(weights))
     for (y, parameters, features), weight in zip(rows, weights, strict=True):
         if features is None:

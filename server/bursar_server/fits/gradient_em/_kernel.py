@@ -1,11 +1,12 @@
-"""The compiled passes over rows: a look at the columns' scales, and the gradient of each model, as exact integer sums.
+"""Compiled passes over rows: a look at the columns' scales, and the gradient of each model, as exact integer sums.
 
-A gradient has one shape for all models. A row has K responsibilities, and about each component a vector and a squared
-residual. The vector goes through a transform into the unit ball (or box), everything is truncated to integers, and
-responsibilities times (count, vector, residual) are summed. `_add` does that for every model and carries the privacy;
-what a model computes before it is utility only. Every row gets the same passes, present or not. No arithmetic in here
-may be reordered, except in `_dot`, whose sums of integers are exact in any order; so a row's integers are a function of
-that row and of released parameters alone.
+A gradient has the same shape for all models. A row has K responsibilities, and about each component a vector and a
+squared residual. The vector goes through a transform into the unit ball (or box), everything is truncated to integers,
+and responsibilities times (count, vector, residual) are summed. `_add` does that for every model, and privacy rests on
+it alone; what a model computes before affects utility only. Every row gets the same passes, present or not, and none of
+them is on subnormal numbers, which would take longer (`LEAST`; `bench/kernels.py times` measures it). No arithmetic
+here may be reordered, except in `_dot`, whose sums of integers are exact in any order; so a row's integers are a
+function of that row and of released parameters alone.
 """
 
 from __future__ import annotations
@@ -17,17 +18,23 @@ import numpy as np
 from numba import njit
 
 SLICE = 128
-"""Rows worked on together, one array per quantity, so that loops run over neighbouring rows and vectorise."""
+"""Number of rows processed together, one array per quantity, so that loops run over adjacent rows and vectorise.
+
+Chosen, not tuned.
+"""
 
 BITS = 18
-"""Lattice of responsibilities, and of everything that they multiply: 2^-18 each."""
+"""Lattice of responsibilities, and of all their factors: 2^-18 each."""
 
 UNIT = float(2**BITS)
 
 LOOK_BITS = 25
-"""Lattice of a look: 2^-25. Squares of all its numbers together stay below 2^63."""
+"""Lattice of a look: 2^-25. The squares of all its numbers together stay below 2^63."""
 
 LOOK_UNIT = float(2**LOOK_BITS)
+
+LEAST = 2.0**-100
+"""Numbers of rows and of steps below it become 0, far below every lattice: squares of less could be subnormal."""
 
 NORM, RADIAL, BOX = range(3)
 """Transforms: clip the norm to 1; Catoni's truncation of the norm; its smoothed form of every coordinate."""
@@ -36,36 +43,46 @@ CATONI = 2.0 * math.sqrt(2.0) / 3.0
 """Largest value of Catoni's function u - u^3 / 6, at sqrt 2."""
 
 TERMS = 20
-"""Of the polynomial that stands for the smoothed truncation; a multiple of four."""
+"""Number of terms of the polynomial for the smoothed truncation; a multiple of four."""
 
 UNCLIPPED = 1e6
-"""Residuals that may reach so many standard deviations are not clipped."""
+"""Clip of residuals, in standard deviations, that means none."""
 
 FAR = 1e9
-"""The smoothed truncation is at its limit far before this; it keeps squares finite."""
+"""Clip of arguments of the smoothed truncation, which is at its limit far before; it keeps squares finite."""
 
+# nogil lets threads sum blocks in parallel; numpy's error model divides by zero without a branch or an exception.
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 @njit(**_options)
 def _load(block, first, present, centre, unit, half, nullable, z, missing, valid):  # type: ignore[no-untyped-def]
-    """Rows of a slice in units of `unit` about `centre`, clipped to +-`half`: z[i, r], missing[i, r], valid[r].
+    """Set z[i, r], missing[i, r] and valid[r] to a slice in units of `unit` about `centre`, clipped to +-`half`.
 
-    A number that is not finite is missing (and 0) in a nullable column; in any other its row becomes invalid.
+    A number that is not finite is missing (and 0) in a nullable column; in other columns its row becomes invalid.
+    Numbers below `LEAST` become 0 before they are multiplied.
     """
     for r in range(SLICE):
         valid[r] = 1.0 if present[first + r] else 0.0
     for i in range(z.shape[0]):
-        inverse = 1.0 / unit[i]  # multiplied with: divisions took a fifth of the time
-        c, most, kept = centre[i], half[i], nullable[i]  # here, or the loop does not vectorise
-        column = block[i, first : first + SLICE]  # an index of a sum is asked whether it is negative: twice the time
+        inverse = 1.0 / unit[i]  # a factor, because divisions took a fifth of the time
+        c, kept, least = centre[i], nullable[i], LEAST * unit[i]  # here, or the loop does not vectorise
+        most = half[i] if half[i] >= LEAST else 0.0
+        column = block[i, first : first + SLICE]  # a view: the sign of `first + r` would be checked, at twice the time
         for r in range(SLICE):
-            x = (column[r] - c) * inverse
+            x = column[r] - c
+            x = (0.0 if abs(x) < least else x) * inverse  # NaN stays
             finite = abs(x) < 1e100  # false for NaN
             missing[i, r] = 0.0 if finite else 1.0
             z[i, r] = min(max(x, -most), most) if finite else 0.0
         for r in range(SLICE * (not kept)):
             valid[r] = valid[r] if missing[i, r] == 0.0 else 0.0
+
+
+@njit(**_options)
+def _flushed(numbers):  # type: ignore[no-untyped-def]
+    """Return public numbers with those below `LEAST` as 0, because a row's numbers are combined with them."""
+    return np.where(np.abs(numbers) < LEAST, 0.0, numbers)
 
 
 @njit(fastmath={"reassoc", "contract", "nsz"}, **_options)
@@ -81,7 +98,7 @@ def _dot(gamma, values):  # type: ignore[no-untyped-def]
 def _multiply(matrix, z, out):  # type: ignore[no-untyped-def]
     """Set out (d, SLICE) to matrix z, each sum in the order of its columns.
 
-    Tiles of four by four, since most of the time goes into loads and stores.
+    Tiles of four by four, because most of the time goes into loads and stores.
     """
     d = matrix.shape[0]
     tiled = d - d % 4
@@ -119,7 +136,7 @@ def _exp_negative(x):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _share(logs, valid, gamma):  # type: ignore[no-untyped-def]
-    """Responsibilities in lattice units: integers >= 0 with sum at most UNIT, UNIT if there is one; 0 if invalid."""
+    """Set gamma to responsibilities: integers >= 0 with sum at most UNIT, UNIT if there is one; 0 if invalid."""
     K = logs.shape[0]
     if K == 1:
         for r in range(SLICE):
@@ -145,7 +162,7 @@ def _share(logs, valid, gamma):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _into_ball(v, radial):  # type: ignore[no-untyped-def]
-    """In place of v[:, r], integers of norm at most UNIT."""
+    """Replace v[:, r] by integers of norm at most UNIT."""
     factor, check = np.zeros(SLICE), np.zeros(SLICE)
     for j in range(v.shape[0]):
         for r in range(SLICE):
@@ -169,7 +186,7 @@ def _into_ball(v, radial):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _into_box(v, curve):  # type: ignore[no-untyped-def]
-    """In place of v, integers of at most UNIT each: the truncation that `curve` describes (`_truncation.curve`)."""
+    """Replace v by integers of at most UNIT each: the truncation of `curve` (`_truncation.curve`)."""
     width_squared, c = curve
     u, x, p = np.empty(SLICE), np.empty(SLICE), np.empty(SLICE)
     for j in range(v.shape[0]):
@@ -195,17 +212,17 @@ def _add(logs, vectors, residuals, valid, signs, transform, curve, count, weight
     With `signs` the components fold into one block: the signed sum of their vectors, and a row counts once.
 
     Args:
-        logs: (K, SLICE) log weights of the components, up to a constant.
-        vectors: (K, q, SLICE); overwritten.
-        residuals: (K, SLICE) squared, 1 and more count as 1; overwritten.
-        valid: (SLICE,) 1.0, or 0.0 for rows that are to contribute nothing.
-        signs: (K,) of +-1, or (0,).
+        logs: log weights of the components, up to a constant, (K, SLICE).
+        vectors: vectors, (K, q, SLICE); overwritten.
+        residuals: squared residuals, (K, SLICE); 1 and more count as 1; overwritten.
+        valid: 1.0, or 0.0 for rows that contribute nothing, (SLICE,).
+        signs: signs +-1, (K,), or empty.
         transform: NORM, RADIAL or BOX.
-        curve: of BOX.
-        count: integer, a row's count.
-        weight: integer, the residual's largest value.
-        gamma: (K, SLICE) scratch.
-        sums: (blocks (q + 2),).
+        curve: polynomial of BOX.
+        count: a row's count, integer.
+        weight: largest value of the residual, integer.
+        gamma: scratch, (K, SLICE).
+        sums: sums that are added to, (blocks (q + 2),).
     """
     K, q = vectors.shape[:2]
     _share(logs, valid, gamma)
@@ -236,12 +253,14 @@ def _add(logs, vectors, residuals, valid, signs, transform, curve, count, weight
 def location_sums(  # type: ignore[no-untyped-def]
     block, present, out, frame, log_weights, half_precisions, means, origins, scales, residual_scales, signs, shape
 ):
-    """Gradients of a mixture: about component k the vector (z - origins[k]) / scales[k], residual |z - means[k]|^2.
+    """Add to `out` the gradients of a mixture.
 
-    `frame` is (centre, unit, half, nullable); `shape` is (transform, curve, count, weight) of `_add`. Residuals are
-    divided by `residual_scales`. Adds to `out`.
+    About component k the vector is (z - origins[k]) / scales[k], the residual |z - means[k]|^2. `frame` is (centre,
+    unit, half, nullable); `shape` is (transform, curve, count, weight) of `_add`. Residuals are divided by
+    `residual_scales`.
     """
     K, d = means.shape
+    means, origins = _flushed(means), _flushed(origins)
     centre, unit, half, nullable = frame
     transform, curve, count, weight = shape
     z, missing, valid = np.empty((d, SLICE)), np.empty((d, SLICE)), np.empty(SLICE)
@@ -271,15 +290,16 @@ def location_sums(  # type: ignore[no-untyped-def]
 def regression_sums(  # type: ignore[no-untyped-def]
     block, present, out, frame, log_weights, half_precisions, coefficients, maps, scales, residual_scales, signs, shape
 ):
-    """Gradients of a mixture of regressions of the last column on the others.
+    """Add to `out` the gradients of a mixture of regressions of the last column on the others.
 
     Features are w = (1, whitener (z - shift)), without the 1 if there is no intercept, and the target is z_y - shift_y;
-    `maps` is (whitener, shift, intercept). About component k the vector is r w / scales[k] and the residual r^2, where
-    r is what coefficients[k] leaves of the target. The rest as in `location_sums`.
+    `maps` is (whitener, shift, intercept). About component k the vector is r w / scales[k] and the squared residual is
+    r^2, where r is the residual of coefficients[k]. Other arguments are those of `location_sums`.
     """
     K, p = coefficients.shape
     centre, unit, half, nullable = frame
     whitener, shift, intercept = maps
+    coefficients, whitener, shift = _flushed(coefficients), _flushed(whitener), _flushed(shift)
     offset = 1 if intercept else 0
     transform, curve, count, weight = shape
     d = centre.shape[0] - 1
@@ -317,18 +337,19 @@ def regression_sums(  # type: ignore[no-untyped-def]
 def missing_sums(  # type: ignore[no-untyped-def]
     block, present, out, frame, coefficients, maps, sigma, clip, clipped_square, scale, residual_scale, shape
 ):
-    """Gradient of a regression of the last column on the others, of which some numbers are missing.
+    """Add to `out` the gradient of a regression of the last column on the others, some of which may be missing.
 
     Features are w = (1, (z - shift) spread), normal and independent where they are missing; `maps` is (spread, shift).
-    The target given what is there is normal about <b, w> with variance v = sigma^2 + |b_missing|^2. With t
-    the clipped standardised residual, the vector is sigma^2 (t w / sqrt v + (t^2 - clipped_square) b_missing / v): the
-    score of that density times sigma^2. If residuals are clipped, rows whose vector could be longer than `scale` for
-    some residual get less weight, whatever their own residual is: then both parts of a vector keep the mean zero, where
-    a clip of its norm would not. The residual is the square of what is clipped.
+    The target given the present features is normal about <b, w> with variance v = sigma^2 + |b_missing|^2. With t the
+    clipped standardised residual, the vector is sigma^2 (t w / sqrt v + (t^2 - clipped_square) b_missing / v): the
+    score of that density times sigma^2. If residuals are clipped, rows whose vector could exceed `scale` for some
+    residual get less weight, regardless of their own residual: then both parts of a vector keep mean zero, which
+    clipping the norm would not. The squared residual is that of the clipped one.
     """
     p = coefficients.shape[0]
     centre, unit, half, nullable = frame
     spread, shift = maps
+    coefficients, spread, shift = _flushed(coefficients), _flushed(spread), _flushed(shift)
     transform, curve, count, weight = shape
     d = centre.shape[0] - 1
     z, missing, valid = np.empty((d + 1, SLICE)), np.empty((d + 1, SLICE)), np.empty(SLICE)

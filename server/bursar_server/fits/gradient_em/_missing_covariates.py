@@ -1,10 +1,10 @@
-"""target = <features, b> + noise, where features may be missing (Wang et al. 2020, section 5.3 and appendix C).
+"""Model target = <features, b> + noise, where features may be missing (Wang et al. 2020, section 5.3 and appendix C).
 
 Missing features are normal about their released mean, independent of the others, and missing at random. The target
-given what is there is then normal about <b, what is there> with variance v = sigma^2 + |b_missing|^2, and the paper's
-gradient y m(b) - K(b) b is sigma^2 times the score of that density: r w_there / v, and (r^2 / v - 1) b_missing / v.
-Here the standardised residual is clipped first, and the 1 replaced by the mean of its clipped square, so that the mean
-of both parts is zero at the truth.
+given the present features is then normal about <b, present features> with variance v = sigma^2 + |b_missing|^2. The
+paper's gradient y m(b) - K(b) b is sigma^2 times the score of that density: r w_there / v, and (r^2 / v - 1) b_missing
+/ v. Here the standardised residual is clipped first, and the 1 replaced by the mean of its clipped square, so that the
+mean of both parts is zero at the truth.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ from itertools import product
 
 import numpy as np
 
-from bursar.models import public_generator
+from bursar_models import public_generator
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em import _kernel, _regression
+from bursar_server.fits.gradient_em._models import Answer, Pass, State, View, believed_rows
 from bursar_server.fits.gradient_em._normal import MULTIPLES, Response, clipped_slope, clipped_square
-from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View, believed_rows
-from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Transform
+from bursar_server.fits.gradient_em._statistics import GradientFrame, GradientKernel, Look, Transform
 
 _CLIPS = (0.5, 1.0, 1.5)
-"""Standardised residuals are clipped to one of them where vectors are clipped in norm."""
+"""Clips of standardised residuals that are tried if vectors are clipped in norm. Chosen, not tuned."""
 
 _LEAST_SHARE = 0.05
-"""Of rows in which a feature is there, as far as steps are concerned."""
+"""Minimum assumed share of rows in which a feature is present. Chosen, not tuned."""
 
 _PATTERNS = 512
-"""Rows that are drawn to see what becomes of vectors."""
+"""Number of drawn rows with which bounds of vectors are compared. Chosen, not tuned."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows drawn from the model, with features normal and missing as they are in the table.
+    """Rows drawn from the model, with features normal and missing as in the table.
 
     Attributes:
-        there: (rows, features) 1.0 or 0.0.
-        precision: (rows,) sigma^2 over the variance of the target given what is there.
-        squares: (rows,) of the length of what is there.
+        there: 1.0 for present features, else 0.0, (rows, features).
+        precision: sigma^2 over the variance of the target given the present features, (rows,).
+        squares: squared length of the present features, (rows,).
     """
 
     there: FloatArray
@@ -46,7 +47,7 @@ class _Rows:
     squares: FloatArray
 
     def weights(self, radius: float, clip: float) -> FloatArray:
-        """(rows,) as the kernel weighs them; radius in units of sigma."""
+        """Return weights (rows,) as the kernel computes them; radius in units of sigma."""
         if clip >= _kernel.UNCLIPPED:
             return np.ones(len(self.squares))
         square = clipped_square(clip)
@@ -57,15 +58,15 @@ class _Rows:
 
 @dataclass(frozen=True)
 class MissingCovariates:
-    """See the module.
+    """Regression with missing features; a `Model`.
 
     Attributes:
-        frame: of the features, some of them nullable, then the target.
-        given: as in `MixtureOfRegressions`.
-        sigma: likewise.
+        frame: frame of the features, some of them nullable, then the target.
+        given: initial slopes and intercepts, as in `MixtureOfRegressions`; None to start at zero.
+        sigma: standard deviation of the target in the frame's units; None to estimate it.
     """
 
-    frame: Frame
+    frame: GradientFrame
     given: tuple[FloatArray, FloatArray] | None
     sigma: float | None
 
@@ -75,11 +76,11 @@ class MissingCovariates:
 
     @property
     def q(self) -> int:
-        """Features, and 1 for the intercept."""
+        """Number of features, and 1 for the intercept."""
         return len(self.frame.centre)
 
     def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
-        """Standardises features by what is there of them; correlations are not looked at."""
+        """Implement `Model.view`: standardises features by their present values; ignores correlations."""
         d = len(self.frame.centre) - 1
         rows = believed_rows(float(look[0]), noise_std, declared)
         noise = noise_std / rows
@@ -96,7 +97,7 @@ class MissingCovariates:
         return View(rows, spread, shift, np.diag(variance**-0.5), present)
 
     def start(self, view: View) -> State:
-        """Zero: there is nothing that chance would have to tell apart."""
+        """Implement `Model.start`: zero, because a single component needs no random start."""
         if self.given is None:
             theta = np.zeros((1, self.q))
         else:
@@ -104,7 +105,7 @@ class MissingCovariates:
         return State(self.project(view, theta), np.ones(1), np.array([self.sigma or _regression.start_sigma(view)]))
 
     def bounds(self, view: View, state: State, transform: Transform, noise: float) -> tuple[FloatArray, float]:
-        """Radius and clip that make sample and noise together move coefficients the least, of some that are tried."""
+        """Implement `Model.bounds`: the radius and clip, of some tried, with the least error of coefficients."""
         rows, sigma = self._rows(view, state), float(state.sigma[0])
         typical = float(np.median(rows.precision * rows.squares)) ** 0.5
         tried = []
@@ -119,11 +120,11 @@ class MissingCovariates:
         return np.array([radius * sigma]), clip
 
     def prior(self, view: View) -> tuple[FloatArray, float]:
-        """About 0; all together explain the target's variance."""
+        """Implement `Model.prior`: about 0; all coefficients together explain the target's variance."""
         return np.zeros((1, self.q)), view.spread**2 / self.q
 
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
-        """One block."""
+        """Implement `Model.kernel`: one block."""
         clip = bounded.clip
         arguments = (
             state.theta[0],
@@ -137,11 +138,11 @@ class MissingCovariates:
         return GradientKernel(_kernel.missing_sums, self.frame, arguments, bounded.shape)
 
     def origin(self, state: State) -> FloatArray:
-        """Nothing can be split off."""
+        """Implement `Model.origin`: no part can be split off."""
         return state.theta
 
     def response(self, view: View, state: State, bounded: Pass) -> Response:
-        """Of the part that is there, over the patterns in which features may be missing."""
+        """Implement `Model.response`: that of the present part, over the patterns of missing features."""
         rows, sigma, clip = self._rows(view, state), float(state.sigma[0]), bounded.clip
         weights = rows.weights(float(bounded.scales[0]) / sigma, clip)
         slope, square = (1.0, 1.0) if clip >= _kernel.UNCLIPPED else (clipped_slope(clip), clipped_square(clip))
@@ -149,15 +150,15 @@ class MissingCovariates:
         return Response(gain, sigma**2 * square * self._mean(view, rows, weights**2 * rows.precision) / gain**2)
 
     def hidden(self, view: View, state: State) -> FloatArray:
-        """Nothing that steps count."""
+        """Implement `Model.hidden`: 0, because steps count present features only."""
         return np.zeros(1)
 
     def project(self, view: View, theta: FloatArray) -> FloatArray:
-        """Not larger than the spread of the target allows."""
+        """Implement `Model.project`: coefficients within the spread of the target."""
         return _regression.project(view, theta, _regression.REACH_ALONE)
 
     def answer(self, view: View, state: State) -> Answer:
-        """Slopes and intercept, and what is believed of features that are missing."""
+        """Implement `Model.answer`: slopes and intercept, and the distribution of missing features."""
         unit = self.frame.unit[:-1]
         return replace(
             _regression.answer(self.frame, view, state, intercept=True),
@@ -166,11 +167,11 @@ class MissingCovariates:
         )
 
     def errors(self, view: View, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of slopes and intercept."""
+        """Implement `Model.errors`: those of slopes and intercept."""
         return _regression.errors(self.frame, view, variances, intercept=True)
 
     def _rows(self, view: View, state: State) -> _Rows:
-        """Draw them: the same ones at every step."""
+        """Draw rows of the model: the same ones at every step."""
         uniform, normal = _drawn(self.q - 1)
         there = (uniform < view.present).astype(np.float64)
         slopes, square = state.theta[0, 1:], state.sigma[0] ** 2
@@ -178,7 +179,10 @@ class MissingCovariates:
         return _Rows(there, precision, np.sum(there * normal**2, axis=1) + 1.0)
 
     def _mean(self, view: View, rows: _Rows, each: FloatArray) -> FloatArray:
-        """(1, q) mean over rows of `each` (rows,) times the square of a working feature; of each kind the same part."""
+        """Return the mean (1, q) over rows of `each` (rows,) times the square of a working feature.
+
+        It is equal within each kind of feature.
+        """
         number = np.sum(rows.there, axis=1) + 1.0
         shares = np.maximum(np.mean(rows.there, axis=0), 1.0 / _PATTERNS)
         features = view.present / shares * np.mean((each * rows.squares / number)[:, None] * rows.there, axis=0)
@@ -192,14 +196,14 @@ def _drawn(d: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _alike(values: FloatArray, noise: float) -> FloatArray:
-    """Numbers with noise of this standard deviation, drawn to their mean as far as they differ by noise only."""
+    """Return numbers with noise of this standard deviation, shrunk to their mean as far as noise allows."""
     mean = np.mean(values)
     share = noise**2 * _regression.by_chance(len(values)) / max(float(np.sum((values - mean) ** 2)), 1e-300)
     return np.asarray(mean + max(1.0 - share, 0.0) * (values - mean))
 
 
 def _shrunk(variances: FloatArray, noise: FloatArray) -> FloatArray:
-    """Positive variances, drawn to their mean as far as they differ by noise only."""
+    """Return positive variances, shrunk to their mean as far as noise explains differences."""
     d = len(variances)
     mean = _regression.cautious(float(np.mean(variances)), float(np.mean(noise)) / d**0.5)
     dispersion = float(np.sum((variances - mean) ** 2))

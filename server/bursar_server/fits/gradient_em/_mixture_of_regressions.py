@@ -1,9 +1,9 @@
-"""target = <features, b_z> + noise, z hidden: a mixture of linear regressions (Wang et al. 2020, section 5.2).
+"""Model target = <features, b_z> + noise, z hidden: a mixture of linear regressions (Wang et al. 2020, section 5.2).
 
 Gradient of a row about component k: gamma_k r_k w, with residual r_k and features w, over the released sum of
 responsibilities. In working features, whitened by the look, a step of size 1 is a full EM step. As in the symmetric
 mixture, a bounded odd function of r_k w has mean zero at the truth. `symmetric` is the paper's model: b and -b with
-equal weights and no intercept; its posterior has the factor 2 that the paper leaves out.
+equal weights and no intercept; its posterior has the factor 2 that the paper omits.
 """
 
 from __future__ import annotations
@@ -12,33 +12,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em import _kernel, _regression
 from bursar_server.fits.gradient_em._information import hidden_of_lines
 from bursar_server.fits.gradient_em._kernel import UNCLIPPED
+from bursar_server.fits.gradient_em._models import Answer, Pass, State, View
 from bursar_server.fits.gradient_em._normal import Kind, Response, best_radius, response
-from bursar_server.fits.gradient_em._seam import Answer, Pass, State, View
-from bursar_server.fits.gradient_em._statistics import FloatArray, Frame, GradientKernel, Look, Transform
+from bursar_server.fits.gradient_em._statistics import GradientFrame, GradientKernel, Look, Transform
 
 _SIGNS = np.array([1.0, -1.0])
 
 
 @dataclass(frozen=True)
 class MixtureOfRegressions:
-    """See the module.
+    """Mixture of linear regressions; a `Model`.
 
     Attributes:
-        frame: of the features, then the target.
-        k: components, 1 for a single regression.
-        symmetric: two, b and -b; k is 2.
-        intercept: whether there is one.
-        public_seed: of the start.
-        given: slopes (blocks, d) and intercepts (blocks,) in the data's own units to start from; None to draw them.
-        given_weights: (k,) to start from.
-        sigma: of the target, in the frame's units; None to estimate it.
-        paper_weights: without the factor 2.
+        frame: frame of the features, then the target.
+        k: number of components, 1 for a single regression.
+        symmetric: True for two components, b and -b; k is 2.
+        intercept: True if there is an intercept.
+        public_seed: seed of the start.
+        given: initial slopes (blocks, d) and intercepts (blocks,) in the data's own units; None to draw them.
+        given_weights: initial weights, (k,).
+        sigma: standard deviation of the target in the frame's units; None to estimate it.
+        paper_weights: True to omit the factor 2, as the paper does.
     """
 
-    frame: Frame
+    frame: GradientFrame
     k: int
     symmetric: bool
     intercept: bool
@@ -53,20 +54,20 @@ class MixtureOfRegressions:
 
     @property
     def blocks(self) -> int:
-        """One if symmetric."""
+        """Number of components; 1 if symmetric."""
         return 1 if self.symmetric else self.k
 
     @property
     def q(self) -> int:
-        """Features, and 1 for the intercept."""
+        """Number of features, and 1 for the intercept."""
         return len(self.frame.centre) - 1 + self.intercept
 
     def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
-        """Whitens the features."""
+        """Implement `Model.view`: whitens the features."""
         return _regression.view_of_moments(self.frame, look, noise_std, declared, intercept=self.intercept)
 
     def start(self, view: View) -> State:
-        """Random slopes."""
+        """Implement `Model.start`: random slopes."""
         if self.given is None:
             theta = _regression.random_start(view, self.blocks, self.q, self.public_seed, intercept=self.intercept)
         else:
@@ -75,16 +76,16 @@ class MixtureOfRegressions:
         return State(self.project(view, theta), self.given_weights, sigma)
 
     def bounds(self, view: View, state: State, transform: Transform, noise: float) -> tuple[FloatArray, float]:
-        """By the noise on each component's rows."""
+        """Implement `Model.bounds`: from the noise on each component's rows."""
         shares = np.ones(1) if self.symmetric else state.weights
         return state.sigma * best_radius(Kind.REGRESSION, transform, self.q, noise / shares), UNCLIPPED
 
     def prior(self, view: View) -> tuple[FloatArray, float]:
-        """About 0; all together explain the target's variance."""
+        """Implement `Model.prior`: about 0; all coefficients together explain the target's variance."""
         return np.zeros((self.blocks, self.q)), view.spread**2 / self.q
 
     def kernel(self, view: View, state: State, bounded: Pass) -> GradientKernel:
-        """Symmetric: the two components fold into one block."""
+        """Implement `Model.kernel`: the two components of the symmetric model fold into one block."""
         fold = _SIGNS if self.symmetric else np.empty(0)
         copies = 2 if self.symmetric else 1
         theta = _SIGNS[:, None] * state.theta if self.symmetric else state.theta
@@ -101,15 +102,15 @@ class MixtureOfRegressions:
         return GradientKernel(_kernel.regression_sums, self.frame, arguments, bounded.shape)
 
     def origin(self, state: State) -> FloatArray:
-        """Nothing can be split off: w w^T b is data."""
+        """Implement `Model.origin`: no part can be split off, because w w^T b depends on data."""
         return state.theta
 
     def response(self, view: View, state: State, bounded: Pass) -> Response:
-        """Of a normal residual times normal features."""
+        """Implement `Model.response`: that of a normal residual times normal features."""
         return response(Kind.REGRESSION, bounded.shape.transform, self.q, bounded.reach, state.sigma)
 
     def hidden(self, view: View, state: State) -> FloatArray:
-        """Which component a row follows."""
+        """Implement `Model.hidden`: the component of a row is hidden."""
         if self.k == 1:
             return np.zeros(1)
         theta = _SIGNS[:, None] * state.theta if self.symmetric else state.theta
@@ -117,17 +118,17 @@ class MixtureOfRegressions:
         return hidden_of_lines(theta, state.weights, sigma, intercept=self.intercept, folded=self.symmetric)
 
     def project(self, view: View, theta: FloatArray) -> FloatArray:
-        """Not larger than the spread of the target allows."""
+        """Implement `Model.project`: coefficients within the spread of the target."""
         return _regression.project(view, theta, _regression.REACH if self.blocks > 1 else _regression.REACH_ALONE)
 
     def answer(self, view: View, state: State) -> Answer:
-        """Slopes and intercepts; symmetric: of b and -b."""
+        """Implement `Model.answer`: slopes and intercepts; those of b and -b if symmetric."""
         if self.symmetric:
             state = State(_SIGNS[:, None] * state.theta, state.weights, np.repeat(state.sigma, 2))
         return _regression.answer(self.frame, view, state, intercept=self.intercept)
 
     def errors(self, view: View, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Symmetric: the same for both."""
+        """Implement `Model.errors`: the same for both components if symmetric."""
         if self.symmetric:
             variances = np.repeat(variances, 2, axis=0)
         return _regression.errors(self.frame, view, variances, intercept=self.intercept)

@@ -1,4 +1,4 @@
-"""What truncation does to normal residuals: how much of a step it leaves, and how wide the residuals were before it."""
+"""Effect of truncation on normal residuals: the share of a step that remains, and the width before truncation."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import chdtr, chdtrc, gammaincinv, ndtr, ndtri
 
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em._kernel import CATONI
-from bursar_server.fits.gradient_em._statistics import FloatArray, Transform
+from bursar_server.fits.gradient_em._statistics import Transform
 
 _GRID = 1001
+"""Number of points of the grids of norms. Chosen, not tuned."""
 
 _LEAST_WIDTH, _MOST_WIDTH = 0.01, 1e3
-"""Radii in standard deviations beyond which a fixed radius is not told apart from these."""
+"""Bounds of radii in standard deviations, beyond which a fixed radius has no further effect."""
 
 _LEAST_GAIN = 1e-3
-"""What the narrowest radius leaves; the grids of norms and residuals are too coarse to tell it from nothing."""
+"""Minimum gain: below it the grids of norms and residuals are too coarse."""
 
 MULTIPLES = np.geomspace(0.4, 1.5, 8)
 """Radii that are tried, in units of a vector's root mean square; beyond them outliers count too much."""
 
 
 def unclip(mean: FloatArray, size: int, limit: float) -> FloatArray:
-    """The standard deviation whose mean of min(1, |v|^2 / (limit^2 size)), v normal of `size` numbers, is `mean`.
+    """Return the standard deviation of a normal v with a given mean of min(1, |v|^2 / (limit^2 size)).
 
     E min(1, x / a) = P(x > a) + size / a P(y <= a), x and y chi-squared with size and size + 2 degrees of freedom, and
-    a = limit^2 size / variance. Inverted by a table; means that no normal of reasonable size has go to the nearest end.
+    a = limit^2 size / variance. Inverted by a table; means that no normal of reasonable size has are moved to the
+    nearest end.
     """
     deviation, means = _clipped_table(size, limit)
     return np.asarray(np.interp(mean, means, deviation))
@@ -44,11 +47,11 @@ def _clipped_table(size: int, limit: float) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class Response:
-    """What bounded vectors make of a row that is surely of a component.
+    """Response of bounded vectors to a row whose component is certain.
 
     Attributes:
-        gain: (blocks, q), of which a bounded mean gradient is divided to make a full step.
-        variance: (blocks, q) of a parameter that is estimated from one such row.
+        gain: divisor of a bounded mean gradient that gives a full step, (blocks, q).
+        variance: variance of a parameter estimated from one such row, (blocks, q).
     """
 
     gain: FloatArray
@@ -56,16 +59,16 @@ class Response:
 
 
 def location_gain(transform: Transform, d: int, radius: float) -> float:
-    """How far the mean of T(y - m) moves per move of m, y normal in d dimensions about a point near m.
+    """Return the derivative by m of the mean of T(y - m), y normal in d dimensions about a point near m.
 
-    T keeps directions and takes norms r to radius h(r / radius), h the transform: its mean derivative is
-    E h' / d + (d - 1) / d E radius h / r.
+    T keeps directions and maps norms r to radius h(r / radius), h the transform: its mean derivative is E h' / d + (d -
+    1) / d E radius h / r.
     """
     return _location(transform, d, radius)[0]
 
 
 def regression_gain(transform: Transform, p: int, radius: float) -> float:
-    """How far the mean of T(e w) moves per move of the coefficients, e standard normal, w normal of p numbers.
+    """Return the derivative by the coefficients of the mean of T(e w), e standard normal, w normal of p numbers.
 
     T as in `location_gain`: the mean derivative along w is E[h'(|e| |w| / radius) w w^T].
     """
@@ -73,7 +76,7 @@ def regression_gain(transform: Transform, p: int, radius: float) -> float:
 
 
 def response(kind: Kind, transform: Transform, size: int, radius: FloatArray, sigma: FloatArray) -> Response:
-    """Of blocks with these radii (blocks,) and standard deviations (blocks,) of residuals."""
+    """Return the response of blocks with these radii (blocks,) and standard deviations (blocks,) of residuals."""
     every = np.ones(size)
     if transform is Transform.BOX:
         return Response(np.outer(np.ones_like(sigma), every), np.outer(sigma**2, every))
@@ -84,13 +87,13 @@ def response(kind: Kind, transform: Transform, size: int, radius: FloatArray, si
 
 
 def best_radius(kind: Kind, transform: Transform, size: int, noise: FloatArray) -> FloatArray:
-    """(blocks,) radius of standard normal residuals that makes sample and noise together move parameters the least.
+    """Return radii (blocks,) of standard normal residuals with the least total error from sample and noise.
 
     Args:
-        kind: of vector.
-        transform: of vectors.
-        size: numbers of a vector.
-        noise: (blocks,) variance of the noise on the mean of vectors of norm up to 1, times the number of rows.
+        kind: kind of vectors.
+        transform: transform of vectors.
+        size: number of coordinates of a vector.
+        noise: variance of the noise on the mean of vectors of norm up to 1, times the number of rows, (blocks,).
     """
     radii = MULTIPLES * size**0.5
     gains, squares = np.array([kind.value(transform, size, round(float(radius), 2)) for radius in radii]).T
@@ -118,35 +121,35 @@ def _regression(transform: Transform, p: int, radius: float) -> tuple[float, flo
 
 
 class Kind(enum.Enum):
-    """What vectors are."""
+    """Kind of vectors."""
 
     LOCATION = enum.member(_location)
-    """Normal ones of `size` numbers."""
+    """Normal vectors of `size` numbers."""
     REGRESSION = enum.member(_regression)
-    """A normal residual times a normal vector of `size` numbers."""
+    """Normal residual times a normal vector of `size` numbers."""
 
 
 def clipped_square(limit: float) -> float:
-    """E min(e^2, limit^2) of a standard normal e."""
+    """Return E min(e^2, limit^2) of a standard normal e."""
     tail = 2.0 * float(ndtr(-limit))
     density = math.exp(-0.5 * limit * limit) / math.sqrt(2.0 * math.pi)
     return 1.0 - tail - 2.0 * limit * density + limit * limit * tail
 
 
 def clipped_slope(limit: float) -> float:
-    """P(|e| <= limit) of a standard normal e."""
+    """Return P(|e| <= limit) of a standard normal e."""
     return 1.0 - 2.0 * float(ndtr(-limit))
 
 
 @lru_cache(maxsize=64)
 def _grid(d: int) -> tuple[FloatArray, FloatArray]:
-    """Norms of a normal vector of d numbers, and their probabilities."""
+    """Return norms of a normal vector of d numbers, and their probabilities."""
     r = np.sqrt(2.0 * gammaincinv(0.5 * d, (np.arange(_GRID) + 0.5) / _GRID))
     return r, np.full(_GRID, 1.0 / _GRID)
 
 
 def _value_and_slope(transform: Transform, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """H and h' at norms u >= 0 in units of the radius, which is the largest value of T."""
+    """Return h and h' at norms u >= 0 in units of the radius, which is the largest value of T."""
     if transform is Transform.RADIAL:
         v = np.minimum(u * CATONI, math.sqrt(2.0))
         return (v - v**3 / 6.0) / CATONI, 1.0 - v**2 / 2.0

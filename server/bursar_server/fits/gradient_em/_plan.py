@@ -1,4 +1,4 @@
-"""From a request and the public schema to a plan: every check, the price, the noise. Reads no row."""
+"""Plan of FitGradientEM: every check, cost and noise, from a request and the public schema. Reads no rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import (
     MAX_COLUMNS,
@@ -21,17 +22,26 @@ from bursar_server.fits._requests import (
     columns_of,
     stop_if,
 )
-from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
-from bursar_server.fits.gradient_em._fit import Settings, Variant, root_beta
+from bursar_server.fits._seam import (
+    COLUMN_UNIT,
+    JSON,
+    BoundedColumn,
+    Expected,
+    InvalidFieldsError,
+    Plan,
+    PublicTable,
+    Released,
+    by_column,
+)
 from bursar_server.fits.gradient_em._gaussian_mixture import GaussianMixture
 from bursar_server.fits.gradient_em._missing_covariates import MissingCovariates
 from bursar_server.fits.gradient_em._mixture_of_regressions import MixtureOfRegressions
+from bursar_server.fits.gradient_em._models import Model
 from bursar_server.fits.gradient_em._normal import Kind, best_radius, location_gain
-from bursar_server.fits.gradient_em._seam import Model
+from bursar_server.fits.gradient_em._run import GradientSettings, Variant, root_beta
 from bursar_server.fits.gradient_em._statistics import (
     LOOK_LATTICE,
-    FloatArray,
-    Frame,
+    GradientFrame,
     Shape,
     Transform,
     count_weight,
@@ -42,7 +52,7 @@ from bursar_server.fits.gradient_em._symmetric_mixture import SymmetricMixture
 from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_for, noise_std, sensitivity
 
 MAX_COMPONENTS, MAX_ITERATIONS = 64, 200
-"""Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
+"""Limits of public numbers, which bound the time of a fit and the size of an answer. Chosen, not tuned."""
 
 _STEPS = {
     fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE: 12,
@@ -50,18 +60,22 @@ _STEPS = {
     fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS: 16,
     fit_pb2.LATENT_MODEL_MISSING_COVARIATES: 20,
 }
-"""Measured: fewer do not settle from a random start; more divide the spend further, which their mean makes up for."""
+"""Steps of each model.
+
+Measured: fewer do not settle from a random start; the mean of more offsets their finer division of the budget.
+"""
 
 _LOOK_MIXTURE, _LOOK_REGRESSION = Fraction(1, 20), Fraction(1, 10)
-"""Shares of the spend: regressions look at a whole matrix."""
+"""Shares of the budget for the look: regressions need a whole matrix. Chosen, not tuned."""
 
 _ZETA = 0.05
+"""Failure probability of the paper's bounds if a request leaves it open. Chosen, not tuned."""
 
 _FAR = 1e100
-"""Numbers of a start stay below it, so that squares of them stay doubles."""
+"""Upper bound of numbers of a start, so that their squares stay doubles."""
 
 _LOUD = 0.25
-"""Noise on averaged parameters, in units of the model's own noise, from which a preview warns."""
+"""Noise on averaged parameters, in units of the model's own noise, from which a preview warns. Chosen, not tuned."""
 
 _VARIANTS = {
     fit_pb2.GRADIENT_VARIANT_RECENTRED: Variant.RECENTRED,
@@ -76,17 +90,17 @@ _REGRESSIONS = (fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS, fit_pb2.LATENT_MODE
 
 @dataclass(frozen=True, kw_only=True)
 class GradientEMPlan(Plan):
-    """A plan with what its run needs.
+    """Plan with the parameters of its run.
 
     Attributes:
         settings: public parameters.
-        model: as the contract numbers it.
-        variant: as the contract numbers it.
-        symmetric: two components mirror each other.
-        target: of regressions, else "".
+        model: number of the model in the contract.
+        variant: number of the variant in the contract.
+        symmetric: True if two components mirror each other.
+        target: target column of regressions, else "".
     """
 
-    settings: Settings
+    settings: GradientSettings
     model: fit_pb2.LatentModel.ValueType
     variant: fit_pb2.GradientVariant.ValueType
     symmetric: bool
@@ -96,7 +110,7 @@ class GradientEMPlan(Plan):
 def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Released) -> GradientEMPlan:
     """Check a request against the public schema and decide every release.
 
-    Raises InvalidRequestError naming every field that is wrong.
+    Raises InvalidFieldsError naming every field that is wrong.
     """
     violations: Violations = []
     amount = amount_of(request.spend, violations)
@@ -113,7 +127,7 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
     try:
         settings = _settings(request, model, amount, table, _iterations(request))
     except ValueError as error:
-        raise InvalidRequestError(("spend", str(error))) from None
+        raise InvalidFieldsError(("spend", str(error))) from None
     look, gradient = look_bounds(model.look, len(columns)), gradient_bounds(settings.shape)
     events = (
         event_of(sensitivity(look, table.adjacency, table.unit_cap), settings.look_noise),
@@ -124,10 +138,8 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
         events=events,
         iterations=settings.T + 1,
         noise=_noise_summary(settings, len(columns)),
-        expected_mean_error=_expected_mean_error(request, settings, table.rows),
+        expected=_expected(request, settings, columns, table.rows),
         sum_units=() if request.model in _REGRESSIONS else tuple(map(float, frame.unit)),
-        expected_relative_error=_loudness(settings, table.rows) or None,
-        expected_coefficient_error=_expected_coefficient_error(request, settings, table.rows),
         warnings=_warnings(settings, table.rows),
         parameters=_parameters(request, columns, settings),
         settings=settings,
@@ -140,15 +152,15 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
 
 def _settings(
     request: fit_pb2.FitGradientEMRequest, model: Model, amount: Amount, table: PublicTable, T: int
-) -> Settings:
-    """A look and T equal steps. Raises ValueError if the amount is too small, or far too large."""
+) -> GradientSettings:
+    """Return a look and T equal steps. Raises ValueError if the amount is too small, or far too large."""
     variant, zeta = _variant(request), request.zeta or _ZETA
     smoothing = root_beta(model.q, zeta) if variant.transform is Transform.BOX else 1.0
     shape = Shape(model.blocks, model.q, variant.transform, smoothing)
     share = _LOOK_REGRESSION if request.model in _REGRESSIONS else _LOOK_MIXTURE
     look = look_bounds(model.look, len(model.frame.centre))
     steps = amount.value * (1 - share)
-    return Settings(
+    return GradientSettings(
         model=model,
         variant=variant,
         shape=shape,
@@ -172,7 +184,7 @@ def _is_symmetric(request: fit_pb2.FitGradientEMRequest) -> bool:
 
 
 def _has_components(request: fit_pb2.FitGradientEMRequest) -> bool:
-    """Whether the number of components is a choice."""
+    """Return whether the number of components is a choice."""
     if request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS:
         return not request.symmetric
     return request.model == fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE
@@ -183,7 +195,7 @@ def _has_intercept(request: fit_pb2.FitGradientEMRequest) -> bool:
 
 
 def _check_choices(request: fit_pb2.FitGradientEMRequest, violations: Violations) -> None:
-    """Fields that only some models and variants have."""
+    """Check fields that only some models and variants have."""
     for field, enum in (
         ("model", fit_pb2.LatentModel),
         ("variant", fit_pb2.GradientVariant),
@@ -230,13 +242,16 @@ def _iterations(request: fit_pb2.FitGradientEMRequest) -> int:
 
 
 def _averaged(request: fit_pb2.FitGradientEMRequest, T: int) -> int:
-    """The last half; more where all components are one and steps settle at once."""
+    """Return the number of averaged steps: the last half; more if all components are one and steps settle at once."""
     alone = request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES or request.n_components == 1
     return request.averaged or (T - T // 3 if alone else (T + 1) // 2)
 
 
 def _variant(request: fit_pb2.FitGradientEMRequest) -> Variant:
-    """Measured with t-distributed and with contaminated noise: radial is as good for mixtures of regressions only."""
+    """Return the variant.
+
+    Measured with t-distributed and contaminated noise, radial is as good for mixtures of regressions only.
+    """
     heavy = request.heavy_tails and request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS
     return _VARIANTS.get(request.variant, Variant.RADIAL if heavy else Variant.RECENTRED)
 
@@ -264,8 +279,8 @@ def _check_numbers(request: fit_pb2.FitGradientEMRequest, violations: Violations
 
 def _columns(
     request: fit_pb2.FitGradientEMRequest, table: PublicTable, violations: Violations
-) -> tuple[NumericColumn, ...]:
-    """The columns of rows: of regressions the features, then the target."""
+) -> tuple[BoundedColumn, ...]:
+    """Return the columns of rows; for regressions the features, then the target."""
     known = {column.name: column for column in table.numeric}
     names, target = list(request.columns), request.target
     if target and target in names:
@@ -288,8 +303,13 @@ def _columns(
     return (*columns, known[target])
 
 
-def _frame(request: fit_pb2.FitGradientEMRequest, columns: tuple[NumericColumn, ...], violations: Violations) -> Frame:
-    """Half-widths of the bounds as units; of mixtures the largest for all, unless asked otherwise."""
+def _frame(
+    request: fit_pb2.FitGradientEMRequest, columns: tuple[BoundedColumn, ...], violations: Violations
+) -> GradientFrame:
+    """Return the frame with half-widths of the bounds as units.
+
+    For mixtures the largest for all, unless requested otherwise.
+    """
     lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
     width = upper / 2.0 - lower / 2.0
     common = request.model not in _REGRESSIONS and request.units != fit_pb2.COLUMN_UNITS_BOUNDS
@@ -297,11 +317,11 @@ def _frame(request: fit_pb2.FitGradientEMRequest, columns: tuple[NumericColumn, 
     if not np.all((unit > 1e-140) & (unit < 1e140)):  # variances are squares of it
         violations.append(("columns", "the bounds leave the range of double numbers; narrow them"))
     nullable = np.array([column.nullable for column in columns], dtype=np.bool_)
-    return Frame(lower / 2.0 + upper / 2.0, unit, width / unit, nullable)
+    return GradientFrame(lower / 2.0 + upper / 2.0, unit, width / unit, nullable)
 
 
-def _model(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Violations) -> Model:
-    """The model of a request. Raises InvalidRequestError as `plan`."""
+def _model(request: fit_pb2.FitGradientEMRequest, frame: GradientFrame, violations: Violations) -> Model:
+    """Return the model of a request. Raises InvalidFieldsError as `plan`."""
     regression = request.model in _REGRESSIONS
     k = (request.n_components or 2) if _has_components(request) else 2 if _is_symmetric(request) else 1
     blocks = k if _has_components(request) else 1
@@ -331,9 +351,9 @@ def _model(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Viol
 
 
 def _sigma(
-    request: fit_pb2.FitGradientEMRequest, frame: Frame, regression: bool, violations: Violations
+    request: fit_pb2.FitGradientEMRequest, frame: GradientFrame, regression: bool, violations: Violations
 ) -> float | None:
-    """The given noise level in the frame's units."""
+    """Return the given noise level in the frame's units."""
     if request.noise_std == 0:
         return None
     bounds = request.units == fit_pb2.COLUMN_UNITS_BOUNDS and not regression
@@ -348,7 +368,7 @@ def _sigma(
 def _given(
     given: fit_pb2.GradientStart, shape: tuple[int, int], intercept: bool, violations: Violations
 ) -> tuple[FloatArray, FloatArray]:
-    """Coefficients and intercepts to start from; zeros where they are wrong."""
+    """Return initial coefficients and intercepts; zeros where they are wrong."""
     if given.intercepts.values and not intercept:
         violations.append(("start.given.intercepts", "this model has none; leave them out"))
     coefficients = checked_array("start.given.coefficients", given.coefficients, shape, violations)
@@ -361,8 +381,8 @@ def _given(
     )
 
 
-def _check_near(frame: Frame, coefficients: FloatArray, intercepts: FloatArray, violations: Violations) -> None:
-    """That a start is no farther than `_FAR` in the units of the bounds."""
+def _check_near(frame: GradientFrame, coefficients: FloatArray, intercepts: FloatArray, violations: Violations) -> None:
+    """Check that a start is within `_FAR` in the units of the bounds."""
     unit, centre = frame.unit, frame.centre
     d = coefficients.shape[1]
     with np.errstate(over="ignore"):
@@ -376,7 +396,7 @@ def _check_near(frame: Frame, coefficients: FloatArray, intercepts: FloatArray, 
 
 
 def _weights(tensor: types_pb2.Tensor, k: int, blocks: int, violations: Violations) -> FloatArray:
-    """Weights to start from; equal where they are wrong."""
+    """Return the weights to start from; equal where they are wrong."""
     if blocks == 1:
         violations.append(("start.given.weights", "this model's weights are fixed; leave them out"))
     weights = checked_array("start.given.weights", tensor, (k,), violations)
@@ -387,8 +407,8 @@ def _weights(tensor: types_pb2.Tensor, k: int, blocks: int, violations: Violatio
     return np.asarray(floored / floored.sum())
 
 
-def _middle(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Violations) -> FloatArray:
-    """The centre of a symmetric mixture in the frame's units; the middle of the bounds where it is wrong."""
+def _middle(request: fit_pb2.FitGradientEMRequest, frame: GradientFrame, violations: Violations) -> FloatArray:
+    """Return the centre of a symmetric mixture in the frame's units; the middle of the bounds where it is wrong."""
     middle = np.zeros_like(frame.centre)
     if request.HasField("centre"):
         centre = checked_array("centre", request.centre, frame.centre.shape, violations)
@@ -400,12 +420,15 @@ def _middle(request: fit_pb2.FitGradientEMRequest, frame: Frame, violations: Vio
 
 
 def _noise(bounds: Bounds, amount: Amount, value: Fraction, table: PublicTable) -> Noise:
-    """Noise for a release of these bounds. Raises ValueError if the amount is too small or far too large."""
+    """Return the noise of a release with these bounds.
+
+    Raises ValueError if the amount is too small or far too large.
+    """
     change = sensitivity(bounds, table.adjacency, table.unit_cap)
     return laplace_for(change, value) if amount.pure else gaussian_for(change, value)
 
 
-def _noise_summary(settings: Settings, columns: int) -> tuple[types_pb2.ReleaseNoise, ...]:
+def _noise_summary(settings: GradientSettings, columns: int) -> tuple[types_pb2.ReleaseNoise, ...]:
     look = noise_std(settings.look_noise, LOOK_LATTICE)
     std = settings.std
     return (
@@ -418,15 +441,15 @@ def _noise_summary(settings: Settings, columns: int) -> tuple[types_pb2.ReleaseN
     )
 
 
-def _loudness(settings: Settings, rows: int | None) -> float:
-    """About how far noise alone moves averaged parameters, in units of sigma; 0 where rows or radius are not known."""
+def _loudness(settings: GradientSettings, rows: int | None) -> float:
+    """Return about the effect of noise on averaged parameters, in units of sigma; 0 if rows or radius are unknown."""
     if not rows or not settings.variant.adaptive:
         return 0.0
     return settings.std * settings.shape.blocks * settings.model.q / rows / math.sqrt(settings.averaged)
 
 
-def _warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
-    """What can be said of the noise from a public or declared number of rows."""
+def _warnings(settings: GradientSettings, rows: int | None) -> tuple[str, ...]:
+    """Return warnings about the noise, from a public or declared number of rows."""
     noise = _loudness(settings, rows)
     if noise <= _LOUD:
         return ()
@@ -436,10 +459,27 @@ def _warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
     )
 
 
-def _expected_mean_error(
-    request: fit_pb2.FitGradientEMRequest, settings: Settings, rows: int | None
+def _expected(
+    request: fit_pb2.FitGradientEMRequest,
+    settings: GradientSettings,
+    columns: tuple[BoundedColumn, ...],
+    rows: int | None,
+) -> dict[str, Expected]:
+    """Return all accuracies that follow from public numbers."""
+    names = [column.name for column in columns]
+    relative = _loudness(settings, rows)
+    means, coefficients = _mean_error(request, settings, rows), _coefficient_error(request, settings, rows)
+    return {
+        **by_column("mean_error", names, means, COLUMN_UNIT),
+        **by_column("coef_error", names[:-1], coefficients, "the target's unit over the column's"),
+        **({"relative_error": Expected(relative, "the model's noise level")} if relative else {}),
+    }
+
+
+def _mean_error(
+    request: fit_pb2.FitGradientEMRequest, settings: GradientSettings, rows: int | None
 ) -> tuple[float, ...]:
-    """Noise on an averaged mean, for k equal components far apart; () where the radius follows what is released.
+    """Return the noise on an averaged mean, for k equal components far apart; () if the radius follows released values.
 
     Steps are tracked and all that have settled are averaged, about `averaged` or more: the error may be less.
     """
@@ -454,12 +494,12 @@ def _expected_mean_error(
     return tuple(float(s) for s in error * model.frame.unit)
 
 
-def _expected_coefficient_error(
-    request: fit_pb2.FitGradientEMRequest, settings: Settings, rows: int | None
+def _coefficient_error(
+    request: fit_pb2.FitGradientEMRequest, settings: GradientSettings, rows: int | None
 ) -> tuple[float, ...]:
-    """Noise on a coefficient of each feature, in the target's unit over the feature's, if `noise_std` is given.
+    """Return the noise on each feature's coefficient, in the target's unit over the feature's, if `noise_std` is given.
 
-    A feature that is even over its bounds has a standard deviation of their half-width over sqrt(3).
+    A feature that is uniform over its bounds has a standard deviation of their half-width over sqrt(3).
     """
     relative, frame = _loudness(settings, rows), settings.model.frame
     if not (relative and request.noise_std and request.model in _REGRESSIONS):
@@ -468,11 +508,11 @@ def _expected_coefficient_error(
 
 
 def _parameters(
-    request: fit_pb2.FitGradientEMRequest, columns: tuple[NumericColumn, ...], settings: Settings
+    request: fit_pb2.FitGradientEMRequest, columns: tuple[BoundedColumn, ...], settings: GradientSettings
 ) -> dict[str, JSON]:
-    """What an auditor reads beside the events: with the schema all that was chosen; null where it was left open.
+    """Return public parameters for the ledger's entry: all choices, null where the request left them open.
 
-    A given start may have thousands of numbers, and stands as the SHA-256 of its message.
+    A given start may have thousands of numbers, and is recorded as the SHA-256 of its message.
     """
     regression, boxed = request.model in _REGRESSIONS, settings.shape.transform is Transform.BOX
     given = request.given.SerializeToString(deterministic=True) if request.HasField("given") else None

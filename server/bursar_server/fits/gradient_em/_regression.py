@@ -1,4 +1,4 @@
-"""What the regressions have in common: working features, and the way back to the data's own units.
+"""Common part of the regressions: working features, and the conversion to the data's own units.
 
 The last column of the frame is the target. Working features are (1, whitener (z - shift)), without the 1 if there is no
 intercept; the working target is z_y - shift_y. Without an intercept the origin of both is the data's own zero.
@@ -9,39 +9,48 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from bursar.models import uniform_in_ball
-from bursar_server.fits.gradient_em._seam import Answer, State, View, believed_rows
-from bursar_server.fits.gradient_em._statistics import FloatArray, Frame
+from bursar_models import uniform_in_ball
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.gradient_em._models import Answer, State, View, believed_rows
+from bursar_server.fits.gradient_em._statistics import GradientFrame
 
 REACH = 4.0
-"""Largest norm of coefficients, in standard deviations of the target: one component may explain a rare part of it."""
+"""Maximum norm of coefficients, in standard deviations of the target: one component may explain a rare part of it."""
 
 REACH_ALONE = 1.5
-"""Of coefficients that explain all rows: 1, but for noise on that standard deviation."""
+"""Maximum norm of coefficients that explain all rows: 1, plus room for noise on that standard deviation.
+
+Chosen, not tuned.
+"""
 
 _LEAST_VARIANCE, _LEAST_EIGENVALUE = 1e-6, 0.01
-"""Of a column whose bounds are +-1; of features, relative to the mean."""
+"""Minimum variance of a column with bounds +-1; minimum eigenvalue of features, relative to the mean.
+
+Chosen, not tuned.
+"""
 
 _USUAL, _USUAL_SPREAD = 1.0 / 9.0, 1.0
-"""Of a column's variance whose bounds are +-1: its median, where bounds are at three standard deviations, and the
-standard deviation of its logarithm. What is believed before the look, and after one that noise hides."""
+"""Prior of a column's variance with bounds +-1: its median, for bounds at three standard deviations, and log-deviation.
+
+It applies before the look, and after one that noise dominates.
+"""
 
 _NODES = 256
-"""At which what is possible is weighed."""
+"""Number of nodes of the integral over possible variances. Chosen, not tuned."""
 
 _START = 0.7
-"""Of the target's standard deviation: size of a random start, and of its noise."""
+"""Size of a random start, and of its noise, in standard deviations of the target. Chosen, not tuned."""
 
 
-def zero(frame: Frame) -> FloatArray:
-    """(columns,) the data's own zero, in the frame's units."""
+def zero(frame: GradientFrame) -> FloatArray:
+    """Return the data's own zero in the frame's units, (columns,)."""
     return -frame.centre / frame.unit
 
 
 def view_of_moments(
-    frame: Frame, look: FloatArray, noise_std: float, declared: float | None, *, intercept: bool
+    frame: GradientFrame, look: FloatArray, noise_std: float, declared: float | None, *, intercept: bool
 ) -> View:
-    """Read a `Look.REGRESSION`: means and covariances, drawn to equal variances as far as noise made them differ."""
+    """Return the view of a `Look.REGRESSION`: means and covariances, shrunk as far as noise allows."""
     size = len(frame.centre) + 1
     moments = np.zeros((size, size))
     moments[np.tril_indices(size)] = look * size
@@ -59,7 +68,7 @@ def view_of_moments(
 
 
 def _whitener(covariance: FloatArray, noise: float) -> FloatArray:
-    """Symmetric inverse root of a covariance matrix whose entries have about this noise (Ledoit and Wolf 2004)."""
+    """Return the symmetric inverse root of a covariance matrix with noise on its entries (Ledoit and Wolf 2004)."""
     d = len(covariance)
     mean = cautious(float(np.trace(covariance)) / d, noise / d**0.5)
     dispersion = float(np.sum((covariance - mean * np.eye(d)) ** 2))
@@ -70,7 +79,10 @@ def _whitener(covariance: FloatArray, noise: float) -> FloatArray:
 
 
 def cautious(variance: float, noise: float) -> float:
-    """Mean of what a noisy variance of a column leaves possible, at most 1, by what is usual of such columns."""
+    """Return the mean of the variances that a noisy variance leaves possible, at most 1.
+
+    The prior is that of usual columns.
+    """
     near = min(max(variance, _LEAST_VARIANCE), 1.0)
     noise = max(noise, 1e-3 * _LEAST_VARIANCE)
     least, most = ndtr((_LEAST_VARIANCE - near) / noise), ndtr((1.0 - near) / noise)
@@ -82,18 +94,18 @@ def cautious(variance: float, noise: float) -> float:
 
 
 def near_middle(means: FloatArray, noise: float) -> FloatArray:
-    """Noisy means, drawn to the middle of the bounds as far as they leave it by noise only (James and Stein 1961)."""
+    """Return noisy means, shrunk to the middle of the bounds as far as noise explains them (James and Stein 1961)."""
     share = noise**2 * len(means) / max(float(means @ means), 1e-300)
     return np.asarray(max(1.0 - share, 0.0) * means)
 
 
 def by_chance(size: float) -> float:
-    """A sum of so many squares of standard normal numbers hardly ever exceeds it."""
+    """Return a number that a sum of so many squares of standard normal numbers hardly ever exceeds."""
     return float(size + 2.0 * (2.0 * size) ** 0.5)
 
 
 def random_start(view: View, blocks: int, q: int, public_seed: int, *, intercept: bool) -> FloatArray:
-    """(blocks, q) random coefficients, intercepts 0."""
+    """Draw random coefficients (blocks, q), with intercepts 0."""
     features = q - intercept
     theta = np.zeros((blocks, q))
     theta[:, intercept:] = _START * view.spread * uniform_in_ball(blocks, features, public_seed)
@@ -101,14 +113,14 @@ def random_start(view: View, blocks: int, q: int, public_seed: int, *, intercept
 
 
 def start_sigma(view: View) -> float:
-    """Noise to start with."""
+    """Return the initial standard deviation of the noise."""
     return _START * view.spread
 
 
 def into_working(
-    frame: Frame, view: View, coefficients: FloatArray, intercepts: FloatArray, *, intercept: bool
+    frame: GradientFrame, view: View, coefficients: FloatArray, intercepts: FloatArray, *, intercept: bool
 ) -> FloatArray:
-    """(blocks, q) from slopes (blocks, d) and intercepts (blocks,) in the data's own units."""
+    """Return parameters (blocks, q) from slopes (blocks, d) and intercepts (blocks,) in the data's own units."""
     unit, centre = frame.unit, frame.centre
     slopes = coefficients * (unit[:-1] / unit[-1])
     working = np.linalg.solve(view.whitener, slopes.T).T
@@ -120,13 +132,13 @@ def into_working(
 
 
 def project(view: View, theta: FloatArray, reach: float) -> FloatArray:
-    """Each block into a ball of `reach` standard deviations of the target."""
+    """Move each block into a ball of `reach` standard deviations of the target."""
     norms = np.linalg.norm(theta, axis=1, keepdims=True)
     return np.asarray(theta * np.minimum(1.0, reach * view.spread / np.maximum(norms, 1e-300)))
 
 
-def answer(frame: Frame, view: View, state: State, *, intercept: bool) -> Answer:
-    """Slopes, intercepts and noise in the data's own units."""
+def answer(frame: GradientFrame, view: View, state: State, *, intercept: bool) -> Answer:
+    """Return slopes, intercepts and noise in the data's own units."""
     unit, centre = frame.unit, frame.centre
     coefficients = _slopes(frame, view, state.theta, intercept=intercept)
     intercepts = np.zeros(len(state.theta))
@@ -136,8 +148,10 @@ def answer(frame: Frame, view: View, state: State, *, intercept: bool) -> Answer
     return Answer(coefficients, intercepts, state.sigma * unit[-1])
 
 
-def errors(frame: Frame, view: View, variances: FloatArray, *, intercept: bool) -> tuple[FloatArray, FloatArray]:
-    """Standard errors of slopes (blocks, d) and intercepts (blocks,)."""
+def errors(
+    frame: GradientFrame, view: View, variances: FloatArray, *, intercept: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Return the standard errors of slopes (blocks, d) and intercepts (blocks,)."""
     unit, centre = frame.unit, frame.centre
     scale = unit[-1] / unit[:-1]
     slopes = np.sqrt(variances[:, intercept:] @ (view.whitener**2)) * scale
@@ -148,5 +162,5 @@ def errors(frame: Frame, view: View, variances: FloatArray, *, intercept: bool) 
     return slopes, intercepts
 
 
-def _slopes(frame: Frame, view: View, theta: FloatArray, *, intercept: bool) -> FloatArray:
+def _slopes(frame: GradientFrame, view: View, theta: FloatArray, *, intercept: bool) -> FloatArray:
     return np.asarray(theta[:, intercept:] @ view.whitener * (frame.unit[-1] / frame.unit[:-1]))

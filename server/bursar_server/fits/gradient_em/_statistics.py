@@ -1,4 +1,4 @@
-"""The statistics of FitGradientEM and what one row can contribute to them.
+"""Statistics of FitGradientEM, and bounds of one row's contribution to them.
 
 Wang et al. 2020, algorithms 1-3, with the transforms that bound a row's gradient; proof in `_statistics.md`.
 """
@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em import _array_kernel, _kernel
 from bursar_server.fits.gradient_em._truncation import curve
 from bursar_server.vault import Bounds, Factor, Kernel, Statistic
-
-FloatArray = NDArray[np.float64]
 
 LATTICE = 2.0 ** (-2 * _kernel.BITS)
 """Size of one lattice unit of a gradient's release."""
@@ -29,32 +28,35 @@ LOOK_LATTICE = 2.0**-_kernel.LOOK_BITS
 """Size of one lattice unit of a look."""
 
 _COUNT = Fraction(1, 2)
-"""Weight of a count beside the vector's 1: the noise on a number of rows is twice that on a sum of vectors."""
+"""Weight of a count beside the vector's 1: the noise on a number of rows is twice that on a sum of vectors.
+
+Chosen, not tuned.
+"""
 
 _RESIDUAL = Fraction(2, 5)
-"""Weight of a squared residual, likewise."""
+"""Weight of a squared residual beside the vector's 1. Chosen, not tuned."""
 
 
 class Transform(enum.IntEnum):
-    """What bounds a row's vector about a component; numbered as the kernel has them."""
+    """Transform that bounds a row's vector about a component; numbered as in the kernel."""
 
     NORM = _kernel.NORM
-    """Its norm is clipped to 1."""
+    """Norm clipped to 1."""
     RADIAL = _kernel.RADIAL
-    """Its norm goes through Catoni's truncation, over that function's largest value."""
+    """Catoni's truncation of the norm, over that function's largest value."""
     BOX = _kernel.BOX
-    """Every coordinate goes through the smoothed truncation, over that function's largest value."""
+    """Smoothed truncation of every coordinate, over that function's largest value."""
 
 
 @dataclass(frozen=True)
-class Frame:
+class GradientFrame:
     """Public map from the data's units: z = (x - centre) / unit, clipped to +-half. Shapes (columns,).
 
     Attributes:
         centre: middle of the bounds.
-        unit: what counts as 1.
+        unit: length of one unit.
         half: half-width of the bounds in that unit, at most 1.
-        nullable: whether a number may be missing; one that is not there elsewhere makes its row null.
+        nullable: True if a number may be missing; a missing one in another column makes its row null.
     """
 
     centre: FloatArray
@@ -64,7 +66,7 @@ class Frame:
 
     @property
     def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
-        """As kernels take it."""
+        """Numbers in the kernels' format."""
         return self.centre, self.unit, self.half, self.nullable
 
 
@@ -73,10 +75,10 @@ class Shape:
     """Form of a gradient's release.
 
     Attributes:
-        blocks: components, or 1 if they fold into one.
-        q: numbers of a vector.
-        transform: of vectors.
-        root_beta: of BOX: square root of the smoothing's precision beta.
+        blocks: number of components, or 1 if they fold into one.
+        q: number of coordinates of a vector.
+        transform: transform of vectors.
+        root_beta: square root of the precision beta of BOX's smoothing.
     """
 
     blocks: int
@@ -86,36 +88,36 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """How many numbers are released: counts, vectors, residuals."""
+        """Number of released numbers: counts, vectors, residuals."""
         return self.blocks * (self.q + 2)
 
     @property
     def kernel(self) -> tuple[int, tuple[float, FloatArray], float, float]:
-        """As kernels take it."""
+        """Numbers in the kernels' format."""
         return int(self.transform), curve(self.root_beta), float(_integer(_COUNT)), float(_integer(_RESIDUAL))
 
 
 @dataclass(frozen=True)
 class GradientKernel:
-    """One of the compiled gradients with its arguments."""
+    """Compiled gradient with its arguments."""
 
     function: Any
-    frame: Frame
+    frame: GradientFrame
     arguments: tuple[Any, ...]
     shape: Shape
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        """See `Kernel`."""
+        """Implement `Kernel.__call__`."""
         self.function(block, present, out, self.frame.arrays, *self.arguments, self.shape.kernel)
 
     def on(self, xp: Any, device: Any) -> Callable[..., None]:
-        """See `bursar_server.vault._device.DeviceKernel`."""
+        """Implement `bursar_server.vault._device.DeviceKernel.on`."""
         same = _array_kernel.SAME[self.function]
         return partial(same, xp, device, self.frame.arrays, self.arguments, self.shape.kernel)
 
 
 def gradient_statistic(kernel: GradientKernel) -> Statistic:
-    """The release of one step."""
+    """Return the release of one step."""
     shape = kernel.shape
     return Statistic(
         name=f"gradient of {shape.blocks} x {shape.q} parameters",
@@ -123,17 +125,18 @@ def gradient_statistic(kernel: GradientKernel) -> Statistic:
         factors=(Factor("responsibilities", _kernel.BITS), Factor("vectors", _kernel.BITS)),
         shape=(shape.size,),
         bounds=gradient_bounds(shape),
+        largest=2 ** (2 * _kernel.BITS),
     )
 
 
 def gradient_bounds(shape: Shape) -> Bounds:
-    """What one row can contribute to `gradient_statistic`, in lattice units; a function of public numbers only."""
+    """Return bounds of one row's contribution to `gradient_statistic`, in lattice units; from public numbers only."""
     unit, count, residual = 2**_kernel.BITS, _integer(_COUNT), _integer(_RESIDUAL)
     vector = unit * unit * (shape.q if shape.transform is Transform.BOX else 1)
     norm_squared = unit**2 * (count**2 + vector + residual**2)
     longest = unit * shape.q if shape.transform is Transform.BOX else ceil_root(unit * unit * shape.q)
     l1 = unit * (count + longest + residual)
-    if shape.blocks == 1:  # both rows have one count
+    if shape.blocks == 1:  # both rows have the same count
         distance, distance_squared = unit * (2 * longest + residual), unit**2 * (4 * vector + residual**2)
     else:
         distance, distance_squared = 2 * l1, 2 * norm_squared - 2 * unit**2 * min(0, count**2 - vector)
@@ -141,17 +144,17 @@ def gradient_bounds(shape: Shape) -> Bounds:
 
 
 class Look(enum.Enum):
-    """What the first release looks at, of d columns in the frame's units."""
+    """Kind of the first release, of d columns in the frame's units."""
 
     LOCATION = "location"
     """(1, z / sqrt d, |z|^2 / d)."""
     REGRESSION = "regression"
     """svec of w w^T, w = (1, z) / sqrt(d + 1)."""
     MISSING = "missing"
-    """(1, y, y^2), then (m, m z, m z^2) / sqrt(d - 1) of the features, m = 1 where they are there."""
+    """(1, y, y^2), then (m, m z, m z^2) / sqrt(d - 1) of the features, m = 1 where they are present."""
 
     def size(self, d: int) -> int:
-        """How many numbers are released."""
+        """Return the number of released numbers."""
         return {
             Look.LOCATION: d + 2,
             Look.REGRESSION: (d + 1) * (d + 2) // 2,
@@ -172,13 +175,13 @@ class Look(enum.Enum):
 @dataclass(frozen=True)
 class _LookKernel:
     look: Look
-    frame: Frame
+    frame: GradientFrame
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
         self._function(block, present, out, self.frame.arrays, self._limit)
 
     def on(self, xp: Any, device: Any) -> Callable[..., None]:
-        """See `bursar_server.vault._device.DeviceKernel`."""
+        """Implement `bursar_server.vault._device.DeviceKernel`."""
         return partial(_array_kernel.SAME[self._function], xp, device, self.frame.arrays, self._limit)
 
     @property
@@ -194,8 +197,8 @@ class _LookKernel:
         return self.look.norm_squared << 2 * _kernel.LOOK_BITS
 
 
-def look_statistic(look: Look, frame: Frame) -> Statistic:
-    """The first release: where the rows are, and how far they spread."""
+def look_statistic(look: Look, frame: GradientFrame) -> Statistic:
+    """Return the first release: location and spread of the rows."""
     d = len(frame.centre)
     kernel: Kernel = _LookKernel(look, frame)
     return Statistic(
@@ -204,11 +207,12 @@ def look_statistic(look: Look, frame: Frame) -> Statistic:
         factors=(Factor("moments", _kernel.LOOK_BITS),),
         shape=(look.size(d),),
         bounds=look_bounds(look, d),
+        largest=2**_kernel.LOOK_BITS,
     )
 
 
 def look_bounds(look: Look, d: int) -> Bounds:
-    """What one row can contribute to `look_statistic`, in lattice units."""
+    """Return bounds of one row's contribution to `look_statistic`, in lattice units."""
     unit, size = 2**_kernel.LOOK_BITS, look.size(d)
     norm_squared = look.norm_squared * unit**2
     l1 = ceil_root(norm_squared * size)
@@ -219,12 +223,12 @@ def look_bounds(look: Look, d: int) -> Bounds:
 
 @dataclass(frozen=True)
 class Sums:
-    """A gradient's release, in rows.
+    """Gradient's release, in rows.
 
     Attributes:
-        counts: (blocks,) noisy numbers of rows.
-        vectors: (blocks, q) noisy sums of transformed vectors, of norm (or coordinates) up to 1.
-        residuals: (blocks,) noisy sums of clipped squared residuals, up to 1.
+        counts: noisy numbers of rows, (blocks,).
+        vectors: noisy sums of transformed vectors of norm (or coordinates) up to 1, (blocks, q).
+        residuals: noisy sums of clipped squared residuals, up to 1 each, (blocks,).
     """
 
     counts: FloatArray
@@ -243,7 +247,7 @@ def decode(flat: FloatArray, shape: Shape) -> Sums:
 
 
 def count_weight() -> float:
-    """The noise on counts is that of vectors divided by this."""
+    """Return the weight of counts: their noise is that of vectors divided by it."""
     return float(_COUNT)
 
 
@@ -252,6 +256,6 @@ def _integer(weight: Fraction) -> int:
 
 
 def ceil_root(x: int) -> int:
-    """The least integer whose square is at least x."""
+    """Return the least integer whose square is at least x."""
     root = math.isqrt(x)
     return root if root * root == x else root + 1

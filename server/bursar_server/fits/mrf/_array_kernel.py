@@ -1,8 +1,8 @@
-"""The tables of FitMRF in terms of the array API, for devices: the same integers as `_kernel` makes.
+"""Tables of FitMRF in terms of the array API, for devices: the same integers as `_kernel`.
 
-States are found by comparisons, everything else is of integers, and a table is made by sorting its rows' cells: what
-lies before a cell's end, less what lies before its beginning. So nothing but libraries' sorts is an address, and shapes
-are public.
+States are found by comparisons, everything else is of integers. A table is made by sorting its rows' cells: the number
+before a cell's end less the number before its beginning. So no address depends on rows except in the libraries' sorts,
+and shapes are public.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bursar_server.fits.mrf._kernel import MOST, UNIT
 IntArray = NDArray[np.int64]
 
 Reading = tuple[IntArray, IntArray, IntArray, NDArray[np.float64], int]
-"""What `_kernel.states` and `_kernel.shares` are told: places, sizes, starts, edges; and the place of divisors."""
+"""Arguments of `_kernel.states` and `_kernel.shares`: places, sizes, starts, edges; and the place of divisors."""
 
 _PAIRS = 64
-"""Tables of pairs that are sorted together: megabytes of cells."""
+"""Tables of pairs that are sorted together: some MB of cells. Chosen, not tuned."""
 
 
 def add_clique(
@@ -35,7 +35,7 @@ def add_clique(
     present: NDArray[np.bool_],
     out: IntArray,
 ) -> None:
-    """See `_kernel.add_clique`."""
+    """Implement `_kernel.add_clique`."""
     codes = _states(xp, device, reading, block)
     cells = xp.sum(codes * there(xp, device, strides)[:, None], axis=0)
     _add(xp, cells, _weights(xp, device, reading, unit, block, present), out)
@@ -52,7 +52,7 @@ def add_pairs(
     present: NDArray[np.bool_],
     out: IntArray,
 ) -> None:
-    """See `_kernel.add_pairs`; offsets ascend."""
+    """Implement `_kernel.add_pairs`; offsets ascend."""
     codes = _states(xp, device, reading, block)
     weights = _weights(xp, device, reading, unit, block, present)
     sizes, ends = reading[1].tolist(), [*offsets, len(out)]
@@ -73,7 +73,7 @@ def add_firsts(
     present: NDArray[np.bool_],
     out: IntArray,
 ) -> None:
-    """See `_kernel.add_firsts`."""
+    """Implement `_kernel.add_firsts`."""
     codes = _states(xp, device, reading, block)
     weights = _weights(xp, device, reading, unit, block, present)
     counted = xp.any(_observed(xp, codes, null), axis=0)
@@ -90,7 +90,7 @@ def add_transitions(
     present: NDArray[np.bool_],
     out: IntArray,
 ) -> None:
-    """See `_kernel.add_transitions`."""
+    """Implement `_kernel.add_transitions`."""
     codes = _states(xp, device, reading, block)
     counted = xp.astype(_observed(xp, codes, null), xp.int64)
     number = xp.sum(counted, axis=0)
@@ -100,7 +100,7 @@ def add_transitions(
 
 
 def _states(xp: Any, device: Any, reading: Reading, block: NDArray[np.float64]) -> Any:
-    """See `_kernel.states`: (c, n)."""
+    """Implement `_kernel.states`: (c, n)."""
     places, sizes, starts, edges, _ = reading
     x, edges = there(xp, device, block[places]), there(xp, device, edges)
     codes = []
@@ -118,7 +118,7 @@ def _states(xp: Any, device: Any, reading: Reading, block: NDArray[np.float64]) 
 
 
 def _divisors(xp: Any, device: Any, reading: Reading, block: NDArray[np.float64]) -> Any:
-    """See `_kernel.shares`."""
+    """Implement `_kernel.shares`."""
     place = reading[-1]
     if place < 0:
         return xp.ones(block.shape[1], dtype=xp.int64, device=device)
@@ -139,13 +139,16 @@ def _present(xp: Any, device: Any, present: NDArray[np.bool_]) -> Any:
 
 
 def _observed(xp: Any, codes: Any, null: int) -> Any:
-    """Whether transitions are not from null to null: (T - 1, n)."""
+    """Return whether transitions are not from null to null: (T - 1, n)."""
     observed = codes != null
     return xp.logical_or(observed[:-1, :], observed[1:, :])
 
 
 def _add(xp: Any, cells: Any, weights: Any, out: IntArray) -> None:
-    """Add weights to out[cells]. Sums stay below 2^20 times 2^19, what of 64 columns or pairs a block has at most."""
+    """Add weights to out[cells].
+
+    Sums stay below 2^20 times 2^19, the weights of a block's 64 columns or pairs at most.
+    """
     order = xp.argsort(cells)
     until = xp.cumulative_sum(xp.take(weights, order), include_initial=True)
     begins = xp.searchsorted(xp.take(cells, order), xp.arange(len(out) + 1, dtype=xp.int64, device=cells.device))

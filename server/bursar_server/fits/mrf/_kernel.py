@@ -1,10 +1,10 @@
-"""The compiled tables: states of rows, and exact counts of them in cells.
+"""Compiled tables: states of rows, and exact counts of them in cells.
 
-A state is a function of one number of one row: the position of a category, or how many inner edges of public bins are
-not above it. Every comparison is one that NaN fails, and nothing is converted to an integer before comparisons have
-bounded it, so everything is defined for any bit pattern. Loops run over all slots, absent ones included, and as often
-for every row. Which cell is added to, and how much, depends on the row, and by some nanoseconds so may the time that a
-comparison or a division takes. Sums are those of integers: no arithmetic in here rounds.
+A state is a function of one number of one row: the position of a category, or the number of inner bin edges that are
+not above it. Every comparison is one that NaN fails, and no number is converted to an integer before comparisons have
+bounded it, so everything is defined for any bit pattern. Loops run over all slots, absent ones included, and equally
+often for every row. The cell that is added to, and the amount, depend on the row; so, by some nanoseconds, may the time
+of an addition to memory or of a division (`bench/kernels.py times`). Sums are of integers: no arithmetic here rounds.
 """
 
 from __future__ import annotations
@@ -20,26 +20,32 @@ BITS = 20
 UNIT = 2**BITS
 
 MOST = 2**26
-"""Largest number that is divided by: most rows of a table, and beyond its columns."""
+"""Largest divisor: the maximum number of rows of a table, and larger than its number of columns."""
 
+# nogil lets threads sum blocks in parallel; numpy's error model divides by zero without a branch or an exception.
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 @njit(**_options)
 def _category(x, size):  # type: ignore[no-untyped-def]
-    """The position that x is, truncated, or the first where there is none such."""
+    """Return the position x, truncated; 0 if there is no such position."""
     return np.int64(x) if 0.0 <= x < size else 0
 
 
 @njit(**_options)
-def _bin(x, edges, start, size):  # type: ignore[no-untyped-def]
-    """How many of the size - 1 ascending inner edges from `start` on are at most x; none for NaN."""
-    low, length = 0, size - 1
-    while length > 0:  # as often for every x
+def _bins(x, edges, start, size, low):  # type: ignore[no-untyped-def]
+    """Set low[r] to the number of the size - 1 ascending inner edges from `start` on that are at most x[r]; 0 for NaN.
+
+    All rows bisect together, without a branch on the comparison: a CPU predicts such a branch for equal rows only, and
+    other rows would take three times as long.
+    """
+    low[:] = 0
+    length = size - 1
+    while length > 0:  # the number of rounds is public: equally many for every x
         half = (length + 1) // 2
-        low += half * (edges[start + low + half - 1] <= x)
+        for r in range(x.shape[0]):
+            low[r] += half * (edges[start + low[r] + half - 1] <= x[r])
         length -= half
-    return low
 
 
 @njit(**_options)
@@ -55,19 +61,18 @@ def states(block, places, sizes, starts, edges, out):  # type: ignore[no-untyped
             for r in range(x.shape[0]):
                 out[i, r] = _category(x[r], size)
         else:
-            for r in range(x.shape[0]):
-                out[i, r] = _bin(x[r], edges, start, size)
+            _bins(x, edges, start, size, out[i])
 
 
 @njit(**_options)
 def whole(x):  # type: ignore[no-untyped-def]
-    """A number to divide by, from 1 to `MOST`; 1 for NaN."""
+    """Return a divisor, from 1 to `MOST`; 1 for NaN."""
     return np.int64(min(x, float(MOST))) if x >= 1.0 else 1
 
 
 @njit(**_options)
 def shares(block, place, out):  # type: ignore[no-untyped-def]
-    """Set out[r] to K, by which row r is divided: block[place], from 1 to `MOST`; 1 for all if place is negative."""
+    """Set out[r] to K, the divisor of row r: block[place], from 1 to `MOST`; 1 for all if place is negative."""
     for r in range(len(out)):
         out[r] = 1 if place < 0 else whole(block[place, r])
 
@@ -110,7 +115,7 @@ def add_firsts(codes, null, present, share, unit, out):  # type: ignore[no-untyp
 def add_transitions(codes, size, null, present, share, out):  # type: ignore[no-untyped-def]
     """Add floor(UNIT / (K share[r])) to out[a size + b] for each of the K transitions from a to b of a path.
 
-    Those from null to null are left out and do not count in K.
+    Transitions from null to null are left out and do not count in K.
     """
     T = codes.shape[0]
     for r in range(len(present)):
@@ -122,7 +127,7 @@ def add_transitions(codes, size, null, present, share, out):  # type: ignore[no-
 
 @njit(**_options)
 def _transitions(codes, null, r):  # type: ignore[no-untyped-def]
-    """K: how many transitions of row r are not from null to null."""
+    """Return K, the number of transitions of row r that are not from null to null."""
     K = 0
     for t in range(codes.shape[0] - 1):
         K += (codes[t, r] != null) | (codes[t + 1, r] != null)

@@ -1,4 +1,4 @@
-"""From a request and the public schema to a plan: every check, the price, the noise. Reads no row."""
+"""Plan of FitMRF: every check, cost and noise, from a request and the public schema. Reads no rows."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, pairwise
 
-from bursar.models.mrf import Graph
 from bursar_ledger import Adjacency, Event
+from bursar_models.mrf import Graph
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
-from bursar_server.fits._seam import JSON, InvalidRequestError, Plan, PublicTable, Released
-from bursar_server.fits.mrf._fit import (
+from bursar_server.fits._seam import JSON, Expected, InvalidFieldsError, Plan, PublicTable, Released
+from bursar_server.fits.mrf._reuse import MOST_CELLS, Earlier, Kind, check_use, earlier_tables
+from bursar_server.fits.mrf._run import (
     Measurement,
-    Settings,
+    MRFSettings,
     Tree,
     chain_measurements,
     table_measurement,
 )
-from bursar_server.fits.mrf._reuse import MOST_CELLS, Earlier, Kind, check_use, earlier_tables
 from bursar_server.fits.mrf._schema import (
     Wanted,
     check_chain_time,
@@ -49,10 +49,10 @@ from bursar_server.vault import (
 )
 
 LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.9, Fraction(1, 3)
-"""Of the spend, that the selection of a tree has, tables of single columns included."""
+"""Bounds and default of the share of the budget for the selection of a tree, tables of single columns included."""
 
 SINGLES = Fraction(1, 2)
-"""Of that, what tables of single columns have; the choices have the rest.
+"""Part of that share for tables of single columns; the choices have the rest.
 
 Measured with the Adult census (39,073 rows, 14 columns of at most 10 states; means of 4 runs of holdout log-likelihood
 per row), one half of a third at epsilon 1 and 0.1 without delta: -12.39 and -13.30. At most 0.02 better at any other of
@@ -78,31 +78,31 @@ steps among 4 states 0.14, 0.16, 0.09, 0.11 and 0.11 at 0.1.
 """
 
 MOST_NUMBERS = MOST_CELLS
-"""In an answer: the cells of its tables, potentials and marginals; they fit into a message of 64 MiB."""
+"""Maximum number of numbers in an answer: the cells of its tables, potentials and marginals; they fit into 64 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MRFPlan(Plan):
-    """A plan with what its run needs.
+    """Plan with the settings of its run.
 
     Attributes:
-        settings: of the run.
-        null_category: of a chain; empty if there is none.
+        settings: settings of the run.
+        null_category: category of a chain that means "not observed"; empty if there is none.
     """
 
-    settings: Settings
+    settings: MRFSettings
     null_category: str
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a request asks for, checked.
+    """Checked request.
 
     Attributes:
         kind: "cliques", "tree" or "chain".
-        layout: of rows.
-        wanted: cliques with a potential, with single columns that no other has; of a tree or chain: all single columns.
-        null: of a chain: the state that stands for "not observed"; None: there is none.
+        layout: layout of the rows.
+        wanted: cliques with a potential, with single columns outside of them; for a tree or chain all single columns.
+        null: state of a chain that means "not observed"; None if there is none.
     """
 
     kind: str
@@ -112,15 +112,15 @@ class _Asked:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the variables."""
+        """Names of the variables."""
         return tuple(variable.name for variable in self.layout.variables)
 
     def clique(self, columns: Sequence[str]) -> tuple[int, ...]:
-        """Indices of variables, ascending."""
+        """Return the indices of variables, ascending."""
         return tuple(sorted(self.names.index(column) for column in columns))
 
     def graph(self) -> Graph:
-        """The graph; of a tree all pairs, of which it is made."""
+        """Return the graph; for a tree that of all pairs, of which it is made."""
         cliques: Sequence[tuple[int, ...]] = [self.clique(one.columns) for one in self.wanted]
         if self.kind == "tree":
             cliques = list(combinations(range(len(self.names)), 2))
@@ -129,7 +129,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _New:
-    """What is to be released."""
+    """New releases."""
 
     measurements: tuple[Measurement, ...]
     tree: Tree | None
@@ -137,23 +137,23 @@ class _New:
 
 @dataclass(frozen=True)
 class _Payment:
-    """An amount of privacy in a dataset's terms."""
+    """Budget in a dataset's terms."""
 
     amount: Amount
     table: PublicTable
 
     def noise(self, bounds: Bounds, share: Fraction) -> Noise:
-        """The least noise on a sum that a share pays for. Raises ValueError for less than any noise costs."""
+        """Return the least noise on a sum for a share. Raises ValueError if the share is too small."""
         calibrate = laplace_for if self.amount.pure else gaussian_for
         return calibrate(sensitivity(bounds, self.table.adjacency, self.table.unit_cap), share * self.amount.value)
 
     def choice(self, bounds: Bounds, share: Fraction) -> SelectionNoise:
-        """The least noise on scores that a share pays for. Raises ValueError for less than any noise costs."""
+        """Return the least noise on scores for a share. Raises ValueError if the share is too small."""
         calibrate = pure_selection_for if self.amount.pure else selection_for
         return calibrate(sensitivity(bounds, self.table.adjacency, self.table.unit_cap), share * self.amount.value)
 
     def shares(self, precisions: Sequence[Fraction]) -> list[Fraction]:
-        """Shares with which the standard deviations of tables are as 1 / sqrt(precision).
+        """Return the shares with which the standard deviations of tables are as 1 / sqrt(precision).
 
         Gaussian noise has the variance sensitivity / (2 rho), Laplace noise the deviation sqrt(2) sensitivity /
         epsilon. Any positive weights are as private.
@@ -166,7 +166,7 @@ class _Payment:
 def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released) -> MRFPlan:
     """Check a request against the public schema and decide every release.
 
-    Raises InvalidRequestError naming every field that is wrong.
+    Raises InvalidFieldsError naming every field that is wrong.
     """
     violations: Violations = []
     paid = request.HasField("spend") or not request.reuse
@@ -192,7 +192,7 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
         iterations=len(events) + settings.here or 1,
         noise=noise,
         parameters=_parameters(request, asked, new),
-        expected_table_error=_expected_table_error(settings, table),
+        expected=_expected(settings, table),
         warnings=_warnings(request, table, asked, settings),
         of_entry=0 if events else request.reuse[0],
         settings=settings,
@@ -220,7 +220,7 @@ def _check_choices(request: fit_pb2.FitMRFRequest, violations: Violations) -> No
 
 
 def _asked(request: fit_pb2.FitMRFRequest, table: PublicTable, violations: Violations) -> _Asked:
-    """What is asked for; some of it is missing where it is wrong."""
+    """Return the checked request; incomplete where it is wrong."""
     # Where a unit has one row at most, both weights are the same, and the simpler one needs no column.
     shares = table.unit_cap > 1 and request.unit_weights != fit_pb2.UNIT_WEIGHTS_ROWS
     kind, before = request.WhichOneof("graph"), len(violations)
@@ -266,7 +266,7 @@ def _asked_chain(request: fit_pb2.FitMRFRequest, table: PublicTable, shares: boo
 
 
 def _check_graph(request: fit_pb2.FitMRFRequest, asked: _Asked, violations: Violations) -> None:
-    """That tables, and what inference makes of them, are within the limits."""
+    """Check that tables, and the work of inference on them, are within the limits."""
     variables = asked.layout.variables
     if asked.kind == "chain":
         check_size("chain.columns", Graph(asked.layout.sizes[:2], ((0, 1),)), variables, violations)
@@ -282,14 +282,14 @@ def _check_graph(request: fit_pb2.FitMRFRequest, asked: _Asked, violations: Viol
 
 
 def _due(asked: _Asked, earlier: Earlier) -> tuple[Wanted, ...]:
-    """Tables to be paid for, by their columns; of a tree those before the choices."""
+    """Return the tables to be charged, by their columns; for a tree those before the choices."""
     if asked.kind == "chain" and earlier.tables:
         return ()
     return tuple(one for one in asked.wanted if not earlier.covers(one.columns))
 
 
 def _check_spend(amount: Amount | None, needed: bool, violations: Violations) -> None:
-    """That there is a spend where there are new tables, and none elsewhere."""
+    """Check that there is a budget exactly if there are new tables."""
     if needed and amount is None:
         text = "expected one of rho, epsilon_delta, epsilon: the entries to reuse do not have all tables of this graph"
         violations.append(("spend", text))
@@ -299,7 +299,7 @@ def _check_spend(amount: Amount | None, needed: bool, violations: Violations) ->
 
 
 def _new(request: fit_pb2.FitMRFRequest, payment: _Payment, asked: _Asked, due: tuple[Wanted, ...]) -> _New:
-    """The releases. Raises InvalidRequestError if the spend is too small."""
+    """Return the releases. Raises InvalidFieldsError if the budget is too small."""
     try:
         if asked.kind == "chain":
             return _New(_new_chain(payment, asked), None)
@@ -307,7 +307,7 @@ def _new(request: fit_pb2.FitMRFRequest, payment: _Payment, asked: _Asked, due: 
             return _new_tree(payment, asked, due, Fraction(request.tree.share) or DEFAULT_SHARE)
         return _New(_new_tables(payment, asked, due, Fraction(1)), None)
     except ValueError as error:
-        raise InvalidRequestError(("spend", str(error))) from None
+        raise InvalidFieldsError(("spend", str(error))) from None
 
 
 def _new_tables(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: Fraction) -> tuple[Measurement, ...]:
@@ -337,9 +337,9 @@ def _new_tree(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: 
 
 def _settings(
     request: fit_pb2.FitMRFRequest, table: PublicTable, asked: _Asked, earlier: Earlier, new: _New
-) -> Settings:
+) -> MRFSettings:
     public = table.adjacency is Adjacency.REPLACE_ONE and table.unit_cap == 1
-    return Settings(
+    return MRFSettings(
         layout=asked.layout,
         cliques=asked.graph().cliques if asked.kind == "cliques" else (),
         measurements=new.measurements,
@@ -355,8 +355,8 @@ def _settings(
     )
 
 
-def _check_answer(settings: Settings, violations: Violations) -> None:
-    """That the answer fits into a message."""
+def _check_answer(settings: MRFSettings, violations: Violations) -> None:
+    """Check that the answer fits into a message."""
     layout = settings.layout
     if settings.chain:
         cells = layout.sizes[0] * (layout.sizes[0] + 1)
@@ -375,8 +375,10 @@ def _check_answer(settings: Settings, violations: Violations) -> None:
         violations.append(("graph", text))
 
 
-def _releases(settings: Settings, table: PublicTable) -> tuple[tuple[Event, ...], tuple[types_pb2.ReleaseNoise, ...]]:
-    """Events in the order in which the run makes them, and the noise as people read it."""
+def _releases(
+    settings: MRFSettings, table: PublicTable
+) -> tuple[tuple[Event, ...], tuple[types_pb2.ReleaseNoise, ...]]:
+    """Return events in the order in which the run makes them, and the noise for people."""
     adjacency, cap, layout = table.adjacency, table.unit_cap, settings.layout
     events = [one.event(adjacency, cap) for one in settings.measurements]
     noise = [release_noise(one) for one in settings.measurements]
@@ -392,11 +394,11 @@ def _releases(settings: Settings, table: PublicTable) -> tuple[tuple[Event, ...]
     return tuple(events), tuple(noise or map(table_noise, settings.earlier))
 
 
-def _expected_table_error(settings: Settings, table: PublicTable) -> float | None:
-    """Half of what noise adds up to in all cells of a table, as a share of the rows, at the worst new table; 1 at most.
+def _expected(settings: MRFSettings, table: PublicTable) -> dict[str, Expected]:
+    """Return half of the total absolute noise in a table's cells, as a share of the rows, at the worst new table.
 
-    A cell's noise has a mean absolute value of 0.8 standard deviations (Gaussian) or 0.71 (Laplace). Where rows count
-    as shares of people, there are as few people as the cap allows.
+    At most 1. A cell's noise has a mean absolute value of 0.8 standard deviations (Gaussian) or 0.71 (Laplace). Where
+    rows count as shares of units, the number of units is the least that the cap allows.
     """
     found = [(one.std, one.statistic.size, one.noise) for one in settings.measurements]
     if settings.tree is not None:
@@ -405,17 +407,19 @@ def _expected_table_error(settings: Settings, table: PublicTable) -> float | Non
         largest = max(math.prod(layout.shape(pair)) for pair in combinations(range(len(layout.sizes)), 2))
         found.append((pair.std, largest, pair.noise))
     if not (found and table.rows):
-        return None
+        return {}
     people = table.rows / (table.unit_cap if settings.layout.shares else 1)
     errors = [
         std * size * (math.sqrt(2.0 / math.pi) if isinstance(noise, GaussianNoise) else math.sqrt(0.5)) / (2.0 * people)
         for std, size, noise in found
     ]
-    return min(1.0, max(errors))
+    return {"table_error": Expected(min(1.0, max(errors)))}
 
 
-def _warnings(request: fit_pb2.FitMRFRequest, table: PublicTable, asked: _Asked, settings: Settings) -> tuple[str, ...]:
-    """What an analyst should know before paying."""
+def _warnings(
+    request: fit_pb2.FitMRFRequest, table: PublicTable, asked: _Asked, settings: MRFSettings
+) -> tuple[str, ...]:
+    """Return warnings for the analyst before the debit."""
     warnings = []
     automatic = request.inference == fit_pb2.MRF_INFERENCE_UNSPECIFIED and asked.kind == "cliques"
     if automatic and (dense := too_dense(asked.graph(), asked.layout.variables)):
@@ -434,7 +438,7 @@ def _warnings(request: fit_pb2.FitMRFRequest, table: PublicTable, asked: _Asked,
 
 
 def _parameters(request: fit_pb2.FitMRFRequest, asked: _Asked, new: _New) -> dict[str, JSON]:
-    """What an auditor reads beside the events."""
+    """Return public parameters for the ledger's entry, beside the events."""
     return {
         "columns": list(asked.names),
         "graph": asked.kind,

@@ -1,7 +1,7 @@
-"""Tables of earlier releases of the caller's, which a request uses for nothing.
+"""Tables of the caller's earlier releases, which a request uses free of charge.
 
-A field names, beside its own tables, those of earlier releases that it was learnt from, each with the entry that paid
-for it. They are taken from that entry's own release, so that no table counts twice, however it came in.
+A field names, beside its own tables, those of earlier releases from which it was learnt, each with the entry of its
+debit. They are read from that entry's own release, so that no table counts twice, however it was reached.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bursar.models.mrf import ReleasedTable, Variable
+from bursar_models.mrf import ReleasedTable, Variable
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations
 from bursar_server.fits._seam import Released
 from bursar_server.fits.mrf._wire import table_from, variable_from, weights_of
 
 MOST_REUSED = 16
-"""Entries in a request."""
+"""Maximum number of entries in a request. Chosen, not tuned."""
 
 MOST_CELLS = 7 * 2**20
-"""Of all tables that they have; there is room for no more in an answer, so no more are read."""
+"""Maximum number of cells of all their tables: an answer has room for no more."""
 
 
 _TOO_MANY = f"with it, earlier tables have more than {MOST_CELLS:,} cells, the limit for an answer; reuse fewer entries"
@@ -28,12 +28,12 @@ _TOO_MANY = f"with it, earlier tables have more than {MOST_CELLS:,} cells, the l
 
 @dataclass(frozen=True)
 class Kind:
-    """What tables must have in common to be used together.
+    """Properties that tables must share to be used together.
 
     Attributes:
-        shares: rows count as shares of their unit.
-        chain: of a homogeneous chain: its columns; None for tables of cells.
-        null_category: of a homogeneous chain; empty if it has none.
+        shares: True if rows count as shares of their unit.
+        chain: columns of a homogeneous chain; None for tables of cells.
+        null_category: category of a homogeneous chain that means "not observed"; empty if it has none.
     """
 
     shares: bool
@@ -43,18 +43,18 @@ class Kind:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What earlier releases have.
+    """Tables of earlier releases.
 
     Attributes:
-        tables: each once.
-        by_entry: those that came with each entry of the request.
+        tables: tables, each once.
+        by_entry: tables of each entry of the request.
     """
 
     tables: tuple[ReleasedTable, ...]
     by_entry: tuple[tuple[ReleasedTable, ...], ...]
 
     def covers(self, columns: Sequence[str]) -> bool:
-        """Whether some table of cells is over all these columns."""
+        """Return whether some table of cells is over all these columns."""
         return any(set(columns) <= set(table.columns) for table in self.tables)
 
 
@@ -65,14 +65,14 @@ def earlier_tables(
     released: Released,
     violations: Violations,
 ) -> Earlier:
-    """Tables of the entries that a request names.
+    """Return the tables of the entries that a request names.
 
     Args:
-        request: as it was sent.
-        kind: what the new model's tables are.
-        schema: the dataset's variables now, by name.
+        request: request as it was sent.
+        kind: kind of the new model's tables.
+        schema: present variables of the dataset, by name.
         released: models of the caller's earlier releases.
-        violations: get one more for every entry that is wrong.
+        violations: list to which a fault is added for every wrong entry.
     """
     if not len(request.reuse) <= MOST_REUSED:
         violations.append(("reuse", f"expected at most {MOST_REUSED} entries, got {len(request.reuse)}"))
@@ -104,7 +104,7 @@ def earlier_tables(
 
 
 def check_use(earlier: Earlier, cliques: Sequence[Sequence[str]], violations: Violations) -> None:
-    """That every entry has a table that is within a clique, or has one within."""
+    """Check that every entry has a table within a clique, or one that contains a clique."""
     wanted = [set(clique) for clique in cliques]
     for index, tables in enumerate(earlier.by_entry):
         scopes = [set(table.columns) for table in tables]
@@ -113,7 +113,7 @@ def check_use(earlier: Earlier, cliques: Sequence[Sequence[str]], violations: Vi
 
 
 def _paid_by(entry: int, released: Released) -> Iterator[tuple[int, fit_pb2.MRFModel]]:
-    """The releases that paid for the tables of a field, each with its entry."""
+    """Yield the releases that were charged for the tables of a field, each with its entry."""
     model = released(entry)
     if not isinstance(model, fit_pb2.MRFModel):
         return
@@ -124,7 +124,7 @@ def _paid_by(entry: int, released: Released) -> Iterator[tuple[int, fit_pb2.MRFM
 
 
 def _misfit(model: fit_pb2.MRFModel, kind: Kind, schema: Mapping[str, Variable]) -> str:
-    """Why a field's own tables cannot be used beside new ones; empty if they can."""
+    """Return the reason why a field's own tables cannot be used beside new ones; empty if they can."""
     variables = [variable_from(message) for message in model.variables]
     for variable in variables:
         if schema.get(variable.name) != variable:

@@ -1,4 +1,4 @@
-"""Public columns as variables of a field, and the graph that a request asks for, checked by name."""
+"""Public columns as variables of a field, and the requested graph, checked by name."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from bursar.models.mrf import MAX_VARIABLES, Graph, Variable, check_cliques, check_exact
-from bursar.models.mrf._estimation import Inference
-from bursar.models.mrf._work import check_chain_work, check_work
+from bursar_models.mrf import MAX_VARIABLES, Graph, Variable, check_cliques, check_exact
+from bursar_models.mrf._estimation import Inference
+from bursar_models.mrf._work import check_chain_work, check_work
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations, check_never_null
-from bursar_server.fits._seam import NumericColumn, PublicTable
+from bursar_server.fits._seam import BoundedColumn, PublicTable
 
 LEAST_PRECISION, MOST_PRECISION = 1e-6, 1e6
-"""Of a clique, relative to the others."""
+"""Bounds of a clique's precision relative to the others. Chosen, not tuned."""
 
 MOST_CLIQUES = 2016
-"""Listed in a request; as many as 64 columns have pairs."""
+"""Maximum number of cliques in a request: the number of pairs of 64 columns."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A clique that a request lists.
+    """Clique of a request.
 
     Attributes:
         columns: names, in the request's order.
-        precision: positive; relative to the others'.
+        precision: positive precision, relative to that of other cliques.
     """
 
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ class Wanted:
 
 
 def variables_of(table: PublicTable) -> dict[str, Variable]:
-    """Columns with a state in every row, by name, in the schema's order: categorical ones, numeric ones with bins."""
+    """Return columns with a state in every row, by name, in the schema's order: categorical, and numeric with bins."""
     categorical = [Variable(column.name, column.categories) for column in table.categorical]
     numeric = [Variable(c.name, _labels(c.bins), c.bins) for c in table.numeric if c.bins and not c.nullable]
     found = {variable.name: variable for variable in (*categorical, *numeric)}
@@ -43,7 +43,7 @@ def variables_of(table: PublicTable) -> dict[str, Variable]:
 
 
 def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Violations) -> tuple[Variable, ...]:
-    """The variables of these names, in their order; fewer where some are wrong."""
+    """Return the variables of these names, in their order, without wrong ones."""
     known, found = variables_of(table), []
     stateless = {column.name: column for column in table.numeric if column.name not in known}
     if len(set(names)) != len(names):
@@ -62,8 +62,8 @@ def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Vio
     return tuple(found)
 
 
-def _check_has_states(field: str, column: NumericColumn, violations: Violations) -> None:
-    """That a numeric column has bins, and a value in every row."""
+def _check_has_states(field: str, column: BoundedColumn, violations: Violations) -> None:
+    """Check that a numeric column has bins, and a value in every row."""
     check_never_null(field, column, violations)
     if not column.bins:
         text = "is numeric and has no bins in the schema, so it has no states; ask the owner for bins"
@@ -71,7 +71,7 @@ def _check_has_states(field: str, column: NumericColumn, violations: Violations)
 
 
 def listed_cliques(request: fit_pb2.Cliques, violations: Violations) -> tuple[Wanted, ...]:
-    """The cliques of a request; whether their columns exist is not checked here."""
+    """Return the cliques of a request; `check_members` checks that their columns exist."""
     if not 1 <= len(request.cliques) <= MOST_CLIQUES:
         text = f"expected 1 to {MOST_CLIQUES} cliques, got {len(request.cliques)}; for none, ask for independent"
         violations.append(("cliques", text))
@@ -95,7 +95,10 @@ def listed_cliques(request: fit_pb2.Cliques, violations: Violations) -> tuple[Wa
 
 
 def check_members(listed: Sequence[Wanted], names: Sequence[str], table: PublicTable, violations: Violations) -> None:
-    """That the first clique with columns that have no states, or are not among those of the request, is named."""
+    """Check that cliques have only columns with states that are among those of the request.
+
+    Reports the first that does not.
+    """
     states = variables_of(table)
     for index, one in enumerate(listed):
         field = f"cliques[{index}].columns"
@@ -109,7 +112,7 @@ def check_members(listed: Sequence[Wanted], names: Sequence[str], table: PublicT
 
 
 def check_size(field: str, graph: Graph, variables: Sequence[Variable], violations: Violations) -> None:
-    """That the tables of a graph's cliques are not too large."""
+    """Check that the tables of a graph's cliques are not too large."""
     try:
         check_cliques(graph, [variable.name for variable in variables])
     except ValueError as error:
@@ -119,7 +122,7 @@ def check_size(field: str, graph: Graph, variables: Sequence[Variable], violatio
 def check_time(
     field: str, graph: Graph, inference: Inference, variables: Sequence[Variable], violations: Violations
 ) -> None:
-    """That a model is learnt in a minute or two, if its tables are not too large anyway."""
+    """Check that a model is learnt in a minute or two, unless its tables are too large anyway."""
     if any(name == field for name, _ in violations):
         return
     try:
@@ -129,7 +132,7 @@ def check_time(
 
 
 def check_chain_time(steps: int, variables: Sequence[Variable], violations: Violations) -> None:
-    """As `check_time`, of a chain."""
+    """Check that a chain is learnt in a minute or two, unless its tables are too large anyway."""
     if variables and not any(name == "chain.columns" for name, _ in violations):
         try:
             check_chain_work(steps, len(variables[0].states))
@@ -138,7 +141,7 @@ def check_chain_time(steps: int, variables: Sequence[Variable], violations: Viol
 
 
 def too_dense(graph: Graph, variables: Sequence[Variable]) -> str:
-    """Why exact inference is out of reach, and what to do; empty if it is not."""
+    """Return why exact inference is not possible, and the remedy; empty if it is."""
     try:
         check_exact(graph, [variable.name for variable in variables])
     except ValueError as error:
@@ -147,7 +150,7 @@ def too_dense(graph: Graph, variables: Sequence[Variable]) -> str:
 
 
 def _labels(edges: Sequence[float]) -> tuple[str, ...]:
-    """Names of bins: short ones if they differ."""
+    """Return the names of bins: short ones if they differ."""
     short, long = ([f"[{low:{form}}, {high:{form}})" for low, high in pairwise(edges)] for form in ("g", ".17g"))
     labels = short if len(set(short)) == len(short) else long
     return (*labels[:-1], labels[-1][:-1] + "]")

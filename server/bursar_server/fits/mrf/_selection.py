@@ -1,11 +1,11 @@
-"""A tree of strong dependences, edge by edge, by the exponential mechanism.
+"""Selection of a tree of strong dependences, edge by edge, by the exponential mechanism.
 
-Kruskal's algorithm with private choices: each joins two parts of the forest by the pair of columns whose true table is,
-after noise, farthest in L1 from what the released tables of single columns say if the two were independent, less what
-the noise on a table of so many cells will cost. McKenna, Miklau and Sheldon 2021 ("Winning the NIST contest") choose
-edges by such a distance, and McKenna, Mullins, Sheldon and Miklau 2022 ("AIM") with a penalty on cells; Bernstein et
-al. 2017 leave the graph to the analyst. What one privacy unit can change in a score is proven in the vault's
-`_selection.md`, and what it can contribute to a pair's table in `_statistics.md`.
+Kruskal's algorithm with private choices. Each choice joins two parts of the forest by a pair of columns. A pair's score
+is the L1 distance of its true table from the product of the released tables of single columns, less the cost of noise
+on a table of so many cells. McKenna, Miklau and Sheldon 2021 ("Winning the NIST contest") choose edges by such a
+distance, and McKenna, Mullins, Sheldon and Miklau 2022 ("AIM") with a penalty on cells; Bernstein et al. 2017 leave the
+graph to the analyst. The vault's `_selection.md` proves how far one privacy unit can change a score, and
+`_statistics.md` bounds its contribution to a pair's table.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models._arrays import FloatArray
 from bursar_ledger import Adjacency, Event
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.mrf._statistics import Layout, blocks_of, pairs_statistic, table_bounds
 from bursar_server.vault import MAX_ROWS, Candidates, SelectionNoise, Session, event_of, sensitivity
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The choices of a tree's edges.
+    """Choices of a tree's edges.
 
     Attributes:
-        times: how many.
-        noise: on every score, of each choice.
-        cell_cost: rows or units by which a score is lower for each cell of the pair's table.
+        times: number of choices.
+        noise: noise on every score of each choice.
+        cell_cost: rows or units by which each cell of a pair's table lowers its score.
     """
 
     times: int
@@ -39,11 +39,11 @@ class Selection:
     cell_cost: float
 
     def event(self, layout: Layout, adjacency: Adjacency, unit_cap: int) -> Event:
-        """What one choice is for the ledger."""
+        """Return the ledger event of one choice."""
         return event_of(sensitivity(table_bounds(layout), adjacency, unit_cap), self.noise)
 
     def std(self, layout: Layout) -> float:
-        """Standard deviation of the noise on every score, in rows or units."""
+        """Return the standard deviation of the noise on every score, in rows or units."""
         return float(np.pi / np.sqrt(6.0)) * self.noise.scale * layout.lattice
 
 
@@ -53,11 +53,11 @@ def select_tree(
     """Choose the edges of a spanning tree, one after the other.
 
     Args:
-        layout: of rows; at least two variables.
-        selection: one choice fewer than variables.
+        layout: layout of the rows; at least two variables.
+        selection: choices, one fewer than variables.
         singles: released probabilities of each variable's states.
         n_rows: released number of rows or units.
-        session: pays for every choice.
+        session: session that is charged for every choice.
 
     Yields:
         Pairs of variables, the smaller index first.
@@ -81,10 +81,10 @@ def select_tree(
 def targets_of(
     layout: Layout, pairs: Sequence[tuple[int, int]], singles: Sequence[FloatArray], n_rows: float, cell_cost: float
 ) -> NDArray[np.int64]:
-    """Tables of pairs whose columns are independent, in lattice units, in the order of `pairs_statistic`.
+    """Return the tables of pairs whose columns are independent, in lattice units, in the order of `pairs_statistic`.
 
-    The cell after each, which is empty, has what the pair's cells cost less than those of the largest table: the score
-    has as much more, whatever the rows are.
+    The empty cell after each table has a target of the difference between the cost of the largest table's cells and
+    that of the pair's. It increases the score by as much for any rows.
     """
     rows = min(max(n_rows, 1.0), float(MAX_ROWS))
     cells = [math.prod(layout.shape(pair)) for pair in pairs]

@@ -1,4 +1,4 @@
-"""Statistics of FitMRF: contingency tables of rows, and what one row or one privacy unit can contribute to them.
+"""Statistics of FitMRF: contingency tables of rows, and bounds of the contribution of a row or a privacy unit.
 
 Bernstein et al. 2017, sections 3 (tables of cliques) and 4.2 (pooled transitions). Proof in `_statistics.md`.
 """
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models.mrf import Variable
+from bursar_models.arrays import FloatArray
+from bursar_models.mrf import Variable
 from bursar_server.fits._seam import UNIT_ROWS
 from bursar_server.fits.mrf import _array_kernel, _kernel
 from bursar_server.vault import Bounds, Factor, Kernel, Statistic
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _NONE = -1
@@ -27,11 +27,12 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class Layout:
-    """What rows are, and what each of them counts.
+    """Layout of rows, and the weight of each.
 
     Attributes:
-        variables: public columns as states; a row has them in this order.
-        shares: every row counts 1 / K of a unit that has K rows, which the row says last; else every row counts 1.
+        variables: public columns as states, in the order of a row.
+        shares: True if every row counts 1 / K of a unit that has K rows, the last number of the row; False if every row
+            counts 1.
     """
 
     variables: tuple[Variable, ...]
@@ -39,7 +40,7 @@ class Layout:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of what a row has."""
+        """Names of a row's numbers."""
         return (*(variable.name for variable in self.variables), *((UNIT_ROWS,) if self.shares else ()))
 
     @property
@@ -49,12 +50,12 @@ class Layout:
 
     @property
     def unit(self) -> int:
-        """What the weights of a privacy unit's rows add up to at most, or a row's weight: in lattice units."""
+        """Maximum total weight of a privacy unit's rows, or a row's weight: in lattice units."""
         return _kernel.UNIT if self.shares else 1
 
     @property
     def bits(self) -> int:
-        """Of the lattice of a table of cells."""
+        """Bits of the lattice of a table of cells."""
         return _kernel.BITS if self.shares else 0
 
     @property
@@ -63,33 +64,33 @@ class Layout:
         return math.ldexp(1.0, -self.bits)
 
     def shape(self, clique: Sequence[int]) -> tuple[int, ...]:
-        """Of the table of a clique."""
+        """Return the shape of a clique's table."""
         return tuple(self.sizes[variable] for variable in clique)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows as the compiled functions see them: states of chosen variables, and by what a row is divided."""
+    """Rows in the format of the compiled functions: states of chosen variables, and the divisor of each row."""
 
     layout: Layout
     chosen: tuple[int, ...]
 
     def codes(self, block: FloatArray) -> IntArray:
-        """States (chosen variables, CHUNK)."""
+        """Return the states (chosen variables, CHUNK)."""
         places, sizes, starts, edges = self._public
         out = np.empty((len(places), block.shape[1]), dtype=np.int64)
         _kernel.states(block, places, sizes, starts, edges, out)
         return out
 
     def shares(self, block: FloatArray) -> IntArray:
-        """K of each row, 1 where all count 1: (CHUNK,)."""
+        """Return K of each row, 1 if all rows count 1: (CHUNK,)."""
         out = np.empty(block.shape[1], dtype=np.int64)
         _kernel.shares(block, self._divisors, out)
         return out
 
     @property
     def reading(self) -> _array_kernel.Reading:
-        """What the functions of `_array_kernel` are told of them."""
+        """Arguments of the functions of `_array_kernel`."""
         return *self._public, self._divisors
 
     @property
@@ -118,7 +119,7 @@ class _CliqueKernel:
         )
 
     def on(self, xp: Any, device: Any) -> Callable[..., None]:
-        """See `bursar_server.vault._device.DeviceKernel`."""
+        """Implement `bursar_server.vault._device.DeviceKernel`."""
         return partial(_array_kernel.add_clique, xp, device, self.rows.reading, self.rows.layout.unit, self._strides)
 
     @cached_property
@@ -141,7 +142,7 @@ class _PairsKernel:
         )
 
     def on(self, xp: Any, device: Any) -> Callable[..., None]:
-        """See `bursar_server.vault._device.DeviceKernel`."""
+        """Implement `bursar_server.vault._device.DeviceKernel`."""
         arguments = (self.rows.reading, self.rows.layout.unit, self.pairs, self.offsets)
         return partial(_array_kernel.add_pairs, xp, device, *arguments)
 
@@ -156,7 +157,7 @@ class _FirstsKernel:
         _kernel.add_firsts(codes, self.null, present, shares, self.rows.layout.unit, out)
 
     def on(self, xp: Any, device: Any) -> Callable[..., None]:
-        """See `bursar_server.vault._device.DeviceKernel`."""
+        """Implement `bursar_server.vault._device.DeviceKernel`."""
         return partial(_array_kernel.add_firsts, xp, device, self.rows.reading, self.rows.layout.unit, self.null)
 
 
@@ -170,27 +171,27 @@ class _TransitionsKernel:
         _kernel.add_transitions(codes, self.rows.layout.sizes[0], self.null, present, shares, out)
 
     def on(self, xp: Any, device: Any) -> Callable[..., None]:
-        """See `bursar_server.vault._device.DeviceKernel`."""
+        """Implement `bursar_server.vault._device.DeviceKernel`."""
         arguments = (self.rows.reading, self.rows.layout.sizes[0], self.null)
         return partial(_array_kernel.add_transitions, xp, device, *arguments)
 
 
 def table_bounds(layout: Layout) -> Bounds:
-    """What one row, or one unit's rows together where they count as shares, can contribute to a table of cells."""
+    """Return bounds of the contribution of one row, or of one unit's rows counted as shares, to a table of cells."""
     return _bounds(layout.unit, 1, per_unit=layout.shares)
 
 
 def table_statistic(layout: Layout, clique: tuple[int, ...]) -> Statistic:
-    """Counts of rows, or of shares, in the cells of a clique; one axis a variable, in the clique's order."""
+    """Return the count of rows, or of shares, in the cells of a clique; one axis a variable, in the clique's order."""
     shape = layout.shape(clique)
     kernel = _CliqueKernel(_Rows(layout, clique), shape)
     return _statistic("table of " + _listed(layout, clique), kernel, shape, layout.bits, table_bounds(layout))
 
 
 def pairs_statistic(layout: Layout, pairs: Sequence[tuple[int, int]]) -> Statistic:
-    """The tables of many pairs of variables, one after the other, each in the order of `table_statistic`.
+    """Return the tables of many pairs of variables, one after the other, each in the order of `table_statistic`.
 
-    Each is followed by one cell in which no row counts, for a public number to be compared with (see `select_tree`).
+    Each is followed by one cell without rows, whose target is a public number (see `select_tree`).
     """
     blocks = blocks_of(layout, pairs)
     kernel = _PairsKernel(_everything(layout), tuple(pairs), tuple(start for start, _ in blocks))
@@ -199,28 +200,28 @@ def pairs_statistic(layout: Layout, pairs: Sequence[tuple[int, int]]) -> Statist
 
 
 def blocks_of(layout: Layout, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Where each pair's table begins in `pairs_statistic`, and where the cell after it ends."""
+    """Return where each pair's table begins in `pairs_statistic`, and where the cell after it ends."""
     ends = np.cumsum([math.prod(layout.shape(pair)) + 1 for pair in pairs]).tolist()
     return tuple(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def firsts_statistic(layout: Layout, null: int | None) -> Statistic:
-    """First states of paths: the variables of the layout are in the order of time, and have the same states.
+    """Return the first states of paths: the variables of the layout are in the order of time, and have the same states.
 
     A path that is null throughout counts nowhere.
 
     Args:
-        layout: at least two variables.
-        null: the state that stands for "not observed"; None: there is none.
+        layout: layout of the rows; at least two variables.
+        null: state that means "not observed"; None if there is none.
     """
     kernel = _FirstsKernel(_everything(layout), _NONE if null is None else null)
     return _statistic("first states", kernel, layout.sizes[:1], layout.bits, table_bounds(layout))
 
 
 def transitions_statistic(layout: Layout, null: int | None) -> Statistic:
-    """Transitions from axis 0 to axis 1 of paths, pooled over time; a path's K transitions count 1 / K each.
+    """Return transitions of paths from axis 0 to axis 1, pooled over time; a path's K transitions count 1 / K each.
 
-    Those from null to null are left out, and do not count in K. Arguments as in `firsts_statistic`.
+    Transitions from null to null are left out, and do not count in K. Arguments as in `firsts_statistic`.
     """
     kernel = _TransitionsKernel(_everything(layout), _NONE if null is None else null)
     bounds = _bounds(_kernel.UNIT, 1, per_unit=layout.shares)
@@ -228,7 +229,7 @@ def transitions_statistic(layout: Layout, null: int | None) -> Statistic:
 
 
 def _bounds(unit: int, tables: int, *, per_unit: bool) -> Bounds:
-    """Of numbers of at least 0 whose sum is at most `unit` in each of some tables."""
+    """Return bounds of non-negative numbers whose sum is at most `unit` in each of several tables."""
     l1, l2_squared = tables * unit, tables * unit**2
     return Bounds(
         l1=l1,
@@ -241,7 +242,8 @@ def _bounds(unit: int, tables: int, *, per_unit: bool) -> Bounds:
 
 
 def _statistic(name: str, kernel: Kernel, shape: tuple[int, ...], bits: int, bounds: Bounds) -> Statistic:
-    return Statistic(name=name, kernel=kernel, factors=(Factor("count", bits),), shape=shape, bounds=bounds)
+    factors = (Factor("count", bits),)
+    return Statistic(name=name, kernel=kernel, factors=factors, shape=shape, bounds=bounds, largest=2**bits)
 
 
 def _everything(layout: Layout) -> _Rows:

@@ -1,15 +1,15 @@
-"""Variables, tables and fitted fields on the wire and off it."""
+"""Conversion of variables, tables and fitted fields to and from messages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypeVar
 
-from bursar.models.mrf import ReleasedTable, Variable
-from bursar.models.mrf._estimation import Estimator, Inference
+from bursar_models.mrf import ReleasedTable, Variable
+from bursar_models.mrf._estimation import Estimator, Inference
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import array_of, tensor_of
-from bursar_server.fits.mrf._fit import Measurement, Result, Settings
+from bursar_server.fits.mrf._run import Measurement, MRFSettings, Result
 
 ESTIMATORS: Mapping[fit_pb2.MRFEstimator.ValueType, Estimator] = {
     fit_pb2.MRF_ESTIMATOR_UNSPECIFIED: "cgm",
@@ -22,15 +22,15 @@ INFERENCES: Mapping[fit_pb2.MRFInference.ValueType, Inference] = {
     fit_pb2.MRF_INFERENCE_EXACT: "exact",
     fit_pb2.MRF_INFERENCE_LOOPY: "loopy",
 }
-"""What the contract's values mean, in the words of the models; the last of several is the one that is sent."""
+"""Values of the contract -> words of the models; the last of several values is the one that is sent."""
 
 Number = TypeVar("Number", bound=int)
 
 
 def model_to(
-    settings: Settings, result: Result, null_category: str, noise: tuple[types_pb2.ReleaseNoise, ...]
+    settings: MRFSettings, result: Result, null_category: str, noise: tuple[types_pb2.ReleaseNoise, ...]
 ) -> fit_pb2.MRFModel:
-    """What was released and learnt, or is to be learnt, on the wire."""
+    """Return released tables and the learnt field, or its specification, as a message."""
     found, layout = result.estimate, settings.layout
     model = fit_pb2.MRFModel(
         variables=[fit_pb2.Variable(column=v.name, states=v.states, edges=v.edges) for v in layout.variables],
@@ -57,12 +57,12 @@ def model_to(
 
 
 def weights_of(shares: bool) -> fit_pb2.UnitWeights.ValueType:
-    """What a row counts, on the wire."""
+    """Return the weight of a row as a message."""
     return fit_pb2.UNIT_WEIGHTS_SHARES if shares else fit_pb2.UNIT_WEIGHTS_ROWS
 
 
 def table_to(table: ReleasedTable) -> fit_pb2.NoisyTable:
-    """A table on the wire."""
+    """Return a table as a message."""
     return fit_pb2.NoisyTable(
         columns=table.columns,
         counts=tensor_of(table.counts),
@@ -74,7 +74,7 @@ def table_to(table: ReleasedTable) -> fit_pb2.NoisyTable:
 
 
 def table_from(message: fit_pb2.NoisyTable) -> ReleasedTable:
-    """A table off the wire; one that this server released."""
+    """Return the table of a message that this server released."""
     return ReleasedTable(
         columns=tuple(message.columns),
         counts=array_of(message.counts),
@@ -86,18 +86,18 @@ def table_from(message: fit_pb2.NoisyTable) -> ReleasedTable:
 
 
 def variable_from(message: fit_pb2.Variable) -> Variable:
-    """A variable off the wire; one that this server released."""
+    """Return the variable of a message that this server released."""
     return Variable(message.column, tuple(message.states), tuple(message.edges))
 
 
 def release_noise(measurement: Measurement) -> types_pb2.ReleaseNoise:
-    """The noise of a table as people read it."""
+    """Return the noise of a table for people."""
     statistic = measurement.statistic
     return types_pb2.ReleaseNoise(name=statistic.name, size=statistic.size, count_std=measurement.std, times=1)
 
 
 def table_noise(table: ReleasedTable) -> types_pb2.ReleaseNoise:
-    """The noise of an earlier table as people read it."""
+    """Return the noise of an earlier table for people."""
     name = f"table of {', '.join(table.columns)}"
     return types_pb2.ReleaseNoise(name=name, size=table.counts.size, count_std=table.noise_std, times=1)
 

@@ -1,13 +1,24 @@
 """FitSeparatedGMM: mixtures of well separated Gaussians (Kamath, Sheffet, Singhal and Ullman 2019, made practical).
 
-`plan` decides the price from request and public schema; `run` splits and estimates inside a paid session.
+| module | purpose |
+|---|---|
+| `_plan`, `_preflight` | the plan: checks a request, decides the price, predicts whether components are found |
+| `_run` | the run: split, then estimate |
+| `_answer` | the released components as a message |
+| `_parts` | public facts of a run, and releases from parts of the table |
+| `_tree`, `_locate`, `_search` | the recursion, a ball around a part, private choices; proof in `_search.md` |
+| `_easy`, `_aggregate`, `_lloyd` | the paper's easy case, and its baseline by sample and aggregate |
+| `_refine`, `_estimate`, `_correct`, `_mixture` | components inside a part, their moments, and corrections |
+| `_statistics`, `_kernel` | counts, and what one row can contribute; proof in `_statistics.md` |
+
+Moments and EM steps are shared with FitDPEM: `bursar_server.fits.mixtures`.
 """
 
 import numpy as np
 
-from bursar_server.fits.dpem._statistics import Frame
+from bursar_server.fits.mixtures.statistics import BallFrame
+from bursar_server.fits.separated_gmm._answer import run
 from bursar_server.fits.separated_gmm._lloyd import Spheres
-from bursar_server.fits.separated_gmm._model import run
 from bursar_server.fits.separated_gmm._plan import SeparatedPlan, plan
 from bursar_server.fits.separated_gmm._search import BINS, RadiusFamily, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import Round, Sample, Slab, View, round_statistic, slab_statistic
@@ -17,8 +28,8 @@ __all__ = ["SeparatedPlan", "plan", "run", "warm_up"]
 
 
 def warm_up() -> None:
-    """Compile the kernels on made-up rows, so that the time of the first fit says nothing."""
-    frame, origin = Frame(np.zeros(2), np.ones(2)), np.zeros(2)
+    """Compile the kernels on synthetic rows, so that the time of the first fit reveals nothing."""
+    frame, origin = BallFrame(np.zeros(2), np.ones(2)), np.zeros(2)
     view, directions = View(origin, np.zeros((0, 2))), np.eye(2)
     split = SplitFamily(frame, view, directions, 1.0, 5, 1, 0, Sample(np.ones(3, dtype=np.uint64), 0))
     block, absent = np.zeros((2, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)

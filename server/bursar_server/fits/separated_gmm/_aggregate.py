@@ -1,8 +1,8 @@
-"""Sample and aggregate: blocks of rows are estimated without noise, and where their answers agree is looked for.
+"""Sample and aggregate: blocks of rows are estimated without noise, and then agreement among the answers is sought.
 
-Kamath et al. 2019, section 6, after Nissim, Raskhodnikova and Smith 2007. A baseline, to see what the recursion on rows
-buys. Answers agree where many are close together, far from all others: gaps are looked for among them, as the recursion
-does among rows; each group's answers are averaged, with noise.
+Kamath et al. 2019, section 6, after Nissim, Raskhodnikova and Smith 2007. A baseline that shows the advantage of the
+recursion on rows. Answers agree where many are close together, far from all others: gaps are sought among them, as the
+recursion does among rows; each group's answers are averaged, with noise.
 """
 
 from __future__ import annotations
@@ -15,12 +15,21 @@ from fractions import Fraction
 import numpy as np
 
 from bursar_ledger import Adjacency
-from bursar_server.fits.dpem._released import decode
-from bursar_server.fits.dpem._statistics import LATTICE, EStep, Frame, Moments, Weights, moment_bounds, moment_statistic
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.decoding import decode
+from bursar_server.fits.mixtures.statistics import (
+    LATTICE,
+    BallFrame,
+    EStep,
+    Moments,
+    Weights,
+    moment_bounds,
+    moment_statistic,
+)
 from bursar_server.fits.separated_gmm._estimate import Estimate
 from bursar_server.fits.separated_gmm._lloyd import Spheres
-from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Parts, Settings
-from bursar_server.fits.separated_gmm._statistics import NOWHERE, FloatArray, slab_statistic
+from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Parts, SplitSettings
+from bursar_server.fits.separated_gmm._statistics import NOWHERE, slab_statistic
 from bursar_server.fits.separated_gmm._tree import Leaf, grow
 from bursar_server.vault import (
     MAX_BLOCK_NUMBERS,
@@ -33,33 +42,36 @@ from bursar_server.vault import (
 )
 
 COUNTING = Fraction(1, 50)
-"""Share for the number of rows, which decides on the number of blocks, where it is not public."""
+"""Share of the budget for the number of rows, which decides the number of blocks, if it is not public.
+
+Chosen, not tuned.
+"""
 
 _ROWS = 10.0
-"""Of the smallest component in a block, on average: with fewer, k-means often misses it."""
+"""Mean number of rows of the smallest component in a block: with fewer, k-means often misses it."""
 
 _MOST_BLOCKS = 8192
-"""With more rows, blocks are larger."""
+"""Maximum number of blocks; with more rows, blocks are larger. Chosen, not tuned."""
 
 _ROOM = 2.0
-"""Times the average number of rows: what a block can hold."""
+"""Capacity of a block over the average number of its rows; a block is then hardly ever full."""
 
 _WEIGHTS = Weights(0.3, 1.0, 0.3)
-"""Of the number of answers, their sum, and their spread."""
+"""Weights of the number of answers, their sum, and their spread. Chosen, not tuned."""
 
 _HALF = 0.5
-"""Range of a weight, and of a variance's place between its bounds, about the middle: the clip radius of both."""
+"""Half-range of a weight, and of a variance's place between its bounds: the clip radius of both."""
 
 
-def shares(settings: Settings) -> tuple[Fraction, ...]:
-    """What is charged: for the number of rows, unless it is public, and for all that is asked of answers."""
+def shares(settings: SplitSettings) -> tuple[Fraction, ...]:
+    """Return the shares of the budget: for the number of rows, unless it is public, and for all answers."""
     if settings.rows is not None:
         return (settings.rho,)
     return COUNTING * settings.rho, (1 - COUNTING) * settings.rho
 
 
-def of_answers(settings: Settings) -> Settings:
-    """Of the recursion on answers: what of blocks' estimates is public.
+def of_answers(settings: SplitSettings) -> SplitSettings:
+    """Return the settings of the recursion on answers: the public facts about blocks' estimates.
 
     A group of answers has as many as there are blocks, so all are equally large; a block's mean is nearer to its
     component's than a row is.
@@ -68,7 +80,7 @@ def of_answers(settings: Settings) -> Settings:
     d = s.d
     return replace(
         s,
-        frame=Frame(np.zeros(d), np.ones(d)),
+        frame=BallFrame(np.zeros(d), np.ones(d)),
         moments=Moments.SPHERICAL,
         sigma_min=s.sigma_min / 8.0,
         min_weight=0.6 / s.k,
@@ -81,15 +93,15 @@ def of_answers(settings: Settings) -> Settings:
     )
 
 
-def answer_std(settings: Settings, share: float) -> float:
-    """Standard deviation of the noise on the average's sums, for a share. Raises ValueError if it pays for none."""
+def answer_std(settings: SplitSettings, share: float) -> float:
+    """Return the standard deviation of the noise on the average's sums. Raises ValueError if the share is too small."""
     s = of_answers(settings)
     change = part_sensitivity(moment_bounds(1, s.d + 2, Moments.SPHERICAL, _WEIGHTS), s.adjacency, s.unit_cap)
     gaussian_for(change, s.rho * Fraction(LEAST_SHARE))
     return noise_std(gaussian_for(change, s.rho * Fraction(share)), LATTICE)
 
 
-def aggregate(settings: Settings, session: Session, progress: Callable[[], None]) -> Estimate:
+def aggregate(settings: SplitSettings, session: Session, progress: Callable[[], None]) -> Estimate:
     """Make the releases. A total function of rows and noise."""
     rows = float(settings.rows) if settings.rows is not None else _counted(settings, session)
     estimator = blocks_of(settings, rows)
@@ -104,8 +116,8 @@ def aggregate(settings: Settings, session: Session, progress: Callable[[], None]
     return _read(settings, estimator, rows, leaves, made)
 
 
-def _counted(settings: Settings, session: Session) -> float:
-    """About how many rows there are, at least one."""
+def _counted(settings: SplitSettings, session: Session) -> float:
+    """Return an estimate of the number of rows, at least one."""
     s = settings
     parts = Parts(replace(s, rho=shares(s)[0]), session.forest(shares(s)[0]))
     everywhere = np.array([-NOWHERE, -NOWHERE, NOWHERE, NOWHERE])
@@ -114,8 +126,8 @@ def _counted(settings: Settings, session: Session) -> float:
     return float(np.clip(flat[0], 1.0, 2.0**26))
 
 
-def blocks_of(settings: Settings, rows: float) -> Spheres:
-    """How many blocks there are, and of how many rows, for so many rows."""
+def blocks_of(settings: SplitSettings, rows: float) -> Spheres:
+    """Return the blocks for this number of rows: their number and capacity."""
     s = settings
     size = _ROWS / s.min_weight
     number = int(np.clip(rows / size, 1.0, _MOST_BLOCKS))
@@ -125,8 +137,11 @@ def blocks_of(settings: Settings, rows: float) -> Spheres:
 
 
 def _about(leaf: Leaf, d: int) -> Statistic:
-    """Moments of a group's answers about its ball's centre, in its radius, and of the rest about its middle."""
-    frame = Frame(np.append(np.zeros(d), [_HALF, _HALF]), np.full(d + 2, 2.0))
+    """Return moments of a group's answers about its ball's centre, in its radius.
+
+    Further numbers about their middle.
+    """
+    frame = BallFrame(np.append(np.zeros(d), [_HALF, _HALF]), np.full(d + 2, 2.0))
     centre = np.append(leaf.ball.centre, [0.0, 0.0]) / 2.0
     whitener = np.diag(np.append(np.full(d, 1.0 / leaf.ball.radius), [1.0, 1.0]))[None] * 2.0
     step = EStep(True, np.zeros(1), centre[None], whitener, True, centre[None], whitener)
@@ -134,7 +149,7 @@ def _about(leaf: Leaf, d: int) -> Statistic:
 
 
 def _read(
-    settings: Settings, estimator: Spheres, rows: float, leaves: list[Leaf], made: list[tuple[FloatArray, float]]
+    settings: SplitSettings, estimator: Spheres, rows: float, leaves: list[Leaf], made: list[tuple[FloatArray, float]]
 ) -> Estimate:
     s = settings
     d, K = s.d, len(leaves)

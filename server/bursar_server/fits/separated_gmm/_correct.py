@@ -1,9 +1,9 @@
-"""What sharp borders take from components and give to their neighbours, put back: post-processing, for nothing.
+"""Correction of the bias of sharp borders between components: free post-processing.
 
-Rows of the released mixture are drawn from public numbers and divided by the released rules, which says how much of
-each component lies in which part; moments of parts are moved by the difference until the mixture's own parts have the
-moments that were released (simulated moments: McFadden 1989). The paper's estimator has this bias (Kamath et al. 2019,
-algorithm 4).
+Rows of the released mixture are drawn from public numbers and divided by the released rules, which shows how much of
+each component lies in which part. Moments of parts are moved by the difference until the mixture's own parts have the
+released moments (simulated moments: McFadden 1989). The paper's estimator has this bias (Kamath et al. 2019, algorithm
+4).
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models import public_generator
-from bursar_server.fits.dpem._em import Mixture
-from bursar_server.fits.dpem._statistics import Frame
-from bursar_server.fits.separated_gmm._statistics import FloatArray
+from bursar_models import public_generator
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.em import Mixture
+from bursar_server.fits.mixtures.statistics import BallFrame
 from bursar_server.vault import CHUNK, Node, Rule
 
 _BLOCKS, _NUMBERS = 16, 2**22
-"""Most blocks of rows, and numbers, that are drawn."""
+"""Maximum number of blocks of drawn rows, and of their numbers. Chosen, not tuned: bounds memory and time."""
 
 STEPS = 6
-"""Of the fixed point: each is nearer by about the part of the rows that are on the wrong side."""
+"""Steps of the fixed point: each reduces the error to about the share of rows on the wrong side."""
 
 _MOST = 0.25
-"""Of a part's rows: where more would have to be moved, borders do not tell components apart."""
+"""Share of a part's rows beyond which nothing is moved: there borders do not separate components. Chosen, not tuned."""
 
 _SEED = 7
-"""Of draws, public."""
+"""Public seed of the draws."""
 
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Rows of components that their parts do not have, less rows of others that they have, about components' means.
+    """Rows of components outside of their parts, less rows of others inside, about components' means.
 
     Attributes:
-        counts: (K,) rows.
-        sums: (K, d).
-        seconds: (K, d, d).
+        counts: rows, (K,).
+        sums: sums, (K, d).
+        seconds: second moments, (K, d, d).
     """
 
     counts: FloatArray
@@ -49,26 +49,29 @@ class Exchange:
 
 
 class Borders:
-    """Released parts of the table, as rows that are drawn see them.
+    """Released parts of the table, applied to drawn rows.
 
     Args:
         frame: public map into the unit ball, in which mixtures are.
-        nodes: K parts, the k-th of which stands for the k-th component.
+        nodes: K parts; the k-th belongs to the k-th component.
     """
 
-    def __init__(self, frame: Frame, nodes: Sequence[Node]) -> None:
+    def __init__(self, frame: BallFrame, nodes: Sequence[Node]) -> None:
         d = len(frame.scale)
         blocks = max(1, min(_BLOCKS, _NUMBERS // (CHUNK * d)))
         half = public_generator(_SEED).standard_normal((blocks * CHUNK // 2, d))
         self._frame = frame
         self._nodes = nodes
         self._draws = np.concatenate([half, -half])
-        # Block after block holds rows of all components in turn.
+        # Rows of all components alternate, so that every block has some of each.
         self._component = np.arange(len(half)) % len(nodes)
         self._component = np.concatenate([self._component, self._component])
 
     def exchanges(self, mixture: Mixture, reaches: Sequence[FloatArray]) -> list[Exchange]:
-        """Of a mixture in the unit ball, one for each release: rows of others were clipped to a `reach` (K,)."""
+        """Return the exchange of a mixture in the unit ball for each release.
+
+        The release's rows were clipped to a `reach` (K,).
+        """
         K, d = mixture.means.shape
         roots = np.linalg.cholesky(mixture.covariances)
         rows = np.empty_like(self._draws)
@@ -118,9 +121,9 @@ def _inside(node: Node, labels: Callable[[Rule], NDArray[np.int16]]) -> NDArray[
 def moved(
     counts: FloatArray, means: FloatArray, covariances: FloatArray, about: Mixture, exchange: Exchange, rows: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Counts (K,), means and covariances of parts that have `rows` (K,), as those of components.
+    """Return counts (K,), means and covariances of parts with `rows` (K,), converted to those of components.
 
-    `about` is the mixture that was asked for the exchange.
+    `about` is the mixture for which the exchange was computed.
     """
     parts = [a / rows.reshape(-1, *[1] * (a.ndim - 1)) for a in (exchange.counts, exchange.sums, exchange.seconds)]
     few = np.abs(parts[0]) <= _MOST  # NaN fails

@@ -1,10 +1,10 @@
-"""The paper's easy case: one set of principal directions, and k balls in their space, one after another.
+"""Easy case of the paper: one set of principal directions, and k balls in their space, one after another.
 
-Kamath et al. 2019, algorithm 1. Where it runs PGLoc on the projected rows that no earlier ball has, for the smallest
-ball with half of a component in it, and then takes a ball that is eight times as large, this looks for a ball that is
-as tight among public points, moves to the noisy mean of its rows, goes on among points near there, as long as the ball
-shrinks, and then looks for the radius about it whose margin is empty. What is in no ball in the end counts for no
-component, as in the paper.
+Kamath et al. 2019, algorithm 1. The paper runs PGLoc on the projected rows outside of earlier balls, for the smallest
+ball with half of a component, and then takes a ball eight times as large. This module looks for an equally tight ball
+among public points, moves to the noisy mean of its rows, and repeats among points near there as long as the ball
+shrinks. Then it looks for a radius about it whose margin is empty. Rows in no ball count for no component, as in the
+paper.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from bursar.models import public_generator
-from bursar_server.fits.dpem._released import decode
-from bursar_server.fits.dpem._statistics import Moments, Weights
+from bursar_models import public_generator
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.decoding import decode
+from bursar_server.fits.mixtures.statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._kernel import POINT
 from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
 from bursar_server.fits.separated_gmm._parts import Parts
 from bursar_server.fits.separated_gmm._search import BallFamily, TightFamily, middle_of
 from bursar_server.fits.separated_gmm._statistics import (
-    FloatArray,
     Round,
     View,
     ball_statistic,
@@ -46,35 +46,44 @@ from bursar_server.fits.separated_gmm._tree import (
 from bursar_server.vault import Family, Node
 
 _CENTRES, _MOST_CENTRES = 100, 1000
-"""Of balls, in every search: for every direction, and the most."""
+"""Number of ball centres in every search: for every direction, and the maximum. Chosen, not tuned."""
 
 _LOOKS = 5
-"""Most searches for a tight ball, before the one for its margin."""
+"""Maximum number of searches for a tight ball before the one for its margin. Chosen, not tuned."""
 
 _TIGHT, _MIDDLE, _MARGIN, _TEST = 0.5, 0.1, 0.2, 0.2
-"""Shares of a ball for the searches, for the middle of what they find, for its margin, and for its counts."""
+"""Shares of a ball's budget for the searches, for the middle of their result, for its margin, and for its counts.
+
+Chosen, not tuned.
+"""
 
 _WEIGHTS = Weights(0.4, 1.0, 0.2)
-"""Of a ball's count, sum and sum of squares."""
+"""Weights of a ball's count, sum and sum of squares. Chosen, not tuned."""
 
 _NEAR, _CLOSE = 300, 0.3
-"""Points about the middle of a tight ball that are tried next; how far away, in its radii, for its margin."""
+"""Number of points tried about the middle of a tight ball, and their maximum distance in its radii.
+
+Chosen, not tuned.
+"""
 
 _SETTLES = 1.25
-"""A tight ball that is not that much smaller than the one before is the last."""
+"""Ratio of successive tight balls below which the search ends. Chosen, not tuned."""
 
 _ROOM = 1.3
-"""Where the margin of a ball may begin, over the radius that holds a Gaussian of which half is in the tight ball."""
+"""Start of a ball's margin, over the radius that holds a Gaussian of which half is in the tight ball.
+
+Chosen, not tuned.
+"""
 
 _NARROWS = 4.0
-"""How much smaller a tight ball may be than the one before."""
+"""Maximum ratio of successive tight balls. Chosen, not tuned."""
 
 _NEAREST = 0.05
-"""How near to the centre of a ball the nearest of the points are that are tried next, in its radii."""
+"""Minimum distance from the centre of the points that are tried next, in its radii. Chosen, not tuned."""
 
 
 def balls(parts: Parts, root: Node) -> list[Leaf]:
-    """At most k leaves, each a ball in the space of the principal directions. At least one leaf; total."""
+    """Return at most k leaves, each a ball in the space of the principal directions. At least one leaf; total."""
     return _Balls(parts).leaves(root)
 
 
@@ -95,7 +104,7 @@ class _Balls:
             if not shrinks(before, ball):
                 break
         m = min(s.d, s.k)
-        # Directions of nearly all columns are not worth their price.
+        # Principal directions that keep nearly all columns cost more than they gain.
         basis = np.zeros((0, s.d))
         if s.d > max(FEW_MORE * m, 2):
             basis = directions_of(self.parts, root, ball, m, DIRECTIONS)
@@ -110,7 +119,7 @@ class _Balls:
         return [self._settle(leaf, smallest) for leaf in found or [rest]]
 
     def _settle(self, leaf: Leaf, smallest: float) -> Leaf:
-        """With a ball of its own, among all columns."""
+        """Return the leaf with a ball of its own, among all columns."""
         for _ in range(2):
             before, ball = leaf.ball, tighten(self.parts, leaf.node, leaf.ball, 0.25 * LOCATION, smallest)
             leaf = replace(leaf, ball=ball)
@@ -119,7 +128,7 @@ class _Balls:
         return leaf
 
     def _cut(self, rest: Leaf, view: View, smallest: float) -> tuple[Leaf, Leaf] | None:
-        """What is outside of the next ball, and what is inside; None if there is none with a margin that is empty."""
+        """Return what is outside of the next ball, and what is inside; None if no ball has an empty margin."""
         s, share = self.parts.settings, SPLITS / self.parts.settings.k
         m, part, sample = view.dimension, *sample_of(rest.rows, self.keys)
         cap = max(1, round(CAP * smallest * part))
@@ -151,7 +160,7 @@ class _Balls:
         return replace(rest, node=nodes[0], rows=left), replace(rest, node=nodes[1], rows=held)
 
     def _middle(self, rest: Leaf, view: View, centre: FloatArray, radius: float, share: float) -> FloatArray:
-        """The noisy mean of a ball's rows: they are more on the side where their component's mean is."""
+        """Return the noisy mean of a ball's rows, which moves towards their component's mean."""
         s, m = self.parts.settings, view.dimension
         node = self.parts.forest.split(rest.node, Round(s.frame, view, centre, radius**2))[1]
         basis = view.basis / np.linalg.norm(view.basis, axis=1, keepdims=True) if len(view.basis) else np.eye(s.d)
@@ -165,7 +174,7 @@ class _Balls:
         return np.asarray(centre + shift * min(1.0, radius / max(float(np.linalg.norm(shift)), 1e-300)))
 
     def _near(self, centre: FloatArray, radius: float, number: int) -> FloatArray:
-        """A point, and points about it at all distances up to a radius."""
+        """Return a point, and points about it at distances up to a radius."""
         lengths = radius * np.geomspace(1.0, _NEAREST, number)[:, None]
         return np.concatenate([centre[None], centre + lengths * self._directions(number, len(centre))])
 
@@ -178,5 +187,5 @@ class _Balls:
 
 
 def _centres(m: int) -> int:
-    """Of a search in so many dimensions."""
+    """Return the number of centres of a search in `m` dimensions."""
     return min(_CENTRES * (m + 1), _MOST_CENTRES)

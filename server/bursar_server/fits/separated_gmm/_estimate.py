@@ -1,4 +1,4 @@
-"""Means, covariances and weights of the components that were found, from noisy moments of parts or of responsibilities.
+"""Means, covariances and weights of the components found, from noisy moments of parts or of responsibilities.
 
 Kamath et al. 2019, algorithms 4 and 6 (PGME, PSGE), with squares about released centres instead of pairs of rows; and
 EM steps on FitDPEM's statistic (Park et al. 2016), which count a row for several components where these overlap.
@@ -13,64 +13,68 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bursar_server.fits.dpem._em import Mixture, recentred_step
-from bursar_server.fits.dpem._released import Released, decode, unclip
-from bursar_server.fits.dpem._statistics import LATTICE, Moments, Weights, moment_bounds, moment_statistic
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.decoding import Released, decode, unclip
+from bursar_server.fits.mixtures.em import Mixture, recentred_step
+from bursar_server.fits.mixtures.statistics import LATTICE, Moments, Weights, moment_bounds, moment_statistic
 from bursar_server.fits.separated_gmm._correct import STEPS, Borders, moved
 from bursar_server.fits.separated_gmm._mixture import least_apart
-from bursar_server.fits.separated_gmm._parts import Parts, Settings
+from bursar_server.fits.separated_gmm._parts import Parts, SplitSettings
 from bursar_server.fits.separated_gmm._refine import refine
-from bursar_server.fits.separated_gmm._statistics import FloatArray, ball_statistic
+from bursar_server.fits.separated_gmm._statistics import ball_statistic
 from bursar_server.fits.separated_gmm._tree import Leaf
 from bursar_server.vault import Node
 
 _REFINEMENT = 0.35
-"""Of what is left: a second look at leaves, where there are fewer than components."""
+"""Share of the remaining budget for a second search in leaves, if there are fewer than components.
+
+Chosen, not tuned.
+"""
 
 _FIRST = 0.2
-"""Of what is left: moments of the leaves as they were split."""
+"""Share of the remaining budget for the moments of the leaves as they were split. Chosen, not tuned."""
 
 SETTLED_STEPS = 2
-"""Releases after those of the leaves, if components do not overlap."""
+"""Number of releases after those of the leaves, if components do not overlap. Chosen, not tuned."""
 
 _APART = 3.0
-"""Components this many deviations from the point between them do not overlap."""
+"""Deviations from the plane between two components from which they do not overlap: 0.1 % of each is beyond it."""
 
 
 _LEAST_WEIGHT = 0.15
-"""Of counts, sums and second moments beside the largest of the three."""
+"""Minimum weight of counts, sums and second moments over the largest of the three. Chosen, not tuned."""
 
 _BLURRED = 0.5
-"""Relative error of a covariance from which its shape is not to be seen."""
+"""Relative error of a covariance from which its shape is not visible. Chosen, not tuned."""
 
 _UNKNOWN = 1e6
-"""Variance of what was not released, in the unit ball, where nothing is larger than one."""
+"""Variance of unreleased numbers, in the unit ball, where nothing is larger than one."""
 
 _CONDITION = 1e-12
-"""Least eigenvalue over the largest: with less a matrix in doubles may not be positive definite."""
+"""Minimum ratio of eigenvalues: below it a matrix in doubles may not be positive definite."""
 
 _BACKGROUND = 1e-4
-"""Weight of one more component, as wide as the whole ball: a row is its if every other is some ten deviations away."""
+"""Weight of the background component, as wide as the ball: it gets a row if all others are some ten deviations away."""
 
 _AGREE = 4.0
-"""Two releases of one number that differ by so many deviations more than they should are not averaged."""
+"""Excess, in deviations, of the difference of two releases from which they are not averaged. Chosen, not tuned."""
 
 _FAR_INSIDE = 0.05
-"""Mean square, in clip radii, of rows that hardly reach the sphere."""
+"""Mean square, in clip radii, of rows that hardly reach the sphere, so that clipping needs no correction."""
 
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """What one release says of K components, in the unit ball; no shrinkage.
+    """Noisy moments of K components from one release, in the unit ball; no shrinkage.
 
     Attributes:
-        counts: (K,) rows, positive.
-        count_std: of the noise on them.
-        means: (K, d).
-        mean_variance: (K,) of the noise on a coordinate.
-        covariances: (K, d, d), symmetric.
-        covariance_variance: (K,) of the noise on an entry of the diagonal; half of it off the diagonal.
-        reach: (K,) about how far from a mean rows were clipped.
+        counts: rows, (K,), positive.
+        count_std: standard deviation of the noise on the counts.
+        means: means, (K, d).
+        mean_variance: variance of the noise on a coordinate of a mean, (K,).
+        covariances: covariances, (K, d, d), symmetric.
+        covariance_variance: variance of the noise on a diagonal entry, (K,); half of it off the diagonal.
+        reach: about the distance from a mean at which rows were clipped, (K,).
     """
 
     counts: FloatArray
@@ -87,12 +91,12 @@ class Estimate:
     """Parameters in the unit ball with their standard errors.
 
     Attributes:
-        counts: (K,) rows, positive.
-        means: (K, d).
-        covariances: (K, d, d) of the form that was asked for.
-        mean_errors: (K, d).
-        count_errors: (K,) of the noise alone.
-        covariance_errors: (K,) Frobenius, relative.
+        counts: rows, (K,), positive.
+        means: means, (K, d).
+        covariances: covariances, (K, d, d), of the requested form.
+        mean_errors: standard errors of the means, (K, d).
+        count_errors: standard errors of the counts from the noise alone, (K,).
+        covariance_errors: relative errors of the covariances in Frobenius norm, (K,).
     """
 
     counts: FloatArray
@@ -104,20 +108,20 @@ class Estimate:
 
     @property
     def mixture(self) -> Mixture:
-        """As FitDPEM's E-step takes it."""
+        """Mixture in the format of FitDPEM's E-step."""
         return Mixture(self.counts, self.means, self.covariances)
 
     @property
     def seen(self) -> Mixture:
-        """Where rows are about means that are uncertain themselves: a clip radius has to reach them."""
+        """Mixture widened by the uncertainty of the means, for clip radii that reach all rows."""
         noise = np.mean(self.mean_errors**2, axis=1)[:, None, None] * np.eye(self.means.shape[1])
         return Mixture(self.counts, self.means, np.asarray(self.covariances + noise))
 
 
 def with_background(mixture: Mixture) -> Mixture:
-    """One component more, for rows that are far from all: they count for it, and no longer widen the others.
+    """Return the mixture with one more component for rows far from all others, which no longer widen these.
 
-    It costs no noise, since the responsibilities of a row still add up to one.
+    It adds no noise, because the responsibilities of a row still sum to one.
     """
     d = mixture.means.shape[1]
     return Mixture(
@@ -128,7 +132,7 @@ def with_background(mixture: Mixture) -> Mixture:
 
 
 def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> Estimate:
-    """All that is left of the spend, on the components that the leaves stand for, or that are found in them."""
+    """Spend the remaining budget on the components of the leaves, or those found inside them."""
     s = parts.settings
     moments: list[Moment] = []
     smallest = s.min_weight * sum(leaf.rows for leaf in leaves)
@@ -162,8 +166,8 @@ def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> 
     return without_borders(s, [leaf.node for leaf in leaves], moments) if s.clusters else current
 
 
-def without_borders(settings: Settings, nodes: Sequence[Node], moments: list[Moment]) -> Estimate:
-    """The estimate whose own rows, divided as the table's were, have the moments of parts that were released."""
+def without_borders(settings: SplitSettings, nodes: Sequence[Node], moments: list[Moment]) -> Estimate:
+    """Return the estimate whose own rows, divided like the table, have the released moments of parts."""
     rows = combine(settings, moments).counts
     borders, corrected = Borders(settings.frame, nodes), moments
     for _ in range(STEPS):
@@ -177,7 +181,7 @@ def without_borders(settings: Settings, nodes: Sequence[Node], moments: list[Mom
 
 
 def _is_clear(parts: Parts, leaves: list[Leaf], current: Estimate) -> bool:
-    """Whether many steps leave each of them precise enough to tell components that overlap from noise."""
+    """Return whether each of several steps is precise enough to distinguish overlapping components from noise."""
     s, node = parts.settings, leaves[0].node
     weights = precisions(s.d, s.moments)
     bounds = moment_bounds(len(leaves), s.d, s.moments, weights)
@@ -185,8 +189,8 @@ def _is_clear(parts: Parts, leaves: list[Leaf], current: Estimate) -> bool:
     return _clear(s.d, std / weights.c / float(np.median(current.counts)), s.moments)
 
 
-def _start(settings: Settings, mixture: Mixture) -> Estimate:
-    """A mixture with covariances within their public bounds."""
+def _start(settings: SplitSettings, mixture: Mixture) -> Estimate:
+    """Return a mixture with covariances within their public bounds."""
     K = len(mixture.counts)
     covariances = np.array([shrink(settings, c, 0.0, 1e300)[0] for c in mixture.covariances])
     unknown = np.ones(K)
@@ -194,7 +198,7 @@ def _start(settings: Settings, mixture: Mixture) -> Estimate:
 
 
 def of_leaves(parts: Parts, leaves: list[Leaf], share: float) -> Moment:
-    """Moments of every leaf about the centre of its ball."""
+    """Return moments of every leaf about the centre of its ball."""
     s = parts.settings
     rows = min(leaf.rows for leaf in leaves)
     moments = s.moments
@@ -215,11 +219,11 @@ def of_leaves(parts: Parts, leaves: list[Leaf], share: float) -> Moment:
 
 
 def precisions(d: int, moments: Moments, *, blurred: bool = False) -> Weights:
-    """Weights of counts, sums and second moments.
+    """Return the weights of counts, sums and second moments.
 
-    They minimise the squared error of a mean, in deviations, and of a covariance, relative: with squared clip radius v
-    the noise on them counts for 2, d v and q v^2 / d, and weights go with the fourth roots. Second moments that are too
-    noisy to tell more than a trace get no more than sums.
+    They minimise the squared error of a mean, in deviations, and of a covariance, relative. With squared clip radius v
+    the noise counts for 2, d v and q v^2 / d, and weights go with the fourth roots. Second moments that are too noisy
+    for more than a trace get no more than sums.
     """
     v = 1.6 * d + 2.0
     second = v * v / (d * d) if moments is Moments.SPHERICAL else moments.size(d) * v * v / d
@@ -229,12 +233,12 @@ def precisions(d: int, moments: Moments, *, blurred: bool = False) -> Weights:
 
 
 def _clear(d: int, noise: float, moments: Moments) -> bool:
-    """Whether second moments that have this noise, in clip radii and rows of one, tell more than a trace."""
+    """Return whether second moments with this noise, in clip radii and rows of one, show more than a trace."""
     return math.sqrt(moments.size(d) / d) * noise * (1.6 * d + 2.0) < _BLURRED
 
 
 def of_clusters(parts: Parts, leaves: list[Leaf], current: Estimate, share: float) -> Moment:
-    """Moments of every leaf about the released mean, in units of the released covariance."""
+    """Return moments of every leaf about the released mean, in units of the released covariance."""
     s = parts.settings
     nodes = [leaf.node for leaf in leaves]
     weights = _weights(parts, nodes[0], current, 1, share)
@@ -253,13 +257,13 @@ def of_clusters(parts: Parts, leaves: list[Leaf], current: Estimate, share: floa
     return _joined(read)
 
 
-def released_components(settings: Settings) -> int:
-    """How many components a release of the last phase has, if all are found."""
+def released_components(settings: SplitSettings) -> int:
+    """Return the number of components in a release of the last phase, if all are found."""
     return settings.k + (0 if settings.clusters else 1)
 
 
 def of_responsibilities(parts: Parts, root: Node, current: Estimate, share: float) -> Moment:
-    """Moments of all rows by their responsibilities: one EM step."""
+    """Return moments of all rows by their responsibilities: one EM step."""
     s = parts.settings
     K = len(current.counts)
     weights = _weights(parts, root, current, K + 1, share)
@@ -273,12 +277,12 @@ def of_responsibilities(parts: Parts, root: Node, current: Estimate, share: floa
 
 
 def without_last(released: Released) -> Released:
-    """What was released of all components but the background."""
+    """Return the release of all components except the background."""
     return replace(released, counts=released.counts[:-1], sums=released.sums[:-1], seconds=released.seconds[:-1])
 
 
 def _weights(parts: Parts, node: Node, current: Estimate, K: int, share: float) -> Weights:
-    """Of a release about the components that were found."""
+    """Return the weights of a release about the components found."""
     s = parts.settings
     weights = precisions(s.d, s.moments)
     std = parts.std(node, moment_bounds(K, s.d, s.moments, weights), LATTICE, share)
@@ -301,11 +305,11 @@ def _joined(moments: list[Moment]) -> Moment:
 def _read(
     released: Released, centres: FloatArray, lower: FloatArray, radii: FloatArray, moments: Moments, wanted: Moments
 ) -> Moment:
-    """Moments of u = lower^-1 (z - centre) / radius, clipped to the unit ball, in the unit ball's own units."""
+    """Return moments of u = lower^-1 (z - centre) / radius, clipped to the unit ball, in the ball's own units."""
     d = centres.shape[1]
     counts, shift = released.safe_counts(), released.mean_u()
     sizes = np.sum(lower**2, axis=(1, 2)) / d
-    bias = (released.sum_std / counts) ** 2  # of the square of the noisy shift
+    bias = (released.sum_std / counts) ** 2  # the square of a noisy shift exceeds that of the shift by its variance
     second = released.seconds / counts[:, None, None] - shift[:, :, None] * shift[:, None, :]
     second += bias[:, None, None] * np.eye(d)
     square = np.trace(second, axis1=1, axis2=2)
@@ -326,14 +330,14 @@ def _read(
 
 
 def _entry_variance(noise: FloatArray, d: int, moments: Moments, wanted: Moments) -> FloatArray:
-    """Of an entry of the diagonal; a trace says nothing of the shape of a covariance."""
+    """Return the variance of a diagonal entry; a trace has no information on the shape of a covariance."""
     if moments is Moments.SPHERICAL and wanted is not Moments.SPHERICAL:
         return np.full_like(noise, _UNKNOWN)
     return np.asarray((noise / (d if moments is Moments.SPHERICAL else 1.0)) ** 2)
 
 
-def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = False) -> Estimate:
-    """The mean of several releases, by their precision; where components overlap, later ones count for more."""
+def combine(settings: SplitSettings, moments: list[Moment], *, overlapping: bool = False) -> Estimate:
+    """Return the mean of several releases by precision; where components overlap, later ones count for more."""
     order = np.arange(1.0, len(moments) + 1.0)[:, None] if overlapping else np.ones((len(moments), 1))
     agree = np.array([_agree(settings.d, m, moments[-1]) for m in moments])
     by_mean = _shares(order * agree / np.array([m.mean_variance for m in moments]))
@@ -360,9 +364,9 @@ def combine(settings: Settings, moments: list[Moment], *, overlapping: bool = Fa
 
 
 def _agree(d: int, one: Moment, last: Moment) -> FloatArray:
-    """Which components (K,) have the counts, means and sizes of the last release in this one, but for noise.
+    """Return which components (K,) have the last release's counts, means and sizes in this one, except for noise.
 
-    An earlier release may have clipped more, or hold rows that are none of a component's.
+    An earlier release may have clipped more, or contain rows of other components.
     """
     rows = np.minimum(one.counts, last.counts)
     levels = np.trace(last.covariances, axis1=1, axis2=2) / d
@@ -379,11 +383,11 @@ def _shares(precisions: FloatArray) -> FloatArray:
     return np.asarray(precisions / np.sum(precisions, axis=0))
 
 
-def shrink(settings: Settings, raw: FloatArray, noise: float, rows: float) -> tuple[FloatArray, float]:
-    """A covariance of the form that was asked for from a noisy one, and its error, relative.
+def shrink(settings: SplitSettings, raw: FloatArray, noise: float, rows: float) -> tuple[FloatArray, float]:
+    """Return a covariance of the requested form from a noisy one, and its relative error.
 
-    What differs from a multiple of the identity by no more than noise and sampling explain is drawn to that.
-    Eigenvalues stay within their public bounds.
+    Its difference from a multiple of the identity is shrunk as far as noise and sampling explain it. Eigenvalues stay
+    within their public bounds.
     """
     d, moments = settings.d, settings.moments
     low, high = settings.sigma_min**2, settings.sigma_max**2

@@ -1,6 +1,6 @@
-"""What is estimated from a block of rows, without noise: k spherical Gaussians, by k-means.
+"""Estimator of a block of rows, without noise: k spherical Gaussians, by k-means.
 
-For Kamath et al. 2019, section 6, any estimator without privacy will do; this one starts far apart (Arthur and
+Kamath et al. 2019, section 6, allow any non-private estimator. This one starts with distant centres (Arthur and
 Vassilvitskii 2007), takes the best of a few starts, and is total.
 """
 
@@ -14,18 +14,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bursar_server.fits.dpem._statistics import Frame
-from bursar_server.fits.separated_gmm._statistics import FloatArray
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.statistics import BallFrame
 
 _STARTS, _STEPS = 4, 12
-"""Starts, and steps of each."""
+"""Number of starts, and steps of each. Chosen, not tuned: a fixed number, so that time does not depend on rows."""
 
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 @njit(**_options)
 def _positions(rows, present, centre, scale, z, valid):  # type: ignore[no-untyped-def]
-    """Rows in the unit ball, clipped to it; absent ones, and those that are not finite, count nothing."""
+    """Set z to rows clipped to the unit ball; absent and non-finite rows do not count."""
     d, n = rows.shape
     for r in range(n):
         valid[r], square = (1.0 if present[r] else 0.0), 0.0
@@ -42,7 +42,7 @@ def _positions(rows, present, centre, scale, z, valid):  # type: ignore[no-untyp
 
 @njit(**_options)
 def _nearest(z, valid, centres, k, label, square):  # type: ignore[no-untyped-def]
-    """The nearest of the first k centres to each row, its squared distance, and the sum of these."""
+    """Set the nearest of the first k centres to each row and its squared distance; return the sum of these."""
     total = 0.0
     for r in range(z.shape[1]):
         square[r], label[r] = np.inf, 0
@@ -60,7 +60,7 @@ def _nearest(z, valid, centres, k, label, square):  # type: ignore[no-untyped-de
 
 @njit(**_options)
 def _drawn(weights, state):  # type: ignore[no-untyped-def]
-    """An index in proportion to weights, by a public sequence of numbers; the last if they are all zero."""
+    """Draw an index in proportion to weights, by a public sequence of numbers; the last if all are zero."""
     # Knuth's linear congruential generator (MMIX).
     state[0] = state[0] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
     wanted = float(state[0] >> np.uint64(11)) * 2.0**-53 * np.sum(weights)
@@ -74,7 +74,7 @@ def _drawn(weights, state):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def spheres(rows, present, centre, scale, k, made, kept):  # type: ignore[no-untyped-def]
-    """Fill `made` (d + 2, k): means in the unit ball, weights, variances; `kept` (k,): which have two rows or more."""
+    """Fill `made` (d + 2, k): means in the unit ball, weights, variances; `kept` (k,): True with two rows or more."""
     d, n = rows.shape
     z, valid = np.empty((d, n)), np.empty(n)
     label, square = np.empty(n, dtype=np.int64), np.empty(n)
@@ -116,16 +116,18 @@ def spheres(rows, present, centre, scale, k, made, kept):  # type: ignore[no-unt
 
 @dataclass(frozen=True, eq=False)
 class Spheres:
-    """k spheres of a block: columns are the mean, the weight, and the variance's place between its public bounds.
+    """Estimator of k spheres of a block: columns are the mean, the weight, and the variance's place between its bounds.
 
     Attributes:
         frame: public map into the unit ball.
-        k: components.
-        low, high: bounds of variances, in the unit ball.
-        blocks, capacity: see `BlockEstimator`.
+        k: number of components.
+        low: least variance, in the unit ball.
+        high: largest variance, in the unit ball.
+        blocks: number of blocks (`BlockEstimator.blocks`).
+        capacity: maximum number of rows of a block (`BlockEstimator.capacity`).
     """
 
-    frame: Frame
+    frame: BallFrame
     k: int
     low: float
     high: float
@@ -134,11 +136,11 @@ class Spheres:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """See `BlockEstimator`."""
+        """Implement `BlockEstimator.shape`."""
         return len(self.frame.scale) + 2, self.k
 
     def __call__(self, rows: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """See `BlockEstimator`."""
+        """Implement `BlockEstimator.__call__`."""
         made, kept = np.zeros(self.shape), np.zeros(self.k, dtype=np.bool_)
         spheres(rows, present, self.frame.centre, self.frame.scale, self.k, made, kept)
         levels = max(math.log(self.high / self.low), 1e-300)
@@ -146,5 +148,5 @@ class Spheres:
         return made, kept
 
     def variance(self, place: FloatArray) -> FloatArray:
-        """Of a place between the bounds."""
+        """Return the variance of a place between the bounds."""
         return np.asarray(self.low * (self.high / self.low) ** np.clip(place, 0.0, 1.0))

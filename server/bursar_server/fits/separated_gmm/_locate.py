@@ -1,4 +1,4 @@
-"""A ball that holds nearly all rows of a part: its centre by a noisy mean, its radius by a private choice.
+"""Ball that holds nearly all rows of a part: its centre by a noisy mean, its radius by a private choice.
 
 Kamath et al. 2019, algorithm 5 (PGLoc): every round shrinks the ball by about n sqrt(rho / d).
 """
@@ -10,42 +10,49 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bursar_server.fits.dpem._released import decode
-from bursar_server.fits.dpem._statistics import Moments, Weights
-from bursar_server.fits.separated_gmm._parts import Parts, Settings
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.decoding import decode
+from bursar_server.fits.mixtures.statistics import Moments, Weights
+from bursar_server.fits.separated_gmm._parts import Parts, SplitSettings
 from bursar_server.fits.separated_gmm._search import RADIUS_UNIT, RadiusFamily, ReachFamily
-from bursar_server.fits.separated_gmm._statistics import FloatArray, View, ball_statistic, lattice_point
+from bursar_server.fits.separated_gmm._statistics import View, ball_statistic, lattice_point
 from bursar_server.vault import Node
 
 _WEIGHTS = Weights(0.4, 1.0, 0.2)
-"""Of a part's count, sum and sum of squares."""
+"""Weights of a part's count, sum and sum of squares. Chosen, not tuned."""
 
 _MEAN = 0.5
-"""Share of a round for the mean; the rest is for the radius."""
+"""Share of a round for the mean; the rest is for the radius. Chosen, not tuned."""
 
 _SHRINKS = 1.5
-"""A round that shrinks the ball by less is the last."""
+"""Ratio of successive balls below which rounds end. Chosen, not tuned."""
 
 _OUTSIDE = 0.02
-"""Of the smallest component: how many rows may lie outside of a ball."""
+"""Share of the smallest component's rows that may lie outside of a ball. Chosen, not tuned."""
 
 _REACH = 0.25
-"""Share of a radius for what it is at most, if most of every component is within it."""
+"""Share of a radius's budget for its upper bound, if most of every component is within it. Chosen, not tuned."""
 
 _LEFT_OUT, _SURE, _SMALLER = 0.65, 0.2, 0.1
-"""Of the smallest component: how many rows may lie outside then, how many more by the noise of the choice, and for the
-sake of a smaller radius. Together less than all, so that none is left out that is as far away as it may be."""
+"""Shares of the smallest component's rows that may lie outside.
+
+By target, by the noise of the choice, and for a smaller radius. Together they are less than one, so that no component
+is left out that is as far away as it may be.
+"""
 
 _BEYOND = 4.0
-"""Deviations, beside sqrt(d), from a mean to the farthest of its rows."""
+"""Deviations, beside sqrt(d), from a mean to the farthest of its rows. Chosen, not tuned."""
 
 BLIND = 0.4
-"""A radius that would leave out more of the rows because of its noise is not asked for."""
+"""Share of the rows that noise may leave outside of a radius before no radius is requested at all.
+
+Chosen, not tuned.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """Released: a ball of the unit ball that holds nearly all rows of a part, and about how many rows there are."""
+    """Released ball of the unit ball that holds nearly all rows of a part, with their approximate number."""
 
     centre: FloatArray
     radius: float
@@ -53,15 +60,15 @@ class Ball:
 
 
 def round_share(k: int, d: int, sigma_min: float, cap: float) -> float:
-    """What a round costs, so that `cap` pays for all rounds on the way to a leaf of a tree with k leaves."""
+    """Return the cost of a round, so that `cap` pays for all rounds on the way to a leaf of a tree with k leaves."""
     far = math.ceil(max(0.0, math.log(1.0 / (10.0 * math.sqrt(d) * sigma_min)) / math.log(20.0)))
     return cap / (math.ceil(math.log2(k + 1)) + 4 + far)
 
 
 def tighten(parts: Parts, node: Node, ball: Ball, share: float, smallest: float = 0.0) -> Ball:
-    """One round: a better centre, and a ball about it. `smallest` is the number of rows of the smallest component.
+    """Return a better centre and a ball about it, by one round. `smallest` is the smallest component's number of rows.
 
-    0: the part is the whole table, and it is the least weight's share of that.
+    If it is 0, the part is the whole table, and the least weight's share of it is used.
     """
     s = parts.settings
     statistic = ball_statistic(s.frame, ball.centre, ball.radius, Moments.SPHERICAL, _WEIGHTS)
@@ -95,7 +102,7 @@ def _radius(parts: Parts, node: Node, ball: Ball, share: float, smallest: float,
 
 
 def _reach(parts: Parts, node: Node, radii: RadiusFamily, share: float, smallest: float) -> float:
-    """A radius that holds nearly all rows of all components, however far away other rows are; infinity if too noisy.
+    """Return a radius that holds nearly all rows of all components, despite outliers; infinity if too noisy.
 
     If less than three quarters of a component's rows are outside of some radius, its mean is hardly farther out, and
     its other rows are no farther from that than public bounds allow.
@@ -110,8 +117,8 @@ def _reach(parts: Parts, node: Node, radii: RadiusFamily, share: float, smallest
     return family.radius(index) + s.sigma_max * (math.sqrt(s.d) + _BEYOND)
 
 
-def radii(settings: Settings, centre: FloatArray, radius: float) -> RadiusFamily:
-    """Candidates about a centre, up to twice a radius; the target is to be set."""
+def radii(settings: SplitSettings, centre: FloatArray, radius: float) -> RadiusFamily:
+    """Return candidates of a radius about a centre, up to twice `radius`; the target is still to be set."""
     d = settings.d
     least = 0.5 * settings.sigma_min * math.sqrt(d)
     view = View(lattice_point(centre), np.zeros((0, d)))
@@ -119,5 +126,5 @@ def radii(settings: Settings, centre: FloatArray, radius: float) -> RadiusFamily
 
 
 def shrinks(before: Ball, after: Ball) -> bool:
-    """Whether another round is worth its price."""
+    """Return whether another round is worth its cost."""
     return after.radius * _SHRINKS < before.radius

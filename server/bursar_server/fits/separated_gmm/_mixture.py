@@ -1,4 +1,4 @@
-"""How far released components are from each other, and two of them as one."""
+"""Distances of released components from each other, and two of them merged."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from bursar_server.fits.dpem._em import Mixture
+from bursar_server.fits.mixtures.em import Mixture
 
 
 def least_apart(mixture: Mixture) -> tuple[float, int, int]:
-    """The two components that are least apart, and by how many deviations of each from the plane between them.
+    """Return the least deviations of two components from the plane between them, and their indices.
 
     Infinity if there is only one.
     """
@@ -30,7 +30,7 @@ def least_apart(mixture: Mixture) -> tuple[float, int, int]:
 
 
 def joined(mixture: Mixture, k: int, j: int) -> Mixture:
-    """Components k and j as one with their common mean and covariance."""
+    """Return the mixture with components k and j merged, with their common mean and covariance."""
     others = [i for i in range(len(mixture.counts)) if i not in (k, j)]
     both = mixture.counts[[k, j]] / mixture.counts[[k, j]].sum()
     mean = both @ mixture.means[[k, j]]

@@ -1,4 +1,4 @@
-"""What the fit knows of the public, and its releases from parts of the table, in shares of the spend."""
+"""Public settings of the fit, and its releases from parts of the table, in shares of the budget."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from bursar_ledger import Adjacency
-from bursar_server.fits.dpem._statistics import Frame, Moments
-from bursar_server.fits.separated_gmm._statistics import FloatArray
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.statistics import BallFrame, Moments
 from bursar_server.vault import (
     Bounds,
     Family,
@@ -23,33 +23,35 @@ from bursar_server.vault import (
 )
 
 LEAST_SHARE = 1e-4
-"""No release of moments costs a smaller part of the spend; a plan makes sure that this much pays for one."""
+"""Minimum share of the budget for a release of moments; the plan checks that it pays for one."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the steps need beside their releases; all public. Lengths are radii of the ball that rows are clipped to.
+class SplitSettings:
+    """Public settings of the steps beside their releases. Lengths are radii of the ball to which rows are clipped.
 
     Attributes:
-        frame: from the data's units into the unit ball.
-        k: most components.
+        frame: map from the data's units into the unit ball.
+        k: maximum number of components.
         moments: form of the covariances.
-        radius: of the ball that holds all means.
-        sigma_min, sigma_max: square roots of the least and the largest eigenvalue.
-        min_weight: w_min.
-        separation: least distance of two means, as far as the analyst knows.
-        rho: the spend.
-        adjacency, unit_cap: of the dataset.
-        rows: number of rows where it is public.
-        seed: of directions.
-        easy: the paper's easy case: one set of principal directions, and a ball for each component among them.
-        aggregate: blocks of rows are estimated without noise, and then their answers with.
-        clusters: every row counts for one component.
-        balls: Euclidean balls are looked for in the space of the principal directions, which has few dimensions then.
-        em_steps: releases of the last phase.
+        radius: radius of the ball that holds all means.
+        sigma_min: square root of the least eigenvalue.
+        sigma_max: square root of the largest eigenvalue.
+        min_weight: least weight w_min of a component.
+        separation: least distance of two means, as declared by the analyst.
+        rho: budget.
+        adjacency: neighbouring relation of the dataset.
+        unit_cap: maximum number of rows of one privacy unit.
+        rows: number of rows if it is public.
+        seed: seed of directions.
+        easy: True for the paper's easy case: one set of principal directions, and a ball for each component among them.
+        aggregate: True if blocks of rows are estimated without noise, and then their answers with noise.
+        clusters: True if every row counts for one component.
+        balls: True if balls are sought in the space of the principal directions, which then has few dimensions.
+        em_steps: number of releases of the last phase.
     """
 
-    frame: Frame
+    frame: BallFrame
     k: int
     moments: Moments
     radius: float
@@ -70,38 +72,38 @@ class Settings:
 
     @property
     def d(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return len(self.frame.scale)
 
     @property
     def replaces(self) -> bool:
-        """Whether what can change is one row for another: noise is up to twice as large."""
+        """Return whether neighbouring datasets differ by replacing a row: noise is then up to twice as large."""
         return self.adjacency is Adjacency.REPLACE_ONE
 
 
 class Parts:
-    """Releases from parts of the table; prices are shares of the spend, on the path of the part."""
+    """Releases from parts of the table; costs are shares of the budget, on the path of the part."""
 
-    def __init__(self, settings: Settings, forest: Forest) -> None:
+    def __init__(self, settings: SplitSettings, forest: Forest) -> None:
         self.settings = settings
         self.forest = forest
 
     def left(self, node: Node) -> float:
-        """Share of the spend that is left on the way to a part; rounded down."""
+        """Return the remaining share of the budget on the path to a part, rounded down."""
         return float(self.forest.left(node) / self.settings.rho) * (1.0 - 1e-12)
 
     def amount(self, node: Node, share: float) -> Fraction:
-        """Rho of a share, and no more than is left on the way to a part."""
+        """Return the rho of a share, at most the remainder on the path to a part."""
         return min(Fraction(share) * self.settings.rho, self.forest.left(node))
 
     def release(self, node: Node, statistic: Statistic, share: float) -> tuple[FloatArray, float]:
-        """The noisy sum over a part, and the standard deviation of its noise; `share` is positive."""
+        """Return the noisy sum over a part, and the standard deviation of its noise; `share` is positive."""
         return self.releases([node], [statistic], share)[0]
 
     def releases(
         self, nodes: Sequence[Node], statistics: Sequence[Statistic], share: float
     ) -> list[tuple[FloatArray, float]]:
-        """Likewise of several parts at once, no two of them on one path, each for the same share."""
+        """Release sums over several parts at once, no two of them on one path, each for the same share."""
         s = self.settings
         noises = [
             gaussian_for(part_sensitivity(statistic.bounds, s.adjacency, s.unit_cap), self.amount(node, share))
@@ -114,13 +116,13 @@ class Parts:
         ]
 
     def std(self, node: Node, bounds: Bounds, lattice: float, share: float) -> float:
-        """Standard deviation of the noise of a release that costs this share."""
+        """Return the standard deviation of the noise of a release that costs this share."""
         s = self.settings
         return noise_std(
             gaussian_for(part_sensitivity(bounds, s.adjacency, s.unit_cap), self.amount(node, share)), lattice
         )
 
     def noise_of(self, family: Family, node: Node, share: float) -> SelectionNoise:
-        """Of a search that costs this share."""
+        """Return the noise of a search that costs this share."""
         s = self.settings
         return search_noise_for(family.bounds, s.adjacency, s.unit_cap, self.amount(node, share))

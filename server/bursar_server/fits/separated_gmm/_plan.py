@@ -1,4 +1,4 @@
-"""From a request and the public schema to a plan: every check and the price. Reads no row."""
+"""Plan of FitSeparatedGMM: every check and the cost, from a request and the public schema. Reads no rows."""
 
 from __future__ import annotations
 
@@ -11,28 +11,43 @@ import numpy as np
 from bursar_ledger import Adjacency, ConcentratedEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Violations, amount_of, check_enum, columns_of, stop_if
-from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
-from bursar_server.fits.dpem._statistics import LATTICE, Frame, Moments, moment_bounds
+from bursar_server.fits._seam import (
+    COLUMN_UNIT,
+    JSON,
+    BoundedColumn,
+    InvalidFieldsError,
+    Plan,
+    PublicTable,
+    Released,
+    by_column,
+)
+from bursar_server.fits.mixtures.statistics import LATTICE, BallFrame, Moments, moment_bounds
 from bursar_server.fits.separated_gmm._aggregate import answer_std, shares
 from bursar_server.fits.separated_gmm._estimate import SETTLED_STEPS, precisions, released_components
-from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Settings
+from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, SplitSettings
 from bursar_server.fits.separated_gmm._preflight import ESTIMATION, expected_mean_error, preflight, warnings
-from bursar_server.vault import gaussian_for, noise_std, part_sensitivity
+from bursar_server.vault import MAX_ROWS, gaussian_for, noise_std, part_sensitivity
 
 MAX_COMPONENTS, MAX_COLUMNS = 32, 128
-"""Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
+"""Limits of public numbers, which bound the time of a fit and the size of an answer. Chosen, not tuned."""
 
 EM_STEPS = 6
-"""Where components overlap; each divides what is left, and all but the first of them are averaged."""
+"""Steps where components overlap; each takes a part of the remainder, and all but the first are averaged.
+
+Chosen, not tuned.
+"""
 
 _OUTER_STEPS = 3
-"""Splitting, the leaves' moments, and the end, for those who watch."""
+"""Steps of progress: splitting, the leaves' moments, and the end."""
 
 _TAIL = 8.0
-"""Rows may be so many deviations farther from a mean than most are: beyond that there are less than one in 1e14."""
+"""Deviations by which rows may be farther from a mean than most: fewer than one in 1e14 are beyond."""
 
 _FINEST = 2.0**-24
-"""Least sigma_min over the radius of the ball that rows are clipped to: 32 steps of the rows' lattice."""
+"""Least sigma_min over the radius of the ball to which rows are clipped: 32 steps of the rows' lattice."""
+
+_LEAST_WEIGHT = 1.0 / MAX_ROWS
+"""Least weight of a component: one row of the largest table. Predictions divide by its square."""
 
 _MOMENTS = {
     fit_pb2.COVARIANCE_TYPE_UNSPECIFIED: Moments.FULL,
@@ -43,28 +58,28 @@ _MOMENTS = {
 
 
 _PAPERS = (fit_pb2.SEPARATED_VARIANT_EASY, fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE)
-"""Variants that follow the paper to the letter where a request leaves things open: spheres, and hard parts."""
+"""Variants that follow the paper where a request leaves things open: spheres, and hard parts."""
 
 _VARIANTS = {True: "sample_and_aggregate", False: "recursive"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeparatedPlan(Plan):
-    """A plan with what its run needs.
+    """Plan with the parameters of its run.
 
     Attributes:
         settings: public parameters.
-        per_column: every column has its own unit, so that spheres are none in the data's units.
+        per_column: True if every column has its own unit, so that spheres are not spheres in the data's units.
     """
 
-    settings: Settings
+    settings: SplitSettings
     per_column: bool
 
 
 def plan(request: fit_pb2.FitSeparatedGMMRequest, table: PublicTable, released: Released) -> SeparatedPlan:
-    """Check a request against the public schema and decide the price.
+    """Check a request against the public schema and decide the cost.
 
-    Raises InvalidRequestError naming every field that is wrong.
+    Raises InvalidFieldsError naming every field that is wrong.
     """
     violations: Violations = []
     amount = amount_of(request.spend, violations)
@@ -80,14 +95,15 @@ def plan(request: fit_pb2.FitSeparatedGMMRequest, table: PublicTable, released: 
     try:
         noise = _noise_summary(settings)
     except ValueError as error:
-        raise InvalidRequestError(("spend", str(error))) from None
+        raise InvalidFieldsError(("spend", str(error))) from None
+    names = tuple(column.name for column in columns)
     return SeparatedPlan(
-        columns=tuple(column.name for column in columns),
+        columns=names,
         events=tuple(map(ConcentratedEvent, shares(settings) if settings.aggregate else (amount.value,))),
         iterations=EM_STEPS + _OUTER_STEPS,
         noise=noise,
         parameters=_parameters(request, columns, settings),
-        expected_mean_error=expected_mean_error(settings, table.rows),
+        expected=by_column("mean_error", names, expected_mean_error(settings, table.rows), COLUMN_UNIT),
         sum_units=tuple(map(float, settings.frame.scale)),
         warnings=warnings(settings, table.rows),
         preflight=preflight(settings, table.rows),
@@ -126,9 +142,9 @@ def _check_numbers(request: fit_pb2.FitSeparatedGMMRequest, violations: Violatio
     if not (request.radius == 0 or request.sigma_min <= request.radius < LARGEST):
         expected = f"expected sigma_min, {request.sigma_min}, or more, or 0 for the whole of the bounds"
         violations.append(("radius", f"{expected}; got {request.radius}"))
-    if not 0 <= request.min_weight * max(k, 1) <= 1.0 + 1e-12:
-        text = f"expected at most 1 / n_components, {1 / max(k, 1):g}, or 0 for half of that; got {request.min_weight}"
-        violations.append(("min_weight", text))
+    if not (request.min_weight == 0 or _LEAST_WEIGHT <= request.min_weight <= (1.0 + 1e-12) / max(k, 1)):
+        expected = f"expected {_LEAST_WEIGHT:.2g} to 1 / n_components, {1 / max(k, 1):g}, or 0 for half of that"
+        violations.append(("min_weight", f"{expected}; got {request.min_weight}"))
     if not 0 <= request.separation < LARGEST:
         text = f"expected a distance of means, or 0 for 6 sqrt(sigma_min sigma_max), got {request.separation}"
         violations.append(("separation", text))
@@ -136,11 +152,11 @@ def _check_numbers(request: fit_pb2.FitSeparatedGMMRequest, violations: Violatio
 
 def _settings(
     request: fit_pb2.FitSeparatedGMMRequest,
-    columns: tuple[NumericColumn, ...],
+    columns: tuple[BoundedColumn, ...],
     table: PublicTable,
     rho: Fraction,
     violations: Violations,
-) -> Settings:
+) -> SplitSettings:
     lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
     half = upper / 2.0 - lower / 2.0
     unit = half if request.units == fit_pb2.COLUMN_UNITS_BOUNDS else np.ones_like(half)
@@ -155,8 +171,8 @@ def _settings(
         violations.append(("sigma_min", text))
     sigma_max = min(request.sigma_max, ball)
     k = request.n_components
-    return Settings(
-        frame=Frame(lower / 2.0 + upper / 2.0, scale),
+    return SplitSettings(
+        frame=BallFrame(lower / 2.0 + upper / 2.0, scale),
         k=k,
         moments=_moments(request),
         radius=R / ball,
@@ -178,7 +194,7 @@ def _settings(
 
 
 def _moments(request: fit_pb2.FitSeparatedGMMRequest) -> Moments:
-    """Form of the covariances; the paper's, where it is left open and another variant than our own is asked for."""
+    """Return the form of the covariances; the paper's if it is left open and a variant of the paper is requested."""
     left_open = request.covariance_type == fit_pb2.COVARIANCE_TYPE_UNSPECIFIED
     if left_open and request.variant in _PAPERS:
         return Moments.SPHERICAL
@@ -186,14 +202,18 @@ def _moments(request: fit_pb2.FitSeparatedGMMRequest) -> Moments:
 
 
 def _estimator(request: fit_pb2.FitSeparatedGMMRequest) -> fit_pb2.SeparatedEstimator.ValueType:
-    """Likewise."""
+    """Return the estimator; the paper's if it is left open and a variant of the paper is requested."""
     if request.estimator == fit_pb2.SEPARATED_ESTIMATOR_UNSPECIFIED and request.variant in _PAPERS:
         return fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS
     return request.estimator
 
 
-def _noise_summary(settings: Settings) -> tuple[types_pb2.ReleaseNoise, ...]:
-    """Of the last releases, if components do not overlap. Raises ValueError if the spend is too small for any."""
+def _noise_summary(settings: SplitSettings) -> tuple[types_pb2.ReleaseNoise, ...]:
+    """Return the noise of the last releases, if components do not overlap.
+
+    Raises:
+        ValueError: the budget is too small for any release.
+    """
     s = settings
     if s.aggregate:
         std = answer_std(s, ESTIMATION)
@@ -215,9 +235,9 @@ def _noise_summary(settings: Settings) -> tuple[types_pb2.ReleaseNoise, ...]:
 
 
 def _parameters(
-    request: fit_pb2.FitSeparatedGMMRequest, columns: tuple[NumericColumn, ...], settings: Settings
+    request: fit_pb2.FitSeparatedGMMRequest, columns: tuple[BoundedColumn, ...], settings: SplitSettings
 ) -> dict[str, JSON]:
-    """What an auditor reads beside the event."""
+    """Return public parameters for the ledger's entry, beside the event."""
     return {
         "n_components": settings.k,
         "variant": "easy" if settings.easy else _VARIANTS[settings.aggregate],

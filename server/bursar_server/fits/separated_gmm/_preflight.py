@@ -1,4 +1,4 @@
-"""Whether a fit is expected to find its components, and how well: rules of thumb, from public numbers alone."""
+"""Prediction whether a fit finds its components, and how well: rules of thumb, from public numbers alone."""
 
 from __future__ import annotations
 
@@ -10,45 +10,48 @@ from fractions import Fraction
 import numpy as np
 
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits.dpem._statistics import LATTICE, moment_bounds
+from bursar_server.fits.mixtures.statistics import LATTICE, moment_bounds
 from bursar_server.fits.separated_gmm._aggregate import answer_std, blocks_of, of_answers
 from bursar_server.fits.separated_gmm._estimate import precisions, released_components
 from bursar_server.fits.separated_gmm._locate import BLIND, radii, round_share
-from bursar_server.fits.separated_gmm._parts import Settings
+from bursar_server.fits.separated_gmm._parts import SplitSettings
 from bursar_server.fits.separated_gmm._tree import LOCATION
 from bursar_server.vault import gaussian_for, noise_std, part_sensitivity
 
 ESTIMATION = 0.6
-"""Share of the spend that is about left for estimates, after splits that went as they should."""
+"""Share of the budget that remains for estimates after ordinary splits, approximately."""
 
 _SPLIT, _DIRECTIONS = 65.0, 2.0
-"""Rows of the smallest component, over sqrt(levels / rho) and over k times what noise on d x d second moments hides.
+"""Rows of the smallest component, over sqrt(levels / rho) and over k times those that noise on second moments hides.
 
-Fitted to fits of components ten deviations apart: nine of ten found them all, k = 2 to 8, d = 2 to 100. Of sample and
-aggregate likewise, on its answers: with all margins at one, 36 of 36 found them all, k = 2 to 6, d = 2 to 20.
+Fitted to fits of components ten deviations apart: nine of ten found them all, k = 2 to 8, d = 2 to 100. For sample and
+aggregate, on its answers: with all margins at one, 36 of 36 found them all, k = 2 to 6, d = 2 to 20.
 """
 
 _SPLIT_OF_FEW, _FEW = 40.0, 2
-"""In so few columns a gap shows in most directions."""
+"""Constant for few columns, in which a gap shows in most directions; and their number. Fitted to the same fits."""
 
 _BALLS = 80.0
-"""In the easy case, where every component costs a part of the budget; fitted to 30 fits, k = 4 to 8, d = 10 and 30."""
+"""Constant of the easy case, where every component costs a part of the budget.
+
+Fitted to 30 fits, k = 4 to 8, d = 10 and 30.
+"""
 
 _HIDDEN = 2.0
-"""With less than so many times the rows that principal directions need, half of a search is among random ones."""
+"""Margin of principal directions below which half of a search uses random directions."""
 
 _MANY = 12
-"""Components of the easy case that it was seen to find."""
+"""Maximum number of components that the easy case was measured to find."""
 
 _WIDER = 1.5
-"""Ball about a group of answers over what holds nearly all of them."""
+"""Radius of a ball about a group of answers over the one that holds nearly all of them. Chosen, not tuned."""
 
 _REPLACING = 2.0
-"""A search costs twice as much where rows are replaced."""
+"""Factor of a search's cost under REPLACE_ONE."""
 
 
-def preflight(settings: Settings, rows: int | None) -> fit_pb2.Preflight | None:
-    """Rules with their margins; None if the number of rows is neither public nor declared."""
+def preflight(settings: SplitSettings, rows: int | None) -> fit_pb2.Preflight | None:
+    """Return the rules with their margins; None if the number of rows is neither public nor declared."""
     if not rows:
         return None
     margins = _margins(settings, rows, float(settings.rho))
@@ -60,8 +63,8 @@ def preflight(settings: Settings, rows: int | None) -> fit_pb2.Preflight | None:
     )
 
 
-def expected_mean_error(settings: Settings, rows: int | None) -> tuple[float, ...]:
-    """Of the noise on a mean of one of k equal components of middling size, (d,), in the data's units."""
+def expected_mean_error(settings: SplitSettings, rows: int | None) -> tuple[float, ...]:
+    """Return the noise on a mean of one of k equal components of medium size, (d,), in the data's units."""
     if not rows:
         return ()
     s = settings
@@ -73,8 +76,8 @@ def expected_mean_error(settings: Settings, rows: int | None) -> tuple[float, ..
     return tuple(float(x) for x in error * s.frame.scale)
 
 
-def warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
-    """What an analyst should know before paying."""
+def warnings(settings: SplitSettings, rows: int | None) -> tuple[str, ...]:
+    """Return warnings for the analyst before the debit."""
     found = []
     if settings.easy and settings.k > _MANY:
         found.append(f"balls are looked for among public points; tried with no more than {_MANY} components")
@@ -86,7 +89,10 @@ def warnings(settings: Settings, rows: int | None) -> tuple[str, ...]:
 
 
 def _predicted(k: int, margins: Mapping[str, float]) -> int:
-    """About how many are found: of those whose gaps are too noisy some are, without directions few. At least one."""
+    """Return about how many components are found: some of those with too noisy gaps, few without directions.
+
+    At least one.
+    """
     if margins[_BALL] < 1.0:
         return 1
     space = min(1.0, margins.get(_SPACE, 1.0))
@@ -97,7 +103,7 @@ def _predicted(k: int, margins: Mapping[str, float]) -> int:
 _BALL, _SPACE, _ANSWERS = "bounding ball", "principal directions", "balls of answers"
 
 
-def _margins(settings: Settings, rows: int, rho: float) -> Mapping[str, float]:
+def _margins(settings: SplitSettings, rows: int, rho: float) -> Mapping[str, float]:
     s = settings
     if s.aggregate:  # the recursion on answers of blocks
         answers, blocks = replace(of_answers(s), aggregate=False), blocks_of(s, rows).blocks
@@ -119,37 +125,40 @@ def _margins(settings: Settings, rows: int, rho: float) -> Mapping[str, float]:
     return {"gaps between components": gaps} | margins
 
 
-def _ball(settings: Settings, rows: int, rho: float) -> float:
-    """Rows over those that a radius needs to be asked for at all: without it, components are lost in the bounds."""
+def _ball(settings: SplitSettings, rows: int, rho: float) -> float:
+    """Return rows over those that a radius needs to be requested at all; without it, components are not located."""
     s = settings
     share = 0.5 * round_share(s.k, s.d, s.sigma_min, LOCATION)
     scale = 2.0 * s.unit_cap * (math.sqrt(2.0) if s.replaces else 1.0) / math.sqrt(8.0 * rho * share)
     return BLIND * rows / (scale * (math.log(radii(s, np.zeros(s.d), 1.0).steps) + 4.0))
 
 
-def _suggested(settings: Settings, rows: int) -> float:
-    """Margins grow with the square root of rho at least."""
+def _suggested(settings: SplitSettings, rows: int) -> float:
+    """Return a sufficient rho: margins grow at least with its square root."""
     worst = min(_margins(settings, rows, 1.0).values())
     rho = 1.0 / worst**2 if worst > 0 else 0.0
     worst = min(_margins(settings, rows, rho).values()) if 0 < rho < math.inf else 1.0
     return float(rho / min(1.0, worst) ** 2)
 
 
-def _noise(settings: Settings) -> float:
-    """Deviation of the noise on a sum of moments, all releases of the last phase together."""
+def _noise(settings: SplitSettings) -> float:
+    """Return the deviation of the noise on a sum of moments, all releases of the last phase together."""
     s = settings
     bounds = moment_bounds(released_components(s), s.d, s.moments, precisions(s.d, s.moments))
     noise = gaussian_for(part_sensitivity(bounds, s.adjacency, s.unit_cap), s.rho * Fraction(ESTIMATION))
     return noise_std(noise, LATTICE)
 
 
-def _of_answers(settings: Settings, rows: int) -> float:
-    """Deviation of the noise on an average of answers, in clip radii."""
+def _of_answers(settings: SplitSettings, rows: int) -> float:
+    """Return the deviation of the noise on an average of answers, in clip radii."""
     return answer_std(settings, ESTIMATION) / blocks_of(settings, rows).blocks
 
 
-def _answer_radius(settings: Settings, rows: int) -> float:
-    """Of a ball about a group of answers: means of a component's rows in a block, or anywhere if none is asked for."""
+def _answer_radius(settings: SplitSettings, rows: int) -> float:
+    """Return the radius of a ball about a group of answers.
+
+    It holds means of a component's rows in a block, or is the whole ball if none is located.
+    """
     s = settings
     if not _margins(s, rows, float(s.rho))[_ANSWERS] >= 1.0:
         return 1.0
@@ -157,8 +166,8 @@ def _answer_radius(settings: Settings, rows: int) -> float:
     return min(1.0, _WIDER * deviation * (math.sqrt(s.d) + 3.0))
 
 
-def _covariance_error(settings: Settings, rows: int) -> float:
-    """Relative, before shrinkage."""
+def _covariance_error(settings: SplitSettings, rows: int) -> float:
+    """Return the relative error of a covariance before shrinkage."""
     s = settings
     if s.aggregate:
         noise = _of_answers(s, rows) * 2.0 * math.log(s.sigma_max / s.sigma_min)

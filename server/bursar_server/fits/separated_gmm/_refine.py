@@ -1,8 +1,8 @@
-"""Components that no wide gap separates: noisy EM inside parts that could not be split, and a check of what it says.
+"""Components without a wide gap between them: noisy EM inside parts that could not be split, and a check of its result.
 
 Beyond Kamath et al. 2019, whose components are farther apart. A part gets as many components as are still missing, by
-FitDPEM (Park et al. 2016, from a start by splitting along principal axes); those that turn out to overlap are joined
-again, so that one component stays one. All that decides is released.
+FitDPEM (Park et al. 2016, from a start by splitting along principal axes). Those that turn out to overlap are merged
+again, so that one component stays one. All decisions use released values.
 """
 
 from __future__ import annotations
@@ -12,59 +12,63 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_server.fits.dpem import _fit
-from bursar_server.fits.dpem._em import Mixture
-from bursar_server.fits.dpem._schedule import default_iterations, price, sketch
-from bursar_server.fits.dpem._statistics import Frame
+from bursar_server.fits.mixtures.em import Mixture
+from bursar_server.fits.mixtures.schedule import default_iterations, price, sketch
+from bursar_server.fits.mixtures.statistics import BallFrame
+from bursar_server.fits.mixtures.steps import EMSettings, Step
+from bursar_server.fits.mixtures.steps import run as run_steps
 from bursar_server.fits.separated_gmm._mixture import joined, least_apart
 from bursar_server.fits.separated_gmm._parts import Parts
 from bursar_server.fits.separated_gmm._tree import Leaf
 from bursar_server.vault import GaussianNoise, Noise, Statistic, part_sensitivity
 
 _SETTLING = 8
-"""Steps beyond FitDPEM's default: components that overlap settle slowly."""
+"""Steps beyond FitDPEM's default: overlapping components settle slowly. Chosen, not tuned."""
 
 _DISTINCT = 1.5
-"""Components count as two if the plane between them is so many deviations from both.
+"""Minimum deviations from the plane between two components that count as two.
 
 Gaussians that are four deviations apart are at 2. Measured on one component: a normal one stays below 1, one that is
 uniform over a square below 1.45.
 """
 
 _HALVES = 0.8
-"""Means of a normal component's halves, in deviations from its own: sqrt(2 / pi)."""
+"""Distance of the means of a normal component's halves from its own mean, in deviations: sqrt(2 / pi)."""
 
 _CLEAR = 1.0
-"""Relative error of a covariance, with a later step's noise, from which it is not looked at a second time."""
+"""Relative error of a covariance, with a later step's noise, from which there is no second search.
+
+Chosen, not tuned.
+"""
 
 _SIZE = 0.5
-"""Of the smallest component's rows: what a component must have in the end."""
+"""Minimum rows of a component, as a share of the smallest component's. Chosen, not tuned."""
 
 
 _ROUNDS, _FIRST = 3, 0.4
-"""How often two components are joined and another is halved, if there is more than one; the share of the first look."""
+"""Maximum number of moves (two components merged, another halved), and share of the first search. Chosen, not tuned."""
 
 _AGAIN = 8
-"""Steps of a later look."""
+"""Number of steps of a later search. Chosen, not tuned."""
 
 
 class _Within:
-    """Noisy sums over one part, as FitDPEM asks for them."""
+    """Noisy sums over one part, in FitDPEM's protocol."""
 
     def __init__(self, parts: Parts, leaf: Leaf) -> None:
         self.parts = parts
         self.leaf = leaf
 
     def progress(self, step: int, steps: int) -> None:
-        """Nobody is told."""
+        """Ignore progress: only the outer run reports it."""
 
     def noisy_sum(self, statistic: Statistic, noise: Noise) -> NDArray[np.float64]:
-        """See `Session.noisy_sum`."""
+        """Implement `Session.noisy_sum`."""
         return self.parts.forest.noisy_sum(self.leaf.node, statistic, GaussianNoise(noise.scale))
 
 
 def refine(parts: Parts, leaves: list[Leaf], smallest: float, share: float) -> Mixture | None:
-    """The components of all leaves; None if no leaf has more than one, or none could have."""
+    """Return the components of all leaves; None if no leaf has more than one, or none could have."""
     missing = parts.settings.k - len(leaves)
     found: list[Mixture | None] = []
     more = False
@@ -82,15 +86,18 @@ def refine(parts: Parts, leaves: list[Leaf], smallest: float, share: float) -> M
 
 
 def _is_clear(parts: Parts, leaf: Leaf, K: int, smallest: float, share: float) -> bool:
-    """Whether noise on a covariance of the smallest component leaves its shape to be seen; else noise makes shapes."""
+    """Return whether noise on a covariance of the smallest component leaves its shape visible.
+
+    Else noise looks like shape.
+    """
     s = parts.settings
     step = _steps(parts, leaf, K, _FIRST * share, again=False)[-1]
     noise = step.std / step.weights.c / smallest * (1.6 * s.d + 2.0)
     return noise * math.sqrt(s.moments.size(s.d) / s.d) < _CLEAR
 
 
-def _steps(parts: Parts, leaf: Leaf, K: int, share: float, *, again: bool) -> tuple[_fit.Step, ...]:
-    """FitDPEM's releases: the first look, or a later one."""
+def _steps(parts: Parts, leaf: Leaf, K: int, share: float, *, again: bool) -> tuple[Step, ...]:
+    """Return FitDPEM's releases of the first search or a later one."""
     s = parts.settings
     T = _AGAIN if again else default_iterations(K, kmeans=False, splitting=True) + _SETTLING
     sketches = sketch(K, s.d, T, s.moments, kmeans=False, recentred=True, splitting=not again, pure=False)
@@ -99,10 +106,10 @@ def _steps(parts: Parts, leaf: Leaf, K: int, share: float, *, again: bool) -> tu
 
 
 def _searched(parts: Parts, leaf: Leaf, K: int, smallest: float, share: float) -> Mixture:
-    """Components of a leaf that are apart: by FitDPEM, and moves from where there are too many to where too few are.
+    """Return distinct components of a leaf: by FitDPEM, and moves from crowded to sparse places.
 
-    A move joins the two that are least apart and halves the longest, as Ueda et al. (2000) have it, and runs a few more
-    steps. What is left of the share stays unspent.
+    A move merges the two closest components and halves the longest, as in Ueda et al. (2000), and runs a few more
+    steps. The rest of the share stays unspent.
     """
     mixture = _fitted(parts, leaf, K, None, _FIRST * share)
     best = _distinct(mixture, smallest)
@@ -117,7 +124,7 @@ def _searched(parts: Parts, leaf: Leaf, K: int, smallest: float, share: float) -
 
 
 def _split(mixture: Mixture, K: int) -> Mixture:
-    """K components: the longest are halved."""
+    """Return K components: the longest are halved."""
     while len(mixture.counts) < K:
         values, vectors = np.linalg.eigh(mixture.covariances)
         k = int(np.argmax(values[:, -1]))
@@ -133,19 +140,19 @@ def _split(mixture: Mixture, K: int) -> Mixture:
 
 
 def _fitted(parts: Parts, leaf: Leaf, K: int, start: Mixture | None, share: float) -> Mixture:
-    """FitDPEM on the rows of a leaf, within its ball, in the public ball's units."""
+    """Run FitDPEM on the rows of a leaf, within its ball; the result is in the public ball's units."""
     s = parts.settings
     c, r = leaf.ball.centre, leaf.ball.radius
     steps = _steps(parts, leaf, K, share, again=start is not None)
-    frame = Frame(s.frame.centre + s.frame.scale * c, s.frame.scale * r)
+    frame = BallFrame(s.frame.centre + s.frame.scale * c, s.frame.scale * r)
     within = Mixture(start.counts, (start.means - c) / r, start.covariances / r**2) if start else None
-    settings = _fit.Settings(frame, K, s.moments, True, None, False, within)
-    mixture = _fit.run(settings, steps, _Within(parts, leaf))
+    settings = EMSettings(frame, K, s.moments, True, None, False, within)
+    mixture = run_steps(settings, steps, _Within(parts, leaf))
     return Mixture(mixture.counts, c + r * mixture.means, r**2 * mixture.covariances)
 
 
 def _distinct(mixture: Mixture, smallest: float) -> Mixture:
-    """Without components that are too small, and with those that overlap joined."""
+    """Return the mixture without too small components, and with overlapping ones merged."""
     kept = mixture.counts >= min(_SIZE * smallest, float(mixture.counts.max()))
     mixture = Mixture(mixture.counts[kept], mixture.means[kept], mixture.covariances[kept])
     while len(mixture.counts) > 1:
@@ -157,14 +164,14 @@ def _distinct(mixture: Mixture, smallest: float) -> Mixture:
 
 
 def _alone(parts: Parts, leaf: Leaf) -> Mixture:
-    """A leaf that is one component: a sphere as large as its ball suggests."""
+    """Return a leaf as one component: a sphere as large as its ball suggests."""
     s = parts.settings
     sigma = float(np.clip(leaf.ball.radius / (s.d**0.5 + 3.0), s.sigma_min, s.sigma_max))
     return Mixture(np.array([leaf.rows]), leaf.ball.centre[None], sigma**2 * np.eye(s.d)[None])
 
 
 def _together(mixtures: list[Mixture], parts: Parts) -> Mixture:
-    """All components, the largest k of them."""
+    """Return all components, at most the largest k."""
     counts = np.concatenate([m.counts for m in mixtures])
     order = np.argsort(-counts)[: parts.settings.k]
     means = np.concatenate([m.means for m in mixtures])

@@ -1,7 +1,8 @@
-"""What is chosen privately: a radius about a released centre, and a slab with a gap around it. Scores are integers.
+"""Candidates of private choices: a radius about a released centre, and a slab or ball with a gap around it.
 
-Kamath, Sheffet, Singhal and Ullman 2019, section 5.1 (PTerrificBall), in projections: many points inside, many outside,
-few in the annulus between, whose width grows with the radius. Proof of the scores' ranges in `_search.md`.
+Scores are integers. Kamath, Sheffet, Singhal and Ullman 2019, section 5.1 (PTerrificBall), in projections: many points
+inside, many outside, few in the annulus between, whose width grows with the radius. Proof of the scores' ranges in
+`_search.md`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bursar_server.fits.dpem._statistics import Frame
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.statistics import BallFrame
 from bursar_server.fits.separated_gmm import _kernel
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
     NOWHERE,
-    FloatArray,
     Sample,
     View,
     distance_statistic,
@@ -29,38 +30,38 @@ from bursar_server.fits.separated_gmm._statistics import (
 from bursar_server.vault import ScoreBounds, Statistic
 
 BINS = 512
-"""Of a histogram along a direction."""
+"""Bins of a histogram along a direction. Chosen, not tuned."""
 
 PENALTY = 2
-"""lambda: what a row in the gap costs."""
+"""Cost lambda of a row in the gap."""
 
 _GROWTH = 1.3
-"""Ratio of neighbouring radii."""
+"""Ratio of adjacent radii. Chosen, not tuned."""
 
 _GAPS = (0.4, 0.7, 1.0)
-"""Widths of gaps over the radius."""
+"""Widths of gaps over the radius. Chosen, not tuned."""
 
 _LEAST_BINS = 5
-"""Of a radius."""
+"""Minimum number of bins of a radius. Chosen, not tuned."""
 
 _BATCH = 1024
 """Directions that one pass over the rows serves: 4 MB of histograms for every thread."""
 
 RADIUS_UNIT = 64
-"""Score of one row more or less beyond a radius: finer than one, so that ties can be broken by less than a row."""
+"""Score of one row beyond a radius: finer than one, so that ties can be broken by less than a row."""
 
 _OCTAVE = 2 ** (_kernel.STEPS_BITS + 1)
-"""Of radii, in steps of their squares."""
+"""Steps of squared radii in an octave of radii."""
 
 _TIGHTER = 0.6
-"""Of the rows that are enough: what the least radius is worth, against the largest. With more, empty balls win."""
+"""Value of the least radius against the largest, in shares of the sufficient rows. With more, empty balls would win."""
 
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """The candidates of every direction: inside bins [low, high), the gap to [outer_low, outer_high); shapes (c,)."""
+    """Candidates of every direction: inside bins [low, high), the gap to [outer_low, outer_high); shapes (c,)."""
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
@@ -71,7 +72,7 @@ class Shapes:
 
 @lru_cache(maxsize=32)
 def shapes(least: int) -> Shapes:
-    """All slabs whose half-width is at least so many bins, with gaps of all widths; some, whatever is asked for."""
+    """Return all slabs of at least `least` bins half-width, with gaps of all widths; never empty."""
     parts, half = [], float(min(max(least, _LEAST_BINS), BINS // 2))
     while half <= BINS // 2:
         h = round(half)
@@ -88,7 +89,7 @@ def shapes(least: int) -> Shapes:
 
 @njit(**_options)
 def _slab_scores(counts, low, high, outer_low, outer_high, gap, cap, bonus, out):  # type: ignore[no-untyped-def]
-    """max(0, min(inside, outside, cap) - 2 between) + bonus of its gap, for every candidate."""
+    """Set out to max(0, min(inside, outside, cap) - 2 between) + bonus of its gap, for every candidate."""
     below = np.zeros(counts.shape[0] + 1, dtype=np.int64)
     for b in range(counts.shape[0]):
         below[b + 1] = below[b] + counts[b]
@@ -105,16 +106,16 @@ class SplitFamily:
 
     Attributes:
         frame: public map into the unit ball.
-        view: from where.
-        directions: (groups, m) integers.
-        width: of a bin, a power of two.
-        least: bins of the smallest half-width.
-        cap: rows on either side that are enough.
-        bonus: for every wider gap, in rows.
-        sample: whom to look at.
+        view: origin and basis of the projection.
+        directions: integers, (groups, m).
+        width: width of a bin, a power of two.
+        least: number of bins of the smallest half-width.
+        cap: sufficient number of rows on either side.
+        bonus: score of every wider gap, in rows.
+        sample: rows that are used.
     """
 
-    frame: Frame
+    frame: BallFrame
     view: View
     directions: FloatArray
     width: float
@@ -126,27 +127,27 @@ class SplitFamily:
 
     @property
     def bounds(self) -> ScoreBounds:
-        """See `_search.md`."""
+        """Bounds of scores; proof in `_search.md`."""
         return ScoreBounds(range_one=1 + PENALTY, range_replaced=2 * (1 + PENALTY))
 
     @property
     def groups(self) -> int:
-        """Directions."""
+        """Number of directions."""
         return len(self.directions)
 
     def statistic(self, first: int, stop: int) -> Statistic:
-        """See `Family`."""
+        """Implement `Family.statistic`."""
         return histogram_statistic(self.frame, self.view, self.directions[first:stop], BINS, self.width, self.sample)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Family`; the same candidates for every direction."""
+        """Implement `Family.scores`; the same candidates for every direction."""
         s = shapes(self.least)
         out = np.empty(len(s.low), dtype=np.int64)
         _slab_scores(sums, s.low, s.high, s.outer_low, s.outer_high, s.gap, self.cap, self.bonus, out)
         return out
 
     def edges(self, index: int) -> FloatArray:
-        """Outer low, low, high and outer high edge of a candidate, in units of <direction, y>."""
+        """Return outer low, low, high and outer high edge of a candidate, in units of <direction, y>."""
         s = shapes(self.least)
         bins = np.array([s.outer_low[index], s.low[index], s.high[index], s.outer_high[index]])
         edges = (bins - BINS // 2) * self.width
@@ -156,9 +157,9 @@ class SplitFamily:
 
 
 class _Distances:
-    """What families of balls have in common: rows are counted by steps of their distance from each centre."""
+    """Common part of families of balls: rows are counted by steps of their distance from each centre."""
 
-    frame: Frame
+    frame: BallFrame
     view: View
     centres: FloatArray
     least: float
@@ -167,34 +168,37 @@ class _Distances:
 
     @property
     def groups(self) -> int:
-        """Centres."""
+        """Number of centres."""
         return len(self.centres)
 
     @property
     def steps(self) -> int:
-        """How many steps of distance there are."""
+        """Number of steps of distance."""
         return _step_of(self.most) - _step_of(self.least) + 2
 
     def statistic(self, first: int, stop: int) -> Statistic:
-        """See `Family`."""
+        """Implement `Family.statistic`."""
         centres = self.centres[first:stop]
         return distance_statistic(self.frame, self.view, centres, _step_of(self.least), self.steps, self.sample)
 
 
 @dataclass(frozen=True, eq=False)
 class BallFamily(_Distances):
-    """Balls about public or released points: the shape that the paper has, in a space of few dimensions.
+    """Balls about public or released points: the paper's shape, in a space of few dimensions.
 
     Attributes:
         frame: public map into the unit ball.
-        view: from where.
-        centres: (groups, m) in units of y.
-        least, most: of the radii, in units of y.
-        cap, bonus, sample: as of `SplitFamily`.
-        among: whether many rows have to be outside, too.
+        view: origin and basis of the projection.
+        centres: centres (groups, m) in units of y.
+        least: least radius, in units of y.
+        most: largest radius, in units of y.
+        cap: sufficient number of rows on either side.
+        bonus: score of every wider gap, in rows.
+        sample: rows that are used.
+        among: True if many rows must be outside, too.
     """
 
-    frame: Frame
+    frame: BallFrame
     view: View
     centres: FloatArray
     least: float
@@ -207,11 +211,11 @@ class BallFamily(_Distances):
 
     @property
     def bounds(self) -> ScoreBounds:
-        """See `_search.md`."""
+        """Bounds of scores; proof in `_search.md`."""
         return ScoreBounds(range_one=1 + PENALTY, range_replaced=2 * (1 + PENALTY))
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Family`; the same candidates for every centre."""
+        """Implement `Family.scores`; the same candidates for every centre."""
         s = ball_shapes(self.steps)
         out = np.empty(len(s.low), dtype=np.int64)
         if not self.among:
@@ -220,7 +224,7 @@ class BallFamily(_Distances):
         return out
 
     def edges(self, index: int) -> FloatArray:
-        """Squared inner and outer radius of a candidate's gap."""
+        """Return the squared inner and outer radius of a candidate's gap."""
         s = ball_shapes(self.steps)
         inner, outer = int(s.high[index]), int(s.outer_high[index])
         base = _step_of(self.least)
@@ -229,7 +233,7 @@ class BallFamily(_Distances):
 
 @lru_cache(maxsize=32)
 def ball_shapes(steps: int) -> Shapes:
-    """All balls whose radius is the lower edge of a step, every fourth of them, with gaps of all widths."""
+    """Return all balls whose radius is the lower edge of every fourth step, with gaps of all widths."""
     radii = np.arange(1, steps, 4)
     parts = []
     for index, ratio in enumerate(_GAPS):
@@ -242,22 +246,27 @@ def ball_shapes(steps: int) -> Shapes:
 
 
 def middle_of(edges: FloatArray) -> float:
-    """Squared radius in the middle of a gap between two squared radii."""
+    """Return the squared radius in the middle of a gap between two squared radii."""
     return float(np.mean(np.sqrt(edges))) ** 2
 
 
 @dataclass(frozen=True, eq=False)
 class TightFamily(_Distances):
-    """Balls about public or released points: the best have enough rows inside, and of those the smallest is better.
+    """Balls about public or released points: the best have enough rows inside, and among those the smallest.
 
     Kamath et al. 2019, theorem 4.11 (PGLoc).
 
     Attributes:
-        frame, view, centres, least, most, sample: as of `BallFamily`.
-        cap: rows inside that are enough.
+        frame: public map into the unit ball.
+        view: origin and basis of the projection.
+        centres: centres (groups, m) in units of y.
+        least: least radius, in units of y.
+        most: largest radius, in units of y.
+        sample: rows that are used.
+        cap: sufficient number of rows inside.
     """
 
-    frame: Frame
+    frame: BallFrame
     view: View
     centres: FloatArray
     least: float
@@ -268,32 +277,33 @@ class TightFamily(_Distances):
 
     @property
     def bounds(self) -> ScoreBounds:
-        """See `_search.md`."""
+        """Bounds of scores; proof in `_search.md`."""
         return ScoreBounds(range_one=RADIUS_UNIT, range_replaced=2 * RADIUS_UNIT)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Family`: a candidate is the upper edge of a step."""
+        """Implement `Family.scores`: a candidate is the upper edge of a step."""
         tilt = max(1, round(RADIUS_UNIT * _TIGHTER * self.cap / len(sums)))
         return np.asarray(RADIUS_UNIT * np.minimum(np.cumsum(sums), self.cap) - tilt * np.arange(len(sums)))
 
     def radius(self, index: int) -> float:
-        """Of a candidate, in units of y."""
+        """Return the radius of a candidate, in units of y."""
         return math.sqrt(_edge(_step_of(self.least) + index + 1))
 
 
 @dataclass(frozen=True, eq=False)
 class _Radii:
-    """Radii about a point: what their families have in common. A candidate is the upper edge of a step.
+    """Common part of families of radii about a point. A candidate is the upper edge of a step.
 
     Attributes:
         frame: public map into the unit ball.
-        view: the point, and no basis.
-        least, most: of the radii, in the unit ball.
-        target: rows that may lie outside.
+        view: the point, without basis.
+        least: least radius, in the unit ball.
+        most: largest radius, in the unit ball.
+        target: number of rows that may lie outside.
         tilt: score of every step to a larger radius, in units of 1 / `RADIUS_UNIT` rows.
     """
 
-    frame: Frame
+    frame: BallFrame
     view: View
     least: float
     most: float
@@ -308,53 +318,53 @@ class _Radii:
 
     @property
     def steps(self) -> int:
-        """How many radii there are."""
+        """Number of radii."""
         return _step_of(self.most * self.view.lattice) - self._base + 2
 
     def statistic(self, first: int, stop: int) -> Statistic:
-        """See `Family`."""
+        """Implement `Family.statistic`."""
         everybody = Sample(np.ones(self.view.dimension + 1, dtype=np.uint64), EVERYBODY)
         point = np.zeros((1, self.view.dimension))
         return distance_statistic(self.frame, self.view, point, self._base, self.steps, everybody)
 
     def radius(self, index: int) -> float:
-        """Of a candidate, in the unit ball."""
+        """Return the radius of a candidate, in the unit ball."""
         return math.sqrt(_edge(self._base + index + 1)) / self.view.lattice
 
 
 class RadiusFamily(_Radii):
-    """The best radius leaves `target` rows outside; among equals the smaller is better."""
+    """Radii of which the best leaves `target` rows outside; among equals the smaller is better."""
 
     @property
     def bounds(self) -> ScoreBounds:
-        """See `_search.md`."""
+        """Bounds of scores; proof in `_search.md`."""
         return ScoreBounds(range_one=2 * RADIUS_UNIT, range_replaced=2 * RADIUS_UNIT)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Family`."""
+        """Implement `Family.scores`."""
         beyond = sums.sum() - np.cumsum(sums)
         return np.asarray(-RADIUS_UNIT * np.abs(beyond - self.target) - self.tilt * np.arange(len(sums)))
 
 
 class ReachFamily(_Radii):
-    """The best radius is the smallest that leaves no more than `target` rows outside."""
+    """Radii of which the best is the smallest that leaves at most `target` rows outside."""
 
     @property
     def bounds(self) -> ScoreBounds:
-        """See `_search.md`."""
+        """Bounds of scores; proof in `_search.md`."""
         return ScoreBounds(range_one=RADIUS_UNIT, range_replaced=RADIUS_UNIT)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Family`."""
+        """Implement `Family.scores`."""
         beyond = sums.sum() - np.cumsum(sums)
         return np.asarray(-RADIUS_UNIT * np.maximum(beyond - self.target, 0) - self.tilt * np.arange(len(sums)))
 
 
 def _step_of(length: float) -> int:
-    """The step of squared distances that a length in units of y is in."""
+    """Return the step of squared distances that contains a length in units of y."""
     return int(np.array([length**2]).view(np.int64)[0]) >> (52 - _kernel.STEPS_BITS)
 
 
 def _edge(step: int) -> float:
-    """The lower edge of a step of squared distances."""
+    """Return the lower edge of a step of squared distances."""
     return float(np.array([step << (52 - _kernel.STEPS_BITS)], dtype=np.int64).view(np.float64)[0])

@@ -1,4 +1,4 @@
-"""The counts of FitSeparatedGMM and what one row can contribute to them; proof in `_statistics.md`.
+"""Counts of FitSeparatedGMM and bounds of one row's contribution to them; proof in `_statistics.md`.
 
 Sums and second moments are FitDPEM's statistic (`moment_statistic`), about released centres.
 """
@@ -10,26 +10,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_server.fits.dpem._statistics import EStep, Frame, Moments, Weights, moment_statistic
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
 from bursar_server.fits.separated_gmm import _kernel
 from bursar_server.vault import Bounds, Statistic
 
-FloatArray = NDArray[np.float64]
-
 EVERYBODY = 2**64 - 1
-"""Threshold of a sample that every row is in."""
+"""Threshold of a sample that contains every row."""
 
 NOWHERE = 2.0**60
-"""An edge that no row is beyond."""
+"""Edge that no row is beyond."""
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Where rows are looked at from: integers, released or public.
+    """Projection of rows: integers, released or public.
 
     Attributes:
-        origin: (d,) a point of the lattice.
-        basis: (m, d) directions that points are projected on, or (0, d): points as they are.
+        origin: point of the lattice, (d,).
+        basis: directions on which points are projected, (m, d), or (0, d) for points as they are.
     """
 
     origin: FloatArray
@@ -37,7 +36,7 @@ class View:
 
     @property
     def dimension(self) -> int:
-        """Of what is seen: m, or d."""
+        """Dimension of the projection: m, or d."""
         return len(self.basis) or len(self.origin)
 
     @property
@@ -48,7 +47,7 @@ class View:
         )
 
     def across(self, direction: FloatArray) -> tuple[FloatArray, float]:
-        """A direction (m,) of what is seen as one of points, (d,), and how much longer products with it are."""
+        """Return a direction (m,) of the projection as a direction (d,) of points, and the factor of its products."""
         if not len(self.basis):
             return direction, 1.0
         return lattice_directions((direction @ self.basis)[None])[0], 2.0 ** (16 - _kernel.DIRECTION_BITS)
@@ -60,22 +59,22 @@ class View:
 
     @property
     def arrays(self) -> tuple[FloatArray, FloatArray]:
-        """As kernels take it."""
+        """Origin and basis in the kernels' format."""
         return self.origin, self.basis
 
 
-def lattice_frame(frame: Frame) -> tuple[FloatArray, FloatArray]:
-    """As kernels take it."""
+def lattice_frame(frame: BallFrame) -> tuple[FloatArray, FloatArray]:
+    """Return the frame in the kernels' format."""
     return frame.centre, 1.0 / frame.scale
 
 
 def lattice_point(z: FloatArray) -> FloatArray:
-    """A point of the unit ball (d,) on the lattice."""
+    """Return a point of the unit ball (d,) on the lattice."""
     return np.clip(np.rint(z * _kernel.POINT), -_kernel.POINT, _kernel.POINT)
 
 
 def lattice_directions(u: FloatArray) -> FloatArray:
-    """Directions (m, d), whatever their lengths, as integers of norm about 2^15; zeros stay zeros."""
+    """Return directions (m, d) of any length as integers of norm about 2^15; zeros stay zeros."""
     norms = np.maximum(np.linalg.norm(u, axis=1, keepdims=True), 1e-300)
     directions = np.trunc(u / norms * 2.0**_kernel.DIRECTION_BITS)
     fits = np.sum(np.abs(directions), axis=1, keepdims=True) <= _kernel.MAX_DIRECTION  # NaN fails
@@ -84,16 +83,17 @@ def lattice_directions(u: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A rule: rows between two parallel planes, low <= <direction, p - origin> < high, are in part 1, all others in 0.
+    """Rule: rows between two parallel planes, low <= <direction, p - origin> < high, are in part 1, all others in 0.
 
     Attributes:
         frame: public map into the unit ball.
-        origin: (d,) a point of the lattice.
-        direction: (d,) integers.
-        low, high: integers.
+        origin: point of the lattice, (d,).
+        direction: integers, (d,).
+        low: lower plane, integer.
+        high: upper plane, integer.
     """
 
-    frame: Frame
+    frame: BallFrame
     origin: FloatArray
     direction: FloatArray
     low: float
@@ -101,14 +101,14 @@ class Slab:
     ways: int = 2
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], labels: NDArray[np.int16]) -> None:
-        """See `Rule`."""
+        """Implement `Rule.__call__`."""
         frame = lattice_frame(self.frame)
         _kernel.slab_labels(block, present, labels, frame, self.origin, self.direction, self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
 class _SlabCounts:
-    frame: Frame
+    frame: BallFrame
     origin: FloatArray
     direction: FloatArray
     edges: FloatArray
@@ -117,10 +117,10 @@ class _SlabCounts:
         _kernel.slab_counts(block, present, out, lattice_frame(self.frame), self.origin, self.direction, self.edges)
 
 
-def slab_statistic(frame: Frame, origin: FloatArray, direction: FloatArray, edges: FloatArray) -> Statistic:
-    """How many rows have v = <direction, p - origin> in [edges[1], edges[2]), outside of [edges[0], edges[3]), or else.
+def slab_statistic(frame: BallFrame, origin: FloatArray, direction: FloatArray, edges: FloatArray) -> Statistic:
+    """Return the numbers of rows with v = <direction, p - origin> inside, outside and in the gap.
 
-    Raises ValueError if edges do not ascend.
+    Inside is [edges[1], edges[2]), outside is beyond [edges[0], edges[3]). Raises ValueError if edges do not ascend.
     """
     if not np.all(np.diff(edges) >= 0):
         raise ValueError("edges: expected four numbers that ascend")
@@ -130,16 +130,17 @@ def slab_statistic(frame: Frame, origin: FloatArray, direction: FloatArray, edge
         factors=(),
         shape=(3,),
         bounds=one_cell(1),
+        largest=1,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows that a search looks at: those of which a hash of their own point, with public keys, is below a threshold.
+    """Rows that a search uses: those with a hash of their own point, with public keys, below a threshold.
 
     Attributes:
-        keys: (d + 1,) odd 64-bit integers.
-        threshold: 0 to `EVERYBODY`.
+        keys: odd 64-bit integers, (d + 1,).
+        threshold: threshold, 0 to `EVERYBODY`.
     """
 
     keys: NDArray[np.uint64]
@@ -148,7 +149,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class _SlabHistograms:
-    frame: Frame
+    frame: BallFrame
     view: View
     directions: FloatArray
     bins: int
@@ -164,21 +165,22 @@ class _SlabHistograms:
 
 
 def histogram_statistic(
-    frame: Frame, view: View, directions: FloatArray, bins: int, width: float, sample: Sample
+    frame: BallFrame, view: View, directions: FloatArray, bins: int, width: float, sample: Sample
 ) -> Statistic:
-    """Histograms of <direction, y> for each of the directions, in bins of `width` about 0; never released."""
+    """Return histograms of <direction, y> for each direction, in bins of `width` about 0; never released."""
     return Statistic(
         name=f"histograms along {len(directions)} directions",
         kernel=_SlabHistograms(frame, view, directions, bins, width, sample),
         factors=(),
         shape=(len(directions), bins),
         bounds=one_cell(len(directions)),
+        largest=1,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _DistanceHistograms:
-    frame: Frame
+    frame: BallFrame
     view: View
     centres: FloatArray
     base: int
@@ -191,44 +193,45 @@ class _DistanceHistograms:
 
 
 def distance_statistic(
-    frame: Frame, view: View, centres: FloatArray, base: int, steps: int, sample: Sample
+    frame: BallFrame, view: View, centres: FloatArray, base: int, steps: int, sample: Sample
 ) -> Statistic:
-    """How many rows are at each of `steps` steps of distance from each of the centres (n, m); never released."""
+    """Return the numbers of rows at each of `steps` steps of distance from each centre (n, m); never released."""
     return Statistic(
         name=f"rows by their distance from {len(centres)} points",
         kernel=_DistanceHistograms(frame, view, centres, base, sample),
         factors=(),
         shape=(len(centres), steps),
         bounds=one_cell(len(centres)),
+        largest=1,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A rule: rows of which y is in a ball, |y - centre|^2 < limit, are in part 1, all others in 0.
+    """Rule: rows whose y is in a ball, |y - centre|^2 < limit, are in part 1, all others in 0.
 
     Attributes:
         frame: public map into the unit ball.
-        view: from where.
-        centre: (m,).
+        view: origin and basis of the projection.
+        centre: centre of the ball, (m,).
         limit: squared radius.
     """
 
-    frame: Frame
+    frame: BallFrame
     view: View
     centre: FloatArray
     limit: float
     ways: int = 2
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], labels: NDArray[np.int16]) -> None:
-        """See `Rule`."""
+        """Implement `Rule.__call__`."""
         frame = lattice_frame(self.frame)
         _kernel.ball_labels(block, present, labels, frame, self.view.arrays, self.centre, self.limit)
 
 
 @dataclass(frozen=True, eq=False)
 class _RoundCounts:
-    frame: Frame
+    frame: BallFrame
     view: View
     centre: FloatArray
     edges: FloatArray
@@ -237,8 +240,8 @@ class _RoundCounts:
         _kernel.ball_counts(block, present, out, lattice_frame(self.frame), self.view.arrays, self.centre, self.edges)
 
 
-def round_statistic(frame: Frame, view: View, centre: FloatArray, edges: FloatArray) -> Statistic:
-    """How many rows have |y - centre|^2 below edges[0], from edges[1] on, and between.
+def round_statistic(frame: BallFrame, view: View, centre: FloatArray, edges: FloatArray) -> Statistic:
+    """Return the numbers of rows with |y - centre|^2 below edges[0], from edges[1] on, and between.
 
     Raises ValueError if edges do not ascend.
     """
@@ -250,18 +253,21 @@ def round_statistic(frame: Frame, view: View, centre: FloatArray, edges: FloatAr
         factors=(),
         shape=(3,),
         bounds=one_cell(1),
+        largest=1,
     )
 
 
 def one_cell(tables: int) -> Bounds:
-    """What a row contributes that is counted in at most one cell of each of several tables."""
+    """Return the bounds of a row that is counted in at most one cell of each of several tables."""
     return Bounds(
         l1=tables, l2_squared=tables, l1_distance=2 * tables, l2_squared_distance=2 * tables, non_negative=True
     )
 
 
-def ball_statistic(frame: Frame, centre: FloatArray, radius: float, moments: Moments, weights: Weights) -> Statistic:
-    """Count, sum and second moments of u = (z - centre) / radius, clipped to the unit ball."""
+def ball_statistic(
+    frame: BallFrame, centre: FloatArray, radius: float, moments: Moments, weights: Weights
+) -> Statistic:
+    """Return count, sum and second moments of u = (z - centre) / radius, clipped to the unit ball."""
     d = len(centre)
     whitener = np.eye(d)[None] / radius
     step = EStep(True, np.zeros(1), centre[None], whitener, True, centre[None], whitener)

@@ -1,8 +1,8 @@
-"""The recursion: parts are split in two where a wide gap is found, until there are k of them or no gap is left.
+"""Recursion: parts are split in two at a wide gap, until there are k of them or no gap is found.
 
-Kamath et al. 2019, algorithm 3 (RPGMP): search among rows as they are where components are far apart, then in
-the space of noisy principal directions; each half is located and split again. A part that cannot be split is an
-ordinary outcome. Every decision is a function of released numbers.
+Kamath et al. 2019, algorithm 3 (RPGMP): search among rows as they are if components are far apart, then in the space of
+noisy principal directions; each half is located and split again. A part that cannot be split is an ordinary outcome.
+Every decision is a function of released numbers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models import public_generator
-from bursar_server.fits.dpem._released import decode
-from bursar_server.fits.dpem._statistics import Moments, Weights
+from bursar_models import public_generator
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.decoding import decode
+from bursar_server.fits.mixtures.statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
 from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Parts
 from bursar_server.fits.separated_gmm._search import BINS, BallFamily, SplitFamily, middle_of
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
     NOWHERE,
-    FloatArray,
     Round,
     Sample,
     Slab,
@@ -36,60 +36,68 @@ from bursar_server.fits.separated_gmm._statistics import (
 from bursar_server.vault import Family, Node, Rule, Statistic
 
 LOCATION, DIRECTIONS, SPLITS = 0.12, 0.08, 0.34
-"""Most that a path may spend on balls, principal directions, and splits, as shares of the spend."""
+"""Maximum shares of the budget that a path spends on balls, principal directions, and splits. Chosen, not tuned."""
 
 _FIRST_PASS = 0.7
-"""Of the shares for splits that first attempts may use; second attempts use what is left."""
+"""Part of the splits' shares for first attempts; second attempts use the remainder. Chosen, not tuned."""
 
 _PCA_PART = 0.7
-"""Of what is left for principal directions, for one set of them."""
+"""Part of the remainder for principal directions that one set of them takes. Chosen, not tuned."""
 
 _PCA_WEIGHTS = Weights(0.1, 0.1, 1.0)
+"""Weights of a release for principal directions, which needs second moments most. Chosen, not tuned."""
 
 _RAW_DIRECTIONS, _PROJECTED_DIRECTIONS, _REFINED_DIRECTIONS = 100, 30, 20
-"""Random directions: in all; for every principal direction; around the best, for every principal direction."""
+"""Random directions: in all; for every principal direction; around the best, for every principal direction.
+
+Chosen, not tuned.
+"""
 
 _RAW_AXES = 20
-"""Columns that are directions, where rows are looked at as they are."""
+"""Maximum number of columns used as directions, for rows as they are. Chosen, not tuned."""
 
 FEW_MORE = 1.5
-"""With no more than so many columns for a principal direction, these are not worth their price."""
+"""Columns per principal direction up to which these cost more than they gain. Chosen, not tuned."""
 
 _CHOICES = 15.0
-"""About the logarithm of the number of candidates: by so many scales of its noise a search misses the best score."""
+"""About the logarithm of the number of candidates: a search misses the best score by so many scales of its noise."""
 
 _BALLS, _BALL_DIMENSIONS = 1000, 3
-"""Random centres of balls, twice; and the most dimensions in which so many come near to every group of rows."""
+"""Random centres of balls, used twice; and the maximum dimension in which these come near to every group of rows."""
 
 LEAST_RADIUS = 1.5
-"""Of what is cut out, in sigma_min."""
+"""Least radius of a cut, in sigma_min. Chosen, not tuned."""
 
 _SAMPLE = 60_000
-"""About how many rows a search looks at."""
+"""About the number of rows that a search uses. Chosen, not tuned."""
 
 CAP = 0.85
-"""Of the smallest component: rows on either side of a gap that are enough."""
+"""Rows on either side of a gap that are sufficient, as a share of the smallest component's. Chosen, not tuned."""
 
 BONUS = 0.15
-"""Of that number: what a wider gap is worth."""
+"""Score of a wider gap, as a share of the sufficient rows. Chosen, not tuned."""
 
 _ENOUGH, _ABOVE_NOISE, _EMPTY = 0.4, 5.0, 0.15
-"""A split stands if both sides have this part of the smallest component's rows, and so many deviations of the noise,
-and the gap, with a deviation more, no more than this part of them. Of one component the gap has more: 0.34 of the fewer
-rows if it is normal, 0.2 if it is uniform."""
+"""Conditions of a split, as shares of the smallest component's rows and in deviations of the noise.
+
+Both sides need the first share and that many deviations; the gap, with a deviation more, may have the last share of
+them. In a single component the gap has more: 0.34 of the fewer rows if it is normal, 0.2 if it is uniform.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A part that may be split.
+    """Part that may be split.
 
     Attributes:
-        node: its rows.
-        ball: that holds them.
-        rows: about how many there are.
-        located, directed, split: what its path has spent, as shares.
-        basis: (m, d) orthonormal principal directions that it inherited; None if it has to find its own.
-        attempts: how often a split was looked for.
+        node: rows of the part.
+        ball: ball that holds them.
+        rows: approximate number of them.
+        located: share that its path has spent on balls.
+        directed: share that its path has spent on principal directions.
+        split: share that its path has spent on splits.
+        basis: inherited orthonormal principal directions, (m, d); None if it has to compute its own.
+        attempts: number of attempts to split it.
     """
 
     node: Node
@@ -104,19 +112,19 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A split that was found: the counts that test it, and the rule that makes it."""
+    """Split that was found: the counts that test it, and the rule that makes it."""
 
     counts: Statistic
     rule: Rule
 
 
 def grow(parts: Parts, root: Node) -> list[Leaf]:
-    """Split until there are k leaves, or nothing more is found. At least one leaf; total."""
+    """Split until there are k leaves, or no more gaps are found. At least one leaf; total."""
     return _Growth(parts).leaves(root)
 
 
 def directions_of(parts: Parts, node: Node, ball: Ball, m: int, share: float) -> FloatArray:
-    """Noisy principal directions of the rows of a part, about its ball's centre: (m, d), orthonormal."""
+    """Return noisy principal directions of the rows of a part, about its ball's centre: (m, d), orthonormal."""
     d = parts.settings.d
     statistic = ball_statistic(parts.settings.frame, ball.centre, ball.radius, Moments.FULL, _PCA_WEIGHTS)
     flat, std = parts.release(node, statistic, share)
@@ -125,13 +133,13 @@ def directions_of(parts: Parts, node: Node, ball: Ball, m: int, share: float) ->
 
 
 def sample_of(rows: float, keys: NDArray[np.uint64]) -> tuple[float, Sample]:
-    """What part of so many rows a search looks at, and which."""
+    """Return the share of the rows that a search uses, and the sample."""
     part = min(1.0, _SAMPLE / rows)
     return part, Sample(keys, EVERYBODY if part >= 1.0 else int(part * EVERYBODY))
 
 
 def stands(fewer: float, between: float, std: float, smallest: float) -> bool:
-    """Whether a split with so many rows on a side, and so many in its gap, is one, for all that noise may have done."""
+    """Return whether a split with so many rows on a side and in its gap is real, despite the noise."""
     return fewer >= max(_ENOUGH * smallest, _ABOVE_NOISE * std) and between + std <= _EMPTY * fewer
 
 
@@ -141,7 +149,7 @@ class _Growth:
         self.parts = parts
         self.round = round_share(s.k, s.d, s.sigma_min, LOCATION)
         self.reserve = 2.0 * self.round
-        self.smallest = 0.0  # until the whole table's rows were counted
+        self.smallest = 0.0  # 0 until the whole table's rows were counted
         self.generator = public_generator(s.seed)
         self.keys = self.generator.integers(0, 2**63, s.d + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
@@ -172,7 +180,7 @@ class _Growth:
         return leaf
 
     def _settle(self, leaf: Leaf) -> Leaf:
-        """What was kept back for the location of final leaves."""
+        """Return a final leaf, located with the share that was kept for it."""
         for _ in range(2):
             if leaf.located + self.round > LOCATION * (1.0 + 1e-9):
                 break
@@ -182,7 +190,7 @@ class _Growth:
         return leaf
 
     def _attempt(self, leaf: Leaf, remaining: int) -> list[Leaf]:
-        """The two halves of a leaf, or the leaf with one attempt more."""
+        """Return the two halves of a leaf, or the leaf with one attempt more."""
         s = self.parts.settings
         first = leaf.attempts == 0
         leaf = replace(leaf, attempts=leaf.attempts + 1, basis=leaf.basis if first else None)
@@ -208,7 +216,7 @@ class _Growth:
         return self._search(leaf, leaf.basis, budget, projected=True)[1]
 
     def _is_blurred(self, leaf: Leaf) -> bool:
-        """Whether noise on second moments could hide the principal directions."""
+        """Return whether noise on second moments could hide the principal directions."""
         s = self.parts.settings
         rho = float(s.rho) * _PCA_PART * (DIRECTIONS - leaf.directed)
         change = leaf.ball.radius**2 * (2.0**0.5 if s.replaces else 1.0) * s.unit_cap
@@ -216,7 +224,7 @@ class _Growth:
         return noise > 0.3 * self.smallest * s.separation**2
 
     def _direct(self, leaf: Leaf, m: int) -> Leaf:
-        """The leaf with noisy principal directions of its own."""
+        """Return the leaf with noisy principal directions of its own."""
         share = _PCA_PART * (DIRECTIONS - leaf.directed)
         if share < LEAST_SHARE:
             return leaf
@@ -224,7 +232,10 @@ class _Growth:
         return replace(leaf, directed=leaf.directed + share, basis=basis)
 
     def _search(self, leaf: Leaf, basis: FloatArray, budget: float, *, projected: bool) -> tuple[bool, list[Leaf]]:
-        """Look for a slab or ball with a gap around it, and split where there is one: (whether it was, the leaves)."""
+        """Look for a slab or ball with a gap around it, and split there.
+
+        Return whether it was split, and the leaves.
+        """
         view = View(lattice_point(leaf.ball.centre), lattice_directions(basis))
         shares = (0.4, 0.4, 0.2) if projected else (0.7, 0.0, 0.3)
         look = self._balls if self.parts.settings.balls and projected else self._slabs
@@ -246,13 +257,13 @@ class _Growth:
         return True, [self._locate_all(half) for half in halves]
 
     def _is_scarce(self, leaf: Leaf, share: float) -> bool:
-        """Whether a search for this share could not tell the best split from the rest, so that two are too many."""
+        """Return whether a search for this share could not find the best split, so that two searches are too many."""
         directions = np.eye(self.parts.settings.d)[:1]
         family = self._slab_family(leaf, View(lattice_point(leaf.ball.centre), directions[:0]), directions)
         return _CHOICES * self.parts.noise_of(family, leaf.node, share).scale > family.cap
 
     def _slabs(self, leaf: Leaf, view: View, first: float, second: float, *, projected: bool) -> Cut:
-        """The best slab among random directions and, if a second share pays for it, around the best of them."""
+        """Return the best slab among random directions and, if a second share pays for it, around the best of them."""
         m = view.dimension
         random = _PROJECTED_DIRECTIONS * m if projected else _RAW_DIRECTIONS
         axes = np.eye(m)[: m if projected else _RAW_AXES]
@@ -271,7 +282,7 @@ class _Growth:
         return Cut(slab_statistic(frame, view.origin, direction, edges), Slab(frame, view.origin, direction, low, high))
 
     def _balls(self, leaf: Leaf, view: View, first: float, second: float, *, projected: bool) -> Cut:
-        """The best ball about random points, and then about points near the centre of the best."""
+        """Return the best ball about random points, and then about points near the centre of the best."""
         m, reach = view.dimension, leaf.ball.radius * view.lattice
         inside = self.generator.standard_normal((_BALLS, m))
         inside *= (self.generator.random((_BALLS, 1)) ** (1.0 / m)) / np.linalg.norm(inside, axis=1, keepdims=True)

@@ -1,14 +1,17 @@
-"""The compiled sketch: phases, cosines and sines of rows on an integer lattice, and their exact sums.
+"""Compiled sketch: phases, cosines and sines of rows on an integer lattice, and their exact sums.
 
-Rows are worked on in slices, one array per quantity, so that every loop runs over neighbouring rows and vectorises. No
-arithmetic in here may be reordered, except in `_add`, whose sums of integers below 2^24 are exact in any order; so a
-row's integers are a function of that row and of public parameters. There is no early exit and no branch on data.
+Rows are processed in slices, one array per quantity, so that every loop runs over adjacent rows and vectorises. No
+arithmetic here may be reordered, except in `_add`, whose sums of integers below 2^24 are exact in any order; so a row's
+integers are a function of that row and of public parameters. There is no early exit, no branch on data, and no
+operation on subnormal numbers, which would take longer (`LEAST`; `bench/kernels.py times` measures it). If rows
+contribute at some of the frequencies only, blocks of equal rows take up to a tenth less, because their lists are fewer.
+
 Everything is defined for any bit pattern: phases, cosines and sines stay floats, whose operations never trap, until a
-comparison that NaN fails has bounded them. A row that counts for nothing is NaN.
+comparison that NaN fails has bounded them. A row that does not count is NaN.
 
-Where a row is asked for r < m frequencies only (Schellekens et al. 2019, definition 3), they are r neighbours in a
-ring of all, from one on that a public hash of the row's own coordinates picks. Every frequency is then asked of r / m
-of all contents, and of a block that is sorted by first frequencies it wants neighbouring rows.
+If a row contributes at r < m frequencies only (Schellekens et al. 2019, definition 3), they are r adjacent ones in a
+ring of all, from one that a public hash of the row's own coordinates picks. Every frequency is then used by r / m of
+all contents, and by adjacent rows of a block that is sorted by first frequency.
 """
 
 from __future__ import annotations
@@ -20,12 +23,17 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 SLICE = 512
-"""Most rows worked on together: their sums of integers up to 2^15 are at most 2^24, exact in float32."""
+"""Maximum number of rows processed together: their sums of integers up to 2^15 are at most 2^24, exact in float32."""
 
 SHORT_SLICE = 64
-"""Rows worked on together where there are many columns or a transform, so that they stay near the processor."""
+"""Rows processed together if there are many columns or a transform, so that they stay in the CPU's cache.
+
+Chosen, not tuned.
+"""
 
 _FEW_COLUMNS = 16
+"""Maximum number of columns for long slices. Chosen, not tuned."""
+
 _AT_ONCE = 32  # divides both slices
 
 BITS = 15
@@ -34,13 +42,16 @@ BITS = 15
 UNIT = 2**BITS
 
 _LARGEST_NORM = np.float32(2.0 ** (2 * BITS) * (1 - 2.0**-21))
-"""What a computed c^2 + s^2 is compared with: the exact one is then below 2^30; see the proof."""
+"""Bound of a computed c^2 + s^2: the exact one is then below 2^30; see the proof."""
 
 _AMPLITUDE = UNIT * (1 - 2.0**-17)
-"""Of the polynomials: far enough below `UNIT` for every regular row to pass the comparison."""
+"""Amplitude of the polynomials: far enough below `UNIT` for every regular row to pass the comparison."""
 
 _ROUNDER = np.float32(1.5 * 2.0**23)
 """Added to a float32 below 2^22, it leaves the nearest integer in the low bits."""
+
+LEAST = 2.0**-40
+"""Frame coordinates below it become 0: their phases are below the lattice, and squares of less could be subnormal."""
 
 _NAN = np.float32(np.nan)
 _ZERO, _ONE, _HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
@@ -56,16 +67,17 @@ _S1 = np.float32(_AMPLITUDE * -5.167142791944363)
 _S2 = np.float32(_AMPLITUDE * 2.5418989853807177)
 _S3 = np.float32(_AMPLITUDE * -0.5546360948379352)
 
+# nogil lets threads sum blocks in parallel; numpy's error model divides by zero without a branch or an exception.
 _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
 def _define_fma(context, a, b, c):  # type: ignore[no-untyped-def]
-    """Return a b + c, rounded once: asked for in words, so that no compiler decides where it is done."""
+    """Define a b + c, rounded once: explicit, so that no compiler decides where operations are fused."""
     return types.float32(*3 * [types.float32]), lambda _context, builder, _signature, args: builder.fma(*args)
 
 
 def _define_flip_if_odd(context, x, rounded):  # type: ignore[no-untyped-def]
-    """Return -x if the lowest bit of `rounded` is set (an odd integer plus `_ROUNDER`), else x."""
+    """Define -x if the lowest bit of `rounded` is set (an odd integer plus `_ROUNDER`), else x."""
 
     def generate(context, builder, _signature, args):  # type: ignore[no-untyped-def]
         bits, number = context.get_value_type(types.int32), context.get_value_type(types.float32)
@@ -87,9 +99,9 @@ def _add(total, x):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _normalise(block, present, first, centre, unit, lower, upper, x):  # type: ignore[no-untyped-def]
-    """Frame coordinates in the box of the slots from `first` on, x (d, n), NaN for a row that is absent or not finite.
+    """Set x (d, n) to frame coordinates of the slots from `first` on, in the box; NaN for absent or non-finite rows.
 
-    Returns how many are not.
+    Coordinates below `LEAST` become 0 before they are divided. Returns the number of rows that count.
     """
     d, n = x.shape
     valid = np.empty(n, np.bool_)
@@ -100,8 +112,11 @@ def _normalise(block, present, first, centre, unit, lower, upper, x):  # type: i
         for r in range(n):
             valid[r] &= abs(block[i, first + r]) < np.inf  # false for NaN
     for i in range(d):
+        least = LEAST * unit[i]
         for r in range(n):
-            z = min(max((block[i, first + r] - centre[i]) / unit[i], lower[i]), upper[i])
+            apart = block[i, first + r] - centre[i]
+            z = min(max((0.0 if abs(apart) < least else apart) / unit[i], lower[i]), upper[i])
+            z = 0.0 if abs(z) < LEAST else z  # possible in a very narrow box
             x[i, r] = np.float32(z) if valid[r] else _NAN
     for r in range(n):
         rows += valid[r]
@@ -112,8 +127,8 @@ def _normalise(block, present, first, centre, unit, lower, upper, x):  # type: i
 def first_frequencies(x, m, seed, firsts):  # type: ignore[no-untyped-def]
     """Set firsts[r] to the first of the frequencies of row r of x (d, n): a hash of its d numbers and a public seed.
 
-    The finaliser of SplitMix64 (Steele, Lea and Flood 2014) after every number. It spreads rows evenly and need not
-    resist anybody: privacy takes any function of the row.
+    The finaliser of SplitMix64 (Steele, Lea and Flood 2014) after every number. It spreads rows evenly and needs no
+    cryptographic strength: privacy holds for any function of the row.
     """
     d, n = x.shape
     bits = (x + _ZERO).view(np.uint32)  # -0 becomes 0: equal numbers, equal bits
@@ -129,9 +144,9 @@ def first_frequencies(x, m, seed, firsts):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _sorted_block(block, present, centre, unit, lower, upper, m, seed, x, starts):  # type: ignore[no-untyped-def]
-    """Frame coordinates of the whole block, x (d, CHUNK), sorted by first frequency.
+    """Set x (d, CHUNK) to frame coordinates of the whole block, sorted by first frequency.
 
-    Those whose first is f are rows starts[f] to starts[f + 1] of x. Returns how many rows count.
+    Rows whose first frequency is f are starts[f] to starts[f + 1] of x. Returns the number of rows that count.
     """
     d, n = x.shape
     unsorted = np.empty((d, n), np.float32)
@@ -143,6 +158,7 @@ def _sorted_block(block, present, centre, unit, lower, upper, m, seed, x, starts
         starts[firsts[r] + 1] += 1
     for f in range(m):
         starts[f + 1] += starts[f]
+    # A counting sort: linear, stable, and without comparisons.
     nexts = starts[:m].copy()
     for r in range(n):
         f = firsts[r]
@@ -154,7 +170,7 @@ def _sorted_block(block, present, centre, unit, lower, upper, m, seed, x, starts
 
 @njit(**_options)
 def _rows_of(j, part, per_row, m, starts):  # type: ignore[no-untyped-def]
-    """Part 0 or 1 of the sorted rows that are asked for frequency j: from, to. The ring's end cuts them in two."""
+    """Return begin and end of part 0 or 1 of the sorted rows at frequency j; the ring's end cuts them in two."""
     if part == 0:
         return starts[max(j - per_row + 1, 0)], starts[j + 1]
     return starts[min(m + j - per_row + 1, m)], starts[m]
@@ -162,7 +178,7 @@ def _rows_of(j, part, per_row, m, starts):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _two_phases(x, v, w, v_offset, w_offset, v_phase, w_phase):  # type: ignore[no-untyped-def]
-    """Set v_phase[r] to v_offset + sum_i v[i] x[i, r], and w_phase likewise: two at a time read x half as often."""
+    """Set v_phase[r] to v_offset + sum_i v[i] x[i, r], and w_phase with w: two at a time read x half as often."""
     d, n = x.shape
     for r in range(n):
         v_phase[r] = v_offset
@@ -182,7 +198,7 @@ def _two_phases(x, v, w, v_offset, w_offset, v_phase, w_phase):  # type: ignore[
 
 @njit(**_options)
 def _exponential(phase, n):  # type: ignore[no-untyped-def]
-    """Sums of trunc(UNIT cos(pi phase)) and trunc(UNIT sin(pi phase)) over rows where c^2 + s^2 is at most UNIT^2."""
+    """Return sums of trunc(UNIT cos(pi phase)) and trunc(UNIT sin(pi phase)) over rows with c^2 + s^2 <= UNIT^2."""
     cosines, sines = _ZERO, _ZERO
     for r in range(n):
         rounded = phase[r] + _ROUNDER
@@ -198,7 +214,7 @@ def _exponential(phase, n):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def _one_bit(phase, n):  # type: ignore[no-untyped-def]
-    """UNIT times the sums of the signs of cos(pi phase) and sin(pi phase), 0 counted as positive."""
+    """Return UNIT times the sums of the signs of cos(pi phase) and sin(pi phase), 0 counted as positive."""
     cosines, sines = _ZERO, _ZERO
     for r in range(n):
         rounded = phase[r] + _ROUNDER
@@ -220,7 +236,7 @@ def _add_signature(phase, n, one_bit, out, j, m):  # type: ignore[no-untyped-def
 
 @njit(**_options)
 def _padded(phase, n):  # type: ignore[no-untyped-def]
-    """Fill up n phases with NaN, which counts for nothing, to a multiple of what the loops take at once; returns it."""
+    """Pad n phases with NaN, which does not count, to a multiple of the loops' width, and return that number."""
     end = -(-n // _AT_ONCE) * _AT_ONCE
     for r in range(n, end):
         phase[r] = _NAN
@@ -249,7 +265,7 @@ def _phases(x, first, w, offset, phase):  # type: ignore[no-untyped-def]
 def dense_sums(  # type: ignore[no-untyped-def]
     block, present, out, centre, unit, lower, upper, one_bit, offsets, W
 ):
-    """Add the block's cosines and sines at all frequencies to out[:2 m]; returns how many rows count.
+    """Add the block's cosines and sines at all frequencies to out[:2 m]; returns the number of rows that count.
 
     `W` (m, d) and `offsets` (m,) are in half turns, float32.
     """
@@ -261,6 +277,7 @@ def dense_sums(  # type: ignore[no-untyped-def]
     for first in range(0, block.shape[1], n):
         valid += _normalise(block, present, first, centre, unit, lower, upper, x)
         for j in range(0, m, 2):
+            # For odd m the last frequency is computed twice and added once.
             k = min(j + 1, m - 1)
             _two_phases(x, W[j], W[k], offsets[j], offsets[k], phase[0], phase[1])
             _add_signature(phase[0], n, one_bit, out, j, m)
@@ -273,7 +290,7 @@ def dense_sums(  # type: ignore[no-untyped-def]
 def masked_dense_sums(  # type: ignore[no-untyped-def]
     block, present, out, centre, unit, lower, upper, one_bit, offsets, W, per_row, seed
 ):
-    """As `dense_sums`, every row at `per_row` of the frequencies, from the one on that `first_frequencies` picks."""
+    """Add sums as `dense_sums`, every row at `per_row` frequencies from the one that `first_frequencies` picks."""
     m, d = W.shape
     x = np.empty((d, block.shape[1]), np.float32)
     starts = np.empty(m + 1, np.int64)
@@ -305,7 +322,7 @@ def _sign_and_transform(v, signs):  # type: ignore[no-untyped-def]
     flat = v.ravel()
     half = 1
     while 4 * half <= p:
-        s = half * n  # the compiler vectorises only this form, with the stride as a product
+        s = half * n  # the compiler vectorises this form only, with the stride as a product
         for base in range(0, p * n, 4 * s):
             q = flat[base : base + 4 * s]
             for r in range(s):
@@ -339,7 +356,7 @@ def _transform(x, first, signs, v):  # type: ignore[no-untyped-def]
 def hadamard_sums(  # type: ignore[no-untyped-def]
     block, present, out, centre, unit, lower, upper, one_bit, offsets, signs, scales
 ):
-    """As `dense_sums`, with the phases scales[b, j] (H D3 H D2 H D1 x)_j of each block b of frequencies.
+    """Add sums as `dense_sums`, with the phases scales[b, j] (H D3 H D2 H D1 x)_j of each block b of frequencies.
 
     `signs` (B, 3, p) and `scales` (B, p) are float32, the latter in half turns.
     """
@@ -365,7 +382,7 @@ def hadamard_sums(  # type: ignore[no-untyped-def]
 def masked_hadamard_sums(  # type: ignore[no-untyped-def]
     block, present, out, centre, unit, lower, upper, one_bit, offsets, signs, scales, per_row, seed
 ):
-    """As `hadamard_sums`, every row at `per_row` of the frequencies. Rows are transformed whole; the rest is less."""
+    """Add sums as `hadamard_sums`, every row at `per_row` frequencies. Rows are still transformed as a whole."""
     m, d, p = offsets.shape[0], lower.shape[0], signs.shape[2]
     n = SHORT_SLICE
     x = np.empty((d, block.shape[1]), np.float32)

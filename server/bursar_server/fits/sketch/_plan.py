@@ -1,4 +1,4 @@
-"""From a request and the public schema to a plan: every check, the price, the noise. Reads no row."""
+"""Plan of FitSketchKMeans: every check, cost and noise, from a request and the public schema. Reads no rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from bursar.models import (
+from bursar_ledger import Adjacency
+from bursar_models import (
     DEFAULT_RESTARTS,
     MAX_FREQUENCIES,
     MAX_SIGMA,
@@ -19,37 +20,36 @@ from bursar.models import (
     most_restarts,
     predicted_snr,
 )
-from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
-from bursar_server.fits._seam import JSON, InvalidRequestError, NumericColumn, Plan, PublicTable, Released
+from bursar_server.fits._seam import JSON, BoundedColumn, InvalidFieldsError, Plan, PublicTable, Released
 from bursar_server.fits.sketch._choices import default_frequencies, outlook, schema_sigma
-from bursar_server.fits.sketch._fit import Decoding, Measurement, New, Settings, Shape
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA
+from bursar_server.fits.sketch._run import Decoding, Measurement, New, Shape, SketchSettings
 from bursar_server.fits.sketch._sources import Kind, check_kinds, earlier_sketch, foreign_sketches, kind_of
-from bursar_server.fits.sketch._statistics import Frame, default_count_weight
+from bursar_server.fits.sketch._statistics import SketchFrame, default_count_weight
 from bursar_server.fits.sketch._wire import FAR, LAWS, SIGNATURES, STRUCTURES, noise_of, release_noise
 from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for
 
 MAX_CLUSTERS, MAX_INIT = 256, 100
-"""Limits on public numbers: the time of a fit stays bounded."""
+"""Limits of public numbers, which bound the time of a fit. Chosen, not tuned."""
 
 LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.5, Fraction(15, 100)
 LEAST_PILOT, MOST_PILOT, DEFAULT_PILOT = 16, 512, 64
-"""Of a pilot sketch: its share of the spend, and its frequencies."""
+"""Bounds and defaults of a pilot sketch: its share of the budget, and its frequencies. Chosen, not tuned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SketchPlan(Plan):
-    """A plan with what its run needs."""
+    """Plan with the settings of its run."""
 
-    settings: Settings
+    settings: SketchSettings
 
 
 def plan(request: fit_pb2.FitSketchKMeansRequest, table: PublicTable, released: Released) -> SketchPlan:
     """Check a request against the public schema and decide every release.
 
-    Raises InvalidRequestError naming every field that is wrong.
+    Raises InvalidFieldsError naming every field that is wrong.
     """
     violations: Violations = []
     decoding = _decoding(request, violations)
@@ -79,7 +79,7 @@ def _free(
         violations.append(("columns", text))
     decoding = _fitted(decoding, first.frequencies, violations)
     stop_if(violations)
-    settings = Settings(None, earlier, foreign, decoding)
+    settings = SketchSettings(None, earlier, foreign, decoding)
     merged = settings.merged(earlier)
     expected = outlook(
         merged.snr(), decoding.n_clusters, merged.frequencies, per_row=merged.frequencies_per_row, pure=False
@@ -90,8 +90,7 @@ def _free(
         iterations=1,
         noise=(noise_of(merged),),
         parameters={},
-        predicted_snr=expected.snr,
-        predicted_relative_sse=expected.relative_sse,
+        expected=expected.accuracy,
         warnings=expected.warnings,
         of_entry=request.entry,
         settings=settings,
@@ -124,6 +123,7 @@ def _paid(
     check_kinds(Kind(new.columns, frame, frequencies, new.main.shape.signature), request, foreign, violations)
     decoding = _fitted(decoding, frequencies, violations)
     stop_if(violations)
+    # Without a public number of rows there is no prediction: it would reveal the private one.
     snr = None
     if table.rows is not None:
         own = (float(table.rows), _snr(new.main, table.rows))
@@ -138,10 +138,9 @@ def _paid(
             for name, one in zip(("pilot sketch", "sketch")[-len(new.measurements) :], new.measurements, strict=True)
         ),
         parameters=_parameters(request, new, decoding),
-        predicted_snr=expected.snr,
-        predicted_relative_sse=expected.relative_sse,
+        expected=expected.accuracy,
         warnings=expected.warnings,
-        settings=Settings(new, None, foreign, decoding),
+        settings=SketchSettings(new, None, foreign, decoding),
     )
 
 
@@ -156,9 +155,9 @@ def _decoding(request: fit_pb2.FitSketchKMeansRequest, violations: Violations) -
 
 
 def _fitted(decoding: Decoding, frequencies: Frequencies, violations: Violations) -> Decoding:
-    """The decoding with its number of restarts, as many as are asked for, if it ends in bounded time.
+    """Return the decoding with its number of restarts, the requested one, if it ends in bounded time.
 
-    Who decodes makes no difference: what nobody would decode shall not be paid for.
+    The limit also holds if the client decodes: a sketch that cannot be decoded should not be charged.
     """
     k, m, d = decoding.n_clusters, frequencies.m, frequencies.d
     if not k <= m:
@@ -196,38 +195,39 @@ def _check_new(asked: fit_pb2.NewSketch, violations: Violations) -> None:
         violations.append(("new_sketch.pilot.n_frequencies", text))
 
 
-def _frame(columns: tuple[NumericColumn, ...], units: int, violations: Violations) -> Frame:
-    """The bounds, with their largest half-width as the unit of all columns, or each its own."""
+def _frame(columns: tuple[BoundedColumn, ...], units: int, violations: Violations) -> SketchFrame:
+    """Return the bounds, with their largest half-width as the unit of all columns, or each its own."""
     lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
+    # Halved first: the width of bounds could overflow.
     half = upper / 2.0 - lower / 2.0
     unit = half if units == fit_pb2.COLUMN_UNITS_BOUNDS else np.full_like(half, half.max())
     if not np.all((unit > 1 / FAR) & (unit < FAR)):
         text = f"bounds must be between {1 / FAR:g} and {FAR:g} wide; leave columns out or narrow their bounds"
         violations.append(("columns", text))
-    return Frame(lower / 2.0 + upper / 2.0, unit, lower, upper)
+    return SketchFrame(lower / 2.0 + upper / 2.0, unit, lower, upper)
 
 
 @dataclass(frozen=True)
 class _Payment:
-    """An amount of privacy in a dataset's terms."""
+    """Budget in a dataset's terms."""
 
     amount: Amount
     table: PublicTable
 
     def of(self, share: Fraction) -> _Payment:
-        """A share of it."""
+        """Return a share of the budget."""
         return replace(self, amount=replace(self.amount, value=share * self.amount.value))
 
     def measure(self, shape: Shape) -> Measurement:
-        """The least noise that it pays for. Raises ValueError for less than any noise costs."""
+        """Return the measurement with the least noise for the budget. Raises ValueError if it is too small."""
         calibrate: Callable[[Sensitivity, Fraction], Noise] = laplace_for if self.amount.pure else gaussian_for
         return Measurement(
             shape, calibrate(shape.sensitivity(self.table.adjacency, self.table.unit_cap), self.amount.value)
         )
 
 
-def _new(asked: fit_pb2.NewSketch, payment: _Payment, frame: Frame, columns: tuple[str, ...], k: int) -> New:
-    """The releases of a new sketch. Raises InvalidRequestError if the spend is too small."""
+def _new(asked: fit_pb2.NewSketch, payment: _Payment, frame: SketchFrame, columns: tuple[str, ...], k: int) -> New:
+    """Return the releases of a new sketch. Raises InvalidFieldsError if the budget is too small."""
     d, table = len(columns), payment.table
     share = Fraction(asked.pilot.share) or DEFAULT_SHARE
     scale = asked.WhichOneof("scale") or "pilot"
@@ -248,13 +248,13 @@ def _new(asked: fit_pb2.NewSketch, payment: _Payment, frame: Frame, columns: tup
         main = main_payment.measure(shape(m))
         pilot = payment.of(share).measure(_pilot_shape(asked, d, counted)) if scale == "pilot" else None
     except ValueError as error:
-        raise InvalidRequestError(("spend", str(error))) from None
+        raise InvalidFieldsError(("spend", str(error))) from None
     return New(columns, frame, pilot, main, None if counted else table.rows, k)
 
 
 def _pilot_shape(asked: fit_pb2.NewSketch, d: int, counted: bool) -> Shape:
     m = asked.pilot.n_frequencies or DEFAULT_PILOT
-    # A seed of its own, as public as the one it comes from, so that the pilot's directions are not the sketch's.
+    # Its own seed, also public, so that the pilot's directions differ from the sketch's.
     seed = int.from_bytes(hashlib.sha256(b"pilot" + asked.public_seed.to_bytes(8, "big")).digest()[:8], "big")
     frequencies = Frequencies(m, d, seed, PILOT_SIGMA, "multiscale")
     return Shape(frequencies, "exponential", m, default_count_weight(m) if counted else 0)
@@ -272,13 +272,13 @@ def _snr(measurement: Measurement, rows: int) -> float:
 
 
 def _merged_snr(sites: Sequence[tuple[float, float]]) -> float:
-    """Of sketches of n rows each: variances add as n^2 times their inverse ratios do (paper, definition 4)."""
+    """Return the SNR of merged sketches of n rows each: n^2 over the ratio adds up (paper, definition 4)."""
     rows = [(max(n, 1.0), snr) for n, snr in sites]
     return sum(n for n, _ in rows) ** 2 / sum(n**2 / snr for n, snr in rows)
 
 
 def _parameters(request: fit_pb2.FitSketchKMeansRequest, new: New, decoding: Decoding) -> dict[str, JSON]:
-    """What an auditor reads beside the events."""
+    """Return public parameters for the ledger's entry, beside the events."""
     asked, main = request.new_sketch, new.main.shape
     frequencies = main.frequencies
     pilot: dict[str, JSON] | None = None

@@ -1,4 +1,4 @@
-"""Sketches that a request does not pay for: an earlier one of the caller's, and those of other sites."""
+"""Sketches that are free for a request: an earlier one of the caller's, and those of other sites."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bursar.models import Frequencies, Signature, Sketch
+from bursar_models import Frequencies, Signature, Sketch
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations
 from bursar_server.fits._seam import PublicTable, Released
-from bursar_server.fits.sketch._statistics import Frame
+from bursar_server.fits.sketch._statistics import SketchFrame
 from bursar_server.fits.sketch._wire import sketch_from
 
 MAX_FOREIGN = 64
-"""Most sketches of other sites in a request."""
+"""Maximum number of sketches of other sites in a request. Chosen, not tuned."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What two sketches must have in common to be merged."""
+    """Properties that two sketches must share to be merged."""
 
     columns: tuple[str, ...]
-    frame: Frame
+    frame: SketchFrame
     frequencies: Frequencies
     signature: Signature
 
 
 def kind_of(sketch: Sketch) -> Kind:
-    """What a sketch can be merged with."""
-    frame = Frame(sketch.centre, sketch.unit, sketch.lower, sketch.upper)
+    """Return the kind of sketch with which this one can be merged."""
+    frame = SketchFrame(sketch.centre, sketch.unit, sketch.lower, sketch.upper)
     return Kind(sketch.columns, frame, sketch.frequencies, sketch.signature)
 
 
 def earlier_sketch(
     request: fit_pb2.FitSketchKMeansRequest, released: Released, violations: Violations
 ) -> Sketch | None:
-    """The sketch that the request's entry names; None where that is wrong."""
+    """Return the sketch of the request's entry; None if that is wrong."""
     model = released(request.entry)
     if not (isinstance(model, fit_pb2.SketchModel) and model.HasField("sketch")):
         text = f"no sketch of yours of this dataset is stored under entry {request.entry}; see your list of sketches"
@@ -52,7 +52,7 @@ def earlier_sketch(
 def foreign_sketches(
     request: fit_pb2.FitSketchKMeansRequest, table: PublicTable, violations: Violations
 ) -> tuple[Sketch, ...]:
-    """The sketches of other sites; fewer where some are wrong. That they are of one kind is not checked here."""
+    """Return the sketches of other sites, without wrong ones. `check_kinds` checks that they can be merged."""
     if not len(request.foreign) <= MAX_FOREIGN:
         violations.append(("foreign", f"expected at most {MAX_FOREIGN} sketches, got {len(request.foreign)}"))
         return ()
@@ -72,13 +72,13 @@ def foreign_sketches(
 def check_kinds(
     expected: Kind, request: fit_pb2.FitSketchKMeansRequest, foreign: tuple[Sketch, ...], violations: Violations
 ) -> None:
-    """That all sketches of other sites can be merged with one of the expected kind.
+    """Check that all sketches of other sites can be merged with one of the expected kind.
 
     Args:
-        expected: of the source; of the first foreign sketch if there is no source.
-        request: as it was sent.
-        foreign: its sketches, all of them.
-        violations: get one more for every field that is wrong.
+        expected: kind of the source; of the first foreign sketch if there is no source.
+        request: request as it was sent.
+        foreign: all its foreign sketches.
+        violations: list to which a fault is added for every wrong field.
     """
     digest = expected.frequencies.digest() if foreign else b""
     for index, (message, sketch) in enumerate(zip(request.foreign, foreign, strict=True)):

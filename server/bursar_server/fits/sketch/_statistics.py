@@ -1,4 +1,4 @@
-"""The one statistic of FitSketchKMeans, random Fourier moments of rows, and what one row can contribute.
+"""The one statistic of FitSketchKMeans, random Fourier moments of rows, and bounds of one row's contribution.
 
 Schellekens et al. 2019, definitions 1 and 3, unscaled: sums over rows of exp(i w_j x), j = 1 ... m, at r of the m
 frequencies for each row. Proof in `_statistics.md`.
@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar.models._frequencies import Frequencies
+from bursar_models._frequencies import Frequencies
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.sketch import _kernel
 from bursar_server.vault import Bounds, Factor, Statistic
 
-FloatArray = NDArray[np.float64]
 Float32Array = NDArray[np.float32]
 
 Signature = Literal["exponential", "one_bit"]
@@ -26,11 +26,11 @@ LATTICE = 1.0 / _kernel.UNIT
 """Size of one lattice unit of a release."""
 
 MAX_COUNT_WEIGHT = 2**12
-"""Largest weight of the count: its contribution is a count_weight-th of what a coordinate may have."""
+"""Maximum weight of the count, so that its contribution stays within the range of a coordinate."""
 
 
 @dataclass(frozen=True)
-class Frame:
+class SketchFrame:
     """Public map from the data's units: x' = (x - centre) / unit, clipped to the box. Shapes (d,), the data's units.
 
     Attributes:
@@ -46,21 +46,21 @@ class Frame:
     upper: FloatArray
 
     def box(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper corner of the box, in frame coordinates."""
+        """Return the lower and upper corner of the box, in frame coordinates."""
         return (self.lower - self.centre) / self.unit, (self.upper - self.centre) / self.unit
 
 
 @dataclass(frozen=True, eq=False)
 class _SketchKernel:
-    """Public numbers as the compiled functions read them; frequencies and dithers in half turns.
+    """Public parameters in the format of the compiled functions; frequencies and dithers in half turns.
 
     Attributes:
-        dense: (m, d) frequencies, or None for those with fast transforms.
+        dense: frequencies (m, d), or None for those with fast transforms.
         fast: signs (B, 3, p) and scales (B, p) of the transforms, or None for dense frequencies.
-        seed: of the hash that picks a row's frequencies, where they are not all of them.
+        seed: seed of the hash that picks a row's frequencies, if they are not all of them.
     """
 
-    frame: Frame
+    frame: SketchFrame
     one_bit: bool
     count_weight: int
     per_row: int
@@ -87,29 +87,29 @@ class _SketchKernel:
 
 
 def default_count_weight(per_row: int) -> int:
-    """Weight of the count of rows beside moments at `per_row` frequencies: about sqrt(per_row) / 4, at least 1.
+    """Return the weight of the count of rows beside moments: about sqrt(per_row) / 4, at least 1.
 
-    Under Gaussian noise it adds a sixteenth to the squared sensitivity, and the count's noise is four times that of a
-    moment over sqrt(per_row), far below what a moment's own noise does.
+    Under Gaussian noise it adds a sixteenth to the squared sensitivity. The count's noise is then four times that of a
+    moment over sqrt(per_row), far below the effect of a moment's own noise.
     """
     return max(1, round(math.sqrt(per_row) / 4))
 
 
 def sketch_statistic(
-    frame: Frame, frequencies: Frequencies, signature: Signature, per_row: int, count_weight: int
+    frame: SketchFrame, frequencies: Frequencies, signature: Signature, per_row: int, count_weight: int
 ) -> Statistic:
-    """Sums of the signature at each frequency: m real parts, m imaginary parts, then the count if it has a weight.
+    """Return the sum of signatures: m real parts, m imaginary parts, then the count if it has a weight.
 
     "exponential": cos(w_j x') and sin(w_j x'). "one_bit": the signs of cos(w_j x' + dither_j) and of the sine
     (Schellekens and Jacques 2018). A row that is absent or has a number that is not finite contributes nothing.
 
     Args:
-        frame: of the d columns.
-        frequencies: m of them in d columns.
-        signature: of one frequency.
-        per_row: r; every row is sketched at r of the m frequencies: r neighbours in a ring of all of them, from one on
-            that a public hash of the row picks. Equal rows have equal frequencies.
-        count_weight: the last number is this times the number of rows; 0: there is none.
+        frame: frame of the d columns.
+        frequencies: m frequencies in d columns.
+        signature: term that a row adds at one frequency.
+        per_row: number r of frequencies of every row: r adjacent ones in a ring of all m, from one that a public hash
+            of the row picks. Equal rows have equal frequencies.
+        count_weight: factor of the last number, which is this times the number of rows; 0: no such number.
 
     Raises:
         ValueError: a number outside its range, or a frame of other than d columns.
@@ -118,6 +118,7 @@ def sketch_statistic(
         raise ValueError(f"frame: expected {frequencies.d} columns as the frequencies have, got {frame.centre.shape}")
     bounds = sketch_bounds(frequencies.m, per_row, signature, count_weight)
     one_bit = signature == "one_bit"
+    # In half turns, so that reducing a phase needs only a rounding and no division by pi.
     offsets = frequencies.dithers() / np.pi if one_bit else np.zeros(frequencies.m)
     dense, fast = None, None
     if frequencies.structure == "dense":
@@ -133,11 +134,12 @@ def sketch_statistic(
         factors=(Factor("signature", _kernel.BITS),),
         shape=(2 * frequencies.m + (count_weight > 0),),
         bounds=bounds,
+        largest=_kernel.UNIT * max(1, count_weight),
     )
 
 
 def sketch_bounds(m: int, per_row: int, signature: Signature, count_weight: int) -> Bounds:
-    """What one row can contribute to `sketch_statistic`, in lattice units; a function of public numbers only.
+    """Return bounds of one row's contribution to `sketch_statistic`, in lattice units; from public numbers only.
 
     Raises ValueError if per_row is not in 1 to m, count_weight not in 0 to `MAX_COUNT_WEIGHT`, or signature unknown.
     """

@@ -1,4 +1,4 @@
-"""Sketches and what was decoded from them, on the wire and off it. What comes off it is checked field by field."""
+"""Conversion of sketches to and from messages; those that are received are checked field by field."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from bursar.models import Frequencies, FrequencyLaw, FrequencyStructure, Signature, Sketch
-from bursar.models._arrays import FloatArray
+from bursar_models import Frequencies, FrequencyLaw, FrequencyStructure, Signature, Sketch
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import MAX_COLUMNS, Violations, check_enum, checked_array, tensor_of
 
@@ -28,18 +28,19 @@ SIGNATURES: Mapping[fit_pb2.Signature.ValueType, Signature] = {
     fit_pb2.SIGNATURE_EXPONENTIAL: "exponential",
     fit_pb2.SIGNATURE_ONE_BIT: "one_bit",
 }
-"""What the contract's values mean, in the words of the models; the last of several is the one that is sent."""
+"""Values of the contract -> words of the models; the last of several values is the one that is sent."""
 
 Number = TypeVar("Number", bound=int)
 
 FAR = 1e100
-"""Largest number of a sketch: squares, and sums of products with them, stay doubles."""
+"""Maximum absolute value of a sketch's numbers: squares, and sums of products with them, stay doubles."""
 
 _MOST_SITES = 2**20
+"""Maximum number of merged sites, so that sums of their numbers stay below 2^32."""
 
 
 def sketch_to(sketch: Sketch, entry: int = 0) -> fit_pb2.Sketch:
-    """A sketch on the wire, with the entry of the ledger that paid for it."""
+    """Return a sketch as a message, with the ledger entry of its debit."""
     return fit_pb2.Sketch(
         columns=sketch.columns,
         centre=tensor_of(sketch.centre),
@@ -60,12 +61,12 @@ def sketch_to(sketch: Sketch, entry: int = 0) -> fit_pb2.Sketch:
 
 
 def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> Sketch | None:
-    """A sketch off the wire, without the digest of its frequencies being compared; None where something is wrong.
+    """Return the sketch of a message without comparing the digest of its frequencies; None if something is wrong.
 
     Args:
-        message: as it was sent.
+        message: message as it was sent.
         field: its name in the request.
-        violations: get one more for every field that is wrong.
+        violations: list to which a fault is added for every wrong field.
     """
     before = len(violations)
     d = len(message.columns)
@@ -111,12 +112,12 @@ def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> 
 
 
 def noise_of(sketch: Sketch) -> types_pb2.ReleaseNoise:
-    """The noise in a sketch as people read it; sums of signatures have no unit."""
+    """Return the noise of a sketch for people; sums of signatures have no unit."""
     return release_noise("sketch", sketch.m, sketch.noise_std, sketch.n_rows_std)
 
 
 def release_noise(name: str, m: int, std: float, count_std: float) -> types_pb2.ReleaseNoise:
-    """The noise of one release of m moments and, if its noise is not 0, a number of rows."""
+    """Return the noise of one release of m moments and, if its noise is not 0, a number of rows."""
     size = 2 * m + (count_std > 0)
     return types_pb2.ReleaseNoise(name=name, size=size, count_std=count_std, sum_std=std, times=1)
 
@@ -180,7 +181,7 @@ def _check_numbers(message: fit_pb2.Sketch, field: str, violations: Violations) 
 
 
 def _violation(field: str, error: ValueError) -> tuple[str, str]:
-    """What a constructor of the models refused, whose text begins with the name of its argument."""
+    """Return the fault that a constructor of the models found; its text begins with the name of the argument."""
     name, _, text = str(error).partition(": ")
     return f"{field}.{name}", text
 

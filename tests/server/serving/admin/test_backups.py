@@ -28,15 +28,16 @@ from bursar_ledger import (
     GaussianEvent,
     Ledger,
     PureEvent,
+    adopt_copy,
     verify,
 )
 from bursar_ledger.refusals import FILE, Refusals, read_refusals
-from bursar_server import backups
 from bursar_server.admin.cli import main
-from bursar_server.backups import back_up
-from bursar_server.checking import check
-from bursar_server.checkpointing import CheckpointError, open_checkpoints
 from bursar_server.config import Config
+from bursar_server.ops import backups
+from bursar_server.ops.backups import back_up
+from bursar_server.ops.checkpoints import CheckpointError, open_checkpoints
+from bursar_server.ops.doctor import check
 from bursar_server.state import State, StateError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_whole_backup_is_a_state_directory_for_its_owner_only(admin: Admin, tmp_path: Path) -> None:
-    """Ledger, refusals, settings, keys, certificates and tables; no token, lock or checkpoint; all of it private."""
+    """Ledger, refusals, settings, keys, certificates and tables; no token, mark or checkpoint; all of it private."""
     admin.add()
     (admin.state.path / "clients.pem").write_text("an authority")
     counted = Refusals(admin.state.path / FILE)
@@ -75,16 +76,16 @@ def test_a_whole_backup_is_a_state_directory_for_its_owner_only(admin: Admin, tm
         "ledger.sqlite",
         "ledger.sqlite-shm",
         "ledger.sqlite-wal",
+        "ledger.sqlite-mark",
         FILE,
         "admin.token",
         "checkpoints",
-        "import.lock",
     }
     assert {name: kept[name] for name in kept if name not in differ} == {
         name: found[name] for name in found if name not in differ
     }
     assert "clients.pem" in found
-    assert not {"admin.token", "checkpoints", "import.lock"} & set(found)
+    assert not {"admin.token", "checkpoints", "ledger.sqlite-mark"} & set(found)
     for path in (copy.path, *copy.path.rglob("*")):
         public = path.parent == copy.tls and path.suffix == ".pem" and "key" not in path.name
         assert public or not stat.S_IMODE(path.stat().st_mode) & 0o077 or path.name == "clients.pem", path
@@ -163,7 +164,7 @@ def test_imports_and_backups_wait_for_each_other(admin: Admin, tmp_path: Path) -
 KILLED = """
 import os, pathlib, shutil, signal, sys
 from bursar_ledger import Ledger
-from bursar_server import backups
+from bursar_server.ops import backups
 from bursar_server.state import State
 copy = shutil.copytree
 def die(*args, **kwargs):
@@ -325,6 +326,7 @@ def test_what_was_paid_for_and_not_released_is_not_drawn_again(admin: Admin, tmp
     request = DebitRequest("heights", "alice", "r1", bytes(32), "FitDPEM", (GaussianEvent(1, Fraction(10)),))
     with Ledger.open(restored.state.ledger) as ledger:
         again = ledger.debit(request)
+        assert ledger.is_lost(paid.entry)
     assert (again.status, again.release) == (DebitStatus.RELEASED, b"")
 
 
@@ -356,8 +358,30 @@ def test_a_ledger_that_is_put_back_alone_is_noticed(admin: Admin, tmp_path: Path
     for file in admin.state.path.glob("ledger.sqlite*"):
         file.unlink()
     shutil.copy(tmp_path / "copy", admin.state.ledger)
+    assert "is missing" in admin.refused("datasets")
+    adopt_copy(admin.state.ledger)
     with Ledger.open(admin.state.ledger) as ledger, pytest.raises(CheckpointError, match="does not agree"):
         open_checkpoints(admin.state, ledger, Config.load(admin.state.config))
+
+
+def test_a_directory_that_lacks_entries_is_restored_from_itself(admin: Admin, tmp_path: Path) -> None:
+    """It is refused by every command and as it is; made anew from itself, it says what is missing, and is closed."""
+    admin.add()
+    with Ledger.open(admin.state.ledger) as ledger:
+        entries = ledger.newest()[0]
+        admin.spend("lost")
+        image = {name: (admin.state.path / name).read_bytes() for name in ("ledger.sqlite", "ledger.sqlite-mark")}
+    for name, content in image.items():
+        (admin.state.path / name).write_bytes(content)
+    for command in (("datasets",), ("backup", tmp_path / "copy"), ("checkpoint", "write")):
+        said = admin.refused(*command)
+        assert f"Entry {entries + 1} is lost: " in said
+        assert "file:checkpoints: the newest signed checkpoint is of entry" in said
+    restored, said = _restored(admin, admin.state.path)
+    assert f"ends at entry {entries} " in said
+    assert "closed accounts: heights" in said
+    assert restored.verified.ok
+    restored.ok("datasets")
 
 
 def test_a_restored_directory_is_a_good_one(admin: Admin, tmp_path: Path) -> None:
@@ -370,9 +394,9 @@ def test_a_restored_directory_is_a_good_one(admin: Admin, tmp_path: Path) -> Non
     assert "tokens in force: admin" in said
     fatal = [finding for finding in check(restored.state.path, rows=True) if finding.problem and finding.fatal]
     assert fatal == []
-    restored.ok("import", *restored.table("again"))
-    with Ledger.open(restored.state.ledger) as ledger:
-        assert ledger.dataset("again").account == "heights"
+    assert "these rows are known: 'heights'" in restored.refused(
+        "import", *restored.table("again"), "--epsilon", 1, "--delta", 1e-6
+    )
     assert not (restored.state.path / backups._MARK).exists()
 
 
@@ -414,7 +438,7 @@ def test_a_backup_that_was_damaged_is_not_restored(admin: Admin, tmp_path: Path)
 
 def test_write_offs_and_debits_do_not_mix(admin: Admin) -> None:
     """While the call limit is lifted for a write-off nobody else gets through it."""
-    admin.add()
+    admin.ok("import", *admin.table("heights"), "--epsilon", 1, "--delta", 1e-6, "--approximate-share", "1/10")
     admin.ok("call-limit", "set", "heights", "--share", "0")
     refused: list[bool] = []
     stop = threading.Event()

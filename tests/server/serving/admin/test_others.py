@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bursar_ledger import Ledger
+from bursar_ledger import Ledger, adopt_copy
 from bursar_ledger.checkpoints import VerifierKey, compare, parse_place
-from bursar_server.auth import hash_token
+from bursar_server.access.auth import hash_token
 
 if TYPE_CHECKING:
     from tests.server.serving.admin.conftest import Admin
@@ -111,6 +111,7 @@ def test_a_ledger_that_was_put_back_is_shown(admin: Admin) -> None:
     for file in admin.state.path.glob("ledger.sqlite*"):
         file.unlink()
     (admin.files / "copy").rename(admin.state.ledger)
+    adopt_copy(admin.state.ledger)
     assert admin.verified.ok
     assert "do not agree" in admin.refused("checkpoint", "show")
 
@@ -137,7 +138,7 @@ def test_all_acts_are_listed_in_words(admin: Admin) -> None:
     """Every kind but debits and releases, with who did it and why."""
     admin.add()
     admin.spend("r1")
-    admin.ok("import", *admin.table("again"), "--reason", "other name")
+    admin.ok("import", *admin.table("again"), "--same-people-as", "heights", "--reason", "other name")
     admin.ok("budget", "set", "heights", "--epsilon", 2, "--yes", "--reason", "planned")
     admin.ok("allowance", "set", "heights", "--analyst", "alice", "--share", "1/4")
     admin.ok("allowance", "end", "heights", "--analyst", "alice")
@@ -181,7 +182,7 @@ def test_what_is_listed_and_shown_is_there_as_json(admin: Admin) -> None:
     assert _json(admin, "datasets") == []
     assert _json(admin, "allowance", "list") == []
     admin.add()
-    admin.ok("import", *admin.table("again"))
+    admin.ok("import", *admin.table("again"), "--same-people-as", "heights")
     admin.spend("r1", scale=10)  # rho 0.005
     admin.ok("allowance", "set", "heights", "--analyst", "alice", "--share", "1/2")
     admin.ok("call-limit", "set", "heights", "--share", "1/4")
@@ -221,6 +222,7 @@ def test_problems_of_a_place_are_json_and_an_exit_status(admin: Admin) -> None:
     for file in admin.state.path.glob("ledger.sqlite*"):
         file.unlink()
     (admin.files / "copy").rename(admin.state.ledger)
+    adopt_copy(admin.state.ledger)
     result = admin.run("checkpoint", "show", "--json")
     (place,) = json.loads(result.stdout)
     assert place["problems"]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from bursar_ledger import Ledger
-from bursar_server.checking import check
+from bursar_ledger import DebitRequest, GaussianEvent, Ledger
 from bursar_server.config import Config, ConfigError
-from bursar_server.datasets import Datasets
-from bursar_server.engines import engine_of, storage_of
-from bursar_server.errors import status_of
+from bursar_server.jobs.engine import engine_of, storage_of
+from bursar_server.ops.doctor import check
 from bursar_server.tables import Partitions, SnapshotError
+from bursar_server.tables.catalogue import Datasets
 from bursar_server.vault import DaskEngine, EngineError, LocalEngine, SpreadRows
+from bursar_server.wire.statuses import status_of
 
 if TYPE_CHECKING:
     from tests.server.serving.admin.conftest import Admin
@@ -44,9 +45,11 @@ def test_an_import_writes_partitions_where_the_settings_name_a_cluster(clustered
     (second,) = stored(clustered)
     assert first != second
     with Ledger.open(clustered.state.ledger) as ledger:
-        state = ledger.dataset("heights")
-        spread = Datasets(ledger, clustered.state.datasets, partitioned=True).rows(state, ("height",)).open()
-        local = Datasets(ledger, clustered.state.datasets).rows(state, ("height",)).open()
+        debit = ledger.debit(
+            DebitRequest("heights", "ann", "r1", bytes(32), "FitDPEM", (GaussianEvent(1, Fraction(1000)),))
+        )
+        spread = Datasets(ledger, clustered.state.datasets, partitioned=True).rows(debit, ("height",)).open()
+        local = Datasets(ledger, clustered.state.datasets).rows(debit, ("height",)).open()
     assert isinstance(spread, SpreadRows)
     assert not isinstance(local, SpreadRows)
     assert spread.slots == local.slots == 2

@@ -12,8 +12,8 @@ import click.testing
 import pytest
 
 from bursar_ledger import Ledger, Role, verify
+from bursar_server.access.auth import hash_token
 from bursar_server.admin.cli import main
-from bursar_server.auth import hash_token
 from bursar_server.state import State
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_init_makes_everything_and_says_what_is_next(tmp_path: Path) -> None:
 def test_init_goes_on_after_a_crash_and_never_over_a_ledger(tmp_path: Path) -> None:
     """What an interrupted init left is made anew; a finished one is kept."""
     half = State.prepare(tmp_path / "s")
-    (half.keys / "caps.key").write_bytes(b"half")
+    (half.keys / "checkpoint.key").write_bytes(b"half")
     half.ledger.with_name("ledger.new").write_bytes(b"half")
     init = ["init", "--state", str(half.path)]
     assert click.testing.CliRunner().invoke(main, init).exit_code == 0

@@ -14,11 +14,11 @@ import pytest
 import bursar
 from bursar_ledger import Entry, Ledger, LedgerUnavailableError
 from bursar_server.admin import _sketches
+from bursar_server.admin._site_sketch import read_sketch
 from bursar_server.admin.cli import main
-from bursar_server.computing import NothingReadError
-from bursar_server.devices import read_sketch
 from bursar_server.fits import sketch as sketch_fit
-from bursar_server.orders import Orders
+from bursar_server.jobs.job import NothingReadError
+from bursar_server.jobs.order import Orders
 from bursar_server.state import State
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def debits(site: Admin) -> list[Entry]:
 def test_a_sketch_is_paid_for_in_the_sites_own_ledger(site: Admin) -> None:
     """Price, what is left, what others have to type; a debit under the operator's name, a release, a file."""
     said = make(site, "--reason", "for the joint study", "--request-id", "r1")
-    assert "price  rho 0.005 (20.7% of the total)" in said
-    assert "left   rho 0.0241296, after it rho 0.0191296" in said
+    assert "price  rho 0.005 (20.5% of the total)" in said
+    assert "left   rho 0.024356, after it rho 0.019356" in said
     assert "other sites: --columns height --frequencies 20 --sigma 0.2 --seed 0 --law adapted_radius" in said
     debit, release = site.entries()[-2:]
     assert (debit.kind, release.kind) == ("debit", "release")
@@ -143,7 +143,7 @@ def test_scripts_say_yes(site: Admin) -> None:
 
 def test_more_than_is_left_is_refused(site: Admin) -> None:
     """Of the total, and of what everyone may spend; before anybody is asked."""
-    assert "rho = 0.0241296 is left" in refused(site, "--rho", 0.025, *AGREED)
+    assert "rho = 0.024356 is left" in refused(site, "--rho", 0.025, *AGREED)
     assert "is left" in refused(site, "--rho", 0.025, *AGREED, "--dry-run")
     site.ok("allowance", "set", "heights", "--everyone", "--share", "10%")
     assert "allowance" in refused(site, "--rho", 0.005, *AGREED, "--yes")
@@ -264,7 +264,7 @@ def test_rows_that_could_not_be_opened_are_tried_again(site: Admin, monkeypatch:
 
     words = ("sketch", "make", "heights", "--rho", 0.005, *AGREED, "--out", site.files / "site.json", "--yes")
     with monkeypatch.context() as patch:
-        patch.setattr(Orders, "release", gone)
+        patch.setattr(Orders, "_release", gone)
         assert "tries again" in site.refused(*words, "--request-id", "r1")
     assert "nothing was debited" in make(site, "--request-id", "r1")
     assert len(debits(site)) == 1

@@ -1,0 +1,93 @@
+"""Dummy runs: the server's own code of a fit, on rows that are made up from the public schema, for nothing."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from bursar._connection import Connection
+from bursar._errors import UnavailableError
+from bursar._patience import patiently
+from bursar._progress import Report
+from bursar._wire_errors import translated
+from bursar_models.checks import whole
+from bursar_proto.v1 import dummy_pb2, fit_pb2
+
+_MOST_ROWS, _SEEDS = 2**20, 2**64 - 1
+
+
+@dataclass(frozen=True)
+class SyntheticRows:
+    """The rows that a dry run makes.
+
+    Numbers are even over a column's bounds, or over its bins; categories are equally likely; a tenth of the rows have
+    no value in a column that may be null. Columns are independent of each other.
+
+    Attributes:
+        rows: how many, 1 to 2^20; None for the public or declared number, as far as the server allows, and 10,000 if
+            there is none.
+        seed: of the rows, 0 to 2^64 - 1. The noise is drawn afresh each time, as it is for the fit itself.
+
+    Raises:
+        InvalidRequestError: a number out of its range.
+    """
+
+    rows: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rows is not None:
+            object.__setattr__(self, "rows", whole("rows", self.rows, 1, _MOST_ROWS))
+        object.__setattr__(self, "seed", whole("seed", self.seed, 0, _SEEDS))
+
+
+def run_dummy(connection: Connection, fit: fit_pb2.PreviewRequest, rows: SyntheticRows, report: Report) -> Any:
+    """The wire's model of a fit on made-up rows. Nothing is debited, so a stream that breaks is not asked for again.
+
+    A `RuntimeWarning` says if fewer rows were made up than the table has.
+
+    Raises:
+        HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
+        Error: the call failed.
+    """
+    request = dummy_pb2.DummyRequest(fit=fit, rows=rows.rows or 0, public_seed=rows.seed)
+
+    def attempt(timeout: float | None) -> Any:
+        connection.check_once()
+        with translated():
+            call = connection.dummies.RunDummy(request, timeout=timeout, metadata=connection.metadata)
+            try:
+                return _read(call, report)
+            finally:
+                call.cancel()
+
+    model = patiently(attempt, seconds=connection.patience, timeout=connection.timeout)
+    if model is None:
+        raise UnavailableError("the stream ended before the model")
+    return model
+
+
+def _callers_level() -> int:
+    """Frames from `_read` up to whoever called this package."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _read(answers: Iterable[dummy_pb2.DummyResponse], report: Report) -> Any:
+    """The model; None if there was none."""
+    model = None
+    for answer in answers:
+        match answer.WhichOneof("event"):
+            case "start":
+                for warning in answer.start.warnings:
+                    warnings.warn(warning, RuntimeWarning, stacklevel=_callers_level())
+            case "progress":
+                report(answer.progress.step, answer.progress.steps)
+            case "model":
+                model = getattr(answer.model, answer.model.WhichOneof("model") or "", None)
+    return model

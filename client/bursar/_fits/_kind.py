@@ -1,0 +1,127 @@
+"""A kind of fit: how its request becomes a message, and its answer a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from bursar_models.budget import Receipt, Spend
+from bursar_models.errors import InvalidRequestError
+from bursar_models.requests import Request, arguments
+from bursar_models.schema import Column, NumericColumn
+from bursar_proto.v1 import catalog_pb2
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+class _Released(Protocol):
+    """A model or a sketch: something that may have a receipt."""
+
+    @property
+    def receipt(self) -> Receipt | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Everything in a message that is not in the request.
+
+    Attributes:
+        dataset: name of the dataset.
+        columns: its public schema.
+        spend: what to spend; None for a request that uses earlier releases alone.
+        request_id: the idempotency key; empty for what is free.
+        dry: whether it is for a dry run, which looks no earlier release up: numbers are sent instead.
+    """
+
+    dataset: str
+    columns: Sequence[Column] = field(default=(), repr=False)
+    spend: Spend | None = None
+    request_id: str = ""
+    dry: bool = False
+
+    def numeric(self, *, nullable: bool = False) -> list[str]:
+        """Return the names of the numeric columns without nulls, or with `nullable` of all: most fits need values."""
+        found = [column for column in self.columns if isinstance(column, NumericColumn)]
+        return [column.name for column in found if nullable or not column.nullable]
+
+
+class Kind(ABC, Generic[RequestT]):
+    """A kind of fit.
+
+    Attributes:
+        name: name of its field in the contract's oneofs: of previews, dry runs and stored releases.
+        method: name of its method of the fit service.
+    """
+
+    name: ClassVar[str]
+    method: ClassVar[str]
+
+    @abstractmethod
+    def message(self, request: RequestT, asked: Asked) -> Any:
+        """Return the request on the wire.
+
+        Raises:
+            InvalidRequestError: the request does not go with this dataset, spend or earlier release.
+        """
+
+    @abstractmethod
+    def result(self, request: RequestT, answer: Any, receipt: Receipt | None) -> Any:
+        """Return the model of an answer, computed on this machine where the request says so.
+
+        Raises:
+            ServerError: the answer holds no valid model.
+        """
+
+    @abstractmethod
+    def stored(self, message: catalog_pb2.GetReleaseResponse, receipt: Receipt) -> Any:
+        """Return the model of a stored release.
+
+        Raises:
+            ServerError: the message holds no valid model.
+        """
+
+    def steps_here(self, request: RequestT) -> bool:
+        """Return whether the last step is done on this machine."""
+        del request
+        return False
+
+
+def entry_of(field: str, released: _Released | Receipt, otherwise: str) -> int:
+    """Return the ledger's entry of an earlier release, from its receipt or from what has the receipt.
+
+    Raises:
+        InvalidRequestError: there is no receipt, or it names no debit; the message says what to do `otherwise`.
+    """
+    receipt = released if isinstance(released, Receipt) else released.receipt
+    if receipt is None:
+        raise InvalidRequestError.of(field, f"this {type(released).__name__} has no receipt; {otherwise}")
+    if receipt.entry < 1:
+        raise InvalidRequestError.of(field, f"its receipt is free and names no entry of the ledger; {otherwise}")
+    return receipt.entry
+
+
+def check_dataset(field: str, released: _Released | Receipt, dataset: str, things: str) -> None:
+    """Check that an earlier release is of the dataset that is asked.
+
+    Raises:
+        InvalidRequestError: it is of another one.
+    """
+    receipt = released if isinstance(released, Receipt) else released.receipt
+    if receipt is not None and receipt.dataset != dataset:
+        raise InvalidRequestError.of(field, f"{things} of dataset {receipt.dataset!r}, not of {dataset!r}")
+
+
+def refuse_dry_runs(request: Request) -> None:
+    """Check that no part of a request that is paid for was made by a dry run.
+
+    Raises:
+        InvalidRequestError: one was.
+    """
+    for argument in arguments(type(request)):
+        value = getattr(request, argument.name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if getattr(one, "dummy_", False):
+                text = "was made by a dry run on synthetic rows; use a released one, or make this a dry run, too"
+                raise InvalidRequestError.of(argument.name, text)

@@ -1,0 +1,159 @@
+"""One entry in full, for people: what was done, what it cost, and what a receipt for it must say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from typing import Any
+
+from .._canonical import body_hash
+from .._codec import decode_event, decode_fraction
+from .._events import ApproximateEvent, ConcentratedEvent, Event, GaussianEvent, LaplaceEvent, SelectionEvent
+from .._kinds import EntryKind
+from .._pricing import COST_UNIT, DELTA_UNIT, price
+from ._columns import Line, rho, summary
+from ._formats import json_text
+from ._open import Fields, Row
+from ._text import counted, number, percent, visible
+
+_LABEL = 18
+"""Characters of the column of labels."""
+
+
+def entry_in_words(row: Row, line: Line) -> Iterator[str]:
+    """Yield the lines of `show`. Fields that are missing or of another type are shown as they are."""
+    agrees = body_hash(row.body.encode("utf-8", "surrogatepass")) == row.hash
+    yield f"entry {row.number}: {visible(line.kind or 'unreadable')}"
+    yield from _labelled(
+        [
+            ("time", f"{line.time} (the server's clock; informational)"),
+            ("actor", line.actor),
+            ("dataset", line.dataset),
+            ("account", line.account if line.account != line.dataset else None),
+            ("what", summary(row, line) or None),
+        ]
+    )
+    try:
+        yield from _debit_in_words(row, line) if line.kind == EntryKind.DEBIT else _details(row.details)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        yield f"the details cannot be read ({type(error).__name__}: {visible(error)}); as they are:"
+        yield from _details(row.details)
+    yield ""
+    yield from _labelled(
+        [
+            ("hash", row.hash.hex()),
+            ("", "SHA-256 of the body agrees" if agrees else "THE BODY HAS ANOTHER SHA-256; run verify"),
+            ("previous hash", (row.fields or {}).get("previous")),
+        ]
+    )
+    if line.kind == EntryKind.DEBIT:
+        yield ""
+        yield f"Every receipt for this debit says: entry {row.number}, ledger_head {row.hash.hex()}"
+
+
+def event_in_words(event: Event) -> str:
+    """Describe mechanism, sensitivity, scale and count of an event."""
+    if isinstance(event, ApproximateEvent):
+        inner = event_in_words(event.event)
+        return f"{_times(event.count)} with a failure probability of at most {number(float(event.delta))}: {inner}"
+    if isinstance(event, GaussianEvent):
+        ratio = float(event.scale) / float(event.l2_squared) ** 0.5
+        return (
+            f"{_times(event.count)} with discrete Gaussian noise: squared L2 sensitivity {event.l2_squared}, "
+            f"sigma {_exact(event.scale)} (lattice units; sigma is {number(ratio)} sensitivities)"
+        )
+    if isinstance(event, LaplaceEvent):
+        groups = f" in each of {event.groups} groups of coordinates" if event.groups > 1 else ""
+        return (
+            f"{_times(event.count)} with discrete Laplace noise: L1 sensitivity {event.l1}{groups}, "
+            f"scale {_exact(event.scale)} (lattice units; epsilon {number(float(event.l1 / Fraction(event.scale)))})"
+        )
+    if isinstance(event, SelectionEvent):
+        return (
+            f"{counted(event.count, 'choice')} by the exponential mechanism (Gumbel noise): sensitivity of a score "
+            f"{event.sensitivity}, scale {_exact(event.scale)} (epsilon {number(float(event.bounded_range))} of each)"
+        )
+    if isinstance(event, ConcentratedEvent):
+        return (
+            f"{counted(event.count, 'interaction')} within rho = {_exact(event.rho)} of zero-concentrated privacy, "
+            "of which its parts, chosen one after another, take their shares"
+        )
+    return f"{_times(event.count)} with pure epsilon = {_exact(event.epsilon)}"
+
+
+def _debit_in_words(row: Row, line: Line) -> Iterator[str]:
+    details = row.details
+    order = decode_fraction(details["order"])
+    yield from _labelled(
+        [
+            ("method", details["method"]),
+            ("request_id", details["request_id"]),
+            ("request hash", details["request_hash"]),
+            ("release", "stored" if row.released else "none stored: the fit runs, was interrupted, or failed"),
+        ]
+    )
+    yield ""
+    yield f"released under it, priced at Renyi order {number(float(order))}:"
+    for event in map(decode_event, details["events"]):
+        each = price([event], order)
+        failure = f", {_delta(each.delta_units)} of delta" if each.delta_units else ""
+        yield f"  {event_in_words(event)}"
+        yield f"    costs {number(each.cost_units / COST_UNIT)} of divergence (rho {number(each.rho)}){failure}"
+    yield ""
+    yield from _labelled(_amounts(details))
+    if details["parameters"]:
+        yield ""
+        yield "parameters:"
+        yield from _json(details["parameters"])
+
+
+def _amounts(details: Fields) -> Iterable[tuple[str, str]]:
+    spent, cap, order = details["spent_cost_units"], details["cap_cost_units"], details["order"]
+    yield "debited", _amount(details["cost_units"], cap, order)
+    yield "spent with it", _amount(spent, cap, order)
+    yield "left after it", _amount(max(cap - spent, 0), cap, order)
+    if details["delta_units"]:
+        yield "delta debited", f"{_delta(details['delta_units'])} ({details['delta_units']} units)"
+        yield "delta left", _delta(details["cap_delta_units"] - details["spent_delta_units"])
+    if details.get("allowance_cost_units") is not None:
+        of_analyst = details.get("analyst_spent_cost_units", 0)
+        yield (
+            "analyst's part",
+            f"{_amount(of_analyst, cap, order)} of {_amount(details['allowance_cost_units'], cap, order)}",
+        )
+    if details.get("call_cost_units") is not None:
+        yield "largest call", _amount(details["call_cost_units"], cap, order)
+
+
+def _amount(units: int, cap: int, order: str) -> str:
+    return f"rho {number(rho(units, order))}, {percent(units / cap)} of the total ({units} units)"
+
+
+def _delta(units: int) -> str:
+    return number(units / DELTA_UNIT)
+
+
+def _details(details: Fields) -> Iterator[str]:
+    if details:
+        yield ""
+        yield "details:"
+        yield from _json(details)
+
+
+def _json(value: Any) -> Iterator[str]:
+    return (f"  {line}" for line in json_text(value, indent=2).splitlines())
+
+
+def _labelled(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
+    return (f"{label:<{_LABEL}}{visible(value)}" for label, value in pairs if value is not None)
+
+
+def _times(count: int) -> str:
+    return counted(count, "release")
+
+
+def _exact(value: Fraction | int) -> str:
+    """Return a rational as people write it where that is exact, else as a fraction with its value."""
+    if Fraction(float(value)) == value:
+        return f"{float(value):.17g}".removesuffix(".0")
+    return f"{number(float(value), 8)} = {value}"

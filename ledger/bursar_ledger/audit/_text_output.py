@@ -1,0 +1,163 @@
+"""Text output of the commands: findings, and what was spent."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._replay import AccountTotals
+from ._checks import Findings
+from ._formats import csv_lines, json_lines
+from ._oracle import SecondOpinion
+from ._spend import Spend, rho_of_units
+from ._text import counted, number, percent, table_lines, visible
+
+if TYPE_CHECKING:
+    from ..checkpoints import Comparison
+
+UNPINNED = "the key was taken from the ledger itself, which a forger could have written: pin yours with --key"
+"""About a comparison without a pinned key."""
+
+
+def findings_lines(found: Findings) -> Iterator[str]:
+    """Yield the output of `verify`."""
+    verification = found.verification
+    header = ("account", "epsilon", "delta", "order", "debits", "rho spent", "rho left", "spent")
+    yield from table_lines(header, [_account_cells(totals) for totals in verification.accounts])
+    yield ""
+    yield f"entries  {verification.entries}"
+    yield f"head     {verification.head.hex()}"
+    yield from assurances(found)
+    yield from reservations(found)
+
+
+def assurances(found: Findings) -> Iterator[str]:
+    """Yield one line for each check that found nothing."""
+    if found.verification.ok:
+        yield "verified: chain, sums, caps, released bytes, and every debit priced again from its events"
+    if found.opinion.version is not None and not found.opinion.problems:
+        yield opinion_in_words(found.opinion)
+    for comparison in found.comparisons:
+        yield f"{visible(comparison.place)}: {witnessed(comparison, found.verification.entries)}"
+
+
+def reservations(found: Findings) -> Iterator[str]:
+    """Yield one line for each check that was not made."""
+    if found.opinion.version is None:
+        yield "second opinion: none, dp-accounting is not installed or was not asked"
+    if found.opinion.left_out:
+        yield f"second opinion: {counted(found.opinion.left_out, 'price')} beyond the numbers of dp-accounting"
+    if found.comparisons and found.key is None:
+        yield UNPINNED
+    if not found.comparisons:
+        yield "checkpoints: none were given; a copy of yesterday verifies, too, so keep the head elsewhere"
+
+
+def opinion_in_words(opinion: SecondOpinion) -> str:
+    """Say what dp-accounting compared, and that it agrees."""
+    text = (
+        f"second opinion: dp-accounting {opinion.version} agrees with the prices of "
+        f"{counted(opinion.debits, 'debit')} and {counted(opinion.promises, 'promise')}"
+    )
+    if opinion.bounded:
+        text += f"; its bounds enclose {counted(opinion.bounded, 'debit')} with Laplace noise or selections"
+    return text
+
+
+def witnessed(comparison: Comparison, size: int) -> str:
+    """Say up to which entry a place's checkpoints vouch for a ledger of `size` entries."""
+    notes = counted(comparison.notes, "signed checkpoint")
+    if not comparison.witnessed:
+        return f"{notes}, and none of them vouches for this ledger"
+    after = size - comparison.witnessed
+    rest = "all of it" if after <= 0 else f"not yet the {after} after it"
+    return f"{notes}; history is witnessed up to entry {comparison.witnessed}, {rest}"
+
+
+def _account_cells(totals: AccountTotals) -> Sequence[str]:
+    spent, cap = totals.spent_cost_units, totals.cap_cost_units
+    return (
+        totals.name,
+        f"{totals.epsilon:g}",
+        f"{totals.delta:g}",
+        f"{float(totals.order):.4f}",
+        str(totals.debits),
+        number(rho_of_units(spent, totals.order)),
+        number(rho_of_units(max(cap - spent, 0), totals.order)),
+        percent(spent / cap) + (" (closed)" if spent > cap else ""),
+    )
+
+
+def findings_json(found: Findings) -> dict[str, Any]:
+    """Return the output of `verify --json`."""
+    verification = found.verification
+    return {
+        "ok": not found.problems,
+        "problems": list(found.problems),
+        "ledger_id": verification.ledger_id,
+        "entries": verification.entries,
+        "head": verification.head.hex(),
+        "accounts": [_account_json(totals) for totals in verification.accounts],
+        "second_opinion": dataclasses.asdict(found.opinion),
+        "checkpoints": [dataclasses.asdict(comparison) for comparison in found.comparisons],
+        "key": None if found.key is None else str(found.key),
+        "witnessed": found.witnessed,
+    }
+
+
+def _account_json(totals: AccountTotals) -> dict[str, Any]:
+    fields = {f.name: getattr(totals, f.name) for f in dataclasses.fields(totals) if not f.name.startswith("_")}
+    return {name: _plain(value) for name, value in fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return values as JSON has them; a fraction as numerator/denominator."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (int, float, str, type(None))) else str(value)
+
+
+_SPEND_COLUMNS = tuple(f.name for f in dataclasses.fields(Spend))
+
+
+def _spend_table(spends: Sequence[Spend]) -> Iterator[str]:
+    with_pld = any(line.pld_epsilon is not None for line in spends)
+    analysts = any(line.analyst is not None for line in spends)
+    header = [
+        "account",
+        *(["analyst", "allowance"] if analysts else ["promised"]),
+        "fits",
+        "rho spent",
+    ]
+    header += ["spent", "rho left", "nominal epsilon", *(["PLD epsilon"] if with_pld else [])]
+    yield from table_lines(header, [_spend_cells(line, analysts, with_pld) for line in spends])
+    yield ""
+    yield "The promise is the total; only the cap is a guarantee. Nominal figures are for planning."
+    if with_pld:
+        yield "PLD epsilon: information, not the guarantee; discrete Gaussian noise is taken as continuous."
+
+
+def _spend_cells(line: Spend, analysts: bool, with_pld: bool) -> list[str]:
+    whose = [line.analyst or "", percent(line.allowance)] if analysts else [f"({line.epsilon:g}, {line.delta:g})"]
+    fits = str(line.fits) + (f" ({line.unreleased} without release)" if line.unreleased else "")
+    return [
+        line.account + (" (closed)" if line.closed else ""),
+        *whose,
+        fits,
+        number(line.rho),
+        percent(line.share),
+        number(line.left_rho),
+        number(line.nominal_epsilon),
+        *([number(line.pld_epsilon)] if with_pld else []),
+    ]
+
+
+SPEND_FORMATS: dict[str, Callable[[Sequence[Spend]], Iterator[str]]] = {
+    "table": _spend_table,
+    "csv": lambda spends: csv_lines(_SPEND_COLUMNS, [dataclasses.asdict(line) for line in spends]),
+    "json": lambda spends: json_lines([dataclasses.asdict(line) for line in spends]),
+}
+"""What `spend` prints, by the name of the format."""

@@ -1,0 +1,327 @@
+"""Released mixture of Gaussians, with scikit-learn's names and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from bursar_models._density import (
+    COVARIANCE_TYPES,
+    CovarianceType,
+    cholesky_factors,
+    covariance_shape,
+    log_mixture_density,
+    reshaped_covariances,
+)
+from bursar_models._describe import component_table, origin
+from bursar_models._gradient_trace import GradientTrace, checked_trace
+from bursar_models._plot import Components, chosen, feature_names, plot_mixture
+from bursar_models._portable import Model
+from bursar_models._separation import Separation, checked_separation
+from bursar_models._tables import Output, as_table, spread
+from bursar_models.arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
+from bursar_models.budget import Receipt, ReleaseNoise
+from bursar_models.optional import require
+from bursar_models.text import html_table, text_table
+
+if TYPE_CHECKING:
+    from bursar_models._sketch import Sketch
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianMixture(Model):
+    """Mixture of `k` Gaussians on `d` features, in the data's own units. Everything in it is released or public.
+
+    The arrays are read-only copies. Names and shapes are those of `sklearn.mixture.GaussianMixture`.
+
+    Attributes:
+        weights_: weights of the components, shape (k,), non-negative, sum 1.
+        means_: means of the components, shape (k, d).
+        covariances_: covariances, of shape (k, d, d) if "full", (d, d) if "tied", (k, d) if "diag", (k,) if
+            "spherical".
+        covariance_type: form of the covariances.
+        columns: names of the features in their order; empty if they have none.
+        receipt: receipt of its debit; None for a model that does not come from a server.
+        noise: the noise of every kind of release that went into the model.
+        iterations: number of noisy steps.
+        n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
+        sketch: sketch from which it was decoded, for other decodings; None for a model without one.
+        trace: iterates of the means and their errors; None unless gradient EM made the model.
+        separation: number of components sought and errors of those found; None unless the fit of separated components
+            made the model.
+        dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
+
+    Raises:
+        ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
+            covariance that is not positive definite.
+
+    Example:
+        >>> model = bursar.GaussianMixture(
+        ...     weights_=[0.3, 0.7],
+        ...     means_=[[0], [5]],
+        ...     covariances_=[1, 4],
+        ...     covariance_type="spherical",
+        ...     columns=("age",),
+        ... )
+        >>> model.predict({"age": [0.5, 4]}).tolist()
+        [0, 1]
+        >>> model.sample(3, random_state=0, output="dict")["age"].round(2).tolist()
+        [-0.13, 6.28, 5.21]
+    """
+
+    weights_: FloatArray
+    means_: FloatArray
+    covariances_: FloatArray
+    covariance_type: CovarianceType = "full"
+    columns: tuple[str, ...] = ()
+    receipt: Receipt | None = None
+    noise: tuple[ReleaseNoise, ...] = ()
+    iterations: int | None = None
+    n_rows: float | None = None
+    sketch: Sketch | None = None
+    trace: GradientTrace | None = None
+    separation: Separation | None = None
+    dummy_: bool = False
+
+    def __post_init__(self) -> None:
+        if self.covariance_type not in COVARIANCE_TYPES:
+            raise ValueError(f"covariance_type: expected one of {COVARIANCE_TYPES}, got {self.covariance_type!r}")
+        means = frozen("means_", self.means_)
+        k, d = check_centres("means_", means)
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "means_", means)
+        object.__setattr__(self, "weights_", frozen_weights(self.weights_, k))
+        object.__setattr__(self, "covariances_", _frozen_covariances(self.covariances_, self.covariance_type, k, d))
+        object.__setattr__(self, "columns", checked_columns(self.columns, d))
+        checked_trace(self.trace, (k, d))
+        checked_separation(self.separation, (k, d))
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return len(self.means_)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, d."""
+        return int(self.means_.shape[1])
+
+    @property
+    def mean_errors_(self) -> FloatArray | None:
+        """Approximate standard error of each mean, shape (k, d): see `Separation` and `GradientTrace`."""
+        if self.separation is not None:
+            return self.separation.mean_errors
+        return None if self.trace is None else self.trace.errors
+
+    @property
+    def weight_errors_(self) -> FloatArray | None:
+        """Approximate standard error of each weight, shape (k,): see `Separation`; None without one."""
+        return None if self.separation is None else self.separation.weight_errors
+
+    @property
+    def covariance_errors_(self) -> FloatArray | None:
+        """Approximate relative error of each covariance, shape (k,): see `Separation`; None without one."""
+        return None if self.separation is None else self.separation.covariance_errors
+
+    @property
+    def found_(self) -> int | None:
+        """Number of components found, which is k; None unless the fit of separated components made the model."""
+        return None if self.separation is None else self.n_components
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """Return the natural logarithm of the mixture's density at each row, shape (n,).
+
+        Args:
+            X: array-like of shape (n, d), or a table that has the model's columns by name.
+        """
+        return self._log_densities(X)[0]
+
+    def score(self, X: Any) -> float:
+        """Return the mean log-likelihood per row, in nats; `X` as in `score_samples`, at least one row."""
+        return float(self.score_samples(X).mean())
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probability of each component for each row, shape (n, k); `X` as in `score_samples`."""
+        return np.exp(self._log_densities(X)[1])
+
+    def predict(self, X: Any) -> IntArray:
+        """Return the index of the most probable component of each row, shape (n,); `X` as in `score_samples`."""
+        likeliest: IntArray = self._log_densities(X)[1].argmax(axis=1)
+        return likeliest
+
+    @overload
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: None = None,
+    ) -> tuple[FloatArray, IntArray]: ...
+
+    @overload
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: Output,
+    ) -> Any: ...
+
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: Output | None = None,
+    ) -> Any:
+        """Draw synthetic rows (n, d) and the component of each (n,), grouped by component as scikit-learn does.
+
+        Args:
+            n: number of rows, at least 1.
+            random_state: seed or numpy generator; None draws fresh randomness. The model is released, so this protects
+                nothing.
+            output: None for the two arrays. "pandas" or "polars" for one DataFrame, "arrow" for a pyarrow Table, "dict"
+                for arrays by name: the model's columns, and "component" as the last one, unless a column has that name.
+
+        Raises:
+            ValueError: `n` is below 1, or `output` is unknown.
+            bursar.MissingDependencyError: the library of `output` is not installed.
+        """
+        if not n >= 1:
+            raise ValueError(f"n: expected at least 1 row, got {n}")
+        rng = np.random.default_rng(random_state)  # noqa: TID251 - a caller's generator on released values
+        counts = rng.multinomial(n, self.weights_ / self.weights_.sum())
+        factors = cholesky_factors(self.covariances_, self.covariance_type, *self.means_.shape)
+        parts = [
+            mean + _colour(rng.standard_normal((count, self.n_features)), factor)
+            for mean, factor, count in zip(self.means_, factors, counts, strict=True)
+        ]
+        rows, labels = np.concatenate(parts), np.repeat(np.arange(self.n_components), counts)
+        if output is None:
+            return rows, labels
+        table = dict(zip(feature_names(self.columns, self.n_features), rows.T, strict=True))
+        return as_table(table if "component" in table else {**table, "component": labels}, output)
+
+    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
+        """Draw the components on two columns, as ellipses of 1 and 2 standard deviations; on one, the density.
+
+        Means that have errors get bars of two standard errors. Other columns are integrated out.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+            columns: names of one or two; None for the first two.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ValueError: a column that the model does not have, or more than two.
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        return plot_mixture(self._components(columns), self._title(), ax)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted `sklearn.mixture.GaussianMixture` with these parameters.
+
+        Raises:
+            bursar.Error: scikit-learn is not installed.
+        """
+        mixture = require("sklearn.mixture")
+        model = mixture.GaussianMixture(self.n_components, covariance_type=self.covariance_type)
+        model.weights_, model.means_ = self.weights_.copy(), self.means_.copy()
+        model.covariances_ = self.covariances_.copy()
+        model.precisions_cholesky_ = _precisions_cholesky(self.covariances_, self.covariance_type)
+        model.precisions_ = _precisions(model.precisions_cholesky_, self.covariance_type)
+        model.converged_, model.n_iter_, model.n_features_in_ = True, self.iterations or 0, self.n_features
+        return model
+
+    def _components(self, columns: str | Sequence[str] | None) -> Components:
+        """Return the parts of the picture on one or two columns.
+
+        Raises:
+            ValueError: a column that the model does not have, or more than two.
+        """
+        places = chosen(self.columns, self.n_features, columns)
+        names = feature_names(self.columns, self.n_features)
+        matrices = reshaped_covariances(
+            self.covariances_, self.weights_, self.n_features, given=self.covariance_type, wanted="full"
+        )
+        return Components(
+            names=tuple(names[place] for place in places),
+            weights=self.weights_,
+            centres=self.means_[:, places],
+            covariances=matrices[:, places][:, :, places],
+            errors=None if self.mean_errors_ is None else self.mean_errors_[:, places],
+        )
+
+    def _log_densities(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        rows = as_rows(X, self.columns, self.n_features)
+        return log_mixture_density(rows, self.weights_, self.means_, self.covariances_, self.covariance_type)
+
+    def _parameters(self) -> dict[str, FloatArray]:
+        names = feature_names(self.columns, self.n_features)
+        weight_errors = {} if self.weight_errors_ is None else {"weight_errors_": self.weight_errors_}
+        return {
+            "weights_": self.weights_,
+            **weight_errors,
+            **spread("means_", names, self.means_),
+            **spread("mean_errors_", names, self.mean_errors_),
+        }
+
+    def _title(self) -> str:
+        sought = "" if self.separation is None else f" of {self.separation.sought} that were looked for"
+        return (
+            f"GaussianMixture: {self.n_components} components{sought}, {self.covariance_type} covariances"
+            f"{origin(self.receipt, dummy=self.dummy_)}"
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._table())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        headers, cells = component_table(
+            self.columns, self.weights_, self.means_, self.mean_errors_, self.weight_errors_
+        )
+        if self.separation is None:
+            return headers, cells
+        errors = [f"± {error:.1%}" for error in self.separation.covariance_errors]
+        return [*headers, "covariance"], [[*row, error] for row, error in zip(cells, errors, strict=True)]
+
+
+def _frozen_covariances(value: object, covariance_type: CovarianceType, k: int, d: int) -> FloatArray:
+    covariances = frozen("covariances_", value, covariance_shape(covariance_type, k, d))
+    if covariance_type in ("diag", "spherical"):
+        if not (covariances > 0).all():
+            raise ValueError("covariances_: every variance must be above 0")
+        return covariances
+    if not np.allclose(covariances, covariances.swapaxes(-1, -2)):
+        raise ValueError("covariances_: every matrix must be symmetric")
+    try:
+        np.linalg.cholesky(covariances)
+    except np.linalg.LinAlgError as error:
+        raise ValueError("covariances_: every matrix must be positive definite") from error
+    return covariances
+
+
+def _colour(normals: FloatArray, factor: FloatArray) -> FloatArray:
+    """Return white noise (n, d) transformed to the covariance factor factor^T; a factor of shape (d,) is diagonal."""
+    return normals * factor if factor.ndim == 1 else normals @ factor.T
+
+
+def _precisions_cholesky(covariances: FloatArray, covariance_type: CovarianceType) -> FloatArray:
+    """Return upper triangular U with U U^T = covariance^-1, as scikit-learn stores it; 1 / deviation for variances."""
+    if covariance_type in ("diag", "spherical"):
+        return 1 / np.sqrt(covariances)
+    return np.linalg.inv(np.linalg.cholesky(covariances)).swapaxes(-1, -2)
+
+
+def _precisions(precisions_cholesky: FloatArray, covariance_type: CovarianceType) -> FloatArray:
+    if covariance_type in ("diag", "spherical"):
+        return np.square(precisions_cholesky)
+    return precisions_cholesky @ precisions_cholesky.swapaxes(-1, -2)

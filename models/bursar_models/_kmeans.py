@@ -1,0 +1,166 @@
+"""Released cluster centres, with scikit-learn's names and shapes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bursar_models._describe import component_table, origin
+from bursar_models._plot import Components, chosen, feature_names, plot_centres
+from bursar_models._portable import Model
+from bursar_models._tables import spread
+from bursar_models.arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
+from bursar_models.budget import Receipt, ReleaseNoise
+from bursar_models.optional import require
+from bursar_models.text import html_table, text_table
+
+if TYPE_CHECKING:
+    from bursar_models._sketch import Sketch
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KMeans(Model):
+    """Model of `k` cluster centres on `d` features, in the data's own units. All of it is released or public.
+
+    The arrays are read-only copies. Names and shapes are those of `sklearn.cluster.KMeans`.
+
+    Attributes:
+        cluster_centers_: centres of the clusters, shape (k, d).
+        weights_: share of the rows in each cluster, shape (k,), non-negative, sum 1.
+        variances_: mean squared distance of a cluster's rows to its centre, per column, shape (k,), non-negative.
+        columns: names of the features in their order; empty if they have none.
+        receipt: receipt of its debit; None for a model that does not come from a server.
+        noise: the noise of every kind of release that went into the model.
+        iterations: number of noisy steps.
+        n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
+        sketch: sketch from which it was decoded, for other decodings; None for a model without one.
+        dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
+
+    Raises:
+        ValueError: a field with a wrong shape, an entry that is not finite, or weights that do not sum to 1.
+
+    Example:
+        >>> model = bursar.KMeans(cluster_centers_=[[0], [5]], weights_=[0.3, 0.7], variances_=[1, 4], columns=("age",))
+        >>> model.predict({"name": ["x", "y"], "age": [0.5, 4]}).tolist()
+        [0, 1]
+        >>> ax = model.plot()
+    """
+
+    cluster_centers_: FloatArray
+    weights_: FloatArray
+    variances_: FloatArray
+    columns: tuple[str, ...] = ()
+    receipt: Receipt | None = None
+    noise: tuple[ReleaseNoise, ...] = ()
+    iterations: int | None = None
+    n_rows: float | None = None
+    sketch: Sketch | None = None
+    dummy_: bool = False
+
+    def __post_init__(self) -> None:
+        centres = frozen("cluster_centers_", self.cluster_centers_)
+        k, d = check_centres("cluster_centers_", centres)
+        variances = frozen("variances_", self.variances_, (k,))
+        if not (variances >= 0).all():
+            raise ValueError("variances_: every variance must be at least 0")
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "cluster_centers_", centres)
+        object.__setattr__(self, "weights_", frozen_weights(self.weights_, k))
+        object.__setattr__(self, "variances_", variances)
+        object.__setattr__(self, "columns", checked_columns(self.columns, d))
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters, k."""
+        return len(self.cluster_centers_)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, d."""
+        return int(self.cluster_centers_.shape[1])
+
+    def transform(self, X: Any) -> FloatArray:
+        """Return the distance of each row to each centre, shape (n, k).
+
+        Args:
+            X: array-like of shape (n, d), or a table that has the model's columns by name.
+        """
+        return np.sqrt(self._squared_distances(X))
+
+    def predict(self, X: Any) -> IntArray:
+        """Return the index of the nearest centre of each row, shape (n,); `X` as in `transform`."""
+        nearest: IntArray = self._squared_distances(X).argmin(axis=1)
+        return nearest
+
+    def score(self, X: Any) -> float:
+        """Return the minus the sum of squared distances of the rows to their nearest centres; `X` as in `transform`."""
+        return -float(self._squared_distances(X).min(axis=1).sum())
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted `sklearn.cluster.KMeans` with these centres, without labels and inertia, which need rows.
+
+        Raises:
+            bursar.Error: scikit-learn is not installed.
+        """
+        cluster = require("sklearn.cluster")
+        model = cluster.KMeans(self.n_clusters, init=self.cluster_centers_, n_init=1, max_iter=1)
+        # Fitting the centres to themselves sets the private fields that `predict` needs; coinciding centres would warn.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(self.cluster_centers_)
+        model.cluster_centers_ = self.cluster_centers_.copy()
+        # They would describe the centres themselves, not the rows.
+        del model.labels_, model.inertia_
+        return model
+
+    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
+        """Draw the centres on two columns, each with a circle at its cluster's root mean square distance per column.
+
+        On one column: the centres, their shares of the rows, and that distance as a bar.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+            columns: names of one or two; None for the first two.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ValueError: a column that the model does not have, or more than two.
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        places = chosen(self.columns, self.n_features, columns)
+        names = feature_names(self.columns, self.n_features)
+        shown = Components(
+            names=tuple(names[place] for place in places),
+            weights=self.weights_,
+            centres=self.cluster_centers_[:, places],
+            covariances=self.variances_[:, None, None] * np.eye(len(places)),
+        )
+        return plot_centres(shown, self._title(), ax)
+
+    def _squared_distances(self, X: Any) -> FloatArray:
+        return squared_distances(as_rows(X, self.columns, self.n_features), self.cluster_centers_)
+
+    def _parameters(self) -> dict[str, FloatArray]:
+        centres = spread("cluster_centers_", feature_names(self.columns, self.n_features), self.cluster_centers_)
+        return {"weights_": self.weights_, **centres, "variances_": self.variances_}
+
+    def _title(self) -> str:
+        return f"KMeans: {self.n_clusters} clusters{origin(self.receipt, dummy=self.dummy_)}"
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*component_table(self.columns, self.weights_, self.cluster_centers_))}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *component_table(self.columns, self.weights_, self.cluster_centers_))
+
+
+def squared_distances(X: FloatArray, centres: FloatArray) -> FloatArray:
+    """Return the squared Euclidean distance of each row (n, d) to each centre (k, d), shape (n, k)."""
+    # By differences: |x|^2 - 2 x.c + |c|^2 cancels for clusters far from the origin.
+    return np.stack([np.square(X - centre).sum(axis=1) for centre in centres], axis=1)

@@ -1,0 +1,239 @@
+"""Pictures of released models: components on one or two columns, and coefficients with their errors.
+
+matplotlib is imported when a picture is drawn, never before.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bursar_models.arrays import FloatArray
+from bursar_models.optional import require
+
+_LISTED = 12
+"""Number of components that a legend names; more would not fit beside the axes."""
+
+_WITHIN = 6
+"""Maximum number of components that a legend within the axes names; a larger one would cover too much."""
+
+_LETTER = 0.088
+"""Width of a letter of a title, in inches; measured on matplotlib's default font."""
+
+_DEVIATIONS = 4.0
+"""Range of a drawn density around the outermost means, in standard deviations: beyond it a line looks flat."""
+
+_FAINTEST, _DARKEST = 0.06, 0.3
+"""Opacity of a component without weight, and of the heaviest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """Drawing data of k components, on one or two columns.
+
+    Attributes:
+        names: names of the columns, one or two.
+        weights: weights of the components, shape (k,).
+        centres: centres of the components, shape (k, len(names)).
+        covariances: covariances of the components, shape (k, len(names), len(names)).
+        errors: standard errors of the centres, shape (k, len(names)); None if unknown.
+    """
+
+    names: tuple[str, ...]
+    weights: FloatArray
+    centres: FloatArray
+    covariances: FloatArray
+    errors: FloatArray | None = None
+
+
+def feature_names(columns: tuple[str, ...], d: int) -> tuple[str, ...]:
+    """Return names of the d features; x0, x1, ... if they have none."""
+    return columns or tuple(f"x{j}" for j in range(d))
+
+
+def chosen(columns: tuple[str, ...], d: int, wanted: str | Sequence[str] | None) -> list[int]:
+    """Return indices of the columns to draw: the one or two that are wanted, or the first two.
+
+    Raises:
+        ValueError: more than two columns, one of them twice, or a column that the model does not have.
+    """
+    names = feature_names(columns, d)
+    if wanted is None:
+        return [*range(min(d, 2))]
+    asked = [wanted] if isinstance(wanted, str) else list(wanted)
+    if missing := [name for name in asked if name not in names]:
+        raise ValueError(f"columns: the model has no column {missing[0]!r}; it has {', '.join(names)}")
+    if not 1 <= len(asked) == len(set(asked)) <= 2:
+        raise ValueError("columns: expected the name of one column, or of two")
+    return [names.index(name) for name in asked]
+
+
+def new_axes(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
+    """Return the axes to draw on: those given, or those of a new figure of that size in inches.
+
+    Raises:
+        bursar.MissingDependencyError: matplotlib is not installed.
+    """
+    pyplot = require("matplotlib.pyplot")
+    return pyplot.figure(figsize=(width, height), layout="constrained").gca() if ax is None else ax
+
+
+def put_title(ax: Any, title: str) -> None:
+    """Set a title, broken into lines that fit above the axes."""
+    letters = int(ax.figure.get_figwidth() * ax.get_position().width / _LETTER)
+    lines = textwrap.fill(title, max(letters, 24), break_on_hyphens=False)
+    ax.set_title(lines, fontsize="medium", loc="left")
+
+
+def put_legend(ax: Any, title: str) -> None:
+    """Put the legend beside the axes if the layout makes room there, otherwise a small one, if any, within them."""
+    handles, labels = ax.get_legend_handles_labels()
+    style: dict[str, Any] = {"loc": "best", "fontsize": "x-small"}
+    if ax.figure.get_layout_engine():
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0, "frameon": False}
+        style = {**beside, "title": title, "title_fontsize": "small", "fontsize": "small", "alignment": "left"}
+    elif len(handles) > _WITHIN:
+        return
+    ax.legend(handles, labels, **style)
+
+
+def plot_mixture(shown: Components, title: str, ax: Any = None) -> Any:
+    """Draw Gaussians: the density along one column, or ellipses of 1 and 2 standard deviations on two."""
+    ax = new_axes(ax, 8.0)
+    if len(shown.names) == 1:
+        _plot_density(shown, ax)
+        put_legend(ax, "component: share of the rows")
+    else:
+        _plot_ellipses(shown, (1, 2), ax)
+        put_legend(ax, "component: share of the rows\nellipses: 1 and 2 standard deviations" + _bars(shown))
+    put_title(ax, title)
+    return ax
+
+
+def plot_centres(shown: Components, title: str, ax: Any = None) -> Any:
+    """Draw cluster centres: with outlines at their root mean square distance on two columns, with shares on one."""
+    ax = new_axes(ax, 8.0)
+    if len(shown.names) == 1:
+        deviations = np.sqrt(shown.covariances[:, 0, 0])
+        for number in range(len(shown.weights)):
+            centre, weight = shown.centres[number, 0], shown.weights[number]
+            style = {"color": _colour(number), "label": _label(shown.weights, number)}
+            ax.errorbar(centre, weight, xerr=deviations[number], fmt="o", capsize=4, **style)
+            ax.vlines(centre, 0, weight, color=_colour(number), alpha=0.5)
+        ax.set(xlabel=shown.names[0], ylabel="share of the rows")
+        ax.set_ylim(bottom=0)
+    else:
+        _plot_ellipses(shown, (1,), ax)
+    shape = "bars" if len(shown.names) == 1 else "outlines"
+    put_legend(ax, f"cluster: share of the rows\n{shape}: root mean square distance")
+    put_title(ax, title)
+    return ax
+
+
+def plot_coefficients(
+    names: Sequence[str],
+    estimates: FloatArray,
+    errors: FloatArray | None,
+    labels: Sequence[str],
+    axis: str,
+    title: str,
+    ax: Any = None,
+) -> Any:
+    """Draw coefficients of k regressions, (k, d), as points beside their features, with bars of two standard errors.
+
+    Args:
+        names: names of the d features.
+        estimates: coefficients, shape (k, d).
+        errors: standard errors, shape (k, d); None if unknown.
+        labels: names of the regressions, for the legend; none for a single one.
+        axis: label of the coefficients' axis.
+        title: title above the picture.
+        ax: matplotlib axes to draw on; None makes a figure.
+
+    Raises:
+        bursar.MissingDependencyError: matplotlib is not installed.
+    """
+    k, d = estimates.shape
+    ax = new_axes(ax, 7.2 if k == 1 else 9.0, 1.6 + 0.3 * d * (1 + 0.35 * (k - 1)))
+    ax.axvline(0, color="0.6", linewidth=0.8, zorder=0)
+    for number in range(k):
+        # Offset within the row of a feature, so that bars of several regressions do not overlap.
+        rows = np.arange(d) + 0.7 * ((number + 0.5) / k - 0.5)
+        ax.errorbar(
+            estimates[number],
+            rows,
+            xerr=None if errors is None else 2 * errors[number],
+            fmt="o",
+            markersize=5,
+            capsize=3,
+            color=_colour(number),
+            label=labels[number] if labels and number < _LISTED else None,
+        )
+    ax.set_yticks(range(d), [textwrap.shorten(name, 40, placeholder="...") for name in names])
+    ax.set_ylim(d - 0.5, -0.5)
+    ax.margins(x=0.08)
+    ax.set_xlabel(axis if errors is None else f"{axis}\nbars: 2 standard errors (noise and sampling)")
+    if labels:
+        put_legend(ax, "regression: share of the rows")
+    put_title(ax, title)
+    return ax
+
+
+def _plot_density(shown: Components, ax: Any) -> None:
+    means, deviations = shown.centres[:, 0], np.sqrt(shown.covariances[:, 0, 0])
+    low, high = (means - _DEVIATIONS * deviations).min(), (means + _DEVIATIONS * deviations).max()
+    # An even grid would miss components that are narrow beside wide ones.
+    near = (means[:, None] + deviations[:, None] * np.linspace(-_DEVIATIONS, _DEVIATIONS, 81)).ravel()
+    x = np.unique(np.concatenate([np.linspace(low, high, 401), near]))
+    standard = (x - means[:, None]) / deviations[:, None]
+    parts = shown.weights[:, None] * np.exp(-0.5 * np.square(standard)) / (deviations[:, None] * math.sqrt(2 * math.pi))
+    for number, part in enumerate(parts):
+        ax.fill_between(x, part, color=_colour(number), alpha=0.35, linewidth=0, label=_label(shown.weights, number))
+    ax.plot(x, parts.sum(axis=0), color="0.15")
+    ax.set(xlabel=shown.names[0], ylabel="density", xlim=(low, high))
+    ax.set_ylim(bottom=0)
+
+
+def _plot_ellipses(shown: Components, radii: Sequence[int], ax: Any) -> None:
+    patches = require("matplotlib.patches")
+    heaviest = shown.weights.max()
+    # Largest first, so that small ellipses lie on top.
+    for number in np.argsort(-np.linalg.det(shown.covariances), kind="stable").tolist():
+        centre, share = shown.centres[number], shown.weights[number] / heaviest
+        lengths, directions = np.linalg.eigh(shown.covariances[number])
+        angle = math.degrees(math.atan2(directions[1, 1], directions[0, 1]))
+        height, width = 2 * np.sqrt(np.maximum(lengths, 0))
+        colour = _colour(number)
+        for radius in radii:
+            ellipse = patches.Ellipse(centre, radius * width, radius * height, angle=angle, edgecolor=colour)
+            ellipse.set(linewidth=1.5 / radius, facecolor=(colour, _FAINTEST + (_DARKEST - _FAINTEST) * share))
+            ax.add_patch(ellipse)
+        ax.plot(*centre, "o", color=colour, markersize=4 + 6 * math.sqrt(share), markeredgecolor="white", zorder=3)
+        if shown.errors is not None:
+            x_error, y_error = 2 * shown.errors[number]
+            ax.errorbar(*centre, xerr=x_error, yerr=y_error, color=colour, capsize=3, zorder=4)
+    # Empty plots, so that the legend has the model's order and not the order of drawing.
+    for number in range(len(shown.weights)):
+        ax.plot([], [], "o", color=_colour(number), label=_label(shown.weights, number))
+    ax.autoscale_view()
+    ax.margins(0.05)
+    ax.set(xlabel=shown.names[0], ylabel=shown.names[1])
+
+
+def _bars(shown: Components) -> str:
+    return "" if shown.errors is None else "\nbars: 2 standard errors of the mean"
+
+
+def _label(weights: FloatArray, number: int) -> str | None:
+    if number == _LISTED and len(weights) > _LISTED:
+        return f"and {len(weights) - _LISTED} more"
+    return f"{number}: {weights[number]:.1%}" if number < _LISTED else None
+
+
+def _colour(number: int) -> str:
+    return f"C{number % 10}"

@@ -1,0 +1,443 @@
+"""Estimation of a Markov random field from noisy contingency tables; all of it is post-processing of released values.
+
+Source: Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017), sections 3.1 (naive) and 3.2 (collective models).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from bursar_models.arrays import FloatArray
+from bursar_models.mrf._canonical import canonical, canonical_chain
+from bursar_models.mrf._descent import Solve, minimized
+from bursar_models.mrf._graph import Graph, check_exact
+from bursar_models.mrf._inference import LoopyBeliefs, alone, cached_tree, chain_marginals, exact, spread, sum_to
+from bursar_models.mrf._nonlinear import expectation_maximization
+from bursar_models.mrf._posterior import tilted_gaussian
+from bursar_models.mrf._problem import FARTHEST, LEAST_STD, Infer, NoisyTable, Problem, likeliest, tolerance
+from bursar_models.mrf._work import chain_work, evaluations, exact_work, most_sweeps, routine
+
+Estimator = Literal["cgm", "naive", "nlbp"]
+ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
+Inference = Literal["auto", "exact", "loopy"]
+INFERENCES: tuple[Inference, ...] = get_args(Inference)
+
+_ENTROPY = 0.3
+"""Weight of the entropy for each cell of a table: see `estimate`. From 0.1 to 1 it makes little difference."""
+
+_LARGEST = 1e15
+"""Limit to which counts are clipped: far above any number of rows, and squares stay finite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Fitted model p(x) = exp(sum over cliques of theta_C(x_C) - A(theta)).
+
+    Attributes:
+        log_potentials: theta_C, one array for each clique of the graph; finite. Of all that give the same model, those
+            of mean 0 and the least sum of squares: see `canonical`.
+        marginals: probabilities of each clique under the model; approximate under loopy inference.
+        log_partition: A(theta), or its Bethe approximation.
+        n_rows: number of rows that was used, at least 1.
+        iterations: number of evaluations of the model's marginals.
+        inference: method by which marginals were computed.
+    """
+
+    log_potentials: list[FloatArray]
+    marginals: list[FloatArray]
+    log_partition: float
+    n_rows: float
+    iterations: int
+    inference: Literal["exact", "loopy"]
+
+
+def estimate(
+    graph: Graph,
+    tables: Sequence[NoisyTable],
+    n_rows: float | None,
+    *,
+    estimator: Estimator = "cgm",
+    regularization: float | None = None,
+    inference: Inference = "auto",
+) -> Estimate:
+    """Fit the potentials of a graph's cliques to noisy tables.
+
+    "cgm" models the true tables n as unknown non-negative sums of the same rows, and the released tables y as n plus
+    noise of a known law (paper, section 3.2). The paper's EM alternates between the likeliest tables and the potentials
+    that fit them. As its M-step takes the tables' own potentials, the two are one concave problem over
+    the marginal polytope, whose dual in the potentials theta is solved here: minimize
+
+        A(theta) + sum over cells of 1 / w log integral over n of p(n) p(y | n) exp(-w (theta - theta0) n / N) dn
+
+    which makes the model's marginals agree with the posterior mean of every count, under a prior that the potentials
+    tilt. Three deviations from the paper, as its optimum is the projection of the noise onto the polytope, on its edge,
+    where true states have probability 0:
+
+    - Posterior means of the counts, not modes. They are above 0, and near y where that is large against the noise.
+    - The entropy's weight is w = `_ENTROPY` times the table's cells, not N, and it is relative to independent columns,
+      theta0. This is a prior on log-potentials of standard deviation of about 1 / sqrt(_ENTROPY), without effect
+      where there is little noise; the results hardly depend on it.
+    - A cell of several columns has a prior p(n), of which half is exponential with the mean that independent columns
+      have there: a potential from a Dirichlet(1) makes such counts, and combinations of two rare states are rare. As
+      some are not, the other half is exponential with a mean of several average counts.
+
+    Beside the cells, counts of single variables are at least 0, too: a flat prior on S cells alone would say that their
+    sum is large, as its S - 1 power, and blur columns with rare states. So sums enter as tables (see `with_sums`).
+    No constant is tuned to data. As noise vanishes this becomes maximum likelihood.
+
+    "nlbp" is the paper's own loop: see `expectation_maximization`.
+
+    Args:
+        graph: graph whose cliques get a potential.
+        tables: noisy tables, each over variables of one clique; several over the same variables are averaged by their
+            precision.
+        n_rows: number of rows; None estimates it from the tables' totals (see `estimated_rows`).
+        estimator: "cgm"; "nlbp"; or "naive", which projects every table to the simplex and treats it as exact.
+        regularization: L2 penalty on the log-potentials, in rows: (regularization / 2) |theta|^2 is subtracted from the
+            log-likelihood of all rows. None: no penalty for "cgm" and "nlbp", 1 for "naive", whose maximum may not
+            exist without it.
+        inference: "exact" on a junction tree, "loopy", or "auto": exact where `check_exact` allows it. A graph without
+            cycles always has exact inference, which is then no more work than one loopy sweep.
+
+    Returns:
+        A model with finite potentials for any counts, found in bounded time (see `evaluations`).
+
+    Raises:
+        ValueError: no table; a table that is over no clique of the graph or has another shape; an argument outside its
+            range; exact inference above its limits.
+    """
+    _check(n_rows, estimator, regularization)
+    if inference not in INFERENCES:
+        raise ValueError(f"inference: expected one of {INFERENCES}, got {inference!r}")
+    if not tables:
+        raise ValueError("tables: expected at least one")
+    how = routine(graph, inference)
+    infer, work = _inference(graph, how)
+    merged = with_sums(merge(tables)) if estimator == "cgm" else merge(tables)
+    homes = [_home(graph, table) for table in merged]
+    rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
+    starts = starting_points([table.variables for table in merged], _denoised(merged, rows))
+    problem = Problem(
+        merged,
+        rows,
+        _of_tables(graph, merged, homes, infer),
+        [1.0] * len(merged),
+        starts,
+        _independent(merged, rows) if estimator == "cgm" else [None] * len(merged),
+        [table.variables for table in merged],
+        evaluations(work, sum(table.counts.size for table in merged)),
+    )
+    found, iterations = _fitted(problem, estimator, regularization)
+    potentials = _added(graph, merged, homes, found)
+    marginals, log_partition = infer(potentials)
+    potentials, less = canonical(graph, potentials)
+    log_partition -= less
+    if how == "exact":  # loopy inference would continue from messages that belong to the old potentials
+        marginals, log_partition = infer(potentials)
+    return Estimate(potentials, marginals, log_partition, rows, iterations, how)
+
+
+def estimate_chain(
+    steps: int,
+    states: int,
+    transitions: NoisyTable,
+    firsts: NoisyTable,
+    n_rows: float | None,
+    *,
+    estimator: Estimator = "cgm",
+    regularization: float | None = None,
+) -> Estimate:
+    """Fit p(x) proportional to phi(x_1) prod psi(x_t, x_t+1), a time-homogeneous chain (paper, section 4.2).
+
+    Args:
+        steps: number of steps T, at least 2.
+        states: number of states S of every step.
+        transitions: noisy numbers of transitions from axis 0 to axis 1, shape (S, S), each person's counted 1 / (their
+            number of transitions), so that the total is the number of rows.
+        firsts: noisy numbers of first states, shape (S,).
+        n_rows: number of rows, or of persons; None estimates it from the two totals.
+        estimator: method, as in `estimate`.
+        regularization: L2 penalty as in `estimate`, on the two log-potentials.
+
+    Returns:
+        Log-potentials log phi (S,) and log psi (S, S); probabilities of the first state, and of a transition averaged
+        over time.
+
+    Raises:
+        ValueError: an argument outside its range, or a table of another shape.
+    """
+    _check(n_rows, estimator, regularization)
+    if not (steps >= 2 and states >= 1):
+        raise ValueError(f"steps, states: expected at least 2 and 1, got {steps!r} and {states!r}")
+    if (transitions.counts.shape, firsts.counts.shape) != ((states, states), (states,)):
+        raise ValueError(
+            f"transitions, firsts: expected shapes {(states, states)} and {(states,)}, got {transitions.counts.shape} "
+            f"and {firsts.counts.shape}"
+        )
+    # Variable 0 is the first state, 1 and 2 are the ends of a transition. Unlike elsewhere, sums over one end are not
+    # tables of their own: the two ends' distributions differ by (p(x_T) - p(x_1)) / (T - 1) only, so a model that
+    # explains noise in this difference magnifies it T - 1 times.
+    tables = [
+        NoisyTable((0,), firsts.counts, firsts.std, firsts.laplace),
+        NoisyTable((1, 2), transitions.counts, transitions.std, transitions.laplace),
+    ]
+    rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
+
+    def infer(scaled: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
+        return chain_marginals(steps, scaled[0], scaled[1] / (steps - 1))
+
+    # The gradient in (T - 1) log psi is the average over time that the table observes.
+    guess, pairs = _denoised(tables, rows)
+    start = [np.log(guess), (steps - 1) * np.log(pairs / pairs.sum(axis=1, keepdims=True))]
+    ends = [NoisyTable((v,), _sums(tables[1], v), transitions.std * math.sqrt(states)) for v in (1, 2)]
+    independent = [np.log(guess), np.broadcast_to((steps - 1) * np.log(pairs.sum(axis=0)), pairs.shape)]
+    problem = Problem(
+        tables,
+        rows,
+        infer,
+        [1.0, float(steps - 1)],
+        [independent, start],
+        [None, _independent([*ends, tables[1]], rows)[2]] if estimator == "cgm" else [None, None],
+        limit=evaluations(chain_work(steps, states), states * (states + 1)),
+    )
+    (first, scaled), iterations = _fitted(problem, estimator, regularization)
+    first, transition, _ = canonical_chain(steps, first, scaled / (steps - 1))
+    marginals, log_partition = chain_marginals(steps, first, transition)
+    return Estimate([first, transition], marginals, log_partition, rows, iterations, "exact")
+
+
+def estimated_rows(tables: Sequence[NoisyTable]) -> float:
+    """Estimate the number of rows from the totals of noisy tables: their inverse-variance mean, at least 1.
+
+    A total has the variance cells std^2. Noise of different tables is independent.
+    """
+    totals = np.array([np.clip(table.counts, -_LARGEST, _LARGEST).sum() for table in tables])
+    precisions = np.array([1 / (table.counts.size * max(table.std, LEAST_STD) ** 2) for table in tables])
+    return max(float(totals @ (precisions / precisions.sum())), 1.0)
+
+
+def merge(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+    """Merge tables over the same variables to their mean by precision, axes ascending. A mean counts as Gaussian."""
+    groups: dict[tuple[int, ...], list[NoisyTable]] = {}
+    for table in tables:
+        groups.setdefault(tuple(sorted(table.variables)), []).append(table)
+    return [_mean(variables, group) for variables, group in groups.items()]
+
+
+def with_sums(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+    """Return the tables and, for each variable of a larger one, a table of its own counts.
+
+    Counts of one variable are the inverse-variance mean of the tables' sums. They repeat what the tables contain, but a
+    flat prior on counts of at least 0 is right for them and wrong for sums of many cells: see `estimate`.
+    """
+    joint = [table for table in tables if len(table.variables) > 1]
+    found = [table for table in tables if len(table.variables) > 1 or not _held(joint, table.variables[0])]
+    for variable in sorted({variable for table in joint for variable in table.variables}):
+        holders = [table for table in tables if variable in table.variables]
+        sums = [
+            NoisyTable((variable,), _sums(t, variable), t.std * math.sqrt(t.counts.size / len(_sums(t, variable))))
+            for t in holders
+        ]
+        found.append(_mean((variable,), sums))
+    return found
+
+
+def _held(tables: Sequence[NoisyTable], variable: int) -> bool:
+    return any(variable in table.variables for table in tables)
+
+
+def _sums(table: NoisyTable, variable: int) -> FloatArray:
+    return sum_to(table.counts, table.variables, (variable,))
+
+
+def project_to_simplex(values: FloatArray) -> FloatArray:
+    """Return the nearest point with entries of at least 0 and sum 1.
+
+    In Euclidean distance (Duchi et al. 2008, figure 1).
+    """
+    # A shift of all values does not change the projection, and keeps precision where counts are large.
+    flat = values.ravel() - values.max()
+    descending = -np.sort(-flat)
+    thresholds = (np.cumsum(descending) - 1) / np.arange(1, flat.size + 1)
+    threshold = thresholds[np.flatnonzero(descending > thresholds)[-1]]
+    projected = np.maximum(flat - threshold, 0.0)
+    return np.asarray((projected / projected.sum()).reshape(values.shape))
+
+
+def _fitted(problem: Problem, estimator: Estimator, regularization: float | None) -> tuple[list[FloatArray], int]:
+    """Return the parameters of each table, and the number of evaluations."""
+    strength = (1.0 if estimator == "naive" else 0.0) if regularization is None else regularization
+    # The penalty is on log-potentials, of which the parameters are multiples.
+    penalty = strength / problem.rows / np.square(problem.multiples)
+    # Extreme counts may overflow in a trial step; the line search then rejects it.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        theta, iterations = {"cgm": _cgm, "naive": _naive, "nlbp": expectation_maximization}[estimator](
+            problem, penalty
+        )
+    return problem.split(theta), iterations
+
+
+def _independent(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray | None]:
+    """Return the counts of tables of several variables if these were independent; None for tables of one variable.
+
+    Every variable of a table of several has a table of its own.
+    """
+    alone = {table.variables[0]: _shrunken(table, rows) for table in tables if len(table.variables) == 1}
+    found: list[FloatArray | None] = []
+    for table in tables:
+        counts = np.full((1,) * table.counts.ndim, rows)
+        for variable in table.variables:
+            counts = counts * spread(alone[variable], (variable,), table.variables)
+        found.append(counts if len(table.variables) > 1 else None)
+    return found
+
+
+def _shrunken(table: NoisyTable, rows: float) -> FloatArray:
+    """Return the probabilities of one variable's states, shrunk towards each other as far as noise allows.
+
+    They are posterior means of counts of at least 0, normal around the average count with an estimated variance (James
+    and Stein 1961; Efron and Morris 1973).
+    """
+    average, std = rows / table.counts.size, max(table.std, LEAST_STD)
+    away = np.clip(table.counts, -FARTHEST * std, rows + FARTHEST * std) - average
+    # Relative standard deviation of the mean square under pure noise; an excess below half of it is not evidence.
+    doubt = math.sqrt(2 / table.counts.size)
+    between = max(float(np.square(away).mean()) - std**2, 0.5 * doubt * std**2)
+    # James-Stein: the share of the variance between states that is not noise.
+    kept = between / (between + std**2)
+    stds, rates = np.full(away.shape, std * math.sqrt(kept)), np.full(away.shape, 1 / average)
+    means = tilted_gaussian(average + kept * away, stds, -rates)[1]
+    return np.asarray(means / means.sum())
+
+
+def _denoised(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray]:
+    """Return the probabilities of each table's cells by itself: normalised posterior means of non-negative counts."""
+    means = []
+    for table in tables:
+        std = max(table.std, LEAST_STD)
+        counts = np.clip(table.counts, -FARTHEST * std, rows + FARTHEST * std)
+        means.append(tilted_gaussian(counts, np.full(counts.shape, std), np.zeros(counts.shape))[1])
+    return [mean / mean.sum() for mean in means]
+
+
+def starting_points(scopes: Sequence[tuple[int, ...]], probabilities: Sequence[FloatArray]) -> list[list[FloatArray]]:
+    """Return parameters of tables in closed form, from estimates of their probabilities.
+
+    The first are those of independent variables. The second, log p_C - sum over v in C of (1 - 1 / d_v) log p_v with
+    d_v the number of tables that contain v, are the maximum likelihood where tables are pairs of a tree, and
+    pseudo-moment matching elsewhere (Wainwright and Jordan 2008, section 6.2; Bethe).
+
+    Args:
+        scopes: variables of each table.
+        probabilities: probabilities of each table's cells, positive.
+    """
+    sums: dict[int, list[FloatArray]] = {}
+    for scope, table in zip(scopes, probabilities, strict=True):
+        for variable in scope:
+            sums.setdefault(variable, []).append(sum_to(table, scope, (variable,)))
+    logs = {variable: np.log(np.mean(parts, axis=0)) for variable, parts in sums.items()}
+    independent, bethe = [], []
+    for scope, table in zip(scopes, probabilities, strict=True):
+        shares = {variable: logs[variable] / len(sums[variable]) for variable in scope}
+        alone = sum((spread(shares[v], (v,), scope) for v in scope), np.zeros(table.shape))
+        own = sum((spread(logs[v], (v,), scope) for v in scope), np.zeros(table.shape))
+        independent.append(alone)
+        bethe.append(np.log(table) - own + alone)
+    return [independent, bethe]
+
+
+def _of_tables(graph: Graph, tables: Sequence[NoisyTable], homes: Sequence[int], infer: Infer) -> Infer:
+    """Return inference from parameters of tables to marginals of tables, through the cliques that contain them."""
+    if [table.variables for table in tables] == list(graph.cliques):
+        return infer
+
+    def inferred(parts: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
+        marginals, log_partition = infer(_added(graph, tables, homes, parts))
+        own = [
+            sum_to(marginals[home], graph.cliques[home], table.variables)
+            for table, home in zip(tables, homes, strict=True)
+        ]
+        return own, log_partition
+
+    return inferred
+
+
+def _added(
+    graph: Graph, tables: Sequence[NoisyTable], homes: Sequence[int], parts: Sequence[FloatArray]
+) -> list[FloatArray]:
+    """Return log-potentials of the graph's cliques: sums of the parameters of the tables inside them."""
+    potentials = [np.zeros(graph.shape(clique)) for clique in graph.cliques]
+    for table, home, part in zip(tables, homes, parts, strict=True):
+        potentials[home] += spread(part, table.variables, graph.cliques[home])
+    return potentials
+
+
+def _cgm(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
+    """Fit "cgm": return log-potentials of the tables, and the number of evaluations."""
+    rows = problem.rows
+    entropy = _ENTROPY * problem.cells / np.sqrt(problem.multiples)
+
+    def objective(theta: FloatArray) -> tuple[float, FloatArray, Solve]:
+        marginals, log_partition = problem.marginals(theta)
+        log_masses, means = problem.posterior.tilted(entropy / rows * (problem.neutral - theta))
+        value = log_partition + float((log_masses / entropy).sum()) + 0.5 * float(penalty * theta @ theta)
+        # The variance of a posterior is about that of the noise far above 0, and its squared mean near 0.
+        own = entropy * np.square(np.minimum(means, problem.stds) / rows) + penalty
+        return value, marginals - means / rows + penalty * theta, problem.solver(marginals, own)
+
+    lowest = problem.neutral - problem.posterior.highest() * rows / entropy
+    return minimized(objective, problem.starts, lowest, tolerance(problem), problem.limit)
+
+
+def _naive(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
+    """Fit "naive": return log-potentials of the tables, and the number of evaluations."""
+    parts = problem.split(problem.counts / problem.rows)
+    observed = np.concatenate([project_to_simplex(part).ravel() for part in parts])
+    return likeliest(problem, observed, penalty, problem.starts, problem.limit)
+
+
+def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> tuple[Infer, int]:
+    """Return the function of marginals and log-partition, and the work of one evaluation besides its sweeps."""
+    if how == "loopy":
+        return LoopyBeliefs(graph, most=most_sweeps(graph)), 0
+    if all(len(clique) == 1 for clique in graph.cliques):
+        return alone, exact_work(graph)
+    check_exact(graph)
+    tree = cached_tree(graph)
+    return lambda theta: exact(graph, theta, tree), exact_work(graph)
+
+
+def _mean(variables: tuple[int, ...], tables: list[NoisyTable]) -> NoisyTable:
+    precisions = np.array([max(table.std, LEAST_STD) ** -2 for table in tables])
+    shares = precisions / precisions.sum()
+    counts = sum(
+        (share * sum_to(table.counts, table.variables, variables) for share, table in zip(shares, tables, strict=True)),
+        np.zeros(()),
+    )
+    laplace = len(tables) == 1 and tables[0].laplace
+    return NoisyTable(variables, np.asarray(counts), float(precisions.sum() ** -0.5), laplace)
+
+
+def _home(graph: Graph, table: NoisyTable) -> int:
+    holders = [index for index, clique in enumerate(graph.cliques) if set(table.variables) <= set(clique)]
+    if not holders:
+        raise ValueError(f"tables: {table.variables} is within no clique of the graph")
+    if table.counts.shape != graph.shape(table.variables):
+        raise ValueError(
+            f"tables: {table.variables} has shape {table.counts.shape}, not {graph.shape(table.variables)}"
+        )
+    return min(holders, key=lambda index: (graph.cells(graph.cliques[index]), index))
+
+
+def _check(n_rows: float | None, estimator: str, regularization: float | None) -> None:
+    if n_rows is not None and not math.isfinite(n_rows):
+        raise ValueError(f"n_rows: expected a finite number, got {n_rows!r}")
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"estimator: expected one of {ESTIMATORS}, got {estimator!r}")
+    if regularization is not None and not 0 <= regularization < math.inf:
+        raise ValueError(f"regularization: expected a finite number of at least 0, got {regularization!r}")

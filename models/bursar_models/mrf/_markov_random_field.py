@@ -1,0 +1,406 @@
+"""Released Markov random field: probabilities, samples and pictures of the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from bursar_models._describe import origin
+from bursar_models._portable import Model
+from bursar_models._tables import Categories, Output
+from bursar_models.arrays import FloatArray, IntArray, frozen
+from bursar_models.budget import Receipt, ReleaseNoise
+from bursar_models.mrf._estimation import ESTIMATORS, Estimator
+from bursar_models.mrf._graph import Graph, check_exact, is_exact
+from bursar_models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
+from bursar_models.mrf._plot import plot_chain, plot_graph
+from bursar_models.mrf._variables import Variable, decode_table, encode_table
+from bursar_models.text import html_table, text_table
+
+UnitWeights: TypeAlias = Literal["rows", "shares"]
+"""Weight of a row in the tables."""
+
+GIBBS_SWEEPS = 50
+"""Number of rounds of Gibbs sampling for a graph that is too dense for exact samples. Chosen, not tuned."""
+
+_SHOWN = 10
+"""Number of dependences in the text of a model."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReleasedTable:
+    """Noisy contingency table, as it was released and charged.
+
+    Attributes:
+        columns: names of the axes.
+        counts: noisy numbers of rows, of any sign, read-only.
+        noise_std: standard deviation of the noise on each cell.
+        laplace: True for discrete Laplace noise, False for discrete Gaussian noise.
+        entry: ledger entry of its debit; None for a table from elsewhere.
+        pooled: True for first states or transitions of a homogeneous chain, pooled over the columns.
+    """
+
+    columns: tuple[str, ...]
+    counts: FloatArray
+    noise_std: float
+    laplace: bool = False
+    entry: int | None = None
+    pooled: bool = False
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "counts", frozen("counts", self.counts))
+        if not 0 <= self.noise_std < math.inf:
+            raise ValueError(f"noise_std: expected a finite number of at least 0, got {self.noise_std!r}")
+
+    def __repr__(self) -> str:
+        cells = " x ".join(map(str, self.counts.shape))
+        facts = [f"{', '.join(self.columns)}{', pooled over time' if self.pooled else ''}: {cells} cells"]
+        facts.append(f"{'Laplace' if self.laplace else 'Gaussian'} noise of standard deviation {self.noise_std:.4g}")
+        facts += [] if self.entry is None else [f"entry {self.entry}"]
+        return f"ReleasedTable({', '.join(facts)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarkovRandomField(Model):
+    """Markov random field p(x) = exp(sum over cliques C of theta_C(x_C) - A(theta)) over discrete columns.
+
+    Everything in it is released or public. The arrays are read-only copies.
+
+    Attributes:
+        variables_: columns and their states.
+        cliques_: names of the columns of each potential; for a homogeneous chain the first column, and the first two.
+        log_potentials_: theta_C, one array a clique, one axis a column.
+        marginals_: probabilities of each clique under the model; approximate under loopy inference. For a homogeneous
+            chain those of the first state, and of a consecutive pair averaged over time.
+        log_partition_: A(theta), or its Bethe approximation.
+        tables_: noisy tables from which it was learnt.
+        n_rows: estimated number of rows, or of units where rows count as shares.
+        estimator: "cgm", "nlbp" or "naive".
+        inference: "exact" or "loopy".
+        homogeneous_chain: True if the columns are in the order of time and all transitions have the same potential.
+        null_category: category of a homogeneous chain that means "not observed"; None if there is none.
+        unit_weights: weight of a row in the tables: "rows" 1, "shares" 1/K where its unit has K rows.
+        receipt: receipt of its debit; None for a model that does not come from a server.
+        noise: the noise of every kind of release that went into the model.
+        iterations: number of evaluations of the marginals while learning; they are free post-processing.
+        dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
+
+    Raises:
+        ValueError: fields that do not fit together, or an entry that is not finite; the message names the field.
+
+    Example:
+        >>> field = data.fit(bursar.MRF(cliques=[("group", "spring")]), spend=bursar.rho(0.1))
+        >>> field.marginal("group").shape
+        (2,)
+        >>> list(field.sample(2, random_state=0, output="dict"))
+        ['group', 'spring']
+    """
+
+    variables_: tuple[Variable, ...]
+    cliques_: tuple[tuple[str, ...], ...]
+    log_potentials_: tuple[FloatArray, ...]
+    marginals_: tuple[FloatArray, ...]
+    log_partition_: float
+    tables_: tuple[ReleasedTable, ...] = ()
+    n_rows: float | None = None
+    estimator: Estimator = "cgm"
+    inference: Literal["exact", "loopy"] = "exact"
+    homogeneous_chain: bool = False
+    null_category: str | None = None
+    unit_weights: UnitWeights = "rows"
+    receipt: Receipt | None = None
+    noise: tuple[ReleaseNoise, ...] = ()
+    iterations: int | None = None
+    dummy_: bool = False
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass can store its cleaned fields in no other way.
+        for name in ("variables_", "tables_", "noise"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "cliques_", tuple(tuple(clique) for clique in self.cliques_))
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError("variables_: every column must be there once")
+        shapes = [tuple(len(self._variable(name).states) for name in clique) for clique in self.cliques_]
+        for name in ("log_potentials_", "marginals_"):
+            arrays = getattr(self, name)
+            if len(arrays) != len(shapes):
+                raise ValueError(f"{name}: expected {len(shapes)} arrays, one for each clique, got {len(arrays)}")
+            object.__setattr__(self, name, tuple(frozen(name, a, s) for a, s in zip(arrays, shapes, strict=True)))
+        if not math.isfinite(self.log_partition_):
+            raise ValueError(f"log_partition_: expected a finite number, got {self.log_partition_!r}")
+        if self.estimator not in ESTIMATORS:
+            raise ValueError(f"estimator: expected one of {ESTIMATORS}, got {self.estimator!r}")
+        if self.inference not in ("exact", "loopy"):
+            raise ValueError(f"inference: expected 'exact' or 'loopy', got {self.inference!r}")
+        if self.homogeneous_chain:
+            self._check_chain(shapes)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns in their order."""
+        return tuple(variable.name for variable in self.variables_)
+
+    def marginal(self, columns: str | Sequence[str]) -> FloatArray:
+        """Return the probabilities of the joint states of a few columns, one axis a column in the order of `columns`.
+
+        Exact by elimination; where the graph is too dense for that, the approximate marginal of a clique.
+
+        Raises:
+            ValueError: a column that the model does not have, or columns whose table is too large to compute.
+        """
+        return self.conditional(columns, {})
+
+    def conditional(self, columns: str | Sequence[str], given: Mapping[str, Any]) -> FloatArray:
+        """Return the probabilities of the joint states of `columns` given values of others; as `marginal` otherwise.
+
+        Args:
+            columns: names of the columns, each once.
+            given: values of other columns: a label; for a numeric column, a number or the label of its bin.
+
+        Raises:
+            ValueError: a column that the model does not have or that is queried and given, a value that is no state,
+                or a table that is too large to compute.
+        """
+        names = [columns] if isinstance(columns, str) else list(columns)
+        asked = [self._index(name) for name in names]
+        known = {self._index(name): int(self._variable(name).encode([value])[0]) for name, value in given.items()}
+        if not 1 <= len(asked) == len(set(asked)):
+            raise ValueError("columns: expected at least one column, and each once")
+        if both := sorted(set(asked) & set(known)):
+            raise ValueError(f"given: {self.columns[both[0]]!r} is asked for and given")
+        graph, theta, left = _restricted(*self._model, known)
+        return _queried(
+            graph, theta, tuple(left.index(variable) for variable in asked), [self.columns[v] for v in left]
+        )
+
+    def log_prob(self, table: Any) -> FloatArray:
+        """Return the natural logarithm of the probability of each row, shape (n,).
+
+        Args:
+            table: a mapping, pandas, pyarrow or polars table that has the model's columns by name, and may have more:
+                labels of categories, and numbers or labels of bins.
+
+        Raises:
+            ValueError: a column is missing, or a value has no state; the message names the column.
+        """
+        rows = encode_table(table, self.variables_)
+        graph, theta = self._model
+        total = np.full(len(rows), -self.log_partition_)
+        for clique, potential in zip(graph.cliques, theta, strict=True):
+            total += potential[tuple(rows[:, variable] for variable in clique)]
+        return total
+
+    def score(self, table: Any) -> float:
+        """Return the mean log-probability per row, in nats; `table` as in `log_prob`, with at least one row.
+
+        Raises:
+            ValueError: as in `log_prob`, or no row.
+        """
+        values = self.log_prob(table)
+        if not len(values):
+            raise ValueError("table: expected at least one row")
+        return float(values.mean())
+
+    def sample(
+        self,
+        n: int = 1,
+        random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
+        *,
+        output: Output = "pandas",
+        bins: Literal["values", "labels"] = "values",
+    ) -> Any:
+        """Draw a synthetic table of `n` rows with the original categories.
+
+        Samples are exact, drawn from the roots of the junction tree to its leaves. Where the graph is too dense for
+        that, each row is the last of `GIBBS_SWEEPS` rounds of Gibbs sampling.
+
+        Args:
+            n: number of rows, at least 0.
+            random_state: seed or numpy generator; None draws fresh randomness. The model is released, so this protects
+                nothing.
+            output: "pandas" or "polars" for a DataFrame, "arrow" for a pyarrow Table, "dict" for arrays by name.
+            bins: "values" draws a numeric column's number uniformly in its bin; "labels" returns the bin's label.
+
+        Raises:
+            ValueError: an argument outside its range.
+            bursar.MissingDependencyError: the package of `output` is not installed.
+        """
+        if not n >= 0:
+            raise ValueError(f"n: expected at least 0 rows, got {n}")
+        if bins not in ("values", "labels"):
+            raise ValueError(f"bins: expected 'values' or 'labels', got {bins!r}")
+        rng = np.random.default_rng(random_state)  # noqa: TID251 - a caller's generator on released values
+        rows = self._sample_states(n, rng)
+        return decode_table(rows, self.variables_, rng.random(rows.shape) if bins == "values" else None, output)
+
+    def mutual_information(self) -> dict[tuple[str, str], float]:
+        """Return the mutual information, in nats, of each pair of columns that share a clique, largest first.
+
+        It is computed under the model.
+        """
+        graph, _ = self._model
+        pairs: dict[tuple[str, str], float] = {}
+        for clique, table in zip(graph.cliques, self._clique_marginals, strict=True):
+            for a, b in combinations(clique, 2):
+                pairs[self.columns[a], self.columns[b]] = _mutual_information(sum_to(table, clique, (a, b)))
+        return dict(sorted(pairs.items(), key=lambda pair: -pair[1]))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the graph, or the probabilities of a homogeneous chain.
+
+        A graph has its columns on a circle; lines join those that share a clique, wider for more mutual information.
+        A chain has the probabilities of the first state, and of the next state given the state before, averaged over
+        time.
+
+        Args:
+            ax: matplotlib axes to draw on; None makes a figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            bursar.MissingDependencyError: matplotlib is not installed.
+        """
+        if self.homogeneous_chain:
+            first, pairs = self.marginals_
+            return plot_chain(self.variables_[0].states, self.null_category, first, pairs, self._title(), ax)
+        return plot_graph(self.columns, self.mutual_information(), self._title(), ax)
+
+    @cached_property
+    def _model(self) -> tuple[Graph, list[FloatArray]]:
+        """Graph over indices of columns, and its log-potentials with axes in the graph's order."""
+        sizes = tuple(len(variable.states) for variable in self.variables_)
+        if self.homogeneous_chain:
+            first, transition = self.log_potentials_
+            steps = [(t, t + 1) for t in range(len(sizes) - 1)]
+            return Graph(sizes, ((0,), *steps)), [first, *([transition] * len(steps))]
+        indices = [tuple(self._index(name) for name in clique) for clique in self.cliques_]
+        graph = Graph(sizes, tuple(indices))
+        theta = [np.zeros(graph.shape(clique)) for clique in graph.cliques]
+        places = {clique: place for place, clique in enumerate(graph.cliques)}
+        for clique, table in zip(indices, self.log_potentials_, strict=True):
+            ordered = tuple(sorted(clique))
+            theta[places[ordered]] = theta[places[ordered]] + sum_to(table, clique, ordered)
+        return graph, theta
+
+    @cached_property
+    def _calibrated(self) -> Calibrated:
+        graph, theta = self._model
+        return calibrate(graph, theta, cached_tree(graph))
+
+    @cached_property
+    def _clique_marginals(self) -> list[FloatArray]:
+        graph, theta = self._model
+        return exact(graph, theta)[0] if is_exact(graph) else loopy(graph, theta)[0]
+
+    def _sample_states(self, n: int, rng: np.random.Generator) -> IntArray:  # noqa: TID251 - a caller's generator
+        graph, theta = self._model
+        if is_exact(graph):
+            return draw(graph, self._calibrated, rng.random((n, len(self._calibrated.tree.cliques))))
+        start = [
+            rng.choice(size, n, p=self.marginal(name)) for size, name in zip(graph.sizes, self.columns, strict=True)
+        ]
+        return gibbs(graph, theta, np.stack(start, axis=1), rng, GIBBS_SWEEPS)
+
+    def _index(self, name: str) -> int:
+        if name not in self.columns:
+            raise ValueError(f"columns: the model has no column {name!r}; it has {', '.join(self.columns)}")
+        return self.columns.index(name)
+
+    def _variable(self, name: str) -> Variable:
+        return self.variables_[self._index(name)]
+
+    def _check_chain(self, shapes: list[tuple[int, ...]]) -> None:
+        states = {len(variable.states) for variable in self.variables_}
+        size = len(self.variables_[0].states)
+        if len(self.variables_) < 2 or len(states) != 1 or shapes != [(size,), (size, size)]:
+            raise ValueError(
+                "homogeneous_chain: expected at least two columns with the same states, and two cliques: the first "
+                "column, and the first two"
+            )
+
+    def _parameters(self) -> dict[str, FloatArray | Categories]:
+        """Return the marginal distribution of each column."""
+        sizes = [len(variable.states) for variable in self.variables_]
+        states = tuple(dict.fromkeys(state for variable in self.variables_ for state in variable.states))
+        codes = [states.index(state) for variable in self.variables_ for state in variable.states]
+        return {
+            "column": Categories(np.repeat(np.arange(len(sizes)), sizes), self.columns),
+            "state": Categories(np.array(codes, dtype=np.intp), states),
+            "probability": np.concatenate([self.marginal(name) for name in self.columns]),
+        }
+
+    def _title(self) -> str:
+        kind = "homogeneous chain of " if self.homogeneous_chain else ""
+        return (
+            f"MarkovRandomField: {kind}{len(self.variables_)} columns, {len(self.cliques_)} cliques, {self.estimator}, "
+            f"{self.inference} inference{origin(self.receipt, 'learnt', dummy=self.dummy_)}"
+        )
+
+    def _facts(self) -> tuple[list[str], list[list[str]]]:
+        """Return the headers and cells: a row for each column."""
+        cells = []
+        for variable in self.variables_:
+            probabilities = self.marginal(variable.name)
+            mode = int(probabilities.argmax())
+            cells.append(
+                [variable.name, str(len(variable.states)), variable.states[mode], f"{probabilities[mode]:.4g}"]
+            )
+        return ["column", "states", "most probable", "probability"], cells
+
+    def _strongest(self) -> str:
+        pairs = list(self.mutual_information().items())
+        shown = ", ".join(f"{a} - {b} {value:.3g}" for (a, b), value in pairs[:_SHOWN])
+        more = f", and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+        return f"mutual information (nats): {shown}{more}" if pairs else "no interactions"
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._facts())}\n  {self._strongest()}"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self._title()}; {self._strongest()}", *self._facts())
+
+
+def _restricted(
+    graph: Graph, theta: Sequence[FloatArray], known: Mapping[int, int]
+) -> tuple[Graph, list[FloatArray], list[int]]:
+    """Return the model of the remaining variables given known ones: graph, log-potentials, and their old indices."""
+    left = [variable for variable in range(len(graph.sizes)) if variable not in known]
+    potentials: dict[tuple[int, ...], FloatArray] = {}
+    for clique, table in zip(graph.cliques, theta, strict=True):
+        part = table[tuple(known.get(variable, slice(None)) for variable in clique)]
+        rest = tuple(left.index(variable) for variable in clique if variable not in known)
+        if rest:
+            potentials[rest] = potentials[rest] + part if rest in potentials else part
+    restricted = Graph(tuple(graph.sizes[variable] for variable in left), tuple(potentials))
+    return restricted, [potentials[clique] for clique in restricted.cliques], left
+
+
+def _queried(graph: Graph, theta: list[FloatArray], asked: tuple[int, ...], names: Sequence[str]) -> FloatArray:
+    """Return the marginal over `asked`: exact with these as one more clique, else from a clique that contains them."""
+    together = tuple(sorted(asked))
+    holders = [place for place, clique in enumerate(graph.cliques) if set(asked) <= set(clique)]
+    joined = graph if holders else Graph(graph.sizes, (*graph.cliques, together))
+    if holders and not is_exact(graph):
+        marginals = loopy(graph, theta)[0]
+    else:
+        check_exact(joined, names)
+        padded = theta if holders else [*theta, np.zeros(joined.shape(together))]
+        marginals = exact(joined, padded)[0]
+    place = holders[0] if holders else joined.cliques.index(together)
+    return sum_to(marginals[place], joined.cliques[place], asked)
+
+
+def _mutual_information(joint: FloatArray) -> float:
+    independent = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(joint > 0, joint * np.log(joint / independent), 0.0)
+    return max(float(terms.sum()), 0.0)

@@ -1,0 +1,14 @@
+"""Gaussian mixtures by noisy steps of EM: what FitDPEM and FitSeparatedGMM share (Park et al. 2016, corrected).
+
+| module | purpose |
+|---|---|
+| `statistics` | the one statistic, responsibilities times moments; proof in `statistics.md` |
+| `kernel`, `array_kernel` | the same integers, compiled for CPUs and in terms of the array API |
+| `decoding` | moments of each component from one noisy release |
+| `em` | one EM step on released moments |
+| `splitting` | the private start: cells that are split along released axes |
+| `steps` | the whole run: release after release, and the updates between them |
+| `schedule` | the releases of a run, and their precisions |
+
+Imports no fit.
+"""

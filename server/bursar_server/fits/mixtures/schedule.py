@@ -1,0 +1,181 @@
+"""Schedule of a fit's releases and their precisions: a function of public numbers only, decided before the debit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from bursar_ledger import Adjacency
+from bursar_server.fits.mixtures.statistics import Moments, Weights, moment_bounds
+from bursar_server.fits.mixtures.steps import Phase, Step
+from bursar_server.vault import Bounds, Noise, Sensitivity, gaussian_for, laplace_for, sensitivity
+
+_CELL_WEIGHTS = Weights(0.6, 0.6, 1.0)
+"""Weights while splitting, which needs principal axes most. Chosen, not tuned."""
+
+_REPAIR_WEIGHTS = Weights(0.8, 0.8, 1.0)
+"""Weights of repairs, between those of splitting and of settling. Chosen, not tuned."""
+
+_LLOYD_WEIGHTS = Weights(1.0, 1.0, 0.3)
+"""Weights of k-means steps.
+
+Under REPLACE_ONE counts as precise as sums are free: opposite rows already differ by 2 b.
+"""
+
+_FIXED_WEIGHTS = Weights(1.0, 1.0, 1.0)
+"""Weights of the paper's fixed-origin steps: equal noise on all numbers."""
+
+_SPREAD_SHARE = Fraction(3, 10)
+"""Relative share of the first step, which only estimates centre and spread of all rows. Chosen, not tuned."""
+
+_POLISH_KMEANS, _POLISH_MIXTURE, _REPAIRS, _STEPS_WITHOUT_SPLITTING = 5, 7, 2, 10
+"""Steps after the start for k-means and for a mixture, repairs among them, and steps without splitting.
+
+Chosen, not tuned.
+"""
+
+
+_QUIET, _MORE_STEPS = 0.015, 20
+"""Maximum noise of a second moment, relative to a component's records, and number of additional steps.
+
+Up to that noise another EM step gains more than its cost loses. Chosen, not tuned.
+"""
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Step before its noise is known."""
+
+    phase: Phase
+    components: int
+    moments: Moments
+    weights: Weights
+    share: Fraction = Fraction(1)
+
+
+def default_iterations(k: int, *, kmeans: bool, splitting: bool) -> int:
+    """Return the minimum number of steps if the request leaves it open: those of the start, then those of settling."""
+    if not splitting:
+        return _STEPS_WITHOUT_SPLITTING
+    return 1 + _levels(k) + (_POLISH_KMEANS if kmeans else _POLISH_MIXTURE)
+
+
+def quiet_iterations(base: int, single: Step, k: int, rows: int, *, pure: bool) -> int:
+    """Return more EM steps than `base` while each has little noise: overlapping components settle slowly.
+
+    Args:
+        base: minimum number of steps.
+        single: an EM step that spends the whole amount; noise grows with the square root of the number of steps, or
+            linearly.
+        k: number of components, assumed to have `rows` / k records each.
+        rows: public or declared number of rows.
+        pure: True for Laplace noise, which grows linearly.
+    """
+    relative = single.std / single.weights.c * k / rows
+    return int(min(max(base, (_QUIET / relative) ** (1 if pure else 2)), base + _MORE_STEPS))
+
+
+def sketch(
+    k: int, d: int, T: int, moments: Moments, *, kmeans: bool, recentred: bool, splitting: bool, pure: bool
+) -> tuple[Sketch, ...]:
+    """Return T steps to k components in d dimensions.
+
+    Splitting begins with one step for the spread of all rows, then 1, 2, 4, ... cells, in fewer and larger jumps if T
+    is small. The remaining steps polish: k-means by repairs and Lloyd steps, a mixture by repairs and EM steps.
+    """
+    lloyd = Sketch(Phase.LLOYD, k, Moments.SPHERICAL, _LLOYD_WEIGHTS)
+    em = Sketch(Phase.EM, k, moments, em_weights(d, k, moments, pure=pure) if recentred else _FIXED_WEIGHTS)
+    if not splitting:
+        return T * ((lloyd,) if kmeans else (em,))
+    start = _splitting_steps(k, T)
+    rest = T - len(start)
+    repairs = max(rest - 2, 0) if kmeans else min(_REPAIRS, max(rest - 3, 0))
+    repairs = 0 if k == 1 else repairs
+    repair = Sketch(Phase.REPAIR, k, Moments.FULL, _REPAIR_WEIGHTS)
+    sketches = (*start, *repairs * (repair,), *(rest - repairs) * ((lloyd,) if kmeans else (em,)))
+    # With many settling steps the start gets a larger share each, because settling cannot mend a wrong start.
+    boost = max(Fraction(1), Fraction(T, default_iterations(k, kmeans=kmeans, splitting=True)))
+    early = len(start) + (0 if kmeans else repairs)
+    return (*(replace(s, share=s.share * boost) for s in sketches[:early]), *sketches[early:])
+
+
+def _splitting_steps(k: int, T: int) -> tuple[Sketch, ...]:
+    spread = T >= 3 or (k == 1 and T == 2)
+    levels = min(_levels(k), T - spread - 1) if k > 1 else 0
+    if T == 1:
+        levels, spread = 1, False
+    elif k > 1:
+        levels = max(levels, 1)
+    sizes = [min(2**i, k) if levels == _levels(k) else math.ceil(k ** (i / levels)) for i in range(levels)]
+    first = (Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(1.0, 1.0, 1.0), _SPREAD_SHARE),) if spread else ()
+    return (*first, *(Sketch(Phase.SPLIT, size, Moments.FULL, _CELL_WEIGHTS) for size in sizes))
+
+
+def _levels(k: int) -> int:
+    return math.ceil(math.log2(k)) if k > 1 else 0
+
+
+def em_weights(d: int, k: int, moments: Moments, *, pure: bool) -> Weights:
+    """Return the weights a, b, c that minimise the expected excess loss of a recentred EM step at a given price.
+
+    In whitened units with squared clip radius v, the noise s on every number costs (Kullback-Leibler, to second order,
+    up to a common factor) s^2 ((1/2 + d/4) / a^2 + (d v / 2) / b^2 + (q v^2 / 4) / c^2), q second moments of a
+    component. Under zCDP the price is that of a^2 + b^2 + c^2, under pure epsilon that of a + b sqrt(d) + c l: the
+    minimum has x^2 or x^3 in proportion to cost over price.
+    """
+    v = 1.6 * d + 2.0  # squared clip radius between those of the noisiest and of the most precise step
+    q = 1.0 / d if moments is Moments.SPHERICAL else float(moments.size(d))
+    costs = np.array([0.5 + d / 4.0, d * v / 2.0, q * v * v / 4.0])
+    # Costs are those of relative errors, so a matrix from all rows counts less.
+    if moments is Moments.TIED:  # one matrix for all: its relative noise is k times smaller
+        costs[2] /= k * k
+    if pure:
+        lengths = np.array(
+            [1.0, math.sqrt(d), 1.0 + 0.71 * (d - 1) if moments in (Moments.FULL, Moments.TIED) else 1.0]
+        )
+        weights = np.cbrt(costs / lengths)
+    else:
+        weights = costs**0.25
+    a, b, c = (float(w) for w in weights / weights.max())
+    return Weights(a, b, c)
+
+
+def price(
+    sketches: tuple[Sketch, ...],
+    d: int,
+    amount: Fraction,
+    adjacency: Adjacency,
+    unit_cap: int,
+    *,
+    pure: bool,
+    rule: Callable[[Bounds, Adjacency, int], Sensitivity] = sensitivity,
+) -> tuple[Step, ...]:
+    """Divide `amount` (rho, or epsilon if pure) among the steps. Raises ValueError if it is too small.
+
+    `rule` computes the sensitivity that releases are priced by: that of whole tables, or `part_sensitivity` for a part.
+    """
+    calibrate: Callable[[Sensitivity, Fraction], Noise] = laplace_for if pure else gaussian_for
+    total = sum((s.share for s in sketches), Fraction(0))
+    return tuple(
+        Step(
+            s.phase,
+            s.components,
+            s.moments,
+            s.weights,
+            calibrate(rule(_bounds(s, d), adjacency, unit_cap), amount * s.share / total),
+        )
+        for s in sketches
+    )
+
+
+def of_step(step: Sketch | Step, d: int, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
+    """Return the sensitivity of a step's release."""
+    return sensitivity(_bounds(step, d), adjacency, unit_cap)
+
+
+def _bounds(step: Sketch | Step, d: int) -> Bounds:
+    return moment_bounds(step.components, d, step.moments, step.weights)

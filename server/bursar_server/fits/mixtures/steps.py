@@ -1,0 +1,154 @@
+"""Run of a noisy EM: T steps decided in advance, and post-processing between them.
+
+Park et al. 2016, algorithm 1, with one joint release per step and a private start; the cost is the plan's for any data.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bursar_server.fits.mixtures import em, splitting
+from bursar_server.fits.mixtures.decoding import Released, decode
+from bursar_server.fits.mixtures.em import Mixture, Prior
+from bursar_server.fits.mixtures.splitting import Cells
+from bursar_server.fits.mixtures.statistics import LATTICE, BallFrame, EStep, Moments, Weights, moment_statistic
+from bursar_server.vault import Noise, Statistic, noise_std
+
+
+class Sums(Protocol):
+    """Source of noisy sums: a session, or a part of a table."""
+
+    @property
+    def progress(self) -> Callable[[int, int], None]:
+        """Function that is called with (step, steps)."""
+
+    def noisy_sum(self, statistic: Statistic, noise: Noise) -> NDArray[np.float64]:
+        """Implement `Session.noisy_sum`."""
+
+
+class Phase(enum.Enum):
+    """Use of a step's release."""
+
+    SPLIT = "split"
+    """One or more cells; afterwards they are split into as many as the next step has."""
+    REPAIR = "repair"
+    """All k cells; afterwards centres may move from shared clusters to crowded cells."""
+    LLOYD = "lloyd"
+    """All k cells; afterwards only their parameters move."""
+    EM = "em"
+    """Responsibilities of a mixture."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Release, decided before any row is read."""
+
+    phase: Phase
+    components: int
+    moments: Moments
+    weights: Weights
+    noise: Noise
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the noise on every number of the release, before its weight is divided out."""
+        return noise_std(self.noise, LATTICE)
+
+
+@dataclass(frozen=True)
+class EMSettings:
+    """Public settings of the steps beside their releases.
+
+    Attributes:
+        frame: map from the data's units into the unit ball.
+        components: number of components k.
+        moments: form of the mixture's covariances; SPHERICAL for k-means.
+        recentred: True for moments about released means, False for the paper's fixed origin.
+        prior: prior of maximum a posteriori; None for maximum likelihood.
+        kmeans: True for hard assignments throughout.
+        start: initial mixture; None to split.
+    """
+
+    frame: BallFrame
+    components: int
+    moments: Moments
+    recentred: bool
+    prior: Prior | None
+    kmeans: bool
+    start: Mixture | None
+
+
+def run(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> Mixture:
+    """Run the plan's steps. A total function of rows and noise; returns a valid mixture in the unit ball."""
+    state: Cells | Mixture = splitting.whole_ball(len(settings.frame.scale))
+    if settings.start is not None:
+        state = _cells_of(settings.start) if settings.kmeans else settings.start
+    for index, step in enumerate(steps):
+        if step.phase is Phase.EM:
+            state = _em_step(settings, step, _as_mixture(state, settings.moments), session)
+        elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
+            after = steps[index + 1].components if index + 1 < len(steps) else settings.components
+            state = _cell_step(settings, step, state, after, session)
+        session.progress(index + 1, len(steps))
+    return _as_mixture(state, settings.moments)
+
+
+def _as_mixture(state: Cells | Mixture, moments: Moments) -> Mixture:
+    return state if isinstance(state, Mixture) else em.from_cells(state, moments)
+
+
+def _em_step(settings: EMSettings, step: Step, mixture: Mixture, session: Sums) -> Mixture:
+    if settings.recentred:
+        second_std = step.std / step.weights.c
+        e_step, radii = em.recentred_step(mixture, step.moments, second_std)
+        released = _release(settings.frame, e_step, step, session)
+        return em.recentred_update(mixture, radii, released, step.moments, settings.prior)
+    released = _release(settings.frame, em.fixed_origin_step(mixture, step.moments), step, session)
+    updated = em.fixed_origin_update(released, step.moments)
+    return em.maximum_a_posteriori(updated, settings.prior, step.moments) if settings.prior else updated
+
+
+def _cell_step(settings: EMSettings, step: Step, cells: Cells, after: int, session: Sums) -> Cells:
+    means = np.array([cell.mean for cell in cells])
+    eye = np.eye(means.shape[1])
+    radii = np.array([cell.radius for cell in cells])
+    fixed = step.phase is Phase.LLOYD and not settings.recentred
+    e_step = EStep(
+        hard=True,
+        log_scale=np.zeros(len(cells)),
+        means=means,
+        factors=np.broadcast_to(eye, (len(cells), *eye.shape)).copy(),
+        diagonal=True,
+        centres=np.zeros_like(means) if fixed else means,
+        whiteners=np.broadcast_to(eye, (len(cells), *eye.shape)).copy() if fixed else eye / radii[:, None, None],
+    )
+    released = _release(settings.frame, e_step, step, session)
+    if fixed:
+        return splitting.observe_fixed(cells, released)
+    # Means of cells that will be split again are not averaged: their next release is about other cells.
+    averaging = step.components == settings.components
+    cells = splitting.observe(cells, released, step.moments, averaging=averaging)
+    if step.phase is Phase.SPLIT:
+        return splitting.resize(cells, after)
+    return splitting.repair(cells) if step.phase is Phase.REPAIR else cells
+
+
+def _cells_of(mixture: Mixture) -> Cells:
+    """Return a given start as cells, with radii half as large again as it says, because it may be a guess."""
+    return tuple(
+        splitting.Cell(float(n), m, c, 0.0, min(2.0, 1.5 * float(np.sqrt(np.trace(c)))))
+        for n, m, c in zip(mixture.counts, mixture.means, mixture.covariances, strict=True)
+    )
+
+
+def _release(frame: BallFrame, e_step: EStep, step: Step, session: Sums) -> Released:
+    statistic = moment_statistic(frame, e_step, step.moments, step.weights)
+    flat = session.noisy_sum(statistic, step.noise)
+    K, d = e_step.means.shape
+    return decode(flat, K, d, step.moments, step.weights, step.std)

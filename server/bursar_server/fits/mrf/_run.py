@@ -1,0 +1,194 @@
+"""Run of FitMRF: noisy tables, decided in advance or, for a tree, chosen on the way; then the estimate from them.
+
+Bernstein et al. 2017, section 3, with the noise of the corrected propositions. The plan decides number, sensitivity and
+noise of the releases; the pairs that a tree joins depend on earlier releases.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bursar_ledger import Adjacency, Event
+from bursar_models.mrf import Estimate, Graph, Learning, ReleasedTable, believed_rows, estimate, used_tables
+from bursar_models.mrf._estimation import Estimator, Inference
+from bursar_server.fits.mrf._selection import Selection, select_tree
+from bursar_server.fits.mrf._statistics import (
+    Layout,
+    firsts_statistic,
+    table_statistic,
+    transitions_statistic,
+)
+from bursar_server.vault import LaplaceNoise, Noise, Session, Statistic, event_of, noise_std, sensitivity
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Table to be released, decided before any row is read.
+
+    Attributes:
+        columns: names of its axes.
+        statistic: statistic that is summed.
+        noise: noise on every cell.
+        pooled: True for a table over the steps of a chain.
+    """
+
+    columns: tuple[str, ...]
+    statistic: Statistic
+    noise: Noise
+    pooled: bool = False
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the noise on every cell, in rows or units."""
+        return noise_std(self.noise, self.statistic.lattice)
+
+    def event(self, adjacency: Adjacency, unit_cap: int) -> Event:
+        """Return the ledger event of the release."""
+        return event_of(sensitivity(self.statistic.bounds, adjacency, unit_cap), self.noise)
+
+    def release(self, session: Session, entry: int) -> ReleasedTable:
+        """Release the table."""
+        counts = session.noisy_sum(self.statistic, self.noise)
+        return ReleasedTable(self.columns, counts, self.std, isinstance(self.noise, LaplaceNoise), entry, self.pooled)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Tree to be selected.
+
+    Attributes:
+        selection: choices of its edges, and their noise.
+        pair_noise: noise on every cell of a chosen pair's table.
+    """
+
+    selection: Selection
+    pair_noise: Noise
+
+
+@dataclass(frozen=True)
+class MRFSettings:
+    """Releases of a run, and their use.
+
+    Attributes:
+        layout: layout of the rows.
+        cliques: cliques with a potential, as indices of variables; empty for a tree or chain.
+        measurements: tables that are decided; for a tree those of single variables.
+        tree: tree that is selected after them, and whose pairs are released; None if there is none.
+        chain: True if the variables are the steps of a homogeneous chain.
+        null: state of a chain that means "not observed"; None if there is none.
+        earlier: tables of earlier releases.
+        public_rows: number of rows if it is public, else None.
+        estimator: estimator of `estimate`.
+        regularization: penalty of `estimate`.
+        inference: inference of `estimate`.
+        here: True if this server estimates, False if the client does.
+    """
+
+    layout: Layout
+    cliques: tuple[tuple[int, ...], ...]
+    measurements: tuple[Measurement, ...]
+    tree: Tree | None
+    chain: bool
+    null: int | None
+    earlier: tuple[ReleasedTable, ...]
+    public_rows: int | None
+    estimator: Estimator
+    regularization: float | None
+    inference: Inference
+    here: bool
+
+    def learning(self, cliques: tuple[tuple[int, ...], ...]) -> Learning:
+        """Return the learning specification over these cliques."""
+        return Learning(
+            names=tuple(variable.name for variable in self.layout.variables),
+            sizes=self.layout.sizes,
+            cliques=cliques,
+            chain=self.chain,
+            public_rows=self.public_rows,
+            estimator=self.estimator,
+            regularization=self.regularization,
+            inference=self.inference,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """Result of a run.
+
+    Attributes:
+        learning: specification of the field.
+        tables: released tables, new ones before earlier ones.
+        estimate: estimate from them; None if the client makes it.
+    """
+
+    learning: Learning
+    tables: tuple[ReleasedTable, ...]
+    estimate: Estimate | None
+
+
+def chain_measurements(
+    layout: Layout, null: int | None, noises: tuple[Noise, Noise]
+) -> tuple[Measurement, Measurement]:
+    """Return the tables of first states and of transitions of paths."""
+    first, second, *_ = (variable.name for variable in layout.variables)
+    return (
+        Measurement((first,), firsts_statistic(layout, null), noises[0], pooled=True),
+        Measurement((first, second), transitions_statistic(layout, null), noises[1], pooled=True),
+    )
+
+
+def table_measurement(layout: Layout, clique: tuple[int, ...], noise: Noise) -> Measurement:
+    """Return the table of a clique."""
+    columns = tuple(layout.variables[variable].name for variable in clique)
+    return Measurement(columns, table_statistic(layout, clique), noise)
+
+
+def run(settings: MRFSettings, entry: int, iterations: int, session: Session) -> Result:
+    """Release new tables and, if this server estimates, fit the model. A total function of rows and noise.
+
+    Args:
+        settings: settings of the plan.
+        entry: ledger entry of the debit.
+        iterations: number of steps of progress: releases, and the estimate if it is made here.
+        session: session of the debit.
+    """
+    steps = itertools.count(1)
+    new: list[ReleasedTable] = []
+
+    def release(measurement: Measurement) -> None:
+        new.append(measurement.release(session, entry))
+        session.progress(next(steps), iterations)
+
+    for measurement in settings.measurements:
+        release(measurement)
+    cliques = settings.cliques
+    if settings.tree is not None:
+        cliques = tuple(_selected(settings, settings.tree, new, session, steps, iterations))
+        for pair in cliques:
+            release(table_measurement(settings.layout, pair, settings.tree.pair_noise))
+    tables, learning = (*new, *settings.earlier), settings.learning(cliques)
+    found = learning.learn(tables) if settings.here else None
+    if next(steps) <= iterations:  # if the client learns, the last release was the last step
+        session.progress(iterations, iterations)
+    return Result(learning, tables, found)
+
+
+def _selected(
+    settings: MRFSettings,
+    tree: Tree,
+    new: Sequence[ReleasedTable],
+    session: Session,
+    steps: Iterator[int],
+    iterations: int,
+) -> Iterator[tuple[int, int]]:
+    """Yield the edges of the tree, selected from tables of single variables."""
+    layout = settings.layout
+    singles = Graph(layout.sizes, ())
+    names = [variable.name for variable in layout.variables]
+    tables = used_tables(names, singles, (*new, *settings.earlier))
+    found = estimate(singles, tables, believed_rows(settings.public_rows, tables))
+    for pair in select_tree(layout, tree.selection, found.marginals, found.n_rows, session):
+        session.progress(next(steps), iterations)
+        yield pair

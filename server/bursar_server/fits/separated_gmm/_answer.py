@@ -1,0 +1,53 @@
+"""Released components as a message, in the data's own units."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bursar_models.arrays import FloatArray
+from bursar_proto.v1 import fit_pb2
+from bursar_server.fits._requests import tensor_of
+from bursar_server.fits.mixtures.statistics import Moments
+from bursar_server.fits.separated_gmm._plan import SeparatedPlan
+from bursar_server.fits.separated_gmm._run import run as run_steps
+from bursar_server.vault import Session
+
+_TYPES = {
+    Moments.FULL: fit_pb2.COVARIANCE_TYPE_FULL,
+    Moments.DIAG: fit_pb2.COVARIANCE_TYPE_DIAG,
+    Moments.SPHERICAL: fit_pb2.COVARIANCE_TYPE_SPHERICAL,
+}
+
+
+def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
+    """Split and estimate, and return the model. Total: returns a valid model for any rows and noise."""
+    settings = plan.settings
+    result = run_steps(settings, session, plan.iterations)
+    scale = settings.frame.scale
+    moments = Moments.DIAG if plan.per_column and settings.moments is Moments.SPHERICAL else settings.moments
+    total = float(np.sum(result.counts))
+    weights = result.counts / total
+    rows = settings.rows or total
+    errors = np.sqrt(weights * (1.0 - weights) / rows + (result.count_errors / total) ** 2)
+    return fit_pb2.SeparatedGMM(
+        columns=plan.columns,
+        covariance_type=_TYPES[moments],
+        found=len(weights),
+        weights=tensor_of(weights),
+        means=tensor_of(settings.frame.centre + scale * result.means),
+        covariances=tensor_of(_shaped(result.covariances * scale[:, None] * scale, moments)),
+        mean_errors=tensor_of(scale * result.mean_errors),
+        weight_errors=tensor_of(errors),
+        covariance_errors=tensor_of(result.covariance_errors),
+        iterations=plan.iterations,
+        noise=plan.noise,
+        n_rows=rows,
+    )
+
+
+def _shaped(covariances: FloatArray, moments: Moments) -> FloatArray:
+    """Return covariances in the contract's shape."""
+    if moments is Moments.FULL:
+        return covariances
+    diagonals = np.diagonal(covariances, axis1=1, axis2=2)
+    return np.asarray(diagonals[:, 0] if moments is Moments.SPHERICAL else diagonals)

@@ -1,0 +1,138 @@
+"""Owner's limits on one request: functions of request, public table and plan. Reads no row and no debit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+
+from bursar_server.config import RequestLimits
+from bursar_server.fits import InvalidFieldsError, Plan
+from bursar_server.fits.contract import METHODS
+
+_LIMITS: Mapping[str, str] = {
+    "n_components": "components",
+    "n_clusters": "components",
+    "iterations": "iterations",
+    "columns": "columns",
+    "cliques": "cliques",
+    "n_frequencies": "frequencies",
+}
+"""Field name anywhere in a request -> limit; for a list it bounds the length."""
+
+
+def _limited(message: Descriptor, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the limited fields of a request and of the messages in it, each with its limit; not those inside lists."""
+    for field in message.fields:
+        if field.message_type is not None and not field.is_repeated:
+            yield from _limited(field.message_type, f"{path}{field.name}.")
+        elif field.name in _LIMITS:
+            yield f"{path}{field.name}", _LIMITS[field.name]
+
+
+_FIELDS: Mapping[str, str] = dict(found for method in METHODS.values() for found in _limited(method.request.DESCRIPTOR))
+"""Field of any fit's request -> limit."""
+
+
+def check_request(limits: RequestLimits, request: Any) -> None:
+    """Check that no field of a request exceeds the owner's limits.
+
+    Raises InvalidFieldsError naming every one that does.
+    """
+    violations = []
+    for path, name in _FIELDS.items():
+        asked, most = _asked(request, path), getattr(limits, name)
+        if not asked <= most:
+            violations.append((path, f"expected at most {most} on this server, got {asked}"))
+    if violations:
+        raise InvalidFieldsError(*violations)
+
+
+def check_plan(limits: RequestLimits, request: Any, plan: Plan, rows: int | None) -> None:
+    """Check that a plan is within the limits where the request left the choice to the server.
+
+    Args:
+        limits: limits of the server.
+        request: request of the fit.
+        plan: plan made from it.
+        rows: public number of rows, None if there is none.
+
+    Raises:
+        InvalidFieldsError: the plan exceeds a limit.
+    """
+    if not len(plan.columns) <= limits.columns:
+        text = (
+            f"expected at most {limits.columns} on this server, and the request is for {len(plan.columns)}; name fewer"
+        )
+        raise InvalidFieldsError(("columns", text))
+    chosen = plan.parameters.get("iterations")
+    if isinstance(chosen, int) and not chosen <= limits.iterations:
+        text = f"expected at most {limits.iterations} on this server, and the server would make {chosen}; ask for fewer"
+        raise InvalidFieldsError(("iterations", text))
+    seconds = work(request, plan, rows or 0) / limits.work_per_second
+    if not seconds <= limits.fit_seconds:
+        text = (
+            f"is reckoned to take {seconds:.3g} seconds on this server, which allows {limits.fit_seconds:.3g}; ask for "
+            "fewer components, columns or iterations"
+        )
+        raise InvalidFieldsError(("request", text))
+
+
+def check_fit(limits: RequestLimits, request: Any, plan: Plan, rows: int | None) -> None:
+    """Check request and plan of a new fit or a dry run. Raises InvalidFieldsError."""
+    check_request(limits, request)
+    check_plan(limits, request, plan, rows)
+
+
+def work(request: Any, plan: Plan, rows: int) -> float:
+    """Estimate the number of additions of a fit from public numbers.
+
+    It is rows, times the cost of a row, times passes over the rows. For a sketch a row costs its columns times the
+    frequencies; elsewhere its columns squared, as covariances do, times the components, which overestimates models
+    without covariances. A pass is a step of progress, or a release if there are more of those.
+    """
+    passes = max(plan.iterations, len(plan.events), 1) if plan.events else 0
+    columns = len(plan.columns)
+    chosen = plan.parameters.get("n_frequencies")
+    frequencies = chosen if isinstance(chosen, int) else _asked(request, "new_sketch.n_frequencies")
+    components = max(_asked(request, "n_components"), 1)
+    return float(rows) * (columns * frequencies if frequencies else columns**2 * components) * passes
+
+
+def page(limits: RequestLimits, asked: int, largest: int) -> int:
+    """Return the number of rows of a page: the requested one, the maximum for 0, and never more than the maximum."""
+    most = min(limits.page_rows, largest)
+    return min(asked or most, most)
+
+
+def check_entries(limits: RequestLimits, asked: int, there: int) -> None:
+    """Check that one call may list this many entries.
+
+    Args:
+        limits: limits of the server.
+        asked: requested maximum number of entries, 0 for all.
+        there: number of entries from the first requested one.
+
+    Raises:
+        InvalidFieldsError: there are too many.
+    """
+    if not (min(asked, there) if asked else there) <= limits.entry_rows:
+        text = f"one call of this server lists at most {limits.entry_rows} entries; ask for them in parts, with first"
+        raise InvalidFieldsError(("limit", text))
+
+
+def _asked(request: Any, path: str) -> int:
+    """Return a number of a request, or the length of a list; 0 if it has no such field."""
+    return next(_numbers(request, path.split(".")), 0)
+
+
+def _numbers(message: Any, path: Sequence[str]) -> Iterator[int]:
+    field = message.DESCRIPTOR.fields_by_name.get(path[0])
+    if field is None:
+        return
+    value = getattr(message, path[0])
+    if len(path) > 1:
+        yield from _numbers(value, path[1:])
+    else:
+        yield value if isinstance(value, int) else len(value)

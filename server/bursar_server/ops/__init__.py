@@ -1,0 +1,1 @@
+"""Operations: health, telemetry, `bursar-server check`, backups, checkpoints and verification."""

@@ -1,0 +1,121 @@
+"""Health of the server, checked in the background, so that no request for it waits for a disk.
+
+Degraded: the server works, and an operator should look soon. Not ready: it would refuse calls, so send it none.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from bursar_server import log
+
+Check = Callable[[], str | None]
+"""Function that returns the problem in a few public words; None if there is none."""
+
+
+class Condition(enum.Enum):
+    """Condition of the server, which is public."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
+    STOPPING = "stopping"
+
+
+class Watch:
+    """Periodic run of all health checks.
+
+    Args:
+        needed: checks without which nothing can be served, by name.
+        wanted: checks whose failure only degrades the server, by name.
+        changed: called with every new condition.
+        seconds: interval between two runs. Chosen, not tuned.
+        events: are told of every change.
+    """
+
+    def __init__(
+        self,
+        needed: Mapping[str, Check],
+        wanted: Mapping[str, Check],
+        changed: Callable[[Condition], object] = lambda _: None,
+        seconds: float = 5.0,
+        *,
+        events: log.Events,
+    ) -> None:
+        self._events = events
+        self._needed = needed
+        self._wanted = wanted
+        self._changed = changed
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
+        self._condition = Condition.STARTING
+        self._problems: tuple[str, ...] = ()
+
+    @property
+    def condition(self) -> Condition:
+        """Condition at the last run."""
+        return self._condition
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Problems at the last run, as "name: problem", for the operator."""
+        return self._problems
+
+    def look(self) -> Condition:
+        """Run all checks now and return the condition."""
+        missing = _failing(self._needed)
+        worn = _failing(self._wanted)
+        found = Condition.UNAVAILABLE if missing else Condition.DEGRADED if worn else Condition.READY
+        self._set(found, (*missing, *worn))
+        return self._condition
+
+    def stop(self) -> None:
+        """Set the final condition: the server takes no more calls.
+
+        Earlier problems, which may be the reason, are kept.
+        """
+        self._set(Condition.STOPPING, self._problems)
+        self._ended.set()
+
+    def __enter__(self) -> Self:
+        self.look()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self.look()
+
+    def _set(self, condition: Condition, problems: tuple[str, ...]) -> None:
+        with self._lock:
+            if self._condition is Condition.STOPPING or (condition, problems) == (self._condition, self._problems):
+                return
+            self._condition, self._problems = condition, problems
+            # Called within the lock, so that listeners receive changes in their order.
+            self._changed(condition)
+        self._events.tell(log.HealthChanged(condition=condition.value, problems="; ".join(problems) or None))
+
+
+def _failing(checks: Mapping[str, Check]) -> tuple[str, ...]:
+    found = []
+    for name, check in checks.items():
+        try:
+            problem = check()
+        except Exception as error:  # a check that cannot be made has failed
+            problem = type(error).__name__
+        if problem is not None:
+            found.append(f"{name}: {problem}")
+    return tuple(found)

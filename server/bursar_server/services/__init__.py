@@ -1,1 +1,0 @@
-"""The gRPC services: from messages to the ledger and the vault, and back. The interceptor stands before them."""

@@ -1,0 +1,4 @@
+"""gRPC server: the gate before every call, the services, and the conversion of messages and errors.
+
+Must not import admin or process.
+"""

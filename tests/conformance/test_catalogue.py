@@ -1,0 +1,60 @@
+"""Every fit of the registry passes the same checks, in all its variants: see `checks.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.conformance import checks
+from tests.conformance.checks import SLOTS, Case, Silent, plain_rows, run
+from tests.conformance.requests import CAPS, FEW, FITS, FREE, VARIANTS, fit_of, method_of, tables
+
+TABLES = dict(tables(SLOTS))
+
+
+def cases() -> dict[str, Case]:
+    """Every variant under one adjacency, in turns; one of each fit under both, and some with several rows a unit."""
+    made: dict[str, Case] = {}
+    for number, name in enumerate(VARIANTS):
+        for place, adjacency in enumerate(TABLES):
+            if name in FEW or number % 2 == place:
+                made[f"{name}; {adjacency}"] = Case(name, fit_of(name), VARIANTS[name], TABLES[adjacency])
+    for name, cap in CAPS.items():
+        for adjacency, table in TABLES.items():
+            made[f"{name}, cap {cap}; {adjacency}"] = Case(
+                name, fit_of(name), VARIANTS[name], replace(table, unit_cap=cap)
+            )
+    return made
+
+
+CASES = cases()
+LONG = ("separated, by steps", "separated, aggregated")
+"""Ten seconds and more."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name.startswith(LONG) else ()) for name in CASES]
+)
+def test_every_fit_conforms(name: str) -> None:
+    """Public plan, price of the spend, charges of the plan, nothing past the noise, total, twins close."""
+    found = {check: wrong for check, look in checks.CHECKS.items() if (wrong := look(CASES[name]))}
+    assert found == {}
+
+
+@pytest.mark.parametrize("adjacency", TABLES)
+@pytest.mark.parametrize("name", FREE)
+def test_requests_that_start_from_a_release_are_free(name: str, adjacency: str) -> None:
+    """No events, no charge, no row, and the same model each time."""
+    origin, request = FREE[name]
+    paid = Case(origin, fit_of(origin), VARIANTS[origin], TABLES[adjacency])
+    model = run(paid, plain_rows(paid), Silent()).model
+    free = Case(name, FITS[method_of(request)], request, TABLES[adjacency], model)
+    assert checks.free_of_charge(free) is None
+    assert checks.plan_is_public(free) is None
+
+
+def test_the_catalogue_has_every_fit() -> None:
+    """A fit of the registry without a request here would be checked by nothing; each has one that is tried twice."""
+    assert {method_of(request) for request in VARIANTS.values()} == set(FITS)
+    assert {method_of(VARIANTS[name]) for name in FEW} == set(FITS)

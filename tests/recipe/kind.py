@@ -1,0 +1,29 @@
+"""Messages of the noisy mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bursar import _convert
+from bursar._fits._kind import Asked, Kind
+from bursar_models.requests import Mean
+from bursar_proto.v1 import fit_pb2
+
+
+class MeanKind(Kind[Mean]):
+    """The noisy mean of one column."""
+
+    name, method = "mean", "FitMean"
+
+    def message(self, request: Mean, asked: Asked) -> Any:
+        """Return the request on the wire."""
+        names = {"request_id": asked.request_id, "dataset": asked.dataset, "columns": request.columns}
+        return fit_pb2.FitMeanRequest(**names, spend=_convert.spend_to(asked.spend))
+
+    def result(self, request: Mean, answer: Any, receipt: object) -> float:
+        """Return the mean."""
+        return float(answer.mean)
+
+    def stored(self, message: Any, receipt: object) -> float:
+        """Return the mean of a stored release."""
+        return float(message.mean.mean)
