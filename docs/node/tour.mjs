@@ -4,8 +4,7 @@ import { promisify } from "node:util";
 import grpc from "@grpc/grpc-js";
 import loader from "@grpc/proto-loader";
 
-const { BURSAR_ADDRESS, BURSAR_TOKEN, BURSAR_CA, BURSAR_PROTO = "../../proto" } = process.env;
-const [name, rho] = [process.argv[2], Number(process.argv[3])];
+const { BURSAR_ADDRESS, BURSAR_TOKEN, BURSAR_CA, BURSAR_PROTO = "../../proto" } = process.env, [, , name, rho] = process.argv;
 const options = { includeDirs: [BURSAR_PROTO], keepCase: true, longs: String, enums: String, defaults: true };
 const contract = loader.loadSync(["bursar_proto/v1/catalog.proto", "bursar_proto/v1/fit.proto"], options);
 const { CatalogService, FitService } = grpc.loadPackageDefinition(contract).bursar.v1;
@@ -17,7 +16,7 @@ const ask = (service, method, request) => promisify(service[method]).call(servic
 for (const one of (await ask(catalog, "ListDatasets", {})).datasets) console.log(`${one.name}: rho ${one.remaining.rho} left`);
 const { dataset } = await ask(catalog, "GetDataset", { dataset: name });
 const columns = dataset.columns.filter((column) => column.numeric).map((column) => column.name).slice(-2);
-const dpem = { request_id: `node-${Date.now()}`, dataset: name, columns, n_components: 2, spend: { rho } };
+const dpem = { request_id: `node-${Date.now()}`, dataset: name, columns, n_components: 2, spend: { rho: Number(rho) } };
 const { price, fits_left, expected } = await ask(fits, "Preview", { dpem });
 const errors = expected.find(({ name }) => name === "mean_error").values;
 console.log(`price: rho ${price.rho}; ${fits_left} like it are left; errors of means: ${errors}`);

@@ -221,12 +221,12 @@ def wrong_sizes() -> list[Mutant]:
     unsplit = replace(there, session=with_less_noise(2**-0.5), meter=Blind)
     return [
         _mutant("noise x 0.5", replace(there, source=lambda: Scaled(0.5)), "T1 energy", n=12),
-        _mutant("noise x 0.7", replace(apart, source=lambda: Scaled(0.7)), "T1 energy", n=12),
-        _mutant("variance for deviation", replace(apart, source=lambda: Scaled(0.5**0.5)), "T1 energy", n=12),
+        _mutant("noise x 0.7", replace(apart, source=lambda: Scaled(0.7)), "T1 energy", n=24),
+        _mutant("variance for deviation", replace(apart, source=lambda: Scaled(0.5**0.5)), "T1 energy", n=24),
         _mutant("noise x 1.5", replace(there, source=lambda: Scaled(1.5)), "T1 waste", n=12),
         _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=12),
-        _mutant("spend not split over T", unsplit, "T1 energy", "T5 arithmetic", n=15),
-        _mutant("noise from tau", from_tau(), "T1 energy", "T5 arithmetic", n=8),
+        _mutant("spend not split over T", unsplit, "T1 energy", "T5 arithmetic", n=40),
+        _mutant("noise from tau", from_tau(), "T1 energy", "T5 arithmetic", n=30),
         _mutant("look not paid for", replace(there, events=there.events[1:], meter=Blind), *told, n=2),
     ]
 
@@ -272,7 +272,7 @@ def wrong_rows() -> list[Mutant]:
     told, far, seen = "T0 agreement", "T4 sensitivity", "T2 distinguish"
     rows = partial(_mutant, n=2)
     return [
-        _mutant("clip removed", replace(mixture, session=with_pieces(bounded=unbounded)), told, far, seen, n=30),
+        _mutant("clip removed", replace(mixture, session=with_pieces(bounded=unbounded)), told, far, seen, n=60),
         rows("clip x 1.5", replace(apart, session=with_pieces(bounded=bounded_wide)), told, far),
         rows("Catoni's closed form as printed", replace(boxed, session=with_pieces(bounded=literal)), told, far),
         rows("residuals not clipped", replace(mixture, session=with_pieces(clipped=unclipped)), told, far),
@@ -289,7 +289,7 @@ def wrong_laws() -> list[Mutant]:
     return [
         _mutant("one draw for all steps", replace(there, source=Reused), "T3 whiteness", n=15),
         _mutant("noise from a seed", replace(apart, source=Seeded), "T3 whiteness", n=15),
-        _mutant("one draw for all coordinates", replace(there, source=Common), "T3 whiteness", n=15),
+        _mutant("one draw for all coordinates", replace(there, source=Common), "T3 whiteness", n=40),
     ]
 
 

@@ -241,7 +241,7 @@ def wrong_sizes() -> list[Mutant]:
         _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=20),
         _mutant("noise x 1.5", replace(ADD_REMOVE, source=lambda: Scaled(1.5)), "T1 waste", n=20),
         _mutant("no noise", replace(ADD_REMOVE, source=NoNoise), "T1 energy", "T2 distinguish", n=50),
-        _mutant("spend not split over T", unsplit, "T1 energy", "T2 distinguish", "T5 arithmetic", n=150),
+        _mutant("spend not split over T", unsplit, "T1 energy", "T2 distinguish", "T5 arithmetic", n=400),
         _mutant("noise scaled by a true count", replace(lonely(), source=ScaledByCount), "T1 sides", n=150),
     ]
 
@@ -259,11 +259,11 @@ def wrong_sensitivities() -> list[Mutant]:
             "T2 distinguish",
             "T4 sensitivity",
             "T5 arithmetic",
-            n=300,
+            n=800,
         ),
         _mutant("unit cap ignored", uncapped(), "T2 distinguish", "T4 sensitivity", "T5 arithmetic", n=60),
         _mutant("clip removed", unclipped_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=100),
-        _mutant("clip x 1.5", wide_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity"),
+        _mutant("clip x 1.5", wide_ball, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=400),
         _mutant("scatter about the noised mean", far_mean, "T0 agreement", "T2 distinguish", "T4 sensitivity", n=50),
         _mutant("indefinite covariance in the E-step", negative, "T0 agreement", "T4 sensitivity", n=10),
     ]

@@ -30,7 +30,7 @@ from bursar_server.fits.mrf._schema import (
     chosen,
     listed_cliques,
     too_dense,
-    variables_of,
+    with_states,
 )
 from bursar_server.fits.mrf._selection import Selection
 from bursar_server.fits.mrf._statistics import Layout, firsts_statistic, table_bounds, transitions_statistic
@@ -176,7 +176,7 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
     stop_if(violations)
     _check_graph(request, asked, violations)
     kind = Kind(asked.layout.shares, asked.names if asked.kind == "chain" else None, request.chain.null_category)
-    earlier = earlier_tables(request, kind, variables_of(table), released, violations)
+    earlier = earlier_tables(request, kind, with_states(table), released, violations)
     check_use(earlier, [one.columns for one in asked.wanted], violations)
     due = _due(asked, earlier)
     _check_spend(amount, bool(due) or asked.kind == "tree", violations)
@@ -232,7 +232,7 @@ def _asked(request: fit_pb2.FitMRFRequest, table: PublicTable, violations: Viola
     covered = {column for one in listed for column in one.columns}
     names = list(request.columns)
     if not names:
-        names = [name for name in variables_of(table) if name in covered or kind != "cliques"]
+        names = [name for name in with_states(table) if name in covered or kind != "cliques"]
     check_members(listed, names, table, violations)
     if not (kind == "cliques" and len(violations) > before):  # there may be no columns left
         variables = chosen("columns", names, table, violations)

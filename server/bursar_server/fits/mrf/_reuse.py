@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bursar_models.mrf import ReleasedTable, Variable
+from bursar_models.mrf import ReleasedTable
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations
-from bursar_server.fits._seam import Released
+from bursar_server.fits._seam import BoundedColumn, CodedColumn, Released
+from bursar_server.fits.mrf._schema import variable_of
 from bursar_server.fits.mrf._wire import table_from, variable_from, weights_of
 
 MOST_REUSED = 16
@@ -61,7 +62,7 @@ class Earlier:
 def earlier_tables(
     request: fit_pb2.FitMRFRequest,
     kind: Kind,
-    schema: Mapping[str, Variable],
+    schema: Mapping[str, BoundedColumn | CodedColumn],
     released: Released,
     violations: Violations,
 ) -> Earlier:
@@ -70,7 +71,7 @@ def earlier_tables(
     Args:
         request: request as it was sent.
         kind: kind of the new model's tables.
-        schema: present variables of the dataset, by name.
+        schema: present columns of the dataset that have states, by name.
         released: models of the caller's earlier releases.
         violations: list to which a fault is added for every wrong entry.
     """
@@ -123,11 +124,12 @@ def _paid_by(entry: int, released: Released) -> Iterator[tuple[int, fit_pb2.MRFM
             yield paid, source
 
 
-def _misfit(model: fit_pb2.MRFModel, kind: Kind, schema: Mapping[str, Variable]) -> str:
+def _misfit(model: fit_pb2.MRFModel, kind: Kind, schema: Mapping[str, BoundedColumn | CodedColumn]) -> str:
     """Return the reason why a field's own tables cannot be used beside new ones; empty if they can."""
     variables = [variable_from(message) for message in model.variables]
     for variable in variables:
-        if schema.get(variable.name) != variable:
+        column = schema.get(variable.name)
+        if column is None or variable_of(column) != variable:
             return f"the states of column {variable.name!r} are not those of the schema now; ask for new tables"
     if model.unit_weights != weights_of(kind.shares):
         name = fit_pb2.UnitWeights.Name(model.unit_weights)

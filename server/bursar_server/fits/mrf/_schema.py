@@ -12,7 +12,7 @@ from bursar_models.mrf._estimation import Inference
 from bursar_models.mrf._work import check_chain_work, check_work
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations, check_never_null
-from bursar_server.fits._seam import BoundedColumn, PublicTable
+from bursar_server.fits._seam import BoundedColumn, CodedColumn, PublicTable
 
 LEAST_PRECISION, MOST_PRECISION = 1e-6, 1e6
 """Bounds of a clique's precision relative to the others. Chosen, not tuned."""
@@ -34,17 +34,23 @@ class Wanted:
     precision: Fraction
 
 
-def variables_of(table: PublicTable) -> dict[str, Variable]:
+def with_states(table: PublicTable) -> dict[str, BoundedColumn | CodedColumn]:
     """Return columns with a state in every row, by name, in the schema's order: categorical, and numeric with bins."""
-    categorical = [Variable(column.name, column.categories) for column in table.categorical]
-    numeric = [Variable(c.name, _labels(c.bins), c.bins) for c in table.numeric if c.bins and not c.nullable]
-    found = {variable.name: variable for variable in (*categorical, *numeric)}
+    found: dict[str, BoundedColumn | CodedColumn] = {column.name: column for column in table.categorical}
+    found |= {column.name: column for column in table.numeric if column.bins and not column.nullable}
     return {name: found[name] for name in table.names or found if name in found}
+
+
+def variable_of(column: BoundedColumn | CodedColumn) -> Variable:
+    """Return a column with states as a variable: its states are its categories, or its bins as text."""
+    if isinstance(column, CodedColumn):
+        return Variable(column.name, column.categories)
+    return Variable(column.name, _labels(column.bins), column.bins)
 
 
 def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Violations) -> tuple[Variable, ...]:
     """Return the variables of these names, in their order, without wrong ones."""
-    known, found = variables_of(table), []
+    known, found = with_states(table), []
     stateless = {column.name: column for column in table.numeric if column.name not in known}
     if len(set(names)) != len(names):
         violations.append((field, "expected each column once"))
@@ -53,7 +59,7 @@ def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Vio
         return ()
     for index, name in enumerate(names):
         if name in known:
-            found.append(known[name])
+            found.append(variable_of(known[name]))
         elif name in stateless:
             _check_has_states(f"{field}[{index}]", stateless[name], violations)
         else:
@@ -99,7 +105,7 @@ def check_members(listed: Sequence[Wanted], names: Sequence[str], table: PublicT
 
     Reports the first that does not.
     """
-    states = variables_of(table)
+    states = with_states(table)
     for index, one in enumerate(listed):
         field = f"cliques[{index}].columns"
         if not set(one.columns) <= states.keys():
@@ -151,6 +157,12 @@ def too_dense(graph: Graph, variables: Sequence[Variable]) -> str:
 
 def _labels(edges: Sequence[float]) -> tuple[str, ...]:
     """Return the names of bins: short ones if they differ."""
-    short, long = ([f"[{low:{form}}, {high:{form}})" for low, high in pairwise(edges)] for form in ("g", ".17g"))
-    labels = short if len(set(short)) == len(short) else long
+    labels = _printed(edges, "g")
+    if len(set(labels)) < len(labels):
+        labels = _printed(edges, ".17g")
     return (*labels[:-1], labels[-1][:-1] + "]")
+
+
+def _printed(edges: Sequence[float], form: str) -> list[str]:
+    numbers = [f"{edge:{form}}" for edge in edges]
+    return [f"[{low}, {high})" for low, high in pairwise(numbers)]
