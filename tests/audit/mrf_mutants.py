@@ -250,8 +250,8 @@ def wrong_sizes() -> list[Mutant]:
         _mutant("variance for deviation", replace(there, source=lambda: Scaled(0.5**0.5)), "T1 energy", n=20),
         _mutant("noise x 1.5", replace(there, source=lambda: Scaled(1.5)), "T1 waste", n=20),
         _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=20),
-        _mutant("empty cells not noised", replace(there, source=OccupiedOnly), "T1 energy", n=20),
-        _mutant("a clique's precision not paid for", favoured, "T1 energy", "T5 arithmetic", n=20),
+        _mutant("empty cells not noised", replace(there, source=OccupiedOnly), "T1 energy", n=90),
+        _mutant("a clique's precision not paid for", favoured, "T1 energy", "T5 arithmetic", n=70),
         _mutant("pooled chain priced as one table of two", pooled, "T1 energy", "T5 arithmetic", n=60),
         _mutant("first states not paid for", unpaid(chain, 0), *told, n=2),
         _mutant("a table beside an earlier one not paid for", unpaid(beside, -1), *told, n=2),
@@ -265,7 +265,7 @@ def wrong_sensitivities() -> list[Mutant]:
     signed = fit_mrf(RO, spend=pure(6), **TABLES)
     signs = replace(signed, session=with_pieces(planned(RO, **TABLES).said, share=either_sign))
     return [
-        _mutant("add-remove sensitivity on a replace pair", mispriced(ALONE), *seen, n=80),
+        _mutant("add-remove sensitivity on a replace pair", mispriced(ALONE), *seen, n=110),
         _mutant("unit cap ignored", uncapped(), *seen, n=120),
         _mutant("rows priced as shares", priced_as_shares(), "T2 distinguish", "T4 sensitivity", n=120),
         _mutant("counts of either sign priced as tables", signs, "T0 agreement", "T4 sensitivity", n=2),

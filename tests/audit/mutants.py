@@ -215,7 +215,7 @@ class Mutant:
         bug: in words.
         target: with the bug.
         seen_by: tests that must condemn it, each by itself.
-        n: runs on each table.
+        n: runs on each table: so many that a test that should see the bug misses it less than once in 1e6.
     """
 
     bug: str

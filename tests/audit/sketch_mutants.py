@@ -208,7 +208,7 @@ def wrong_sizes() -> list[Mutant]:
             "T1 energy",
             "T2 distinguish",
             "T5 arithmetic",
-            n=80,
+            n=140,
         ),
         _mutant(
             "proposition 1, Gaussian",
@@ -278,7 +278,7 @@ def wrong_flows() -> list[Mutant]:
     there, piloted, one = fit_sketch(AR), fit_sketch(AR, **PILOT), fit_sketch(AR, **ONE)
     return [
         _mutant("raw sum returned", replace(there, session=Raw), "T6 black box", "T7 replay", n=60),
-        _mutant("count not noised", replace(one, source=CountBare), "T1 energy", "T6 black box", n=120),
+        _mutant("count not noised", replace(one, source=CountBare), "T1 energy", "T6 black box", n=300),
         _mutant("the true n", telling_true_n(there), "T6 black box", "T7 replay", n=40),
         _mutant("scale from the rows", replace(piloted, session=ScaleFromRows), "T7 replay", n=2),
         _mutant("box from the rows", replace(there, session=BoxFromRows), "T0 agreement", "T7 replay", n=2),
