@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Kept:
         self._folder = folder
         self._found: dict[str, Json] = {}
         if folder:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             lines = self._lines.read_text().splitlines() if self._lines.exists() else []
             found = {one["key"]: one["found"] for one in map(json.loads, lines)}
             self._found = {key: one for key, one in found.items() if key.split(", ")[-1] not in again}
@@ -55,6 +56,12 @@ class Kept:
     def known(self, keys: Sequence[str]) -> list[Json]:
         """What is known under some of the keys."""
         return [self._found[key] for key in keys if key in self._found]
+
+
+def spread_of(values: Sequence[float]) -> Json:
+    """Return what a record compares of a number that was measured several times: mean, standard deviation, count."""
+    std = statistics.stdev(values) if len(values) > 1 else 0.0
+    return {"mean": statistics.fmean(values), "std": std, "runs": len(values)}
 
 
 def options_of(doc: str | None, parts: Iterable[str]) -> argparse.ArgumentParser:

