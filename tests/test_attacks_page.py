@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.fuzz.calls import ALL
 from tests.fuzz.files import TARGETS
+from tests.fuzz.planners import TARGETS as PLANNERS
 from tests.pages import ROOT
 
 PAGE = ROOT / "docs" / "attacks.md"
@@ -78,3 +79,14 @@ def test_the_campaign_on_the_page_is_the_one_that_was_run() -> None:
     assert not run["findings"]
     assert {method.path for method in ALL} <= run["statuses"].keys()
     assert run["files"].keys() == TARGETS.keys()
+
+
+def test_a_million_planned_calls_found_nothing() -> None:
+    """The page's numbers of the planners' campaign are those of its file; enough of its requests were planned."""
+    run = json.loads((ROOT / "bench" / "fuzz.json").read_text("utf-8"))["planners"]
+    row = [f"{run['calls']:,}", f"{run['planned']:,}", str(run["seed"]), str(len(run["findings"]))]
+    assert f"| {' | '.join(row)} |" in PAGE.read_text("utf-8")
+    assert run["calls"] >= 1_000_000
+    assert run["planned"] >= 100_000
+    assert not run["findings"]
+    assert run["targets"].keys() == PLANNERS.keys()
