@@ -166,8 +166,10 @@ def errors_page() -> str:
         "# Errors\n",
         MARK,
         "Every refusal is a gRPC status. Its reason is in `google.rpc.ErrorInfo` (domain `bursar`). The SDK raises the",
-        "exception in the third column; `retry_after` is set where the server says when to try again. The command line",
-        "prints the same text and ends with [an exit status of its own](../cli.md#scripts).\n",
+        "exception in the third column. Its message ends with the reason in brackets, such as `[UNKNOWN_DATASET]`, or",
+        "with the status if there is no reason; `error.code` is the same word. `retry_after` is set where the server",
+        "says when to try again. The command line prints the same text and ends with",
+        "[an exit status of its own](../cli.md#scripts).\n",
         "| reason | status | exception | cause | what to do |",
         "|---|---|---|---|---|",
     ]

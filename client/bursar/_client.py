@@ -18,7 +18,8 @@ from bursar._dataset import Dataset, dataset_from
 from bursar._errors import AuthenticationError
 from bursar._fit import get_dataset
 from bursar._history import OFF, VARIABLE, History, default_file, in_file, in_memory, server_name
-from bursar._releases import Releases, ReleaseSummary, get_release, list_releases
+from bursar._releases import Releases, ReleaseSummary, get_release, list_releases, list_unfetched
+from bursar._wire_errors import Peer
 from bursar_models import Model, Sketch
 from bursar_models.budget import Receipt, positive
 from bursar_models.errors import InvalidRequestError
@@ -46,6 +47,7 @@ class Client:
             `OverloadedError` at once. The same message is sent again, so nothing is paid twice.
         history: file that keeps what was seen of the server's ledger; for this server alone, since a channel does not
             say whom it reaches. None remembers as long as the client lives.
+        peer: what errors call the server; None for words.
 
     Attributes:
         admin: the administrator's calls.
@@ -65,12 +67,13 @@ class Client:
         retry_delays: Sequence[float] = RETRY_DELAYS,
         patience: float = PATIENCE,
         history: str | Path | History | None = None,
+        peer: Peer | None = None,
     ) -> None:
         seconds = None if timeout is None else positive("timeout", timeout)
         if not isinstance(history, History):
             history = in_memory() if history is None else in_file(history, "channel")
         delays = tuple(retry_delays)
-        self._use(Connection(channel, _metadata(token), seconds, delays, _patience(patience), history))
+        self._use(Connection(channel, _metadata(token), seconds, delays, _patience(patience), history, peer or Peer()))
 
     def _use(self, connection: Connection) -> None:
         self._connection = connection
@@ -118,6 +121,21 @@ class Client:
             2
         """
         return list_releases(self._connection, "")
+
+    def recover(self) -> Releases:
+        """List fits that were paid and whose models never came back to a program of yours on this machine.
+
+        `model(entry)` fetches each of them for free; so does the same fit once more, which takes the same request id.
+        Fits of the last 30 days that this user sent from this machine are known; `releases()` lists every debit.
+
+        Raises:
+            Error: the call failed.
+
+        Example:
+            >>> [client.model(release.entry) for release in client.recover()]
+            []
+        """
+        return list_unfetched(self._connection, "")
 
     def model(self, entry: ReleaseSummary | Receipt | int) -> Model | Sketch:
         """What one of the caller's own debits released, once more; debits nothing. See `Dataset.model`.
@@ -178,8 +196,8 @@ def connect(
 
     Raises:
         AuthenticationError: the token has characters that no token has.
-        InvalidRequestError: a certificate is not PEM, only one of `cert` and `key` is given, the timeout is not a
-            positive finite number, or the patience is negative or not finite.
+        InvalidRequestError: the address has a scheme, a certificate is not PEM, only one of `cert` and `key` is given,
+            the timeout is not a positive finite number, or the patience is negative or not finite.
         OSError: the file of a certificate or of the key cannot be read.
     """
     certificate = _certificate("ca", ca or os.environ.get("BURSAR_CA"))
@@ -187,7 +205,11 @@ def connect(
     private = _key(key or os.environ.get("BURSAR_KEY"))
     if (own is None) != (private is None):
         raise InvalidRequestError.of("cert", "goes with key; expected both, or neither")
-    address = address or os.environ.get("BURSAR_ADDRESS") or DEFAULT_ADDRESS
+    address = address or os.environ.get("BURSAR_ADDRESS")
+    named = address or f"{DEFAULT_ADDRESS} (no address was given: pass one, or set BURSAR_ADDRESS)"
+    address = address or DEFAULT_ADDRESS
+    if "://" in address:
+        raise InvalidRequestError.of("address", f"must be host:port without a scheme, got {address!r}")
     channel = grpc.secure_channel(
         address,
         grpc.ssl_channel_credentials(certificate, private, own),
@@ -195,7 +217,8 @@ def connect(
     )
     seen = _history(history, certificate, address)
     token = token or os.environ.get("BURSAR_TOKEN")
-    return Client(channel, token=token, timeout=timeout, patience=patience, history=seen)
+    peer = Peer(named, _authority(ca))
+    return Client(channel, token=token, timeout=timeout, patience=patience, history=seen, peer=peer)
 
 
 def _history(history: str | Path | Literal[False] | None, certificate: bytes | None, address: str) -> History:
@@ -204,6 +227,12 @@ def _history(history: str | Path | Literal[False] | None, certificate: bytes | N
         if history == OFF:
             history = False
     return in_memory() if history is False else in_file(history, server_name(certificate, address), address)
+
+
+def _authority(given: str | Path | bytes | None) -> str:
+    """Return what errors call the authority."""
+    given = given or os.environ.get("BURSAR_CA") or "a public authority (ca= names another)"
+    return "the certificate in ca=" if isinstance(given, bytes) else str(given)
 
 
 def _certificate(name: str, given: str | Path | bytes | None) -> bytes | None:

@@ -8,10 +8,11 @@ from typing import TypeVar
 
 import grpc
 
+from bursar._attempts import Attempts
 from bursar._errors import ServerError
 from bursar._history import History, HistoryHead, Shown
 from bursar._patience import patiently
-from bursar._wire_errors import translated
+from bursar._wire_errors import Peer, translated
 from bursar_proto.v1 import (
     admin_pb2_grpc,
     audit_pb2_grpc,
@@ -36,7 +37,13 @@ class Connection:
         retry_delays: seconds to wait before each repetition of a fit whose stream broke.
         patience: seconds that one call may wait in all for a busy server, when told to come back.
         history: of the server's ledger, as far as it was seen; checked before the first call.
-        catalog: the methods of a service; likewise `fits`, `dummies`, `admins` and `audits`.
+        peer: what errors call the server.
+        attempts: notes of the paid fits that were sent to this server.
+        catalog: methods of the catalogue.
+        fits: methods of the fit service.
+        dummies: methods of dry runs.
+        admins: methods for administrators.
+        audits: methods for auditors.
     """
 
     channel: grpc.Channel = field(repr=False)
@@ -45,6 +52,8 @@ class Connection:
     retry_delays: tuple[float, ...]
     patience: float
     history: History = field(repr=False)
+    peer: Peer = field(default_factory=Peer)
+    attempts: Attempts = field(init=False, repr=False)
     catalog: catalog_pb2_grpc.CatalogServiceStub = field(init=False, repr=False)
     fits: fit_pb2_grpc.FitServiceStub = field(init=False, repr=False)
     dummies: dummy_pb2_grpc.DummyServiceStub = field(init=False, repr=False)
@@ -52,6 +61,7 @@ class Connection:
     audits: audit_pb2_grpc.AuditServiceStub = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "attempts", Attempts(*self.history.place("fits")))
         # Made once, here: a stub that is made on a closed channel crashes the interpreter (grpcio 1.85).
         object.__setattr__(self, "catalog", catalog_pb2_grpc.CatalogServiceStub(self.channel))
         object.__setattr__(self, "fits", fit_pb2_grpc.FitServiceStub(self.channel))
@@ -69,7 +79,7 @@ class Connection:
 
         def attempt(timeout: float | None) -> Response:
             self.check_once()
-            with translated():
+            with translated(self.peer):
                 return method(request, timeout=timeout, metadata=self.metadata)
 
         return patiently(attempt, seconds=self.patience, timeout=self.timeout)
@@ -84,7 +94,7 @@ class Connection:
 
         def attempt(timeout: float | None) -> list[Response]:
             self.check_once()
-            with translated():
+            with translated(self.peer):
                 return list(method(request, timeout=timeout, metadata=self.metadata))
 
         return patiently(attempt, seconds=self.patience, timeout=self.timeout)
@@ -112,7 +122,7 @@ class Connection:
 
     def _ask_history(self, size: int, timeout: float | None = None) -> Shown:
         request = catalog_pb2.GetHistoryRequest(size=size)
-        with translated():
+        with translated(self.peer):
             answer = self.catalog.GetHistory(request, timeout=timeout or self.timeout, metadata=self.metadata)
         if not (answer.ledger_id and answer.size and len(answer.head) == 32):
             raise ServerError("the server sent no valid history of its ledger: install a newer bursar")

@@ -11,12 +11,20 @@ from bursar import _convert
 from bursar._connection import Connection
 from bursar._dry_run import SyntheticRows
 from bursar._errors import ServerError
-from bursar._fit import dry_run, fit, get_dataset, preview
+from bursar._fit import dry_run, fit, get_dataset, paid_once, preview
 from bursar._fits import Asked, kind_of, refuse_dry_runs
 from bursar._plan import Plan, plan
 from bursar._preview import Preview
 from bursar._progress import progress_bar
-from bursar._releases import Releases, ReleaseSummary, Sketches, get_release, list_releases, list_sketches
+from bursar._releases import (
+    Releases,
+    ReleaseSummary,
+    Sketches,
+    get_release,
+    list_releases,
+    list_sketches,
+    list_unfetched,
+)
 from bursar._suggest import FIRST_RHO, Suggestion, Target, suggest
 from bursar_models import Model, Sketch
 from bursar_models.budget import (
@@ -99,6 +107,14 @@ class Dataset:
         """
         return list_releases(self._connection, self.name)
 
+    def recover(self) -> Releases:
+        """List the fits on this dataset that were paid and not fetched, see `Client.recover`.
+
+        Raises:
+            Error: the call failed.
+        """
+        return list_unfetched(self._connection, self.name)
+
     def model(self, entry: ReleaseSummary | Receipt | int) -> Model | Sketch:
         """What one of the caller's own debits released, once more, from any program; debits nothing.
 
@@ -147,15 +163,19 @@ class Dataset:
     ) -> ResultT:
         """Run a fit on the protected rows; debits `spend`.
 
-        A stream that breaks is asked for again with the same request_id, which costs nothing.
+        A stream that breaks is asked for again with the same request_id, which is free. After an interrupt or an
+        error that leaves open whether it was paid, the message says so; the same fit once more takes the same
+        request_id, so it is paid at most once. A fit that is repeated within a day after its model came back is
+        another debit, and a `RepeatedFitWarning` says so before it is sent.
 
         Args:
             request: a `bursar.DPEM`, `SeparatedGMM`, `GradientEM`, `SketchKMeans` or `MRF`.
             spend: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or `bursar.what_is_left()`. None
                 for a request that uses earlier releases alone: a sketch that is decoded, or tables that are reused.
-            request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for what is paid. The
-                same key with the same request and spend gets the same release without a second debit. What is free is
-                computed anew each time, to the same result, and needs none.
+            request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for what is paid, from
+                a hash of the request and a running number. The same key with the same request and spend gets the same
+                release without a second debit. What is free is computed anew each time, to the same result, and needs
+                none.
             progress: show a bar; None shows it in terminals and notebooks.
 
         Returns:
@@ -179,9 +199,11 @@ class Dataset:
         kind_of(request)
         value: Any = request
         refuse_dry_runs(value)
-        with progress_bar(progress, f"{type(request).__name__} on {self.name}") as report:
-            model: ResultT = fit(self._connection, value, self._asked(spend, request_id), report)
-            return model
+        with paid_once(self._connection, value, self._asked(spend, request_id or "")) as asked:
+            title = f"{type(request).__name__} on {self.name}" + (f", {asked.request_id}" if asked.request_id else "")
+            with progress_bar(progress, title) as report:
+                model: ResultT = fit(self._connection, value, asked, report)
+                return model
 
     def preview(self, request: Request, *, spend: Spend | None = None) -> Preview:
         """Return what a fit would cost and how accurate it would be. Reads no rows, debits nothing.
@@ -207,7 +229,7 @@ class Dataset:
               ...
               expected error of a component's mean: height 2.02, weight 2.02
         """
-        return preview(self._connection, request, self._asked(spend, None))
+        return preview(self._connection, request, self._asked(spend, _draft_id(spend)))
 
     def dry_run(
         self,
@@ -248,7 +270,7 @@ class Dataset:
         amount = Rho(self._available_rho()) if isinstance(spend, WhatIsLeft) else spend
         value: Any = request
         with progress_bar(progress, f"dry run of {type(request).__name__} on {self.name}") as report:
-            asked = replace(self._asked(amount, None), dry=True)
+            asked = replace(self._asked(amount, _draft_id(amount)), dry=True)
             model: ResultT = dry_run(self._connection, value, asked, synthetic, report)
             return model
 
@@ -309,10 +331,9 @@ class Dataset:
         """
         return plan(requests, spend, lambda request, amount: self.preview(request, spend=amount), self.limits())
 
-    def _asked(self, spend: Spend | None, request_id: str | None) -> Asked:
-        """Return what a message has beside its request. What is free needs no idempotency key, and gets none."""
-        key = request_id or ("" if spend is None else str(uuid.uuid4()))
-        return Asked(dataset=self.name, columns=self.columns, spend=spend, request_id=key)
+    def _asked(self, spend: Spend | None, request_id: str) -> Asked:
+        """Return what a message has beside its request."""
+        return Asked(dataset=self.name, columns=self.columns, spend=spend, request_id=request_id)
 
     def _available_rho(self) -> float:
         """Return what a dry run spends instead of `what_is_left`, which only the ledger knows."""
@@ -341,6 +362,11 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         return html_table(f"{self._title()}; {self._facts()}", *self._table())
+
+
+def _draft_id(spend: Spend | None) -> str:
+    """Return a request id for what is not paid now; what would be free has none."""
+    return "" if spend is None else str(uuid.uuid4())
 
 
 def dataset_from(message: catalog_pb2.Dataset, connection: Connection) -> Dataset:

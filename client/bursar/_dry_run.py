@@ -16,6 +16,9 @@ from bursar._wire_errors import translated
 from bursar_models.checks import whole
 from bursar_proto.v1 import dummy_pb2, fit_pb2
 
+_OWN = ("bursar", "contextlib")
+"""Modules between a caller and a warning."""
+
 _MOST_ROWS, _SEEDS = 2**20, 2**64 - 1
 
 
@@ -57,7 +60,7 @@ def run_dummy(connection: Connection, fit: fit_pb2.PreviewRequest, rows: Synthet
 
     def attempt(timeout: float | None) -> Any:
         connection.check_once()
-        with translated():
+        with translated(connection.peer):
             call = connection.dummies.RunDummy(request, timeout=timeout, metadata=connection.metadata)
             try:
                 return _read(call, report)
@@ -70,10 +73,10 @@ def run_dummy(connection: Connection, fit: fit_pb2.PreviewRequest, rows: Synthet
     return model
 
 
-def _callers_level() -> int:
-    """Frames from `_read` up to whoever called this package."""
+def callers_level() -> int:
+    """Return the number of frames from the caller of this function up to the code that called this package."""
     frame, level = inspect.currentframe(), 0
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]:
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN:
         frame, level = frame.f_back, level + 1
     return level
 
@@ -85,7 +88,7 @@ def _read(answers: Iterable[dummy_pb2.DummyResponse], report: Report) -> Any:
         match answer.WhichOneof("event"):
             case "start":
                 for warning in answer.start.warnings:
-                    warnings.warn(warning, RuntimeWarning, stacklevel=_callers_level())
+                    warnings.warn(warning, RuntimeWarning, stacklevel=callers_level())
             case "progress":
                 report(answer.progress.step, answer.progress.steps)
             case "model":

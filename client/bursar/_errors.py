@@ -93,6 +93,13 @@ class TransportError(Error):
     """It is not known whether the request was carried out."""
 
 
+class RepeatedFitWarning(UserWarning):
+    """The same fit was paid within the last day, and this one is another debit.
+
+    `warnings.simplefilter("error", bursar.RepeatedFitWarning)` stops such a fit before it is sent.
+    """
+
+
 class UnavailableError(TransportError):
     """There was no connection, or it broke before the answer was complete."""
 

@@ -7,27 +7,41 @@ request would be a second debit and a second draw.
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from bursar import _convert
+from bursar._attempts import Begun
 from bursar._connection import Connection
-from bursar._dry_run import SyntheticRows, run_dummy
-from bursar._errors import DeadlineError, HistoryError, OverloadedError, UnavailableError
+from bursar._dry_run import SyntheticRows, callers_level, run_dummy
+from bursar._errors import (
+    DeadlineError,
+    HistoryError,
+    NotFoundError,
+    OverloadedError,
+    ReleaseLostError,
+    RepeatedFitWarning,
+    ServerError,
+    TransportError,
+    UnavailableError,
+)
 from bursar._fits import Asked, kind_of
 from bursar._fits._sketch_kmeans import decode_earlier, is_decoded_from_earlier
-from bursar._history import History
 from bursar._patience import Patience, deadline_of, left
 from bursar._preview import Preview, preview_from
 from bursar._progress import OneMore, Report
 from bursar._wire_errors import translated
 from bursar_models.budget import Price, Receipt
-from bursar_models.errors import Error, InvalidRequestError
+from bursar_models.errors import Error, InvalidRequestError, RefusedError
 from bursar_models.requests import Request, SketchKMeans
 from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 
@@ -134,17 +148,112 @@ def get_dataset(connection: Connection, name: str) -> catalog_pb2.Dataset:
         NotFoundError: there is none of this name.
         Error: the call failed.
     """
-    return connection.ask(connection.catalog.GetDataset, catalog_pb2.GetDatasetRequest(dataset=name)).dataset
+    try:
+        return connection.ask(connection.catalog.GetDataset, catalog_pb2.GetDatasetRequest(dataset=name)).dataset
+    except NotFoundError as error:
+        error.args = (f"no dataset {name!r}{_others(connection, name)} [{error.code}]",)
+        raise
 
 
-FitRequest: TypeAlias = (
-    fit_pb2.FitDPEMRequest
-    | fit_pb2.FitSketchKMeansRequest
-    | fit_pb2.FitMRFRequest
-    | fit_pb2.FitGradientEMRequest
-    | fit_pb2.FitSeparatedGMMRequest
-)
-"""A request of any fit."""
+def _others(connection: Connection, name: str) -> str:
+    """Return what to say about the datasets that this caller may use, which are all that the server lists."""
+    answer = connection.ask(connection.catalog.ListDatasets, catalog_pb2.ListDatasetsRequest())
+    names = sorted(dataset.name for dataset in answer.datasets)
+    if not names:
+        return ". You may use none: ask the owner"
+    close = difflib.get_close_matches(name, names, n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else "."
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{meant} You may use: {', '.join(names[:_MOST_NAMES])}{more}"
+
+
+_MOST_NAMES = 10
+"""Names that an error lists at most."""
+
+_SECONDS = 3.0
+"""Longest wait for the server's word on whether a fit was paid, after an error or Ctrl-C."""
+
+
+@contextmanager
+def paid_once(connection: Connection, request: Request, asked: Asked) -> Iterator[Asked]:
+    """Give a paid fit its name, and note how it ends; an error or interrupt says whether it was paid.
+
+    Args:
+        connection: to the server.
+        request: of any kind.
+        asked: what is asked beside it; its request_id is empty unless the caller named the fit.
+
+    Raises:
+        InvalidRequestError: the request cannot be sent.
+        RepeatedFitWarning: if warnings are errors: the same fit was paid within a day.
+        BaseException: whatever ended the fit, with what was paid in its message or note.
+    """
+    if asked.spend is None:
+        yield asked
+        return
+    name, is_new, earlier = begin(connection, request, asked)
+    try:
+        if earlier is not None:
+            text = f"the same fit was paid {earlier.ago}; request_id={earlier.request_id!r} returns its model for free"
+            warnings.warn(f"{text}, this one is another debit", RepeatedFitWarning, stacklevel=callers_level())
+        yield replace(asked, request_id=name)
+    except BaseException as error:
+        refused = is_new and name not in connection.attempts.entries and isinstance(error, RefusedError | Warning)
+        connection.attempts.end(name, forget=refused or _is_over(error))
+        if isinstance(error, TransportError):
+            error.entry, told = _paid(connection, asked.dataset, name)
+            error.args = (f"{error}. {told}",)
+        elif not isinstance(error, Error):
+            error.add_note(f"bursar: {_paid(connection, asked.dataset, name)[1]}")
+        raise
+    connection.attempts.end(name, fetched=True)
+
+
+def begin(connection: Connection, request: Request, asked: Asked) -> Begun:
+    """Note a paid fit, and give it its name.
+
+    Raises:
+        InvalidRequestError: the request cannot be sent.
+    """
+    message: Message = kind_of(request).message(request, replace(asked, request_id=""))
+    return connection.attempts.begin(message.SerializeToString(deterministic=True), asked.dataset, asked.request_id)
+
+
+def _is_over(error: BaseException) -> bool:
+    """Return whether the server ended a fit without a model."""
+    return isinstance(error, ReleaseLostError) or (isinstance(error, ServerError) and error.code == "INTERNAL")
+
+
+def _paid(connection: Connection, dataset: str, name: str) -> tuple[int | None, str]:
+    """Return the entry that paid for a fit, if it is known, and a sentence about it with what to do."""
+    entry = connection.attempts.entries.get(name)
+    try:
+        entry = entry or _entry(connection, dataset, name)
+    except Exception:  # whatever it is, the first error is the one to raise
+        fate = f"It is not known whether the fit {name!r} was paid. The same fit once more is paid at most once"
+        return None, f"{fate}; recover() lists what was paid and not fetched"
+    if entry is None:
+        return (
+            None,
+            f"The fit {name!r} was not paid when the server was asked. The same fit once more is paid at most once",
+        )
+    return entry, (
+        f"Entry {entry} of the ledger paid for the fit {name!r}. The same fit once more fetches its model for free; so "
+        f"does model({entry}) when it is done"
+    )
+
+
+def _entry(connection: Connection, dataset: str, name: str) -> int | None:
+    """Return the entry that paid for a fit; None if none did until now. Raises Error."""
+    token, deadline = 0, deadline_of(_SECONDS)
+    while True:
+        request = catalog_pb2.ListReleasesRequest(dataset=dataset, page_token=token)
+        with translated(connection.peer):
+            page = connection.catalog.ListReleases(request, timeout=left(deadline), metadata=connection.metadata)
+        found = next((one.entry for one in page.releases if one.request_id == name), None)
+        if found is not None or not page.next_page_token > token:
+            return found
+        token = page.next_page_token
 
 
 @dataclass(frozen=True)
@@ -154,14 +263,14 @@ class _Fit(Generic[Result]):
     Attributes:
         connection: to the server.
         method: of the service; its responses are a receipt, progress and a model.
-        request: has a request_id, which may be empty for what is free.
+        request: message of the fit, which has a request_id, empty for what is free.
         convert: makes the result of the wire's model and the receipt.
         report: told of progress.
     """
 
     connection: Connection
     method: grpc.UnaryStreamMultiCallable[Any, Any]
-    request: FitRequest
+    request: Any
     convert: Callable[[Any, Receipt], Result]
     report: Report
 
@@ -199,10 +308,10 @@ class _Fit(Generic[Result]):
     def _attempt(self, deadline: float | None) -> Result:
         connection = self.connection
         connection.check_history(left(deadline))
-        with translated():
+        with translated(connection.peer):
             call = self.method(self.request, timeout=left(deadline), metadata=connection.metadata)
             try:
-                receipt, model = _read(call, self.report, connection.history)
+                receipt, model = _read(call, self.report, self._remember)
                 replayed = ("bursar-replayed", "true") in {tuple(pair) for pair in call.trailing_metadata()}
             finally:
                 # Does nothing to a stream that has ended; tells the server at once about a caller who pressed Ctrl-C.
@@ -211,6 +320,12 @@ class _Fit(Generic[Result]):
             raise UnavailableError("the stream ended before the model")
         _check_afterwards(connection, deadline)
         return self.convert(model, _convert.receipt_from(receipt, replayed=replayed))
+
+    def _remember(self, receipt: types_pb2.Receipt) -> None:
+        # What is free and computed from no release of this server has no entry, and no head that could be compared.
+        if receipt.entry > 0 or not receipt.free:
+            self.connection.attempts.entries[receipt.request_id] = receipt.entry
+            self.connection.history.add_receipt(receipt.entry, receipt.ledger_head)
 
 
 def _check_afterwards(connection: Connection, deadline: float | None) -> None:
@@ -223,21 +338,17 @@ def _check_afterwards(connection: Connection, deadline: float | None) -> None:
         return
 
 
-def _read(responses: Iterable[Any], report: Report, history: History) -> tuple[types_pb2.Receipt | None, Any]:
+def _read(
+    responses: Iterable[Any], report: Report, remember: Callable[[types_pb2.Receipt], None]
+) -> tuple[types_pb2.Receipt | None, Any]:
     receipt, model = None, None
     for response in responses:
         match response.WhichOneof("event"):
             case "receipt":
                 receipt = response.receipt
-                _remember(receipt, history)
+                remember(receipt)
             case "progress":
                 report(response.progress.step, response.progress.steps)
             case "model":
                 model = response.model
     return receipt, model
-
-
-def _remember(receipt: types_pb2.Receipt, history: History) -> None:
-    # What is free and computed from no release of this server has no entry, and no head that could be compared.
-    if receipt.entry > 0 or not receipt.free:
-        history.add_receipt(receipt.entry, receipt.ledger_head)

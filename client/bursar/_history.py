@@ -75,7 +75,7 @@ class Shelf:
 
     def __init__(self, path: Path | None, server: str, address: str = "") -> None:
         self.path = path
-        self._server = server
+        self.server = server
         self._address = address
         self._warned = False
 
@@ -88,7 +88,7 @@ class Shelf:
         if self.path is None:
             return None
         try:
-            return _head(_read(self.path), self._server, self.path)
+            return _head(_read(self.path), self.server, self.path)
         except OSError as error:
             self._warn(error)
             return None
@@ -103,13 +103,13 @@ class Shelf:
             return None
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _locked(self.path):
+            with locked(self.path):
                 content = _read(self.path)
-                kept = _head(content, self._server, self.path)
+                kept = _head(content, self.server, self.path)
                 if kept is not None and kept.contradicts(head):
                     return kept
                 if kept is None or kept.size < head.size:
-                    content["servers"][self._server] = {"address": self._address, **asdict(head)}
+                    content["servers"][self.server] = {"address": self._address, **asdict(head)}
                     write_whole(self.path, json.dumps(content, indent=1, sort_keys=True), mode=0o600)
         except OSError as error:
             self._warn(error)
@@ -157,6 +157,11 @@ class History:
         self._newest: HistoryHead | None = None
         self._checked = False
         self._complaint: tuple[str, HistoryHead, HistoryHead | None] | None = None
+
+    def place(self, kind: str) -> tuple[Path | None, str]:
+        """Return the file for other notes about the same server, beside this one's, and its name in there."""
+        path = self._shelf.path
+        return (None if path is None else path.with_name(f"{path.stem}.{kind}.json")), self._shelf.server
 
     def check_once(self, ask: Ask) -> None:
         """As `check`, if nothing was checked yet.
@@ -313,7 +318,7 @@ def _no_history(path: Path) -> InvalidRequestError:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """One writer at a time. Without such locks (Windows) the last one wins: an older head is only a weaker witness."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -193,6 +193,18 @@ def list_releases(connection: Connection, dataset: str) -> Releases:
     return Releases(_release_from(release) for answer in _pages(page) for release in answer.releases)
 
 
+def list_unfetched(connection: Connection, dataset: str) -> Releases:
+    """Return the debits whose models did not come back, oldest first; of all datasets if the name is empty.
+
+    Raises:
+        Error: the call failed.
+    """
+    names = connection.attempts.unfetched()
+    return (
+        Releases(one for one in list_releases(connection, dataset) if one.request_id in names) if names else Releases()
+    )
+
+
 def get_release(connection: Connection, dataset: str, paid: ReleaseSummary | Receipt | int) -> Model | Sketch:
     """What one of the caller's own debits released, on a dataset; on any if its name is empty.
 
@@ -212,7 +224,9 @@ def get_release(connection: Connection, dataset: str, paid: ReleaseSummary | Rec
             f"entry {entry} of this server's ledger is another debit than the receipt's: ask its server"
         )
     connection.history.add_receipt(answer.receipt.entry, answer.receipt.ledger_head)
-    return _model_from(answer)
+    model = _model_from(answer)
+    connection.attempts.end(answer.receipt.request_id, fetched=True)
+    return model
 
 
 def list_sketches(connection: Connection, dataset: str) -> Sketches:

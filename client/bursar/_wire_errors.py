@@ -56,12 +56,13 @@ _TOO_LARGE_REQUEST = f"SERVER: Received message {_TOO_LARGE}"
 """How gRPC words a message above a limit, for which it has the status of an overload, too."""
 
 _NO_CONNECTION = (
-    (("resolving", "lookup", "dns"), "no machine of this name can be found, expected host:port of a bursar server"),
+    (("deadline exceeded",), "{address} did not answer within the time that was allowed"),
+    (("resolving", "lookup", "dns"), "cannot find the host of {address}, expected host:port of a bursar server"),
     (
         ("handshake", "ssl", "tls", "certificate", "peer name"),
-        "whoever answers at this address has no certificate for it from this authority, expected the server's TLS",
+        "TLS verification of {address} failed: its certificate is not signed by {ca}, or is not for this host name",
     ),
-    (("refused", "failed to connect", "unreachable"), "nobody answers at this address, expected a bursar server"),
+    (("refused", "failed to connect", "unreachable"), "cannot connect to {address}: no server answers there"),
 )
 """Words of gRPC about a connection that did not come about, and what they mean; the first that fits."""
 
@@ -73,9 +74,25 @@ _HINTS: Mapping[type[Error], str] = {
 """What to do about a status that comes from gRPC itself; this server's own texts say it already."""
 
 
+@dataclass(frozen=True)
+class Peer:
+    """What errors call the server and its authority.
+
+    Attributes:
+        address: its "host:port", or words for it.
+        ca: the certificate that the server's is checked against, as a path or in words.
+    """
+
+    address: str = "the server of this channel"
+    ca: str = "the channel's authority"
+
+
 @contextmanager
-def translated() -> Iterator[None]:
+def translated(peer: Peer) -> Iterator[None]:
     """Raise this package's errors for gRPC's, with the original as the cause. Wrap only calls into gRPC in it.
+
+    Args:
+        peer: named in errors about the connection.
 
     Raises:
         Error: whatever gRPC raised.
@@ -83,20 +100,22 @@ def translated() -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        raise to_error(error) from error
+        raise to_error(error, peer) from error
     except ValueError as error:  # gRPC's way to say that the channel has been closed
         raise _errors.TransportError("the client is closed: connect again") from error
 
 
-def to_error(error: grpc.RpcError) -> Error:
-    """This package's error for a failed call."""
+def to_error(error: grpc.RpcError, peer: Peer) -> Error:
+    """Return this package's error for a failed call; its message ends with the code of the catalogue of errors."""
     if not hasattr(error, "code"):  # an interceptor's own exception; nothing is known about the call
         return _errors.TransportError("the call failed inside the channel")
     details = _Details.of(error)
     if error.code() is _Code.RESOURCE_EXHAUSTED and not details.reason and _TOO_LARGE in details.text:
         return _too_large(details.text)
-    made = _made(error.code(), details)
+    made = _made(error.code(), details, peer)
     made.retry_after = details.retry_after
+    made.code = details.reason or error.code().name
+    made.args = (f"{made} [{made.code}]",)
     return made
 
 
@@ -109,10 +128,11 @@ def _too_large(text: str) -> Error:
     )
 
 
-def _made(code: grpc.StatusCode, details: _Details) -> Error:
+def _made(code: grpc.StatusCode, details: _Details, peer: Peer) -> Error:
     kind = _BY_REASON.get(details.reason) or _BY_CODE.get(code, ServerError)
     hint = None if details.reason else _HINTS.get(kind)
-    text = _plain(details.text) if kind is _errors.UnavailableError and not details.reason else details.text
+    from_grpc = kind in (_errors.UnavailableError, _errors.DeadlineError) and not details.reason
+    text = _plain(details.text, peer) if from_grpc else details.text
     message = "; ".join(filter(None, [text or code.name, *details.unsaid(), hint]))
     if kind is InvalidRequestError:
         return InvalidRequestError(message, violations=details.violations)
@@ -126,10 +146,11 @@ def _made(code: grpc.StatusCode, details: _Details) -> Error:
     return kind(message)
 
 
-def _plain(text: str) -> str:
-    """In a sentence what gRPC says of a connection that did not come about; its own text is in the cause."""
+def _plain(text: str, peer: Peer) -> str:
+    """Return in a sentence what gRPC says of a connection that did not come about; its own text is in the cause."""
     said = text.lower()
-    return next((plain for words, plain in _NO_CONNECTION if any(word in said for word in words)), text)
+    plain = next((plain for words, plain in _NO_CONNECTION if any(word in said for word in words)), None)
+    return text if plain is None else plain.format(address=peer.address, ca=peer.ca)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,15 @@ class Error(Exception):
     Attributes:
         request_id: idempotency key of the fit; `Dataset.fit(..., request_id=error.request_id)` with the same
             arguments resumes it without a second debit. None for calls that debit nothing.
+        code: of the catalogue of errors, docs/reference/errors.md; empty for what was found before anything was sent.
+        entry: entry of the ledger that paid for the fit, if that is known.
         retry_after: seconds after which the server suggests a retry; None if it suggests none, as for a request that
             would be refused again.
     """
 
     request_id: str | None = None
+    code: str = ""
+    entry: int | None = None
     retry_after: float | None = None
 
 

@@ -94,7 +94,7 @@ def test_an_exhausted_budget_says_what_is_left(server: Line, toy: bursar.Dataset
     server.fail_next(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much", details)
     with pytest.raises(bursar.BudgetExhaustedError) as caught:
         toy.fit(bursar.DPEM(n_components=2), spend=bursar.rho(0.5))
-    assert str(caught.value) == "too much"
+    assert str(caught.value) == "too much [BUDGET_EXHAUSTED]"
     assert caught.value.requested == bursar.Price(500, 2, 0.5)
     assert caught.value.remaining == bursar.Remaining(100, 7, 1000, 8, 0.1, 0.25, 10.0)
     assert caught.value.limit is None
@@ -146,7 +146,8 @@ def test_reasons_say_more_than_codes(
     server.fail_next(code, "text", [info(reason)])
     with pytest.raises(kind) as caught:
         client.datasets()
-    assert str(caught.value) == "text"
+    assert str(caught.value) == f"text [{reason}]"
+    assert caught.value.code == reason
 
 
 def test_reasons_of_others_count_for_nothing(server: Line, client: bursar.Client) -> None:

@@ -124,17 +124,19 @@ def limits(client: bursar.Client, dataset: str, as_json: bool) -> None:
 @click.command(epilog=STATUS)
 @connected
 @click.argument("dataset", type=DATASET, required=False)
+@click.option("--unfetched", is_flag=True, help="Only fits whose models never came back to this machine.")
 @JSON
-def releases(client: bursar.Client, dataset: str | None, as_json: bool) -> None:
+def releases(client: bursar.Client, dataset: str | None, unfetched: bool, as_json: bool) -> None:
     """List what you have paid for, of one dataset or of all.
 
-    Whatever is released can be had again for nothing: give the command that paid for it with its request id. The entry
+    Fetching a release again is free: give the command that paid for it with its request id. The entry
     is what a later fit names to start from a model, to decode a sketch, or to use noisy tables again.
 
     \b
       bursar releases rand-hie
     """  # noqa: D301  click reads the backslash
-    bought = client.releases() if dataset is None else client.dataset(dataset).releases()
+    source = client if dataset is None else client.dataset(dataset)
+    bought = source.recover() if unfetched else source.releases()
     if as_json:
         say_json(bought)
         return
@@ -146,7 +148,7 @@ def releases(client: bursar.Client, dataset: str | None, as_json: bool) -> None:
         # Of a narrow terminal the request id gives way first: the entry is enough to get a model again.
         say_table(header, rows, whole=("entry", "date"))
     else:
-        say("nothing was paid for yet", err=True)
+        say("every model that was paid for came back" if unfetched else "nothing was paid for yet", err=True)
 
 
 def _public(data: bursar.Dataset) -> dict[str, object]:

@@ -28,9 +28,9 @@ _FOR_PROGRAMS = {
     "pass token= to connect(), or set BURSAR_TOKEN": "give --token-file, or set BURSAR_TOKEN; see: bursar setup --help",
     "check the address, the CA certificate (ca=) and that the server runs": "check --server, --ca and that the server "
     "runs; bursar setup keeps them",
-    "ListReleases has those there are": "bursar releases lists those that there are",
+    "list your releases": "bursar releases lists them",
+    "recover() lists": "bursar releases --unfetched lists",
     "client.model has those of all datasets": "bursar releases lists those that there are",
-    "ListDatasets has those there are": "bursar datasets lists those that there are",
     "connect with history=False or with another file": "set BURSAR_HISTORY to another file, or to off",
     "or pass history=False": "or to off",
 }
@@ -103,8 +103,8 @@ def _instead(error: BudgetExhaustedError) -> str:
 
 
 def again(request_id: str) -> str:
-    """What to do about a fit that may be paid for."""
-    return f"It may be paid for: give the same command with --request-id {request_id}, which pays at most once"
+    """Return what to do about a fit that may be paid for."""
+    return f"Give the same command with --request-id {request_id}, which pays at most once"
 
 
 def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 import click
 
 import bursar
+from bursar._attempts import Attempt
 from bursar._cli._connecting import DATASET, FILE, connected
 from bursar._cli._failing import STATUS, Refused, Unfinished, again, in_options, option
 from bursar._cli._groups import JSON, InOrder
@@ -22,9 +22,7 @@ from bursar._cli._printing import at_most, percent, rho, say, say_json
 from bursar._cli._released import check_new, save_released
 from bursar._cli._signatures import DRY_RUN, SPEND, Given, arguments, dry_run, spend
 from bursar._cli._values import Value, named_number
-
-_KEY_LENGTH = 16
-"""Hexadecimal digits of a key that is made here: to be copied from a terminal, and of one analyst only."""
+from bursar._fit import begin
 
 
 @dataclass(frozen=True)
@@ -211,15 +209,21 @@ def _fit_command(method: Method) -> click.Command:
                 raise click.UsageError("--request-id is for what is paid for; leave it out with --dummy")
             _try(lambda: data.dry_run(request, spend=amount, progress=progress, **dry), save, as_json=as_json)
             return
-        bought = _bought(data, request_id)
+        bought = noted = None
+        if amount is not None:
+            noted = begin(client._connection, request, data._asked(amount, request_id or ""))
+            # The fit below takes this name; until then a new command may take it, too.
+            client._connection.attempts.end(noted.request_id)
+            request_id, bought = noted.request_id, None if noted.is_new else _bought(data, noted.request_id)
+        elif request_id is not None:
+            bought = _bought(data, request_id)
         if save is not None:
             check_new(save, new=bought is None)
         if amount is not None:
-            request_id = request_id or uuid.uuid4().hex[:_KEY_LENGTH]
             if bought is not None:
                 say(f"entry {bought.entry} has paid for {request_id}: nothing more is debited", err=True)
             elif not yes:
-                _ask(data.preview(request, spend=amount), dataset)
+                _ask(data.preview(request, spend=amount), dataset, noted and noted.earlier)
             say(f"request id {request_id}: give it with --request-id if this is cut off", err=True)
         with _resumable(None if amount is None else request_id):
             model = data.fit(request, spend=amount, request_id=request_id, progress=progress)
@@ -263,15 +267,13 @@ def _example(group: str, method: Method) -> str:
     return " ".join(["bursar", group, method.name, "people", method.example, last])
 
 
-def _bought(data: bursar.Dataset, request_id: str | None) -> bursar.ReleaseSummary | None:
-    """The debit that was made under this request id; None if there is none, and for a new one."""
-    if request_id is None:
-        return None
+def _bought(data: bursar.Dataset, request_id: str) -> bursar.ReleaseSummary | None:
+    """Return the debit that was made under this request id; None if there is none."""
     return next((release for release in data.releases() if release.request_id == request_id), None)
 
 
-def _ask(preview: bursar.Preview, dataset: str) -> None:
-    """Show price and remainder, and ask whether to go on.
+def _ask(preview: bursar.Preview, dataset: str, earlier: Attempt | None) -> None:
+    """Show price and remainder, and ask whether to go on; also if the same fit was paid within a day.
 
     Raises:
         Refused: it is above what is left.
@@ -292,6 +294,8 @@ def _ask(preview: bursar.Preview, dataset: str) -> None:
         say(f"yours  {rho(yours.rho)} for one request now", err=True)
     for warning in preview.warnings:
         say(f"note   {warning}", err=True)
+    if earlier is not None:
+        say(f"note   the same fit was paid {earlier.ago}: --request-id {earlier.request_id} is free", err=True)
     if not at_terminal():
         raise click.ClickException("there is no terminal to ask at: give --yes to pay this, or ask for a preview only")
     click.confirm(f"Spend that of {dataset}, for good?", abort=True, err=True)

@@ -172,12 +172,12 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
     NotAvailableError: _plain(grpc.StatusCode.UNIMPLEMENTED),
     UnknownDatasetError: _fixed(
         grpc.StatusCode.NOT_FOUND,
-        "there is no dataset of this name; ListDatasets has those there are",
+        "there is no dataset of this name that you may use",
         "UNKNOWN_DATASET",
     ),
     UnknownCredentialError: _fixed(
         grpc.StatusCode.NOT_FOUND,
-        "nobody of this name holds a live token; ListTokens has those who do",
+        "no valid token has this name; list the tokens",
         "UNKNOWN_TOKEN",
     ),
     CredentialExistsError: _fixed(
@@ -251,7 +251,7 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
     ),
     UnknownReleaseError: _fixed(
         grpc.StatusCode.NOT_FOUND,
-        "this entry is no debit of yours; ListReleases has those there are",
+        "this entry is no debit of yours; list your releases",
         "UNKNOWN_RELEASE",
     ),
     NoReleaseYetError: _fixed(

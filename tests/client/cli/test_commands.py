@@ -234,7 +234,7 @@ def test_a_broken_stream_says_how_to_go_on(run: Run, shop: Shop) -> None:
     broken = run("fit", *DPEM, "--yes")
     assert broken.exit_code == 4
     key = shop.requests[-1].request_id
-    assert f"It may be paid for: give the same command with --request-id {key}" in broken.stderr
+    assert f"Give the same command with --request-id {key}" in broken.stderr
     entries = len(json.loads(run("releases", "--json").stdout))
     resumed = run("fit", *DPEM, "--request-id", key)
     assert resumed.exit_code == 0
@@ -272,7 +272,7 @@ def test_ctrl_c_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     tree = ("fit", "mrf", "toy", "--cliques", "tree")
     paid = run(*tree, "--rho", "0.1", "--yes", "--request-id", "my-key")
     assert paid.exit_code == 4
-    assert "interrupted. It may be paid for: give the same command with --request-id my-key" in paid.stderr
+    assert "interrupted. Give the same command with --request-id my-key" in paid.stderr
     assert run(*tree, "--reuse", "2").exit_code == 1
 
 
@@ -312,7 +312,7 @@ def test_every_model_is_had_again_by_its_entry(run: Run, tmp_path: Path) -> None
         assert kept.pop("receipt")["entry"] == again.pop("receipt")["entry"]
         assert kept == again
     assert len(json.loads(run("releases", "--json").stdout)) == before + 2
-    assert "bursar releases lists those" in run("model", "show", "100000000").stderr
+    assert "bursar releases lists them" in run("model", "show", "100000000").stderr
 
 
 def test_a_file_is_checked_before_anything_is_paid(run: Run, shop: Shop, tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_a_dataset_that_is_not_there(run: Run) -> None:
     """Status 1, and where to look."""
     result = run("show", "people")
     assert result.exit_code == 1
-    assert "Error: there is no dataset of this name; bursar datasets lists those that there are\n" in result.stderr
+    assert result.stderr.startswith("Error: no dataset 'people'. You may use: ")
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

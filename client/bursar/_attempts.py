@@ -1,0 +1,226 @@
+"""Names of paid fits (request ids), and notes of which models have come back; the notes outlive the program.
+
+A fit is noted under its name before it is sent. A program that is interrupted or killed leaves the note without a
+model, so the same fit, asked again, takes the same name: it is paid once, and its model is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from bursar._history import locked
+from bursar_models.files import write_whole
+
+Result = TypeVar("Result")
+
+DAY = 86_400.0
+"""Seconds in which the same fit again is worth a warning."""
+_MONTH = 30 * DAY
+"""Seconds for which a fit without its model is noted; `Client.releases` has all that was ever paid."""
+_FORMAT = 1
+_OPEN: Final[set[str]] = set()
+"""Names of the fits that this process waits for."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A paid fit that was sent, or is about to be.
+
+    Attributes:
+        request_id: its name.
+        dataset: name of the dataset.
+        digest: of the message without its name, as hexadecimal digits.
+        time: when it was noted last, in seconds since 1970, by this machine's clock.
+        process: number of the process that sent it.
+        fetched: whether its model came back.
+    """
+
+    request_id: str
+    dataset: str
+    digest: str
+    time: float
+    process: int
+    fetched: bool = False
+
+    @property
+    def ago(self) -> str:
+        """How long ago it was noted, in words."""
+        seconds = max(0.0, time.time() - self.time)
+        for unit, size in (("hours", 3600), ("minutes", 60)):
+            if seconds >= 2 * size:
+                return f"{seconds / size:.0f} {unit} ago"
+        return f"{seconds:.0f} seconds ago"
+
+    def is_awaited(self) -> bool:
+        """Return whether a program that still runs waits for its model."""
+        own = self.process == os.getpid()
+        return self.request_id in _OPEN if own else _is_running(self.process)
+
+
+class Begun(NamedTuple):
+    """A fit that was noted.
+
+    Attributes:
+        request_id: its name.
+        is_new: whether the name was made for it now.
+        earlier: for a new name, the newest earlier attempt at the same fit within a day.
+    """
+
+    request_id: str
+    is_new: bool
+    earlier: Attempt | None
+
+
+@dataclass
+class _Notes:
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+    count: int = 0
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+
+
+class Attempts:
+    """The paid fits of this user's programs at one server. Safe for threads and processes.
+
+    Args:
+        path: of the file that keeps the notes; None, or one that cannot be written, keeps them in memory.
+        server: names the server in the file.
+
+    Attributes:
+        entries: entries of the ledger that paid, by request id, as far as receipts reached this program.
+    """
+
+    def __init__(self, path: Path | None, server: str) -> None:
+        self.entries: dict[str, int] = {}
+        self._path = path
+        self._server = server
+        self._memory = _Notes()
+        self._lock = threading.Lock()
+
+    def begin(self, message: bytes, dataset: str, request_id: str = "") -> Begun:
+        """Note a fit, and give it a name.
+
+        Args:
+            message: as it is sent, without a name.
+            dataset: name of the dataset.
+            request_id: the caller's name for it; empty for one that is made here: that of the same fit if its model
+                never came back and no running program waits for it, else a new one.
+        """
+        digest = sha256(message).hexdigest()
+
+        def change(notes: _Notes) -> Begun:
+            now = time.time()
+            notes.attempts = {name: one for name, one in notes.attempts.items() if not _is_old(one, now)}
+            same = [one for one in notes.attempts.values() if one.digest == digest]
+            left = [one for one in same if not (one.fetched or one.is_awaited())]
+            name, earlier = request_id or (left[-1].request_id if left else ""), None
+            is_new = not name
+            if is_new:
+                notes.count += 1
+                # The nonce keeps the names of two files, or of two clients without one, apart.
+                name = f"{sha256(f'{notes.nonce}{digest}'.encode()).hexdigest()[:16]}-{notes.count}"
+                recent = [one for one in same if now - one.time <= DAY]
+                earlier = max(recent, key=lambda one: one.time, default=None)
+            notes.attempts[name] = Attempt(name, dataset, digest, now, os.getpid())
+            _OPEN.add(name)
+            return Begun(name, is_new, earlier)
+
+        return self._change(change)
+
+    def end(self, request_id: str, *, fetched: bool = False, forget: bool = False) -> None:
+        """Note how an attempt ended: with the model, without a debit, or neither, so that it can be resumed.
+
+        Args:
+            request_id: its name; one that is not noted changes nothing.
+            fetched: the model came back.
+            forget: there is nothing to fetch under this name.
+        """
+
+        def change(notes: _Notes) -> None:
+            found = notes.attempts.get(request_id)
+            if found is not None and forget:
+                del notes.attempts[request_id]
+            elif found is not None and fetched:
+                notes.attempts[request_id] = replace(found, fetched=True, time=time.time())
+
+        _OPEN.discard(request_id)
+        if fetched or forget:
+            self._change(change)
+
+    def unfetched(self) -> set[str]:
+        """Return the names of fits whose models did not come back and that no running program waits for."""
+
+        def change(notes: _Notes) -> set[str]:
+            return {name for name, one in notes.attempts.items() if not (one.fetched or one.is_awaited())}
+
+        return self._change(change)
+
+    def _change(self, change: Callable[[_Notes], Result]) -> Result:
+        with self._lock:
+            if self._path is not None:
+                try:
+                    return self._change_file(self._path, change)
+                except OSError:  # the history's file lies in the same folder, and has warned already
+                    self._path = None
+            return change(self._memory)
+
+    def _change_file(self, path: Path, change: Callable[[_Notes], Result]) -> Result:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with locked(path):
+            servers = _read(path)
+            notes = servers.setdefault(self._server, _Notes())
+            before = _written(servers)
+            result = change(notes)
+            if _written(servers) != before:
+                write_whole(path, _written(servers), mode=0o600)
+        return result
+
+
+def _is_old(attempt: Attempt, now: float) -> bool:
+    return not now - attempt.time <= (DAY if attempt.fetched else _MONTH)
+
+
+def _is_running(process: int) -> bool:
+    if sys.platform == "win32":  # os.kill ends processes there
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _written(servers: dict[str, _Notes]) -> str:
+    def plain(notes: _Notes) -> dict[str, Any]:
+        return {"nonce": notes.nonce, "count": notes.count, "attempts": [*map(asdict, notes.attempts.values())]}
+
+    content = {"format": _FORMAT, "servers": {name: plain(notes) for name, notes in servers.items()}}
+    return json.dumps(content, indent=1)
+
+
+def _read(path: Path) -> dict[str, _Notes]:
+    """Return the notes of each server; none from a file that this version did not write, which is replaced."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: _notes(notes) for name, notes in content["servers"].items() if content["format"] == _FORMAT}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _notes(content: Any) -> _Notes:
+    attempts = [Attempt(**fields) for fields in content["attempts"]]
+    for one in attempts:
+        if not (isinstance(one.process, int) and isinstance(one.time, float) and isinstance(one.request_id, str)):
+            raise TypeError(one)
+    return _Notes(str(content["nonce"]), int(content["count"]), {one.request_id: one for one in attempts})
