@@ -196,7 +196,7 @@ def test_ctrl_c_stops_the_server_in_order(demo: Demo) -> None:
     """After the tour's end and a Ctrl-C nothing of the demo runs. The last test of this file: it ends the server."""
     assert demo.debits() >= 2
     demo.process.send_signal(signal.SIGINT)
-    rest, _ = demo.process.communicate(timeout=300)  # against hanging for ever, not about speed
+    rest, _ = demo.process.communicate(timeout=600)  # against hanging for ever, not about speed
     assert demo.process.returncode == 0
     assert rest.endswith("The server has stopped.\n")
     assert "stopped" in (demo.folder / "server.log").read_text()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Make = Callable[..., fit_pb2.FitDPEMRequest]
 Metadata = tuple[tuple[str, str], ...]
 FIT = "/bursar.v1.FitService/FitDPEM"
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds after which a call is given up, so that a defect cannot hang a run of the tests."""
 
 

@@ -122,7 +122,7 @@ def killed(path: Path) -> str:
             raise RuntimeError("no pipe")
         status = victim.stdout.readline().strip()
         victim.send_signal(signal.SIGKILL)
-        victim.wait(60)
+        victim.wait(600)
     return status
 
 

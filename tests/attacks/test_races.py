@@ -34,7 +34,7 @@ CALLERS = 8
 
 def answers_at_once(purses: list[Purse]) -> int:
     """Everybody asks for nine tenths at the same instant: how many were answered."""
-    start = threading.Barrier(len(purses), timeout=60)
+    start = threading.Barrier(len(purses), timeout=600)
 
     def ask(i: int) -> bool:
         start.wait()
@@ -62,7 +62,7 @@ def test_of_many_at_once_one_wins(tmp_path: Path) -> None:
 
 def test_at_the_rival_all_win() -> None:
     """The same attack on a purse that reads, waits for the others to have read, and writes."""
-    everybody_has_read = threading.Barrier(CALLERS, timeout=60)
+    everybody_has_read = threading.Barrier(CALLERS, timeout=600)
     rival = ReadThenWrite(everybody_has_read.wait)
     assert answers_at_once([rival] * CALLERS) == CALLERS
     assert rival.loss > 1 > rival.spent
@@ -162,11 +162,11 @@ def models_of_two_servers(first: Harness, second: Harness, message: fit_pb2.FitD
     callers = [threading.Thread(target=ask, args=(served,)) for served in (first, second)]
     for caller, served in zip(callers, (first, second), strict=True):
         caller.start()
-        served.fit.started.wait(60)
+        served.fit.started.wait(600)
     for served in (first, second):
         served.fit.hold.set()
     for caller in callers:
-        caller.join(60)
+        caller.join(600)
     for served in (first, second):
         seen.add(raw(served, message)[-1])
     return seen

@@ -264,7 +264,7 @@ def everything(
             with grpc.secure_channel(server.address, credentials) as channel:
                 answers = dict(asked(channel, (("authorization", f"Bearer {token}"),)))
             printed = dict(commands(server.address, state, token, folder))
-            with contextlib.closing(http.client.HTTPConnection(server.metrics_address, timeout=30)) as connection:
+            with contextlib.closing(http.client.HTTPConnection(server.metrics_address, timeout=600)) as connection:
                 connection.request("GET", "/metrics", headers={"Host": "localhost"})
                 metrics = connection.getresponse().read().decode()
     spans = [

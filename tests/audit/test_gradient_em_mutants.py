@@ -11,6 +11,5 @@ from tests.audit.mutants import Mutant
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.bug)
 def test_a_planted_bug_is_condemned(mutant: Mutant) -> None:
-    """Every test that should see the bug rejects twice."""
-    for _ in range(2):
-        assert rejecting(mutant.target, mutant.seen_by, mutant.n) == mutant.seen_by
+    """Every test that should see the bug rejects."""
+    assert rejecting(mutant.target, mutant.seen_by, mutant.n) == mutant.seen_by

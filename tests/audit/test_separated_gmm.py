@@ -246,13 +246,16 @@ def reach_scored_as_a_radius(monkeypatch: pytest.MonkeyPatch) -> str | None:
 def test_planted_bugs_are_seen(
     bug: Callable[[pytest.MonkeyPatch], str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each by the check that is there for it, in one of so many runs: where parts are split is chosen at random."""
+    """Each by the check that is there for it, in one of so many runs: where parts are split is chosen at random.
+
+    Most are seen in the first; a bug that half of the runs show is missed once in 2^100 times.
+    """
 
     def seen() -> bool:
         with monkeypatch.context() as patched:
             return bug(patched) is not None
 
-    assert any(seen() for _ in range(20))
+    assert any(seen() for _ in range(100))
 
 
 # T8: the law of the search

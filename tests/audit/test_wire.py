@@ -81,10 +81,10 @@ def test_what_an_analyst_gets_does_not_tell_the_tables_apart_on_many_runs(tmp_pa
 
 @pytest.mark.parametrize("mutant", WIRE_MUTANTS, ids=lambda mutant: mutant.bug)
 def test_a_server_that_is_wired_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
-    """The models alone betray it, twice."""
+    """The models alone betray it."""
     with wire(tmp_path, AR, mutant.fit) as server:
-        condemned, finding = server.verdict(mutant.n, again=1)
-    assert condemned, finding
+        finding = server.look(mutant.n)
+    assert finding.rejects, finding
 
 
 def test_one_row_or_two_is_noised_like_everything_else(tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ def test_a_masked_sketch_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
     ids=lambda mutant: mutant.bug,
 )
 def test_a_server_that_sketches_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
-    """The sketches alone betray it, twice."""
+    """The sketches alone betray it."""
     with wire(tmp_path, AR, mutant.fit, far_first(AR), **SKETCH) as server:  # type: ignore[arg-type] # see there
-        condemned, finding = server.verdict(mutant.n, again=1)
-    assert condemned, finding
+        finding = server.look(mutant.n)
+    assert finding.rejects, finding
 
 
 BINS = (-1.0, 0.0, 1.0)
@@ -156,10 +156,10 @@ def test_a_field_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjac
 
 
 def test_a_server_that_tells_raw_tables_is_condemned(tmp_path: Path) -> None:
-    """The fields alone betray it, twice."""
+    """The fields alone betray it."""
     with wire(tmp_path, AR, Miswired(source=NoNoise(), fit=mrf), **FIELD) as server:  # type: ignore[arg-type] # see there
-        condemned, finding = server.verdict(15, again=1)
-    assert condemned, finding
+        finding = server.look(15)
+    assert finding.rejects, finding
 
 
 GRADIENT = {
@@ -195,10 +195,10 @@ def test_a_gradient_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Ad
     ids=lambda mutant: mutant.bug,
 )
 def test_a_server_that_steps_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
-    """The steps alone betray it, twice."""
+    """The steps alone betray it."""
     with wire(tmp_path, AR, mutant.fit, far_last(AR), **GRADIENT) as server:  # type: ignore[arg-type] # see there
-        condemned, finding = server.verdict(mutant.n, again=1)
-    assert condemned, finding
+        finding = server.look(mutant.n)
+    assert finding.rejects, finding
 
 
 SEPARATED = {"method": "FitSeparatedGMM", "ask": separated_numbers}
@@ -224,10 +224,10 @@ def test_separated_components_do_not_tell_the_tables_apart(tmp_path: Path, adjac
     ids=lambda mutant: mutant.bug,
 )
 def test_a_server_that_separates_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
-    """The models alone betray it, twice."""
+    """The models alone betray it."""
     with wire(tmp_path, AR, mutant.fit, **SEPARATED) as server:  # type: ignore[arg-type] # see there
-        condemned, finding = server.verdict(mutant.n, again=1)
-    assert condemned, finding
+        finding = server.look(mutant.n)
+    assert finding.rejects, finding
 
 
 @pytest.mark.parametrize("name", ["source", "noise", "seed", "fits"])

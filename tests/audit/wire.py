@@ -176,11 +176,15 @@ class Wire:
 
     def verdict(self, n: int, *, again: int = 4) -> tuple[bool, Finding]:
         """Whether T6 condemns: it rejects, and rejects once more on fresh fits, `again` times as many."""
-        finding = black_box(self.sample(n), self.sample(n))
+        finding = self.look(n)
         if not finding.rejects:
             return False, finding
-        finding = black_box(self.sample(again * n), self.sample(again * n))
+        finding = self.look(again * n)
         return finding.rejects, finding
+
+    def look(self, n: int) -> Finding:
+        """T6 on two samples of n fits on each table: one to learn from, one to guess."""
+        return black_box(self.sample(n), self.sample(n))
 
 
 def one_fit(dataset: bursar.Dataset) -> GaussianMixture:

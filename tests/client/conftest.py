@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -13,6 +12,7 @@ import bursar
 from bursar.testing import Server, serve
 from bursar_models import CovarianceType
 from tests.client.line import Line
+from tests.ports import free_port
 
 _NUMBERS = itertools.count()
 
@@ -69,9 +69,7 @@ def make_mixture() -> MakeMixture:
 @pytest.fixture
 def free_address() -> str:
     """An address on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 TOY = """

@@ -230,7 +230,7 @@ def array(tensor: types_pb2.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.f
 
 def when_released(ask: Callable[[], Any]) -> Any:
     """Return the answer to a question about a debit whose fit may still run."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while True:
         try:
             return ask()

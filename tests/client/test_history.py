@@ -281,7 +281,7 @@ def test_programs_that_write_at_once_leave_the_newest_head(file: Path) -> None:
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(120)
+        writer.join(600)
         assert writer.exitcode == 0
     assert kept(file)["size"] == 199
 

@@ -22,8 +22,9 @@ from click.testing import CliRunner
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.admin.cli import main as admin
 from bursar_server.state import State
+from tests.ports import free_port
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds after which a process or call hangs. Far above what the slowest machine needs."""
 
 MANIFEST = """
@@ -87,15 +88,16 @@ class Home:
         budget = ("--epsilon", "1", "--delta", "1e-6")
         self.admin("import", "--manifest", folder / "table.toml", "--csv", folder / "rows.csv", *budget)
 
-    def start(self, address: str = "127.0.0.1:0", descriptors: str = "") -> Server:
-        """Start a server, on a free port unless told otherwise, and wait until it serves.
+    def start(self, address: str = "", descriptors: str = "") -> Server:
+        """Start a server and wait until it serves.
 
         Args:
-            address: to listen on.
+            address: to listen on; empty for a free port, which is still free when the server is started again there.
             descriptors: words for `ulimit` that limit them, such as "-n 128"; empty for the limits of this process.
         """
         limited = ["sh", "-c", f'ulimit {descriptors}; exec "$@"', "sh"] if descriptors else []
         command = [*limited, sys.executable, "-m", "bursar_server", "run", "--state", str(self.state.path)]
+        address = address or f"127.0.0.1:{free_port()}"
         # To a file: a pipe that nobody reads would fill up and stop the server.
         with self.log.open("w") as log:
             process = subprocess.Popen([*command, "--address", address], stdout=subprocess.PIPE, stderr=log, text=True)

@@ -16,7 +16,7 @@ from tests.e2e.conftest import MANIFEST
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, Server
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds after which a process hangs, as in the fixtures."""
 
 

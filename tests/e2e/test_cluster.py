@@ -12,7 +12,8 @@ from bursar_ledger import Ledger
 from bursar_proto.v1 import fit_pb2_grpc
 from bursar_server.ops.doctor import check
 from tests.e2e.conftest import dpem_request
-from tests.server.engine.clusters import Host, Pems, cluster, free_port
+from tests.ports import free_port
+from tests.server.engine.clusters import Host, Pems, cluster
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home

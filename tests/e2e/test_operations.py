@@ -20,7 +20,7 @@ from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2_grpc
 from bursar_server.access.tls import Certificates
 from tests.e2e.conftest import Home, Server, dpem_request
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds after which a process hangs, as in the fixtures."""
 
 

@@ -21,7 +21,7 @@ from tests import asking
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, Server
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 ASK: dict[str, Any] = {"n_components": 2, "spend": bursar.rho(0.002), "iterations": 2, "progress": False}
 Connect = Callable[["Server"], bursar.Client]
 

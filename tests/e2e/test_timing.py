@@ -48,26 +48,23 @@ def seen(timing: Any, rng: Any, times: int, **planted: float) -> list[tuple[int,
 
 
 @pytest.mark.parametrize(
-    ("planted", "test"),
+    ("planted", "tests"),
     [
-        ({"late": 0.4}, "answer: quanta"),
-        ({"late": 0.4}, "place: times"),
-        ({"after": 4e-3}, "list of releases: remainders"),
-        ({"after": 4e-3}, "first progress: remainders"),
-        ({"after": 4e-3}, "guesses"),
-        ({"steps": 1.0}, "steps: permuted"),
+        ({"late": 0.4}, {"answer: quanta", "place: times"}),
+        ({"after": 4e-3}, {"list of releases: remainders", "first progress: remainders", "guesses"}),
+        ({"steps": 1.0}, {"steps: permuted"}),
     ],
 )
-def test_a_difference_that_is_planted_is_found(timing: Any, planted: dict[str, float], test: str) -> None:
-    """In each number that a client sees, by the test that is made for it."""
+def test_a_difference_that_is_planted_is_found(timing: Any, planted: dict[str, float], tests: set[str]) -> None:
+    """In each number that a client sees, by the tests that are made for it."""
     rng = np.random.default_rng(5)  # noqa: TID251  of made-up times
-    assert test in timing.told_apart(seen(timing, rng, 200, **planted), QUANTUM)["told_apart"]
+    assert tests <= set(timing.told_apart(seen(timing, rng, 200, **planted), QUANTUM)["told_apart"])
 
 
 def test_where_there_is_no_difference_none_is_found(timing: Any) -> None:
-    """Twenty times; the chance of one alarm in all is below 1e-5."""
+    """Five times; the chance of one alarm in all is below 1e-6."""
     rng = np.random.default_rng(6)  # noqa: TID251  of made-up times
-    for seed in range(20):
+    for seed in range(5):
         found = timing.told_apart(seen(timing, rng, 60), QUANTUM, level=1e-7, seed=seed)
         assert found["told_apart"] == []
 

@@ -279,7 +279,7 @@ class Fuzzed:
 
     def _nothing_is_held(self) -> None:
         """A worker gives its place back just after its caller was answered."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 600
         while held := self._running.held():
             if time.monotonic() > until:
                 raise WrongError(f"a call that is over holds something: {held}")

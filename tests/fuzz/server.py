@@ -28,7 +28,7 @@ from bursar_server.tables.catalogue import Datasets
 from bursar_server.tables.registration import register
 from bursar_server.wire.server import BursarServer
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds after which a call hangs."""
 
 _COLUMNS = """

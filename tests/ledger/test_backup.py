@@ -112,7 +112,7 @@ def test_every_copy_taken_while_others_write_is_a_beginning_of_the_history(
         finally:
             stop.set()
             for writer in writers:
-                writer.join(60)
+                writer.join(600)
     assert failures == []
     assert sizes[0][0] < sizes[-1][0]
     for entries, head in sizes:
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_no_half_copy(ledger: Ledger, ask: Ask, path: Path, t
         [sys.executable, "-c", FULL, str(path), str(folder / "copy.db"), str(room)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert process.stdout.strip() == "refused", process.stderr

@@ -31,7 +31,7 @@ from bursar_ledger._canonical import Entry
 from bursar_ledger._store import Store
 
 Ask = Callable[..., DebitRequest]
-WAIT = 60.0
+WAIT = 600.0
 """Seconds after which a test that would hang fails instead."""
 
 

@@ -28,7 +28,7 @@ from bursar_ledger import (
 )
 
 RACERS = 5
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds after which a racer hangs."""
 SCALE = Fraction(2)
 BUDGET = Budget(3, 1e-6)

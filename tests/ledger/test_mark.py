@@ -505,13 +505,13 @@ def test_a_second_group_commits_while_the_mark_of_the_first_is_flushed(
 
     def slow(descriptor: int) -> None:
         flushing.set()
-        assert go.wait(60)
+        assert go.wait(600)
         whole(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", slow)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ledger.debit, ask("a"))
-        assert flushing.wait(60)
+        assert flushing.wait(600)
         second = pool.submit(ledger.debit, ask("b"))
         for _ in range(60_000):
             if ledger.newest()[0] == 4:
@@ -521,7 +521,7 @@ def test_a_second_group_commits_while_the_mark_of_the_first_is_flushed(
         assert not first.done()
         assert not second.done()
         go.set()
-        assert [first.result(60).entry, second.result(60).entry] == [3, 4]
+        assert [first.result(600).entry, second.result(600).entry] == [3, 4]
 
 
 def test_a_folder_that_cannot_be_written_is_told(ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

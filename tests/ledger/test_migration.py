@@ -155,7 +155,7 @@ def test_processes_that_upgrade_at_once_do_it_once(old: Path) -> None:
     """Three open the file together: one upgrade in the chain."""
     opened = [start(old, "nowhere") for _ in range(3)]
     for process in opened:
-        process.communicate("go\n", timeout=120)
+        process.communicate("go\n", timeout=600)
     assert [process.returncode for process in opened] == [0, 0, 0]
     with Ledger.open(old) as ledger:
         assert [entry.kind for entry in ledger.entries(len(KINDS) + 1)] == ["upgrade"]
@@ -168,7 +168,7 @@ def test_a_process_that_is_killed_in_between_leaves_the_old_version(old: Path, w
     """Schema, record and entry come together or not at all; the next opening does it."""
     before = version(old)
     killed = start(old, where)
-    killed.communicate("go\n", timeout=120)
+    killed.communicate("go\n", timeout=600)
     assert killed.returncode == -signal.SIGKILL
     assert version(old) == before
     assert verify(old).problems == ()

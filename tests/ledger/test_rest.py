@@ -210,7 +210,7 @@ def test_eight_ask_for_the_rest_at_once(ledger: Ledger, ask: Ask, path: Path) ->
     start = threading.Barrier(8)
 
     def run(i: int) -> Debit:
-        start.wait(60)
+        start.wait(600)
         return ledger.debit(rest(ask(f"r{i}"), lambda left: gaussian(replace(left, cost_units=left.cost_units // 2))))
 
     left = cap = ledger.dataset("people").cap_cost_units
@@ -228,7 +228,7 @@ def test_of_those_who_ask_for_all_of_the_rest_one_gets_it(ledger: Ledger, ask: A
     start = threading.Barrier(8)
 
     def run(i: int) -> int:
-        start.wait(60)
+        start.wait(600)
         opened = (ledger, second)[i % 2]
         request = ask(f"r{i}", scale=12, principal=f"p{i}")
         try:

@@ -77,7 +77,7 @@ def test_helpers_end_when_who_asked_for_them_is_killed(history: Path, tmp_path: 
             time.sleep(0.01)
         parent.kill()
     assert len(children) == 3
-    assert not psutil.wait_procs(children, timeout=60)[1]
+    assert not psutil.wait_procs(children, timeout=600)[1]
 
 
 def test_short_files_are_read_here(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def _served(ledger: Path, *options: str) -> Iterator[str]:
             yield told[1].strip()
         finally:
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
         assert errors == ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bursar_server.vault import DaskEngine
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -124,7 +124,7 @@ def _running(command: Sequence[str], log: Path) -> Iterator[None]:
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -132,16 +132,8 @@ def _running(command: Sequence[str], log: Path) -> Iterator[None]:
 
 def _wait_for(folder: Path, workers: int) -> None:
     """Until all workers have told that they are registered."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while not all("Registered to:" in (folder / f"w{i}.log").read_text() for i in range(workers)):
         if time.monotonic() > until:
             raise TimeoutError("\n".join(path.read_text() for path in folder.glob("*.log")))
         time.sleep(0.1)
-
-
-def free_port() -> int:
-    """A port of this host that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

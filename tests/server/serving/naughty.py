@@ -29,7 +29,7 @@ from bursar_server.jobs.runner import Job, NoRows, Progress, Runner
 from bursar_server.vault import LocalEngine, Rows, Session, SyntheticBudget, gaussian_for
 from tests.server.serving.conftest import COUNT, SENSITIVITY, FakeFit
 
-PATIENCE = 60.0
+PATIENCE = 600.0
 """Seconds after which something hangs."""
 SECRET = "row 17 holds 1.83"
 MEMORY_MIB = 256

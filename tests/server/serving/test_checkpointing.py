@@ -38,7 +38,7 @@ from bursar_server.ops.checkpoints import (
 from bursar_server.process import StartError, serve
 from bursar_server.state import State
 
-WAIT = 60.0
+WAIT = 600.0
 
 
 @dataclass

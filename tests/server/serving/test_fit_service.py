@@ -230,7 +230,7 @@ class _SlowLedger(Ledger):
 
     def debit(self, request: DebitRequest | RestRequest) -> Debit:
         self.debiting.set()
-        self.goes_on.wait(60)
+        self.goes_on.wait(600)
         return super().debit(request)
 
 
@@ -243,7 +243,7 @@ def test_a_fit_that_waits_for_its_debit_counts_as_the_analysts(
     served = serve(wrap_ledger=_SlowLedger.open, fit_workers=1, queue_length=5, fits_per_principal=1)
     first = _call(served, fit_request())
     try:
-        assert _SlowLedger.debiting.wait(60)
+        assert _SlowLedger.debiting.wait(600)
         refusal = refused(lambda: list(_call(served, fit_request(request_id="r2"))))
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
     finally:

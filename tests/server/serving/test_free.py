@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
 
 Make = Callable[..., fit_pb2.FitDPEMRequest]
-PATIENCE = 60.0
+PATIENCE = 600.0
 """Seconds after which something hangs."""
 Refused = Callable[[Callable[[], object]], "Refusal"]
 

@@ -113,7 +113,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def _get(address: str, path: str, host: str = "localhost") -> tuple[int, str]:
-    with contextlib.closing(http.client.HTTPConnection(address, timeout=30)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(address, timeout=600)) as connection:
         connection.request("GET", path, headers={"Host": host})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()

@@ -31,7 +31,7 @@ Make = Callable[..., Any]
 Refused = Callable[[Callable[[], object]], "Refusal"]
 LIST = "/bursar.v1.CatalogService/ListDatasets"
 FIT = "/bursar.v1.FitService/FitDPEM"
-PATIENCE = 60.0
+PATIENCE = 600.0
 """Seconds after which a server hangs."""
 
 OVERLOADS: dict[type[Exception], Exception] = {

@@ -122,15 +122,14 @@ def _retry_seconds(call: Callable[[], object]) -> int:
 
 def test_who_calls_too_often_is_told_when_to_come_back(serve: Serve, refused: Refused) -> None:
     """RESOURCE_EXHAUSTED with retry advice; others are served, and the ledger has no new entry."""
-    served = serve(rates={"calls_per_minute": 5})
+    served = serve(rates={"calls_per_minute": 1})
     before = served.entries()
     call: Any = served.channel.unary_unary(LIST)
     ask = partial(call, b"", metadata=served.bearer())
-    for _ in range(5):
-        ask()
+    ask()
     refusal = refused(ask)
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_OFTEN")
-    assert 1 <= _retry_seconds(ask) <= 12
+    assert 1 <= _retry_seconds(ask) <= 60
     assert call(b"", metadata=served.bearer(Role.AUDITOR))
     assert served.entries() == before
 
@@ -138,7 +137,7 @@ def test_who_calls_too_often_is_told_when_to_come_back(serve: Serve, refused: Re
 def test_who_tries_tokens_out_is_shut_out(serve: Serve, refused: Refused, caplog: pytest.LogCaptureFixture) -> None:
     """After too many failures calls without a good token have to wait and are not logged; good tokens are served."""
     caplog.set_level("INFO", "bursar.server")
-    served = serve(rates={"failures": 3, "lockout_seconds": 1000.0})
+    served = serve(rates={"failures": 3, "lockout_seconds": 5e4})
     call: Any = served.channel.unary_unary(LIST)
     wrong = partial(call, b"", metadata=(("authorization", "Bearer bursar_analyst_" + "x" * 43),))
     for _ in range(3):
@@ -147,7 +146,7 @@ def test_who_tries_tokens_out_is_shut_out(serve: Serve, refused: Refused, caplog
     for bad in (wrong, partial(call, b"")):
         refusal = refused(bad)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_OFTEN")
-    assert 990 <= _retry_seconds(wrong) <= 1000
+    assert 4e4 <= _retry_seconds(wrong) <= 5e4
     assert len(caplog.records) == lines
     assert call(b"", metadata=served.bearer())
 

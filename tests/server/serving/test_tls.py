@@ -134,7 +134,7 @@ def test_a_server_may_ask_for_certificates_of_its_clients(serve: Serve, tmp_path
         credentials = grpc.ssl_channel_credentials(ca, *pair)
         with grpc.secure_channel(served.address, credentials) as channel:
             call: Any = channel.unary_unary("/bursar.v1.CatalogService/ListDatasets")
-            done = call.future(b"", metadata=metadata, timeout=30)
+            done = call.future(b"", metadata=metadata, timeout=600)
             found: grpc.StatusCode = done.code()
         return found
 

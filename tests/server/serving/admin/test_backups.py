@@ -141,7 +141,7 @@ def test_backups_are_whole_while_fits_are_debited(admin: Admin, tmp_path: Path) 
     finally:
         stop.set()
         for writer in writers:
-            writer.join(60)
+            writer.join(600)
     assert [writer.exitcode for writer in writers] == [0, 0]
     assert sizes[0][0] < sizes[-1][0] <= admin.verified.entries
     with Ledger.open(admin.state.ledger) as ledger:
@@ -181,7 +181,7 @@ else:
 
 
 def _kill(what: str, state: Path, path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, what, str(state), str(path)], check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", KILLED, what, str(state), str(path)], check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -464,7 +464,7 @@ def test_write_offs_and_debits_do_not_mix(admin: Admin) -> None:
                 DebitRequest("heights", "o", f"w{i}", bytes(32), "WriteOff", (event,)), actor="o", reason="r"
             )
     stop.set()
-    thread.join(60)
+    thread.join(600)
     assert refused
     assert all(refused)
     assert admin.verified.accounts[0].debits == 20
