@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -132,16 +133,17 @@ def test_a_bad_setting_keeps_the_server_from_starting(home: Home, refusal: Calla
 
 def test_a_fit_killed_between_debit_and_release_runs_again_under_its_debit(home: Home) -> None:
     """After kill -9 the next server answers with the same receipt, and there is one debit."""
-    # Nothing is stored before the first multiple of the quantum, so the kill comes before the release.
-    home.state.config.write_text("response_quantum_seconds = 3600.0\n")
     server = home.start()
+    # The parent of all fits sleeps, so that the kill comes before the release.
+    (parent,) = psutil.Process(server.process.pid).children()
+    parent.suspend()
     with server.channel() as channel:
         call = fit_pb2_grpc.FitServiceStub(channel).FitDPEM(dpem_request(), metadata=server.bearer())
         receipt = next(iter(call)).receipt
         server.end(signal.SIGKILL)
+    parent.kill()
     with Ledger.open(home.state.ledger) as ledger:
         assert ledger.release(receipt.entry) is None
-    home.state.config.write_text("")
     server = home.start()
     with server.channel() as channel:
         stub = fit_pb2_grpc.FitServiceStub(channel)
