@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help env demo test coverage slow torch devices fuzz fuzz-planners docs lint format proto bench vulnerabilities sbom clean
+.PHONY: help env demo kernels test coverage slow torch devices fuzz fuzz-planners docs lint format proto bench vulnerabilities sbom clean
 
 help: ## list these commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-16s %s\n' "$$name" "$$text"; done
@@ -29,15 +29,19 @@ env: $(VENV)/.installed ## make .venv with everything, at the versions of constr
 demo: $(VENV)/.demo ## run the complete workflow once; `.venv/bin/python -m demo --serve` keeps the server
 	$(BIN)/python -m demo
 
-test: env ## run the tests, without those marked slow
-	$(BIN)/python -Im pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder
+kernels: env ## compile the kernels, once for all processes of the tests
+	$(BIN)/python -m demo._kernels
 
-coverage: env ## run the tests as `make test` does, and print their branch coverage
-	$(BIN)/python -Im pytest -m 'not slow' -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=
+# Three processes for two CPUs, because many tests wait: for servers, ticks and the disk.
+test: kernels ## run the tests, without those marked slow
+	$(BIN)/python -Im pytest -m 'not slow' -n 3 --dist loadfile --no-loadscope-reorder
+
+coverage: kernels ## run the tests as `make test` does, and print their branch coverage
+	$(BIN)/python -Im pytest -m 'not slow' -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	@printf 'Branch coverage: %s %%\n' "$$($(BIN)/python -m coverage report --format=total --precision=1)"
 
-slow: env ## run the long statistical tests
-	$(BIN)/python -Im pytest -m slow -n 2 --dist worksteal
+slow: kernels ## run the long statistical tests
+	$(BIN)/python -Im pytest -m slow -n 3 --dist worksteal
 
 # Its build for processors, which the common index has not got: pip takes it from a folder or an index that it was told of.
 # What it depends on is not needed for arrays, and partly older than what the tests have.

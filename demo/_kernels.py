@@ -1,6 +1,7 @@
 """Compilation of all kernels before the server starts: one process for each CPU fills the cache on the disk.
 
-A server compiles them at its first start, one after another. That would be the longest wait of the demo.
+A server compiles them at its first start, one after another. That would be the longest wait of the demo. Tests run in
+several processes, each of which would compile the same: `python -m demo._kernels` does it once before them.
 """
 
 from __future__ import annotations
@@ -50,3 +51,8 @@ def _wait(processes: Sequence[BaseProcess], sign: Callable[[float], object]) -> 
             waited += _SIGN_SECONDS
             sign(waited)
             process.join(_SIGN_SECONDS)
+
+
+if __name__ == "__main__":
+    with compiling() as wait_for_kernels:
+        wait_for_kernels(lambda _: None)

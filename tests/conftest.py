@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -10,14 +11,20 @@ from hypothesis import settings
 import bursar_server  # noqa: F401  before any test imports grpc, so that servers in this process speak TLS 1.3 only
 from tests.browser.driver import Browser, started
 
+HERE = Path(__file__).parent
+
 # Not on top of hypothesis's own profile for CI, which would look at the same examples every time.
 settings.register_profile("bursar", settings.get_profile("default"), deadline=None)
 settings.load_profile("bursar")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests that fork first. A server forks before it has threads; other tests leave threads of many libraries."""
-    items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+    """Put tests that fork first, then those of pages and commands.
+
+    A server forks before it has threads; other tests leave threads of many libraries. Files of pages take longest, and
+    what is long and comes last is waited for by one process alone.
+    """
+    items.sort(key=lambda item: (item.get_closest_marker("forks") is None, item.path.parent != HERE))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -131,13 +132,15 @@ def test_free_requests_release_nothing() -> None:
         Meter(rows.budget).charge(EVENT)
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def modules() -> list[tuple[Path, ast.Module]]:
     """Every module of the product, the demo and the benchmarks, but for the ledger's own."""
-    for folder in ("client", "models", "server", "demo", "bench"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT), ast.parse(path.read_text())
+    folders = [ROOT / folder for folder in ("client", "models", "server", "demo", "bench")]
+    paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [(path.relative_to(ROOT), ast.parse(path.read_text())) for path in paths]
 
 
+@cache
 def called(tree: ast.Module) -> set[str]:
     """Last names of what is called, `x.y.name(...)` as much as `name(...)`."""
     functions = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
