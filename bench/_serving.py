@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +13,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 import bursar
+from bursar._process import PATIENCE, command, running
 from bursar_server.admin.cli import main as admin
-
-PATIENCE = 300.0
-"""Seconds after which a server that does not start or end hangs."""
 
 COLUMNS = tuple("abcdef")
 """Numeric, with the bounds -10 and 10; the last is a combination of the others plus noise."""
@@ -87,27 +81,8 @@ class Home:
         Args:
             variant: command of another server than the real one, which prints its address last.
         """
-        real = (sys.executable, "-m", "bursar_server", "run", "--state", str(self.state), "--address", "127.0.0.1:0")
-        command = variant or real
-        with (self.folder / "server.log").open("w") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        guard = threading.Timer(PATIENCE, process.kill)  # its end closes the pipe, and so the wait for its first line
-        guard.start()
-        try:
-            line = process.stdout.readline() if process.stdout else ""
-            guard.cancel()
-            if not line:
-                raise SystemExit((self.folder / "server.log").read_text())
-            yield Served(self, process.pid, line.rsplit(" ", 1)[1].strip())
-        finally:
-            guard.cancel()
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(PATIENCE)
-            finally:
-                process.kill()
-                if process.stdout:
-                    process.stdout.close()
+        with running(variant or command(self.state), self.folder / "server.log") as server:
+            yield Served(self, server.process.pid, server.address)
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,10 @@ import grpc
 import numpy as np
 import psutil
 from _common import Json, options_of, output_of, saved
-from _serving import COLUMNS, PATIENCE, TABLE, Home, Served
+from _serving import COLUMNS, TABLE, Home, Served
 
 import bursar
+from bursar._process import PATIENCE
 from bursar_ledger import Ledger
 from bursar_server.config import Config
 from bursar_server.fits.contract import METHODS

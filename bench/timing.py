@@ -34,13 +34,14 @@ import grpc
 import numpy as np
 import pyarrow as pa
 from _common import Json, options_of, output_of, saved
-from _serving import PATIENCE, Home, Served, owner
+from _serving import Home, Served, owner
 from _timing_server import MARK
 from numpy.typing import NDArray
 from pyarrow import parquet
 from scipy import stats
 from sklearn.ensemble import RandomForestClassifier
 
+from bursar._process import PATIENCE
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.config import Config
 

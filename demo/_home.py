@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+
+from bursar._process import command as server_command
+from bursar._process import running
 
 MANIFEST = Path(__file__).with_name("rand-hie.toml")
 QUERY = """
@@ -123,21 +125,11 @@ class Home:
     @contextlib.contextmanager
     def serving(self) -> Iterator[str]:
         """The server as a process of its own on a free loopback port; gives its address, ends it whatever happens."""
-        log = self.path / "server.log"
-        command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.state), "--address", "127.0.0.1:0"]
-        # Its log goes to a file: a pipe that nobody reads would fill up and stop the server.
-        with (
-            log.open("w") as lines,
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=lines, text=True) as process,
-        ):
-            try:
-                first = process.stdout.readline() if process.stdout else ""
-                if not first:
-                    raise click.ClickException(f"the server did not start:\n{log.read_text()}")
-                yield first.split()[-1]
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait()
+        try:
+            with running(server_command(self.state), self.path / "server.log") as server:
+                yield server.address
+        except RuntimeError as error:
+            raise click.ClickException(str(error)) from None
 
 
 def command(program: str, *words: str | Path | Content, show_until: str = "\0") -> None:

@@ -1,10 +1,11 @@
-"""Fits, previews and dry runs from one dictionary with the arguments of the request and of the call."""
+"""Fits, previews and dry runs from one dictionary of arguments; and the debit that a request made."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import bursar
+from bursar_ledger import DebitRecord, Ledger
 
 _OF_CALLS = ("spend", "request_id", "progress")
 
@@ -21,3 +22,9 @@ def preview(data: bursar.Dataset, kind: type[bursar.Request], **arguments: Any) 
     """Preview a request of a kind, made of the arguments that are not of the call."""
     spend = arguments.pop("spend", None)
     return data.preview(kind(**arguments), spend=spend)
+
+
+def debit_of(ledger: Ledger, principal: str, request_id: str) -> DebitRecord | None:
+    """The debit that a request made, None if it made none."""
+    entries = (one.entry for one in ledger.releases(principal) if one.request_id == request_id)
+    return next(map(ledger.debit_entry, entries), None)

@@ -8,6 +8,8 @@ options have their words from:
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -55,9 +57,10 @@ def help_of(program: click.Group, path: tuple[str, ...], width: int = _WIDTH) ->
 
 
 def reference(programs: Mapping[str, click.Group]) -> str:
-    """The help of every command, as Markdown."""
+    """The help of every command, as Markdown. An option that another command has, too, is written out once."""
+    told: dict[str, str] = {}
     return "\n".join(
-        _section(program, path) for name, program in programs.items() for path in commands(program, (name,))
+        _section(program, path, told) for name, program in programs.items() for path in commands(program, (name,))
     )
 
 
@@ -69,10 +72,33 @@ def page(text: str, programs: Mapping[str, click.Group]) -> str:
     return f"{before}{MARK}\n{reference(programs)}"
 
 
-def _section(program: click.Group, path: tuple[str, ...]) -> str:
+def _section(program: click.Group, path: tuple[str, ...], told: dict[str, str]) -> str:
+    """A command's help under a heading; `told` has options that were written out, and where."""
     # The meaning of the exit status is the same everywhere, and the page says it once.
     text = help_of(program, path).partition("\n  Exit status:")[0].rstrip()
-    return f"### {' '.join(path)}\n\n```text\n{text}\n```\n"
+    name = " ".join(path)
+    head, found, options = text.partition("\nOptions:\n")
+    if found:
+        text = f"{head}\nOptions:\n{_untold(options, name, told)}"
+    return f"### {name}\n\n```text\n{text}\n```\n"
+
+
+def _untold(options: str, name: str, told: dict[str, str]) -> str:
+    """The options of a command without those that earlier ones have, of which the names and the command are left."""
+    options, commands_mark, rest = options.partition("\n\nCommands:\n")
+    lines: list[str] = []
+    elsewhere: dict[str, list[str]] = {}
+    for one in re.split(r"\n(?=  -)", options):
+        words = " ".join(one.split())
+        if told.setdefault(words, name) == name:
+            lines.append(one)
+        else:
+            flag = next(word.rstrip(",") for word in words.split() if word.startswith("--"))
+            elsewhere.setdefault(told[words], []).append(flag)
+    for other, flags in elsewhere.items():
+        text = f"As of {other}: {', '.join(flags)}"
+        lines.append(textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
+    return "\n".join(lines) + commands_mark + rest
 
 
 if __name__ == "__main__":

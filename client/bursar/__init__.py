@@ -51,9 +51,9 @@ from bursar_models import (
     load,
 )
 from bursar_models.budget import (
-    Adjacency,
     EpsilonDelta,
     Limits,
+    NeighbouringRelation,
     Price,
     PrivacyUnit,
     Pure,
@@ -88,7 +88,6 @@ from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 __all__ = [
     "DPEM",
     "MRF",
-    "Adjacency",
     "Admin",
     "Audit",
     "AuthenticationError",
@@ -119,6 +118,7 @@ __all__ = [
     "MissingDependencyError",
     "MixtureOfRegressions",
     "Model",
+    "NeighbouringRelation",
     "NotFoundError",
     "NotImplementedByServerError",
     "NumericColumn",

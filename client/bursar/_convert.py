@@ -23,9 +23,9 @@ from bursar_models import (
 )
 from bursar_models.arrays import FloatArray
 from bursar_models.budget import (
-    Adjacency,
     EpsilonDelta,
     Limits,
+    NeighbouringRelation,
     Price,
     Pure,
     Receipt,
@@ -95,8 +95,8 @@ SEPARATED_ESTIMATORS = {"em": fit_pb2.SEPARATED_ESTIMATOR_EM, "clusters": fit_pb
 DECODINGS = {"kmeans": fit_pb2.DECODING_KMEANS, "mixture": fit_pb2.DECODING_MIXTURE}
 ROLES = {"admin": admin_pb2.ROLE_ADMIN, "analyst": admin_pb2.ROLE_ANALYST, "auditor": admin_pb2.ROLE_AUDITOR}
 ADJACENCIES = {
-    Adjacency.REPLACE_ONE: types_pb2.ADJACENCY_REPLACE_ONE,
-    Adjacency.ADD_REMOVE_ONE: types_pb2.ADJACENCY_ADD_REMOVE_ONE,
+    NeighbouringRelation.REPLACE_ONE: types_pb2.ADJACENCY_REPLACE_ONE,
+    NeighbouringRelation.ADD_REMOVE_ONE: types_pb2.ADJACENCY_ADD_REMOVE_ONE,
 }
 
 

@@ -28,9 +28,9 @@ from bursar._releases import (
 from bursar._suggest import FIRST_RHO, Suggestion, Target, suggest
 from bursar_models import Model, Sketch
 from bursar_models.budget import (
-    Adjacency,
     EpsilonDelta,
     Limits,
+    NeighbouringRelation,
     PrivacyUnit,
     Receipt,
     Remaining,
@@ -65,7 +65,7 @@ class Dataset:
     name: str
     description: str
     columns: tuple[Column, ...]
-    adjacency: Adjacency
+    adjacency: NeighbouringRelation
     privacy_unit: PrivacyUnit
     public_rows: int | None
     total: EpsilonDelta

@@ -51,12 +51,6 @@ def debit(store: Store, request: DebitRequest | RestRequest) -> Debit:
     return store.decide(lambda: _decided(store, request, bill))
 
 
-def find(store: Store, principal: str, request_id: str) -> DebitRecord | None:
-    """Return the debit that a request made before, None if it made none."""
-    earlier = _earlier(store, principal, request_id)
-    return None if earlier is None else record(earlier)
-
-
 def find_debit(store: Store, principal: str, request_id: str, request_hash: bytes) -> Debit | None:
     """Return the debit that the same request made before, as `debit` would; None if it made none.
 

@@ -158,7 +158,6 @@ class Ledger:
     debit = _method(_debits.debit)
     write_off = _method(_debits.write_off)
     find_debit = _method(_debits.find_debit)
-    find = _method(_debits.find)
     store_release = _method(_debits.store_release)
     lose_release = _method(_debits.lose_release)
     is_lost = _method(_debits.is_lost)

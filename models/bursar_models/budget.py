@@ -15,7 +15,7 @@ from bursar_models.errors import InvalidRequestError
 from bursar_models.text import html_bar, html_table, text_bar, text_table
 
 
-class Adjacency(enum.Enum):
+class NeighbouringRelation(enum.Enum):
     """Neighbouring relation: the change of a table by one privacy unit; fixed when a dataset is registered."""
 
     REPLACE_ONE = "replace_one"
@@ -265,7 +265,7 @@ class Receipt:
     price: Price
     remaining: Remaining
     ledger_head: str
-    adjacency: Adjacency
+    adjacency: NeighbouringRelation
     allowance_remaining: Remaining | None = None
     replayed: bool = field(default=False, compare=False)
     free: bool = False

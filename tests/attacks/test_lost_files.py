@@ -17,6 +17,7 @@ from bursar_ledger._mark import OpenFiles
 from bursar_proto.v1 import types_pb2
 from bursar_server.admin.cli import main as admin
 from bursar_server.state import State, StateError
+from tests.asking import debit_of
 from tests.attacks.asking import PATIENCE, Make, call
 from tests.server.serving.conftest import Refusal
 
@@ -164,7 +165,7 @@ def test_an_administrators_acts_beside_load_keep_one_history(served: Harness, fi
         for share in ("50%", "40%"):
             result = CliRunner().invoke(admin, ["call-limit", "set", "people", "--share", share, *state])
             assert result.exit_code == 0, result.output
-    assert served.ledger.find("the-analyst", "r3") is not None
+    assert debit_of(served.ledger, "the-analyst", "r3") is not None
     assert served.tokens[Role.ANALYST]
     served.stop()
     served.ledger.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -189,7 +188,7 @@ SYMMETRIC: Fields = {"symmetric": True}
 BARE: Fields = {"without_intercept": True}
 ALONE: Fields = {"n_components": 1}
 
-_TARGETS: dict[str, Callable[[], Target]] = {
+TARGETS: dict[str, Callable[[], Target]] = {
     "symmetric, recentred, add or remove": lambda: fit_gradient_em(AR, "symmetric"),
     "symmetric, recentred, replace": lambda: fit_gradient_em(RO, "symmetric"),
     "symmetric, noise estimated, random start, replace": lambda: fit_gradient_em(
@@ -248,20 +247,15 @@ _TARGETS: dict[str, Callable[[], Target]] = {
     "missing, units of three rows, add or remove": lambda: fit_gradient_em(AR, "missing", cap=3),
     "missing, Laplace, add or remove": lambda: fit_gradient_em(AR, "missing", spend=PURE),
 }
+"""What an audit of FitGradientEM covers."""
 
-NAMES = tuple(_TARGETS)
-
-QUICK = (
-    "symmetric, recentred, replace",
-    "mixture, recentred, add or remove",
-    "regressions, one, truncated, no intercept, replace",
-    "missing, recentred, add or remove",
-    "missing, Laplace, add or remove",
+QUICK = frozenset(
+    {
+        "symmetric, recentred, replace",
+        "mixture, recentred, add or remove",
+        "regressions, one, truncated, no intercept, replace",
+        "missing, recentred, add or remove",
+        "missing, Laplace, add or remove",
+    }
 )
 """Audited in the short runs, too."""
-
-
-@cache
-def target(name: str) -> Target:
-    """What an audit of FitGradientEM covers."""
-    return _TARGETS[name]()

@@ -1,4 +1,4 @@
-"""Planted bugs of FitGradientEM, in the manner of `mutants.py`, and the tests of the audit that must see them."""
+"""Planted bugs of FitGradientEM, and the tests of the audit that must see them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,25 @@ from bursar_models.arrays import FloatArray
 from bursar_server.fits import gradient_em
 from bursar_server.fits.gradient_em._statistics import GradientKernel, Shape, Transform, gradient_bounds
 from bursar_server.vault import Bounds, GaussianNoise, Noise, Session, Statistic, event_of, exact_sum, sensitivity
+from tests.audit.faults import (
+    Blind,
+    Common,
+    Mutant,
+    Raw,
+    Recount,
+    Reused,
+    Seeded,
+    columns_of,
+    mispriced,
+    planted,
+    scaled,
+    stopping,
+    tampering,
+    telling_true_n,
+    uncapped,
+    unpaid,
+    with_noise,
+)
 from tests.audit.gradient_em import (
     ALONE,
     AR,
@@ -28,20 +47,7 @@ from tests.audit.gradient_em import (
     fit_gradient_em,
     planned,
 )
-from tests.audit.gradient_em_reference import BuggyKernel, Parts, Pieces, Rows, bounded, catoni, limit_of, mixture
-from tests.audit.mutants import (
-    Blind,
-    Common,
-    Mutant,
-    Raw,
-    Reused,
-    Scaled,
-    Seeded,
-    _mutant,
-    divided_by_true_n,
-    taking_for,
-    tampering,
-)
+from tests.audit.gradient_em_reference import Parts, Pieces, Rows, bounded, catoni, contributions, limit_of, mixture
 from tests.audit.target import Target
 
 BOXED: Fields = BARE | ALONE | TRUNCATED
@@ -58,22 +64,18 @@ def with_pieces(**pieces: Any) -> Callable[..., Session]:
     """Sessions whose gradients are the reference's, with some of its pieces replaced."""
 
     def change(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
-        if isinstance(statistic.kernel, GradientKernel):
-            kernel = BuggyKernel(statistic.kernel, statistic.lattice, Pieces(**pieces))
-            statistic = replace(statistic, kernel=kernel)
+        kernel, other = statistic.kernel, Pieces(**pieces)
+        if is_gradient(statistic):
+            made = Recount(kernel, statistic.lattice, lambda rows, slots: contributions(kernel, rows, other))
+            statistic = replace(statistic, kernel=made)
         return statistic, noise
 
     return tampering(change)
 
 
-def with_less_noise(factor: float) -> Callable[..., Session]:
-    """Sessions that ask for other noise on gradients, and know it."""
-
-    def change(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
-        gradient = isinstance(statistic.kernel, GradientKernel)
-        return statistic, type(noise)(noise.scale * factor) if gradient else noise
-
-    return tampering(change)
+def is_gradient(statistic: Statistic) -> bool:
+    """Whether a statistic is a step's, and not the first look's."""
+    return isinstance(statistic.kernel, GradientKernel)
 
 
 class ExactCounts(Session):
@@ -93,7 +95,7 @@ class RadiusFromRows(Session):
         """See `Session`."""
         kernel = statistic.kernel
         if isinstance(kernel, GradientKernel):
-            spread = np.nanmedian(np.abs(self._rows.columns))  # type: ignore[attr-defined] # of the audit's tables
+            spread = np.nanmedian(np.abs(columns_of(self)))
             arguments = list(kernel.arguments)
             arguments[4] = arguments[4] * (1.0 + float(np.clip(spread, 0.0, 1.0)))
             statistic = replace(statistic, kernel=replace(kernel, arguments=tuple(arguments)))
@@ -188,23 +190,11 @@ def started_at_the_mean(target: Target) -> Target:
     plan = planned(AR, "symmetric", iterations=2)
 
     def run(session: Session) -> object:
-        rows = session._rows.columns  # type: ignore[attr-defined] # the bug
-        mean = np.nan_to_num(np.clip(rows, -1.0, 1.0)).mean(axis=1)
+        mean = np.nan_to_num(np.clip(columns_of(session), -1.0, 1.0)).mean(axis=1)
         model = replace(plan.settings.model, given=mean[None])  # type: ignore[type-var] # a dataclass
         return gradient_em.run(replace(plan, settings=replace(plan.settings, model=model)), session)
 
     return replace(target, run=run)
-
-
-def stopping_early(target: Target) -> Target:
-    """A run that leaves out its last step where few rows are far out."""
-    fewer = fit_gradient_em(AR, "symmetric", iterations=1)
-
-    def run(session: Session) -> object:
-        far = (session._rows.columns[1] > 100.0).sum()  # type: ignore[attr-defined] # the bug
-        return target.run(session) if far >= 1 else fewer.run(session)
-
-    return replace(target, run=run, meter=Blind)
 
 
 @cache
@@ -218,16 +208,16 @@ def wrong_sizes() -> list[Mutant]:
     there, apart = fit_gradient_em(AR, "mixture"), fit_gradient_em(RO, "symmetric")
     laplace = fit_gradient_em(RO, "regressions", spend=PURE)
     told = ("T5 arithmetic", "form")
-    unsplit = replace(there, session=with_less_noise(2**-0.5), meter=Blind)
+    unsplit = replace(there, session=with_noise(2**-0.5, is_gradient), meter=Blind)
     return [
-        _mutant("noise x 0.5", replace(there, source=lambda: Scaled(0.5)), "T1 energy", n=12),
-        _mutant("noise x 0.7", replace(apart, source=lambda: Scaled(0.7)), "T1 energy", n=24),
-        _mutant("variance for deviation", replace(apart, source=lambda: Scaled(0.5**0.5)), "T1 energy", n=24),
-        _mutant("noise x 1.5", replace(there, source=lambda: Scaled(1.5)), "T1 waste", n=12),
-        _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=12),
-        _mutant("spend not split over T", unsplit, "T1 energy", "T5 arithmetic", n=40),
-        _mutant("noise from tau", from_tau(), "T1 energy", "T5 arithmetic", n=30),
-        _mutant("look not paid for", replace(there, events=there.events[1:], meter=Blind), *told, n=2),
+        planted("noise x 0.5", scaled(there, 0.5), "T1 energy", n=12),
+        planted("noise x 0.7", scaled(apart, 0.7), "T1 energy", n=24),
+        planted("variance for deviation", scaled(apart, 0.5**0.5), "T1 energy", n=24),
+        planted("noise x 1.5", scaled(there, 1.5), "T1 waste", n=12),
+        planted("Laplace noise x 0.7", scaled(laplace, 0.7), "T1 energy", n=12),
+        planted("spend not split over T", unsplit, "T1 energy", "T5 arithmetic", n=40),
+        planted("noise from tau", from_tau(), "T1 energy", "T5 arithmetic", n=30),
+        planted("look not paid for", unpaid(there, 0), *told, n=2),
     ]
 
 
@@ -238,24 +228,25 @@ def from_tau() -> Target:
     beta = math.log(2 / 0.05) ** 0.5
     printed = rows**0.5 * TAU * epsilon / (2 * beta**2)
     target = fit_gradient_em(RO, "symmetric", tau=TAU, **(TRUNCATED | {"scale": printed}))
-    return replace(target, session=with_less_noise(beta / (TAU * epsilon) ** 0.5), meter=Blind)
+    return replace(target, session=with_noise(beta / (TAU * epsilon) ** 0.5, is_gradient), meter=Blind)
 
 
 def wrong_sensitivities() -> list[Mutant]:
     """Rows that change a gradient more than was debited."""
+    cheap, paid = fit_gradient_em(AR, "symmetric"), fit_gradient_em(RO, "symmetric")
     mixture, boxed = fit_gradient_em(AR, "mixture"), fit_gradient_em(RO, "regressions", **BOXED)
     one_coordinate = gradient_bounds(Shape(1, 2, Transform.NORM))
     seen = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     return [
-        _mutant("add-remove sensitivity on a replace pair", mispriced(), *seen[1:], n=2),
-        _mutant("unit cap ignored", uncapped(), *seen, n=160),
-        _mutant(
+        planted("add-remove sensitivity on a replace pair", mispriced(cheap, paid), *seen[1:], n=2),
+        planted("unit cap ignored", uncapped(cheap, fit_gradient_em(AR, "symmetric", cap=3)), *seen, n=160),
+        planted(
             "one coordinate's bound for all",
             rebounded(boxed, gradient_bounds(Shape(1, 2, Transform.BOX)), one_coordinate),
             seen[1],
             n=2,
         ),
-        _mutant(
+        planted(
             "counts and residuals beside the norm",
             rebounded(mixture, gradient_bounds(Shape(2, 2, Transform.NORM)), vectors_alone(2, 2)),
             seen[1],
@@ -270,9 +261,9 @@ def wrong_rows() -> list[Mutant]:
     boxed, missing = fit_gradient_em(AR, "regressions", **BOXED), fit_gradient_em(AR, "missing")
     split = fit_gradient_em(RO, "symmetric", **(TRUNCATED | {"scale": 0.3}))
     told, far, seen = "T0 agreement", "T4 sensitivity", "T2 distinguish"
-    rows = partial(_mutant, n=2)
+    rows = partial(planted, n=2)
     return [
-        _mutant("clip removed", replace(mixture, session=with_pieces(bounded=unbounded)), told, far, seen, n=60),
+        planted("clip removed", replace(mixture, session=with_pieces(bounded=unbounded)), told, far, seen, n=60),
         rows("clip x 1.5", replace(apart, session=with_pieces(bounded=bounded_wide)), told, far),
         rows("Catoni's closed form as printed", replace(boxed, session=with_pieces(bounded=literal)), told, far),
         rows("residuals not clipped", replace(mixture, session=with_pieces(clipped=unclipped)), told, far),
@@ -287,34 +278,23 @@ def wrong_laws() -> list[Mutant]:
     """Noise of the right size that is not independent."""
     there, apart = fit_gradient_em(AR, "mixture"), fit_gradient_em(RO, "symmetric")
     return [
-        _mutant("one draw for all steps", replace(there, source=Reused), "T3 whiteness", n=15),
-        _mutant("noise from a seed", replace(apart, source=Seeded), "T3 whiteness", n=15),
-        _mutant("one draw for all coordinates", replace(there, source=Common), "T3 whiteness", n=40),
+        planted("one draw for all steps", replace(there, source=Reused), "T3 whiteness", n=15),
+        planted("noise from a seed", replace(apart, source=Seeded), "T3 whiteness", n=15),
+        planted("one draw for all coordinates", replace(there, source=Common), "T3 whiteness", n=40),
     ]
 
 
 def wrong_flows() -> list[Mutant]:
     """True values that reach the model, or decide what is done."""
     one = fit_gradient_em(AR, "symmetric")
-    flows = partial(_mutant, n=2)
+    fewer = fit_gradient_em(AR, "symmetric", iterations=1)
+    halting = stopping(one, fewer, lambda columns: not (columns[1] > 100.0).any())
+    flows = partial(planted, n=2)
     return [
         flows("raw sums returned", replace(one, session=Raw), "T7 replay"),
-        flows("the true n told", divided_by_true_n(one), "T7 replay"),
+        flows("the true n told", telling_true_n(one), "T7 replay"),
         flows("division by the true n", replace(one, session=ExactCounts), "T7 replay"),
         flows("a start from the rows", started_at_the_mean(one), "T7 replay"),
         flows("a radius from the rows", replace(one, session=RadiusFromRows), "T7 replay"),
-        flows("steps until the rows agree", stopping_early(one), "T7 replay"),
+        flows("steps until the rows agree", halting, "T7 replay"),
     ]
-
-
-def mispriced() -> Target:
-    """A replace pair under the noise, the events and the session of an add-remove plan."""
-    cheap, paid = fit_gradient_em(AR, "symmetric"), fit_gradient_em(RO, "symmetric")
-    return replace(paid, run=cheap.run, events=cheap.events, session=taking_for(adjacency=AR))
-
-
-def uncapped() -> Target:
-    """Units of three rows under the noise, the events and the session of a plan for single rows."""
-    single = fit_gradient_em(AR, "symmetric")
-    target = fit_gradient_em(AR, "symmetric", cap=3)
-    return replace(target, run=single.run, events=single.events, session=taking_for(unit_cap=1))

@@ -8,7 +8,7 @@ step are read from its statistic; the replay of the audit shows that they are fu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from scipy import special
 
 from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em import _kernel
-from bursar_server.fits.gradient_em._statistics import GradientFrame, GradientKernel, Look, Shape, Transform
+from bursar_server.fits.gradient_em._statistics import GradientFrame, Look, Shape, Transform
 from bursar_server.vault import ArrayRows, Statistic
 
 COUNT, RESIDUAL = 0.5, 0.4
@@ -248,26 +248,3 @@ def _sum(kernel: Any, columns: FloatArray, pieces: Pieces) -> FloatArray:
     if hasattr(kernel, "look"):
         return np.asarray(looks(kernel.look, loaded(kernel.frame, columns)).sum(axis=0))
     return np.asarray(contributions(kernel, columns, pieces).sum(axis=0))
-
-
-@dataclass(frozen=True)
-class BuggyKernel:
-    """The reference as the kernel of a gradient, with some of its pieces replaced.
-
-    Attributes:
-        kernel: whose parameters are used.
-        pieces: of a row's contribution.
-    """
-
-    kernel: GradientKernel
-    lattice: float
-    pieces: Pieces = field(default_factory=Pieces)
-
-    def __getattr__(self, name: str) -> Any:
-        """Parameters of the kernel that it stands in for."""
-        return getattr(object.__getattribute__(self, "kernel"), name)
-
-    def __call__(self, block: FloatArray, present: Bools, out: NDArray[np.int64]) -> None:
-        """See `Kernel`."""
-        values = contributions(self.kernel, block[:, present], self.pieces) / self.lattice
-        out += np.trunc(np.clip(values, -(2.0**55), 2.0**55)).astype(np.int64).sum(axis=0)

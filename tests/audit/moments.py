@@ -7,11 +7,9 @@ Real numbers: the kernel truncates them, which moves a sum of n rows by less tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bursar_models.arrays import FloatArray
 from bursar_server.fits.mixtures.statistics import Moments
@@ -79,26 +77,3 @@ def reference(statistic: Statistic, rows: ArrayRows) -> FloatArray:
     """The sum over a table, in lattice units, from the parameters that the statistic was released with."""
     present = slice(None) if rows.present is None else rows.present
     return np.asarray(contributions(statistic.kernel, rows.columns[:, present]).sum(axis=0) / statistic.lattice)
-
-
-@dataclass(frozen=True)
-class BuggyKernel:
-    """The reference as a kernel, with one of its pieces replaced.
-
-    Attributes:
-        kernel: whose parameters are used.
-        pieces: replacements, by the names of `contributions`' arguments.
-    """
-
-    kernel: Any
-    lattice: float
-    pieces: dict[str, Any] = field(default_factory=dict)
-
-    def __getattr__(self, name: str) -> Any:
-        """Parameters of the kernel that it stands in for."""
-        return getattr(object.__getattribute__(self, "kernel"), name)
-
-    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
-        """See `Kernel`."""
-        values = contributions(self.kernel, block[:, present], **self.pieces) / self.lattice
-        out += np.trunc(np.clip(values, -(2.0**60), 2.0**60)).astype(np.int64).sum(axis=0)

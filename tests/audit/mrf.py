@@ -221,7 +221,7 @@ LOOPY: Fields = {
     "estimator": fit_pb2.MRF_ESTIMATOR_NLBP,
 }
 
-_TARGETS: dict[str, Callable[[], Target]] = {
+TARGETS: dict[str, Callable[[], Target]] = {
     "one column, add or remove": lambda: fit_mrf(AR, whole=True, **ALONE),
     "one column, replace": lambda: fit_mrf(RO, whole=True, **ALONE),
     "one table, learnt, add or remove": lambda: fit_mrf(AR, whole=True, **CUBE),
@@ -250,10 +250,9 @@ _TARGETS: dict[str, Callable[[], Target]] = {
     "beside an earlier table, add or remove": lambda: fit_mrf(AR, earlier=released(), reuse=[1], **TABLES),
     "tree beside an earlier table, replace": lambda: fit_mrf(RO, earlier=released(), reuse=[1], **TREE),
 }
+"""What an audit of FitMRF covers."""
 
-NAMES = tuple(_TARGETS)
-
-SLOW = frozenset(
+_SLOW = frozenset(
     {
         "one column, replace",
         "one table, learnt, add or remove",
@@ -272,10 +271,5 @@ SLOW = frozenset(
         "tree beside an earlier table, replace",
     }
 )
-"""Audited in the long runs only."""
-
-
-@cache
-def target(name: str) -> Target:
-    """What an audit of FitMRF covers."""
-    return _TARGETS[name]()
+QUICK = TARGETS.keys() - _SLOW
+"""Audited in the short runs, too."""

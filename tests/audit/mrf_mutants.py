@@ -1,4 +1,4 @@
-"""Planted bugs of FitMRF, in the manner of `mutants.py`, and the tests of the audit that must see them."""
+"""Planted bugs of FitMRF, and the tests of the audit that must see them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,23 @@ from bursar_server.vault import (
     SyntheticBudget,
     exact_sum,
 )
+from tests.audit.faults import (
+    Blind,
+    Common,
+    Integers,
+    Mutant,
+    Raw,
+    Reused,
+    Seeded,
+    mispriced,
+    planted,
+    scaled,
+    stopping,
+    tampering,
+    telling_true_n,
+    uncapped,
+    unpaid,
+)
 from tests.audit.mrf import (
     ALONE,
     AR,
@@ -42,19 +59,6 @@ from tests.audit.mrf import (
 )
 from tests.audit.mrf_choices import OneChoice, one_choice, priced_for
 from tests.audit.mrf_reference import BuggyKernel, Pieces, Reference, Said, states
-from tests.audit.mutants import (
-    Blind,
-    Common,
-    Integers,
-    Mutant,
-    Raw,
-    Reused,
-    Scaled,
-    Seeded,
-    _mutant,
-    taking_for,
-    tampering,
-)
 from tests.audit.target import Target
 
 ALIKE: Fields = {"cliques": cliques("ax", "ab"), "spend": types_pb2.Spend(rho=0.05)}
@@ -197,35 +201,12 @@ def all_steps(said: Said, path: list[int]) -> int:
 # Runs that do something else
 
 
-def telling_true_n(target: Target) -> Target:
-    """The true number of rows in the model (allowed where it is public, not under ADD_REMOVE_ONE)."""
-
-    def run(session: Session) -> object:
-        model, rows = target.run(session), session._rows
-        present = rows.present  # type: ignore[attr-defined] # of the audit's tables
-        model.n_rows = float(rows.slots if present is None else present.sum())  # type: ignore[attr-defined]
-        return model
-
-    return replace(target, run=run)
-
-
 def twice(target: Target) -> Target:
     """Every table is released twice, and paid for once."""
 
     def run(session: Session) -> object:
         target.run(session)
         return target.run(session)
-
-    return replace(target, run=run, meter=Blind)
-
-
-def stopping_early(target: Target) -> Target:
-    """A run that leaves its last table out where few rows are beyond the first state."""
-    fewer = fit_mrf(AR, cliques=cliques("ax", "ab"))
-
-    def run(session: Session) -> object:
-        crowded = (session._rows.columns[0] >= 1).sum() > 3  # type: ignore[attr-defined] # the bug
-        return target.run(session) if crowded else fewer.run(session)
 
     return replace(target, run=run, meter=Blind)
 
@@ -245,30 +226,31 @@ def wrong_sizes() -> list[Mutant]:
     pooled = replace(chain, session=with_noise(roots_of_shares(chain)), meter=Blind)
     favoured = replace(tables, session=with_noise([0.5, 1.0, 1.0]), meter=Blind)
     return [
-        _mutant("noise x 0.5", replace(there, source=lambda: Scaled(0.5)), "T1 energy", n=20),
-        _mutant("noise x 0.7", replace(apart, source=lambda: Scaled(0.7)), "T1 energy", n=20),
-        _mutant("variance for deviation", replace(there, source=lambda: Scaled(0.5**0.5)), "T1 energy", n=20),
-        _mutant("noise x 1.5", replace(there, source=lambda: Scaled(1.5)), "T1 waste", n=20),
-        _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=20),
-        _mutant("empty cells not noised", replace(there, source=OccupiedOnly), "T1 energy", n=90),
-        _mutant("a clique's precision not paid for", favoured, "T1 energy", "T5 arithmetic", n=70),
-        _mutant("pooled chain priced as one table of two", pooled, "T1 energy", "T5 arithmetic", n=60),
-        _mutant("first states not paid for", unpaid(chain, 0), *told, n=2),
-        _mutant("a table beside an earlier one not paid for", unpaid(beside, -1), *told, n=2),
-        _mutant("tables released twice for one price", twice(tables), *told, n=2),
+        planted("noise x 0.5", scaled(there, 0.5), "T1 energy", n=20),
+        planted("noise x 0.7", scaled(apart, 0.7), "T1 energy", n=20),
+        planted("variance for deviation", scaled(there, 0.5**0.5), "T1 energy", n=20),
+        planted("noise x 1.5", scaled(there, 1.5), "T1 waste", n=20),
+        planted("Laplace noise x 0.7", scaled(laplace, 0.7), "T1 energy", n=20),
+        planted("empty cells not noised", replace(there, source=OccupiedOnly), "T1 energy", n=90),
+        planted("a clique's precision not paid for", favoured, "T1 energy", "T5 arithmetic", n=70),
+        planted("pooled chain priced as one table of two", pooled, "T1 energy", "T5 arithmetic", n=60),
+        planted("first states not paid for", unpaid(chain, 0), *told, n=2),
+        planted("a table beside an earlier one not paid for", unpaid(beside, -1), *told, n=2),
+        planted("tables released twice for one price", twice(tables), *told, n=2),
     ]
 
 
 def wrong_sensitivities() -> list[Mutant]:
     """Rows that change a table more than was debited."""
     seen = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
+    cheap, paid = fit_mrf(AR, **ALONE), fit_mrf(RO, **ALONE)
     signed = fit_mrf(RO, spend=pure(6), **TABLES)
     signs = replace(signed, session=with_pieces(planned(RO, **TABLES).said, share=either_sign))
     return [
-        _mutant("add-remove sensitivity on a replace pair", mispriced(ALONE), *seen, n=110),
-        _mutant("unit cap ignored", uncapped(), *seen, n=120),
-        _mutant("rows priced as shares", priced_as_shares(), "T2 distinguish", "T4 sensitivity", n=120),
-        _mutant("counts of either sign priced as tables", signs, "T0 agreement", "T4 sensitivity", n=2),
+        planted("add-remove sensitivity on a replace pair", mispriced(cheap, paid), *seen, n=110),
+        planted("unit cap ignored", uncapped(cheap, fit_mrf(AR, cap=3, **ALONE, **ROWS)), *seen, n=120),
+        planted("rows priced as shares", priced_as_shares(), "T2 distinguish", "T4 sensitivity", n=120),
+        planted("counts of either sign priced as tables", signs, "T0 agreement", "T4 sensitivity", n=2),
     ]
 
 
@@ -284,14 +266,14 @@ def wrong_shares() -> list[Mutant]:
     kept = with_pieces(of_chain, transitions=steps_with_nulls, count=counted)
     seen = ("T0 agreement", "T2 distinguish", "T4 sensitivity")
     return [
-        _mutant("K not applied", replace(shares, session=with_pieces(of_rows, share=without_k)), *seen, n=60),
-        _mutant("shares rounded up", replace(shares, session=with_pieces(of_rows, added=rounded_up)), seen[2], n=2),
-        _mutant("shares in float32", replace(both, session=with_pieces(of_both, added=rounded)), seen[2], n=2),
-        _mutant("transitions from null to null", replace(chain, session=kept), *seen[::2], n=2),
-        _mutant(
+        planted("K not applied", replace(shares, session=with_pieces(of_rows, share=without_k)), *seen, n=60),
+        planted("shares rounded up", replace(shares, session=with_pieces(of_rows, added=rounded_up)), seen[2], n=2),
+        planted("shares in float32", replace(both, session=with_pieces(of_both, added=rounded)), seen[2], n=2),
+        planted("transitions from null to null", replace(chain, session=kept), *seen[::2], n=2),
+        planted(
             "transitions undivided", replace(chain, session=with_pieces(of_chain, count=undivided)), *seen[::2], n=2
         ),
-        _mutant("K counts nulls", replace(chain, session=with_pieces(of_chain, count=all_steps)), seen[0], n=2),
+        planted("K counts nulls", replace(chain, session=with_pieces(of_chain, count=all_steps)), seen[0], n=2),
     ]
 
 
@@ -299,39 +281,39 @@ def wrong_laws() -> list[Mutant]:
     """Noise of the right size that is not independent."""
     alike = fit_mrf(AR, **ALIKE)
     return [
-        _mutant("one draw for all tables", replace(alike, source=Reused), "T3 whiteness", n=40),
-        _mutant("noise from a seed", replace(alike, source=Seeded), "T3 whiteness", n=40),
-        _mutant("one draw for all cells", replace(alike, source=Common), "T3 whiteness", n=40),
+        planted("one draw for all tables", replace(alike, source=Reused), "T3 whiteness", n=40),
+        planted("noise from a seed", replace(alike, source=Seeded), "T3 whiteness", n=40),
+        planted("one draw for all cells", replace(alike, source=Common), "T3 whiteness", n=40),
     ]
 
 
 def wrong_choices() -> list[Mutant]:
     """Edges of a tree that are chosen too well, from rows, or for nothing."""
     tree = fit_mrf(RO, **TREE)
+    cheap = mispriced(fit_mrf(AR, **TREE), tree)
     unpriced = replace(tree, events=tree.claims, session=FreeChoices)
     told = ("T5 arithmetic", "form")
     return [
-        _mutant("choices not paid for", unpriced, *told, n=2),
-        _mutant("one choice not paid for", unpaid(tree, len(tree.events) // 2), *told, n=2),
-        _mutant("choices of add-remove sensitivity", mispriced(TREE), "T4 sensitivity", "T5 arithmetic", n=2),
-        _mutant("targets from the rows", replace(tree, session=TargetsFromRows), "T7 replay", n=2),
-        _mutant("pairs offered by the number of rows", replace(tree, session=OfferedByRows), "T7 replay", n=2),
+        planted("choices not paid for", unpriced, *told, n=2),
+        planted("one choice not paid for", unpaid(tree, len(tree.events) // 2), *told, n=2),
+        planted("choices of add-remove sensitivity", cheap, "T4 sensitivity", "T5 arithmetic", n=2),
+        # noise is not large either, so that it takes many runs to tell
+        planted("choices without noise", replace(tree, source=BareChoices), "T8 choices", n=250, slow=True),
+        planted("targets from the rows", replace(tree, session=TargetsFromRows), "T7 replay", n=2),
+        planted("pairs offered by the number of rows", replace(tree, session=OfferedByRows), "T7 replay", n=2),
     ]
 
 
 def wrong_flows() -> list[Mutant]:
     """True values that reach the model, or decide what is done."""
     one = fit_mrf(AR, whole=True, spend=types_pb2.Spend(rho=0.3), **ALONE)
+    fewer = fit_mrf(AR, cliques=cliques("ax", "ab"))
+    halting = stopping(fit_mrf(AR, **TABLES), fewer, lambda columns: (columns[0] >= 1).sum() <= 3)
     return [
-        _mutant("raw table returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=25),
-        _mutant("the true n", telling_true_n(one), "T6 black box", "T7 replay", n=25),
-        _mutant("a table left out by the rows", stopping_early(fit_mrf(AR, **TABLES)), "T7 replay", n=2),
+        planted("raw table returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=25),
+        planted("the true n", telling_true_n(one), "T6 black box", "T7 replay", n=25),
+        planted("a table left out by the rows", halting, "T7 replay", n=2),
     ]
-
-
-def bare_choices() -> Mutant:
-    """A tree whose edges have the largest scores; it takes many runs to tell, since noise is not large either."""
-    return _mutant("choices without noise", replace(fit_mrf(RO, **TREE), source=BareChoices), "T8 choices", n=250)
 
 
 SINGLE_CHOICES: dict[str, Callable[[], OneChoice]] = {
@@ -345,26 +327,6 @@ def roots_of_shares(target: Target) -> list[float]:
     """By what noise is divided if every release takes the whole spend, for Gaussian noise."""
     costs = [float(one.l2_squared / one.scale**2) for one in target.claims if isinstance(one, GaussianEvent)]
     return [(cost / sum(costs)) ** 0.5 for cost in costs]
-
-
-def unpaid(target: Target, index: int) -> Target:
-    """One event fewer in the ledger."""
-    events = list(target.events)
-    del events[index]
-    return replace(target, events=tuple(events), meter=Blind)
-
-
-def mispriced(fields: Fields) -> Target:
-    """A replace pair under the noise, the events and the session of an add-remove plan."""
-    cheap, paid = fit_mrf(AR, **fields), fit_mrf(RO, **fields)
-    return replace(paid, run=cheap.run, events=cheap.events, session=taking_for(adjacency=AR))
-
-
-def uncapped() -> Target:
-    """Units of three rows under the noise, the events and the session of a plan for single rows."""
-    single = fit_mrf(AR, **ALONE)
-    target = fit_mrf(AR, cap=3, **ALONE, **ROWS)
-    return replace(target, run=single.run, events=single.events, session=taking_for(unit_cap=1))
 
 
 def priced_as_shares() -> Target:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -183,7 +182,7 @@ MASKED: Fields = {"n_frequencies": 20, "frequencies_per_row": 2}
 PILOT: Fields = {"sigma": None, "pilot": fit_pb2.PilotSketch(share=0.5, n_frequencies=16), "n_frequencies": 6}
 DECODED: Fields = {"n_frequencies": 8, "sigma": 0.1, "clusters": 2}
 
-_TARGETS: dict[str, Callable[[], Target]] = {
+TARGETS: dict[str, Callable[[], Target]] = {
     "add or remove": lambda: fit_sketch(AR),
     "replace": lambda: fit_sketch(RO),
     "one bit, add or remove": lambda: fit_sketch(AR, **ONE_BIT),
@@ -210,10 +209,9 @@ _TARGETS: dict[str, Callable[[], Target]] = {
         RO, clusters=2, decoding=fit_pb2.DECODING_MIXTURE, **PILOT
     ),
 }
+"""What an audit of FitSketchKMeans covers."""
 
-NAMES = tuple(_TARGETS)
-
-SLOW = frozenset(
+_SLOW = frozenset(
     {
         "one bit, add or remove",
         "small spend, add or remove",
@@ -227,13 +225,8 @@ SLOW = frozenset(
         "pilot, decoded as a mixture, replace",
     }
 )
-"""Audited in the long runs only."""
+QUICK = TARGETS.keys() - _SLOW
+"""Audited in the short runs, too."""
 
 FAR_OFF = frozenset({"pilot, replace", "pilot, decoded as a mixture, replace"})
 """Where the pilot chooses the scale, and at some scales no two rows in the box have all phases half a turn apart."""
-
-
-@cache
-def target(name: str) -> Target:
-    """What an audit of FitSketchKMeans covers."""
-    return _TARGETS[name]()

@@ -1,4 +1,4 @@
-"""Planted bugs of FitSketchKMeans, in the manner of `mutants.py`, and the tests of the audit that must see them."""
+"""Planted bugs of FitSketchKMeans, and the tests of the audit that must see them."""
 
 from __future__ import annotations
 
@@ -22,24 +22,31 @@ from bursar_server.vault import (
     event_of,
     sensitivity,
 )
-from tests.audit.mutants import (
+from tests.audit.faults import (
     Blind,
     Common,
     Integers,
     Mutant,
     Raw,
     Reused,
-    Scaled,
     Seeded,
-    _mutant,
-    taking_for,
+    columns_of,
+    mispriced,
+    planted,
+    recounting,
+    scaled,
     tampering,
+    telling,
+    telling_true_n,
+    uncapped,
+    unpaid,
+    with_noise,
 )
 from tests.audit.sketch import AR, DECODED, MASKED, ONE_BIT, PILOT, RO, Audited, fit_sketch, planned, pure
 from tests.audit.sketch_reference import (
-    BuggyKernel,
     Said,
     Slots,
+    contributions,
     first_frequencies,
     into_box,
     members,
@@ -70,20 +77,7 @@ class CountBare(OpenDPNoise):
 
 def with_pieces(audited: Audited, **pieces: Callable[..., Any]) -> Callable[..., Session]:
     """Sessions whose sketch has pieces of its kernel replaced (see `contributions`)."""
-
-    def change(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
-        return replace(statistic, kernel=BuggyKernel(audited.said[-1], statistic.lattice, pieces)), noise
-
-    return tampering(change)
-
-
-def with_noise(factor: float, *, size: int | None = None) -> Callable[..., Session]:
-    """Sessions that take too little noise for releases (of this size), and know it."""
-
-    def change(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
-        return statistic, type(noise)(factor * noise.scale) if size in (None, statistic.size) else noise
-
-    return tampering(change)
+    return recounting(lambda kernel, rows, slots: contributions(audited.said[-1], rows, slots, **pieces))
 
 
 class ScaleFromRows(Session):
@@ -108,12 +102,6 @@ class BoxFromRows(Session):
         kernel = statistic.kernel
         frame = replace(kernel.frame, lower=lower, upper=upper + 0.1)  # type: ignore[attr-defined] # of the sketch
         return super().noisy_sum(replace(statistic, kernel=replace(kernel, frame=frame)), noise)  # type: ignore[type-var]
-
-
-def columns_of(session: Session) -> FloatArray:
-    """The raw rows, which no fit may read."""
-    columns: FloatArray = session._rows.columns  # type: ignore[attr-defined] # the bug
-    return columns
 
 
 PILOT_SIZE = 2 * 16 + 1
@@ -155,33 +143,19 @@ def by_neighbours(said: Said, slots: Slots, rows: FloatArray) -> Bools:
 # Runs that do something else
 
 
-def telling_true_n(target: Target) -> Target:
-    """The true number of rows in the sketch."""
-
-    def run(session: Session) -> object:
-        model, present = target.run(session), session._rows.present  # type: ignore[attr-defined] # the bug
-        slots = columns_of(session).shape[1]
-        model.sketch.n_rows = float(slots if present is None else present.sum())  # type: ignore[attr-defined]
-        return model
-
-    return replace(target, run=run)
-
-
 def choosing_by_rows(target: Target) -> Target:
     """Of several decodings the one with the least sum of squares on the rows, as replicates are chosen in the paper."""
 
-    def run(session: Session) -> object:
-        model = target.run(session)
-        released = sketch_from(model.sketch, "sketch", [])  # type: ignore[attr-defined]
+    def tell(model: Any, session: Session) -> None:
+        released = sketch_from(model.sketch, "sketch", [])
         if released is None:
             raise ValueError("a run must end with a well-formed sketch")
         tried = [released.kmeans(2, n_init=1, public_seed=seed).cluster_centers_ for seed in range(4)]
         rows = np.nan_to_num(columns_of(session)).T.clip(-9.0, 9.0)
         squares = [np.square(rows[:, None] - one).sum(axis=2).min(axis=1).sum() for one in tried]
-        model.decoded.means.values[:] = tried[int(np.argmin(squares))].ravel()  # type: ignore[attr-defined]
-        return model
+        model.decoded.means.values[:] = tried[int(np.argmin(squares))].ravel()
 
-    return replace(target, run=run)
+    return telling(target, tell)
 
 
 @cache
@@ -196,13 +170,13 @@ def wrong_sizes() -> list[Mutant]:
     masked, laplace = fit_sketch(AR, **MASKED), fit_sketch(AR, spend=pure(4), **MASKED)
     piloted = fit_sketch(AR, **PILOT)
     printed = with_noise((2 / 20) ** 0.5)
-    whole = with_noise(0.5**0.5, size=2 * 6 + 1)
+    whole = with_noise(0.5**0.5, lambda statistic: statistic.size == 2 * 6 + 1)
     return [
-        _mutant("noise x 0.5", replace(there, source=lambda: Scaled(0.5)), "T1 energy", n=20),
-        _mutant("noise x 0.7", replace(apart, source=lambda: Scaled(0.7)), "T1 energy", n=20),
-        _mutant("noise x 1.5", replace(there, source=lambda: Scaled(1.5)), "T1 waste", n=20),
-        _mutant("Laplace noise x 0.7", replace(laplace, source=lambda: Scaled(0.7)), "T1 energy", n=20),
-        _mutant(
+        planted("noise x 0.5", scaled(there, 0.5), "T1 energy", n=20),
+        planted("noise x 0.7", scaled(apart, 0.7), "T1 energy", n=20),
+        planted("noise x 1.5", scaled(there, 1.5), "T1 waste", n=20),
+        planted("Laplace noise x 0.7", scaled(laplace, 0.7), "T1 energy", n=20),
+        planted(
             "proposition 1, Laplace",
             replace(laplace, session=printed, meter=Blind),
             "T1 energy",
@@ -210,7 +184,7 @@ def wrong_sizes() -> list[Mutant]:
             "T5 arithmetic",
             n=140,
         ),
-        _mutant(
+        planted(
             "proposition 1, Gaussian",
             replace(masked, session=printed, meter=Blind),
             "T1 energy",
@@ -218,31 +192,31 @@ def wrong_sizes() -> list[Mutant]:
             "T5 arithmetic",
             n=80,
         ),
-        _mutant(
+        planted(
             "spend not split with the pilot",
             replace(piloted, session=whole, meter=Blind),
             "T1 energy",
             "T5 arithmetic",
             n=40,
         ),
-        _mutant(
-            "pilot not paid for", replace(piloted, events=piloted.events[1:], meter=Blind), "T5 arithmetic", "form", n=2
-        ),
+        planted("pilot not paid for", unpaid(piloted, 0), "T5 arithmetic", "form", n=2),
     ]
 
 
 def wrong_sensitivities() -> list[Mutant]:
     """Rows that change a release more than was debited."""
     there = fit_sketch(AR)
+    cheap, paid = fit_sketch(AR, **ONE_BIT), fit_sketch(RO, **ONE_BIT)
+    swapped = replace(mispriced(cheap, paid), reference=cheap.reference)
     louder_kernel = replace(there, session=with_pieces(planned(AR), parts=louder))
     trusting = replace(there, session=with_pieces(planned(AR), parts=poisoned))
     seen = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     return [
-        _mutant("add-remove sensitivity on a replace pair", mispriced(), *seen, n=150),
-        _mutant("unit cap ignored", uncapped(), *seen, n=60),
-        _mutant("count left out of the price", uncounted(), "T4 sensitivity", n=2),
-        _mutant("signature of length 1.5", louder_kernel, "T0 agreement", "T4 sensitivity", n=5),
-        _mutant("rows that are not numbers poison the sum", trusting, "T0 agreement", "T4 sensitivity", n=5),
+        planted("add-remove sensitivity on a replace pair", swapped, *seen, n=150),
+        planted("unit cap ignored", uncapped(there, fit_sketch(AR, cap=3)), *seen, n=60),
+        planted("count left out of the price", uncounted(), "T4 sensitivity", n=2),
+        planted("signature of length 1.5", louder_kernel, "T0 agreement", "T4 sensitivity", n=5),
+        planted("rows that are not numbers poison the sum", trusting, "T0 agreement", "T4 sensitivity", n=5),
     ]
 
 
@@ -255,10 +229,10 @@ def wrong_masks() -> list[Mutant]:
 
     seen = ("T0 agreement", "T4 sensitivity")
     return [
-        _mutant("a mask by the slot", with_mask(by_slot), "T0 agreement", "T4 placement", n=5),
-        _mutant("more frequencies for some rows", with_mask(more_for_some), *seen, n=5),
-        _mutant("masks of 2 r frequencies", with_mask(too_many), *seen, n=5),
-        _mutant("a mask by the number of rows", with_mask(by_neighbours), "T0 agreement", "T2 distinguish", n=60),
+        planted("a mask by the slot", with_mask(by_slot), "T0 agreement", "T4 placement", n=5),
+        planted("more frequencies for some rows", with_mask(more_for_some), *seen, n=5),
+        planted("masks of 2 r frequencies", with_mask(too_many), *seen, n=5),
+        planted("a mask by the number of rows", with_mask(by_neighbours), "T0 agreement", "T2 distinguish", n=60),
     ]
 
 
@@ -267,9 +241,9 @@ def wrong_laws() -> list[Mutant]:
     alike = fit_sketch(AR, **(PILOT | {"n_frequencies": 16}))
     there = fit_sketch(AR)
     return [
-        _mutant("the pilot's noise used again", replace(alike, source=Reused), "T3 whiteness", n=30),
-        _mutant("noise from the public seed", replace(there, source=Seeded), "T3 whiteness", n=30),
-        _mutant("one draw for all moments", replace(there, source=Common), "T3 whiteness", n=30),
+        planted("the pilot's noise used again", replace(alike, source=Reused), "T3 whiteness", n=30),
+        planted("noise from the public seed", replace(there, source=Seeded), "T3 whiteness", n=30),
+        planted("one draw for all moments", replace(there, source=Common), "T3 whiteness", n=30),
     ]
 
 
@@ -277,27 +251,13 @@ def wrong_flows() -> list[Mutant]:
     """True values that reach the model, or decide what is done."""
     there, piloted, one = fit_sketch(AR), fit_sketch(AR, **PILOT), fit_sketch(AR, **ONE)
     return [
-        _mutant("raw sum returned", replace(there, session=Raw), "T6 black box", "T7 replay", n=60),
-        _mutant("count not noised", replace(one, source=CountBare), "T1 energy", "T6 black box", n=300),
-        _mutant("the true n", telling_true_n(there), "T6 black box", "T7 replay", n=40),
-        _mutant("scale from the rows", replace(piloted, session=ScaleFromRows), "T7 replay", n=2),
-        _mutant("box from the rows", replace(there, session=BoxFromRows), "T0 agreement", "T7 replay", n=2),
-        _mutant("replicate chosen on the rows", choosing_by_rows(fit_sketch(AR, **DECODED)), "T7 replay", n=2),
+        planted("raw sum returned", replace(there, session=Raw), "T6 black box", "T7 replay", n=60),
+        planted("count not noised", replace(one, source=CountBare), "T1 energy", "T6 black box", n=300),
+        planted("the true n", telling_true_n(there), "T6 black box", "T7 replay", n=40),
+        planted("scale from the rows", replace(piloted, session=ScaleFromRows), "T7 replay", n=2),
+        planted("box from the rows", replace(there, session=BoxFromRows), "T0 agreement", "T7 replay", n=2),
+        planted("replicate chosen on the rows", choosing_by_rows(fit_sketch(AR, **DECODED)), "T7 replay", n=2),
     ]
-
-
-def mispriced() -> Target:
-    """A replace pair under the noise, the events and the session of an add-remove plan."""
-    cheap, paid = fit_sketch(AR, **ONE_BIT), fit_sketch(RO, **ONE_BIT)
-    return replace(
-        paid, run=cheap.run, events=cheap.events, reference=cheap.reference, session=taking_for(adjacency=AR)
-    )
-
-
-def uncapped() -> Target:
-    """Units of three rows under the noise, the events and the session of a plan for single rows."""
-    single = fit_sketch(AR)
-    return replace(fit_sketch(AR, cap=3), run=single.run, events=single.events, session=taking_for(unit_cap=1))
 
 
 def uncounted() -> Target:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -181,27 +181,3 @@ def which(releases: tuple[Said, ...], statistic: Statistic) -> Said:
         return pilot
     sigma = float(np.linalg.norm(main.frequencies.matrix()) / np.linalg.norm(drawn))
     return replace(main, frequencies=replace(main.frequencies, sigma=sigma))
-
-
-@dataclass(frozen=True)
-class BuggyKernel:
-    """The reference as a kernel, with some of its pieces replaced.
-
-    Attributes:
-        said: the release.
-        lattice: of the statistic.
-        pieces: replacements, by the names of `contributions`' arguments.
-    """
-
-    said: Said
-    lattice: float
-    pieces: dict[str, Any] = field(default_factory=dict)
-
-    def __call__(self, block: FloatArray, present: Bools, out: NDArray[np.int64]) -> None:
-        """See `Kernel`."""
-        slots = np.flatnonzero(present)
-        with np.errstate(invalid="ignore"):  # of the cosines of what is not a number
-            values = contributions(self.said, block[:, slots], slots, **self.pieces) / self.lattice
-        # What is not a number becomes about what a cast makes of it, the most negative integer.
-        whole = np.trunc(np.clip(np.nan_to_num(values, nan=-(2.0**50)), -(2.0**50), 2.0**50))
-        out += whole.astype(np.int64).sum(axis=0)

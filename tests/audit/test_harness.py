@@ -14,8 +14,8 @@ from bursar_models.arrays import FloatArray
 from bursar_server.vault import Candidates, SelectionNoise, Session, Statistic
 from tests.audit import checks, harness
 from tests.audit.checks import ALPHA, Finding
+from tests.audit.faults import Blind
 from tests.audit.harness import round_of_tests, verdict
-from tests.audit.mutants import Blind
 from tests.audit.target import ORDER, Choices, Sample, Target, collect, observe, on_integers, smoothed
 from tests.audit.toy import UNIT, statistic_about, toy
 

@@ -17,7 +17,7 @@ from bursar_server.vault import ArrayRows, PartSearch, Session
 from bursar_server.vault import _blocks as blocks
 from bursar_server.vault import _session as sessions
 from bursar_server.vault._blocks import block_estimates
-from tests.audit.mutants import Scaled
+from tests.audit.faults import Scaled
 from tests.audit.separated_gmm import (
     AR,
     RO,

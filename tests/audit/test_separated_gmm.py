@@ -35,7 +35,7 @@ from bursar_server.vault import (
 )
 from bursar_server.vault import _sensitivity as prices
 from bursar_server.vault._search import FamilyScores
-from tests.audit.mutants import Reused, Scaled
+from tests.audit.faults import Reused, Scaled
 from tests.audit.separated_gmm import (
     AR,
     FEW,

@@ -16,44 +16,18 @@ from bursar_server.fits.sketch._statistics import SketchFrame, sketch_statistic
 from bursar_server.tables import CapKeys, CsvSource, Manifest, Snapshot, import_table
 from bursar_server.vault import ArrayRows, Statistic, exact_sum
 from tests.audit.checks import contribution
-from tests.audit.harness import extremes, verdict
+from tests.audit.harness import extremes
 from tests.audit.sketch import (
     AR,
     COLUMNS,
-    FAR_OFF,
     HADAMARD,
     MASKED,
-    NAMES,
     ONE_BIT,
-    SLOW,
     Fields,
     anywhere,
     planned,
-    target,
 )
 from tests.audit.sketch_reference import Said, contributions
-
-
-def runs(name: str, n: int) -> int:
-    """Fewer where every run decodes."""
-    return n // 10 if "decoded" in name else n
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in SLOW])
-def test_fit_sketch_kmeans_is_not_condemned(name: str) -> None:
-    """No test rejects twice; the search reaches the sensitivity that was debited and does not pass it."""
-    said = verdict(target(name), runs(name, 100))
-    assert said.condemned == frozenset(), said.findings
-    assert 0.95 <= said.reach <= 1.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_fit_sketch_kmeans_is_not_condemned_on_many_runs(name: str) -> None:
-    """The same on a thousand runs for each table, where noise too small by a twentieth shows."""
-    said = verdict(target(name), runs(name, 1000))
-    assert said.condemned == frozenset(), said.findings
-    assert (0.7 if name in FAR_OFF else 0.95) <= said.reach <= 1.0
 
 
 @pytest.mark.parametrize("fields", [{}, MASKED, HADAMARD | MASKED, ONE_BIT | MASKED], ids=["all", "r", "fast", "bits"])

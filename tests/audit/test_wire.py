@@ -13,9 +13,10 @@ from bursar_proto.v1 import fit_pb2
 from bursar_server.config import Config, ConfigError
 from bursar_server.fits import BoundedColumn, dpem, gradient_em, mrf, separated_gmm, sketch
 from bursar_server.vault import CHUNK, ArrayRows, Session
+from tests.audit.dpem_mutants import one_row_or_two
+from tests.audit.faults import NoNoise, Scaled
 from tests.audit.gradient_em import UNITS
 from tests.audit.gradient_em import pair as gradient_pair
-from tests.audit.mutants import NoNoise, Scaled, one_row_or_two
 from tests.audit.sketch import COLUMNS, pair, planned
 from tests.audit.wire import (
     MRF_RHO,

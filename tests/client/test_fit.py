@@ -35,7 +35,7 @@ def test_a_fit_returns_a_model_with_its_receipt(toy: bursar.Dataset) -> None:
     assert (receipt.dataset, len(bytes.fromhex(receipt.ledger_head))) == ("toy", 32)
     assert receipt.allowance_remaining is None
     assert receipt.price == preview.price
-    assert receipt.adjacency is bursar.Adjacency.REPLACE_ONE
+    assert receipt.adjacency is bursar.NeighbouringRelation.REPLACE_ONE
     assert not receipt.replayed
     assert re.fullmatch("[0-9a-f]{16}-1", receipt.request_id)
     assert f"entry {receipt.entry} of 'toy'" in repr(model)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
+from bursar._process import ServerProcess, command, start
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.admin.cli import main as admin
 from bursar_server.state import State
@@ -96,23 +95,10 @@ class Home:
             descriptors: words for `ulimit` that limit them, such as "-n 128"; empty for the limits of this process.
         """
         limited = ["sh", "-c", f'ulimit {descriptors}; exec "$@"', "sh"] if descriptors else []
-        command = [*limited, sys.executable, "-m", "bursar_server", "run", "--state", str(self.state.path)]
         address = address or f"127.0.0.1:{free_port()}"
-        # To a file: a pipe that nobody reads would fill up and stop the server.
-        with self.log.open("w") as log:
-            process = subprocess.Popen([*command, "--address", address], stdout=subprocess.PIPE, stderr=log, text=True)
-        self.processes.append(process)
-        # Its end closes the pipe, and so ends the wait for its first line.
-        guard = threading.Timer(PATIENCE, process.kill)
-        guard.start()
-        try:
-            line = process.stdout.readline() if process.stdout else ""
-        finally:
-            guard.cancel()
-            guard.join()
-        if not line:
-            raise RuntimeError(f"the server did not start: {self.log.read_text()}")
-        return Server(self, process, line.rsplit(" ", 1)[1].strip())
+        served = start([*limited, *command(self.state.path, address)], self.log)
+        self.processes.append(served.process)
+        return Server(self, served)
 
     @property
     def log(self) -> Path:
@@ -141,8 +127,17 @@ class Server:
     """A running server process."""
 
     home: Home
-    process: subprocess.Popen[str]
-    address: str
+    served: ServerProcess
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        """Its process."""
+        return self.served.process
+
+    @property
+    def address(self) -> str:
+        """Its host and port."""
+        return self.served.address
 
     def channel(self, *options: tuple[str, int]) -> grpc.Channel:
         """A connection that trusts the state directory's authority, with options of gRPC."""
@@ -155,8 +150,7 @@ class Server:
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """Send a signal and wait for the end; exit status and log."""
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE), self.home.log.read_text()
+        return self.served.end(number), self.home.log.read_text()
 
 
 def _home(folder: Path, stack: ExitStack) -> Home:

@@ -13,6 +13,7 @@ import pytest
 
 from bursar_ledger import Ledger
 from bursar_proto.v1 import fit_pb2_grpc, types_pb2
+from tests.asking import debit_of
 from tests.e2e.conftest import Home, Server, dpem_request
 
 LITTLE = types_pb2.Spend(rho=0.002)
@@ -92,5 +93,5 @@ def test_a_log_that_is_removed_under_a_server(home: Home, end: signal.Signals) -
     server = home.start()
     assert _fit(server, "before")[-1] == paid[-1]
     with Ledger.open(home.state.ledger) as ledger:
-        assert ledger.find("the-analyst", "after") is None
+        assert debit_of(ledger, "the-analyst", "after") is None
     assert home.admin("call-limit", "set", "people", "--share", "50%")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ from typing import Any
 import grpc
 from click.testing import CliRunner
 
+from bursar._process import command, start
 from bursar_ledger import Budget, Ledger, Role
 from bursar_server.access.auth import hash_token, new_token
 from bursar_server.access.tls import Certificates
@@ -206,28 +204,14 @@ def in_its_own_process(folder: Path) -> Iterator[Running]:
     prepared = prepare(folder)
     state = prepared.state
     state.config.write_text(_toml(SETTINGS))
-    log = folder / "server.log"
-    command = [sys.executable, "-m", "bursar_server", "run", "--state", str(state.path), "--address", "127.0.0.1:0"]
-    with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
-    guard = threading.Timer(PATIENCE, process.kill)
-    guard.start()
+    server = start(command(state.path), folder / "server.log")
     try:
-        line = process.stdout.readline() if process.stdout else ""
-        guard.cancel()
-        if not line:
-            raise RuntimeError(f"the server did not start: {log.read_text()}")
-        with Ledger.open(state.ledger) as ledger, _channel(state, line.rsplit(" ", 1)[1].strip()) as channel:
-            yield Running(prepared, ledger, channel, lambda: process.poll() is None, str)
-        process.send_signal(signal.SIGTERM)
-        if process.wait(PATIENCE):
-            raise RuntimeError(f"the server ended with {process.returncode}: {log.read_text()[-2000:]}")
+        with Ledger.open(state.ledger) as ledger, _channel(state, server.address) as channel:
+            yield Running(prepared, ledger, channel, lambda: server.process.poll() is None, str)
+        if status := server.end():
+            raise RuntimeError(f"the server ended with {status}: {server.log.read_text()[-2000:]}")
     finally:
-        guard.cancel()
-        process.kill()
-        process.wait(PATIENCE)
-        if process.stdout is not None:
-            process.stdout.close()
+        server.end(signal.SIGKILL)
 
 
 def _channel(state: State, address: str) -> grpc.Channel:

@@ -57,6 +57,7 @@ from bursar_ledger import (
     price,
     verify,
 )
+from tests.asking import debit_of
 
 Events = tuple[Event, ...]
 Amount = tuple[int, int]
@@ -209,7 +210,7 @@ class WholeLedgerMachine(RuleBasedStateMachine):
         if child == 0:
             _die(self.path, ask, stores)
         os.waitpid(child, 0)
-        found = self.ledger.find(*ask.key)
+        found = debit_of(self.ledger, *ask.key)
         if found is None:
             return self._judge(ask, self._asked(ask)) if ask.key in self.admitted else None
         if ask.key not in self.admitted:

@@ -32,7 +32,7 @@ def receipt(**fields: Any) -> Receipt:
     """A receipt of entry 3 of "toy"."""
     left = Remaining(1, 1, 2, 2, 0.1, 0.2, 16.0)
     known = {"dataset": "toy", "request_id": "r", "entry": 3, "price": Price(1, 0, 0.1), "remaining": left}
-    return Receipt(**{**known, "ledger_head": "ab", "adjacency": bursar.Adjacency.REPLACE_ONE, **fields})
+    return Receipt(**{**known, "ledger_head": "ab", "adjacency": bursar.NeighbouringRelation.REPLACE_ONE, **fields})
 
 
 MIXTURE = bursar.GaussianMixture(

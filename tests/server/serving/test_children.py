@@ -34,6 +34,7 @@ from bursar_server.jobs.sandbox import Children, ChildrenError, FitLimits
 from bursar_server.tables.catalogue import Datasets
 from bursar_server.vault import Rows
 from bursar_server.wire.server import BursarServer
+from tests.asking import debit_of
 from tests.server.serving.conftest import refusal_of, request
 from tests.server.serving.naughty import (
     BAD,
@@ -478,7 +479,7 @@ def test_whatever_becomes_of_a_fit_its_debit_has_one_end(
             first, again = (refusal_of(lambda: served.fit(chosen, f"bad-{chosen.__name__}")) for _ in range(2))  # noqa: B023
             assert (first.code, first.text) == (again.code, again.text)
             assert first.metadata == again.metadata == {"incident": first.metadata["incident"]}
-            record = served.ledger.find("the-analyst", f"bad-{chosen.__name__}")
+            record = debit_of(served.ledger, "the-analyst", f"bad-{chosen.__name__}")
             assert record is not None
             assert first.metadata["incident"] == f"entry-{record.entry}"
             assert served.ledger.release(record.entry) == NO_RESULT
@@ -533,7 +534,7 @@ def test_free_work_ends_when_its_caller_leaves(
         paid.cancel()
         (tmp_path / "go").touch()
         assert served.fit(nothing, "next")[-1].HasField("model")
-        record = served.ledger.find("the-analyst", "left")
+        record = debit_of(served.ledger, "the-analyst", "left")
         assert record is not None
         assert eventually(lambda: bool(served.ledger.release(record.entry)))
     assert [line for line in caplog.records if line.levelname == "ERROR"] == []
@@ -551,7 +552,7 @@ def test_a_server_that_stops(state: State, template: Template, tmp_path: Path, u
     beside.join(PATIENCE)
     (tmp_path / "go").touch()
     with served_by(state, template[1], tmp_path) as served:
-        record = served.ledger.find("the-analyst", "half-way")
+        record = debit_of(served.ledger, "the-analyst", "half-way")
         assert record is not None
         stored = served.ledger.release(record.entry)
         assert (stored is None) == (unfinished == "abandon")
@@ -578,7 +579,7 @@ def test_what_callers_hear_of_a_fit_that_is_cut_off(
         (error,) = heard
         assert isinstance(error, grpc.RpcError)
         assert error.code().name == code
-        record = served.ledger.find("the-analyst", "cut")
+        record = debit_of(served.ledger, "the-analyst", "cut")
         assert record is not None
         assert served.ledger.release(record.entry) is None
 

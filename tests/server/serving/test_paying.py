@@ -37,6 +37,7 @@ from bursar_server.fits import Plan, PublicTable, Released
 from bursar_server.jobs.job import NO_RESULT
 from bursar_server.jobs.runner import InProcess, Job, Progress
 from bursar_server.tables.catalogue import Registered
+from tests.asking import debit_of
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness, Refusal, Serve
@@ -180,9 +181,9 @@ class _Meddling(Ledger):
     """Somebody else spends between the plan and the debit."""
 
     def debit(self, request: Any) -> Any:
-        if isinstance(request, RestRequest) and self.find("somebody", "x") is None:
+        if isinstance(request, RestRequest) and debit_of(self, "somebody", "x") is None:
             account = self.dataset("people")
-            one = self.debit_entry(self.find("the-analyst", "first").entry).request  # type: ignore[union-attr]
+            one = debit_of(self, "the-analyst", "first").request  # type: ignore[union-attr]
             super().debit(replace(one, principal="somebody", request_id="x", dataset=account.name))
         return super().debit(request)
 
@@ -193,7 +194,7 @@ def test_what_is_left_is_decided_with_the_debit(serve: Serve, fit_request: Make)
     _fit(served, fit_request(request_id="first"))
     before = _shown(served).available
     receipt = _fit(served, fit_request(spend=REST))[0].receipt
-    theirs = served.ledger.find("somebody", "x")
+    theirs = debit_of(served.ledger, "somebody", "x")
     assert theirs is not None
     assert theirs.entry == receipt.entry - 1
     left = before.cost_units - theirs.price.cost_units
@@ -253,7 +254,7 @@ def _abandoned(served: Harness, message: fit_pb2.FitDPEMRequest) -> int:
     finally:
         served.ledger.debit = real  # type: ignore[method-assign]
     assert real(taken[0]).status is DebitStatus.NEW
-    record = served.ledger.find("the-analyst", message.request_id)
+    record = debit_of(served.ledger, "the-analyst", message.request_id)
     assert record is not None
     return record.entry
 
@@ -434,7 +435,7 @@ def test_a_fit_that_releases_more_than_its_plan_gets_no_model(
     served.fit.beyond = 1
     for _ in range(2):
         assert refused(lambda: _fit(served, fit_request(spend=SMALL))).code is grpc.StatusCode.INTERNAL
-    record = served.ledger.find("the-analyst", "r1")
+    record = debit_of(served.ledger, "the-analyst", "r1")
     assert record is not None
     assert record.remaining.cost_units > 10 * record.price.cost_units, "this test would not notice a wider meter"
     assert served.ledger.release(record.entry) == NO_RESULT
@@ -462,7 +463,7 @@ def test_a_run_is_given_what_its_ledger_entry_says(
     _fit(served, fit_request(request_id="r2", spend=SMALL))
     assert len(jobs) == 2
     for job, name in zip(jobs, ("r1", "r2"), strict=True):
-        record = served.ledger.find("the-analyst", name)
+        record = debit_of(served.ledger, "the-analyst", name)
         assert record is not None
         budget = job.rows.budget
         assert (budget.order, budget.cost_units) == (record.price.order, record.price.cost_units)

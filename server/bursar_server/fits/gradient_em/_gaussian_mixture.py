@@ -21,7 +21,7 @@ from bursar_server.fits.gradient_em._statistics import GradientFrame, GradientKe
 
 
 @dataclass(frozen=True)
-class GaussianMixture:
+class LatentMixture:
     """Mixture of k Gaussians; a `Model`.
 
     Attributes:

@@ -62,7 +62,7 @@ class MissingCovariates:
 
     Attributes:
         frame: frame of the features, some of them nullable, then the target.
-        given: initial slopes and intercepts, as in `MixtureOfRegressions`; None to start at zero.
+        given: initial slopes and intercepts, as in `LatentRegressions`; None to start at zero.
         sigma: standard deviation of the target in the frame's units; None to estimate it.
     """
 

@@ -24,7 +24,7 @@ _SIGNS = np.array([1.0, -1.0])
 
 
 @dataclass(frozen=True)
-class MixtureOfRegressions:
+class LatentRegressions:
     """Mixture of linear regressions; a `Model`.
 
     Attributes:

@@ -33,9 +33,9 @@ from bursar_server.fits._seam import (
     Released,
     by_column,
 )
-from bursar_server.fits.gradient_em._gaussian_mixture import GaussianMixture
+from bursar_server.fits.gradient_em._gaussian_mixture import LatentMixture
 from bursar_server.fits.gradient_em._missing_covariates import MissingCovariates
-from bursar_server.fits.gradient_em._mixture_of_regressions import MixtureOfRegressions
+from bursar_server.fits.gradient_em._mixture_of_regressions import LatentRegressions
 from bursar_server.fits.gradient_em._models import Model
 from bursar_server.fits.gradient_em._normal import Kind, best_radius, location_gain
 from bursar_server.fits.gradient_em._run import GradientSettings, Variant, root_beta
@@ -48,7 +48,7 @@ from bursar_server.fits.gradient_em._statistics import (
     gradient_bounds,
     look_bounds,
 )
-from bursar_server.fits.gradient_em._symmetric_mixture import SymmetricMixture
+from bursar_server.fits.gradient_em._symmetric_mixture import LatentSymmetricMixture
 from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_for, noise_std, sensitivity
 
 MAX_COMPONENTS, MAX_ITERATIONS = 64, 200
@@ -339,15 +339,13 @@ def _model(request: fit_pb2.FitGradientEMRequest, frame: GradientFrame, violatio
     stop_if(violations)
     if request.model == fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE:
         start = None if given is None else given[0] / frame.unit
-        return SymmetricMixture(frame, middle, seed, start, sigma, request.paper_weights)
+        return LatentSymmetricMixture(frame, middle, seed, start, sigma, request.paper_weights)
     if request.model == fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE:
         start = None if given is None else (given[0] - frame.centre) / frame.unit
-        return GaussianMixture(frame, k, seed, start, weights, sigma)
+        return LatentMixture(frame, k, seed, start, weights, sigma)
     if request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES:
         return MissingCovariates(frame, given, sigma)
-    return MixtureOfRegressions(
-        frame, k, request.symmetric, intercept, seed, given, weights, sigma, request.paper_weights
-    )
+    return LatentRegressions(frame, k, request.symmetric, intercept, seed, given, weights, sigma, request.paper_weights)
 
 
 def _sigma(

@@ -25,7 +25,7 @@ _SIGNS = np.array([1.0, -1.0])
 
 
 @dataclass(frozen=True)
-class SymmetricMixture:
+class LatentSymmetricMixture:
     """Symmetric mixture of two Gaussians; a `Model`.
 
     Attributes:

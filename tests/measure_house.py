@@ -1,0 +1,119 @@
+"""Measure the house: rooms, arrows between them, lines, words, and the files that one fit enters.
+
+    python -m tests.measure_house
+
+prints the numbers of the table at the end of `docs/architecture.md`.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import sys
+import tempfile
+import threading
+import tokenize
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+
+from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from tests.fuzz.server import in_this_process
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVER = ROOT / "server" / "bursar_server"
+PRODUCT = ("client", "models", "ledger", "server")
+_GENERATED = ("cli.md", "cli-admin.md", "cli-audit.md", "configuration.md", "benchmarks.md", "manifest.md", "wire.md")
+
+
+def tracked(*folders: str, suffix: str = ".py") -> list[Path]:
+    """Files of the repository in these folders."""
+    listed = subprocess.run(["git", "ls-files", "--", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.splitlines() if name.endswith(suffix)]
+
+
+def lines(paths: Iterable[Path]) -> int:
+    """Lines of all files together."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def rooms() -> set[str]:
+    """Files and folders on the server's top floor."""
+    return {path.stem for path in SERVER.iterdir() if path.name[:2] != "__" or path.name == "__main__.py"} - {"py"}
+
+
+def arrows() -> int:
+    """Pairs of rooms of which one imports the other."""
+    found = set()
+    for path in SERVER.rglob("*.py"):
+        room = path.relative_to(SERVER).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom) and node.module == "bursar_server":
+                names = [f"bursar_server.{one.name}" for one in node.names]
+            if isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            found |= {(room, name.split(".")[1]) for name in names if name.startswith("bursar_server.")}
+    return len({(a, b) for a, b in found if a != b and b in rooms()})
+
+
+def comments() -> float:
+    """Comments for each hundred lines of the product."""
+    count = 0
+    for path in tracked(*PRODUCT):
+        tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+        count += sum(one.type == tokenize.COMMENT and "type: ignore" not in one.string for one in tokens)
+    return 100 * count / lines(tracked(*PRODUCT))
+
+
+def entered() -> int:
+    """Product files that one FitDPEM enters on the server's threads, the child process of the fit not counted."""
+    files: set[str] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        files.add(frame.f_code.co_filename)
+
+    request = fit_pb2.FitDPEMRequest(
+        request_id="measured", dataset="people", n_components=2, iterations=3, spend=types_pb2.Spend(rho=0.001)
+    )
+    with tempfile.TemporaryDirectory() as folder, in_this_process(Path(folder)) as running:
+        stub = fit_pb2_grpc.FitServiceStub(running.channel)
+        threading.setprofile_all_threads(note) if sys.version_info >= (3, 12) else threading.setprofile(note)
+        try:
+            list(stub.FitDPEM(request, metadata=running.prepared.bearer("analyst")))
+        finally:
+            threading.setprofile(None)
+    names = {path.as_posix() for path in tracked(*PRODUCT)}
+    return len(files & names)
+
+
+def words(generated: bool) -> int:
+    """Words of the pages, without the table's bars."""
+    pages = [path for path in tracked("docs", "*.md", suffix=".md") if path.parent == ROOT or "docs" in path.parts[-3:]]
+    chosen = [path for path in set(pages) if (path.name in _GENERATED) is generated]
+    return sum(len(path.read_text(encoding="utf-8").replace("|", " ").split()) for path in chosen)
+
+
+def main() -> None:
+    """Print every number."""
+    product, tests, bench = (tracked(*one) for one in (PRODUCT, ("tests",), ("bench",)))
+    numbers = {
+        "rooms on the server's top floor": len(rooms()),
+        "arrows between them": arrows(),
+        "product files entered by one FitDPEM": entered(),
+        "lines of the product": lines(product),
+        "lines of the tests": lines(tests),
+        "lines of the benchmarks": lines(bench),
+        "lines of committed JSON": lines(tracked("bench", "tests", suffix=".json")),
+        "comments for each hundred lines": round(comments(), 1),
+        "lines of the README": lines([ROOT / "README.md"]),
+        "words of pages that people wrote": words(generated=False),
+        "words of pages that are generated": words(generated=True),
+    }
+    for name, number in numbers.items():
+        print(f"{number:>10,}  {name}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
