@@ -35,7 +35,7 @@ _LARGEST = 2**20
 """Maximum size of a document in bytes; bounds the memory that a wrong address can take. Chosen, not tuned."""
 
 _FETCH_SECONDS = 5.0
-"""Timeout of reading a document, in seconds. Chosen, not tuned."""
+"""Timeout of reading a document, in seconds: the call whose token needs a new key waits for it."""
 
 _AGAIN_SECONDS = 10.0
 """Minimum interval between fetches, in seconds, so that invented key names cannot flood the provider.

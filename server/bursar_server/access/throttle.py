@@ -12,10 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _MOST_KEPT = 10_000
-"""Maximum number of remembered names and addresses, a few MB; beyond it the longest inactive one is forgotten.
-
-Chosen, not tuned.
-"""
+"""Maximum number of remembered names and addresses, a few MB; beyond it the longest inactive one is forgotten."""
 
 
 class TooOftenError(Exception):

@@ -14,7 +14,7 @@ from bursar_server import log
 from bursar_server.jobs.pool import QueueFullError, WorkerPool
 
 _FREE_PER_PRINCIPAL = 2
-"""Maximum number of running and waiting free requests of one principal. Chosen, not tuned."""
+"""Maximum number of running and waiting free requests of one principal: one runs, the next waits."""
 
 FREE_WORKERS = 2
 """Free fits that run beside charged ones: one decodes releases, one is a dry run."""

@@ -65,10 +65,10 @@ _NOT_BEGUN = b"-"
 _PROPERLY = "exit status 0"
 _OUT_OF_TIME = "out of time"
 _AT_ONCE = 2**20
-"""Maximum bytes of one read from a socket. Chosen, not tuned."""
+"""Maximum bytes of one read from a socket: most answers are smaller, and take one read."""
 
 _REAP_SECONDS = 10.0
-"""Seconds for the kernel to end a killed process. Chosen, not tuned."""
+"""Seconds for the kernel to end a killed process. It takes milliseconds; later the process hangs in the kernel."""
 
 
 class ChildrenError(Exception):

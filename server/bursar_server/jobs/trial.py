@@ -28,10 +28,7 @@ MAX_ROWS = 2**20
 """Maximum number of rows of a dry run, because it takes the server's time for free. Chosen, not tuned."""
 
 MAX_NUMBERS, MAX_SUMS = 2**24, 2**38
-"""Maximum number of numbers in the rows, 8 bytes each, and of additions over all rows and releases.
-
-Chosen, not tuned.
-"""
+"""Maximum number of numbers in the rows, 128 MB, and of additions over all rows and releases, minutes of one CPU."""
 
 DEFAULT_ROWS = 10_000
 """Number of rows if none is public. Chosen, not tuned."""

@@ -41,7 +41,7 @@ _POLL_SECONDS = 1.0
 """Interval at which a writer looks at the ledger, in seconds. Chosen, not tuned: one small read."""
 
 _END_SECONDS = 20.0
-"""Time that the end of the server waits for the last checkpoints, in seconds. Chosen, not tuned."""
+"""Time that the end of the server waits for the last checkpoints, in seconds. A git commit takes 0.1."""
 
 _REASON = "signs checkpoints from here on"
 _NO_KEY = "the ledger names no checkpoint key yet; the server makes one when it starts"

@@ -28,7 +28,7 @@ _WARN_DAYS = 30
 """Days before the end of the certificate at which a warning begins."""
 
 _LEAST_DISK = 2**30
-"""Free bytes of disk below which a warning is given: 1 GiB. Chosen, not tuned; a debit takes a few KB."""
+"""Free bytes of disk below which a warning is given: 1 GiB; a debit takes a few KB."""
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "ceph", "glusterfs"})
 """Kinds of file systems whose locks SQLite cannot rely on."""

@@ -133,4 +133,4 @@ def _end_with(parent: int) -> None:
 
 
 _LOOK_SECONDS = 1.0
-"""Interval of that check, in seconds. Chosen, not tuned."""
+"""Interval of that check, in seconds: short beside the minutes that a verification takes."""

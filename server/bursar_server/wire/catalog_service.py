@@ -29,7 +29,7 @@ from bursar_server.tables.catalogue import Datasets
 from bursar_server.wire import messages
 
 _LARGEST_PAGE = 1000
-"""Maximum number of debits of a page. Chosen, not tuned."""
+"""Maximum number of debits of a page, which keeps it far below the 4 MiB that gRPC's clients accept."""
 
 _LARGEST_PAGE_OF_SKETCHES = 100
 """Maximum number of debits of a page of sketches: every release of it is opened."""

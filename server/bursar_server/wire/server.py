@@ -80,7 +80,7 @@ _PER_FIT = 4
 """Descriptors of a running or waiting fit (`bursar_server.jobs.sandbox`)."""
 
 _HANDSHAKE_MS, _IDLE_MS = 10_000, 120_000
-"""Timeouts of a TLS handshake, and of a connection without calls. Clients connect again. Chosen, not tuned."""
+"""Timeouts of a TLS handshake, which takes milliseconds, and of a connection without calls. Clients connect again."""
 
 _PROBE_MS, _PROBE_ANSWER_MS = 60_000, 20_000
 """Times after which the client of a silent call is probed (HTTP/2 ping), and then considered gone.
@@ -95,10 +95,10 @@ _MOST_WAITING_OF_ONE = 256
 """Maximum number of waiting calls of one connection, so that no single stranger takes all places. Chosen, not tuned."""
 
 _WARN_DAYS = 14
-"""Days before the end of the certificate from which the server is degraded. Chosen, not tuned."""
+"""Days before the end of the certificate from which the server is degraded: two weeks to renew it."""
 
 _LEAST_DISK = 2**28
-"""Free bytes on the ledger's disk below which the server is degraded: 256 MB. Chosen, not tuned."""
+"""Free bytes on the ledger's disk below which the server is degraded: 256 MB, room for 250,000 entries of 1 kB."""
 
 
 CONDITION = "bursar-condition"
