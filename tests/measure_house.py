@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import io
 import subprocess
-import sys
 import tempfile
 import threading
 import tokenize
@@ -29,7 +28,8 @@ _GENERATED = ("cli.md", "cli-admin.md", "cli-audit.md", "configuration.md", "ben
 
 def tracked(*folders: str, suffix: str = ".py") -> list[Path]:
     """Files of the repository in these folders."""
-    listed = subprocess.run(["git", "ls-files", "--", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["git", "ls-files", "--", *folders]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return [ROOT / name for name in listed.stdout.splitlines() if name.endswith(suffix)]
 
 
@@ -79,7 +79,7 @@ def entered() -> int:
     )
     with tempfile.TemporaryDirectory() as folder, in_this_process(Path(folder)) as running:
         stub = fit_pb2_grpc.FitServiceStub(running.channel)
-        threading.setprofile_all_threads(note) if sys.version_info >= (3, 12) else threading.setprofile(note)
+        threading.setprofile(note)  # of threads that begin now: the server makes them as calls come
         try:
             list(stub.FitDPEM(request, metadata=running.prepared.bearer("analyst")))
         finally:
