@@ -14,9 +14,11 @@ from bursar_models._density import (
     cholesky_factors,
     covariance_shape,
     log_mixture_density,
+    n_parameters,
     reshaped_covariances,
 )
 from bursar_models._describe import component_table, origin
+from bursar_models._estimator import Estimator, named_features
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._plot import Components, chosen, feature_names, plot_mixture
 from bursar_models._portable import Model
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianMixture(Model):
+class GaussianMixture(Estimator, Model):
     """Mixture of `k` Gaussians on `d` features, in the data's own units. Everything in it is released or public.
 
     The arrays are read-only copies. Names and shapes are those of `sklearn.mixture.GaussianMixture`.
@@ -71,6 +73,8 @@ class GaussianMixture(Model):
         >>> model.sample(3, random_state=0, output="dict")["age"].round(2).tolist()
         [-0.13, 6.28, 5.21]
     """
+
+    _task = "density_estimator"
 
     weights_: FloatArray
     means_: FloatArray
@@ -142,6 +146,25 @@ class GaussianMixture(Model):
     def score(self, X: Any) -> float:
         """Return the mean log-likelihood per row, in nats; `X` as in `score_samples`, at least one row."""
         return float(self.score_samples(X).mean())
+
+    def bic(self, X: Any) -> float:
+        """Return the Bayesian information criterion of the model on rows of yours, in nats; lower is better.
+
+        It compares released models on one set of rows that is public or yours, such as a hold-out. It says nothing
+        about the protected rows, and the penalty is that of maximum likelihood: noise is not part of it.
+
+        Args:
+            X: as in `score_samples`, at least one row.
+        """
+        densities = self.score_samples(X)
+        return self._n_parameters() * float(np.log(len(densities))) - 2 * float(densities.sum())
+
+    def aic(self, X: Any) -> float:
+        """Return Akaike's information criterion of the model on rows of yours, in nats; see `bic`."""
+        return 2 * self._n_parameters() - 2 * float(self.score_samples(X).sum())
+
+    def _n_parameters(self) -> int:
+        return n_parameters(self.covariance_type, self.n_components, self.n_features)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each component for each row, shape (n, k); `X` as in `score_samples`."""
@@ -236,7 +259,7 @@ class GaussianMixture(Model):
         model.precisions_cholesky_ = _precisions_cholesky(self.covariances_, self.covariance_type)
         model.precisions_ = _precisions(model.precisions_cholesky_, self.covariance_type)
         model.converged_, model.n_iter_, model.n_features_in_ = True, self.iterations or 0, self.n_features
-        return model
+        return named_features(model, self.columns)
 
     def _components(self, columns: str | Sequence[str] | None) -> Components:
         """Return the parts of the picture on one or two columns.

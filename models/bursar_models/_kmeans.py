@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from bursar_models._describe import component_table, origin
+from bursar_models._estimator import Estimator, named_features
 from bursar_models._plot import Components, chosen, feature_names, plot_centres
 from bursar_models._portable import Model
-from bursar_models._tables import spread
+from bursar_models._tables import Output, as_table, spread
 from bursar_models.arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KMeans(Model):
+class KMeans(Estimator, Model):
     """Model of `k` cluster centres on `d` features, in the data's own units. All of it is released or public.
 
     The arrays are read-only copies. Names and shapes are those of `sklearn.cluster.KMeans`.
@@ -49,6 +51,8 @@ class KMeans(Model):
         [0, 1]
         >>> ax = model.plot()
     """
+
+    _task = "clusterer"
 
     cluster_centers_: FloatArray
     weights_: FloatArray
@@ -83,13 +87,45 @@ class KMeans(Model):
         """Number of features, d."""
         return int(self.cluster_centers_.shape[1])
 
-    def transform(self, X: Any) -> FloatArray:
+    def transform(self, X: Any, *, output: Output | None = None) -> Any:
         """Return the distance of each row to each centre, shape (n, k).
 
         Args:
             X: array-like of shape (n, d), or a table that has the model's columns by name.
+            output: "pandas" or "polars" for a DataFrame, "arrow" for a pyarrow Table, "dict" for arrays by name, under
+                `get_feature_names_out()`; None for an array, unless `set_output` said otherwise.
+
+        Raises:
+            ValueError: X does not fit the model, or another output.
+            bursar.MissingDependencyError: the library of `output` is not installed.
         """
-        return np.sqrt(self._squared_distances(X))
+        distances = np.sqrt(self._squared_distances(X))
+        output = output or getattr(self, "_output", None)
+        if output is None:
+            return distances
+        table = as_table(dict(zip(self.get_feature_names_out(), distances.T, strict=True)), output)
+        if output == "pandas" and hasattr(X, "index"):
+            table.index = X.index  # as scikit-learn does, so that distances can stand beside their rows
+        return table
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """Return the names of the distances, "kmeans0" and so on, as scikit-learn has them.
+
+        Args:
+            input_features: not used.
+        """
+        del input_features
+        return np.array([f"kmeans{number}" for number in range(self.n_clusters)], dtype=object)
+
+    def set_output(self, *, transform: Output | Literal["default"] | None = None) -> Self:
+        """Choose what `transform` returns in a `Pipeline`, and return the model, whose numbers stay as they are.
+
+        Args:
+            transform: as `output` of `transform`; "default" for arrays, None changes nothing.
+        """
+        if transform is not None:
+            object.__setattr__(self, "_output", None if transform == "default" else transform)
+        return self
 
     def predict(self, X: Any) -> IntArray:
         """Return the index of the nearest centre of each row, shape (n,); `X` as in `transform`."""
@@ -115,7 +151,7 @@ class KMeans(Model):
         model.cluster_centers_ = self.cluster_centers_.copy()
         # They would describe the centres themselves, not the rows.
         del model.labels_, model.inertia_
-        return model
+        return named_features(model, self.columns)
 
     def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
         """Draw the centres on two columns, each with a circle at its cluster's root mean square distance per column.

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bursar_models._describe import origin, with_errors
+from bursar_models._estimator import Estimator, named_features
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._plot import feature_names, plot_coefficients
 from bursar_models._portable import Model
@@ -21,7 +22,7 @@ from bursar_models.text import html_table, text_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearRegression(Model):
+class LinearRegression(Estimator, Model):
     """Linear regression, target = <features, coef> + intercept + noise, in the data's own units.
 
     Features may be missing: they then count as independent and normal, with public or released means and standard
@@ -54,6 +55,8 @@ class LinearRegression(Model):
         >>> model.score({"age": [3, 4], "dose": [1, 1], "cost": [6, 8]})
         1.0
     """
+
+    _task = "regressor"
 
     coef_: FloatArray
     intercept_: float
@@ -160,7 +163,7 @@ class LinearRegression(Model):
         linear_model = require("sklearn.linear_model")
         model = linear_model.LinearRegression()
         model.coef_, model.intercept_, model.n_features_in_ = self.coef_.copy(), self.intercept_, self.n_features
-        return model
+        return named_features(model, self.columns)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the coefficients, each with a bar of two standard errors on both sides if these are known.
@@ -186,6 +189,11 @@ class LinearRegression(Model):
             f"{self._title()}; intercept {self._table()[1][-1][1]}",
             ax,
         )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.feature_means_ is not None
+        return tags
 
     def _parameters(self) -> dict[str, FloatArray]:
         names, errors = feature_names(self.columns, self.n_features), self.coef_errors_
@@ -215,7 +223,7 @@ class LinearRegression(Model):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixtureOfRegressions(Model):
+class MixtureOfRegressions(Estimator, Model):
     """Mixture of `k` linear regressions of one target, of which each row follows one; in the data's own units.
 
     Given its features, a row's target is <features, coef_[z]> + intercept_[z] + noise, with z drawn by `weights_`.
@@ -252,6 +260,8 @@ class MixtureOfRegressions(Model):
         >>> model.predict_proba({"dose": [1, 1], "gain": [2, 0]}).round(2).tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
+
+    _task = "regressor"
 
     coef_: FloatArray
     intercept_: FloatArray

