@@ -22,7 +22,7 @@ from bursar_server.jobs.errors import RowsUnavailableError
 from bursar_server.ops.checkpoints import explained_loss, write_checkpoint
 from bursar_server.state import State, StateError
 from bursar_server.tables import TableError
-from bursar_server.wire.admin_service import check_reason
+from bursar_server.wire.admin_service import check_name, check_reason
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
@@ -32,6 +32,14 @@ STATE = click.option(
     "--state", "directory", type=PATH, required=True, envvar="BURSAR_STATE", show_envvar=True, help="State directory."
 )
 _REASON = click.option("--reason", default="", help="Why; goes into the ledger's entry, for the auditor.")
+_ACTOR = click.option(
+    "--actor",
+    "who",
+    metavar="NAME",
+    envvar="BURSAR_ACTOR",
+    show_envvar=True,
+    help="Who does it, as local:NAME in the entry. [default: your login]",
+)
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Do and check everything, show the outcome, keep nothing.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation; for scripts.")
 
@@ -94,8 +102,14 @@ def _ledger_of(state: State) -> Ledger:
         raise StateError(explained_loss(error, state)) from None
 
 
-def actor() -> str:
-    """Return the user who runs this program, as entries name them."""
+def actor(name: str | None = None) -> str:
+    """Return the user who runs this program, as entries name them: under the name that they give, or their login.
+
+    Raises InvalidFieldsError for a name that entries cannot hold.
+    """
+    if name is not None:
+        check_name(name)
+        return f"local:{name}"
     try:
         return f"local:{getpass.getuser()}"
     except (KeyError, OSError):  # a container may run under a user id without a name
@@ -124,18 +138,33 @@ class Act:
     dry_run: bool
     yes: bool
 
-    def confirm(self, question: str) -> None:
-        """Ask before a change that cannot be undone.
-
-        Raises click.ClickException without a terminal and without --yes.
-        """
-        if self.yes or self.dry_run:
-            return
-        if not at_terminal():
+    def check_can_ask(self, question: str) -> None:
+        """Raise click.ClickException without a terminal and without --yes, before a long work ends in a question."""
+        if not (self.yes or self.dry_run or at_terminal()):
             raise click.ClickException(
                 f"{question} There is no terminal to ask at: give --yes to do it, or --dry-run to see what it would do"
             )
-        click.confirm(question, abort=True)
+
+    def confirm(self, question: str, *, scripted: bool = False) -> None:
+        """Ask before a change that cannot be undone.
+
+        Raises click.ClickException without a terminal and without --yes, unless it may be `scripted`.
+        """
+        if not scripted:
+            self.check_can_ask(question)
+        if at_terminal() and not (self.yes or self.dry_run):
+            click.confirm(question, abort=True, err=True)
+
+    def would(self, done: str, planned: str) -> str:
+        """Return what to say of a change: that it is done, or, in a dry run, what would be."""
+        return planned if self.dry_run else done
+
+    def typed(self, word: str, question: str, option: str) -> None:
+        """Let the administrator type a word. Raises click.ClickException without a terminal, or for another word."""
+        if not at_terminal():
+            raise click.ClickException(f"{question}. There is no terminal to ask at: give {option} if it is meant")
+        if click.prompt(question, default="", show_default=False) != word:
+            raise click.ClickException(f"{word!r} was not typed; nothing was done")
 
     def tell(self, entry: Entry, text: str, *, err: bool = False) -> None:
         """Print the change and its entry's number, and write a checkpoint of it.
@@ -173,17 +202,18 @@ def act(*, asks: bool = False) -> Callable[[Callable[..., None]], Callable[..., 
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def command(directory: Path, reason: str, dry_run: bool, **kwargs: Any) -> None:
+        def command(directory: Path, reason: str, who: str | None, dry_run: bool, **kwargs: Any) -> None:
             yes = kwargs.pop("yes", False)
             with explained():
                 check_reason(reason)
+                doer = actor(who)
                 if dry_run:
-                    click.echo("dry run: everything is checked, nothing is kept")
+                    click.echo("dry run: everything is checked, nothing is kept", err=True)
                 with opened(directory) as (state, ledger):
                     config = Config.load(state.config)  # before anything is written
-                    function(Act(state, ledger, config, actor(), reason, dry_run, yes), **kwargs)
+                    function(Act(state, ledger, config, doer, reason, dry_run, yes), **kwargs)
 
-        options: list[Callable[[Any], Any]] = [_DRY_RUN, _REASON, STATE]
+        options: list[Callable[[Any], Any]] = [_DRY_RUN, _ACTOR, _REASON, STATE]
         for option in [_YES, *options] if asks else options:
             command = option(command)
         return command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from bursar_server.access.oidc import is_principal
 from bursar_server.admin._acting import JSON, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._shares import Share, amount, delta, percent, rho, table
 from bursar_server.admin._tables import APPROXIMATE_SHARE_HELP, accounts_names
+from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
+from bursar_server.tables.catalogue import Registered
 from bursar_server.wire.admin_service import check_principal
 
 _SHARE = click.option("--share", type=Share(), required=True, help="Part of the total: 25%, 1/4 or 0.25.")
@@ -54,8 +57,15 @@ def show(directory: Path, name: str, as_json: bool) -> None:
 @click.option("--epsilon", type=float, help="The new total; left out: as it is.")
 @click.option("--delta", type=float, help="Likewise.")
 @click.option("--approximate-share", type=Share(), help=f"{APPROXIMATE_SHARE_HELP} Left out: as it is.")
+@I_KNOW
 def set_(
-    acting: Act, name: str, *, epsilon: float | None, delta: float | None, approximate_share: Fraction | None
+    acting: Act,
+    name: str,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    approximate_share: Fraction | None,
+    i_know: bool,
 ) -> None:
     """Raise or lower the budget of a dataset's account.
 
@@ -91,6 +101,10 @@ def set_(
     click.echo(_compared(_Standing.of(before), after))
     for line in _promise_lines(totals, closed=after.closed):
         click.echo(line)
+    if new.epsilon > old.epsilon or new.delta > old.delta:
+        click.echo(sentence(new))
+        rows = Registered.of(before.manifest).manifest.public_rows
+        confirm_total(acting, name, new, rows, i_know=i_know)
     if after.closed:
         click.echo(f"this total is below what was spent: the account {before.account} is closed until it is raised")
         acting.confirm("Close the account?")
@@ -117,20 +131,24 @@ def allowance() -> None:
 @act()
 @click.option("--analyst", help="For whom.")
 @click.option("--everyone", is_flag=True, help="For each analyst who has no allowance of his own.")
+@click.option("--new", is_flag=True, help="The analyst has no token yet.")
 @_SHARE
-def set_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool, share: Fraction) -> None:
+def set_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool, new: bool, share: Fraction) -> None:
     """Set what an analyst may spend, from the next request on; earlier debits count.
+
+    A name without a token is refused, because a misspelt one would be in the ledger for good; --new says that it is
+    right.
 
     \b
       bursar-admin allowance set people --everyone --share 10%
       bursar-admin allowance set people --analyst alice --share 1/3 --reason "main study"
     """  # noqa: D301  click reads the backslash
     who = _who(analyst, everyone)
+    if analyst is not None and not new:
+        _check_known(acting.ledger, acting.ledger.dataset(name).account, analyst)
     entry = acting.ledger.set_allowance(
         name, who, share, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run
     )
-    if analyst is not None:
-        _note_unknown(acting.ledger, analyst)
     acting.tell(entry, f"{_called(who)} may spend {_share_of(acting.ledger.dataset(name), share)}")
     if analyst is not None and not acting.dry_run:
         click.echo(_left(acting.ledger.limits(name, analyst).allowance))
@@ -317,12 +335,17 @@ def _called(who: str) -> str:
     return "everyone without an allowance of their own" if who == EVERYONE else who
 
 
-def _note_unknown(ledger: Ledger, analyst: str) -> None:
+def _check_known(ledger: Ledger, account: str, analyst: str) -> None:
+    """Raise ValueError for a name that has neither a token in force nor an allowance of the account."""
+    held = [one.name for one in ledger.credentials() if not one.revoked]
     # An identity provider's names are unknown here, so only this server's own are checked.
-    if not is_principal(analyst) and not any(
-        held.name == analyst and not held.revoked for held in ledger.credentials()
-    ):
-        click.echo(f"note: no token in force has the name {analyst!r}; is it spelt as in: bursar-admin token list")
+    if not (is_principal(analyst) or analyst in held or analyst in _shares(ledger, account)):
+        near = difflib.get_close_matches(analyst, held, n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(
+            f"no token in force has the name {analyst!r}; {meant}bursar-admin token list shows the names. If it is "
+            "right, and the token comes later, give --new"
+        )
 
 
 def _share_of(state: DatasetState, share: Fraction) -> str:

@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 
-from bursar_ledger import Budget, DatasetState, Ledger
+from bursar_ledger import Adjacency, Budget, DatasetState, Entry, Ledger
 from bursar_server.admin._acting import FILE, JSON, STATE, Act, act, opened, say_json
+from bursar_server.admin._looking import Look, Watched, look_options, record
 from bursar_server.admin._shares import Share, amount, percent, rho, table
+from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
 from bursar_server.config import Config
 from bursar_server.jobs.engine import storage_of
 from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
@@ -68,13 +70,15 @@ def source_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("import")
-@act()
+@act(asks=True)
 @source_options
 @click.option("--epsilon", type=float, help="Total of these people's account, for its whole life and all analysts.")
 @click.option("--delta", type=float, help="Total, the probability that the promise fails.")
 @click.option("--approximate-share", type=Share(), help=f"{APPROXIMATE_SHARE_HELP} [default: 0]")
 @click.option("--same-people-as", metavar="NAME", help="A dataset with rows of the same people: share its total.")
 @OTHER_PEOPLE
+@I_KNOW
+@look_options
 def import_(
     acting: Act,
     manifest: Manifest,
@@ -85,6 +89,10 @@ def import_(
     approximate_share: Fraction | None,
     same_people_as: str | None,
     other_people: bool,
+    i_know: bool,
+    accept_bad_rows: Fraction | None,
+    report: Path | None,
+    as_json: bool,
 ) -> None:
     """Import a table and register it with its lifetime privacy budget.
 
@@ -100,19 +108,33 @@ def import_(
     another
     year, is NOT recognised.
 
-    The report is computed from the rows, and for you alone. A registration cannot be taken back; a dataset can be
-    retired.
+    The rows are read first, and the report, by column, is printed: it is computed from the rows, and for you alone.
+    Bad values are shown on a terminal only, or written to --report. A table of which more than a fifth is bad is
+    refused. Then, on a terminal, you are asked, and only then is anything registered.
 
     \b
       bursar-admin import --manifest people.toml --csv people.csv --epsilon 3 --delta 1e-6
       bursar-admin import --manifest visits.toml --csv visits.csv --same-people-as people
     """  # noqa: D301  click reads the backslash
     budget = _total(epsilon, delta, approximate_share)
-    report, entry = register(
+    look = Look(manifest, accept_bad_rows, report, as_json)
+
+    def looked(found: ImportReport) -> Callable[[], None]:
+        look.at(found)
+        return lambda: _ask(found)
+
+    def _ask(found: ImportReport) -> None:
+        if budget is not None:
+            rows = found.rows_read if manifest.adjacency is Adjacency.REPLACE_ONE else None
+            click.echo(sentence(budget), err=as_json)
+            confirm_total(acting, manifest.name, budget, manifest.public_rows or rows, i_know=i_know)
+        acting.confirm(f"Register {manifest.name}, for as long as the ledger lives?", scripted=True)
+
+    found, entry = register(
         acting.state,
         acting.ledger,
         manifest,
-        source,
+        Watched(source),
         budget,
         same_people_as=same_people_as,
         other_people=other_people,
@@ -120,18 +142,17 @@ def import_(
         reason=acting.reason,
         storage=storage_of(acting.config),
         dry_run=acting.dry_run,
+        look=looked,
     )
-    for line in _report_lines(report):
-        click.echo(line)
-    account = str(entry.details["account"])
+    account, registered = str(entry.details["account"]), acting.would("registered", "would register")
     if account == manifest.name:
         total = entry.details
-        text = f"registered {manifest.name} with (epsilon, delta) = ({total['epsilon']:g}, {total['delta']:g})"
+        text = f"{registered} {manifest.name} with (epsilon, delta) = ({total['epsilon']:g}, {total['delta']:g})"
     else:
         for line in _joined_lines(acting.ledger.dataset(account), manifest):
-            click.echo(line)
-        text = f"registered {manifest.name} in the account {account}"
-    acting.tell(entry, text)
+            click.echo(line, err=as_json)
+        text = f"{registered} {manifest.name} in the account {account}"
+    _tell(acting, entry, text, found, as_json=as_json)
 
 
 @click.command()
@@ -139,7 +160,18 @@ def import_(
 @source_options
 @OTHER_PEOPLE
 @click.option("--delete-old-rows", is_flag=True, help="Remove the replaced rows at once, not with the next import.")
-def snapshot(acting: Act, manifest: Manifest, source: Source, *, other_people: bool, delete_old_rows: bool) -> None:
+@look_options
+def snapshot(
+    acting: Act,
+    manifest: Manifest,
+    source: Source,
+    *,
+    other_people: bool,
+    delete_old_rows: bool,
+    accept_bad_rows: Fraction | None,
+    report: Path | None,
+    as_json: bool,
+) -> None:
     """Give a dataset new rows of the same people.
 
     For corrections, additions and withdrawals: the dataset keeps name, schema, budget and all debits; fits from now on
@@ -161,25 +193,32 @@ def snapshot(acting: Act, manifest: Manifest, source: Source, *, other_people: b
     \b
       bursar-admin snapshot --manifest people.toml --csv people-corrected.csv --reason "coding error in region"
     """  # noqa: D301  click reads the backslash
-    acting.confirm(f"Are these rows of the same people as those of {manifest.name}? They replace them for good.")
-    report, entry = replace(
+    look = Look(manifest, accept_bad_rows, report, as_json)
+    question = f"Are these rows of the same people as those of {manifest.name}? They replace them for good."
+    acting.check_can_ask(question)
+
+    def looked(found: ImportReport) -> Callable[[], None]:
+        look.at(found)
+        return lambda: acting.confirm(question)
+
+    found, entry = replace(
         acting.state,
         acting.ledger,
         manifest,
-        source,
+        Watched(source),
         other_people=other_people,
         actor=acting.actor,
         reason=acting.reason,
         storage=storage_of(acting.config),
         dry_run=acting.dry_run,
+        look=looked,
     )
-    for line in _report_lines(report):
-        click.echo(line)
-    click.echo(left_line(acting.ledger.dataset(manifest.name)))
-    acting.tell(entry, f"new rows of {manifest.name}")
+    click.echo(left_line(acting.ledger.dataset(manifest.name)), err=as_json)
+    text = acting.would(f"new rows of {manifest.name}", f"{manifest.name} would get new rows")
+    _tell(acting, entry, text, found, as_json=as_json)
     if delete_old_rows and not acting.dry_run:
         remove_replaced(acting.state, acting.ledger)
-        click.echo("the replaced rows are removed from the disk")
+        click.echo("the replaced rows are removed from the disk", err=as_json)
 
 
 @click.command()
@@ -325,16 +364,20 @@ def _source(csv: Path | None, parquet: Path | None, sql: str | None, database: P
     return CsvSource(csv) if csv else ParquetSource(Path(str(parquet)))
 
 
-def _report_lines(report: ImportReport) -> Iterator[str]:
-    yield "import report (computed from the data: for you alone)"
-    for field, text in (
-        ("rows_read", "rows read"),
-        ("null_rows", "rows with a bad cell, kept as null rows"),
-        ("values_clipped", "values moved to a bound"),
-        ("values_missing", "values missing in nullable columns"),
-        ("rows_over_cap", "rows over their unit's cap, kept as null rows"),
-    ):
-        yield f"  {getattr(report, field):>12,}  {text}"
+def _tell(acting: Act, entry: Entry, text: str, report: ImportReport, *, as_json: bool) -> None:
+    """Print the change as text, or report and entry as JSON."""
+    if not as_json:
+        acting.tell(entry, text)
+        return
+    if not acting.dry_run:
+        acting.told(f"{text}: entry {entry.number}", err=True)
+    written = {
+        "number": entry.number,
+        "kind": entry.kind,
+        "dataset": entry.dataset,
+        "account": entry.details["account"],
+    }
+    say_json({"dry_run": acting.dry_run, "entry": written, "report": record(report)})
 
 
 def _joined_lines(account: DatasetState, manifest: Manifest) -> Iterator[str]:

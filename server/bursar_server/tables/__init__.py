@@ -11,10 +11,11 @@ from bursar_server.tables._errors import (
     TableError,
     TableImportError,
 )
-from bursar_server.tables._importing import DATASETS, ImportReport, import_table
+from bursar_server.tables._importing import DATASETS, import_table
 from bursar_server.tables._keys import CapKeys, Keyring, Keys
 from bursar_server.tables._manifest import Categorical, Column, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
+from bursar_server.tables._report import ColumnReport, ImportReport
 from bursar_server.tables._snapshot import Identity, Snapshot, sync
 from bursar_server.tables._sources import CsvSource, ParquetSource, Source, SqlSource
 from bursar_server.tables._stored import StoredRows
@@ -25,6 +26,7 @@ __all__ = [
     "CapKeys",
     "Categorical",
     "Column",
+    "ColumnReport",
     "CsvSource",
     "Fingerprint",
     "Identity",

@@ -11,9 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bursar_server.tables._manifest import Categorical, Numeric
+
+Raw = NDArray[np.float64] | NDArray[np.int32]
+"""Cells of a column as numbers or codes."""
 
 NO_CATEGORY = -1
 """Code of a cell without one of the declared categories."""
@@ -27,16 +31,12 @@ class Block:
         values: one array (n,) a column, in the manifest's order: float64 within bounds, or NaN of one bit pattern where
             a nullable column has no value; or int32 codes. Null rows hold 0.0 and -1.
         present: mask (n,), False for null rows.
-        clipped: number of values of present rows that were moved to a bound; for the administrator only.
-        missing: number of missing values in nullable columns of present rows; for the administrator only.
         unit_rows: K, number of rows that the row's unit has in the whole table, (n,); 0 for null rows. None before the
             cap on the rows of a unit was applied, and where none is.
     """
 
-    values: tuple[NDArray[np.float64] | NDArray[np.int32], ...]
+    values: tuple[Raw, ...]
     present: NDArray[np.bool_]
-    clipped: int = 0
-    missing: int = 0
     unit_rows: NDArray[np.int32] | None = None
 
     @property
@@ -52,14 +52,10 @@ class Block:
         return Block(
             tuple(np.where(keep, x, e) for x, e in zip(self.values, empty, strict=True)),
             self.present & keep,
-            self.clipped,
-            self.missing,
         )
 
 
-def parse(
-    cells: Sequence[pa.Array], columns: Sequence[Numeric | Categorical]
-) -> tuple[NDArray[np.float64] | NDArray[np.int32], ...]:
+def parse(cells: Sequence[pa.Array], columns: Sequence[Numeric | Categorical]) -> tuple[Raw, ...]:
     """Return each column's cells as numbers or codes; NaN and NO_CATEGORY for invalid cells."""
     return tuple(
         numbers(array) if isinstance(column, Numeric) else codes(array, column.categories)
@@ -67,23 +63,31 @@ def parse(
     )
 
 
-def clean(raw: Sequence[NDArray[np.float64] | NDArray[np.int32]], columns: Sequence[Numeric | Categorical]) -> Block:
+def clean(raw: Sequence[Raw], columns: Sequence[Numeric | Categorical]) -> Block:
     """Return rows within the schema: clipped, or null if one cell is not a finite number or has no category.
 
     In a column that the schema declares nullable, such a cell is missing and the row keeps its other values. A row
     without any value is null. `raw` is the result of `parse`.
     """
-    known = [np.isfinite(x) if x.dtype == np.float64 else x != NO_CATEGORY for x in raw]
+    known = [is_known(x) for x in raw]
     present = np.logical_or.reduce(known)
-    for is_known, column in zip(known, columns, strict=True):
+    for has_value, column in zip(known, columns, strict=True):
         if not _is_nullable(column):
-            present &= is_known
-    values = [_within(x, column, present) for x, column in zip(raw, columns, strict=True)]
-    clipped = sum(
-        int(np.count_nonzero((x != y) & is_known & present)) for x, y, is_known in zip(raw, values, known, strict=True)
-    )
-    missing = sum(int(np.count_nonzero(present & ~is_known)) for is_known in known)
-    return Block(tuple(values), present, clipped, missing)
+            present &= has_value
+    return Block(tuple(_within(x, column, present) for x, column in zip(raw, columns, strict=True)), present)
+
+
+def is_known(raw: Raw) -> NDArray[np.bool_]:
+    """Return the mask of parsed cells that are finite numbers, or have a category."""
+    return np.asarray(np.isfinite(raw) if raw.dtype == np.float64 else raw != NO_CATEGORY)
+
+
+def is_empty(cells: pa.Array) -> NDArray[np.bool_]:
+    """Return the mask of cells without content: null, an empty text, or NaN in a column of numbers."""
+    if _is_text(cells.type):
+        return np.asarray(pc.binary_length(texts(cells)).fill_null(0).to_numpy(zero_copy_only=False) == 0)
+    nothing = cells.is_null(nan_is_null=pa.types.is_floating(cells.type))
+    return np.asarray(nothing.to_numpy(zero_copy_only=False))
 
 
 def _is_nullable(column: Numeric | Categorical) -> bool:
@@ -130,9 +134,7 @@ def is_readable(kind: pa.DataType, *, as_number: bool) -> bool:
     return True
 
 
-def _within(
-    raw: NDArray[np.float64] | NDArray[np.int32], column: Numeric | Categorical, present: NDArray[np.bool_]
-) -> NDArray[np.float64] | NDArray[np.int32]:
+def _within(raw: Raw, column: Numeric | Categorical, present: NDArray[np.bool_]) -> Raw:
     if isinstance(column, Categorical):
         return np.where(present, raw, np.int32(NO_CATEGORY))
     # Equal values must have equal bytes, because rows are hashed: adding zero turns -0.0 into 0.0, and all NaNs become

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from bursar_ledger import Adjacency
 from bursar_server.tables._cap import UnitCap
-from bursar_server.tables._cells import Block, clean, is_readable, parse
+from bursar_server.tables._cells import Block, Raw, clean, is_readable, parse
 from bursar_server.tables._errors import TableImportError
 from bursar_server.tables._keys import CapKeys
 from bursar_server.tables._manifest import Manifest, Numeric
+from bursar_server.tables._report import ColumnReport, ImportReport
 from bursar_server.tables._snapshot import (
     BATCH,
     MANIFEST_FILE,
@@ -37,47 +38,21 @@ DATASETS = "datasets"
 _UNCAPPED = "uncapped.arrow"
 
 
-@dataclass(frozen=True)
-class ImportReport:
-    """Report of an import.
-
-    Counts and fingerprint depend on the data: they are for the administrator only, and appear in no ledger, log or
-    answer.
-
-    Attributes:
-        dataset_id: random id; name of the snapshot's folder.
-        directory: folder of the snapshot.
-        rows_read: number of rows of the source.
-        null_rows: number of rows that lack a required number, category or unit.
-        values_clipped: number of values of present rows that were moved to a bound.
-        values_missing: number of missing values in nullable columns of present rows.
-        rows_over_cap: number of rows left out because their unit had more than the cap.
-        fingerprint: digest by which the table is recognised (`Fingerprint`); kept out of `repr`.
-    """
-
-    dataset_id: str
-    directory: Path
-    rows_read: int
-    null_rows: int
-    values_clipped: int
-    values_missing: int
-    rows_over_cap: int
-    fingerprint: bytes = field(repr=False)
-
-
 @dataclass
 class _Counts:
+    columns: tuple[ColumnReport, ...]
     rows_read: int = 0
     null_rows: int = 0
-    values_clipped: int = 0
-    values_missing: int = 0
+    rows_without_unit: int = 0
     rows_over_cap: int = 0
 
-    def add(self, block: Block) -> None:
+    def add(self, cells: Sequence[pa.Array], raw: Sequence[Raw], block: Block, manifest: Manifest) -> None:
         self.rows_read += len(block.present)
         self.null_rows += len(block.present) - block.rows
-        self.values_clipped += block.clipped
-        self.values_missing += block.missing
+        self.columns = tuple(
+            counts.plus(given, parsed, column, block.present)
+            for counts, given, parsed, column in zip(self.columns, cells, raw, manifest.columns, strict=True)
+        )
 
 
 _Rows = tuple[Block, pa.Array]
@@ -94,7 +69,8 @@ def import_table(manifest: Manifest, source: Source, state_dir: Path, keys: CapK
         TableImportError: a column is missing or of an unreadable type, or there are more rows than `MAX_ROWS` or
             `manifest.public_rows` allow. The message names columns and limits but no values.
     """
-    counts, fingerprint = _Counts(), Fingerprint(manifest)
+    counts = _Counts(tuple(ColumnReport(column.name) for column in manifest.columns))
+    fingerprint = Fingerprint(manifest)
     with _new_folder(state_dir / DATASETS) as (partial, final):
         _write(manifest, source, partial, keys, counts, fingerprint)
     return ImportReport(final.name, final, **vars(counts), fingerprint=fingerprint.digest())
@@ -143,9 +119,10 @@ def _cleaned(manifest: Manifest, source: Source, counts: _Counts, fingerprint: F
         if not checked:
             _check_types(manifest, batch.schema)
             checked = True
-        raw = parse(batch.columns[: len(manifest.columns)], manifest.columns)
+        cells = batch.columns[: len(manifest.columns)]
+        raw = parse(cells, manifest.columns)
         block = clean(raw, manifest.columns)
-        counts.add(block)
+        counts.add(cells, raw, block, manifest)
         fingerprint.add(raw, block.present)
         # Checked while reading, so that a source that is too large does not fill the disk first.
         _check_rows(manifest, counts.rows_read, complete=False)
@@ -161,8 +138,9 @@ def _capped(
     with SnapshotWriter(spare, manifest) as writer:
         for block, units in blocks:
             owned = cap.add(block, units)
-            counts.null_rows += block.rows - owned.rows
+            counts.rows_without_unit += block.rows - owned.rows
             writer.append(owned)
+    counts.null_rows += counts.rows_without_unit
     found = cap.unit_rows()
     counts.rows_over_cap = int(np.count_nonzero(found == 0))
     first = 0

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _BATCH = 65_536
 """Rows of a batch, and bytes of a read. Chosen, not tuned."""
 
+_SHOWN = 40
+"""Number of the source's columns that an error names."""
+
 # The longest record of a CSV file; longer ones stop an import.
 _CSV_BLOCK = 2**24
 
@@ -253,8 +256,25 @@ def _find(wanted: Sequence[str], found: Sequence[str]) -> None:
     ]
     if problems:
         raise TableImportError(
-            f"columns of the source: {'; '.join(problems)}; correct the manifest, or name the source's columns so"
+            f"columns of the source: {'; '.join(problems)}; correct the manifest, or name the source's columns so. "
+            f"{_there(wanted, found)}"
         )
+
+
+def _there(wanted: Sequence[str], found: Sequence[str]) -> str:
+    """Return the columns that there are, unless they may be a row's cells: a file without a header begins with one."""
+    sought = {name.casefold() for name in wanted}
+
+    def are_names(cells: Sequence[str]) -> bool:
+        return not sought.isdisjoint(cell.strip(' "').casefold() for cell in cells)
+
+    if are_names(found):
+        more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+        return f"Names are compared letter by letter: the source has {', '.join(map(repr, found[:_SHOWN]))}{more}"
+    for delimiter in ";\t|":
+        if are_names(",".join(found).split(delimiter)):
+            return f"Its header is separated by {delimiter!r}, expected commas"
+    return "It has none of the wanted names: is there a header?"
 
 
 @contextlib.contextmanager

@@ -50,6 +50,13 @@ from bursar_server.tables.catalogue import Registered
 _OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.partial")
 """Names that an import makes: snapshots and unfinished ones. Other files in the folder are never touched."""
 
+Look = Callable[[ImportReport], Callable[[], None]]
+"""A look at a report, which may refuse it; returns the last question before the entry, which may refuse, too."""
+
+
+def _as_it_is(_: ImportReport) -> Callable[[], None]:
+    return lambda: None
+
 
 def register(
     state: State,
@@ -64,6 +71,7 @@ def register(
     other_people: bool = False,
     storage: Path | None = None,
     dry_run: bool = False,
+    look: Look = _as_it_is,
 ) -> tuple[ImportReport, Entry]:
     """Import a table and register it; the report is for the administrator only.
 
@@ -72,7 +80,9 @@ def register(
     `other_people` declares that they are rows of other people. With `dry_run` everything is done and checked, and
     nothing is kept.
 
-    If there is a shared `storage`, the rows are also written there, in partitions.
+    If there is a shared `storage`, the rows are also written there, in partitions. `look` is called with the report
+    after the rows were read, before anything is written to the ledger; what it returns is called last before that. Both
+    may raise, and then nothing is kept.
 
     Raises:
         DatasetExistsError: the name is registered already.
@@ -108,7 +118,7 @@ def register(
             )
             return ledger.register_dataset(registration, actor=actor, reason=reason, dry_run=dry_run)
 
-        return _imported(state, ledger, manifest, source, enter, joins, other_people, storage, dry_run)
+        return _imported(state, ledger, manifest, source, enter, joins, other_people, storage, dry_run, look)
 
 
 def replace(
@@ -122,11 +132,12 @@ def replace(
     other_people: bool = False,
     storage: Path | None = None,
     dry_run: bool = False,
+    look: Look = _as_it_is,
 ) -> tuple[ImportReport, Entry]:
     """Import new rows of the same people under the name of a registered dataset.
 
     Rows that are known as those of another account are refused unless `other_people` declares that they are rows of
-    other people. `storage` and `dry_run` are those of `register`.
+    other people. `storage`, `dry_run` and `look` are those of `register`.
 
     The replaced rows stay on the disk until the next import, or `remove_replaced`: a queued fit may still open them. A
     fit that has them open keeps reading, because a removed file disappears with its last reader. A fit that finds them
@@ -151,7 +162,7 @@ def replace(
                 manifest.name, bytes.fromhex(tag), fields, actor=actor, reason=reason, dry_run=dry_run
             )
 
-        return _imported(state, ledger, manifest, source, enter, present.account, other_people, storage, dry_run)
+        return _imported(state, ledger, manifest, source, enter, present.account, other_people, storage, dry_run, look)
 
 
 def check_schema(registered: Manifest, new: Manifest) -> None:
@@ -273,6 +284,7 @@ def _imported(
     other_people: bool,
     storage: Path | None,
     dry_run: bool,
+    look: Look,
 ) -> tuple[ImportReport, Entry]:
     ring, keys = Keyring(state.keys), Keys.draw()
     if not dry_run:
@@ -280,8 +292,10 @@ def _imported(
     report = import_table(manifest, source, state.path, CapKeys.draw())
     kept = False
     try:
+        confirm = look(report)
         if not other_people:
             _check_people(ring, ledger, manifest, report.fingerprint, joins)
+        confirm()
         snapshot = Snapshot.open(report.directory)
         if not dry_run:
             if storage is not None:

@@ -22,6 +22,7 @@ from bursar_ledger import Adjacency
 from bursar_server.fits import UNIT_ROWS
 from bursar_server.tables import (
     CapKeys,
+    ColumnReport,
     CsvSource,
     ImportReport,
     Manifest,
@@ -69,7 +70,8 @@ def test_values_within_bounds_come_back_bit_by_bit(manifest: Build, load: Load, 
     found = slots(snapshot)
     assert found == [(x, "ab".index(c)) for x, c in table]
     assert [row[0].hex() for row in found if row] == [(x + 0.0).hex() for x, _ in table]
-    assert (report.rows_read, report.null_rows, report.values_clipped, report.rows_over_cap) == (len(table), 0, 0, 0)
+    assert (report.rows_read, report.null_rows, report.rows_over_cap) == (len(table), 0, 0)
+    assert report.columns == (ColumnReport("x"), ColumnReport("c"))
 
 
 @given(st.lists(rows, max_size=12))
@@ -85,7 +87,10 @@ def test_the_administrator_gets_counts(manifest: Build, load: Load) -> None:
     """The report counts rows, null rows, clipped values and rows over the cap."""
     table = [("0", "a", "u"), ("9", "b", "u"), ("?", "a", "u"), ("0", "z", "v"), ("0", "a", ""), ("-9", "a", "u")]
     report, snapshot = load(manifest(unit={"column": "who", "max_rows": 2}), table, ("x", "c", "who"))
-    assert (report.rows_read, report.null_rows, report.values_clipped, report.rows_over_cap) == (6, 3, 2, 1)
+    assert (report.rows_read, report.null_rows, report.rows_without_unit, report.rows_over_cap) == (6, 3, 1, 1)
+    x = ColumnReport("x", bad=1, clipped_low=1, clipped_high=1, examples=("?",))
+    assert report.columns == (x, ColumnReport("c", bad=1, examples=("z",)))
+    assert "'z'" not in repr(report)
     assert snapshot.slots == 6
 
 

@@ -79,14 +79,17 @@ def test_a_row_without_a_value_keeps_its_others(gaps: Callable[..., Manifest], l
     found = slots(snapshot)
     assert found == [expected(row) for row in table]
     assert (report.rows_read, report.null_rows) == (len(table), found.count(None))
-    assert report.values_missing == sum(row is not None and row[0] is None for row in found)
+    x = report.columns[0]
+    assert x.missing == sum(row[0] == "" for row in table)
+    assert x.bad == sum(row[0] != "" and number(row[0]) is None for row in table)
+    assert set(x.examples) <= {row[0] for row in table if row[0] and number(row[0]) is None}
     outside = sum(
         x is not None and not low <= x <= high
         for row, there in zip(table, found, strict=True)
         if there
         for x, low, high in ((number(row[0]), -1.0, 1.0), (number(row[2]), 0.0, 9.0))
     )
-    assert report.values_clipped == outside
+    assert sum(column.clipped for column in report.columns) == outside
 
 
 NANS = [0x7FF8000000000000, 0x7FF0000000000001, 0x7FFFFFFFFFFFFFFF, 0xFFF8000000000000, 0xFFF0000000000001]

@@ -23,7 +23,7 @@ kind = "numeric"
 lower = 0.0
 upper = 3.0
 """
-ROWS = "height\n1.5\n1.7\nnan\n9\n"
+ROWS = "height\n1.5\n1.7\nnan\n9\n2\n"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Admin:
 
     def add(self, name: str = "heights", rows: str = ROWS, epsilon: float = 1, delta: float = 1e-6) -> None:
         """Import a table with a total of its own."""
-        self.ok("import", *self.table(name, rows), "--epsilon", epsilon, "--delta", delta)
+        self.ok("import", *self.table(name, rows), "--epsilon", epsilon, "--delta", delta, "--yes")
 
     def spend(self, request_id: str, dataset: str = "heights", analyst: str = "alice", scale: int = 10) -> None:
         """A debit of rho = 1 / (2 scale^2), without a release."""

@@ -142,7 +142,7 @@ def test_a_total_is_that_of_all_names_of_an_account(admin: Admin) -> None:
 def test_callers_of_an_identity_provider_have_allowances(admin: Admin) -> None:
     """Under the names that debits have; in one spelling only, and never under the server's own name."""
     admin.add()
-    words = ("allowance", "set", "heights", "--share", "1/4", "--analyst")
+    words = ("allowance", "set", "heights", "--share", "1/4", "--new", "--analyst")
     assert "no token" not in admin.ok(*words, "oidc:ann@example.org")
     assert "differs from" in admin.refused(*words, "oidc:Ann@example.org")
     assert "name" in admin.refused(*words, "oidc:")
@@ -181,12 +181,18 @@ def test_allowances_bind_from_the_next_request_on(admin: Admin) -> None:
     assert admin.verified.accounts[0].allowances == {"alice": Fraction(1, 4)}
 
 
-def test_a_name_that_nobody_has_is_pointed_out(admin: Admin) -> None:
-    """It may come later, so it is no error; a name that nobody can have is."""
+def test_a_name_that_nobody_has_needs_to_be_meant(admin: Admin) -> None:
+    """It may come later, and then it is said; once it has an allowance it is known. A name nobody can have is none."""
     admin.add()
-    assert "no token in force" in admin.ok("allowance", "set", "heights", "--analyst", "alcie", "--share", "1/4")
-    assert "name" in admin.refused("allowance", "set", "heights", "--analyst", "*", "--share", "1/4")
-    assert "name" in admin.refused("allowance", "set", "heights", "--analyst", "a b", "--share", "1/4")
+    admin.ok("token", "issue", "--name", "alice", "--role", "analyst")
+    before = admin.verified.head
+    words = ("allowance", "set", "heights", "--share", "1/4", "--analyst")
+    assert "no token in force has the name 'alcie'; did you mean 'alice'?" in admin.refused(*words, "alcie")
+    assert admin.verified.head == before
+    admin.ok(*words, "alcie", "--new")
+    admin.ok(*words, "alcie")
+    assert "name" in admin.refused(*words, "*", "--new")
+    assert "name" in admin.refused(*words, "a b", "--new")
 
 
 def test_whose_allowance_has_to_be_said(admin: Admin) -> None:
@@ -218,8 +224,8 @@ def test_limits_are_listed_with_what_is_left(admin: Admin) -> None:
     admin.ok("import", *admin.table("again"), "--same-people-as", "heights")
     admin.add("other", "height\n0.5\n")
     assert admin.ok("allowance", "list") == "no limits but the totals\n"
-    admin.ok("allowance", "set", "again", "--analyst", "alice", "--share", "1/2")
-    admin.ok("allowance", "set", "again", "--analyst", "bob", "--share", "1/2")
+    admin.ok("allowance", "set", "again", "--analyst", "alice", "--new", "--share", "1/2")
+    admin.ok("allowance", "set", "again", "--analyst", "bob", "--new", "--share", "1/2")
     admin.ok("allowance", "set", "other", "--everyone", "--share", "1")
     admin.ok("call-limit", "set", "heights", "--share", "5%")
     admin.ok("allowance", "end", "heights", "--analyst", "bob")
@@ -236,7 +242,7 @@ def test_limits_are_listed_with_what_is_left(admin: Admin) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("allowance", "set", "heights", "--analyst", "alice", "--share", "1/5"),
+        ("allowance", "set", "heights", "--analyst", "alice", "--new", "--share", "1/5"),
         ("allowance", "end", "heights", "--analyst", "alice"),
         ("call-limit", "set", "heights", "--share", "1/5"),
         ("call-limit", "end", "heights"),
@@ -246,7 +252,7 @@ def test_limits_are_listed_with_what_is_left(admin: Admin) -> None:
 def test_limits_can_be_tried(admin: Admin, words: tuple[str, ...]) -> None:
     """The entry is shown and not written."""
     admin.add()
-    admin.ok("allowance", "set", "heights", "--analyst", "alice", "--share", "1/4")
+    admin.ok("allowance", "set", "heights", "--analyst", "alice", "--new", "--share", "1/4")
     admin.ok("call-limit", "set", "heights", "--share", "1/4")
     before = admin.verified
     output = admin.ok(*words, "--dry-run", "--reason", "only a try")

@@ -140,7 +140,7 @@ def test_all_acts_are_listed_in_words(admin: Admin) -> None:
     admin.spend("r1")
     admin.ok("import", *admin.table("again"), "--same-people-as", "heights", "--reason", "other name")
     admin.ok("budget", "set", "heights", "--epsilon", 2, "--yes", "--reason", "planned")
-    admin.ok("allowance", "set", "heights", "--analyst", "alice", "--share", "1/4")
+    admin.ok("allowance", "set", "heights", "--analyst", "alice", "--new", "--share", "1/4")
     admin.ok("allowance", "end", "heights", "--analyst", "alice")
     admin.ok("call-limit", "set", "heights", "--share", "1/4")
     admin.ok("call-limit", "end", "heights")
@@ -184,7 +184,7 @@ def test_what_is_listed_and_shown_is_there_as_json(admin: Admin) -> None:
     admin.add()
     admin.ok("import", *admin.table("again"), "--same-people-as", "heights")
     admin.spend("r1", scale=10)  # rho 0.005
-    admin.ok("allowance", "set", "heights", "--analyst", "alice", "--share", "1/2")
+    admin.ok("allowance", "set", "heights", "--analyst", "alice", "--new", "--share", "1/2")
     admin.ok("call-limit", "set", "heights", "--share", "1/4")
     first, again = _json(admin, "datasets")
     assert (first["name"], again["name"], again["account"]) == ("heights", "again", "heights")

@@ -17,7 +17,7 @@ from bursar_server.tables.catalogue import Registered
 if TYPE_CHECKING:
     from tests.server.serving.admin.conftest import Admin
 
-ROWS = "height\n1.5\n1.7\nnan\n9\n"  # those of `Admin.table`
+ROWS = "height\n1.5\n1.7\nnan\n9\n2\n"  # those of `Admin.table`
 OTHER_ROWS = "height\n1.1\n1.2\n"
 TOTAL = ("--epsilon", 1, "--delta", 1e-6)
 
@@ -35,13 +35,15 @@ def _snapshot_of(admin: Admin, name: str) -> str:
 def test_an_import_registers_and_reports(admin: Admin) -> None:
     """The report counts what was done to the rows; the ledger's entry holds none of it."""
     output = admin.ok("import", *admin.table("heights"), *TOTAL, "--reason", "first")
-    assert "4  rows read" in output
-    assert "1  rows with a bad cell" in output
-    assert "1  values moved" in output
+    assert "5  rows read" in output
+    assert "1  rows with a bad or missing cell" in output
+    assert "height  1 (20.0%)  0        0         1 (20.0%)" in output
+    assert "height: 1 values are bad, 20.0%" in output
+    assert "'nan'" not in output
     entry = admin.entries()[-1]
     assert f"entry {entry.number}" in output
     assert (entry.kind, entry.details["reason"]) == ("registration", "first")
-    assert b"clipped" not in entry.body
+    assert not any(word in entry.body for word in (b"clipped", b"bad", b"nan"))
     assert admin.verified.accounts[0].epsilon == 1.0
     assert "heights  replace_one  (1, 1e-06)" in admin.ok("datasets")
 
@@ -187,7 +189,7 @@ def test_a_dry_run_of_an_import_keeps_nothing(admin: Admin) -> None:
     before = admin.verified.head
     output = admin.ok("import", *admin.table("heights"), *TOTAL, "--dry-run")
     assert output.startswith("dry run:")
-    assert "4  rows read" in output
+    assert "5  rows read" in output
     assert '"epsilon": 1.0' in output
     assert not admin.snapshots
     admin.add()
@@ -267,7 +269,7 @@ def test_a_fit_that_has_the_replaced_rows_open_reads_on(admin: Admin) -> None:
         opened = Snapshot.open(registration.rows_folder(admin.state, ledger.dataset("heights")))
     admin.ok("snapshot", *admin.table("heights", OTHER_ROWS), "--yes", "--delete-old-rows")
     assert admin.snapshots == {_snapshot_of(admin, "heights")}
-    assert sum(int(block.present.sum()) for block in opened.blocks()) == 3
+    assert sum(int(block.present.sum()) for block in opened.blocks()) == 4
 
 
 def test_rows_that_come_back_are_still_known(admin: Admin) -> None:

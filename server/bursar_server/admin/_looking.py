@@ -1,0 +1,185 @@
+"""Report of an import for the administrator, and what is refused because of it.
+
+Counts and examples are computed from the rows. Examples are shown on a terminal, or written to the file that the
+administrator names, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from bursar_server.admin._acting import JSON, PATH
+from bursar_server.admin._shares import Share, percent, table
+from bursar_server.state import write_private
+from bursar_server.tables import Categorical, ImportReport, Manifest, Source
+
+ACCEPTED = Fraction(1, 5)
+"""Largest share of bad rows, or of bad values of a column, that is accepted without being asked for."""
+
+WARNED = Fraction(1, 20)
+"""Share of bad values of a column from which its line is red."""
+
+_HEAD = "import report (computed from the data: for you alone)"
+
+
+def look_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of commands that report on rows; the function gets `accept_bad_rows`, `report` and `as_json`."""
+    for option in (
+        JSON,
+        click.option("--report", type=PATH, help="Write the report, with examples of bad values, to this file (0600)."),
+        click.option(
+            "--accept-bad-rows",
+            type=Share(),
+            help=f"Accept bad rows up to this share, and columns without any value. [default: {percent(ACCEPTED)}]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Look:
+    """Look at a report: prints it, writes it to a file, refuses a table that is mostly bad.
+
+    Attributes:
+        manifest: manifest of the table.
+        accepted: share of bad rows that the administrator accepts; None if they said nothing.
+        file: file for the report with its examples; None: none is written.
+        as_json: True if standard output is for JSON, so that nothing is printed here.
+    """
+
+    manifest: Manifest
+    accepted: Fraction | None
+    file: Path | None
+    as_json: bool
+
+    def at(self, report: ImportReport) -> None:
+        """Show the report. Raises ValueError if more is bad than is accepted."""
+        if self.file is not None:
+            text = [
+                f"{_HEAD}, with values of its rows: keep it as you keep the rows, and delete it when it is read",
+                *_lines(report),
+                *_examples(report, self.manifest),
+            ]
+            write_private(self.file, ("\n".join(text) + "\n").encode())
+        if not self.as_json:
+            click.echo(_HEAD)
+            for line in _lines(report):
+                click.echo(line)
+            for line in _warnings(report):
+                click.secho(line, fg="red", bold=True)
+            if sys.stdout.isatty():
+                for line in _examples(report, self.manifest):
+                    click.echo(line)
+        self._check(report)
+
+    def _check(self, report: ImportReport) -> None:
+        limit = ACCEPTED if self.accepted is None else self.accepted
+        bad = report.null_rows
+        # A nullable column's bad values make no bad row, and are lost all the same.
+        problems = [
+            f"{column.name}: {_all(column.bad, report)} of the values are bad"
+            for column in report.columns
+            if _share(column.bad, report) > limit
+        ]
+        if _share(bad, report) > limit:
+            problems.append(f"{_all(bad, report)} of the rows are bad")
+        if self.accepted is None:
+            problems += [
+                f"{column.name}: no value could be read"
+                for column in report.columns
+                if report.rows_read and column.bad + column.missing == report.rows_read
+            ]
+        if problems:
+            raise ValueError(
+                f"{'; '.join(problems)}. Nothing was kept. Correct the manifest or the source; if the table is to be "
+                "taken as it is, say how much of it may be bad: --accept-bad-rows SHARE"
+            )
+
+
+def record(report: ImportReport) -> dict[str, Any]:
+    """Return the report's counts for programs, without examples."""
+    columns = [{name: n for name, n in asdict(column).items() if name != "examples"} for column in report.columns]
+    names = ("rows_read", "null_rows", "rows_without_unit", "rows_over_cap")
+    return {**{name: getattr(report, name) for name in names}, "columns": columns}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Source that shows on a terminal how many rows were read."""
+
+    source: Source
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Implement `Source.batches`."""
+        from tqdm import tqdm  # late: most commands read no rows
+
+        # Delayed, so that a short import shows nothing; disable=None: nothing unless standard error is a terminal.
+        with tqdm(desc="reading", unit=" rows", unit_scale=True, leave=False, delay=1, disable=None) as bar:
+            for batch in self.source.batches(columns):
+                yield batch
+                bar.update(batch.num_rows)
+
+
+def _lines(report: ImportReport) -> Iterator[str]:
+    for number, text in (
+        (report.rows_read, "rows read"),
+        (report.null_rows, "rows with a bad or missing cell, kept as null rows"),
+        (report.rows_without_unit, "of them without a unit alone"),
+        (report.rows_over_cap, "rows over their unit's cap, kept as null rows"),
+    ):
+        yield f"  {number:>12,}  {text}"
+
+    def cell(n: int) -> str:
+        return f"{n:,} ({_all(n, report)})" if n else "0"
+
+    rows = [(c.name, cell(c.bad), cell(c.missing), cell(c.clipped_low), cell(c.clipped_high)) for c in report.columns]
+    yield table([("column", "bad", "missing", "moved up", "moved down"), *rows], indent="  ", whole=("column",))
+
+
+def _warnings(report: ImportReport) -> Iterator[str]:
+    for column in report.columns:
+        if _share(column.bad, report) > WARNED:
+            yield f"{column.name}: {column.bad:,} values are bad, {_all(column.bad, report)}"
+
+
+def _examples(report: ImportReport, manifest: Manifest) -> Iterator[str]:
+    for found, column in zip(report.columns, manifest.columns, strict=True):
+        if found.examples:
+            shown = ", ".join(_short(text) for text in found.examples)
+            if isinstance(column, Categorical):
+                said = f"{found.bad:,} values are not declared, such as {shown}"
+                meant = dict.fromkeys(_meant(text, column.categories) for text in found.examples)
+                guesses = " or ".join(map(repr, filter(None, meant)))
+            else:
+                said, guesses = f"{found.bad:,} values are no numbers, such as {shown}", ""
+            yield f"{found.name}: {said}" + (f"; did you mean {guesses}?" if guesses else "")
+
+
+def _meant(text: str, categories: Sequence[str]) -> str | None:
+    folded = {category.strip().casefold(): category for category in reversed(categories)}
+    near = difflib.get_close_matches(text.strip().casefold()[:100], folded, n=1, cutoff=0.75)
+    return folded[near[0]] if near else None
+
+
+def _short(text: str) -> str:
+    """Return a cell in quotes, without characters that a terminal obeys."""
+    shown = ascii(text) if not text.isprintable() else repr(text)
+    return shown if len(shown) <= 42 else shown[:38] + "...'"
+
+
+def _share(n: int, report: ImportReport) -> Fraction:
+    return Fraction(n, report.rows_read) if report.rows_read else Fraction(0)
+
+
+def _all(n: int, report: ImportReport) -> str:
+    return percent(_share(n, report))

@@ -1,0 +1,65 @@
+"""What a total means for a person, and totals that nobody sets by accident."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import click
+
+from bursar_ledger import COST_UNIT, Budget
+from bursar_server.admin._acting import Act
+
+LARGE_EPSILON = 10
+"""Epsilon above which a total has to be confirmed: a guess from fifty-fifty may be right 99,995 times of 100,000."""
+
+TYPICAL = 0.005
+"""Rho of a typical fit: see docs/choosing-budget.md."""
+
+I_KNOW = click.option("--i-know", is_flag=True, help="A total that protects hardly anybody is meant so.")
+
+
+def sentence(total: Budget) -> str:
+    """Return what a total means for a person, and what it buys."""
+    rho = float(total.cap_cost_units / (COST_UNIT * total.order))
+    wrong, against_gaussian = 1 / (1 + math.exp(min(total.epsilon, 700))), NormalDist().cdf(-math.sqrt(rho / 2))
+    fits = int(rho / TYPICAL)
+    return (
+        f"({total.epsilon:g}, {total.delta:g}) for a person: whoever sees all that is ever released, and cannot tell "
+        f"beforehand whether it is with this person's data, may guess right {_of_hundred(wrong)} times of 100 at "
+        f"most, and {_of_hundred(against_gaussian)} times if all of it is Gaussian noise; it buys "
+        f"{'more than 10,000' if fits > 10_000 else fits} fits of rho {TYPICAL}"
+    )
+
+
+def dangers(total: Budget, rows: int | None) -> list[str]:
+    """Return why a total protects hardly anybody; empty if it does. `rows` is the public number of rows, if known."""
+    found = []
+    if not total.epsilon <= LARGE_EPSILON:
+        found.append(
+            f"epsilon {total.epsilon:g} is above {LARGE_EPSILON}: a guess about a person may be all but certain"
+        )
+    if rows is not None and not total.delta * rows <= 1:
+        found.append(
+            f"delta {total.delta:g} times {rows:,} rows is {total.delta * rows:,.3g}: so many rows may be published as "
+            "they are; take delta far below one over the number of rows"
+        )
+    return found
+
+
+def confirm_total(acting: Act, name: str, total: Budget, rows: int | None, *, i_know: bool) -> None:
+    """Let the administrator type the name of a dataset whose total protects hardly anybody.
+
+    Raises ClickException without a terminal and without --i-know, or if something else is typed.
+    """
+    found = dangers(total, rows)
+    for danger in found:
+        click.secho(danger, fg="red", bold=True, err=True)
+    if not found or i_know or acting.dry_run:
+        return
+    acting.typed(name, f"This total protects hardly anybody. Type {name} to promise it all the same", "--i-know")
+
+
+def _of_hundred(wrong: float) -> str:
+    """Return how often of 100 times a guess is right that is wrong with this probability, 100 only if it never is."""
+    return f"{100 - float(f'{100 * wrong:.3g}'):.10g}"

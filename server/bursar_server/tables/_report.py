@@ -1,0 +1,103 @@
+"""Report of an import, by column: computed from the rows, so for the administrator alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bursar_server.tables._cells import Raw, is_empty, is_known, texts
+from bursar_server.tables._manifest import Categorical, Numeric
+
+EXAMPLES = 5
+"""Maximum number of different bad cells of a column that are kept."""
+
+
+@dataclass(frozen=True)
+class ColumnReport:
+    """Counts of one column's cells.
+
+    Attributes:
+        name: name of the column.
+        bad: number of cells that hold something which is no number, or none of the categories.
+        missing: number of empty cells.
+        clipped_low: number of values of present rows that were moved up to the lower bound.
+        clipped_high: number of values of present rows that were moved down to the upper bound.
+        examples: up to `EXAMPLES` different bad cells, the first of the source; kept out of `repr`.
+    """
+
+    name: str
+    bad: int = 0
+    missing: int = 0
+    clipped_low: int = 0
+    clipped_high: int = 0
+    examples: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def clipped(self) -> int:
+        """Number of values of present rows that were moved to a bound."""
+        return self.clipped_low + self.clipped_high
+
+    def plus(
+        self,
+        cells: pa.Array,
+        raw: Raw,
+        column: Numeric | Categorical,
+        present: NDArray[np.bool_],
+    ) -> ColumnReport:
+        """Return the counts with those of more cells; `raw` is their `parse`, `present` the mask of present rows."""
+        unread = cells.filter(pa.array(~is_known(raw)))
+        empty = is_empty(unread)
+        low = high = 0
+        if isinstance(column, Numeric):
+            low = int(np.count_nonzero((raw < column.lower) & np.isfinite(raw) & present))
+            high = int(np.count_nonzero((raw > column.upper) & np.isfinite(raw) & present))
+        return ColumnReport(
+            self.name,
+            self.bad + int(np.count_nonzero(~empty)),
+            self.missing + int(np.count_nonzero(empty)),
+            self.clipped_low + low,
+            self.clipped_high + high,
+            _examples(self.examples, unread.filter(pa.array(~empty))),
+        )
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """Report of an import.
+
+    Counts, examples and fingerprint depend on the data: they are for the administrator only, and appear in no ledger,
+    log or answer.
+
+    Attributes:
+        dataset_id: random id; name of the snapshot's folder.
+        directory: folder of the snapshot.
+        rows_read: number of rows of the source.
+        null_rows: number of rows that lack a required number, category or unit.
+        rows_without_unit: number of those that lack the unit alone.
+        rows_over_cap: number of rows left out because their unit had more than the cap.
+        columns: counts of each column, in the manifest's order.
+        fingerprint: digest by which the table is recognised (`Fingerprint`); kept out of `repr`.
+    """
+
+    dataset_id: str
+    directory: Path
+    rows_read: int
+    null_rows: int
+    rows_without_unit: int
+    rows_over_cap: int
+    columns: tuple[ColumnReport, ...]
+    fingerprint: bytes = field(repr=False)
+
+
+def _examples(known: tuple[str, ...], bad: pa.Array) -> tuple[str, ...]:
+    if len(known) >= EXAMPLES or not len(bad):
+        return known
+    found: Sequence[Any] = texts(bad).unique()[: 2 * EXAMPLES].to_pylist()
+    new = [text.decode(errors="backslashreplace") for text in found]
+    return tuple(dict.fromkeys((*known, *new)))[:EXAMPLES]

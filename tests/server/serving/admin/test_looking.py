@@ -1,0 +1,255 @@
+"""What an owner sees of messy rows before they are registered, and what is refused until it is said to be meant."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bursar_ledger import Budget
+from bursar_server.admin import _looking, _totals
+
+if TYPE_CHECKING:
+    from tests.server.serving.admin.conftest import Admin
+
+TOTAL = ("--epsilon", 1, "--delta", 1e-6)
+
+HOSPITAL = """
+name = "{name}"
+adjacency = "add_remove_one"
+public_rows = 50
+unit = {{ column = "patient", max_rows = 2 }}
+[[columns]]
+name = "age"
+kind = "numeric"
+lower = 0
+upper = 110
+[[columns]]
+name = "smoker"
+kind = "categorical"
+categories = ["true", "false"]
+[[columns]]
+name = "income"
+kind = "numeric"
+lower = 0
+upper = 200000
+nullable = true
+"""
+
+
+def _hospital(
+    admin: Admin, lines: list[str], name: str = "hospital", *, header: str = "patient,age,smoker,income"
+) -> list[object]:
+    manifest, rows = admin.files / f"{name}.toml", admin.files / f"{name}.csv"
+    manifest.write_text(HOSPITAL.format(name=name))
+    rows.write_text("\n".join([header, *lines]) + "\n")
+    return ["--manifest", manifest, "--csv", rows]
+
+
+GOOD = [f"p{i},{20 + i},{'true' if i % 3 else 'false'},{1000 * i}" for i in range(40)]
+MESSY = [
+    *GOOD,
+    "p1,999,true,5",  # an age out of bounds
+    "p1,-1,true,5",
+    "p1,30,true,5",  # a fourth row of one person: two are over the cap
+    "p50,31,TRUE,7",  # not declared
+    "p51,32,tru\x1b[2J,7",
+    "p52,,true,7",  # no age: no row
+    'p53,33,true,"1,234.56"',  # lost, and the row stays
+    "p54,34,true,",
+    ",35,true,8",  # nobody's
+]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output is a terminal."""
+
+    class Terminal:
+        stdout = type("Out", (), {"isatty": staticmethod(lambda: True)})
+
+    monkeypatch.setattr(_looking, "sys", Terminal)
+
+
+def test_the_report_says_what_is_wrong_with_which_column(admin: Admin) -> None:
+    """Counts and shares of every column; examples only where somebody looks."""
+    output = admin.ok("import", *_hospital(admin, MESSY), *TOTAL)
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    for said in (
+        "49 rows read",
+        "4 rows with a bad or missing cell, kept as null rows",
+        "1 of them without a unit alone",
+        "2 rows over their unit's cap, kept as null rows",
+        "age 0 1 (2.0%) 1 (2.0%) 1 (2.0%)",
+        "smoker 2 (4.1%) 0 0 0",
+        "income 1 (2.0%) 1 (2.0%) 0 0",
+    ):
+        assert said in lines, output
+    assert "TRUE" not in output
+    assert "1,234" not in output
+
+
+def test_examples_are_for_the_terminal(admin: Admin, watched: None) -> None:
+    """With what was probably meant, without characters that the terminal would obey; no entry and no file has any."""
+    output = admin.ok("import", *_hospital(admin, MESSY), *TOTAL)
+    assert "smoker: 2 values are not declared, such as 'TRUE', 'tru\\x1b[2J'; did you mean 'true'?" in output
+    assert "income: 1 values are no numbers, such as '1,234.56'" in output
+    assert "\x1b[2J" not in output
+    kept = [path for path in admin.state.path.rglob("*") if path.is_file()]
+    assert kept
+    assert not any(b"1,234.56" in path.read_bytes() or b"TRUE" in path.read_bytes() for path in kept)
+
+
+def test_a_report_in_a_file_is_asked_for(admin: Admin) -> None:
+    """It says what it is, and only its owner reads it."""
+    file = admin.files / "report.txt"
+    admin.ok("import", *_hospital(admin, MESSY), *TOTAL, "--report", file, "--dry-run")
+    text = file.read_text()
+    assert text.startswith("import report (computed from the data: for you alone), with values of its rows")
+    assert "'1,234.56'" in text
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_counts_for_programs(admin: Admin) -> None:
+    """The same counts as JSON, alone on standard output, without any cell."""
+    result = admin.run("import", *_hospital(admin, MESSY), *TOTAL, "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert said["report"]["columns"][1] == {
+        "name": "smoker", "bad": 2, "missing": 0, "clipped_low": 0, "clipped_high": 0,
+    }  # fmt: skip
+    assert (said["dry_run"], said["entry"]["kind"], said["entry"]["dataset"]) == (False, "registration", "hospital")
+    assert said["entry"]["number"] == admin.entries()[-1].number
+    assert "TRUE" not in result.output
+    dry = json.loads(admin.run("snapshot", *_hospital(admin, GOOD), "--dry-run", "--json").stdout)
+    assert (dry["dry_run"], dry["report"]["null_rows"]) == (True, 0)
+
+
+def test_more_than_a_twentieth_bad_is_red(admin: Admin) -> None:
+    """A line of its own, beside the table."""
+    few, many = [*GOOD, "p60,30,yes,1"], [*GOOD, *(f"p{60 + i},30,yes,1" for i in range(5))]
+    assert "values are bad" not in admin.ok("import", *_hospital(admin, few), *TOTAL, "--dry-run")
+    assert "smoker: 5 values are bad, 11.1%" in admin.ok("import", *_hospital(admin, many), *TOTAL, "--dry-run")
+
+
+def test_a_table_that_is_mostly_bad_is_not_registered(admin: Admin) -> None:
+    """One capital letter in each row, as a year's table was once lost; unless it is meant, up to a share."""
+    bad = [line.replace("true", "True").replace("false", "False") for line in GOOD]
+    before = admin.verified.head, admin.snapshots
+    output = admin.refused("import", *_hospital(admin, bad), *TOTAL)
+    assert "smoker: no value could be read" in output
+    assert "100.0% of the rows are bad" in output
+    assert "--accept-bad-rows" in output
+    admin.refused("import", *_hospital(admin, [*bad, *GOOD]), *TOTAL, "--accept-bad-rows", "49%")
+    assert (admin.verified.head, admin.snapshots) == before
+    admin.ok("import", *_hospital(admin, [*bad, *GOOD]), *TOTAL, "--accept-bad-rows", "1/2")
+
+
+def test_numbers_that_cannot_be_read_are_not_missing(admin: Admin) -> None:
+    """A nullable column whose numbers are written otherwise loses them all: no row is bad, and it is refused."""
+    lines = [f'p{i},30,true,"{i},5"' for i in range(10)]
+    output = admin.refused("import", *_hospital(admin, lines), *TOTAL)
+    assert "income: 100.0% of the values are bad" in output
+    lines = [*GOOD, *(f"p{60 + i},30,true," for i in range(40))]
+    admin.ok("import", *_hospital(admin, lines), *TOTAL)  # half of them not told: that is no fault
+
+
+def test_good_rows_are_not_replaced_by_bad_ones(admin: Admin, at_a_terminal: None) -> None:
+    """The question comes after the report, and a table that is mostly bad never reaches it."""
+    admin.ok("import", *_hospital(admin, GOOD), *TOTAL, answer="y\n")
+    before = admin.verified.head, admin.snapshots
+    bad = [line.replace("true", "True").replace("false", "False") for line in GOOD]
+    refused = admin.refused("snapshot", *_hospital(admin, bad), "--yes", "--delete-old-rows")
+    assert "100.0% of the rows are bad" in refused
+    output = admin.refused("snapshot", *_hospital(admin, MESSY), "--delete-old-rows", answer="n\n")
+    assert output.index("rows read") < output.index("of the same people as those of hospital?")
+    assert (admin.verified.head, admin.snapshots) == before
+    admin.ok("snapshot", *_hospital(admin, MESSY), "--delete-old-rows", answer="y\n")
+    assert len(admin.snapshots) == 1
+
+
+def test_a_registration_is_asked_for_last(admin: Admin, at_a_terminal: None) -> None:
+    """After the report and what the total means; a no keeps nothing."""
+    before = admin.verified.head, admin.snapshots
+    output = admin.refused("import", *_hospital(admin, MESSY), *TOTAL, answer="n\n")
+    assert output.index("rows read") < output.index("for a person") < output.index("Register hospital")
+    assert (admin.verified.head, admin.snapshots) == before
+    dry = admin.ok("import", *_hospital(admin, MESSY), *TOTAL, "--dry-run")
+    assert "would register hospital" in dry
+    assert "registered hospital" not in dry
+
+
+def test_columns_that_there_are(admin: Admin) -> None:
+    """A missing column is told with those of the file, and a file of semicolons is told from one without header."""
+    output = admin.refused("import", *_hospital(admin, GOOD, header="patient,Age,smoker,income"), *TOTAL)
+    assert "'age' is missing" in output
+    assert "the source has 'patient', 'Age', 'smoker', 'income'" in output
+    lines = [line.replace(",", ";") for line in GOOD]
+    output = admin.refused("import", *_hospital(admin, lines, header="patient;age;smoker;income"), *TOTAL)
+    assert "separated by ';'" in output
+    output = admin.refused("import", *_hospital(admin, GOOD[1:], header=GOOD[0]), *TOTAL)
+    assert "is there a header" in output
+    assert "p0" not in output
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "said"), [(300, 1e-6, "epsilon 300"), (1, 0.1, "delta 0.1 times 50 rows")]
+)
+def test_a_total_that_protects_nobody_is_typed(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, epsilon: float, delta: float, said: str
+) -> None:
+    """By name, or said in so many words by a script; --yes is not enough."""
+    total = ("--epsilon", epsilon, "--delta", delta)
+    before = admin.verified.head, admin.snapshots
+    output = admin.refused("import", *_hospital(admin, GOOD), *total, "--yes")
+    assert said in output
+    assert "--i-know" in output
+    assert said in admin.ok("import", *_hospital(admin, GOOD), *total, "--dry-run")
+    monkeypatch.setattr("bursar_server.admin._acting.at_terminal", lambda: True)
+    admin.refused("import", *_hospital(admin, GOOD), *total, answer="yes\n")
+    assert (admin.verified.head, admin.snapshots) == before
+    admin.ok("import", *_hospital(admin, GOOD), *total, answer="hospital\ny\n")
+    admin.ok("import", *_hospital(admin, GOOD[:9], "second"), *total, "--i-know", "--yes")
+
+
+def test_a_raise_says_what_it_means(admin: Admin) -> None:
+    """Likewise for a total that is changed."""
+    admin.ok("import", *_hospital(admin, GOOD), *TOTAL)
+    output = admin.ok("budget", "set", "hospital", "--epsilon", 3, "--yes")
+    assert "95.26 times of 100" in output
+    assert "37 fits of rho 0.005" in output
+    assert "epsilon 30 is above" in admin.refused("budget", "set", "hospital", "--epsilon", 30, "--yes")
+    admin.ok("budget", "set", "hospital", "--epsilon", 30, "--yes", "--i-know")
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "guess", "gaussian"),
+    [(0.1, "52.5", "50.5"), (1, "73.1", "54.4"), (3, "95.26", "62"), (8, "99.9665", "76.6")],
+)
+def test_a_total_in_words(epsilon: float, guess: str, gaussian: str) -> None:
+    """The numbers are those of docs/epsilon.md."""
+    said = _totals.sentence(Budget(epsilon, 1e-6))
+    assert f"may guess right {guess} times of 100 at most, and {gaussian} times if all of it is Gaussian" in said
+
+
+def test_who_does_it_is_named(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an option or the environment, as a user of this machine; a name that entries cannot hold is refused."""
+    admin.ok("import", *_hospital(admin, GOOD), *TOTAL, "--actor", "ada")
+    assert admin.entries()[-1].actor == "local:ada"
+    assert "name" in admin.refused("retire", "hospital", "--yes", "--actor", "a b")
+    monkeypatch.setenv("BURSAR_ACTOR", "grace")
+    admin.ok("retire", "hospital", "--yes")
+    assert admin.entries()[-1].actor == "local:grace"
+
+
+def test_a_long_import_shows_that_it_reads(tmp_path: Path) -> None:
+    """The rows pass unchanged."""
+    from bursar_server.tables import CsvSource
+
+    file = tmp_path / "rows.csv"
+    file.write_text("x\n1\n2\n")
+    plain, watched = (list(source.batches(["x"])) for source in (CsvSource(file), _looking.Watched(CsvSource(file))))
+    assert plain == watched
