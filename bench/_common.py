@@ -7,7 +7,9 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,23 @@ def results_of(script: str) -> Path:
     """Return the file of a script's results, in a folder that exists."""
     RESULTS.mkdir(exist_ok=True)
     return RESULTS / f"{Path(script).stem}.json"
+
+
+WRITTEN = ("bench/record.json", "docs/benchmarks.md", "docs/benchmarks-*.png", "docs/real-tables.md")
+"""Files of the repository that benchmarks write, so that they may differ from the commit that is measured."""
+
+
+def tree() -> tuple[str, list[str]]:
+    """Return the commit of the working tree, and the names of its changed and new files but those of `WRITTEN`."""
+    try:
+        command = ["git", "rev-parse", "--short", "HEAD"]
+        head = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=True).stdout
+        command = ["git", "status", "--porcelain", "--untracked-files=all"]
+        status = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", ["there is no commit"]
+    names = [line[3:] for line in status.splitlines()]
+    return head.strip(), [name for name in names if not any(fnmatch(name, pattern) for pattern in WRITTEN)]
 
 
 class Kept:
@@ -62,6 +81,11 @@ def spread_of(values: Sequence[float]) -> Json:
     """Return what a record compares of a number that was measured several times: mean, standard deviation, count."""
     std = statistics.stdev(values) if len(values) > 1 else 0.0
     return {"mean": statistics.fmean(values), "std": std, "runs": len(values)}
+
+
+def is_spread(value: Any) -> bool:
+    """Return whether a value of a JSON is what `spread_of` made."""
+    return isinstance(value, dict) and value.keys() == {"mean", "std", "runs"}
 
 
 def options_of(doc: str | None, parts: Iterable[str]) -> argparse.ArgumentParser:

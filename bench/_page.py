@@ -17,9 +17,11 @@ Json = dict[str, Any]
 HEAD = """# Benchmarks
 
 `make bench` runs every comparison of `bench/` with its peers beside it, writes [one record](../bench/record.json) and
-this page, and compares with the record before: a ratio that became worse by more than a quarter, or an error by more
-than a half, ends the run with 1. Sizes are quick ones but with `FULL=1`. Ratios are medians of runs in turns on the
-same machine, below 1 where bursar takes less time; times of other machines differ.
+this page, and compares with the record before: a ratio, or an accuracy of a fit, that became worse beyond the noise of
+both runs (Welch's test over rounds or seeds, one false alarm in a hundred runs of a script) ends the run with 1. Sizes
+are quick ones but with `FULL=1`. Ratios are medians of runs in turns on the same machine, below 1 where bursar takes
+less time; times of other machines differ. A changed tree is refused; `--changed-tree` measures it, with a + at the
+commit. How accurate fits are on real tables has [a page of its own](real-tables.md).
 
 """
 
@@ -62,7 +64,7 @@ def _provenance(record: Json) -> str:
         lines.append(
             f"| `bench/{name}.py` | {one['commit']} | {sizes} | {one['seconds']:.0f} | {one['problem'] or ''} |"
         )
-    return "\n".join(lines) + "\n\nA commit with a + had changes that were not committed yet.\n\n"
+    return "\n".join(lines) + "\n\nA commit with a + had changes that were not committed.\n\n"
 
 
 def _found(record: Json, script: str, *path: str) -> Any:
@@ -590,10 +592,11 @@ def _errors(row: Json) -> str:
 def _numbers(record: Json) -> str:
     lines = [
         "## All numbers that are compared between runs\n",
-        "| comparison | what | ratio or error |",
-        "|---|---|---|",
+        "| comparison | what | mean | standard deviation | runs |",
+        "|---|---|---|---|---|",
     ]
     for script, one in record.get("scripts", {}).items():
         for name, value in one["numbers"].items():
-            lines.append(f"| {script} | {_cell(name)} | {value:.3g} |")
-    return "\n".join(lines) + "\n"
+            numbers = f"{_short(value['mean'])} | {_short(value['std'])} | {value['runs']}"
+            lines.append(f"| {script} | {_cell(name)} | {numbers} |")
+    return "\n".join(lines) + "\n" if lines[3:] else ""

@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 
 import numpy as np
-from _common import results_of
+from _common import results_of, spread_of
 from dpem import fit
 
 from bursar._convert import tensor_from
@@ -50,6 +50,7 @@ def main() -> None:
         for bound in BOUNDS:
             errors = [error(bound, moments, seed) for seed in range(SEEDS)]
             cells.append({"moments": name, "bound": bound, "error": statistics.median(errors), "worst": max(errors)})
+            cells[-1]["accuracy"] = spread_of(errors)
             print(f"{name:>12} +-{bound:<6g} {cells[-1]['error']:.4f} (worst {cells[-1]['worst']:.4f})", flush=True)
     settings = {"rows": ROWS, "rho": RHO, "seeds": SEEDS, "means": MEANS.tolist(), "spread": SPREAD}
     found = {"python": platform.python_version(), "machine": platform.machine(), "settings": settings, "cells": cells}

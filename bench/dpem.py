@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import results_of
+from _common import results_of, spread_of
 from _kmeans import (
     BOUND,
     CLUSTERS,
@@ -144,11 +144,12 @@ def synthetic(seeds: int, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]
                 for start, losses in ((generator.uniform(-0.7, 0.7, (K, 2)), literal), (means, helped)):
                     terms = log_mixture_terms(test, *literal_dpem(X, rho, start, generator))
                     losses.append(reference - float(np.logaddexp.reduce(terms, axis=1).mean()))
-            row = {
+            row: dict[str, Any] = {
                 "n": n,
                 "rho": rho,
                 "bursar": float(np.median(ours)),
                 "bursar_worst": max(ours),
+                "accuracy": spread_of(ours),
                 "literal_random_start": float(np.median(literal)),
                 "literal_true_start": float(np.median(helped)),
             }
@@ -214,6 +215,7 @@ def kmeans(seeds: int, sizes: tuple[int, ...] = (20_000, 100_000, 1_000_000)) ->
                 "epsilon": epsilon,
                 "bursar": float(np.median(ours)),
                 "bursar_worst": max(ours),
+                "accuracy": spread_of(ours),
                 "bursar_seconds": seconds / count,
                 "diffprivlib_pure": float(np.median(theirs)),
                 "diffprivlib_seconds": their_seconds / count,
@@ -274,6 +276,7 @@ def speed(rounds: int, n: int = 1_000_000, d: int = 10, k: int = 5) -> dict[str,
         "sklearn_seconds": float(np.median(peer)),
         "ratio_median": float(np.median(ratios)),
         "ratio_range": [float(ratios.min()), float(ratios.max())],
+        "ratio_spread": spread_of(ratios.tolist()),
         "peak_bytes": {str(size): _peak_bytes(X[:size]) for size in (n // 10, n)},
         "sums_equal": _sums_equal(X[: 40 * CHUNK], generator),
     }

@@ -39,7 +39,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, options_of, output_of, results_of, saved
+from _common import Json, Kept, options_of, output_of, results_of, saved, spread_of
 from _em import (
     CONTAMINATED,
     DEGREES,
@@ -114,7 +114,7 @@ class Extent:
     minutes: float = float("inf")
 
 
-QUICK = Extent(seeds=2, fresh=0, sizes=(1_000,), dimensions=(5,), epsilons=(1.0,), rows=(100_000,))
+QUICK = Extent(seeds=5, fresh=0, sizes=(1_000,), dimensions=(5,), epsilons=(1.0,), rows=(100_000,))
 
 
 @dataclass(frozen=True)
@@ -311,6 +311,7 @@ def row_of(wish: Wish, cell: Cell, methods: Sequence[Method]) -> Json | None:
     row: Json = {"model": cell.model, "n": cell.n, "d": cell.d, "epsilon": cell.epsilon, "noise": cell.noise}
     row["non-private"] = summary(plain)
     row |= {name: summary(trials) for name, trials in found.items() if trials}
+    row[DEFAULT.name]["accuracy"] = spread_of([one["error"] for one in found[DEFAULT.name]])
     if common and len(names) > 1:
         same = {name: summary(wish.kept.known([cell.key(seed, name) for seed in common]))["error"] for name in names}
         row["compared"] = {"trials": len(common), "error": same}

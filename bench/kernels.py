@@ -35,7 +35,7 @@ import _separated_kernels
 import _times
 import gradient_em as gradient_bench
 import numpy as np
-from _common import Json, options_of, output_of, saved
+from _common import Json, options_of, output_of, saved, spread_of
 from _kmeans import cube
 from _kmeans import fit as fit_method
 from numpy.typing import NDArray
@@ -128,6 +128,7 @@ def ratio_of(ours: list[float], theirs: list[float]) -> Json:
         "theirs": st.median(theirs),
         "ratio": st.median(ratios),
         "ratio_range": [min(ratios), max(ratios)],
+        "ratio_spread": spread_of(ratios),
     }
 
 
@@ -436,6 +437,7 @@ def measure_noise(extent: Extent) -> list[Json]:
                 "fit": whole,
                 "noise": noise,
                 "share": st.median(source.seconds / one for one, source in fits),
+                "share_spread": spread_of([source.seconds / one for one, source in fits]),
                 "share_opendp": opendp / (whole - noise + opendp),
                 "bar": NOISE_BAR,
             }

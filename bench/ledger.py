@@ -25,7 +25,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from _common import results_of
+from _common import Json, results_of, spread_of
 from tqdm import tqdm
 
 from bursar_ledger import Adjacency, Budget, DebitRequest, GaussianEvent, Ledger, Registration, Witness, verify
@@ -112,7 +112,8 @@ def rate(folder: Path) -> dict[str, Any]:
     print(
         f"ratio: median {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}); at least 0.5 is wanted"
     )
-    return {"rounds": rounds, "ratio_median": statistics.median(ratios), "row_bytes": len(row)}
+    ratio: Json = {"ratio_median": statistics.median(ratios), "ratio_spread": spread_of(ratios)}
+    return ratio | {"rounds": rounds, "row_bytes": len(row)}
 
 
 def long_ledger(folder: Path, entries: int) -> Path:

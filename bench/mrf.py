@@ -35,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, results_of, saved
+from _common import Json, Kept, results_of, saved, spread_of
 from _mrf import (
     DELTA,
     Clique,
@@ -104,7 +104,7 @@ class Extent:
     methods: tuple[str, ...] = ()
 
 
-QUICK = Extent(trials=1, states=(5,), sizes=(1_000, 10_000), epsilons=(0.1, 1.0), repetitions=1)
+QUICK = Extent(trials=3, states=(5,), sizes=(1_000, 10_000), epsilons=(0.1, 1.0), repetitions=1)
 
 
 class KeptTables(Kept):
@@ -310,6 +310,7 @@ def summary(trials: Sequence[Json]) -> Json:
     return {
         "kl": statistics.median(divergences),
         "kl_range": [min(divergences), max(divergences)],
+        "accuracy": spread_of(divergences),
         "trials": len(trials),
         "seconds": statistics.median(one["seconds"] for one in trials),
         "evaluations": statistics.median(one["evaluations"] for one in trials),

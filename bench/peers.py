@@ -42,7 +42,7 @@ import dpem as dpem_bench
 import mrf as mrf_bench
 import numpy as np
 import sketch as sketch_bench
-from _common import Json, options_of, output_of, saved
+from _common import Json, options_of, output_of, saved, spread_of
 from _kmeans import BOUND, CLUSTERS, DIMENSIONS, GOOGLE_LSH, Array, MixtureRows, array, cube, sum_of_squares
 from _kmeans import fit as fit_in_box
 from _separated import Truth, World, by_diffprivlib, by_labels, by_sklearn, drawn, scored, separated
@@ -56,9 +56,6 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import dpem, gradient_em, mrf, separated_gmm, sketch
 from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import ArrayRows, Statistic, exact_sum
-
-LEAST = 1e-4
-"""An error below it, or a loss that came out negative, counts as this much in geometric means and pictures."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,6 @@ def row_of(
     """
     pairs = [(a, b) for spend in ours for a, b in zip(ours[spend], theirs[spend], strict=True)]
     ratios = [a[1] / b[1] for a, b in pairs]
-    errors = [max(a[0], LEAST) for a, _ in pairs]
     row = facts | peer.facts
     row |= {
         "rounds": len(pairs),
@@ -147,10 +143,11 @@ def row_of(
         "theirs": statistics.median(b[1] for _, b in pairs),
         "ratio": statistics.median(ratios),
         "ratio_range": [min(ratios), max(ratios)],
-        "error_mean": float(np.exp(np.mean(np.log(errors)))),
+        "ratio_spread": spread_of(ratios),
         "points": [
             {
                 "spend": spend,
+                "accuracy": spread_of([one[0] for one in ours[spend]]),
                 "error": statistics.median(one[0] for one in ours[spend]),
                 "peer_error": statistics.median(one[0] for one in theirs[spend]),
             }
@@ -171,6 +168,7 @@ def timed_row(facts: Json, peer: Peer, ours: Sequence[float], theirs: Sequence[f
         "theirs": statistics.median(theirs),
         "ratio": statistics.median(ratios),
         "ratio_range": [min(ratios), max(ratios)],
+        "ratio_spread": spread_of(ratios),
         "points": [],
     }
     told(row)
@@ -448,7 +446,9 @@ def estimating(wish: Wish) -> list[Json]:
     own = {
         "ours": statistics.median(one[1] for some in ours.values() for one in some),
         "our_points": [
-            {"spend": spend, "error": statistics.median(one[0] for one in some)} for spend, some in ours.items()
+            {"spend": spend, "error": statistics.median(one[0] for one in some)}
+            | {"accuracy": spread_of([one[0] for one in some])}
+            for spend, some in ours.items()
         ],
     }
     where = "n = 100,000, other graphs of the same law; no interpreter with private-pgm was named"

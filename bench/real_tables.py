@@ -2,6 +2,7 @@
 
     python bench/real_tables.py kmeans --seeds 3 --tables magic letter --epsilons 1 5
     python bench/real_tables.py kmeans --methods FitDPEM --tuning
+    python bench/real_tables.py --page                 docs/real-tables.md from the results, nothing is measured
 
 A user gives columns, the number of clusters and a spend; the request of the client becomes a plan, and the plan runs
 in a session as on the server. Guarantee: (epsilon, 1e-6), adding or removing a row; methods that are named pure have
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import math
 import os
 import statistics
@@ -38,10 +40,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import RESULTS, Json, Kept, options_of, output_of, saved, spread_of
+from _common import RESULTS, Json, Kept, options_of, output_of, results_of, saved, spread_of, tree
 from _kmeans import DELTA, ORDER, array_rows, sum_of_squares
 from _mrf import chow_liu
 from _real import CATEGORIES, NUMBERS, Array, CategoryTable, MissingTableError, NumberTable
+from _real_page import page_of
 from numpy.typing import NDArray
 
 import bursar
@@ -56,6 +59,7 @@ from bursar_server.vault import ArrayRows, ExactNoise, LocalEngine, Meter, Sessi
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0)
 SEEDS = 10
 THREADS = 1
+PAGE = RESULTS.parents[1] / "docs" / "real-tables.md"
 LLOYD_STARTS = 10
 
 Errors = dict[str, float]
@@ -115,6 +119,8 @@ class Wish:
 
     def save(self, part: str, rows: list[Json]) -> None:
         """Write the rows of a part into the results."""
+        commit, changed = tree()
+        saved(self.output, part, "commit", f"{commit}+" if changed else commit)
         saved(self.output, part, "rows", rows)
 
 
@@ -451,8 +457,12 @@ def main() -> None:
     parser.add_argument("--epsilons", type=float, nargs="*", help="left out: .1 .5 1 2 5, or .5 5 with --quick")
     parser.add_argument("--tables", nargs="*", help="left out: all, or the smaller ones with --quick")
     parser.add_argument("--methods", nargs="*", help="left out: all, or the server's with --quick")
+    parser.add_argument("--page", action="store_true", help="only write the page, from the results that there are")
     parser.add_argument("--tuning", action="store_true", help="leave out the tables that no default may be chosen on")
     options = parser.parse_args()
+    if options.page:
+        PAGE.write_text(page_of(json.loads((options.json or results_of(__file__)).read_text())), encoding="utf-8")
+        return
     wish = Wish(
         seeds=options.seeds or (QUICK_SEEDS if options.quick else SEEDS),
         epsilons=tuple(options.epsilons or (QUICK_EPSILONS if options.quick else EPSILONS)),

@@ -33,7 +33,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads are the engine's
 
 import numpy as np
 import pyarrow as pa
-from _common import Json, Kept, options_of, output_of, saved
+from _common import Json, Kept, options_of, output_of, saved, spread_of
 from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, cost_units
@@ -258,6 +258,7 @@ def compared(directory: Path, rounds: int, folder: Path) -> Json:
     def compare(case: str, one: str, other: str, bar: float | None) -> Json:
         ratios = [a / b for a, b in zip(times[one], times[other], strict=True)]
         found: Json = {"case": case, "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}
+        found["ratio_spread"] = spread_of(ratios)
         return found | ({} if bar is None else {"bar": bar})
 
     return {

@@ -39,7 +39,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, options_of, output_of, results_of, saved
+from _common import Json, Kept, options_of, output_of, results_of, saved, spread_of
 from _kmeans import Box, array, array_rows, cube
 from _kmeans import fit as fit_in_box
 from _separated import (
@@ -114,7 +114,7 @@ class Extent:
     minutes: float = float("inf")
 
 
-QUICK = Extent(seeds=1, false=1, most=20_000, rows=(10_000,), rounds=1, rhos=(0.0244,))
+QUICK = Extent(seeds=3, false=1, most=20_000, rows=(10_000,), rounds=1, rhos=(0.0244,))
 
 
 @dataclass(frozen=True)
@@ -254,10 +254,19 @@ def summary(trials: Sequence[Json]) -> Json:
     return row | {"seconds": statistics.median(one["seconds"] for one in trials)}
 
 
+def accuracies(trials: Sequence[Json]) -> Json:
+    """Return what a record compares: how many trials were not ok, and errors of the means of those that were."""
+    missed = {"accuracy": spread_of([float(not one["ok"]) for one in trials])}
+    good = [one["mean"] for one in trials if one["ok"] and "mean" in one]
+    return {"missed": missed} | ({"means": {"accuracy": spread_of(good)}} if good else {})
+
+
 def row_of(wish: Wish, case: Case, methods: Sequence[str], seeds: int) -> Json | None:
     """Medians of the trials that there are; None if there are none."""
     trials = {name: wish.kept.known([case.key(seed, name) for seed in range(seeds)]) for name in methods}
     found = {name: summary(some) for name, some in trials.items() if some}
+    if SEPARATED in found:  # no other method's accuracy is this product's
+        found[SEPARATED] |= accuracies(trials[SEPARATED])
     return case.facts | {"sought": case.sought or case.world.k} | found if found else None
 
 

@@ -33,7 +33,7 @@ from unittest import mock
 import grpc
 import numpy as np
 import psutil
-from _common import Json, options_of, output_of, saved
+from _common import Json, options_of, output_of, saved, spread_of
 from _serving import COLUMNS, TABLE, Home, Served
 from numpy.typing import NDArray
 
@@ -173,7 +173,7 @@ def catalogue(rounds: int, calls: int) -> Json:
                 f"{name:>14} {size:>6} {mine:>8.3f} {other:>8.3f} {ratio:>7.2f}   {ratios[0]:.2f} to {ratios[-1]:.2f}"
             )
             found[name] = {"bytes": size, "milliseconds": mine, "echo_milliseconds": other, "ratios": ratios}
-            found[name]["ratio_median"] = ratio
+            found[name] |= {"ratio_median": ratio, "ratio_spread": spread_of(ratios)}
     return found | {"rounds": rounds, "calls": calls}
 
 
@@ -378,13 +378,15 @@ def share(rows: int, rounds: int) -> Json:
             runs = [engined(here, method, request) for _ in range(rounds)]
             outside = [run.seconds - run.inside for run in runs]
             without = [run.seconds - run.inside - run.optimising for run in runs]
-            found[name] = told = {
+            told: Json = {
                 "seconds": statistics.median(run.seconds for run in runs),
                 "outside_seconds": statistics.median(outside),
                 "share": statistics.median(one / run.seconds for one, run in zip(outside, runs, strict=True)),
+                "share_spread": spread_of([one / run.seconds for one, run in zip(outside, runs, strict=True)]),
                 "without_seconds": statistics.median(without),
                 "share_without": statistics.median(one / run.seconds for one, run in zip(without, runs, strict=True)),
             }
+            found[name] = told
             above = name == method and rows >= 10**6 and not told["share"] < BAR
             print(
                 f"{name:>38} {told['seconds']:>8.3f} {told['outside_seconds']:>8.4f} {told['share']:>7.1%}"

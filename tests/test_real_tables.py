@@ -167,3 +167,24 @@ def test_fields_of_a_small_table(
     assert abs(tree["nats"]["median"]) < 0.05
     assert independent["variation"]["median"] == pytest.approx(0.5 / 3, abs=0.01)
     assert independent["nats"]["median"] == pytest.approx(np.log(2), abs=0.05)
+
+
+def test_the_page_has_medians_and_worst_seeds(
+    real_tables: Any, tables: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A line for each table, method and error; held-out tables apart; a part that was not measured is not there."""
+    monkeypatch.setattr(real_tables, "NUMBERS", (numbers, replace(numbers, name="apart", held_out=True)))
+    found = run(real_tables, monkeypatch, tmp_path, "mixtures", "--seeds", "2", "--epsilons", "1", "50")["mixtures"]
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(real_tables, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["real_tables.py", "--page", "--json", str(tmp_path / "found.json")])
+    real_tables.main()
+    text = page.read_text()
+    first = found["rows"][0]
+    cell = f"{first['nats']['median']:.4g} [{first['nats']['worst']:.4g}]"
+    assert f"| groups | 101 | 2 | 2 | {first['one_gaussian']:.4g} | FitDPEM | {cell} |" in text
+    assert text.index("| groups |") < text.index("Held out:") < text.index("| apart |")
+    assert "| table | n | d | K | one Gaussian | method | eps 1 | eps 50 |" in text
+    assert "Seeds: 2;" in text
+    assert "## k-means" not in text
+    assert all(line in text for line in tables.INSTALL.values())
