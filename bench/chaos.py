@@ -73,6 +73,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import bursar
+from bursar._process import command
 from bursar_ledger import Ledger, verify
 from bursar_proto.v1 import fit_pb2
 from bursar_server.admin.cli import main as admin
@@ -480,12 +481,10 @@ class Lane:
             _BETWEEN[kind](self)
 
     def _strike_cold(self, blow: Blow) -> None:
-        command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.home.state)]
+        cold = command(self.home.state, self.home.address)
         with (
             self.home.log.open("w") as log,
-            subprocess.Popen(
-                [*command, "--address", self.home.address], stdout=subprocess.PIPE, stderr=log, text=True
-            ) as server,
+            subprocess.Popen(cold, stdout=subprocess.PIPE, stderr=log, text=True) as server,
         ):
             time.sleep(blow.seconds)
             server.kill()
@@ -648,10 +647,8 @@ class Lane:
             beside: another server runs, and goes on to write.
         """
         before = self.home.files()
-        command = [sys.executable, "-m", "bursar_server", "run", "--state", str(self.home.state)]
-        tried = subprocess.run(
-            [*command, "--address", "127.0.0.1:0"], capture_output=True, text=True, check=False, timeout=PATIENCE
-        )
+        start = command(self.home.state)
+        tried = subprocess.run(start, capture_output=True, text=True, check=False, timeout=PATIENCE)
         if tried.returncode != 1 or reason not in tried.stderr.lower() or "Traceback" in tried.stderr:
             raise ChaosError(f"a start was not refused for {reason}: {tried.returncode} {tried.stdout}{tried.stderr}")
         if not beside and self.home.files() != before:

@@ -210,9 +210,6 @@ def spoilt(draw: st.DrawFn, whole: bytes) -> bytes:
     return bytes(content)
 
 
-_PUT = (b"\0" * 4096, b"\xff\xfe", b"\n", b'"', b",", b"[" * 100_000, b'{"a":' * 20_000, b"9" * 5000)
-
-
 def _toml_of(tree: Mapping[str, Any]) -> str:
     return "".join(f"{_key(name)} = {_toml(value)}\n" for name, value in tree.items() if value is not None)
 

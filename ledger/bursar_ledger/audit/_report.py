@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,6 @@ from ._text_output import assurances, reservations
 _MOST = 1000
 """Rows of one table; a page of a long history stays one that can be opened."""
 _FOLDER = Path(str(importlib.resources.files(__package__)))
-
-_Pairs = Iterable[tuple[str, object]]
-
 
 def _shown(value: object) -> object:
     """Return what a template puts in: HTML as it is, and of everything else the visible text, which is escaped then."""
