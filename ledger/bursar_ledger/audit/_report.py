@@ -28,6 +28,7 @@ _MOST = 1000
 """Rows of one table; a page of a long history stays one that can be opened."""
 _FOLDER = Path(str(importlib.resources.files(__package__)))
 
+
 def _shown(value: object) -> object:
     """Return what a template puts in: HTML as it is, and of everything else the visible text, which is escaped then."""
     return value if isinstance(value, Markup) else visible(value)
