@@ -160,7 +160,7 @@ def _import(folder: Path, name: str, case: Case, person: Rows, others: int) -> N
     parquet.write_table(table, folder / f"{name}.parquet")
     (folder / f"{name}.toml").write_text(_manifest(name, case, others + case.cap))
     files = ("--manifest", str(folder / f"{name}.toml"), "--parquet", str(folder / f"{name}.parquet"))
-    owner("import", "--state", str(folder / "state"), *files, "--epsilon", repr(EPSILON), "--delta", "1e-6")
+    owner("import", "--state", str(folder / "state"), *files, "--epsilon", repr(EPSILON), "--delta", "1e-6", "--i-know")
 
 
 def home_of(case: Case, folder: Path) -> Home:

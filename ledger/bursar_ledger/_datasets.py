@@ -104,15 +104,27 @@ def new_snapshot(
     return store.decide(work, keep=not dry_run)
 
 
-def retire(store: Store, dataset: str, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
+def retire(
+    store: Store, dataset: str, *, actor: str, reason: str, withdrawn: bool = False, dry_run: bool = False
+) -> Entry:
     """End a dataset: no new debits. Stored releases stay available.
+
+    With `withdrawn` the entry says that the registration was a mistake and that nothing was debited. Account, total and
+    tags stay, so that the same rows are recognised as they were.
 
     Raises:
         UnknownDatasetError, DatasetRetiredError: there is no such dataset, or no more.
+        DatasetInUseError: it is to be withdrawn, and something was debited.
     """
 
     def work() -> Entry:
-        details = {"account": live_account(store, dataset), "reason": reason}
+        details: dict[str, object] = {"account": live_account(store, dataset), "reason": reason}
+        if withdrawn:
+            if store.one("SELECT number FROM entries WHERE kind = 'debit' AND dataset = ? LIMIT 1", dataset):
+                raise DatasetInUseError(
+                    f"something was debited from {dataset!r}, so its registration stands; it can be retired"
+                )
+            details["withdrawn"] = True
         return store.append(EntryKind.RETIREMENT, dataset=dataset, actor=actor, details=details)
 
     return store.decide(work, keep=not dry_run)

@@ -94,6 +94,7 @@ class Replay:
     verifier_keys: list[tuple[int, str]] = field(default_factory=list)
     _account_of: dict[str, str] = field(default_factory=dict)
     _retired: set[str] = field(default_factory=set)
+    _debited: set[str] = field(default_factory=set)
     _destroyed: set[tuple[str, str]] = field(default_factory=set)
     _requests: set[tuple[str, str]] = field(default_factory=set)
     _unreleased: dict[int, str] = field(default_factory=dict)
@@ -205,6 +206,8 @@ class Replay:
         self._totals(fields)
         if fields["dataset"] in self._retired:
             self._problem("a dataset was retired twice")
+        if fields["details"].get("withdrawn", False) and fields["dataset"] in self._debited:
+            self._problem("a dataset was withdrawn that had debits")
         self._retired.add(fields["dataset"])
 
     def _destruction(self, fields: Fields) -> None:
@@ -258,6 +261,7 @@ class Replay:
         if request in self._requests:
             self._problem("a request was debited twice")
         self._requests.add(request)
+        self._debited.add(fields["dataset"])
         self._unreleased[self.number] = fields["dataset"]
         if fields["dataset"] in self._retired:
             self._problem("a debit from a retired dataset")

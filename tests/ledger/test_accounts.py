@@ -17,6 +17,7 @@ from bursar_ledger import (
     Budget,
     BudgetExhaustedError,
     DatasetExistsError,
+    DatasetInUseError,
     DatasetRetiredError,
     DebitRequest,
     DebitStatus,
@@ -143,6 +144,18 @@ def test_other_refusals_of_a_registration_change_nothing(ledger: Ledger, path: P
     with pytest.raises(ValueError, match="budget is missing"):
         register(ledger, "again", b"new")
     assert contents(path) == before
+
+
+def test_a_mistaken_registration_is_withdrawn_until_something_is_debited(ledger: Ledger, ask: Ask, path: Path) -> None:
+    """The account keeps its total for its other names, and verification knows what a withdrawal says."""
+    register(ledger, "again", b"a" * 32, same_people_as="people")
+    ledger.retire_dataset("again", actor="o", reason="wrong bounds", withdrawn=True)
+    with pytest.raises(DatasetRetiredError):
+        ledger.debit(ask("a", dataset="again"))
+    ledger.debit(ask("a"))
+    with pytest.raises(DatasetInUseError, match="something was debited"):
+        ledger.retire_dataset("people", actor="o", reason="too late", withdrawn=True)
+    assert verify(path).ok
 
 
 def test_retirement_ends_a_name_and_not_its_account(ledger: Ledger, ask: Ask, path: Path) -> None:

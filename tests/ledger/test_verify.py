@@ -467,6 +467,7 @@ CAPS: dict[str, Any] = {
         (15, lambda f: f.update(dataset="again"), "entry 15: a debit from a retired dataset"),
         (15, lambda f: f.update(dataset="cars"), "entry 15: dataset 'cars' was not registered before with account"),
         (15, set_details(account="cars"), "entry 15: dataset 'people' was not registered before with account 'cars'"),
+        (13, set_details(withdrawn=True), "entry 13: a dataset was withdrawn that had debits"),
         (14, becomes("retirement", account="people"), "entry 15: a debit from a retired dataset"),
         (15, becomes("destruction", account="people", destroyed="rows"), "entry 15: a destruction of a dataset that"),
         (15, becomes("destruction", "again", account="cars", destroyed="rows"), "entry 15: dataset 'again' was not"),

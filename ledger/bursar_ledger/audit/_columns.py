@@ -242,7 +242,8 @@ def _call_limit(details: Fields, line: Line) -> str:
 
 
 def _retirement(details: Fields, line: Line) -> str:
-    return _with_reason("no new debits", details)
+    mistake = details.get("withdrawn", False)
+    return _with_reason("withdrawn: registered by mistake, no debits" if mistake else "no new debits", details)
 
 
 def _destruction(details: Fields, line: Line) -> str:

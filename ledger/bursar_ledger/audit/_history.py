@@ -304,7 +304,8 @@ def _call_limit(account: AccountHistory, row: Row, line: Line) -> None:
 
 
 def _retirement(account: AccountHistory, row: Row, line: Line) -> None:
-    account.datasets[str(line.dataset)] = f"{account.datasets.get(str(line.dataset), '')}, retired"
+    ended = "withdrawn" if row.details.get("withdrawn", False) else "retired"
+    account.datasets[str(line.dataset)] = f"{account.datasets.get(str(line.dataset), '')}, {ended}"
 
 
 def _destruction(account: AccountHistory, row: Row, line: Line) -> None:

@@ -96,7 +96,7 @@ _WORDS: Mapping[str, Callable[[str, Details], str]] = by_kind(
         EntryKind.ALLOWANCE: _allowance,
         EntryKind.CALL_LIMIT: _call_limit,
         EntryKind.SNAPSHOT: lambda name, details: f"new rows of {name}",
-        EntryKind.RETIREMENT: lambda name, details: f"retired {name}",
+        EntryKind.RETIREMENT: lambda name, details: f"{'withdrew' if details.get('withdrawn') else 'retired'} {name}",
         EntryKind.DESTRUCTION: lambda name, details: f"destroyed the {details['destroyed']} of {name}",
         EntryKind.CREDENTIAL_ISSUED: lambda name, details: f"token of {details['credential']} ({details['role']})",
         EntryKind.CREDENTIAL_REVOKED: lambda name, details: f"revoked the token of {details['credential']}",

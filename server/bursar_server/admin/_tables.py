@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from bursar_ledger import Adjacency, Budget, DatasetState, Entry, Ledger
-from bursar_server.admin._acting import FILE, JSON, STATE, Act, act, opened, say_json
+from bursar_server.admin._acting import FILE, JSON, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._looking import Look, Watched, look_options, record
 from bursar_server.admin._shares import Share, amount, percent, rho, table
 from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
@@ -234,6 +234,36 @@ def datasets(directory: Path, as_json: bool) -> None:
         click.echo(table([("dataset", "adjacency", "total", "left", "note"), *map(_row, found)], whole=("dataset",)))
     else:
         click.echo("no datasets yet: bursar-admin import --help", err=True)
+
+
+@click.group(cls=InOrder)
+def dataset() -> None:
+    """Withdraw a dataset that was registered by mistake."""
+
+
+@dataset.command()
+@click.argument("name")
+@act(asks=True)
+def withdraw(acting: Act, name: str) -> None:
+    """Withdraw a mistaken registration, as long as nothing was debited from it.
+
+    The dataset ends as a retired one does, and the entry tells auditors that it was a mistake and cost nobody anything.
+    No budget is gained: the account keeps its total, the name stays taken, and the same rows are still recognised.
+    Import
+    the corrected table under another name; where it is of the same people, --same-people-as NAME puts it into the
+    account, and bursar-admin budget set corrects the total.
+
+    \b
+      bursar-admin dataset withdraw people --reason "imported with the wrong categories"
+    """  # noqa: D301  click reads the backslash
+    withdrawn = functools.partial(
+        acting.ledger.retire_dataset, name, actor=acting.actor, reason=acting.reason, withdrawn=True
+    )
+    withdrawn(dry_run=True)  # refuse before asking for confirmation
+    acting.confirm(f"Withdraw {name} for good?")
+    acting.tell(withdrawn(dry_run=acting.dry_run), acting.would(f"withdrew {name}", f"would withdraw {name}"))
+    if not acting.dry_run:
+        click.echo(f"its rows are still on this disk: bursar-admin retire {name} --delete-rows removes them")
 
 
 @click.command()

@@ -11,7 +11,7 @@ from bursar_server.admin._checkpoints import checkpoint
 from bursar_server.admin._history import acts
 from bursar_server.admin._setup import init
 from bursar_server.admin._sketches import sketch
-from bursar_server.admin._tables import datasets, import_, partition_, retire, snapshot
+from bursar_server.admin._tables import dataset, datasets, import_, partition_, retire, snapshot
 from bursar_server.admin._tokens import token
 
 
@@ -39,6 +39,7 @@ for _command in (
     sketch,
     snapshot,
     partition_,
+    dataset,
     retire,
     checkpoint,
     backup,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bursar_ledger import Ledger
+from bursar_ledger import Ledger, verify
 from bursar_server.state import State, StateError
 from bursar_server.tables import Keyring, Snapshot, registration
 from bursar_server.tables.catalogue import Registered
@@ -349,6 +349,38 @@ def test_nobody_to_ask_means_no(admin: Admin) -> None:
     assert "--yes" in admin.refused("retire", "heights")
     assert "--yes" in admin.refused("snapshot", *admin.table("heights", OTHER_ROWS))
     assert admin.verified.head == before
+
+
+def test_a_mistake_is_withdrawn_while_nothing_was_debited(admin: Admin) -> None:
+    """No budget is gained: name and account stay, and the same rows are known as if the dataset had stayed."""
+    admin.add()
+    refused = admin.refused("import", *admin.table("again"), *TOTAL)
+    assert "would withdraw heights" in admin.ok("dataset", "withdraw", "heights", "--dry-run")
+    admin.ok("dataset", "withdraw", "heights", "--yes", "--reason", "wrong bounds")
+    entry = admin.entries()[-1]
+    assert (entry.kind, entry.details["withdrawn"], entry.details["reason"]) == ("retirement", True, "wrong bounds")
+    assert "withdrew heights" in admin.ok("acts")
+    assert admin.refused("import", *admin.table("again"), *TOTAL) == refused
+    assert "registered already" in admin.refused("import", *admin.table("heights", OTHER_ROWS), *TOTAL)
+    admin.ok("import", *admin.table("again"), "--same-people-as", "heights")
+    (account,) = admin.verified.accounts
+    assert (account.datasets, account.epsilon) == (("heights", "again"), 1.0)
+    admin.spend("r1", dataset="again")
+    assert "something was debited" in admin.refused("dataset", "withdraw", "again", "--yes")
+    assert not admin.entries()[-1].details.get("withdrawn")
+    admin.ok("retire", "heights", "--delete-rows", "--yes")
+    assert admin.snapshots == {_snapshot_of(admin, "again")}
+
+
+def test_a_withdrawal_outlives_a_backup(admin: Admin) -> None:
+    """A restored ledger still has it."""
+    admin.add()
+    admin.ok("dataset", "withdraw", "heights", "--yes")
+    copy = admin.files / "copy.sqlite"
+    admin.ok("backup", copy)
+    assert verify(copy).ok
+    with Ledger.open(admin.state.ledger) as ledger:
+        assert ledger.dataset("heights").retired
 
 
 def test_retirement_is_for_good(admin: Admin) -> None:
