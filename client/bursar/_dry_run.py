@@ -1,4 +1,4 @@
-"""Dummy runs: the server's own code of a fit, on rows that are made up from the public schema, for nothing."""
+"""Dry runs: the server's own code of a fit, on synthetic rows drawn from the public schema, for free."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -46,6 +47,34 @@ from bursar_models.requests import Request, SketchKMeans
 from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 
 Result = TypeVar("Result")
+
+
+class FitLeft(BaseException):
+    """The caller left a fit that may have been sent."""
+
+
+class Stop:
+    """Lets another thread leave a fit: its stream ends at once, and it is not asked for again."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._call: Any = None
+
+    def watch(self, call: Any) -> None:
+        """Remember the stream that a stop has to end, and end it if the stop came first."""
+        self._call = call
+        if self.stopped:
+            call.cancel()
+
+    def stop(self) -> None:
+        """Leave the fit."""
+        self.stopped = True
+        if self._call is not None:
+            self._call.cancel()
+
+
+STOP: ContextVar[Stop] = ContextVar("STOP")
+"""How a fit in this context is left; not set where nothing but Ctrl-C can."""
 
 
 def fit(connection: Connection, request: Request, asked: Asked, report: Report) -> Any:
@@ -297,6 +326,8 @@ class _Fit(Generic[Result]):
             try:
                 return self._attempt(deadline)
             except (OverloadedError, UnavailableError, DeadlineError) as error:
+                if (stop := STOP.get(None)) is not None and stop.stopped:
+                    raise FitLeft from error
                 delay = next(delays, None) if error.retry_after is None else None
                 if delay is None or isinstance(error, OverloadedError):
                     patience.pause(error, deadline)
@@ -311,6 +342,8 @@ class _Fit(Generic[Result]):
         with translated(connection.peer):
             call = self.method(self.request, timeout=left(deadline), metadata=connection.metadata)
             try:
+                if (stop := STOP.get(None)) is not None:
+                    stop.watch(call)
                 receipt, model = _read(call, self.report, self._remember)
                 replayed = ("bursar-replayed", "true") in {tuple(pair) for pair in call.trailing_metadata()}
             finally:

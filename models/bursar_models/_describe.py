@@ -22,7 +22,7 @@ def origin(receipt: Receipt | None, made: str = "decoded", *, dummy: bool = Fals
         return ""
     if receipt.free and receipt.entry == 0:
         return ", from releases of other servers"
-    return f", entry {receipt.entry} of {receipt.dataset!r}{f', {made} for nothing' if receipt.free else ''}"
+    return f", entry {receipt.entry} of {receipt.dataset!r}{f', {made} for free' if receipt.free else ''}"
 
 
 def with_errors(estimates: FloatArray, errors: FloatArray | None) -> list[list[str]]:

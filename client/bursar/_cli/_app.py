@@ -9,6 +9,7 @@ from bursar._cli._failing import STATUS
 from bursar._cli._fitting import fit, preview, suggest
 from bursar._cli._groups import InOrder
 from bursar._cli._released import model
+from bursar._cli._trying import try_
 
 
 @click.group(
@@ -19,15 +20,15 @@ from bursar._cli._released import model
 )
 @click.version_option(package_name="bursar")
 def app() -> None:
-    """Ask a server for differentially private models of tables that nobody may see, and pay from their budget.
+    """Fit differentially private models to protected tables, charged to a privacy budget.
 
     The commands are in the order in which an analyst comes to need them: keep the connection once, look at a dataset
-    and at what is left of its budget, ask for a price, pay for a fit; then use the model as often as you like.
+    and at its remaining budget, preview a fit, pay for it; then use the model as often as you like.
 
     Your token is in the file that --token-file or the settings name, or in BURSAR_TOKEN. It is never an argument: other
     users of the machine can read those.
     """
 
 
-for _command in (setup, datasets, show, limits, preview, suggest, fit, releases, model):
+for _command in (setup, datasets, show, limits, preview, suggest, fit, releases, model, try_):
     app.add_command(_command)

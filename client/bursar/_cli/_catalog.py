@@ -8,29 +8,31 @@ from typing import Any
 import click
 
 import bursar
-from bursar._cli._connecting import CA, DATASET, SERVER, TOKEN_FILE, Connecting, connected, settings_file
+from bursar._cli._connecting import CA, DATASET, PROFILE, SERVER, TOKEN_FILE, Connecting, connected, settings_file
 from bursar._cli._failing import STATUS, explained
-from bursar._cli._groups import JSON
-from bursar._cli._printing import percent, rho, say, say_json, say_table
+from bursar._cli._groups import COLUMNS, JSON
+from bursar._cli._printing import chosen, percent, rho, say, say_json, say_table
 
 
 @click.command(epilog=STATUS)
 @SERVER
 @CA
 @TOKEN_FILE
+@PROFILE
 @JSON
 def setup(as_json: bool, **said: object) -> None:
     """Try a connection, and keep it for the commands to come.
 
     What is given here, or in the environment, goes into a file of settings; your token stays where it is, and only the
     name of its file is kept. The file is the one that BURSAR_CONFIG names, else bursar/config.toml in $XDG_CONFIG_HOME
-    or ~/.config. Options and the environment are asked before it.
+    or ~/.config. Options and the environment come before it. With --profile the settings get a name, and the other
+    commands use them with the same --profile, or with BURSAR_PROFILE.
 
     \b
       bursar setup --server my-host.example.org:8443 --ca ca.pem --token-file alice.token
     """  # noqa: D301  click reads the backslash
     with explained():
-        connecting = Connecting(**said).completed()  # type: ignore[arg-type]  # click has made the types
+        connecting = Connecting(**said).completed(new=True)  # type: ignore[arg-type]  # click has made the types
         with connecting.client() as client:
             found = client.datasets()
         path = settings_file()
@@ -45,8 +47,9 @@ def setup(as_json: bool, **said: object) -> None:
 
 @click.command(epilog=STATUS)
 @connected
+@COLUMNS
 @JSON
-def datasets(client: bursar.Client, as_json: bool) -> None:
+def datasets(client: bursar.Client, columns: str | None, as_json: bool) -> None:
     """List the datasets that you may ask about, and what you may spend of each.
 
     \b
@@ -68,7 +71,8 @@ def datasets(client: bursar.Client, as_json: bool) -> None:
         for data, left in found
     ]
     if rows:
-        say_table(("dataset", "rows", "columns", "total", "yours", "description"), rows, whole=("dataset",))
+        header = ("dataset", "rows", "columns", "budget", "available", "description")
+        say_table(*chosen(columns, header, rows), whole=("dataset",))
     else:
         say("no datasets: ask the owner to import one", err=True)
 
@@ -76,8 +80,9 @@ def datasets(client: bursar.Client, as_json: bool) -> None:
 @click.command(epilog=STATUS)
 @connected
 @click.argument("dataset", type=DATASET)
+@COLUMNS
 @JSON
-def show(client: bursar.Client, dataset: str, as_json: bool) -> None:
+def show(client: bursar.Client, dataset: str, columns: str | None, as_json: bool) -> None:
     """Show what is public about a dataset, and what is left of its budget.
 
     Bounds, bins and categories were declared by the owner; nothing of this was computed from rows.
@@ -91,7 +96,8 @@ def show(client: bursar.Client, dataset: str, as_json: bool) -> None:
         say_json({**_public(data), "limits": limits})
         return
     say(data._title())
-    say_table(("column", "domain", "description"), [(c.name, c.domain, c.description) for c in data.columns])
+    rows = [(c.name, c.domain, c.description) for c in data.columns]
+    say_table(*chosen(columns, ("column", "domain", "description"), rows))
     say(data._facts())
     for name, left in _amounts(limits):
         say(f"{name}: {rho(left.rho)} ({percent(left.share)})")
@@ -104,7 +110,7 @@ def show(client: bursar.Client, dataset: str, as_json: bool) -> None:
 def limits(client: bursar.Client, dataset: str, as_json: bool) -> None:
     """Show everything that your next request has to fit into.
 
-    The owner's total is shared by everybody. Inside of it you may have an allowance, and a maximum for one request. In
+    All analysts share the owner's budget. Within it you may have an allowance, and a maximum for one request. In
     rho, the prices of requests add up. The last line is the most that you may ask for now, which is also what
     --what-is-left spends.
 
@@ -124,9 +130,10 @@ def limits(client: bursar.Client, dataset: str, as_json: bool) -> None:
 @click.command(epilog=STATUS)
 @connected
 @click.argument("dataset", type=DATASET, required=False)
+@COLUMNS
 @click.option("--unfetched", is_flag=True, help="Only fits whose models never came back to this machine.")
 @JSON
-def releases(client: bursar.Client, dataset: str | None, unfetched: bool, as_json: bool) -> None:
+def releases(client: bursar.Client, dataset: str | None, columns: str | None, unfetched: bool, as_json: bool) -> None:
     """List what you have paid for, of one dataset or of all.
 
     Fetching a release again is free: give the command that paid for it with its request id. The entry
@@ -145,8 +152,7 @@ def releases(client: bursar.Client, dataset: str | None, unfetched: bool, as_jso
     if dataset is not None:
         header, rows = _without(header, 2), [_without(row, 2) for row in rows]
     if rows:
-        # Of a narrow terminal the request id gives way first: the entry is enough to get a model again.
-        say_table(header, rows, whole=("entry", "date"))
+        say_table(*chosen(columns, header, rows), whole=("entry", "date"))
     else:
         say("every model that was paid for came back" if unfetched else "nothing was paid for yet", err=True)
 
@@ -180,7 +186,7 @@ def _without(row: tuple[Any, ...], place: int) -> tuple[Any, ...]:
 def _amounts(limits: bursar.Limits) -> list[tuple[str, bursar.Remaining]]:
     """The limits that there are, in words, the smallest last."""
     named = [
-        ("left for everybody", limits.dataset),
+        ("left of the budget", limits.dataset),
         ("left of your allowance", limits.allowance),
         ("at most for one request", limits.call),
         ("yours now", limits.available),

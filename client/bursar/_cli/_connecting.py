@@ -22,8 +22,9 @@ from bursar_models.files import write_whole
 
 VARIABLE = "BURSAR_CONFIG"
 _KEYS = ("server", "ca", "token_file")
+_PROFILES = "profiles"
 _COMPLETION_SECONDS = 2.0
-"""That somebody who pressed the tabulator waits for a server."""
+"""Longest wait of shell completion for a server."""
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -35,6 +36,14 @@ CA = click.option(
 )
 TOKEN_FILE = click.option("--token-file", type=FILE, help="File with your token. [env var BURSAR_TOKEN: the token]")
 
+PROFILE = click.option(
+    "--profile",
+    metavar="NAME",
+    envvar="BURSAR_PROFILE",
+    show_envvar=True,
+    help="Settings to use, of those that bursar setup --profile kept.",
+)
+
 
 @dataclass(frozen=True)
 class Connecting:
@@ -44,25 +53,31 @@ class Connecting:
         server: "host:port".
         ca: the authority's certificate; None for the authorities that gRPC ships with.
         token_file: where the token is; None for the environment's, or none.
+        profile: name of the settings to use; None for those without a name.
     """
 
     server: str | None
     ca: Path | None
     token_file: Path | None
+    profile: str | None = None
 
-    def completed(self) -> Connecting:
-        """With what the environment and the file of settings say, where nothing was said.
+    def completed(self, *, new: bool = False) -> Connecting:
+        """Fill what was not given from the environment and the file of settings.
+
+        Args:
+            new: the profile may be one that is not kept yet.
 
         Raises:
-            click.ClickException: the file is not one of settings.
+            click.ClickException: the file is not one of settings, or has no such profile.
             OSError: it cannot be read.
         """
-        kept = _kept(settings_file())
+        kept = _kept(settings_file(), self.profile, new=new)
         return Connecting(
             server=self.server or kept.server or DEFAULT_ADDRESS,
             ca=self.ca or kept.ca,
             # A token in the environment was put there for this run, a file in the settings for all of them.
             token_file=self.token_file or (None if os.environ.get("BURSAR_TOKEN") else kept.token_file),
+            profile=self.profile,
         )
 
     def client(self, timeout: float | None = None) -> bursar.Client:
@@ -79,12 +94,21 @@ class Connecting:
         return bursar.connect(self.server, token=token, ca=self.ca, timeout=timeout)
 
     def keep(self, path: Path) -> None:
-        """Write this as settings. Raises OSError."""
+        """Write this as settings, beside other profiles. Raises OSError and click.ClickException."""
         paths = {"ca": self.ca, "token_file": self.token_file}
         values = {"server": self.server} | {name: str(p.absolute()) for name, p in paths.items() if p is not None}
+        content = _content(path)
+        profiles = content.pop(_PROFILES, {})
+        if self.profile is None:
+            content = values
+        else:
+            profiles[self.profile] = values
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A string of JSON is one of TOML, too.
-        write_whole(path, "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
+        sections = [content, *profiles.values()]
+        titles = ["", *(f"\n[{_PROFILES}.{json.dumps(name)}]\n" for name in profiles)]
+        lines = ["".join(f"{name} = {json.dumps(value)}\n" for name, value in one.items()) for one in sections]
+        write_whole(path, "".join(title + text for title, text in zip(titles, lines, strict=True)))
 
 
 def settings_file() -> Path:
@@ -95,14 +119,16 @@ def settings_file() -> Path:
 
 
 def connected(function: Callable[..., None]) -> Callable[..., None]:
-    """Makes a function a command's callback: adds the options of a connection, and gives it a `bursar.Client` first."""
+    """Make a function a command's callback: add the options of a connection, and give it a `bursar.Client` first."""
 
     @functools.wraps(function)
-    def command(server: str | None, ca: Path | None, token_file: Path | None, **kwargs: Any) -> None:
-        with explained(), Connecting(server, ca, token_file).completed().client() as client:
+    def command(
+        server: str | None, ca: Path | None, token_file: Path | None, profile: str | None, **kwargs: Any
+    ) -> None:
+        with explained(), Connecting(server, ca, token_file, profile).completed().client() as client:
             function(client, **kwargs)
 
-    for option in (TOKEN_FILE, CA, SERVER):
+    for option in (PROFILE, TOKEN_FILE, CA, SERVER):
         command = option(command)
     return command
 
@@ -118,7 +144,7 @@ class Dataset(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that begin so; none if the server cannot be asked, since nobody reads an error there."""
-        said = Connecting(*(ctx.params.get(name) for name in _KEYS))
+        said = Connecting(*(ctx.params.get(name) for name in (*_KEYS, "profile")))
         try:
             with said.completed().client(timeout=_COMPLETION_SECONDS) as client:
                 names = [dataset.name for dataset in client.datasets()]
@@ -130,13 +156,29 @@ class Dataset(click.ParamType[str]):
 DATASET = Dataset()
 
 
-def _kept(path: Path) -> Connecting:
+def _content(path: Path) -> dict[str, Any]:
+    """Return what a file of settings has; nothing if there is none. Raises click.ClickException and OSError."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return Connecting(None, None, None)
+        return {}
     except (ValueError, RecursionError) as error:  # of syntax, encoding, too many digits, or too many brackets
         raise _no_settings(path, str(error)) from None
+    profiles = content.get(_PROFILES, {})
+    if not (isinstance(profiles, dict) and all(isinstance(one, dict) for one in profiles.values())):
+        raise _no_settings(path, f"{_PROFILES} must be tables, such as [{_PROFILES}.name]")
+    return content
+
+
+def _kept(path: Path, profile: str | None, *, new: bool) -> Connecting:
+    content = _content(path)
+    profiles = content.pop(_PROFILES, {})
+    if profile is not None:
+        if profile not in profiles and not new:
+            names = f"there are {', '.join(map(repr, profiles))}" if profiles else "there is none"
+            text = f"no profile {profile!r} in {path}, {names}: bursar setup --profile {profile} makes it"
+            raise click.ClickException(text)
+        content = profiles.get(profile, {})
     unknown = sorted(set(content) - set(_KEYS))
     if unknown:
         raise _no_settings(path, f"it has {unknown[0]!r}, which is none of {', '.join(_KEYS)}")

@@ -17,7 +17,7 @@ from bursar_models.errors import Error
 STATUS = """\b
 Exit status:
   0  done
-  1  an error (on standard error), or somebody said no
+  1  an error (on standard error), or a question was answered with no
   2  the command was not understood
   3  the spend was refused: it is above what is left, and nothing was debited
   4  the fit may be paid for, and its model is not here: give the same command

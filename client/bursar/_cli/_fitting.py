@@ -115,7 +115,7 @@ def fit() -> None:
     """Fit a model, and pay for it.
 
     The price and what is left are shown before anything is spent. What was paid for is kept by the server: the same
-    command with the same --request-id gets it again for nothing.
+    command with the same --request-id fetches it again for free.
     """
 
 
@@ -206,7 +206,7 @@ def _fit_command(method: Method) -> click.Command:
         data = client.dataset(dataset)
         if dry is not None:
             if request_id is not None:
-                raise click.UsageError("--request-id is for what is paid for; leave it out with --dummy")
+                raise click.UsageError("--request-id is for what is paid for; leave it out with --dry-run")
             _try(lambda: data.dry_run(request, spend=amount, progress=progress, **dry), save, as_json=as_json)
             return
         bought = noted = None
@@ -277,12 +277,12 @@ def _ask(preview: bursar.Preview, dataset: str, earlier: Attempt | None) -> None
 
     Raises:
         Refused: it is above what is left.
-        click.ClickException: there is nobody to ask.
+        click.ClickException: there is no terminal to ask at.
         click.Abort: the answer was no.
     """
     price, left, yours = preview.price.rho, preview.remaining, preview.available
     of_all = preview.price.cost_units / left.cap_cost_units if left.cap_cost_units else 0.0
-    say(f"price  {rho(price)} ({percent(of_all)} of the total)", err=True)
+    say(f"price  {rho(price)} ({percent(of_all)} of the budget)", err=True)
     if not preview.affordable:
         less = f"; ask for at most --rho {at_most(yours.rho)}, or for --what-is-left" if yours.rho > 0 else ""
         raise Refused(
@@ -332,7 +332,7 @@ def _try(run: Callable[[], Any], save: Path | None, *, as_json: bool) -> None:
         say_json({"receipt": None, "saved": save and str(save), "model": model.to_dict()})
         return
     say(model)
-    say("a dummy run: nothing was debited, and this is about nobody")
+    say("a dry run on synthetic rows: nothing was debited")
     if save is not None:
         say(f"saved to {save}")
 

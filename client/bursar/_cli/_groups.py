@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+COLUMNS = click.option("--columns", metavar="A,B", help="Columns of the table to show, in this order.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import json
 import math
+import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from decimal import ROUND_FLOOR, Context
 from typing import Any
@@ -19,8 +22,8 @@ from bursar_models.budget import Remaining
 from bursar_models.schema import CategoricalColumn, NumericColumn
 
 _GAP = "  "
-_LEAST = 8
-"""Characters to which a column may be shortened."""
+_LEAST = 6
+"""Width in characters below which no column is wrapped."""
 
 _KINDS = {NumericColumn: "numeric", CategoricalColumn: "categorical"}
 
@@ -28,6 +31,11 @@ _KINDS = {NumericColumn: "numeric", CategoricalColumn: "categorical"}
 def visible(text: object) -> str:
     """`text` in one line with everything that is not printable as an escape: names come from a server or a file."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def colours() -> bool | None:
+    """Return False where NO_COLOR is set (https://no-color.org), else None: click then looks for a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -82,16 +90,39 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def say_table(header: Sequence[str], rows: Sequence[Sequence[object]], whole: Collection[str] = ()) -> None:
-    """Print left-aligned columns; on a terminal that is too narrow, the widest ones are shortened.
+    """Print left-aligned columns under a bold header; on a terminal that is too narrow, the widest ones are wrapped.
 
     Args:
         header: names of the columns.
         rows: cells, as many in each.
-        whole: columns that are never shortened, because people copy what is in them.
+        whole: columns that are never wrapped, because people copy what is in them.
     """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in table(header, rows, width, whole):
-        click.echo(line)
+    lines = table(header, rows, width, whole)
+    for place, line in enumerate(lines):
+        click.echo(click.style(line, bold=True) if place == 0 else line, color=colours())
+
+
+def chosen(
+    columns: str | None, header: Sequence[str], rows: Sequence[Sequence[object]]
+) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    """Return the header and the rows of the columns that were asked for, in their order.
+
+    Args:
+        columns: names between commas; None for all.
+        header: names of the columns.
+        rows: cells, as many in each.
+
+    Raises:
+        click.UsageError: there is no such column.
+    """
+    if columns is None:
+        return header, rows
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in header]:
+        raise click.UsageError(f"--columns: {unknown[0]!r} is none of {','.join(header)}")
+    places = [header.index(name) for name in names]
+    return names, [[row[place] for place in places] for row in rows]
 
 
 def table(
@@ -102,8 +133,11 @@ def table(
     Args:
         header: names of the columns.
         rows: cells, as many in each.
-        width: characters in a line; the widest columns are shortened to fit, but to no fewer than 8. None for any.
-        whole: columns that are never shortened.
+        width: characters in a line; cells of the widest columns are wrapped to fit. None for any.
+        whole: columns that are never wrapped.
+
+    Returns:
+        Lines; the first one is the header unless a name in it is wrapped.
     """
     cells = [[visible(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -111,8 +145,9 @@ def table(
         kept = [name in whole for name in header]
         widths = _fitting(widths, kept, width - len(_GAP) * (len(widths) - 1))
     return [
-        _GAP.join(_shortened(cell, most).ljust(most) for cell, most in zip(row, widths, strict=True)).rstrip()
+        _GAP.join(part.ljust(most) for part, most in zip(line, widths, strict=True)).rstrip()
         for row in cells
+        for line in itertools.zip_longest(*map(_wrapped, row, widths), fillvalue="")
     ]
 
 
@@ -127,8 +162,8 @@ def _fitting(widths: Sequence[int], kept: Sequence[bool], total: int) -> list[in
     return fitting
 
 
-def _shortened(cell: str, most: int) -> str:
-    return cell if len(cell) <= most else f"{cell[: most - 3]}..."
+def _wrapped(cell: str, most: int) -> list[str]:
+    return [cell] if len(cell) <= most else textwrap.wrap(cell, most)
 
 
 def rho(value: float) -> str:

@@ -187,20 +187,20 @@ def _precisions(name: str, default: object) -> Argument:
 
 DRY_RUN = (
     click.Option(
-        ["--dummy", "dummy"],
+        ["--dry-run", "dry_run"],
         is_flag=True,
         default=None,
-        help="Run the server's code on made-up rows instead, for nothing: nothing is asked, debited or kept.",
+        help="Run the server's code on synthetic rows instead, for free: nothing is debited or stored.",
     ),
     click.Option(
-        ["--dummy-rows", "dummy_rows"],
+        ["--dry-run-rows", "dry_run_rows"],
         type=click.IntRange(min=1),
-        help="With --dummy: how many rows. [default: the public number]",
+        help="With --dry-run: number of rows. [default: the public number]",
     ),
     click.Option(
-        ["--dummy-seed", "dummy_seed"],
+        ["--dry-run-seed", "dry_run_seed"],
         type=click.IntRange(0, 2**64 - 1),
-        help="With --dummy: of the rows. [default: 0]",
+        help="With --dry-run: seed of the rows. [default: 0]",
     ),
 )
 """Options that make a dry run of a fit."""
@@ -212,11 +212,11 @@ def dry_run(given: Given) -> dict[str, int] | None:
     Raises:
         click.UsageError: options of a dry run without it.
     """
-    rows, seed = given.pop("dummy_rows"), given.pop("dummy_seed")
-    if given.pop("dummy"):
+    rows, seed = given.pop("dry_run_rows"), given.pop("dry_run_seed")
+    if given.pop("dry_run"):
         return {name: value for name, value in (("rows", rows), ("seed", seed)) if value is not None}
     if rows is not None or seed is not None:
-        raise click.UsageError("--dummy-rows and --dummy-seed go with --dummy")
+        raise click.UsageError("--dry-run-rows and --dry-run-seed go with --dry-run")
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Collection, Sequence
@@ -19,7 +20,7 @@ from google.rpc import error_details_pb2
 import bursar
 from bursar._cli._app import app
 from bursar._cli._failing import _FOR_PROGRAMS, explained, in_options
-from bursar._cli._printing import at_most, plain, say, table
+from bursar._cli._printing import at_most, plain, say, say_table, table
 
 if TYPE_CHECKING:
     from tests.client.cli.conftest import Run, Shop
@@ -45,7 +46,7 @@ def test_every_command_explains_itself(run: Run, path: tuple[str, ...]) -> None:
     assert result.exit_code == 0
     assert len((COMMANDS[path].help or "").split()) >= 5
     if path in LEAVES:
-        assert "--json" in result.stdout
+        assert "--json" in result.stdout or path == ("try",)  # which prints what its command prints
         assert "Exit status:" in result.stdout
         assert f"\n    bursar {' '.join(path)}" in result.stdout
 
@@ -55,7 +56,18 @@ def test_the_commands_come_in_the_order_of_an_analysts_work(run: Run) -> None:
     listed = run("--help").stdout.partition("Commands:")[2].partition("Exit status")[0]
     names = [line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line.strip()]
     assert [n for n in names if n in app.commands] == [*app.commands]
-    assert [*app.commands] == ["setup", "datasets", "show", "limits", "preview", "suggest", "fit", "releases", "model"]
+    assert [*app.commands] == [
+        "setup",
+        "datasets",
+        "show",
+        "limits",
+        "preview",
+        "suggest",
+        "fit",
+        "releases",
+        "model",
+        "try",
+    ]
 
 
 def test_what_there_is_and_what_is_left(run: Run) -> None:
@@ -65,7 +77,7 @@ def test_what_there_is_and_what_is_left(run: Run) -> None:
     shown = run("show", "toy").stdout
     assert "height  100 to 220" in shown
     assert "well, ill, unknown" in shown
-    assert re.search(r"left for everybody: rho \S+ \(\d+\.\d%\)", shown)
+    assert re.search(r"left of the budget: rho \S+ \(\d+\.\d%\)", shown)
     assert re.search(r"yours now +\S+ +\d+\.\d%  \S+", run("limits", "toy").stdout)
 
 
@@ -134,7 +146,7 @@ def test_nothing_is_spent_without_a_yes(run: Run, shop: Shop, answer: str) -> No
     result = run("fit", *DPEM, answer=answer)
     assert result.exit_code == 1
     assert len(shop.requests) == before
-    assert re.search(r"price  rho 0\.1 \(\d+\.\d% of the total\)", result.stderr)
+    assert re.search(r"price  rho 0\.1 \(\d+\.\d% of the budget\)", result.stderr)
     assert re.search(r"left   rho \S+, after it rho \S+", result.stderr)
     assert "note   the shop is small" in result.stderr
     assert not result.stdout
@@ -154,7 +166,7 @@ def test_a_yes_buys_the_model(run: Run, shop: Shop, tmp_path: Path) -> None:
 def test_a_dummy_run_asks_and_pays_nothing(run: Run, shop: Shop, tmp_path: Path) -> None:
     """No question without --yes, no debit; the file and the text say what it is."""
     before = len(shop.requests)
-    result = run("fit", *DPEM, "--dummy", "--dummy-rows", "50", "--dummy-seed", "7", "--save", "dummy.json")
+    result = run("fit", *DPEM, "--dry-run", "--dry-run-rows", "50", "--dry-run-seed", "7", "--save", "dummy.json")
     assert result.exit_code == 0
     assert (len(shop.requests), shop.dummy_requests[-1].rows, shop.dummy_requests[-1].public_seed) == (before, 50, 7)
     assert "DUMMY" in result.stdout
@@ -163,10 +175,10 @@ def test_a_dummy_run_asks_and_pays_nothing(run: Run, shop: Shop, tmp_path: Path)
     model = bursar.load(tmp_path / "dummy.json")
     assert isinstance(model, bursar.GaussianMixture)
     assert model.dummy_
-    told = json.loads(run("fit", *DPEM, "--dummy", "--json").stdout)
+    told = json.loads(run("fit", *DPEM, "--dry-run", "--json").stdout)
     assert (told["receipt"], told["model"]["dummy_"]) == (None, True)
-    assert "go with --dummy" in run("fit", *DPEM, "--dummy-rows", "50").stderr
-    assert "leave it out with --dummy" in run("fit", *DPEM, "--dummy", "--request-id", "again").stderr
+    assert "go with --dry-run" in run("fit", *DPEM, "--dry-run-rows", "50").stderr
+    assert "leave it out with --dry-run" in run("fit", *DPEM, "--dry-run", "--request-id", "again").stderr
 
 
 def test_a_suggestion_for_every_fit(run: Run, shop: Shop) -> None:
@@ -421,14 +433,15 @@ def test_advice_about_an_amount_is_rounded_down() -> None:
 
 
 def test_a_table_fits_the_terminal() -> None:
-    """The widest columns give way, never what is copied, and none below eight characters."""
+    """The widest columns are wrapped, never what is copied, and no letter is lost."""
     rows = [("7", "a" * 30, "b" * 50, "key-0123456789")]
     lines = table(("entry", "one", "two", "id"), rows, width=60, whole=("id",))
     assert max(map(len, lines)) <= 60
     assert "key-0123456789" in lines[1]
-    assert "a..." in lines[1]
+    assert "".join(lines[1:]).count("a") == 30
+    assert "".join(lines[1:]).count("b") == 50
     narrow = table(("entry", "one", "two", "id"), rows, width=10, whole=("id",))[1]
-    assert narrow.split() == ["7", "aaaaa...", "bbbbb...", "key-0123456789"]
+    assert narrow.split() == ["7", "aaaaaa", "bbbbbb", "key-0123456789"]
     assert table(("id",), [("x" * 20,)], width=5, whole=("id",))[1] == "x" * 20
 
 
@@ -496,7 +509,7 @@ def test_without_click_the_program_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_the_list_of_releases_fits_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long request id gives way first: an entry, which is enough to get a model again, stays whole."""
+    """A long request id is wrapped first: an entry, which is enough to get a model again, stays whole."""
 
     def narrow(header: Sequence[str], rows: Sequence[Sequence[object]], whole: Collection[str] = ()) -> None:
         for line in table(header, rows, 80, whole):
@@ -506,5 +519,48 @@ def test_the_list_of_releases_fits_a_terminal(run: Run, monkeypatch: pytest.Monk
     monkeypatch.setattr("bursar._cli._catalog.say_table", narrow)
     lines = run("releases").stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    (line,) = [line for line in lines if "ffffffff" in line]
-    assert re.match(r"\d+ +\S+ +toy +FitDPEM +rho 0.01 .*f\.\.\.$", line)
+    first = next(line for line in lines if "ffffff" in line)
+    assert re.match(r"\d+ +\S+ +toy +FitDPEM +rho 0.01 .*f+$", first)
+    assert "".join(re.findall("f{6,}", "".join(lines))).count("f") == 60
+
+
+def test_columns_of_a_table_can_be_chosen(run: Run) -> None:
+    """In the order in which they were named; one that is not there is named with those that are."""
+    header, *rows = run("show", "toy", "--columns", "domain,column").stdout.splitlines()[1:3]
+    assert header.split() == ["domain", "column"]
+    assert rows[0].split() == ["100", "to", "220", "height"]
+    wrong = run("releases", "--columns", "prize")
+    assert wrong.exit_code == 2
+    assert "--columns: 'prize' is none of entry,date,dataset,method,paid,state,request id" in wrong.stderr
+
+
+def test_what_was_paid_and_not_fetched_is_listed(run: Run) -> None:
+    """Nothing, where every model came back to this machine."""
+    listed = run("releases", "--unfetched")
+    assert listed.exit_code == 0
+    assert "every model that was paid for came back" in listed.stderr
+
+
+@pytest.mark.parametrize(("no_color", "bold"), [("", True), ("1", False)])
+def test_headers_are_bold_where_colours_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_color: str, bold: bool
+) -> None:
+    """On a terminal, unless NO_COLOR is set; in a pipe never."""
+    say_table(("a",), [("b",)])
+    assert capsys.readouterr().out == "a\nb\n"
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    say_table(("a",), [("b",)])
+    assert capsys.readouterr().out == ("\x1b[1ma\x1b[0m\nb\n" if bold else "a\nb\n")
+
+
+def test_a_server_can_be_tried_in_one_command() -> None:
+    """A command finds a server on synthetic rows, and its exit status is that of the program."""
+    program = [sys.executable, "-c", "from bursar._cli import main; main()", "try"]
+    code = "import bursar; c = bursar.connect(); print(c.dataset('people').public_rows); raise SystemExit(7)"
+    done = subprocess.run([*program, sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (7, "10000\n"), done.stderr
+    assert "the server and its state are removed" in done.stderr
+    missing = subprocess.run([*program, "no-such-program"], capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert "no-such-program: No such file" in missing.stderr

@@ -159,3 +159,32 @@ def test_settings_in_another_code_are_named(settings: Path) -> None:
     settings.write_bytes(b"\xff\xfe")
     with pytest.raises(click.ClickException, match="no file of settings"):
         Connecting(None, None, None).completed()
+
+
+def test_profiles_are_kept_beside_each_other(run: Run, tmp_path: Path, tokens: list[str | None]) -> None:
+    """Each has its server and token; the settings without a name stay as they are."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.token").write_text(name)
+        (tmp_path / f"{name}.token").chmod(0o600)
+    assert run("setup", "--server", "plain:1").exit_code == 0
+    for name in ("one", "two"):
+        words = ("--server", f"{name}:2", "--token-file", f"{name}.token")
+        assert run("setup", "--profile", name, *words).exit_code == 0
+    kept = tomllib.loads((tmp_path / "config.toml").read_text())
+    assert kept["server"] == "plain:1"
+    assert {name: one["server"] for name, one in kept["profiles"].items()} == {"one": "one:2", "two": "two:2"}
+    tokens.clear()
+    assert run("datasets", "--profile", "two").exit_code == 0
+    assert run("datasets").exit_code == 0
+    assert tokens == ["two", None]
+    missing = run("datasets", "--profile", "three")
+    assert missing.exit_code == 1
+    assert "no profile 'three' in" in missing.stderr
+    assert "there are 'one', 'two'" in missing.stderr
+
+
+@pytest.mark.parametrize("content", ["profiles = 3", "[profiles]\none = 3"])
+def test_profiles_that_are_none_are_named(run: Run, settings: Path, content: str) -> None:
+    """They are tables."""
+    settings.write_text(content)
+    assert "profiles must be tables" in run("datasets").stderr
