@@ -17,7 +17,6 @@ from tests.audit.faults import (
     Common,
     Integers,
     Mutant,
-    NoNoise,
     Raw,
     Reused,
     Seeded,
@@ -34,6 +33,7 @@ from tests.audit.faults import (
 )
 from tests.audit.moments import about_centre, contributions
 from tests.audit.target import Target
+from tests.server.fits.running import NoNoise
 
 ADD_REMOVE, REPLACE = fit_dpem(AR), fit_dpem(RO)
 

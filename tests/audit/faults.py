@@ -106,18 +106,6 @@ class Common(OpenDPNoise):
         return sums + OpenDPNoise().add(np.zeros(1, dtype=np.int64), noise)
 
 
-class NoNoise:
-    """The raw sum as the release."""
-
-    def add(self, sums: Integers, noise: Noise) -> Integers:
-        """See `NoiseSource`."""
-        return sums.copy()
-
-    def argmax(self, scores: Integers, noise: SelectionNoise) -> int:
-        """See `NoiseSource`."""
-        return int(scores.argmax())
-
-
 # Sessions that tamper
 
 

@@ -14,7 +14,7 @@ from bursar_server.config import Config, ConfigError
 from bursar_server.fits import BoundedColumn, dpem, gradient_em, mrf, separated_gmm, sketch
 from bursar_server.vault import CHUNK, ArrayRows, Session
 from tests.audit.dpem_mutants import one_row_or_two
-from tests.audit.faults import NoNoise, Scaled
+from tests.audit.faults import Scaled
 from tests.audit.gradient_em import UNITS
 from tests.audit.gradient_em import pair as gradient_pair
 from tests.audit.sketch import COLUMNS, pair, planned
@@ -28,6 +28,7 @@ from tests.audit.wire import (
     sketch_numbers,
     wire,
 )
+from tests.server.fits.running import NoNoise
 
 AR = Adjacency.ADD_REMOVE_ONE
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, Ledger, Role
 from bursar_proto.v1 import dummy_pb2, dummy_pb2_grpc, fit_pb2, fit_pb2_grpc, types_pb2
@@ -30,7 +29,8 @@ from bursar_server.jobs.request import check_real
 from bursar_server.jobs.runner import InProcess
 from bursar_server.jobs.trial import DEFAULT_ROWS, MAX_ROWS, made_up_rows
 from bursar_server.tables import Snapshot
-from bursar_server.vault import Meter, Noise, SelectionNoise
+from bursar_server.vault import Meter
+from tests.server.fits.running import NoNoise
 from tests.server.serving.conftest import COUNT
 from tests.server.serving.trials import REQUESTS, SPEND, TABLE, dummies, made
 
@@ -41,18 +41,6 @@ pytestmark = pytest.mark.forks
 
 Make = Callable[..., fit_pb2.FitDPEMRequest]
 Refused = Callable[[Callable[[], object]], "Refusal"]
-
-
-class Silent:
-    """No noise at all, so that runs can be compared."""
-
-    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """The sums."""
-        return sums
-
-    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
-        """The largest."""
-        return int(scores.argmax())
 
 
 @pytest.mark.parametrize("field", [field for field in REQUESTS if field != "separated_gmm"])
@@ -67,7 +55,7 @@ def test_every_fit_runs_its_own_code_with_its_own_noise(field: str, monkeypatch:
     assert first != second
     assert spent == [*plan.events, *plan.events]  # every release of the plan, and nothing else
     monkeypatch.undo()
-    silent = dummies(runner=InProcess(FITS, Silent()))
+    silent = dummies(runner=InProcess(FITS, NoNoise()))
     assert made(silent, field) == made(silent, field)
     assert made(silent, field) != made(silent, field, public_seed=1)
     assert made(silent, field) != made(silent, field, rows=2000)
@@ -291,7 +279,7 @@ def test_the_ledgers_bytes_are_as_they_were(served: Harness, fit_request: Make) 
 
 def test_the_table_has_no_part_in_it(serve: Serve, fit_request: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables of one schema give the same answer once noise is silenced; the seed alone changes the rows."""
-    monkeypatch.setattr(runner, "ExactNoise", Silent)
+    monkeypatch.setattr(runner, "ExactNoise", NoNoise)
     served = serve()
     first = asked(served, fit_request()).model
     rows = next(served.state.datasets.rglob("rows.arrow"))
