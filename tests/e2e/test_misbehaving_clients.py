@@ -131,7 +131,7 @@ REFUSED: dict[str, tuple[fit_pb2.FitDPEMRequest, str, str]] = {
     "asks for a column 10,000 times": (_request(columns=["x"] * 10_000), "INVALID_ARGUMENT", "columns"),
     "asks for a table that is not there": (_request(dataset="payroll"), "NOT_FOUND", "UNKNOWN_DATASET"),
     "sends a request_id with a line break": (_request(request_id="a\nb"), "INVALID_ARGUMENT", "request_id"),
-    "starts from a release that is not his": (
+    "starts from a release of someone else": (
         _request(released=fit_pb2.StartReleased(entry=1)),
         "INVALID_ARGUMENT",
         "released",
@@ -215,7 +215,7 @@ def test_an_analyst_cannot_make_himself_an_administrator(client: Client) -> None
     message = admin_pb2.IssueTokenRequest(name="mallory", role=admin_pb2.ROLE_ADMIN)
     found, _ = _refusal(lambda: stub.IssueToken(message, metadata=client.server.bearer()))
     assert found == "PERMISSION_DENIED"
-    _tell("issues himself an administrator's token", f"`{found}`", "nothing")
+    _tell("issues themselves an administrator's token", f"`{found}`", "nothing")
 
 
 def test_a_client_that_disconnects_half_way_finds_its_release_later(client: Client) -> None:
