@@ -43,7 +43,7 @@ def decisions(ledger: Ledger, ask: Ask) -> dict[str, Act]:
             RestRequest("people", "eve", "rest", rest.request_hash, rest.method, lambda _: rest)
         ),
         "release": lambda: ledger.store_release(ledger.debit(ask("new", scale=500)).entry, b"model"),
-        "find": lambda: ledger.find_debit("ann", "new", ask("new", scale=500).request_hash),
+        "find debit": lambda: ledger.find_debit("ann", "new", ask("new", scale=500).request_hash),
         "limits": lambda: ledger.limits("people", "ann"),
         "dataset": lambda: ledger.dataset("again"),
         "registration": lambda: ledger.register_dataset(

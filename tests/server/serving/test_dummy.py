@@ -244,7 +244,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("ledger.sqlite*")) if path.suffix != ".shm"}
 
 
-DEBITING = ("debit", "store_release", "limits", "release", "find", "debit_entry", "entries")
+DEBITING = ("debit", "store_release", "limits", "release", "find_debit", "debit_entry", "entries")
 
 
 def test_no_ledger_code_and_no_table_is_on_the_path(
