@@ -38,7 +38,8 @@ PARTS = {
     "kmeans": (
         "k-means",
         "Sum of squared distances to the nearest centre, divided by that of the best of ten starts of Lloyd's "
-        "algorithm, which is not private. One centre is the mean of all rows, not private either.",
+        "algorithm, which is not private. One centre is the mean of all rows, not private either; "
+        "the method of that name is FitDPEM with one cluster.",
         (("k", "k"), ("one centre", "one_centre")),
         ("sse",),
     ),

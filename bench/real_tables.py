@@ -243,6 +243,12 @@ def by_dpem(X: Array, k: int, epsilon: float, seed: int, *, pure: bool = False) 
     return np.asarray(model.cluster_centers_)
 
 
+def by_centre(X: Array, k: int, epsilon: float, seed: int, *, pure: bool = False) -> Array:
+    """Return one centre by FitDPEM, (1, d), which no k-means of the same spend is to be worse than."""
+    del k
+    return by_dpem(X, 1, epsilon, seed, pure=pure)
+
+
 def by_sketch(X: Array, k: int, epsilon: float, seed: int) -> Array:
     """Return the centres of FitSketchKMeans, (k, d); the seed is that of its public frequencies."""
     request = bursar.SketchKMeans(n_clusters=k, columns=names_of(X.shape[1]), public_seed=seed, decoder_seed=seed)
@@ -278,6 +284,8 @@ def by_google(X: Array, k: int, epsilon: float, seed: int) -> Array:
 KMEANS: dict[str, Fit] = {
     "FitDPEM": by_dpem,
     "FitDPEM, pure": partial(by_dpem, pure=True),
+    "FitDPEM, one centre": by_centre,
+    "FitDPEM, one centre, pure": partial(by_centre, pure=True),
     "FitSketchKMeans": by_sketch,
     "diffprivlib, pure": by_diffprivlib,
     "Google LSH": by_google,

@@ -136,6 +136,8 @@ def test_the_error_is_that_over_the_best_centres(real_tables: Any, numbers: Any)
     best = real_tables.lloyd(X, 2)
     found = real_tables.excess(X, 2, best["best"], real_tables.by_dpem, 1000.0, 0)["sse"]
     assert 1 - 1e-9 <= found < best["one"] / best["best"] / 2
+    one = real_tables.excess(X, 2, best["best"], real_tables.by_centre, 1000.0, 0)["sse"]
+    assert one == pytest.approx(best["one"] / best["best"], rel=0.01)
 
 
 def test_mixtures_of_a_small_table(
