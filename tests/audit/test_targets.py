@@ -19,7 +19,7 @@ def test_a_fit_is_not_condemned(fit: str, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("fit", "name"), ALL)
 def test_a_fit_is_not_condemned_on_many_runs(fit: str, name: str) -> None:
-    """The same on so many runs for each table that noise too small by a tenth, or a twentieth, shows."""
+    """The same on so many runs for each table that noise too small by a tenth shows."""
     _audit(fit, name, FITS[fit].long(name))
 
 
