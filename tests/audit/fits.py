@@ -54,12 +54,12 @@ def _mrf(name: str, n: int) -> Runs:
 
 FITS: Mapping[str, Covered] = {
     "FitDPEM": Covered(
-        dpem.TARGETS, dpem.QUICK, lambda _: Runs(60, 0.95), lambda _: Runs(300, 0.95), dpem_mutants.mutants
+        dpem.TARGETS, dpem.QUICK, lambda _: Runs(40, 0.95), lambda _: Runs(300, 0.95), dpem_mutants.mutants
     ),
     "FitSketchKMeans": Covered(
         sketch.TARGETS,
         sketch.QUICK,
-        lambda name: _sketch(name, 100),
+        lambda name: _sketch(name, 50),
         lambda name: _sketch(name, 300),
         sketch_mutants.mutants,
     ),

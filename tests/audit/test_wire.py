@@ -68,7 +68,7 @@ WIRE_MUTANTS = (
 def test_what_an_analyst_gets_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
     """From hundreds of models no linear test does better between D and D' than their debits allow."""
     with wire(tmp_path, AR) as server:
-        condemned, finding = server.verdict(80)
+        condemned, finding = server.verdict(40)
     assert not condemned, finding
 
 
@@ -92,7 +92,7 @@ def test_a_server_that_is_wired_wrongly_is_condemned(tmp_path: Path, mutant: Wir
 def test_one_row_or_two_is_noised_like_everything_else(tmp_path: Path) -> None:
     """On tables of one row and of two rows, too, n leaves the server noised."""
     with wire(tmp_path, AR, tables=one_row_or_two()) as server:
-        condemned, finding = server.verdict(50)
+        condemned, finding = server.verdict(30)
     assert not condemned, finding
 
 
@@ -112,7 +112,7 @@ SKETCH = {"method": "FitSketchKMeans", "ask": sketch_numbers, "columns": COLUMNS
 def test_a_sketch_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
     """From hundreds of sketches no linear test does better between D and D' than their debits allow."""
     with wire(tmp_path, adjacency, tables=far_first(adjacency), **SKETCH) as server:  # type: ignore[arg-type] # see there
-        condemned, finding = server.verdict(100)
+        condemned, finding = server.verdict(40)
     assert not condemned, finding
 
 

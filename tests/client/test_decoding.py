@@ -106,8 +106,8 @@ def test_more_centres_than_one_search_finds(monkeypatch: pytest.MonkeyPatch) -> 
     """A round that has to add many atoms adds as many, so that there are k at the end."""
     monkeypatch.setattr("bursar_models._decoding.ROUNDS", 1)
     W = frequencies(60, 2)
-    model = decode(decode_mixture, W, moments(W, SHARES, CORNERS, SPREAD**2), 30, n_init=1)
-    assert_valid(model, 30, 2, (30, 2))
+    model = decode(decode_mixture, W, moments(W, SHARES, CORNERS, SPREAD**2), 16, n_init=1)
+    assert_valid(model, 16, 2, (16, 2))
 
 
 def test_the_residual_says_whether_the_model_is_right() -> None:
@@ -181,7 +181,7 @@ def nonsense(m: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-@pytest.mark.parametrize(("k", "d", "m"), [(1, 1, 1), (3, 1, 2), (4, 3, 5), (3, 8, 40)])
+@pytest.mark.parametrize(("k", "d", "m"), [(1, 1, 1), (3, 1, 2), (3, 8, 24)])
 def test_nonsense_gives_a_valid_model(
     decoder: Decoder, k: int, d: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

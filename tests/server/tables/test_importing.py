@@ -172,7 +172,7 @@ def substitutions(one: list[Any], two: list[Any]) -> int:
     return max((a - b).total(), (b - a).total())
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(others, own, own, st.lists(st.integers(0, 99), min_size=12, max_size=12), st.integers(1, 3), st.booleans())
 def test_one_unit_changes_at_most_the_cap(
     manifest: Build,
@@ -195,7 +195,7 @@ def test_one_unit_changes_at_most_the_cap(
     assert substitutions(*map(slots, snapshots)) <= cap
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(others, own, st.lists(st.integers(0, 99), min_size=6, max_size=6), st.integers(1, 3))
 def test_without_a_unit_its_slots_are_null_and_others_as_before(
     manifest: Build, load: Load, slots: Slots, base: list[Any], mine: list[Any], places: list[int], cap: int
