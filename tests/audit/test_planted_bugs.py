@@ -25,6 +25,6 @@ def test_a_planted_bug_is_condemned(mutant: Mutant) -> None:
 
 @pytest.mark.parametrize("bug", SINGLE_CHOICES)
 def test_a_choice_that_tells_too_much_is_condemned(bug: str) -> None:
-    """T8 rejects twice on the pair of tables where one choice tells most."""
+    """T8 rejects on the pair of tables where one choice tells most."""
     choice = SINGLE_CHOICES[bug]()
-    assert all(choice.audit(500).rejects for _ in range(2))  # of 250 runs, half the noise passes 3 in 100
+    assert choice.audit(800).rejects  # of 250 runs, half the noise passes 3 in 100: 7 standard deviations are left here
