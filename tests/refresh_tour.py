@@ -83,7 +83,9 @@ def shapes(notebook: nbformat.NotebookNode) -> list[list[str]]:
 
 
 def _blank(output: nbformat.NotebookNode) -> bool:
-    return output.output_type == "stream" and not output.text.strip()
+    if output.output_type == "stream":
+        return not output.text.strip()
+    return not any(str(shown).strip() for shown in output.get("data", {"": "an error"}).values())
 
 
 def _shape(output: nbformat.NotebookNode) -> str:

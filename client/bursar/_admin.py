@@ -1,4 +1,4 @@
-"""What the data's owner may do from afar. Rows are imported on the server's own machine only."""
+"""Calls of the data owner over the network. Rows are imported on the server's own machine only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 
 from bursar import _convert
 from bursar._connection import Connection
+from bursar._listing import Listing
 from bursar_proto.v1 import admin_pb2
 
 
@@ -30,6 +31,17 @@ class TokenSummary:
     datasets: tuple[str, ...] = ()
 
 
+class Tokens(Listing[TokenSummary]):
+    """Tokens, which show themselves as a table."""
+
+    _names = ("token", "tokens")
+    _headers = ("name", "role", "state", "expires", "datasets")
+
+    def _row(self, one: TokenSummary) -> list[str]:
+        state = "revoked" if one.revoked else "in force"
+        return [one.name, one.role, state, one.expires or "never", ", ".join(one.datasets) or "all"]
+
+
 @dataclass(frozen=True)
 class Admin:
     """The administrator's calls, as `client.admin`; every one that changes something is an entry of the ledger."""
@@ -45,7 +57,7 @@ class Admin:
         days: int = 0,
         datasets: Sequence[str] = (),
     ) -> str:
-        """A new token. It is in this answer and nowhere else; the server keeps its hash.
+        """Issue a new token. It is in this answer and nowhere else; the server keeps its hash.
 
         Args:
             name: of the holder; one live token a name.
@@ -76,13 +88,13 @@ class Admin:
         return self._connection.ask(self._connection.admins.RevokeToken, request).entry
 
     def tokens(self) -> list[TokenSummary]:
-        """All tokens that were ever issued, without their secrets.
+        """List all tokens that were ever issued, without their secrets.
 
         Raises:
             Error: the call failed.
         """
         answer = self._connection.ask(self._connection.admins.ListTokens, admin_pb2.ListTokensRequest())
-        return [
+        return Tokens(
             TokenSummary(t.name, _convert.named(_convert.ROLES, t.role), t.revoked, t.expires, tuple(t.datasets))
             for t in answer.tokens
-        ]
+        )

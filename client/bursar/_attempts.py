@@ -54,7 +54,7 @@ class Attempt:
 
     @property
     def ago(self) -> str:
-        """How long ago it was noted, in words."""
+        """Time since it was noted, in words."""
         seconds = max(0.0, time.time() - self.time)
         for unit, size in (("hours", 3600), ("minutes", 60)):
             if seconds >= 2 * size:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bursar._connection import Connection
 from bursar._errors import ServerError
+from bursar._listing import Listing
 from bursar_proto.v1 import audit_pb2
 
 
@@ -47,9 +48,19 @@ class LedgerEntry:
         return fields
 
 
+class Entries(Listing[LedgerEntry]):
+    """Entries of the ledger, which show themselves as a table."""
+
+    _names = ("entry", "entries")
+    _headers = ("entry", "kind", "dataset", "actor", "hash")
+
+    def _row(self, one: LedgerEntry) -> list[str]:
+        return [str(one.entry), one.kind, one.dataset, one.actor, one.hash[:16]]
+
+
 @dataclass(frozen=True)
 class Verification:
-    """What the server found when it verified its own ledger. `bursar-audit` finds the same without trusting the server.
+    """Result of the server's verification of its own ledger. `bursar-audit` verifies without trusting the server.
 
     Attributes:
         ok: nothing is wrong.
@@ -71,7 +82,7 @@ class Audit:
     _connection: Connection
 
     def entries(self, first: int = 0, limit: int | None = None) -> list[LedgerEntry]:
-        """Entries in order.
+        """List entries in order.
 
         Args:
             first: number of the first to get.
@@ -82,10 +93,10 @@ class Audit:
         """
         request = audit_pb2.ListEntriesRequest(first=first, limit=limit or 0)
         messages = self._connection.ask_all(self._connection.audits.ListEntries, request)
-        return [LedgerEntry(m.entry, m.kind, m.dataset, m.actor, m.body, m.hash.hex()) for m in messages]
+        return Entries(LedgerEntry(m.entry, m.kind, m.dataset, m.actor, m.body, m.hash.hex()) for m in messages)
 
     def verify(self) -> Verification:
-        """Chain, sums, caps and triggers checked, and every debit priced again from its events, by the server.
+        """Ask the server to check chain, sums, caps and triggers, and to price every debit again from its events.
 
         Raises:
             Error: the call failed.

@@ -14,7 +14,7 @@ import grpc
 from bursar._admin import Admin
 from bursar._audit import Audit
 from bursar._connection import Connection
-from bursar._dataset import Dataset, dataset_from
+from bursar._dataset import Dataset, Datasets, dataset_from
 from bursar._errors import AuthenticationError
 from bursar._fit import get_dataset
 from bursar._history import OFF, VARIABLE, History, default_file, in_file, in_memory, server_name
@@ -88,16 +88,16 @@ class Client:
         return other
 
     def datasets(self) -> list[Dataset]:
-        """Every dataset that this token may ask about.
+        """List every dataset that this token may use.
 
         Raises:
             Error: the call failed.
         """
         answer = self._connection.ask(self._connection.catalog.ListDatasets, catalog_pb2.ListDatasetsRequest())
-        return [dataset_from(message, self._connection) for message in answer.datasets]
+        return Datasets(dataset_from(message, self._connection) for message in answer.datasets)
 
     def dataset(self, name: str) -> Dataset:
-        """One dataset by its name.
+        """Return one dataset by its name.
 
         Raises:
             NotFoundError: there is none of this name.
@@ -106,7 +106,7 @@ class Client:
         return dataset_from(get_dataset(self._connection, name), self._connection)
 
     def releases(self) -> Releases:
-        """The caller's own debits on all datasets, oldest first: what was bought, and what became of it.
+        """List the caller's own debits on all datasets, oldest first, with their states.
 
         Raises:
             Error: the call failed.
@@ -138,7 +138,7 @@ class Client:
         return list_unfetched(self._connection, "")
 
     def model(self, entry: ReleaseSummary | Receipt | int) -> Model | Sketch:
-        """What one of the caller's own debits released, once more; debits nothing. See `Dataset.model`.
+        """Fetch what one of the caller's own debits released, for free. See `Dataset.model`.
 
         Args:
             entry: of the ledger, or the receipt, or what `releases()` lists.
@@ -173,7 +173,7 @@ def connect(
     cert: str | Path | bytes | None = None,
     key: str | Path | bytes | None = None,
 ) -> Client:
-    """A client over TLS. Nothing is sent before the first question.
+    """Return a client over TLS. Nothing is sent before the first question.
 
     It remembers how far the server's ledger had come, and raises `HistoryError` before it asks for a fit from a server
     whose ledger is another one or has lost entries.

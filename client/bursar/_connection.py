@@ -28,7 +28,7 @@ Response = TypeVar("Response")
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach the server.
+    """Connection to a server.
 
     Attributes:
         channel: any gRPC channel.

@@ -142,7 +142,7 @@ def tensor_from(message: types_pb2.Tensor) -> FloatArray:
 
 
 def spend_to(spend: Spend | None) -> types_pb2.Spend:
-    """What the caller is willing to pay.
+    """Return the message of a spend.
 
     Raises:
         InvalidRequestError: something else than a spend.
@@ -170,7 +170,7 @@ def price_from(message: types_pb2.Price) -> Price:
 
 
 def remaining_from(message: types_pb2.Remaining) -> Remaining:
-    """What is left of a budget."""
+    """Return the remaining budget of a message."""
     return Remaining(
         cost_units=message.cost_units,
         delta_units=message.delta_units,
@@ -183,7 +183,7 @@ def remaining_from(message: types_pb2.Remaining) -> Remaining:
 
 
 def limits_from(message: catalog_pb2.Dataset) -> Limits:
-    """What one request of the caller has to fit into."""
+    """Return the limits of a request of the caller."""
     return Limits(
         dataset=remaining_from(message.remaining),
         allowance=remaining_from(message.allowance_remaining) if message.HasField("allowance_remaining") else None,
@@ -193,7 +193,7 @@ def limits_from(message: catalog_pb2.Dataset) -> Limits:
 
 
 def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
-    """What was debited.
+    """Return the receipt of a message.
 
     Raises:
         ServerError: an adjacency that this client does not know.
@@ -253,7 +253,7 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
 
 @dataclass(frozen=True)
 class SketchModel:
-    """What a request for a sketch is answered with.
+    """Answer to a request for a sketch.
 
     Attributes:
         sketch: that was paid for; None if all sketches came with the request.
@@ -415,7 +415,7 @@ def _learning_from(
     estimator: Any,
     inference: Any,
 ) -> Learning:
-    """What is to be learnt from the tables of a model. Raises ValueError for what no server would have released."""
+    """Return the learning problem of a model's tables. Raises ValueError for tables that no server releases."""
     left, names = message.unestimated, tuple(variable.name for variable in variables)
     if message.homogeneous_chain and len(names) < 2:
         raise ValueError(f"variables: expected at least two for a chain, got {len(names)}")

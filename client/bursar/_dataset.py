@@ -13,6 +13,7 @@ from bursar._dry_run import SyntheticRows
 from bursar._errors import ServerError
 from bursar._fit import dry_run, fit, get_dataset, paid_once, preview
 from bursar._fits import Asked, kind_of, refuse_dry_runs
+from bursar._listing import Listing
 from bursar._plan import Plan, plan
 from bursar._preview import Preview
 from bursar._progress import progress_bar
@@ -73,7 +74,7 @@ class Dataset:
     _connection: Connection = field(compare=False)
 
     def remaining(self) -> Remaining:
-        """What is left now of the budget that everybody shares; asks the server.
+        """Ask the server for the remaining budget, which all analysts share.
 
         Raises:
             Error: the call failed.
@@ -81,7 +82,7 @@ class Dataset:
         return self.limits().dataset
 
     def available(self) -> Remaining:
-        """What one request of yours may cost now: the smallest of `limits()`; asks the server.
+        """Ask the server for the most that one request of yours may cost now: the smallest of `limits()`.
 
         `available().rho` is the largest rho that a fit may ask for now, and asking for exactly that is granted, if
         nobody comes between; `bursar.what_is_left()` asks for it so that nobody can.
@@ -92,7 +93,7 @@ class Dataset:
         return self.limits().available
 
     def limits(self) -> Limits:
-        """Everything that a request of yours has to fit into; asks the server.
+        """Ask the server for all limits of a request of yours.
 
         Raises:
             Error: the call failed.
@@ -116,7 +117,7 @@ class Dataset:
         return list_unfetched(self._connection, self.name)
 
     def model(self, entry: ReleaseSummary | Receipt | int) -> Model | Sketch:
-        """What one of the caller's own debits released, once more, from any program; debits nothing.
+        """Fetch what one of the caller's own debits released, from any program, for free.
 
         A fit that still runs is not waited for, nor is one that was cut off run again: ask for the fit itself with the
         same arguments and `request_id`, which does both under the same debit.
@@ -362,6 +363,18 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         return html_table(f"{self._title()}; {self._facts()}", *self._table())
+
+
+class Datasets(Listing[Dataset]):
+    """Datasets, which show themselves as a table."""
+
+    _names = ("dataset", "datasets")
+    _headers = ("dataset", "rows", "columns", "budget", "description")
+
+    def _row(self, one: Dataset) -> list[str]:
+        rows = "private" if one.public_rows is None else str(one.public_rows)
+        budget = "retired" if one.retired else f"({one.total.epsilon:g}, {one.total.delta:g})"
+        return [one.name, rows, str(len(one.columns)), budget, one.description]
 
 
 def _draft_id(spend: Spend | None) -> str:

@@ -74,7 +74,7 @@ class Stop:
 
 
 STOP: ContextVar[Stop] = ContextVar("STOP")
-"""How a fit in this context is left; not set where nothing but Ctrl-C can."""
+"""Stop of the fit in this context; not set where only Ctrl-C can leave it."""
 
 
 def fit(connection: Connection, request: Request, asked: Asked, report: Report) -> Any:

@@ -1,4 +1,4 @@
-"""What a client remembers of a server's ledger, and its complaint when the server's history is no extension of that.
+"""Heads of a server's ledger that a client saw, and the error when the server's history is no extension of them.
 
 The ledger is a chain: what its newest entry hashed to when it had n entries, its n-th entry hashes to for ever. A
 server whose ledger was replaced by an old copy, or by another ledger, cannot answer with the hash that was seen before.
@@ -35,7 +35,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class HistoryHead:
-    """How far a ledger had come when it was looked at.
+    """Size and hash of a ledger at one time.
 
     Attributes:
         ledger_id: random, made with the ledger.
@@ -55,7 +55,7 @@ class HistoryHead:
         return cls(ledger_id, size, head.hex(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     def contradicts(self, other: HistoryHead) -> bool:
-        """Whether one server cannot have shown both honestly, as far as the two alone can tell."""
+        """Return whether an honest server cannot have shown both, as far as the two alone can tell."""
         return self.ledger_id != other.ledger_id or (self.size == other.size and self.head != other.head)
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class HistoryHead:
 
 
 class Shelf:
-    """Where the newest head of one server is kept between programs: a JSON file that many of them may share.
+    """File that keeps the newest head of one server between programs: JSON that many of them may share.
 
     A file that cannot be read or written is no error: the head is kept in memory then, and one warning says so.
 
@@ -129,7 +129,7 @@ class Shelf:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a server shows of its history.
+    """History that a server shows.
 
     Attributes:
         newest: how far its ledger is now.
@@ -259,7 +259,7 @@ def in_file(path: str | Path, server: str, address: str = "") -> History:
 
 
 def server_name(ca: bytes | None, address: str) -> str:
-    """What a server is called in the file: SHA-256 of the authority that vouches for it, and of its address.
+    """Return the server's name in the file: SHA-256 of the authority that vouches for it, and of its address.
 
     A state directory that is made anew has an authority of its own, so it is another server.
     """

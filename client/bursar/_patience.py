@@ -1,4 +1,4 @@
-"""How a client behaves towards a server that is busy: it comes back when it is told to, not earlier, and not for ever.
+"""Waiting for a busy server: a call is repeated when the server says, not earlier, and not without end.
 
 A server that turns a call away before it did anything says after how many seconds another try makes sense
 (`google.rpc.RetryInfo`). The same message is sent again then, with its request_id, so nothing is paid twice. A random
@@ -27,7 +27,7 @@ _JITTER = 0.5
 
 
 class Patience:
-    """What one call may still wait for a busy server.
+    """Time that one call may still wait for a busy server.
 
     Args:
         seconds: that it may wait in all; its own waits, not the server's time.
@@ -58,7 +58,7 @@ class Patience:
 
 
 def patiently(attempt: Callable[[float | None], Result], *, seconds: float, timeout: float | None) -> Result:
-    """What an attempt gives, after as many tries as the server asks for and patience allows.
+    """Return the result of an attempt, repeated as often as the server asks for and patience allows.
 
     Args:
         attempt: makes one try; gets the seconds that are left of `timeout`.
@@ -77,10 +77,10 @@ def patiently(attempt: Callable[[float | None], Result], *, seconds: float, time
 
 
 def deadline_of(timeout: float | None) -> float | None:
-    """The end of so many seconds from now, on the clock `time.monotonic`."""
+    """Return the end of so many seconds from now, on the clock `time.monotonic`."""
     return None if timeout is None else time.monotonic() + timeout
 
 
 def left(deadline: float | None) -> float | None:
-    """Seconds until a deadline, as a timeout of gRPC."""
+    """Return the seconds until a deadline, as a timeout of gRPC."""
     return None if deadline is None else max(0.001, deadline - time.monotonic())

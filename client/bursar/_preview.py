@@ -1,4 +1,4 @@
-"""What a fit would cost and how exact it would be."""
+"""Previews: the cost and the expected accuracy of a fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bursar_proto.v1 import fit_pb2
 
 @dataclass(frozen=True)
 class Preflight:
-    """Whether a search is expected to find what it looks for, by rules of thumb on public numbers.
+    """Prediction whether a search finds its components, by rules of thumb on public numbers.
 
     Attributes:
         margins: by the name of a rule, what there is of what it takes, over what it takes: the rule holds from 1 on.
@@ -31,13 +31,13 @@ class Preflight:
 
     @property
     def holds(self) -> bool:
-        """Whether all rules hold."""
+        """True if all rules hold."""
         return all(margin >= 1 for margin in self.margins.values())
 
 
 @dataclass(frozen=True, repr=False)
 class Preview:
-    """What a fit would cost and how exact it would be; computed without data, changes nothing.
+    """Cost and expected accuracy of a fit, computed without data.
 
     Attributes:
         price: exactly what the fit would debit.
@@ -72,7 +72,7 @@ class Preview:
 
     @property
     def rho_left_after(self) -> float:
-        """What one request of the caller could still cost after this one, in rho; 0 if this one is not affordable."""
+        """Most that a request of the caller could cost after this one, in rho; 0 if this one is not affordable."""
         left = self.available.cost_units - self.price.cost_units
         return max(0.0, self.available.rho * left / self.available.cost_units) if self.available.cost_units else 0.0
 
@@ -112,7 +112,7 @@ class Preview:
         return f"  {self.iterations} steps; standard deviations of the noise:"
 
     def _facts(self) -> list[str]:
-        """What is to be expected, a line each."""
+        """Return what to expect, a line each."""
         facts = [f"rho={self.rho_left_after:.6g} would be left"] if self.affordable else []
         for name in dict.fromkeys(noise.name for noise in self.noise):
             if units := self.noise_in_units(name):

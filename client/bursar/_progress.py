@@ -1,9 +1,10 @@
-"""A progress bar where someone is looking."""
+"""Progress of a fit: a bar on a terminal, an output that vanishes in a notebook, nothing elsewhere."""
 
 from __future__ import annotations
 
-import importlib.util
+import html
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,40 +36,61 @@ class OneMore:
 
 @contextmanager
 def progress_bar(show: bool | None, title: str) -> Iterator[Report]:
-    """A bar on standard error, or in a notebook its widget.
+    """Show progress on standard error, or in a notebook as an output that is empty at the end.
 
     Args:
-        show: None shows it in terminals and notebooks, and nowhere else.
-        title: stands before the bar.
+        show: None shows it on terminals and in notebooks, and nowhere else.
+        title: words before the bar.
     """
-    if show is False or (show is None and not _someone_is_looking()):
+    if show is False or (show is None and not (_is_notebook() or _is_terminal())):
         yield _ignore
-        return
-    with _kind()(desc=title, unit="step", leave=False) as bar:
-
-        def report(step: int, steps: int) -> None:
-            # Set, not added: after a broken stream the steps are told again from the first.
-            bar.total, bar.n = steps, step
-            bar.refresh()
-
-        yield report
-
-
-def _kind() -> Any:
-    """The class of bars that can be shown here."""
-    # Imported late: it looks for a notebook, which takes time and is no use to a server that imports `bursar_models`.
-    # Without ipywidgets tqdm's bar for notebooks warns, in red, about something that nobody needs; this one is text.
-    if importlib.util.find_spec("ipywidgets") is None:
-        from tqdm import tqdm
+    elif _is_notebook():
+        with _output(title) as report:
+            yield report
     else:
-        from tqdm.auto import tqdm
-    return tqdm
+        # Imported late: a server imports `bursar_models`, and needs no bars.
+        from tqdm import tqdm
+
+        with tqdm(desc=title, unit="step", leave=False) as bar:
+
+            def report(step: int, steps: int) -> None:
+                # Set, not added: after a broken stream the steps are told again from the first.
+                bar.total, bar.n = steps, step
+                bar.refresh()
+
+            yield report
 
 
-def _someone_is_looking() -> bool:
+@contextmanager
+def _output(title: str) -> Iterator[Report]:
+    """Show progress as one output of a notebook's cell: standard error would leave a red block behind."""
+    from IPython.display import display
+
+    show: Any = display  # IPython has no types for it
+    begun = time.monotonic()
+    shown: Any = show(_state(title, 0, 0, 0.0), raw=True, display_id=True)
+    try:
+        yield lambda step, steps: shown.update(_state(title, step, steps, time.monotonic() - begun), raw=True)
+    finally:
+        shown.update({"text/plain": "", "text/html": ""}, raw=True)
+
+
+def _state(title: str, step: int, steps: int, seconds: float) -> dict[str, str]:
+    """Return progress as text and as HTML; the time that is left is estimated from the steps that are done."""
+    told = f"{title}: step {step} of {steps}" if steps else f"{title}: sent"
+    if step:
+        told += f", {seconds:.0f} s so far, about {seconds * (steps - step) / step:.0f} s left"
+    words = html.escape(told)
+    return {"text/plain": told, "text/html": f'<progress value="{step}" max="{max(steps, 1)}"></progress> {words}'}
+
+
+def _is_terminal() -> bool:
     # Without a console (pythonw) sys.stderr is None.
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return is_terminal or "ipykernel" in sys.modules
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _is_notebook() -> bool:
+    return "ipykernel" in sys.modules
 
 
 def _ignore(step: int, steps: int) -> None:

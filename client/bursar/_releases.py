@@ -1,4 +1,4 @@
-"""What the caller has paid for, as the catalogue lists it, page by page."""
+"""Releases of the caller, as the catalogue lists them, page by page."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bursar import _convert
 from bursar._connection import Connection
 from bursar._errors import NotFoundError, ServerError
 from bursar._fits import BY_NAME
+from bursar._listing import Listing
 from bursar_models import FrequencyLaw, FrequencyStructure, Model, Signature, Sketch
 from bursar_models._tables import Output, as_table
 from bursar_models.budget import Price, Receipt
 from bursar_models.checks import whole
-from bursar_models.text import html_table, text_table
 from bursar_proto.v1 import catalog_pb2
 
 
@@ -33,7 +33,7 @@ _LAST_ENTRY = 2**62
 
 
 class ReleaseState(enum.Enum):
-    """What became of a debit."""
+    """State of a debit."""
 
     RUNNING_OR_INTERRUPTED = "running_or_interrupted"
     """No release yet: the same request_id joins the fit, or runs it under the same debit if it was interrupted."""
@@ -75,8 +75,11 @@ class ReleaseSummary:
     state: ReleaseState
 
 
-class Releases(list[ReleaseSummary]):
+class Releases(Listing[ReleaseSummary]):
     """Debits, which show themselves as a table."""
+
+    _names = ("release", "releases")
+    _headers = ("entry", "dataset", "method", "state", "rho", "time")
 
     def to_table(self, output: Output = "pandas") -> Any:
         """The same as a table: entry, dataset, method, state, rho, time and request_id, a row each.
@@ -99,20 +102,8 @@ class Releases(list[ReleaseSummary]):
         }
         return as_table(columns, output)
 
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        cells = [
-            [str(one.entry), one.dataset, one.method, one.state.value, f"{one.price.rho:.6g}", one.time] for one in self
-        ]
-        return ["entry", "dataset", "method", "state", "rho", "time"], cells
-
-    def _title(self) -> str:
-        return f"{len(self)} {'release' if len(self) == 1 else 'releases'}"
-
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())
+    def _row(self, one: ReleaseSummary) -> list[str]:
+        return [str(one.entry), one.dataset, one.method, one.state.value, f"{one.price.rho:.6g}", one.time]
 
 
 @dataclass(frozen=True)
@@ -152,31 +143,15 @@ class SketchSummary:
     n_rows: float
 
 
-class Sketches(list[SketchSummary]):
+class Sketches(Listing[SketchSummary]):
     """Sketches, which show themselves as a table."""
 
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        cells = [
-            [
-                str(one.entry),
-                one.dataset,
-                ", ".join(one.columns),
-                str(one.m),
-                f"{one.sigma:.4g}",
-                f"{one.price.rho:.6g}",
-            ]
-            for one in self
-        ]
-        return ["entry", "dataset", "columns", "frequencies", "sigma", "rho"], cells
+    _names = ("sketch", "sketches")
+    _headers = ("entry", "dataset", "columns", "frequencies", "sigma", "rho")
 
-    def _title(self) -> str:
-        return f"{len(self)} {'sketch' if len(self) == 1 else 'sketches'}"
-
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())
+    def _row(self, one: SketchSummary) -> list[str]:
+        columns = ", ".join(one.columns)
+        return [str(one.entry), one.dataset, columns, str(one.m), f"{one.sigma:.4g}", f"{one.price.rho:.6g}"]
 
 
 def list_releases(connection: Connection, dataset: str) -> Releases:
@@ -206,7 +181,7 @@ def list_unfetched(connection: Connection, dataset: str) -> Releases:
 
 
 def get_release(connection: Connection, dataset: str, paid: ReleaseSummary | Receipt | int) -> Model | Sketch:
-    """What one of the caller's own debits released, on a dataset; on any if its name is empty.
+    """Fetch what one of the caller's own debits released, on a dataset; on any if its name is empty.
 
     Raises:
         InvalidRequestError: what was given names no entry.

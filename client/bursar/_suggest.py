@@ -16,7 +16,7 @@ STEP, TOLERANCE = 4.0, 1.02
 """Factor between amounts while a bracket is looked for, and between the two ends of the bracket in the end."""
 
 FIRST_RHO = 0.01
-"""Where to begin if nothing was said."""
+"""Rho of the first preview, if none was given."""
 
 LEAST, MOST = 1e-9, 1e6
 """Amounts beyond these are not tried; a server takes no more than the larger one."""
@@ -24,7 +24,7 @@ LEAST, MOST = 1e-9, 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a preview shall promise: all that is given, of what this fit's preview tells.
+    """Accuracy that a preview has to promise: all numbers that are given.
 
     Attributes:
         mean_error: largest error of a component's mean, for all columns or by column, in their units: for
@@ -66,12 +66,12 @@ class Target:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What was given, by name."""
+        """Numbers that were given, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
     def expected(self, preview: Preview) -> dict[str, float]:
-        """What a preview promises of each target, by its name, and by column or release.
+        """Return the numbers that a preview promises for each target, by its name, and by column or release.
 
         Raises:
             InvalidRequestError: the preview does not tell it.
@@ -79,7 +79,7 @@ class Target:
         return {name: told for name, (told, _) in self._compared(preview).items()}
 
     def met(self, preview: Preview) -> bool:
-        """Whether a preview promises everything.
+        """Return whether a preview promises everything.
 
         Raises:
             InvalidRequestError: the preview does not tell it.
@@ -91,7 +91,7 @@ class Target:
         )
 
     def _compared(self, preview: Preview) -> dict[str, tuple[float, float]]:
-        """What is promised, and what is wanted."""
+        """Return pairs of a promised and a wanted number."""
         pairs: dict[str, tuple[float, float]] = {}
         for name, wanted in self.given.items():
             told = _told(name, preview)
@@ -150,7 +150,7 @@ class Suggestion:
 
     @property
     def affordable(self) -> bool:
-        """Whether the fit would be admitted now."""
+        """True if the fit would be admitted now."""
         return self.preview.affordable
 
     def _title(self) -> str:
@@ -217,12 +217,12 @@ class _Trial:
         self._refusal: InvalidRequestError | None = None
 
     def met(self, amount: float) -> bool:
-        """Whether an amount will do; one that the fit refuses is too small, or far too large."""
+        """Return whether an amount is enough; one that the fit refuses is too small, or far too large."""
         preview = self._preview(amount)
         return preview is not None and self._target.met(preview)
 
     def suggestion(self, amount: float) -> Suggestion:
-        """Of an amount that will do, rounded up to three digits where that will do, too."""
+        """Return the suggestion of an amount that is enough, rounded up to three digits if that is enough, too."""
         rounded = _up(amount)
         chosen = rounded if self.met(rounded) else amount
         preview = self._previews[chosen]
@@ -231,7 +231,7 @@ class _Trial:
         return Suggestion(_with_amount(self._spend, chosen), preview, self._target, self._target.expected(preview))
 
     def hopeless(self) -> InvalidRequestError:
-        """That no amount will do; or the fit's own refusal, if it never accepted any."""
+        """Return the error that no amount is enough, or the fit's own refusal if it accepted none."""
         found = [preview for preview in self._previews.values() if preview is not None]
         if not found and self._refusal is not None:
             return self._refusal

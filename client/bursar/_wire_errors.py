@@ -32,7 +32,7 @@ _BY_CODE: Mapping[grpc.StatusCode, type[Error]] = {
     _Code.ABORTED: _errors.UnavailableError,
     _Code.DEADLINE_EXCEEDED: _errors.DeadlineError,
 }
-"""What is not in here is a `ServerError`."""
+"""Errors by status; any other status is a `ServerError`."""
 
 _BY_REASON: Mapping[str, type[Error]] = {
     "BUDGET_EXHAUSTED": _errors.BudgetExhaustedError,
@@ -53,7 +53,7 @@ _DOMAIN = "bursar"
 
 _TOO_LARGE = "larger than max"
 _TOO_LARGE_REQUEST = f"SERVER: Received message {_TOO_LARGE}"
-"""How gRPC words a message above a limit, for which it has the status of an overload, too."""
+"""Words of gRPC for a message above a limit, which has the status of an overload, too."""
 
 _NO_CONNECTION = (
     (("deadline exceeded",), "{address} did not answer within the time that was allowed"),
@@ -71,12 +71,12 @@ _HINTS: Mapping[type[Error], str] = {
     _errors.UnavailableError: "check the address, the CA certificate (ca=) and that the server runs",
     _errors.OverloadedError: "nothing was debited",
 }
-"""What to do about a status that comes from gRPC itself; this server's own texts say it already."""
+"""Advice about a status that comes from gRPC itself; this server's own texts have theirs."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """What errors call the server and its authority.
+    """Names of the server and its authority in errors.
 
     Attributes:
         address: its "host:port", or words for it.
@@ -155,7 +155,7 @@ def _plain(text: str, peer: Peer) -> str:
 
 @dataclass(frozen=True)
 class _Details:
-    """What the google.rpc details of a status say that this package understands."""
+    """Details of a status (google.rpc) that this package understands."""
 
     text: str = ""
     reason: str = ""

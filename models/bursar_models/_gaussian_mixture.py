@@ -20,13 +20,14 @@ from bursar_models._density import (
 from bursar_models._describe import component_table, origin
 from bursar_models._estimator import Estimator, named_features
 from bursar_models._gradient_trace import GradientTrace, checked_trace
-from bursar_models._plot import Components, chosen, feature_names, plot_mixture
+from bursar_models._plot import Components, chosen, feature_names, plot_mixture, put_schema
 from bursar_models._portable import Model
 from bursar_models._separation import Separation, checked_separation
 from bursar_models._tables import Output, as_table, spread
 from bursar_models.arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
+from bursar_models.schema import Column
 from bursar_models.text import html_table, text_table
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ class GaussianMixture(Estimator, Model):
         table = dict(zip(feature_names(self.columns, self.n_features), rows.T, strict=True))
         return as_table(table if "component" in table else {**table, "component": labels}, output)
 
-    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
+    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the components on two columns, as ellipses of 1 and 2 standard deviations; on one, the density.
 
         Means that have errors get bars of two standard errors. Other columns are integrated out.
@@ -236,6 +237,7 @@ class GaussianMixture(Estimator, Model):
         Args:
             ax: matplotlib axes to draw on; None makes a figure.
             columns: names of one or two; None for the first two.
+            schema: public schema, `Dataset.columns`: axes get its descriptions, and dotted lines at its bounds.
 
         Returns:
             The axes.
@@ -244,7 +246,8 @@ class GaussianMixture(Estimator, Model):
             ValueError: a column that the model does not have, or more than two.
             bursar.MissingDependencyError: matplotlib is not installed.
         """
-        return plot_mixture(self._components(columns), self._title(), ax)
+        shown = self._components(columns)
+        return put_schema(plot_mixture(shown, self._title(), ax), shown.names, schema)
 
     def to_sklearn(self) -> Any:
         """Return a fitted `sklearn.mixture.GaussianMixture` with these parameters.

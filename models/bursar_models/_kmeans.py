@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from bursar_models._describe import component_table, origin
 from bursar_models._estimator import Estimator, named_features
-from bursar_models._plot import Components, chosen, feature_names, plot_centres
+from bursar_models._plot import Components, chosen, feature_names, plot_centres, put_schema
 from bursar_models._portable import Model
 from bursar_models._tables import Output, as_table, spread
 from bursar_models.arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
+from bursar_models.schema import Column
 from bursar_models.text import html_table, text_table
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class KMeans(Estimator, Model):
         del model.labels_, model.inertia_
         return named_features(model, self.columns)
 
-    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
+    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the centres on two columns, each with a circle at its cluster's root mean square distance per column.
 
         On one column: the centres, their shares of the rows, and that distance as a bar.
@@ -161,6 +162,7 @@ class KMeans(Estimator, Model):
         Args:
             ax: matplotlib axes to draw on; None makes a figure.
             columns: names of one or two; None for the first two.
+            schema: public schema, `Dataset.columns`: axes get its descriptions, and dotted lines at its bounds.
 
         Returns:
             The axes.
@@ -177,7 +179,7 @@ class KMeans(Estimator, Model):
             centres=self.cluster_centers_[:, places],
             covariances=self.variances_[:, None, None] * np.eye(len(places)),
         )
-        return plot_centres(shown, self._title(), ax)
+        return put_schema(plot_centres(shown, self._title(), ax), shown.names, schema)
 
     def _squared_distances(self, X: Any) -> FloatArray:
         return squared_distances(as_rows(X, self.columns, self.n_features), self.cluster_centers_)

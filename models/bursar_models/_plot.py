@@ -15,6 +15,7 @@ import numpy as np
 
 from bursar_models.arrays import FloatArray
 from bursar_models.optional import require
+from bursar_models.schema import Column, NumericColumn
 
 _LISTED = 12
 """Number of components that a legend names; more would not fit beside the axes."""
@@ -100,6 +101,25 @@ def put_legend(ax: Any, title: str) -> None:
     elif len(handles) > _WITHIN:
         return
     ax.legend(handles, labels, **style)
+
+
+def put_schema(ax: Any, names: Sequence[str], schema: Sequence[Column]) -> Any:
+    """Label axes with the descriptions of their columns, draw dotted lines at the public bounds, and return the axes.
+
+    Args:
+        ax: matplotlib axes.
+        names: names of the column on the horizontal axis, and of that on the vertical one if there is one.
+        schema: columns of a public schema; those that are not drawn or not numeric are left out.
+    """
+    known = {column.name: column for column in schema if isinstance(column, NumericColumn)}
+    for name, axis, line in zip(names, (ax.xaxis, ax.yaxis), (ax.axvline, ax.axhline), strict=False):
+        if name in known:
+            column = known[name]
+            label = f"{name}: {column.description}" if column.description else name
+            axis.set_label_text(textwrap.shorten(label, 60, placeholder="..."))
+            for bound in (column.lower, column.upper):
+                line(bound, color="0.5", linestyle=":", linewidth=1, zorder=0)
+    return ax
 
 
 def plot_mixture(shown: Components, title: str, ax: Any = None) -> Any:

@@ -13,11 +13,12 @@ from bursar_models._describe import origin, with_errors
 from bursar_models._estimator import Estimator
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._gradient_trace import GradientTrace, checked_trace
-from bursar_models._plot import chosen, plot_mixture
+from bursar_models._plot import chosen, plot_mixture, put_schema
 from bursar_models._portable import Model
 from bursar_models._tables import Output
 from bursar_models.arrays import FloatArray, IntArray, checked_columns, frozen
 from bursar_models.budget import Receipt, ReleaseNoise
+from bursar_models.schema import Column
 from bursar_models.text import html_table, text_table
 
 
@@ -184,12 +185,13 @@ class SymmetricMixture(Estimator, Model):
         """
         return self.mixture.to_sklearn()
 
-    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None) -> Any:
+    def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the two components as `GaussianMixture.plot` does, and the centre between them.
 
         Args:
             ax: matplotlib axes to draw on; None makes a figure.
             columns: names of one or two; None for the first two.
+            schema: public schema, `Dataset.columns`: axes get its descriptions, and dotted lines at its bounds.
 
         Returns:
             The axes.
@@ -198,7 +200,8 @@ class SymmetricMixture(Estimator, Model):
             ValueError: a column that the model does not have, or more than two.
             bursar.MissingDependencyError: matplotlib is not installed.
         """
-        ax = plot_mixture(self.mixture._components(columns), self._title(), ax)
+        shown = self.mixture._components(columns)
+        ax = put_schema(plot_mixture(shown, self._title(), ax), shown.names, schema)
         places = chosen(self.columns, self.n_features, columns)
         x, y = (self.centre_[places[0]], self.centre_[places[1]] if len(places) > 1 else 0.0)
         ax.plot(x, y, "+", color="0.15", markersize=10, clip_on=False)

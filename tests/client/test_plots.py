@@ -230,3 +230,26 @@ def test_without_matplotlib_the_command_is_told(make_mixture: Any, monkeypatch: 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(bursar.MissingDependencyError, match=r"pip install 'bursar\[plot\]'"):
         model.plot()
+
+
+def test_a_schema_labels_the_axes_and_marks_the_bounds(make_mixture: Any) -> None:
+    """Descriptions and public bounds of the columns that are drawn; other columns and categories change nothing."""
+    schema: list[bursar.NumericColumn | bursar.CategoricalColumn] = [
+        bursar.NumericColumn("b", "visits to a doctor that year", 0.0, 50.0),
+        bursar.NumericColumn("a", "", -9.0, 9.0),
+        bursar.CategoricalColumn("c", "group", ("x", "y")),
+    ]
+    model = replace(make_mixture(1, "full", k=2, d=3), columns=("a", "b", "c"))
+    centres = KMeans([[0.0, 1.0, 2.0]], [1.0], [1.0], ("a", "b", "c"))  # type: ignore[arg-type]
+    mirror = SymmetricMixture([1.0] * 3, [0.0] * 3, [1.0] * 3, ("a", "b", "c"))  # type: ignore[arg-type]
+    for one in (model, centres, mirror):
+        ax = one.plot(columns=("a", "b"), schema=schema)
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b: visits to a doctor that year")
+        lines = [line for line in ax.lines if line.get_linestyle() == ":"]
+        assert [[float(x) for x in line.get_xdata()] for line in lines[:2]] == [[-9, -9], [9, 9]]
+        assert [[float(y) for y in line.get_ydata()] for line in lines[2:]] == [[0, 0], [50, 50]]
+        plain = one.plot(columns=("a", "b"))
+        assert plain.get_ylabel() == "b"
+        assert not [line for line in plain.lines if line.get_linestyle() == ":"]
+    ax = model.plot(columns="c", schema=schema)
+    assert ax.get_xlabel() == "c"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import re
 import sys
 
 import pytest
-import tqdm.auto
-import tqdm.std
 
 import bursar
 from bursar import _progress
@@ -69,10 +66,33 @@ def test_no_console_is_no_terminal(toy: bursar.Dataset, monkeypatch: pytest.Monk
     fit(toy)
 
 
-@pytest.mark.parametrize(("widgets", "kind"), [(None, tqdm.std.tqdm), (object(), tqdm.auto.tqdm)])
-def test_a_notebook_without_widgets_gets_text_and_no_warning(
-    monkeypatch: pytest.MonkeyPatch, widgets: object, kind: type
-) -> None:
-    """Nobody needs ipywidgets; tqdm's own choice warns in red if they are missing."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: widgets)
-    assert _progress._kind() is kind
+def test_a_notebook_gets_an_output_that_ends_empty(toy: bursar.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps and an estimate on the way, nothing at the end, and no byte on standard error, which would be red."""
+    shown: list[dict[str, str]] = []
+
+    class Handle:
+        def update(self, state: dict[str, str], *, raw: bool) -> None:
+            shown.append(state)
+
+    def display(state: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
+        shown.append(state)
+        return Handle()
+
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setattr("IPython.display.display", display)
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    fit(toy)
+    first, *between, last = shown
+    assert first["text/plain"].startswith("DPEM on toy, ")
+    assert any(re.search(r"step (\d+) of \1, \d+ s so far, about 0 s left", state["text/plain"]) for state in between)
+    assert all("<progress value=" in state["text/html"] for state in (first, *between))
+    assert set(last.values()) == {""}
+    assert stream.getvalue() == ""
+
+
+def test_an_estimate_is_from_the_steps_that_are_done() -> None:
+    """Three of nine in 6 seconds: 12 more. Names are shown as text."""
+    state = _progress._state("<b>", 3, 9, 6.0)
+    assert state["text/plain"] == "<b>: step 3 of 9, 6 s so far, about 12 s left"
+    assert "&lt;b&gt;" in state["text/html"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import bursar
+from bursar.testing import Server
 from bursar_models.text import html_bar, text_bar
 from bursar_proto.v1 import catalog_pb2
 from tests.client.line import Line
@@ -89,10 +91,10 @@ def test_everything_shows_itself_as_text_and_html_and_nothing_runs(evil: bursar.
     for name, thing in shown(evil).items():
         assert len(repr(thing)) < 4000, name
         assert "object at 0x" not in repr(thing), name
-        html = renamed(thing)._repr_html_()
-        assert "<script" not in html, name
+        page = renamed(thing)._repr_html_()
+        assert "<script" not in page, name
         for tag in ("table", "tr", "td", "ul", "li", "div", "p"):
-            assert len(re.findall(rf"<{tag}[ >]", html)) == html.count(f"</{tag}>"), (name, tag)
+            assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), (name, tag)
 
 
 @pytest.mark.parametrize(
@@ -168,3 +170,25 @@ def test_a_table_has_the_numbers_of_the_model(toy: bursar.Dataset) -> None:
     chances = field[field["column"] == "spring"].set_index("state")["probability"]
     assert chances["ill"] == pytest.approx(things["field"].marginal("spring")[1])
     assert chances.sum() == pytest.approx(1)
+
+
+def test_every_list_of_the_sdk_shows_itself_as_a_table(toys: Server, toy: bursar.Dataset) -> None:
+    """Datasets, releases, sketches, tokens and entries; what is in them is a list as before."""
+    toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.01))
+    with toys.client("admin") as admin, toys.client("auditor") as auditor:
+        listed: list[tuple[Any, str]] = [
+            (admin.datasets(), "toy"),
+            (toy.releases(), "FitSketchKMeans"),
+            (toy.sketches(), "height, weight"),
+            (admin.admin.tokens(), "in force"),
+            (auditor.audit.entries(limit=3), "hash"),
+        ]
+    for things, word in listed:
+        page = things._repr_html_()
+        assert isinstance(things, list)
+        title, *lines = repr(things).splitlines()
+        assert title.startswith(f"{len(things)} ")
+        assert len(lines) == len(things) + 1
+        assert word in repr(things)
+        assert html.escape(word) in page
+        assert page.count("<tr>") == len(things) + 1

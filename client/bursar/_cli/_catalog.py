@@ -1,4 +1,4 @@
-"""What there is, what is left, and what was bought: commands that only ask."""
+"""Commands that only ask: connection, datasets, limits, releases."""
 
 from __future__ import annotations
 

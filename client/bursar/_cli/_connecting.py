@@ -1,4 +1,4 @@
-"""Which server, whose token: options, the environment, and a small file of settings, in this order."""
+"""Choice of server and token: options, the environment, and a small file of settings, in this order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PROFILE = click.option(
 
 @dataclass(frozen=True)
 class Connecting:
-    """How to reach a server, as far as it was said.
+    """Address, authority and token of a server, as far as they were given.
 
     Attributes:
         server: "host:port".

@@ -302,7 +302,7 @@ def _ask(preview: bursar.Preview, dataset: str, earlier: Attempt | None) -> None
 
 
 def at_terminal() -> bool:
-    """Whether there is somebody to ask."""
+    """Return whether there is a terminal to ask at."""
     return sys.stdin.isatty()
 
 

@@ -1,4 +1,4 @@
-"""What all commands have in common."""
+"""Options and groups that the commands share."""
 
 from __future__ import annotations
 

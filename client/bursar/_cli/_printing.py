@@ -1,4 +1,4 @@
-"""What commands print: tables that fit a terminal, JSON with the SDK's own names, nothing that steers a terminal."""
+"""Printing: tables that fit a terminal, JSON with the SDK's own names, nothing that steers a terminal."""
 
 from __future__ import annotations
 

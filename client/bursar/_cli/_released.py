@@ -167,7 +167,7 @@ def decode(
 
 
 def opened(path: Path) -> Released:
-    """What a file holds. Raises ValueError, bursar.InvalidRequestError, or OSError."""
+    """Return the model or sketch in a file. Raises ValueError, bursar.InvalidRequestError, or OSError."""
     try:
         return bursar.load(path)
     except ValueError as error:
@@ -185,7 +185,7 @@ def save_released(released: Released, path: Path) -> None:
 
 
 def check_new(path: Path, *, new: bool = True) -> None:
-    """That a file can be written, before anything is paid.
+    """Check that a file can be written, before anything is paid.
 
     Args:
         path: of it.

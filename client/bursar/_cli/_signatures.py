@@ -17,7 +17,7 @@ from bursar_models import requests
 from bursar_models.requests import REQUIRED, GradientStart, MRFGraph, PaidSketch, PaidTables, Scale, Start
 
 Given = dict[str, Any]
-"""What was typed, by the names of click's parameters; what was not typed is None or an empty tuple."""
+"""Typed values by the names of click's parameters; a value that was not typed is None or an empty tuple."""
 
 
 _SHAPE = re.compile(r",? array-like of shape \([^)]*\)")

@@ -1,4 +1,4 @@
-"""How the SDK's values are typed on a command line: starts, priors, scales, cliques, lists of columns."""
+"""Readers of the SDK's values on a command line: starts, priors, scales, cliques, lists of columns."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def scale(text: str) -> str | float | bursar.Pilot:
 
 
 def start(text: str) -> Any:
-    """Where EM starts: "splitting", "random:7", an entry, or a file. Raises as `prior` does, or OSError."""
+    """Return where EM starts: "splitting", "random:7", an entry, or a file. Raises as `prior` does, or OSError."""
     if text == "splitting" or text.isdecimal():
         return int(text) if text.isdecimal() else text
     return _random(text) or _given(Path(text), bursar.GivenStart, "means")
 
 
 def gradient_start(text: str) -> Any:
-    """Where gradient EM starts: "random:7" or a file. Raises as `start` does."""
+    """Return where gradient EM starts: "random:7" or a file. Raises as `start` does."""
     return _random(text) or _given(Path(text), bursar.GivenCoefficients, "coefficients")
 
 

@@ -1,4 +1,4 @@
-"""What stands in a request's fields, as plain JSON values and back, and as text for people.
+"""Values of a request's fields as plain JSON and back, and as text for people.
 
 The constructors check what is read, so that no second set of checks is needed here.
 """

@@ -55,7 +55,7 @@ CliqueColumns: TypeAlias = tuple[str, ...] | list[str]
 """Names of the columns of one clique."""
 
 MRFGraph: TypeAlias = Literal["tree", "independent"] | Chain | Sequence[CliqueColumns]
-"""Which columns have a table together: chosen by the server, none, those of a chain, or as the analyst says."""
+"""Sets of columns with a common table: chosen by the server, none, those of a chain, or the analyst's."""
 
 PaidTables: TypeAlias = MarkovRandomField | Receipt | int
 """Tables of an earlier release of the caller's: the model that has them, its receipt or its entry."""

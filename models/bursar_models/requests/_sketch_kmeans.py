@@ -68,7 +68,7 @@ class Pilot:
 
 
 Scale: TypeAlias = Literal["pilot", "schema"] | float | Pilot
-"""How the scale of the frequencies is chosen: by a part of the spend, from public facts, or by the analyst."""
+"""Choice of the scale of the frequencies: by a part of the spend, from public facts, or by the analyst."""
 
 
 def _scale(name: str, value: object) -> object:

@@ -1,4 +1,4 @@
-"""Where an EM fit starts, and the prior of the maximum a posteriori estimate: values that stand in requests."""
+"""Starts of EM fits, and the prior of the maximum a posteriori estimate: values that stand in requests."""
 
 from __future__ import annotations
 
