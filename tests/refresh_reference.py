@@ -26,7 +26,7 @@ from bursar._wire_errors import _BY_CODE, _BY_REASON
 from bursar_ledger import BudgetExhaustedError
 from bursar_server.fits import InvalidFieldsError
 from bursar_server.jobs.errors import CallTooLongError
-from bursar_server.tables._manifest import Categorical, Manifest, Numeric, Unit
+from bursar_server.tables._manifest import Categorical, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.wire import statuses
 from tests.refresh_configuration import meanings
 
@@ -44,6 +44,10 @@ public_rows = 50000
 column = "patient"
 max_rows = 10
 
+[csv]
+delimiter = ";"
+encoding = "cp1252"
+
 [[columns]]
 kind = "numeric"
 name = "age"
@@ -52,12 +56,28 @@ lower = 0
 upper = 110
 bins = [0, 18, 40, 65, 110]
 nullable = true
+decimal = ","
+thousands = "."
+null_values = ["n/a", 999]
+
+[[columns]]
+kind = "numeric"
+name = "admitted"
+description = "months since January 2000"
+lower = 0
+upper = 360
+date = { unit = "months", since = 2000-01-01, format = "%d.%m.%Y" }
 
 [[columns]]
 kind = "categorical"
 name = "ward"
 description = "where the visit took place"
-categories = ["surgery", "medicine", "other"]
+categories = ["surgery", "medicine", "rest"]
+aliases = { chir = "surgery", "" = "rest" }
+case = "ignore"
+trim = true
+other = "rest"
+null_values = ["?"]
 """
 
 ERRORS: Mapping[str, tuple[str, str]] = {
@@ -138,11 +158,14 @@ ERRORS: Mapping[str, tuple[str, str]] = {
 def manifest_page() -> str:
     """Return the page of the manifest's fields."""
     example = tomllib.loads(EXAMPLE)
-    numeric, categorical = example["columns"]
+    numeric, dated, categorical = example["columns"]
+    numeric["date"] = dated["date"]
     parts = (
         ("Table", "At the top of the file.", Manifest, {**example, "columns": "see below"}),
         ("[unit]", _about(Unit), Unit, example["unit"]),
+        ("[csv]", _about(Csv), Csv, example["csv"]),
         ("[[columns]] of numbers", _about(Numeric), Numeric, numeric),
+        ("date, of a column of numbers", _about(Dates), Dates, dated["date"]),
         ("[[columns]] of categories", _about(Categorical), Categorical, categorical),
     )
     lines = [
@@ -237,11 +260,17 @@ def _fields(model: type[BaseModel], example: Mapping[str, Any]) -> Iterator[str]
             "required"
             if field.is_required()
             else "none"
-            if field.default in (None, Unit())
+            if field.default in (None, Unit(), Csv())
             else f"`{json.dumps(field.default)}`"
         )
         shown = example[name]
-        value = shown if shown == "see below" else "see above" if isinstance(shown, dict) else f"`{json.dumps(shown)}`"
+        value = (
+            shown
+            if shown == "see below"
+            else "see above"
+            if isinstance(shown, dict)
+            else f"`{json.dumps(shown, default=str)}`"
+        )
         yield f"| `{name}` | {kind} | {default} | {value} | {_cell(said[name])} |"
 
 
@@ -249,7 +278,7 @@ def _kind(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return _kind(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     if "const" in schema or "enum" in schema:
-        return ", ".join(f'`"{one}"`' for one in schema.get("enum", [schema.get("const")]))
+        return ", ".join(f"`{json.dumps(one)}`" for one in schema.get("enum", [schema.get("const")]))
     kinds = schema.get("anyOf") or schema.get("oneOf")
     if kinds and "type" not in schema:
         return " or ".join(_kind(one, whole) for one in kinds if one.get("type") != "null")

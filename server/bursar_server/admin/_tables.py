@@ -17,7 +17,7 @@ from bursar_server.admin._shares import Share, amount, percent, rho, table
 from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
 from bursar_server.config import Config
 from bursar_server.jobs.engine import storage_of
-from bursar_server.tables import CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
+from bursar_server.tables import Csv, CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
 from bursar_server.tables.catalogue import Registered
 from bursar_server.tables.registration import destroy_key as destroy
 from bursar_server.tables.registration import partition, register, remove_replaced, remove_rows, replace, rows_folder
@@ -53,8 +53,8 @@ def source_options(function: Callable[..., None]) -> Callable[..., None]:
         database: Path | None,
         **options: Any,
     ) -> None:
-        source = _source(csv, parquet, sql, database)
-        function(acting, Manifest.load(manifest_path), source, **options)
+        manifest = Manifest.load(manifest_path)
+        function(acting, manifest, _source(csv, parquet, sql, database, manifest.csv), **options)
 
     options: list[Callable[[Any], Any]] = [
         click.option("--database", type=FILE, help="DuckDB file for --sql; left out: the query names its files."),
@@ -382,7 +382,7 @@ def _total(epsilon: float | None, delta: float | None, approximate_share: Fracti
     return Budget(epsilon, delta) if approximate_share is None else Budget(epsilon, delta, approximate_share)
 
 
-def _source(csv: Path | None, parquet: Path | None, sql: str | None, database: Path | None) -> Source:
+def _source(csv: Path | None, parquet: Path | None, sql: str | None, database: Path | None, form: Csv) -> Source:
     given = [option for option in (csv, parquet, sql) if option is not None]
     if len(given) != 1 or (database and not sql):
         raise ValueError("give exactly one of --csv, --parquet and --sql; --database goes with --sql")
@@ -391,7 +391,7 @@ def _source(csv: Path | None, parquet: Path | None, sql: str | None, database: P
         for file in query.parsed().guessed:
             click.echo(_GUESSED.format(file=file), err=True)
         return query
-    return CsvSource(csv) if csv else ParquetSource(Path(str(parquet)))
+    return CsvSource(csv, form) if csv else ParquetSource(Path(str(parquet)))
 
 
 def _tell(acting: Act, entry: Entry, text: str, report: ImportReport, *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from bursar_server.tables._errors import (
 )
 from bursar_server.tables._importing import DATASETS, import_table
 from bursar_server.tables._keys import CapKeys, Keyring, Keys
-from bursar_server.tables._manifest import Categorical, Column, Manifest, Numeric, Unit
+from bursar_server.tables._manifest import Categorical, Column, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
 from bursar_server.tables._report import ColumnReport, ImportReport
 from bursar_server.tables._snapshot import Identity, Snapshot, sync
@@ -27,7 +27,9 @@ __all__ = [
     "Categorical",
     "Column",
     "ColumnReport",
+    "Csv",
     "CsvSource",
+    "Dates",
     "Fingerprint",
     "Identity",
     "ImportReport",

@@ -6,15 +6,19 @@ their values nor on whether they parse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import functools
+import re
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bursar_server.tables._manifest import Categorical, Numeric
+from bursar_server.tables._manifest import Categorical, Dates, Numeric
 
 Raw = NDArray[np.float64] | NDArray[np.int32]
 """Cells of a column as numbers or codes."""
@@ -58,7 +62,7 @@ class Block:
 def parse(cells: Sequence[pa.Array], columns: Sequence[Numeric | Categorical]) -> tuple[Raw, ...]:
     """Return each column's cells as numbers or codes; NaN and NO_CATEGORY for invalid cells."""
     return tuple(
-        numbers(array) if isinstance(column, Numeric) else codes(array, column.categories)
+        numbers(array, column) if isinstance(column, Numeric) else codes(array, column)
         for array, column in zip(cells, columns, strict=True)
     )
 
@@ -82,37 +86,61 @@ def is_known(raw: Raw) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(raw) if raw.dtype == np.float64 else raw != NO_CATEGORY)
 
 
-def is_empty(cells: pa.Array) -> NDArray[np.bool_]:
-    """Return the mask of cells without content: null, an empty text, or NaN in a column of numbers."""
-    if _is_text(cells.type):
-        return np.asarray(pc.binary_length(texts(cells)).fill_null(0).to_numpy(zero_copy_only=False) == 0)
-    nothing = cells.is_null(nan_is_null=pa.types.is_floating(cells.type))
-    return np.asarray(nothing.to_numpy(zero_copy_only=False))
+def is_empty(cells: pa.Array, column: Numeric | Categorical) -> NDArray[np.bool_]:
+    """Return the mask of cells without a value, among cells that are not known: empty, or declared to be null."""
+    if isinstance(column, Numeric) and not _is_text(cells.type):
+        # A number or date is unknown if it is null, NaN, declared to be null, or infinite; the last alone is bad.
+        return np.asarray(~np.isinf(numbers(cells, column)))
+    keys = {"", *map(column.key, column.null_values)} if isinstance(column, Categorical) else {"", *column.null_values}
+    nulls = _nulls(column) if isinstance(column, Numeric) else []
+
+    def says_nothing(text: bytes) -> bool:
+        said = _decoded(text)
+        return (
+            column.key(said) in keys
+            if isinstance(column, Categorical)
+            else said.strip() in keys or _number(text, column) in nulls
+        )
+
+    return _by_text(cells, says_nothing, True, np.bool_)
 
 
 def _is_nullable(column: Numeric | Categorical) -> bool:
     return isinstance(column, Numeric) and column.nullable
 
 
-def numbers(cells: pa.Array) -> NDArray[np.float64]:
-    """Return the cells as float64; NaN for cells that are not numbers. Text is parsed as Python parses it."""
-    if not _is_text(cells.type):
-        return np.asarray(cells.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False))
-    # Distinct texts are parsed one by one: Arrow's cast would fail for the whole column because of one cell.
-    encoded = texts(cells).dictionary_encode()
-    parsed = np.array([_number(text) for text in encoded.dictionary.to_pylist()] + [np.nan])
-    return np.asarray(parsed[encoded.indices.fill_null(len(parsed) - 1).to_numpy(zero_copy_only=False)])
+def numbers(cells: pa.Array, column: Numeric) -> NDArray[np.float64]:
+    """Return the cells as float64; NaN for cells that hold no value.
+
+    Text is parsed as Python parses it, after thousands and decimals were replaced.
+    """
+    if column.date is not None:
+        return _steps(_days(cells, column, column.date), column.date)
+    if _is_text(cells.type):
+        # Distinct texts are parsed one by one: Arrow's cast would fail for the whole column because of one cell.
+        raw = _by_text(cells, lambda text: _number(text, column), np.nan, np.float64)
+    else:
+        raw = np.asarray(cells.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False))
+    nulls = _nulls(column)
+    return np.where(np.isin(raw, nulls), np.nan, raw) if nulls else raw
 
 
-def codes(cells: pa.Array, categories: Sequence[str]) -> NDArray[np.int32]:
-    """Return the position of each cell in `categories`, compared as text, byte for byte; NO_CATEGORY for others."""
-    known = {name.encode(): code for code, name in enumerate(categories)}
-    # Distinct texts are looked up once each.
-    encoded = texts(cells).dictionary_encode()
-    found = np.array(
-        [known.get(text, NO_CATEGORY) for text in encoded.dictionary.to_pylist()] + [NO_CATEGORY], dtype=np.int32
-    )
-    return np.asarray(found[encoded.indices.fill_null(len(found) - 1).to_numpy(zero_copy_only=False)])
+def codes(cells: pa.Array, column: Categorical) -> NDArray[np.int32]:
+    """Return the position of each cell's category; NO_CATEGORY for cells without one.
+
+    Cells are compared as text, letter by letter unless the column says otherwise.
+    """
+    code = {name: number for number, name in enumerate(column.categories)}
+    known = {column.key(name): number for name, number in code.items()}
+    known |= {column.key(spelling): code[name] for spelling, name in column.aliases.items()}
+    nothing = {"", *map(column.key, column.null_values)} - set(known)
+    other = NO_CATEGORY if column.other is None else code[column.other]
+
+    def found(text: bytes) -> int:
+        key = column.key(_decoded(text))
+        return NO_CATEGORY if key in nothing else known.get(key, other)
+
+    return _by_text(cells, found, NO_CATEGORY, np.int32)
 
 
 def texts(cells: pa.Array) -> pa.Array:
@@ -124,11 +152,11 @@ def texts(cells: pa.Array) -> pa.Array:
     return cells.cast(pa.binary())
 
 
-def is_readable(kind: pa.DataType, *, as_number: bool) -> bool:
+def is_readable(kind: pa.DataType, column: Numeric | None) -> bool:
     """Return whether cells of an Arrow type can be read: decided by type, so that reading cells never raises."""
     try:
         empty = pa.nulls(0, kind)
-        _ = numbers(empty) if as_number else texts(empty)
+        _ = texts(empty) if column is None else numbers(empty, column)
     except pa.ArrowException:
         return False
     return True
@@ -160,8 +188,73 @@ _TEXT = (
 )
 
 
-def _number(text: bytes) -> float:
+def _by_text(cells: pa.Array, convert: Callable[[bytes], Any], null: Any, kind: Any) -> NDArray[Any]:
+    """Return a function of each cell's text, computed once for each distinct text; `null` for null cells."""
+    encoded = texts(cells).dictionary_encode()
+    found = np.array([*map(convert, encoded.dictionary.to_pylist()), null], dtype=kind)
+    return np.asarray(found[encoded.indices.fill_null(len(found) - 1).to_numpy(zero_copy_only=False)])
+
+
+def _decoded(text: bytes) -> str:
+    # Total, and different bytes stay different.
+    return text.decode(errors="surrogateescape")
+
+
+def _number(text: bytes, column: Numeric) -> float:
+    if column.thousands or column.decimal != ".":
+        written = _decoded(text).strip()
+        if not _written(column.decimal, column.thousands).fullmatch(written):
+            return float("nan")
+        text = (written.replace(column.thousands, "") if column.thousands else written).replace(",", ".").encode()
     try:
         return float(text)
     except ValueError:
         return float("nan")
+
+
+@functools.cache
+def _written(decimal: str, thousands: str) -> re.Pattern[str]:
+    """Return the form of a number: groups are of three digits, so that "1,5" is not taken for 15."""
+    whole = rf"[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+|[0-9]+" if thousands else "[0-9]+"
+    return re.compile(rf"[+-]?(?:{whole})(?:{re.escape(decimal)}[0-9]*)?(?:[eE][+-]?[0-9]{{1,3}})?")
+
+
+def _nulls(column: Numeric) -> list[float]:
+    """Return the numbers that mean that there is no value."""
+    if column.date is not None:
+        return []
+    return [number for text in column.null_values if np.isfinite(number := _number(text.encode(), column))]
+
+
+def _days(cells: pa.Array, column: Numeric, dates: Dates) -> NDArray[np.datetime64]:
+    """Return the cells' days; NaT for cells that hold none."""
+    nulls = {text.strip() for text in column.null_values}
+    if _is_text(cells.type):
+        return _by_text(cells, lambda text: _day(_decoded(text).strip(), dates.format, nulls), _NO_DAY, _DAY)
+    if not (pa.types.is_temporal(cells.type) or pa.types.is_null(cells.type)):
+        raise pa.ArrowTypeError("expected dates")
+    days = cells.cast(pa.date32(), safe=False)
+    found = np.asarray(days.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)).astype(_DAY)
+    missing = np.array([_day(text, dates.format, set()) for text in nulls], dtype=_DAY)
+    found[days.is_null().to_numpy(zero_copy_only=False) | np.isin(found, missing)] = _NO_DAY
+    return found
+
+
+def _day(text: str, form: str, nulls: AbstractSet[str]) -> np.datetime64:
+    if text in nulls:
+        return _NO_DAY
+    try:
+        return np.datetime64(datetime.datetime.strptime(text, form).date())
+    except ValueError:
+        return _NO_DAY
+
+
+def _steps(days: NDArray[np.datetime64], dates: Dates) -> NDArray[np.float64]:
+    """Return the whole days, calendar months or calendar years from a public day; NaN for NaT."""
+    kind = {"days": "datetime64[D]", "months": "datetime64[M]", "years": "datetime64[Y]"}[dates.unit]
+    steps = (days.astype(kind) - np.datetime64(dates.since).astype(kind)).astype(np.int64)
+    return np.where(np.isnat(days), np.nan, steps.astype(np.float64))
+
+
+_DAY: Any = "datetime64[D]"
+_NO_DAY = np.datetime64("NaT", "D")

@@ -163,14 +163,20 @@ def _padding(manifest: Manifest, slots: int) -> Iterator[Block]:
 
 
 def _check_types(manifest: Manifest, schema: pa.Schema) -> None:
-    numeric = [isinstance(column, Numeric) for column in manifest.columns] + [False]
+    numeric = [column if isinstance(column, Numeric) else None for column in manifest.columns] + [None]
     problems = [
-        f"{field.name!r} is {field.type}, expected {'numbers' if as_number else 'text or numbers'}"
-        for field, as_number in zip(schema, numeric, strict=False)
-        if not is_readable(field.type, as_number=as_number)
+        f"{field.name!r} is {field.type}, expected {_expected(column)}"
+        for field, column in zip(schema, numeric, strict=False)
+        if not is_readable(field.type, column)
     ]
     if problems:
         raise TableImportError(f"columns of the source: {'; '.join(problems)}; convert them, for example in a query")
+
+
+def _expected(column: Numeric | None) -> str:
+    if column is None:
+        return "text or numbers"
+    return "numbers, or dates with the field `date`" if column.date is None else "dates, or text"
 
 
 def _check_rows(manifest: Manifest, rows: int, *, complete: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,12 +13,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     StringConstraints,
     Tag,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -53,6 +57,56 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+def _as_text(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
+Text = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "integer"]})]
+"""Content of a cell; a whole number means its digits."""
+
+Texts = Annotated[tuple[Text, ...], Field(strict=False)]
+
+
+_PARTS = {"%Y", "%m", "%d", "%H", "%M", "%S"}
+"""Parts of a date that are written in digits, whatever the machine's language."""
+
+
+class Dates(_Model):
+    """Cells of a numeric column that are dates, counted in whole steps since a public day.
+
+    Attributes:
+        unit: "days", "months" or "years": the step that is counted. Months and years are those of the calendar.
+        since: the day whose days, month or year is 0.
+        format: how a date is written as text: `%Y`, `%m`, `%d`, `%H`, `%M`, `%S` and what stands between them. Dates
+            and times of a Parquet file or a query need none.
+    """
+
+    unit: Literal["days", "months", "years"]
+    since: Annotated[datetime.date, Field(strict=False)]
+    format: Annotated[str, StringConstraints(max_length=40)] = "%Y-%m-%d"
+
+    @field_validator("format")
+    @classmethod
+    def _says_each_part_once(cls, text: str) -> str:
+        parts = re.findall("%.?", text)
+        if not ("%Y" in parts and set(parts) <= _PARTS and len(parts) == len(set(parts))):
+            raise ValueError(f"expected %Y, and each of {', '.join(sorted(_PARTS - {'%Y'}))} at most once")
+        return text
+
+
+class Csv(_Model):
+    """How a CSV file is written. Other sources need none of it.
+
+    Attributes:
+        delimiter: character between two cells.
+        encoding: encoding of the text. What is no text in it is kept as escapes, so that different bytes stay
+            different.
+    """
+
+    delimiter: Literal[",", ";", "\t"] = ","
+    encoding: Literal["utf-8", "latin-1", "cp1252", "iso-8859-15"] = "utf-8"
+
+
 class Numeric(_Model):
     """Column of numbers. Values outside the bounds are moved to the nearer bound at import.
 
@@ -67,6 +121,10 @@ class Numeric(_Model):
             models cannot use the column.
         nullable: True if a row may have no value here and keeps its other values. If False, such a row becomes the null
             row at import.
+        decimal: character before the decimals of a number in a text.
+        thousands: character between groups of three digits; "" if there is none.
+        null_values: cells that mean that there is no value, such as "n/a" or 999.
+        date: what is counted, if the cells are dates; the bounds are then numbers of these steps.
     """
 
     kind: Literal["numeric"]
@@ -76,6 +134,16 @@ class Numeric(_Model):
     upper: Bound
     bins: Bins | None = None
     nullable: bool = False
+    decimal: Literal[".", ","] = "."
+    thousands: Literal["", ",", ".", " ", "'"] = ""
+    null_values: Texts = ()
+    date: Dates | None = None
+
+    @model_validator(mode="after")
+    def _is_written_clearly(self) -> Self:
+        if self.decimal == self.thousands:
+            raise ValueError(f"thousands must differ from decimal, got {self.decimal!r} for both")
+        return self
 
     @model_validator(mode="after")
     def _has_width(self) -> Self:
@@ -114,13 +182,24 @@ class Categorical(_Model):
         name: name of the source's column.
         description: description for analysts.
         kind: "categorical".
-        categories: values in the order of their codes 0, 1, ...; not empty, distinct.
+        categories: values in the order of their codes 0, 1, ...; not empty, distinct. Whole numbers mean their digits.
+        aliases: category of other spellings, by the spelling: `{"m" = "male", "" = "unknown"}`.
+        case: "ignore" if capital and small letters mean the same.
+        trim: True if blanks around a cell mean nothing.
+        other: the category of cells that hold anything else. None: such a row becomes the null row. An empty cell is
+            not anything else.
+        null_values: cells that mean that there is no value.
     """
 
     kind: Literal["categorical"]
     name: ColumnName
     description: Description = ""
-    categories: Annotated[tuple[Annotated[str, StringConstraints(min_length=1)], ...], Field(strict=False)]
+    categories: Annotated[tuple[Annotated[Text, StringConstraints(min_length=1)], ...], Field(strict=False)]
+    aliases: dict[str, Text] = {}
+    case: Literal["exact", "ignore"] = "exact"
+    trim: bool = False
+    other: Text | None = None
+    null_values: Texts = ()
 
     @field_validator("categories")
     @classmethod
@@ -130,6 +209,21 @@ class Categorical(_Model):
         if repeated := _repeated(categories):
             raise ValueError(f"expected distinct categories, got {repeated} more than once")
         return categories
+
+    @model_validator(mode="after")
+    def _is_unambiguous(self) -> Self:
+        named = [name for name in (*self.aliases.values(), self.other) if name is not None]
+        if unknown := sorted(set(named) - set(self.categories)):
+            raise ValueError(f"aliases and other must name categories, got {', '.join(map(repr, unknown))}")
+        spelt = [self.key(text) for text in (*self.categories, *self.aliases, *self.null_values)]
+        if repeated := _repeated(spelt):
+            raise ValueError(f"categories, aliases and null_values must differ, as cells are compared, in {repeated}")
+        return self
+
+    def key(self, text: str) -> str:
+        """Return what cells are compared by."""
+        text = text.strip() if self.trim else text
+        return text.casefold() if self.case == "ignore" else text
 
 
 Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
@@ -165,6 +259,7 @@ class Manifest(_Model):
             the number of rows. With a unit column it is required: the table is padded to it with null rows, and must
             not have more.
         unit: privacy unit.
+        csv: how a CSV file is written.
         columns: columns, at least one, with distinct names.
     """
 
@@ -173,6 +268,7 @@ class Manifest(_Model):
     adjacency: Annotated[Adjacency, Field(strict=False)]
     public_rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] | None = None
     unit: Unit = Unit()
+    csv: Csv = Csv()
     columns: Annotated[tuple[Column, ...], Field(strict=False)]
 
     @model_validator(mode="after")

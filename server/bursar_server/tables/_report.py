@@ -52,7 +52,7 @@ class ColumnReport:
     ) -> ColumnReport:
         """Return the counts with those of more cells; `raw` is their `parse`, `present` the mask of present rows."""
         unread = cells.filter(pa.array(~is_known(raw)))
-        empty = is_empty(unread)
+        empty = is_empty(unread, column)
         low = high = 0
         if isinstance(column, Numeric):
             low = int(np.count_nonzero((raw < column.lower) & np.isfinite(raw) & present))

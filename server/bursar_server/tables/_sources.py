@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import functools
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bursar_server.tables._errors import TableImportError
+from bursar_server.tables._manifest import Csv
 from bursar_server.tables._query import Query
 
 if TYPE_CHECKING:
@@ -47,12 +50,15 @@ class Source(Protocol):
         """
 
 
+_PLAIN = Csv()
+
+
 @dataclass(frozen=True)
 class CsvSource:
-    """CSV file with a header: UTF-8, comma-separated, with records as in RFC 4180.
+    """CSV file with a header, with records as in RFC 4180 but for the delimiter and encoding that it names.
 
-    A record ends with LF or CRLF. A cell that contains a comma, a quote, CR or LF stands in quotes, and its own quotes
-    are doubled. Every other file is refused, with the line. A lone CR, a quote in an unquoted cell, text after a
+    A record ends with LF or CRLF. A cell that contains a delimiter, a quote, CR or LF stands in quotes, and its own
+    quotes are doubled. Every other file is refused, with the line. A lone CR, a quote in an unquoted cell, text after a
     closing quote and an unclosed quote show that writer and reader may disagree about the ends of records; then one
     person's cell could become many records.
 
@@ -60,12 +66,14 @@ class CsvSource:
     """
 
     path: Path
+    form: Csv = _PLAIN
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""
         with _reading(self.path):
             with self._text() as text:
-                _find(columns, next(csv.reader(io.TextIOWrapper(text, encoding="utf-8", newline="\n")), []))
+                lines = io.TextIOWrapper(text, encoding="utf-8", newline="\n")
+                _find(columns, next(csv.reader(lines, delimiter=self.form.delimiter), []), self.form.delimiter)
             malformed: list[None] = []
             with self._text() as text, self._open(text, columns, malformed) as reader:
                 yield from reader
@@ -75,7 +83,10 @@ class CsvSource:
 
     @contextlib.contextmanager
     def _text(self) -> Iterator[BinaryIO]:
-        with self.path.open("rb", buffering=0) as file, io.BufferedReader(_Records(file, self.path), _BATCH) as text:
+        with (
+            self.path.open("rb", buffering=0) as file,
+            io.BufferedReader(_Records(file, self.path, self.form), _BATCH) as text,
+        ):
             yield text
 
     def _open(self, text: BinaryIO, columns: Sequence[str], malformed: list[None]) -> pyarrow.csv.CSVStreamingReader:
@@ -87,20 +98,27 @@ class CsvSource:
             text,
             pyarrow.csv.ReadOptions(block_size=_CSV_BLOCK),
             # An empty line is a row, too: otherwise an empty cell could change the number of slots.
-            pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note),
+            pyarrow.csv.ParseOptions(
+                delimiter=self.form.delimiter,
+                newlines_in_values=True,
+                ignore_empty_lines=False,
+                invalid_row_handler=note,
+            ),
             # As bytes, because a typed column would fail as a whole for one bad cell.
             pyarrow.csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary())),
         )
 
 
-_CELLS = re.compile(rb'(?:(?:"(?:[^"]++|"")*+"|[^",\r\n]*+)(?:,|\r?\n))*+')
-"""Complete cells, each with the comma or line break that ends it."""
+@functools.cache
+def _grammar(delimiter: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return the patterns of complete cells, each with what ends it; of the longest beginning of one; of the last."""
+    quoted, plain, end = rb'"(?:[^"]++|"")*+', rb'[^"%s\r\n]*+' % delimiter, re.escape(delimiter)
+    return (
+        re.compile(rb'(?:(?:%s"|%s)(?:%s|\r?\n))*+' % (quoted, plain, end)),
+        re.compile(rb'(?:%s"?|%s)\r?' % (quoted, plain)),
+        re.compile(rb'%s"|%s' % (quoted, plain)),
+    )
 
-_CELL_BEGUN = re.compile(rb'(?:"(?:[^"]++|"")*+"?|[^",\r\n]*+)\r?')
-"""The longest beginning of one more cell."""
-
-_LAST_CELL = re.compile(rb'"(?:[^"]++|"")*+"|[^",\r\n]*+')
-"""A cell that the file ends with."""
 
 _CR_ALONE = re.compile(rb"\r(?!\n|\Z)")
 """A lone CR in a text without quotes; a CR at its end may be half of a line break."""
@@ -121,10 +139,13 @@ class _Records(io.RawIOBase):
     Reading raises TableImportError where the file is not as `CsvSource` requires.
     """
 
-    def __init__(self, file: io.RawIOBase, path: Path) -> None:
+    def __init__(self, file: io.RawIOBase, path: Path, form: Csv) -> None:
         self._file = file
         self._path = path
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("backslashreplace")
+        self._delimiter = form.delimiter.encode()
+        self._cells, self._cell_begun, self._last_cell = _grammar(self._delimiter)
+        encoding = "utf-8-sig" if form.encoding == "utf-8" else form.encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)("backslashreplace")
         self._begun = b""
         self._line = 1
         self._rest = b""
@@ -147,14 +168,14 @@ class _Records(io.RawIOBase):
         """Return the cells that are complete by now; at the end of the file, all that remains."""
         text = self._begun + more
         if b'"' in text:
-            end = _end(_CELLS, text)
-            stop = _end(_CELL_BEGUN, text, end)
+            end = _end(self._cells, text)
+            stop = _end(self._cell_begun, text, end)
         else:  # same result without quotes, several times as fast
-            end = max(text.rfind(b","), text.rfind(b"\n")) + 1
+            end = max(text.rfind(self._delimiter), text.rfind(b"\n")) + 1
             alone = _CR_ALONE.search(text)
             stop = alone.end() if alone else len(text)
-        if stop < len(text) or (last and not _LAST_CELL.fullmatch(text, end)):
-            problem, place = _problem(text, end, stop)
+        if stop < len(text) or (last and not self._last_cell.fullmatch(text, end)):
+            problem, place = self._problem(text, end, stop)
             raise self._error(problem, text[:place])
         if len(text) - end > _CSV_BLOCK:
             raise self._error(f"a cell has more than {_CSV_BLOCK} bytes, or its quote is never closed", text[:end])
@@ -163,6 +184,15 @@ class _Records(io.RawIOBase):
             end = len(text)
         self._begun = text[end:]
         return _LINE_BREAK.sub(b"\n", text[:end]) if b"\r" in text else text[:end]
+
+    def _problem(self, text: bytes, cell: int, stop: int) -> tuple[str, int]:
+        """Return why the cell that begins at `cell` cannot continue at `stop`, and the position of the fault."""
+        unquoted = text[cell : cell + 1] != b'"'
+        if text[stop - 1 : stop] == b"\r" and (unquoted or self._last_cell.fullmatch(text, cell, stop - 1)):
+            return "a carriage return without a line feed after it, outside quotes", stop
+        if stop == len(text):
+            return "a quote is never closed", cell
+        return "a quote in a cell that does not begin with one" if unquoted else "text after a closing quote", stop
 
     def _error(self, problem: str, before: bytes) -> TableImportError:
         line = self._line + before.count(b"\n")
@@ -176,16 +206,6 @@ def _end(pattern: re.Pattern[bytes], text: bytes, start: int = 0) -> int:
     """Return the end of a pattern's match at `start`; the patterns here match any text."""
     found = pattern.match(text, start)
     return found.end() if found else start
-
-
-def _problem(text: bytes, cell: int, stop: int) -> tuple[str, int]:
-    """Return why the cell that begins at `cell` cannot continue at `stop`, and the position of the fault."""
-    unquoted = text[cell : cell + 1] != b'"'
-    if text[stop - 1 : stop] == b"\r" and (unquoted or _LAST_CELL.fullmatch(text, cell, stop - 1)):
-        return "a carriage return without a line feed after it, outside quotes", stop
-    if stop == len(text):
-        return "a quote is never closed", cell
-    return "a quote in a cell that does not begin with one" if unquoted else "text after a closing quote", stop
 
 
 @dataclass(frozen=True)
@@ -248,7 +268,7 @@ class SqlSource:
         return duckdb.connect(self.database or ":memory:", read_only=self.database is not None, config=config)
 
 
-def _find(wanted: Sequence[str], found: Sequence[str]) -> None:
+def _find(wanted: Sequence[str], found: Sequence[str], delimiter: str = "") -> None:
     """Raise TableImportError unless every wanted column exists exactly once."""
     count = Counter(found)
     problems = [
@@ -257,11 +277,11 @@ def _find(wanted: Sequence[str], found: Sequence[str]) -> None:
     if problems:
         raise TableImportError(
             f"columns of the source: {'; '.join(problems)}; correct the manifest, or name the source's columns so. "
-            f"{_there(wanted, found)}"
+            f"{_there(wanted, found, delimiter)}"
         )
 
 
-def _there(wanted: Sequence[str], found: Sequence[str]) -> str:
+def _there(wanted: Sequence[str], found: Sequence[str], delimiter: str) -> str:
     """Return the columns that there are, unless they may be a row's cells: a file without a header begins with one."""
     sought = {name.casefold() for name in wanted}
 
@@ -271,9 +291,11 @@ def _there(wanted: Sequence[str], found: Sequence[str]) -> str:
     if are_names(found):
         more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
         return f"Names are compared letter by letter: the source has {', '.join(map(repr, found[:_SHOWN]))}{more}"
-    for delimiter in ";\t|":
-        if are_names(",".join(found).split(delimiter)):
-            return f"Its header is separated by {delimiter!r}, expected commas"
+    for other in ",;\t":
+        if delimiter and are_names(delimiter.join(found).split(other)):
+            return (
+                f"Its header is separated by {other!r}: if its rows are, too, set [csv] delimiter = {json.dumps(other)}"
+            )
     return "It has none of the wanted names: is there a header?"
 
 

@@ -119,7 +119,7 @@ BAD = [
     ('kind = "numeric"', "", 'columns[0].kind: expected "numeric" or "categorical", got nothing'),
     ('categories = ["free", "paid"]', "categories = []", "columns[1].categories: "),
     ('categories = ["free", "paid"]', 'categories = ["free", "free"]', "columns[1].categories: expected distinct"),
-    ('categories = ["free", "paid"]', "categories = [1, 2]", "columns[1].categories[0]: expected a valid string"),
+    ('categories = ["free", "paid"]', "categories = [1.5]", "columns[1].categories[0]: expected a valid string"),
     ('categories = ["free", "paid"]', 'categories = [""]', "columns[1].categories[0]: "),
     ('name = "plan"', 'name = "income"', "columns: expected distinct names, got 'income'"),
     ('name = "plan"', 'name = ""', "columns[1].name: "),
