@@ -153,6 +153,9 @@ class Client:
         """Close the channel; further calls raise `TransportError`."""
         self._connection.channel.close()
 
+    def __repr__(self) -> str:
+        return f"<bursar.Client of {self._connection.peer.address}>"
+
     def __enter__(self) -> Self:
         return self
 

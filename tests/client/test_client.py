@@ -326,6 +326,14 @@ def test_a_server_with_another_authority_is_named_with_the_certificate(toys: Ser
         client.datasets()
 
 
+def test_a_client_shows_its_address_and_not_its_token() -> None:
+    """Where it asks; a client over a channel says that."""
+    with bursar.connect("host.example:9", token="secret", history=False) as client:
+        assert repr(client) == "<bursar.Client of host.example:9>"
+    with bursar.connect(token="secret", history=False) as client:
+        assert "localhost:8443 (no address was given" in repr(client)
+
+
 def test_an_address_has_no_scheme() -> None:
     """A URL is refused before anything is sent."""
     with pytest.raises(bursar.InvalidRequestError, match="address: must be host:port without a scheme"):

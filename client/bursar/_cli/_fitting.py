@@ -21,7 +21,7 @@ from bursar._cli._groups import JSON, InOrder
 from bursar._cli._printing import at_most, percent, rho, say, say_json
 from bursar._cli._released import check_new, save_released
 from bursar._cli._signatures import DRY_RUN, SPEND, Given, arguments, dry_run, spend
-from bursar._cli._values import Value, named_number
+from bursar._cli._values import Value, accuracy, named_number
 from bursar._fit import begin
 
 
@@ -138,7 +138,10 @@ def _preview_command(method: Method) -> click.Command:
 
 def _suggest_command(method: Method) -> click.Command:
     typed = _Typed(method.kind)
-    targets = [click.Option([option(name)], type=click.FLOAT, help=f"{_TARGETS[name]}.") for name in method.targets]
+    targets = [
+        click.Option([option(name)], type=_BY_COLUMN.get(name, click.FLOAT), help=f"{_TARGETS[name]}.")
+        for name in method.targets
+    ]
 
     @connected
     @JSON
@@ -172,9 +175,12 @@ def _suggest_command(method: Method) -> click.Command:
 _FIRST = 0.1
 """Epsilon to begin with."""
 
+_BY_COLUMN = dict.fromkeys(("mean_error", "coef_error"), Value("X or NAME=X,...", accuracy))
+"""Targets that may differ by column."""
+
 _TARGETS = {
-    "mean_error": "Largest error of a component's mean, in the columns' units",
-    "coef_error": "Largest error of a coefficient of a regression",
+    "mean_error": "Largest error of a component's mean, in the columns' units; one for all columns, or by column",
+    "coef_error": "Largest error of a coefficient of a regression; one for all features, or by feature",
     "relative_error": "Largest error of parameters, in units of the model's noise level",
     "covariance_error": "Largest relative error of a covariance",
     "found": "How many components are expected to be found at least",

@@ -92,6 +92,11 @@ def named_number(text: str) -> tuple[str, float]:
     return name.strip(), _number(number)
 
 
+def accuracy(text: str) -> float | dict[str, float]:
+    """Return one number for all columns, or numbers by column, such as "visits=0.3,diseases=1". Raises ValueError."""
+    return dict(map(named_number, text.split(","))) if "=" in text else _number(text)
+
+
 def foreign(text: str) -> bursar.Sketch:
     """A sketch from a file. Raises InvalidRequestError, or OSError."""
     return bursar.load_sketch(text)

@@ -524,6 +524,17 @@ def test_the_list_of_releases_fits_a_terminal(run: Run, monkeypatch: pytest.Monk
     assert "".join(re.findall("f{6,}", "".join(lines))).count("f") == 60
 
 
+def test_an_accuracy_may_differ_by_column(run: Run) -> None:
+    """As in the SDK: one number for all columns, or one for each that is named."""
+    ask = ("suggest", "dpem", "toy", "--n-components", 2, "--mean-error")
+    found = json.loads(run(*ask, "height=1,weight=5", "--json").stdout)
+    promised = found["preview"]["expected"]["mean_error"]
+    assert promised["height"] <= 1
+    assert promised["weight"] <= 5
+    wrong = run(*ask, "height=tall")
+    assert wrong.exit_code == 2
+
+
 def test_columns_of_a_table_can_be_chosen(run: Run) -> None:
     """In the order in which they were named; one that is not there is named with those that are."""
     header, *rows = run("show", "toy", "--columns", "domain,column").stdout.splitlines()[1:3]
