@@ -27,6 +27,8 @@ DAY = 86_400.0
 """Seconds in which the same fit again is worth a warning."""
 _MONTH = 30 * DAY
 """Seconds for which a fit without its model is noted; `Client.releases` has all that was ever paid."""
+_MOST = 1000
+"""Fetched fits that are noted at most: the file is written as a whole at each fit, in milliseconds at this length."""
 _FORMAT = 1
 _OPEN: Final[set[str]] = set()
 """Names of the fits that this process waits for."""
@@ -119,7 +121,7 @@ class Attempts:
 
         def change(notes: _Notes) -> Begun:
             now = time.time()
-            notes.attempts = {name: one for name, one in notes.attempts.items() if not _is_old(one, now)}
+            notes.attempts = _kept(notes.attempts, now)
             same = [one for one in notes.attempts.values() if one.digest == digest]
             left = [one for one in same if not (one.fetched or one.is_awaited())]
             name, earlier = request_id or (left[-1].request_id if left else ""), None
@@ -183,6 +185,13 @@ class Attempts:
             if _written(servers) != before:
                 write_whole(path, _written(servers), mode=0o600)
         return result
+
+
+def _kept(attempts: dict[str, Attempt], now: float) -> dict[str, Attempt]:
+    """Return the attempts that are still worth a note: not too old, and of the fetched ones the newest."""
+    fetched = [name for name, one in attempts.items() if one.fetched]
+    crowded = set(fetched[: max(0, len(fetched) - _MOST)])
+    return {name: one for name, one in attempts.items() if not (name in crowded or _is_old(one, now))}
 
 
 def _is_old(attempt: Attempt, now: float) -> bool:

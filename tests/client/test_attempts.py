@@ -194,6 +194,21 @@ def test_notes_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert notes.unfetched() == set()
 
 
+def test_notes_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many fits the newest that came back are noted, and all that did not; numbers go on."""
+    monkeypatch.setattr("bursar._attempts._MOST", 3)
+    notes = Attempts(None, "")
+    lost = notes.begin(b"lost", "toy").request_id
+    notes.end(lost)
+    for number in range(10):
+        notes.end(notes.begin(b"%d" % number, "toy").request_id, fetched=True)
+    assert notes.begin(b"9", "toy").earlier is not None
+    repeated = notes.begin(b"0", "toy")
+    assert repeated.earlier is None
+    assert repeated.request_id.endswith("-13")
+    assert notes.unfetched() == {lost}
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 1}', '{"format": 1, "servers": {"s": {"nonce": 1}}}', "\0"])
 def test_a_file_that_is_none_is_written_anew(tmp_path: Path, content: str) -> None:
     """The notes are a help; without them the ledger still has every debit."""
