@@ -32,8 +32,8 @@ from bursar_server.vault import Noise, Session, noise_std
 _RESIDUAL_LIMIT = 1.25
 """Clip of squared residuals in multiples of sigma: at most half of them are clipped, so that outliers hardly count."""
 
-# "Insensitive": 0.7 and 1.4 times the value changed the mean error of 20 fits by less than two standard errors (of 5 to
-# 14 %), for the symmetric mixture, the mixture of regressions and missing features (d = 10, epsilon 0.5).
+# "Insensitive": 0.7 and 1.4 times the value changed the mean error of 20 fits by about two standard errors at most, which
+# are 5 to 14 % (symmetric mixture, mixture of regressions, missing features; d = 10, epsilon 0.5).
 _SHRINKAGE, _GROWTH = 0.6, 1.6
 """Bounds of a noise level's change in one step, estimated from noise and moving parameters. Insensitive."""
 
@@ -53,17 +53,17 @@ _ALONE = 0.25
 """Minimum step of a single component, whose gain is as accurate as the scales of the look. Insensitive."""
 
 _SURPRISE, _UNLIKE = 3.0, 4.0
-"""Standard deviations of two tests. Chosen, not tuned.
+"""Standard deviations of two tests. Insensitive.
 
 First, the excess of a move's mean square over the expected one, beyond which more distance is assumed to remain.
 Second, that of a target's distance, beyond which it counts as one before parameters settled.
 """
 
 _FAR_OFF = 0.5
-"""Distance of a target, in standard deviations before the first step, that must be detectable. Chosen, not tuned."""
+"""Distance of a target, in standard deviations before the first step, that must be detectable. Insensitive."""
 
 _MOST_BRAKE = 10.0
-"""Maximum divisor of steps that overshoot. Chosen, not tuned."""
+"""Maximum divisor of steps that overshoot. Insensitive."""
 
 _LEAST_KNOWN = 0.05
 """Minimum assumed share of the information that is not hidden. Chosen, not tuned."""
