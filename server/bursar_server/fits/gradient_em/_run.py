@@ -32,8 +32,8 @@ from bursar_server.vault import Noise, Session, noise_std
 _RESIDUAL_LIMIT = 1.25
 """Clip of squared residuals in multiples of sigma: at most half of them are clipped, so that outliers hardly count."""
 
-# "Insensitive": 0.7 and 1.4 times the value changed the mean error of 20 fits by about two standard errors at most, which
-# are 5 to 14 % (symmetric mixture, mixture of regressions, missing features; d = 10, epsilon 0.5).
+# "Insensitive": 0.7 and 1.4 times the value changed the mean error of 20 fits by about two standard errors at most (of 5
+# to 14 %; symmetric mixture, mixture of regressions, missing features; d = 10, epsilon 0.5).
 _SHRINKAGE, _GROWTH = 0.6, 1.6
 """Bounds of a noise level's change in one step, estimated from noise and moving parameters. Insensitive."""
 
