@@ -32,8 +32,8 @@ from bursar_server.vault import Noise, Session, noise_std
 _RESIDUAL_LIMIT = 1.25
 """Clip of squared residuals in multiples of sigma: at most half of them are clipped, so that outliers hardly count."""
 
-# "Insensitive": 0.7 and 1.4 times the value changed the mean error of 20 fits by about two standard errors at most (of 5
-# to 14 %; symmetric mixture, mixture of regressions, missing features; d = 10, epsilon 0.5).
+# "Insensitive": 0.7 and 1.4 times the value changed the mean error of 20 fits by about two standard errors at most
+# (5 to 14 %; symmetric mixture, mixture of regressions, missing features; d = 10, epsilon 0.5).
 _SHRINKAGE, _GROWTH = 0.6, 1.6
 """Bounds of a noise level's change in one step, estimated from noise and moving parameters. Insensitive."""
 
@@ -66,7 +66,7 @@ _MOST_BRAKE = 10.0
 """Maximum divisor of steps that overshoot. Insensitive."""
 
 _LEAST_KNOWN = 0.05
-"""Minimum assumed share of the information that is not hidden. Chosen, not tuned."""
+"""Minimum assumed share of the information that is not hidden. Insensitive."""
 
 _TRUSTED_COUNT = 2.0
 """Minimum count, in standard deviations of its noise; smaller counts are raised to it."""

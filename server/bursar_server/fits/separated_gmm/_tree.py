@@ -38,7 +38,7 @@ from bursar_server.vault import Family, Node, Rule, Statistic
 # "Insensitive": 0.7 and 1.4 times the value found all in at least 7 of 8 fits, errors alike (20,000 rows, k = 8,
 # d = 10, rho 0.01), and for principal directions in 6 of 6 (k = 4, d = 30, rho 0.02).
 LOCATION, DIRECTIONS, SPLITS = 0.12, 0.08, 0.34
-"""Maximum shares of the budget that a path spends on balls, principal directions (both insensitive), and splits."""
+"""Maximum shares of the budget that a path spends on balls, principal directions, and splits. Insensitive."""
 
 _FIRST_PART = 0.7
 """Part of a share that a first attempt takes, of splits and of principal directions; later ones use the remainder.
