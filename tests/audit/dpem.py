@@ -51,21 +51,35 @@ def given_start(request: fit_pb2.FitDPEMRequest) -> fit_pb2.StartGiven:
     return fit_pb2.StartGiven(means=means, covariances=tensor)
 
 
+def wider(rows: ArrayRows, columns: int) -> ArrayRows:
+    """The rows with columns of zeros besides."""
+    return ArrayRows(np.vstack([rows.columns, np.zeros((columns - 2, rows.slots))]))
+
+
 def fit_dpem(
-    adjacency: Adjacency, *, cap: int = 1, split: bool = False, iterations: int = 3, **fields: object
+    adjacency: Adjacency,
+    *,
+    cap: int = 1,
+    split: bool = False,
+    iterations: int = 3,
+    columns: int = 2,
+    declared: int | None = None,
+    **fields: object,
 ) -> Target:
-    """FitDPEM with two components on two columns whose ball is the unit ball.
+    """FitDPEM with two components on columns whose ball is the unit ball.
 
     Args:
         adjacency: of the pair.
         cap: rows of a privacy unit.
         split: the private start instead of a given one.
         iterations: steps in all.
+        columns: number of columns, two or more.
+        declared: number of rows that the owner declared under ADD_REMOVE_ONE.
         fields: of the request, besides.
     """
-    rows, neighbour = pair(adjacency, cap)
-    columns = (BoundedColumn("x", -1.0, 1.0), BoundedColumn("y", -1.0, 1.0))
-    table = PublicTable("audit", columns, adjacency, cap, rows.slots if adjacency is RO else None)
+    rows, neighbour = (wider(one, columns) for one in pair(adjacency, cap))
+    bounded = tuple(BoundedColumn(f"x{i}", -1.0, 1.0) for i in range(columns))
+    table = PublicTable("audit", bounded, adjacency, cap, rows.slots if adjacency is RO else declared)
     request = fit_pb2.FitDPEMRequest(n_components=2, iterations=iterations, clip_radius=1.0)
     request.MergeFrom(fit_pb2.FitDPEMRequest(**({"spend": RHO} | fields)))  # type: ignore[arg-type] # checked by protobuf
     if not split:
@@ -84,7 +98,7 @@ def fit_dpem(
         run=run,
         reference=reference,
         features=numbers_of,
-        extremes=extremes(2, *far_rows()),
+        extremes=extremes(columns, *(np.pad(row, (0, columns - 2)) for row in far_rows())),
         unit_cap=cap,
     )
 
@@ -120,7 +134,15 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "split start, add or remove": lambda: fit_dpem(AR, split=True, iterations=5),
     "split start, replace": lambda: fit_dpem(RO, split=True, iterations=4),
     "k-means, add or remove": lambda: fit_dpem(AR, mode=_KMEANS),
-    "k-means, split start, replace": lambda: fit_dpem(RO, mode=_KMEANS, split=True, iterations=4),
+    "k-means, grid, add or remove": lambda: fit_dpem(AR, mode=_KMEANS, split=True, iterations=2, declared=48),
+    "k-means, grid, replace": lambda: fit_dpem(RO, mode=_KMEANS, split=True, iterations=2),
+    "k-means, more cells than there are, add or remove": lambda: fit_dpem(
+        AR, mode=_KMEANS, split=True, iterations=7, columns=3, declared=48
+    ),
+    "k-means, split start, replace": lambda: fit_dpem(RO, mode=_KMEANS, split=True, iterations=5, columns=3),
+    "k-means, Laplace, add or remove": lambda: fit_dpem(
+        AR, mode=_KMEANS, split=True, iterations=5, columns=3, declared=48, spend=PURE
+    ),
     "k-means, fixed origin, replace": lambda: fit_dpem(RO, mode=_KMEANS, moments=_FIXED),
     "Laplace, add or remove": lambda: fit_dpem(AR, spend=PURE, iterations=2),
     "Laplace, replace": lambda: fit_dpem(RO, spend=PURE, iterations=2),
@@ -135,6 +157,8 @@ QUICK = frozenset(
         "tied, maximum a posteriori, add or remove",
         "split start, replace",
         "k-means, add or remove",
+        "k-means, grid, add or remove",
+        "k-means, more cells than there are, add or remove",
         "Laplace, replace",
     }
 )

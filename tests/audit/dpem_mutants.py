@@ -36,6 +36,8 @@ from tests.audit.target import Target
 from tests.server.fits.running import NoNoise
 
 ADD_REMOVE, REPLACE = fit_dpem(AR), fit_dpem(RO)
+GRID = fit_dpem(AR, mode=fit_pb2.MODE_KMEANS, split=True, iterations=1, declared=48)
+CELLS = fit_dpem(AR, mode=fit_pb2.MODE_KMEANS, split=True, iterations=7, columns=3, declared=48)
 
 
 class OneSided(OpenDPNoise):
@@ -79,6 +81,12 @@ def about_a_far_mean(step: Any, k: int, z: FloatArray) -> FloatArray:
     return np.asarray(about_centre(step, k, z) - np.array([3.0, 0.0]))
 
 
+def copied(step: Any, z: FloatArray) -> FloatArray:
+    """Assignments to the two nearest cells, each with the whole row."""
+    distances = np.linalg.norm(z[:, None, :] - step.means, axis=2)
+    return np.asarray(np.argsort(np.argsort(distances, axis=1), axis=1) < 2, dtype=np.float64)
+
+
 def unfloored(step: Any, z: FloatArray) -> FloatArray:
     """Responsibilities from an indefinite covariance: the density of the second component is negative."""
     offsets = z[:, None, :] - step.means
@@ -117,6 +125,7 @@ def wrong_sensitivities() -> list[Mutant]:
     unclipped_ball = replace(ADD_REMOVE, session=with_piece("offsets", unclipped))
     wide_ball = replace(REPLACE, session=with_piece("offsets", clipped_wide))
     far_mean = replace(ADD_REMOVE, session=with_piece("offsets", about_a_far_mean))
+    two_bins, two_cells = (replace(target, session=with_piece("shares", copied)) for target in (GRID, CELLS))
     negative = replace(ADD_REMOVE, session=with_piece("shares", unfloored))
     priced = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     told = ("T0 agreement", "T2 distinguish", "T4 sensitivity")
@@ -126,6 +135,8 @@ def wrong_sensitivities() -> list[Mutant]:
         planted("clip removed", unclipped_ball, *told, n=100, slow=True),
         planted("clip x 1.5", wide_ball, *told, n=400, slow=True),
         planted("scatter about the noised mean", far_mean, *told, n=50, slow=True),
+        planted("a row in two bins", two_bins, "T0 agreement", "T4 sensitivity", n=10),
+        planted("a row in two cells", two_cells, "T0 agreement", "T4 sensitivity", n=10),
         planted("indefinite covariance in the E-step", negative, "T0 agreement", "T4 sensitivity", n=10),
     ]
 
@@ -146,6 +157,8 @@ def wrong_flows() -> list[Mutant]:
     halting = stopping(ADD_REMOVE, fit_dpem(AR, iterations=2), lambda columns: columns[0].mean() > 0)
     return [
         planted("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=80),
+        planted("bins kept by their true counts", replace(GRID, session=Raw), "T7 replay", n=10),
+        planted("cells split by their true moments", replace(CELLS, session=Raw), "T7 replay", n=10),
         planted("division by the true n", telling_true_n(ADD_REMOVE), "T7 replay", n=10),
         planted("the true n, 1 or 2", telling_true_n(tiny()), "T6 black box", "T7 replay", n=50),
         planted("the number of slots in the model", telling_slots(ADD_REMOVE), "T7 replay", n=10),

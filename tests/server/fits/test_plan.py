@@ -209,7 +209,6 @@ def test_default_number_of_steps_is_the_papers_for_three_components() -> None:
     noisy = types_pb2.Spend(rho=1e-4)
     assert plan(spend=noisy).iterations == 10
     assert plan(spend=noisy, n_components=10).iterations == 12
-    assert plan(spend=noisy, n_components=10, mode=fit_pb2.MODE_KMEANS).iterations == 10
     assert plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None), spend=types_pb2.Spend(rho=10.0)).iterations == 10
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import tensor_of
+from bursar_server.fits.dpem._kmeans import KMeansSettings
+from bursar_server.fits.dpem._kmeans import run as run_kmeans
 from bursar_server.fits.dpem._plan import DPEMPlan
 from bursar_server.fits.mixtures.em import Mixture
 from bursar_server.fits.mixtures.statistics import Moments
@@ -23,14 +25,17 @@ _TYPES = {
 
 def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
     """Make the plan's releases and return the model. Total: returns a valid model for any rows and noise."""
-    mixture = run_steps(plan.settings, plan.steps, session)
     settings = plan.settings
+    if isinstance(settings, KMeansSettings):
+        mixture = run_kmeans(settings, plan.steps, session)
+    else:
+        mixture = run_steps(settings, plan.steps, session)
     scale = settings.frame.scale
     covariances = mixture.covariances * np.outer(scale, scale)
     return fit_pb2.GaussianMixtureModel(
         columns=plan.columns,
         covariance_type=_TYPES[settings.moments],
-        mode=fit_pb2.MODE_KMEANS if settings.kmeans else fit_pb2.MODE_MIXTURE,
+        mode=fit_pb2.MODE_KMEANS if isinstance(settings, KMeansSettings) else fit_pb2.MODE_MIXTURE,
         weights=tensor_of(mixture.weights),
         means=tensor_of(settings.frame.centre + scale * mixture.means),
         covariances=tensor_of(_as_typed(covariances, settings.moments)),

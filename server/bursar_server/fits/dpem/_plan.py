@@ -20,9 +20,12 @@ from bursar_server.fits._seam import (
     Released,
     by_column,
 )
+from bursar_server.fits.dpem._kmeans import KMeansSettings
+from bursar_server.fits.dpem._kmeans_schedule import Quotes, Schedule, mean_noise
+from bursar_server.fits.dpem._kmeans_schedule import schedule as kmeans_schedule
 from bursar_server.fits.dpem._start import start_mixture
 from bursar_server.fits.mixtures.em import Prior
-from bursar_server.fits.mixtures.schedule import default_iterations, of_step, price, quiet_iterations, sketch
+from bursar_server.fits.mixtures.schedule import Sketch, default_iterations, of_step, price, quiet_iterations, sketch
 from bursar_server.fits.mixtures.statistics import BallFrame, Moments
 from bursar_server.fits.mixtures.steps import EMSettings, Step
 from bursar_server.vault import event_of
@@ -49,7 +52,7 @@ class DPEMPlan(Plan):
         public_rows: number of slots if it is public, else None.
     """
 
-    settings: EMSettings
+    settings: EMSettings | KMeansSettings
     steps: tuple[Step, ...]
     public_rows: int | None
 
@@ -73,27 +76,49 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     stop_if(violations)
     d, splitting = len(columns), start is None
     try:
-        T = T or _iterations(request, k, d, moments, amount, table, splitting=splitting)
-        sketches = sketch(k, d, T, moments, kmeans=kmeans, recentred=recentred, splitting=splitting, pure=amount.pure)
+        settings: EMSettings | KMeansSettings
+        warnings: tuple[str, ...] = ()
+        if kmeans:
+            clusters = _clusters(k, d, T, amount, table, recentred=recentred, splitting=splitting)
+            sketches, warnings = clusters.sketches, clusters.warnings
+            box = np.array([column.upper / 2.0 - column.lower / 2.0 for column in columns]) / frame.scale
+            settings = KMeansSettings(frame, k, box, recentred, clusters.corrected, start)
+        else:
+            T = T or _iterations(request, k, d, moments, amount, table, splitting=splitting)
+            sketches = sketch(k, d, T, moments, recentred=recentred, splitting=splitting, pure=amount.pure)
+            settings = EMSettings(frame, k, moments, recentred, prior, start)
         steps = price(sketches, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     except ValueError as error:
         raise InvalidFieldsError(("spend", str(error))) from None
     if not sum(_numbers(s.components, d, s.moments) for s in sketches) <= MAX_RELEASED:
         text = f"components, columns and iterations together may release {MAX_RELEASED} numbers; ask for fewer"
         raise InvalidFieldsError(("n_components", text))
-    settings = EMSettings(frame, k, moments, recentred, prior, kmeans, start)
     return DPEMPlan(
         columns=names,
         events=tuple(event_of(of_step(s, d, table.adjacency, table.unit_cap), s.noise) for s in steps),
-        iterations=T,
+        iterations=len(steps),
         noise=tuple(_noise_summary(steps, d)),
         expected=by_column("mean_error", names, _expected_mean_error(steps, settings, table.rows), COLUMN_UNIT),
         sum_units=tuple(map(float, frame.scale)),
+        warnings=warnings,
         parameters=_parameters(settings, request, names),
         settings=settings,
         steps=steps,
         public_rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
     )
+
+
+def _clusters(
+    k: int, d: int, T: int, amount: Amount, table: PublicTable, *, recentred: bool, splitting: bool
+) -> Schedule:
+    """Return the releases of k-means, from public numbers. Raises ValueError as `price` does."""
+
+    def std(single: Sketch) -> float:
+        (step,) = price((single,), d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
+        return step.std
+
+    quotes = Quotes(k, d, table.rows, table.adjacency, amount.pure, std)
+    return kmeans_schedule(quotes, iterations=T, recentred=recentred, splitting=splitting)
 
 
 def _iterations(
@@ -110,12 +135,11 @@ def _iterations(
 
     Raises ValueError as `price` does.
     """
-    kmeans = request.mode == fit_pb2.MODE_KMEANS
     # From public numbers only: the number of steps is visible in previews, progress and price.
-    base = default_iterations(k, kmeans=kmeans, splitting=splitting)
-    if kmeans or not table.rows or request.moments == fit_pb2.MOMENTS_FIXED_ORIGIN:
+    base = default_iterations(k, splitting=splitting)
+    if not table.rows or request.moments == fit_pb2.MOMENTS_FIXED_ORIGIN:
         return base
-    em = sketch(k, d, 1, moments, kmeans=False, recentred=True, splitting=False, pure=amount.pure)
+    em = sketch(k, d, 1, moments, recentred=True, splitting=False, pure=amount.pure)
     (single,) = price(em, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     quiet = quiet_iterations(base, single, k, table.rows, pure=amount.pure)
     return min(quiet, max(base, MAX_RELEASED // _numbers(k, d, Moments.FULL)))
@@ -206,10 +230,15 @@ def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoi
     return summaries
 
 
-def _expected_mean_error(steps: tuple[Step, ...], settings: EMSettings, rows: int | None) -> tuple[float, ...]:
+def _expected_mean_error(
+    steps: tuple[Step, ...], settings: EMSettings | KMeansSettings, rows: int | None
+) -> tuple[float, ...]:
     """Return the noise on a mean, for k equal settled components that fill the public ball side by side."""
     if not rows:
         return ()
+    if isinstance(settings, KMeansSettings):
+        noise = mean_noise(steps, settings.components, len(settings.frame.scale), rows)
+        return tuple(float(s) for s in noise * settings.frame.scale)
     d, k, last = len(settings.frame.scale), settings.components, steps[-1]
     per_radius = last.std / last.weights.b * k / rows
     if settings.recentred:
@@ -219,14 +248,16 @@ def _expected_mean_error(steps: tuple[Step, ...], settings: EMSettings, rows: in
     return tuple(float(s) for s in per_radius * settings.frame.scale * k ** (-1.0 / d))
 
 
-def _parameters(settings: EMSettings, request: fit_pb2.FitDPEMRequest, names: tuple[str, ...]) -> dict[str, JSON]:
+def _parameters(
+    settings: EMSettings | KMeansSettings, request: fit_pb2.FitDPEMRequest, names: tuple[str, ...]
+) -> dict[str, JSON]:
     """Return public parameters for the ledger's entry, beside the events."""
     return {
         "n_components": settings.components,
-        "mode": "kmeans" if settings.kmeans else "mixture",
+        "mode": "mixture" if isinstance(settings, EMSettings) else "kmeans",
         "covariance_type": settings.moments.name.lower(),
         "moments": "recentred" if settings.recentred else "fixed_origin",
-        "estimator": "map" if settings.prior else "ml",
+        "estimator": "map" if isinstance(settings, EMSettings) and settings.prior else "ml",
         "start": request.WhichOneof("start") or "splitting",
         "columns": list(names),
     }

@@ -10,6 +10,7 @@ from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import Violations, array_of, checked_array
 from bursar_server.fits._seam import Released
+from bursar_server.fits.dpem._kmeans import WIDER, floored
 from bursar_server.fits.mixtures.em import Mixture, shaped
 from bursar_server.fits.mixtures.splitting import inside_ball
 from bursar_server.fits.mixtures.statistics import BallFrame, Moments
@@ -29,11 +30,12 @@ def start_mixture(
 ) -> Mixture | None:
     """Return the requested start in the unit ball; None for splitting, and if something is wrong."""
     kind = request.WhichOneof("start")
+    kmeans = request.mode == fit_pb2.MODE_KMEANS
     if kind == "random":
-        d = len(frame.scale)
-        return _mixture(np.ones(k), uniform_in_ball(k, d, request.random.public_seed), _spheres(k, d), moments)
+        means = uniform_in_ball(k, len(frame.scale), request.random.public_seed)
+        return _mixture(np.ones(k), means, _spheres(means, kmeans=kmeans), moments)
     if kind == "given":
-        return _given(request.given, k, frame, moments, violations)
+        return _given(request.given, k, frame, moments, violations, kmeans=kmeans)
     if kind == "released":
         return _released(
             released(request.released.entry), request.released.entry, columns, k, frame, moments, violations
@@ -41,9 +43,18 @@ def start_mixture(
     return None
 
 
-def _spheres(k: int, d: int) -> FloatArray:
-    """Return spheres (k, d, d) of half the spacing of a grid of k points in the unit ball."""
-    return np.broadcast_to(np.eye(d) * (0.5 * k ** (-1.0 / d)) ** 2, (k, d, d)).copy()
+def _spheres(means: FloatArray, *, kmeans: bool) -> FloatArray:
+    """Return spheres (k, d, d): half the spacing of a grid of k points in the unit ball; for k-means as wide as fits.
+
+    That is, clip radii reach to the nearest other centre: the whole ball is far too wide in many columns.
+    """
+    k, d = means.shape
+    variances = np.full(k, (0.5 * k ** (-1.0 / d)) ** 2)
+    if kmeans:
+        points = inside_ball(means)
+        distances = np.linalg.norm(points[:, None] - points, axis=2) + np.diag(np.full(k, np.inf))
+        variances = (floored(np.minimum(distances.min(axis=1), 1.0)) / WIDER) ** 2 / d
+    return np.asarray(variances[:, None, None] * np.eye(d))
 
 
 def _mixture(weights: FloatArray, means: FloatArray, covariances: FloatArray, moments: Moments) -> Mixture:
@@ -53,7 +64,7 @@ def _mixture(weights: FloatArray, means: FloatArray, covariances: FloatArray, mo
 
 
 def _given(
-    given: fit_pb2.StartGiven, k: int, frame: BallFrame, moments: Moments, violations: Violations
+    given: fit_pb2.StartGiven, k: int, frame: BallFrame, moments: Moments, violations: Violations, *, kmeans: bool
 ) -> Mixture | None:
     d = len(frame.scale)
     means = checked_array("start.given.means", given.means, (k, d), violations)
@@ -62,16 +73,16 @@ def _given(
     )
     if weights is not None and not (np.all(weights >= 0) and weights.sum() > 0):
         violations.append(("start.given.weights", "expected non-negative numbers, not all of them 0"))
-    covariances: FloatArray | None = _spheres(k, d)
+    covariances = None
     if given.covariances.values:
         covariances = _covariances(given.covariances, k, frame, moments, violations)
-    if violations or means is None or weights is None or covariances is None:
+    if violations or means is None or weights is None:
         return None
     inside = _into_frame(means, frame)
     if not _is_near(inside):
         violations.append(("start.given.means", f"expected points within {_FAR:g} radii of the public ball"))
         return None
-    return _mixture(weights, inside, covariances, moments)
+    return _mixture(weights, inside, _spheres(inside, kmeans=kmeans) if covariances is None else covariances, moments)
 
 
 def _into_frame(means: FloatArray, frame: BallFrame) -> FloatArray:

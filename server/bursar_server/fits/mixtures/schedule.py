@@ -20,20 +20,14 @@ _CELL_WEIGHTS = Weights(0.6, 0.6, 1.0)
 _REPAIR_WEIGHTS = Weights(0.8, 0.8, 1.0)
 """Weights of repairs, between those of splitting and of settling. Chosen, not tuned."""
 
-_LLOYD_WEIGHTS = Weights(1.0, 1.0, 0.3)
-"""Weights of k-means steps.
-
-Under REPLACE_ONE counts as precise as sums are free: opposite rows already differ by 2 b.
-"""
-
 _FIXED_WEIGHTS = Weights(1.0, 1.0, 1.0)
 """Weights of the paper's fixed-origin steps: equal noise on all numbers."""
 
 _SPREAD_SHARE = Fraction(3, 10)
 """Relative share of the first step, which only estimates centre and spread of all rows. Chosen, not tuned."""
 
-_POLISH_KMEANS, _POLISH_MIXTURE, _REPAIRS, _STEPS_WITHOUT_SPLITTING = 5, 7, 2, 10
-"""Steps after the start for k-means and for a mixture, repairs among them, and steps without splitting.
+_POLISH, _REPAIRS, _STEPS_WITHOUT_SPLITTING = 7, 2, 10
+"""Steps after the start, repairs among them, and steps without splitting.
 
 Chosen, not tuned.
 """
@@ -57,11 +51,11 @@ class Sketch:
     share: Fraction = Fraction(1)
 
 
-def default_iterations(k: int, *, kmeans: bool, splitting: bool) -> int:
+def default_iterations(k: int, *, splitting: bool) -> int:
     """Return the minimum number of steps if the request leaves it open: those of the start, then those of settling."""
     if not splitting:
         return _STEPS_WITHOUT_SPLITTING
-    return 1 + _levels(k) + (_POLISH_KMEANS if kmeans else _POLISH_MIXTURE)
+    return 1 + _levels(k) + _POLISH
 
 
 def quiet_iterations(base: int, single: Step, k: int, rows: int, *, pure: bool) -> int:
@@ -80,26 +74,24 @@ def quiet_iterations(base: int, single: Step, k: int, rows: int, *, pure: bool) 
 
 
 def sketch(
-    k: int, d: int, T: int, moments: Moments, *, kmeans: bool, recentred: bool, splitting: bool, pure: bool
+    k: int, d: int, T: int, moments: Moments, *, recentred: bool, splitting: bool, pure: bool
 ) -> tuple[Sketch, ...]:
     """Return T steps to k components in d dimensions.
 
     Splitting begins with one step for the spread of all rows, then 1, 2, 4, ... cells, in fewer and larger jumps if T
-    is small. The remaining steps polish: k-means by repairs and Lloyd steps, a mixture by repairs and EM steps.
+    is small. The remaining steps polish by repairs and EM steps.
     """
-    lloyd = Sketch(Phase.LLOYD, k, Moments.SPHERICAL, _LLOYD_WEIGHTS)
     em = Sketch(Phase.EM, k, moments, em_weights(d, k, moments, pure=pure) if recentred else _FIXED_WEIGHTS)
     if not splitting:
-        return T * ((lloyd,) if kmeans else (em,))
+        return T * (em,)
     start = _splitting_steps(k, T)
     rest = T - len(start)
-    repairs = max(rest - 2, 0) if kmeans else min(_REPAIRS, max(rest - 3, 0))
-    repairs = 0 if k == 1 else repairs
+    repairs = min(_REPAIRS, max(rest - 3, 0)) if k > 1 else 0
     repair = Sketch(Phase.REPAIR, k, Moments.FULL, _REPAIR_WEIGHTS)
-    sketches = (*start, *repairs * (repair,), *(rest - repairs) * ((lloyd,) if kmeans else (em,)))
+    sketches = (*start, *repairs * (repair,), *(rest - repairs) * (em,))
     # With many settling steps the start gets a larger share each, because settling cannot mend a wrong start.
-    boost = max(Fraction(1), Fraction(T, default_iterations(k, kmeans=kmeans, splitting=True)))
-    early = len(start) + (0 if kmeans else repairs)
+    boost = max(Fraction(1), Fraction(T, default_iterations(k, splitting=True)))
+    early = len(start) + repairs
     return (*(replace(s, share=s.share * boost) for s in sketches[:early]), *sketches[early:])
 
 

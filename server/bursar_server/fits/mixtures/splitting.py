@@ -200,9 +200,3 @@ def cheapest_merger(cells: Cells) -> tuple[float, int, int]:
     np.fill_diagonal(costs, np.inf)
     i, j = np.unravel_index(int(np.argmin(costs)), costs.shape)
     return float(costs[i, j]), int(i), int(j)
-
-
-def observe_fixed(cells: Cells, released: Released) -> Cells:
-    """Return cells with counts and means from sums about the middle of the public ball (the paper's)."""
-    counts, means = released.safe_counts(), released.mean_u()
-    return tuple(replace(cell, count=float(n), mean=mean) for cell, n, mean in zip(cells, counts, means, strict=True))

@@ -39,8 +39,10 @@ class Phase(enum.Enum):
     """One or more cells; afterwards they are split into as many as the next step has."""
     REPAIR = "repair"
     """All k cells; afterwards centres may move from shared clusters to crowded cells."""
+    GRID = "grid"
+    """The bins of a grid, of which k-means in few columns needs the counts only."""
     LLOYD = "lloyd"
-    """All k cells; afterwards only their parameters move."""
+    """The k clusters of a k-means; afterwards only their parameters move."""
     EM = "em"
     """Responsibilities of a mixture."""
 
@@ -68,10 +70,9 @@ class EMSettings:
     Attributes:
         frame: map from the data's units into the unit ball.
         components: number of components k.
-        moments: form of the mixture's covariances; SPHERICAL for k-means.
+        moments: form of the mixture's covariances.
         recentred: True for moments about released means, False for the paper's fixed origin.
         prior: prior of maximum a posteriori; None for maximum likelihood.
-        kmeans: True for hard assignments throughout.
         start: initial mixture; None to split.
     """
 
@@ -80,7 +81,6 @@ class EMSettings:
     moments: Moments
     recentred: bool
     prior: Prior | None
-    kmeans: bool
     start: Mixture | None
 
 
@@ -88,7 +88,7 @@ def run(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> Mixture
     """Run the plan's steps. A total function of rows and noise; returns a valid mixture in the unit ball."""
     state: Cells | Mixture = splitting.whole_ball(len(settings.frame.scale))
     if settings.start is not None:
-        state = _cells_of(settings.start) if settings.kmeans else settings.start
+        state = settings.start
     for index, step in enumerate(steps):
         if step.phase is Phase.EM:
             state = _em_step(settings, step, _as_mixture(state, settings.moments), session)
@@ -107,9 +107,9 @@ def _em_step(settings: EMSettings, step: Step, mixture: Mixture, session: Sums) 
     if settings.recentred:
         second_std = step.std / step.weights.c
         e_step, radii = em.recentred_step(mixture, step.moments, second_std)
-        released = _release(settings.frame, e_step, step, session)
+        released = release(settings.frame, e_step, step, session)
         return em.recentred_update(mixture, radii, released, step.moments, settings.prior)
-    released = _release(settings.frame, em.fixed_origin_step(mixture, step.moments), step, session)
+    released = release(settings.frame, em.fixed_origin_step(mixture, step.moments), step, session)
     updated = em.fixed_origin_update(released, step.moments)
     return em.maximum_a_posteriori(updated, settings.prior, step.moments) if settings.prior else updated
 
@@ -118,36 +118,24 @@ def _cell_step(settings: EMSettings, step: Step, cells: Cells, after: int, sessi
     means = np.array([cell.mean for cell in cells])
     eye = np.eye(means.shape[1])
     radii = np.array([cell.radius for cell in cells])
-    fixed = step.phase is Phase.LLOYD and not settings.recentred
     e_step = EStep(
         hard=True,
         log_scale=np.zeros(len(cells)),
         means=means,
         factors=np.broadcast_to(eye, (len(cells), *eye.shape)).copy(),
         diagonal=True,
-        centres=np.zeros_like(means) if fixed else means,
-        whiteners=np.broadcast_to(eye, (len(cells), *eye.shape)).copy() if fixed else eye / radii[:, None, None],
+        centres=means,
+        whiteners=eye / radii[:, None, None],
     )
-    released = _release(settings.frame, e_step, step, session)
-    if fixed:
-        return splitting.observe_fixed(cells, released)
+    released = release(settings.frame, e_step, step, session)
     # Means of cells that will be split again are not averaged: their next release is about other cells.
     averaging = step.components == settings.components
     cells = splitting.observe(cells, released, step.moments, averaging=averaging)
-    if step.phase is Phase.SPLIT:
-        return splitting.resize(cells, after)
-    return splitting.repair(cells) if step.phase is Phase.REPAIR else cells
+    return splitting.resize(cells, after) if step.phase is Phase.SPLIT else splitting.repair(cells)
 
 
-def _cells_of(mixture: Mixture) -> Cells:
-    """Return a given start as cells, with radii half as large again as it says, because it may be a guess."""
-    return tuple(
-        splitting.Cell(float(n), m, c, 0.0, min(2.0, 1.5 * float(np.sqrt(np.trace(c)))))
-        for n, m, c in zip(mixture.counts, mixture.means, mixture.covariances, strict=True)
-    )
-
-
-def _release(frame: BallFrame, e_step: EStep, step: Step, session: Sums) -> Released:
+def release(frame: BallFrame, e_step: EStep, step: Step, session: Sums) -> Released:
+    """Release a step's joint moments and decode them."""
     statistic = moment_statistic(frame, e_step, step.moments, step.weights)
     flat = session.noisy_sum(statistic, step.noise)
     K, d = e_step.means.shape

@@ -99,8 +99,8 @@ def _is_clear(parts: Parts, leaf: Leaf, K: int, smallest: float, share: float) -
 def _steps(parts: Parts, leaf: Leaf, K: int, share: float, *, again: bool) -> tuple[Step, ...]:
     """Return FitDPEM's releases of the first search or a later one."""
     s = parts.settings
-    T = _AGAIN if again else default_iterations(K, kmeans=False, splitting=True) + _SETTLING
-    sketches = sketch(K, s.d, T, s.moments, kmeans=False, recentred=True, splitting=not again, pure=False)
+    T = _AGAIN if again else default_iterations(K, splitting=True) + _SETTLING
+    sketches = sketch(K, s.d, T, s.moments, recentred=True, splitting=not again, pure=False)
     amount = parts.amount(leaf.node, share)
     return price(sketches, s.d, amount, s.adjacency, s.unit_cap, pure=False, rule=part_sensitivity)
 
@@ -146,7 +146,7 @@ def _fitted(parts: Parts, leaf: Leaf, K: int, start: Mixture | None, share: floa
     steps = _steps(parts, leaf, K, share, again=start is not None)
     frame = BallFrame(s.frame.centre + s.frame.scale * c, s.frame.scale * r)
     within = Mixture(start.counts, (start.means - c) / r, start.covariances / r**2) if start else None
-    settings = EMSettings(frame, K, s.moments, True, None, False, within)
+    settings = EMSettings(frame, K, s.moments, True, None, within)
     mixture = run_steps(settings, steps, _Within(parts, leaf))
     return Mixture(mixture.counts, c + r * mixture.means, r**2 * mixture.covariances)
 

@@ -1,0 +1,266 @@
+"""Run of a private k-means: an over-split start, k-means on pseudo-rows, and averaged Lloyd steps.
+
+Every release is the joint moments of `mixtures.statistics` with hard assignments about released centres. A release has
+as many cells as the plan says: where fewer were worth a split the rest are beyond the reach of any row, so that price
+and size are the plan's for any data. Everything between releases is post-processing, and total.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.dpem import _pseudo_rows as pseudo_rows
+from bursar_server.fits.dpem._pseudo_rows import PseudoRows
+from bursar_server.fits.mixtures import splitting
+from bursar_server.fits.mixtures.decoding import Released
+from bursar_server.fits.mixtures.em import Mixture, shaped
+from bursar_server.fits.mixtures.splitting import Cell, Cells, inside_ball
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments
+from bursar_server.fits.mixtures.steps import Phase, Step, Sums, release
+
+_OUT_OF_REACH = 10.0
+"""Place of cells that are not there: every row is within 2 of every true cell, and at least 9 away from here."""
+
+_LEAST_COUNT, _LEAST_GAIN = 3.0, 0.5
+"""Minimum count of a cell that is split, in deviations of its noise, and minimum gain, in what the noise of two means
+costs. Chosen on real tables.
+"""
+
+WIDER, _LEAST_RADIUS = 1.5, 1e-3
+"""Clip radius about a centre of pseudo-rows, in their rms distances, and its minimum. Chosen, not tuned."""
+
+_INNER_STEPS, _MEMORY = 5, 0.25
+"""Free steps on pseudo-rows after a release, and the minimum weight of the latest correction. Chosen, not tuned."""
+
+
+@dataclass(frozen=True)
+class KMeansSettings:
+    """Public settings of a run beside its releases.
+
+    Attributes:
+        frame: map from the data's units into the unit ball.
+        components: number of clusters k.
+        box: half-widths of the public box in the unit ball, (d,).
+        recentred: True for Lloyd steps about released centres, False for the paper's fixed origin.
+        corrected: True to follow pseudo-rows between releases, corrected by what each release says of them.
+        start: initial clusters; None for a start of its own, which for one cluster is the whole ball.
+    """
+
+    frame: BallFrame
+    components: int
+    box: FloatArray
+    recentred: bool
+    corrected: bool
+    start: Mixture | None
+
+    @property
+    def moments(self) -> Moments:
+        """Form of a cluster's variances."""
+        return Moments.SPHERICAL
+
+
+class _Releases:
+    """Releases of a plan in their order, each with its progress."""
+
+    def __init__(self, frame: BallFrame, steps: tuple[Step, ...], session: Sums) -> None:
+        self.frame = frame
+        self.steps = steps
+        self.session = session
+        self.made = 0
+
+    def make(self, step: Step, cells: Cells, *, fixed: bool = False) -> Released:
+        """Release the moments of the rows nearest to each cell, clipped to its radius about it, or about the middle."""
+        means = np.full((step.components, len(self.frame.scale)), 0.0)
+        means[:, 0] = _OUT_OF_REACH
+        means[: len(cells)] = [cell.mean for cell in cells]
+        eye, radii = np.eye(means.shape[1]), np.ones(len(means))
+        radii[: len(cells)] = [cell.radius for cell in cells]
+        if fixed:
+            radii[:] = 1.0
+        e_step = EStep(
+            hard=True,
+            log_scale=np.zeros(len(means)),
+            means=means,
+            factors=np.broadcast_to(eye, (len(means), *eye.shape)).copy(),
+            diagonal=True,
+            centres=np.zeros_like(means) if fixed else means,
+            whiteners=eye / radii[:, None, None],
+        )
+        released = release(self.frame, e_step, step, self.session)
+        self.made += 1
+        self.session.progress(self.made, len(self.steps))
+        K = len(cells)
+        return replace(released, counts=released.counts[:K], sums=released.sums[:K], seconds=released.seconds[:K])
+
+
+def run(settings: KMeansSettings, steps: tuple[Step, ...], session: Sums) -> Mixture:
+    """Make the plan's releases and return the clusters. A total function of rows and noise."""
+    releases = _Releases(settings.frame, steps, session)
+    early = tuple(step for step in steps if step.phase is not Phase.LLOYD)
+    lloyd = steps[len(early) :]
+    if not early:
+        d = len(settings.box)
+        cells = splitting.whole_ball(d) if settings.start is None else _cells_of(settings.start)
+        return _as_mixture(_settle(settings, lloyd, releases, cells, None))
+    if early[-1].phase is Phase.SPLIT and early[-1].moments is Moments.SPHERICAL:
+        return _same(_shrunk_root(early[0], releases), settings.components)
+    pseudo = (_binned if early[0].phase is Phase.GRID else _split)(settings, early, releases)
+    return _as_mixture(_settle(settings, lloyd, releases, _clustered(pseudo, settings.components), pseudo))
+
+
+def _shrunk_root(step: Step, releases: _Releases) -> Cell:
+    """Return the whole ball after a release, its mean drawn to the middle as far as it may be noise."""
+    (ball,) = splitting.whole_ball(len(releases.frame.scale))
+    (cell,) = splitting.observe((ball,), released := releases.make(step, (ball,)), step.moments, averaging=False)
+    # Two deviations (of Laplace noise) more than its expected square: with hardly any spend the middle itself.
+    d = len(cell.mean)
+    return replace(cell, mean=_stein(cell.mean, released.sum_std / cell.count * math.sqrt(1.0 + math.sqrt(20.0 / d))))
+
+
+def _stein(shift: FloatArray, std: FloatArray | float) -> FloatArray:
+    """Shrink shifts (..., d) as far as noise of this deviation per coordinate explains them (James, Stein 1961)."""
+    square = np.sum(shift**2, axis=-1)
+    keep = np.maximum(0.0, 1.0 - shift.shape[-1] * np.square(std) / np.maximum(square, 1e-300))
+    return np.asarray(shift * keep[..., None])
+
+
+def _split(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releases) -> PseudoRows:
+    """Split cells while noise allows, up to the plan's number, and draw pseudo-rows from the last ones."""
+    cells: Cells = splitting.whole_ball(len(settings.frame.scale))
+    if steps[0].moments is Moments.SPHERICAL:
+        cells, steps = (_shrunk_root(steps[0], releases),), steps[1:]
+    parents = cells
+    released = None
+    for index, step in enumerate(steps):
+        released = releases.make(step, cells)
+        # Only the last means and spreads are used as they are: their clip radii are those of settled cells.
+        cells = _observed(cells, parents, released, step.moments, settled=index + 2 >= len(steps))
+        if index + 1 < len(steps):
+            cells, parents = _halved(cells, parents, released, steps[index + 1].components)
+    count_std = released.count_std if released is not None else 0.0
+    return pseudo_rows.from_cells(cells, count_std, settings.box)
+
+
+def _observed(cells: Cells, parents: Cells, released: Released, moments: Moments, *, settled: bool) -> Cells:
+    """Return the cells as released, their means drawn towards their parents' as far as noise explains the distance.
+
+    With `settled`, clip radii grow as noise falls: while splitting a half is clipped, which skews means.
+    """
+    new = splitting.observe(cells, released, moments, averaging=settled)
+    return tuple(
+        replace(n, mean=p.mean + _stein(n.mean - p.mean, released.sum_std / n.count * c.radius), age=0)
+        for n, p, c in zip(new, parents, cells, strict=True)
+    )
+
+
+def _halved(cells: Cells, parents: Cells, released: Released, most: int) -> tuple[Cells, Cells]:
+    """Split the cells that promise most, each once, up to `most`; return them with the parent of each."""
+    d = len(cells[0].mean)
+    gains = [cell.gain() for cell in cells]
+    order = sorted(range(len(cells)), key=lambda i: -gains[i])
+    chosen = {
+        i
+        for i in order[: most - len(cells)]
+        if cells[i].count > _LEAST_COUNT * released.count_std
+        and gains[i] > _LEAST_GAIN * 4.0 * d * (released.sum_std * cells[i].radius) ** 2 / cells[i].count
+    }
+    new: list[Cell] = []
+    above: list[Cell] = []
+    for i, cell in enumerate(cells):
+        new += splitting.split((cell,), 0) if i in chosen else [cell]
+        above += [cell, cell] if i in chosen else [parents[i]]
+    return tuple(new), tuple(above)
+
+
+def _binned(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releases) -> PseudoRows:
+    (step,) = steps
+    extent = np.minimum(settings.box, 1.0)
+    bins = round(step.components ** (1.0 / len(extent)))
+    (ball,) = splitting.whole_ball(len(extent))
+    cells = tuple(replace(ball, mean=middle) for middle in pseudo_rows.grid(bins, extent))
+    released = releases.make(step, cells)
+    return pseudo_rows.from_grid(released.counts, released.count_std, bins, extent)
+
+
+def _clustered(pseudo: PseudoRows, k: int) -> Cells:
+    """Return k-means of pseudo-rows as cells."""
+    found = pseudo_rows.cluster(pseudo, k)
+    d = found.centres.shape[1]
+    squares = found.squares / np.maximum(found.counts, 1e-300)
+    radii = floored(WIDER * np.sqrt(squares))
+    return tuple(
+        Cell(max(float(n), 1e-9), mean, np.eye(d) * square / d, 0.0, float(radius))
+        for n, mean, square, radius in zip(found.counts, found.centres, squares, radii, strict=True)
+    )
+
+
+def floored(radii: FloatArray) -> FloatArray:
+    """Return clip radii (k,) of at least a quarter of the median one, and at most the ball's."""
+    return np.clip(radii, max(0.25 * float(np.median(radii)), _LEAST_RADIUS), 1.0)
+
+
+def _settle(
+    settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releases, cells: Cells, pseudo: PseudoRows | None
+) -> Cells:
+    """Return the cells after Lloyd steps, averaged with gain 2 / (t + 2); or corrected on pseudo-rows."""
+    d = len(settings.frame.scale)
+    offset, variance = np.zeros((len(cells), d)), np.zeros(len(cells))
+    for t, step in enumerate(steps):
+        released = releases.make(step, cells, fixed=not settings.recentred)
+        if not settings.recentred:
+            cells = tuple(
+                replace(cell, count=float(n), mean=mean)
+                for cell, n, mean in zip(cells, released.safe_counts(), released.mean_u(), strict=True)
+            )
+            continue
+        seen = splitting.observe(cells, released, Moments.SPHERICAL, averaging=True)
+        old, new = (np.array([cell.mean for cell in state]) for state in (cells, seen))
+        gain = 2.0 / (t + 2.0)
+        means = old + gain * (new - old)
+        if settings.corrected and pseudo is not None:
+            noise = (released.sum_std * np.array([c.radius for c in cells]) / np.array([s.count for s in seen])) ** 2
+            weight = max(1.0 / (t + 1.0), _MEMORY)
+            offset = (1.0 - weight) * offset + weight * (new - pseudo_rows.step(pseudo, old).centres)
+            variance = (1.0 - weight) ** 2 * variance + weight**2 * noise
+            means = _followed(pseudo, old, _stein(offset, np.sqrt(variance)))
+        cells = tuple(
+            replace(
+                s,
+                count=(1.0 - gain) * c.count + gain * s.count,
+                mean=m,
+                covariance=(1.0 - gain) * c.covariance + gain * s.covariance,
+                age=0,
+            )
+            for c, s, m in zip(cells, seen, inside_ball(means), strict=True)
+        )
+    return cells
+
+
+def _followed(pseudo: PseudoRows, centres: FloatArray, offset: FloatArray) -> FloatArray:
+    """Return centres after Lloyd steps on pseudo-rows, each corrected by `offset` (k, d)."""
+    for _ in range(_INNER_STEPS):
+        centres = inside_ball(pseudo_rows.step(pseudo, centres).centres + offset)
+    return centres
+
+
+def _cells_of(mixture: Mixture) -> Cells:
+    """Return a given start as cells, with radii half as large again as it says, because it may be a guess."""
+    return tuple(
+        Cell(float(n), m, c, 0.0, min(1.0, WIDER * float(np.sqrt(np.trace(c)))))
+        for n, m, c in zip(mixture.counts, mixture.means, mixture.covariances, strict=True)
+    )
+
+
+def _same(cell: Cell, k: int) -> Mixture:
+    """Return k times the same cluster."""
+    return _as_mixture(k * (replace(cell, count=cell.count / k),))
+
+
+def _as_mixture(cells: Cells) -> Mixture:
+    counts = np.array([cell.count for cell in cells])
+    covariances = np.array([cell.covariance for cell in cells])
+    return Mixture(counts, np.array([cell.mean for cell in cells]), shaped(covariances, counts, Moments.SPHERICAL))

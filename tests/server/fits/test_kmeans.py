@@ -1,0 +1,297 @@
+"""FitDPEM's k-means: its schedule, its pseudo-rows, and no floor that more budget does not lower."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bursar_ledger import Adjacency
+from bursar_models import public_generator
+from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_server.fits.dpem import DPEMPlan
+from bursar_server.fits.dpem import _pseudo_rows as pseudo_rows
+from bursar_server.fits.dpem._kmeans import KMeansSettings
+from bursar_server.fits.mixtures.splitting import Cell
+from bursar_server.fits.mixtures.statistics import Moments
+from bursar_server.fits.mixtures.steps import Phase
+from bursar_server.vault import Release
+from tests.server.fits.running import Array, NoNoise, array, expected_numbers, plan, run, table
+
+KMEANS = fit_pb2.MODE_KMEANS
+AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
+
+
+def kmeans(d: int = 3, rows: int | None = 5000, adjacency: Adjacency = AR, **fields: Any) -> DPEMPlan:
+    """The plan of a k-means."""
+    return plan(table(d, adjacency=adjacency, rows=rows), mode=KMEANS, **fields)
+
+
+def rho(value: float) -> dict[str, Any]:
+    """A spend."""
+    return {"spend": types_pb2.Spend(rho=value)}
+
+
+def pure(value: float) -> dict[str, Any]:
+    """A pure spend."""
+    return {"spend": types_pb2.Spend(epsilon=value)}
+
+
+def squares(X: Array, centres: Array) -> float:
+    """Sum of squared distances to the nearest centres."""
+    return float(np.min([np.sum((X - centre) ** 2, axis=1) for centre in centres], axis=0).sum())
+
+
+def lloyd(X: Array, k: int) -> float:
+    """The sum of squares of k-means without noise, the best of several starts."""
+    everything = pseudo_rows.PseudoRows(X / 100.0, np.ones(len(X)))
+    return squares(X, 100.0 * pseudo_rows.cluster(everything, k).centres)
+
+
+def skewed(n: int, d: int, seed: int = 0) -> Array:
+    """Rows without clusters: products of exponentials, as money and durations are, in [0, 10]."""
+    generator = np.random.default_rng(seed)  # noqa: TID251 - rows of a test
+    return np.minimum(generator.exponential(size=(n, d)) * (0.5 + generator.exponential(size=(n, 1))), 10.0)
+
+
+# --- the schedule ---------------------------------------------------------------------------------------------
+
+
+def phases(made: DPEMPlan) -> list[tuple[Phase, int]]:
+    """Phase and components of each release."""
+    return [(step.phase, step.components) for step in made.steps]
+
+
+def test_the_start_has_six_cells_for_each_cluster() -> None:
+    """One release for the spread, then 1, 2, 4, ... cells up to six for each cluster, then Lloyd steps."""
+    cells = [size for phase, size in phases(kmeans(**rho(5.0))) if phase is Phase.SPLIT]
+    assert cells == [1, 1, 2, 4, 8, 16, 18]
+    assert kmeans(n_components=100, **rho(1000.0)).steps[-17].components == 256
+
+
+def test_few_columns_have_a_grid_instead() -> None:
+    """One release of counts whose bins are as fine as the noise allows, within public limits."""
+    for d in (1, 2):
+        sizes = [phases(kmeans(d, n_components=5, **rho(r)))[0] for r in (0.02, 0.1, 1.0, 1e6)]
+        assert all(phase is Phase.GRID for phase, _ in sizes)
+        bins = [size for _, size in sizes]
+        assert bins == sorted(bins)
+        assert 10 <= bins[0] < bins[-1] <= 2500
+    assert phases(kmeans(3, **rho(1.0)))[0][0] is Phase.SPLIT
+
+
+def test_quieter_fits_make_more_lloyd_steps() -> None:
+    """4 to 16 under zCDP, 2 to 16 under pure epsilon; none where a step would be noise; given starts, too."""
+    for spends in ([rho(10.0**x) for x in range(-6, 4)], [pure(10.0**x) for x in range(-2, 4)]):
+        steps = [sum(p is Phase.LLOYD for p, _ in phases(kmeans(**spend))) for spend in spends]
+        assert steps == sorted(steps)
+        assert (steps[0], steps[-1]) == (0, 16)
+    means = types_pb2.Tensor(shape=(3, 3), values=[0.0] * 3 + [1.0] * 3 + [2.0] * 3)
+    given = [kmeans(given=fit_pb2.StartGiven(means=means), **rho(r)).iterations for r in (1e-5, 100.0)]
+    assert given == [4, 16]
+
+
+@pytest.mark.parametrize("iterations", range(1, 30))
+@pytest.mark.parametrize("d", [1, 3])
+def test_a_number_of_steps_that_is_asked_for_is_kept(iterations: int, d: int) -> None:
+    """Whatever the start, and at least one Lloyd step from three on."""
+    made = kmeans(d, iterations=iterations, **rho(0.5))
+    assert len(made.steps) == made.iterations == iterations
+    assert (phases(made)[-1][0] is Phase.LLOYD) == (iterations >= (2 if d == 1 else 3))
+
+
+def test_pure_epsilon_takes_diagonal_moments() -> None:
+    """All second moments would cost in proportion to the number of columns; except where noise is tiny."""
+    forms = [{step.moments for step in kmeans(8, **spend).steps[1:-2]} for spend in (pure(3.0), rho(0.5))]
+    assert Moments.DIAG in forms[0]
+    assert Moments.FULL not in forms[0]
+    assert Moments.FULL in forms[1]
+    assert Moments.FULL in {step.moments for step in kmeans(8, **pure(1000.0)).steps}
+
+
+def test_counts_are_as_precise_as_they_are_cheap() -> None:
+    """Under REPLACE_ONE a precise count is free, under ADD_REMOVE_ONE it is not."""
+    counts = {adjacency: kmeans(adjacency=adjacency, **rho(1.0)).steps[-1].weights.a for adjacency in Adjacency}
+    assert counts == {AR: 0.35, RO: 0.95}
+    # The same total price buys more precise sums than counts at full weight would.
+    cheap, _ = (kmeans(adjacency=adjacency, iterations=6, **rho(1.0)).noise[-1].sum_std for adjacency in Adjacency)
+    full = replace(kmeans(iterations=6, **rho(1.0)).steps[-1].weights, a=1.0)
+    assert cheap > 0
+    assert full.a**2 + full.b**2 + full.c**2 > 1.7 * (0.35**2 + full.b**2 + full.c**2)
+
+
+def test_hopeless_spends_buy_one_centre_and_say_so() -> None:
+    """One release, one warning; a rough fit has a warning with a number; a quiet one has none."""
+    single = kmeans(10, **rho(1e-6))
+    assert phases(single) == [(Phase.SPLIT, 1)]
+    assert "one centre" in single.warnings[0]
+    rough = kmeans(10, n_components=10, **rho(0.004))
+    assert "of the cluster's radius" in rough.warnings[0]
+    assert kmeans(10, **rho(10.0)).warnings == ()
+    assert kmeans(10, rows=None, **rho(1e-6)).warnings == ()
+    assert len(kmeans(10, rows=None, **rho(1e-6)).steps) > 1
+
+
+def test_the_expected_error_falls_with_the_spend() -> None:
+    """Never beyond the box, whatever the noise, and never larger for more."""
+    for d, k in ((2, 5), (8, 3), (3, 1)):
+        errors = [expected_numbers(kmeans(d, n_components=k, **rho(10.0**x)), "mean_error")[0] for x in range(-7, 4)]
+        assert errors == sorted(errors, reverse=True)
+        assert errors[0] <= 10.0 + 1e-9
+        assert errors[-1] < 0.1
+
+
+def test_one_cluster_needs_no_start() -> None:
+    """One cluster is Lloyd steps about the middle of the ball."""
+    assert {phase for phase, _ in phases(kmeans(n_components=1, **rho(1.0)))} == {Phase.LLOYD}
+    X = skewed(4000, 3)
+    model = run(kmeans(n_components=1, **rho(1.0)), X, adjacency=AR)
+    assert array(model.means)[0] == pytest.approx(X.mean(axis=0), abs=0.1)
+
+
+# --- releases -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_the_size_of_every_release_is_the_plans_for_any_rows(adjacency: Adjacency) -> None:
+    """A table that is worth no split releases as many numbers as one that is; cells that are not there hold no rows."""
+    made = kmeans(4, adjacency=adjacency, **rho(1.0))
+    tables = (skewed(5000, 4), np.zeros((5000, 4)), np.full((5000, 4), np.nan), skewed(3, 4))
+    sizes = []
+    for X in tables:
+        taps: list[Release] = []
+        run(made, X, adjacency=adjacency, taps=taps, source=NoNoise())
+        sizes.append([int(np.prod(tap.statistic.shape)) for tap in taps])
+        for tap, step in zip(taps, made.steps, strict=True):
+            kernel: Any = tap.statistic.kernel
+            absent = kernel.step.means[:, 0] > 1.0
+            assert len(absent) == step.components
+            counts = np.asarray(tap.noisy).ravel()[: step.components]
+            assert np.all(counts[absent] == 0)
+    assert all(size == sizes[0] for size in sizes)
+
+
+def test_a_constant_table_is_never_split() -> None:
+    """With noise, cells without spread stay one cell: what is beyond the first is padding."""
+    taps: list[Release] = []
+    run(kmeans(4, **rho(1.0)), np.zeros((5000, 4)), adjacency=AR, taps=taps)
+    kernel: Any = taps[5].statistic.kernel
+    assert np.count_nonzero(kernel.step.means[:, 0] <= 1.0) == 1
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 4), (2, 6), (5, 4)])
+def test_without_noise_nothing_is_left_of_the_floor(d: int, k: int) -> None:
+    """On skewed rows without clusters, where k-means from one start is several per cent off."""
+    X = skewed(8000, d)
+    made = kmeans(d, rows=len(X), n_components=k, **rho(5.0))
+    model = run(made, X, adjacency=AR, source=NoNoise())
+    assert squares(X, array(model.means)) < 1.01 * lloyd(X, k)
+    assert array(model.weights).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("spend", [rho(0.02), pure(1.0)], ids=["rho", "epsilon"])
+def test_noise_costs_little_on_skewed_rows(spend: dict[str, Any]) -> None:
+    """At epsilon about 1, 20,000 rows: within a few per cent of Lloyd's, in the median of three."""
+    X = skewed(20_000, 4)
+    made = kmeans(4, rows=len(X), n_components=4, **spend)
+    ratios = [squares(X, array(run(made, X, adjacency=AR).means)) / lloyd(X, 4) for _ in range(3)]
+    assert np.median(ratios) < 1.08
+
+
+@pytest.mark.parametrize("spend", [rho(1e-9), rho(1e-4), pure(1e-4), pure(0.1)], ids=str)
+def test_it_is_never_worse_than_one_centre(spend: dict[str, Any]) -> None:
+    """Few rows in many columns: noise is drawn to the middle of the box, which is where it is without a table."""
+    X = 2.0 + skewed(2000, 20)
+    made = kmeans(20, rows=len(X), n_components=6, **spend)
+    middle = squares(X, np.zeros((1, 20)))
+    for _ in range(5):
+        assert squares(X, array(run(made, X, adjacency=AR).means)) < 1.1 * middle
+
+
+def test_given_starts_clip_at_the_nearest_other_centre() -> None:
+    """Not at the spacing of a grid, which in many columns is beyond the ball; never at 0 for centres that agree."""
+    d = 20
+    means = public_generator(1).uniform(-2.0, 2.0, (4, d))
+    means[3] = means[2]
+    tensor = types_pb2.Tensor(shape=means.shape, values=means.ravel())
+    made = kmeans(d, n_components=4, given=fit_pb2.StartGiven(means=tensor), **rho(1.0))
+    taps: list[Release] = []
+    run(made, skewed(500, d), adjacency=AR, taps=taps)
+    kernel: Any = taps[0].statistic.kernel
+    radii = 1.0 / kernel.step.whiteners[:, 0, 0]
+    ball = 10.0 * np.sqrt(d)
+    apart = np.linalg.norm(means[:, None] - means, axis=2) + np.diag([np.inf] * 4)
+    assert radii[:2] == pytest.approx(apart.min(axis=1)[:2] / ball)
+    assert radii[2:] == pytest.approx(np.median(apart.min(axis=1)) / 4 / ball)
+
+
+def test_a_fit_is_a_function_of_its_releases() -> None:
+    """Pseudo-rows and their starts come from a public seed: equal releases give equal models."""
+    X, made = skewed(3000, 3), kmeans(**rho(1.0))
+    first, second = (run(made, X, adjacency=AR, source=NoNoise()) for _ in range(2))
+    assert first == second
+
+
+def test_quiet_fits_are_corrected_and_noisy_ones_averaged() -> None:
+    """By the public noise; never about a fixed origin or from a given start."""
+    fixed = {"moments": fit_pb2.MOMENTS_FIXED_ORIGIN}
+    for fields, corrected in ((rho(1.0), True), (rho(1e-4), False), ({**rho(1.0), **fixed}, False)):
+        settings = kmeans(**fields).settings
+        assert isinstance(settings, KMeansSettings)
+        assert settings.corrected is corrected
+
+
+# --- pseudo-rows ----------------------------------------------------------------------------------------------
+
+
+def test_pseudo_rows_have_the_moments_of_their_cells() -> None:
+    """Counts, means and covariances without what is noise; within the box."""
+    covariance = np.diag([0.02, 0.0005])
+    cells = (
+        Cell(3000.0, np.array([0.3, 0.0]), covariance, 0.001, 0.5),
+        Cell(1000.0, np.array([-0.3, 0.0]), np.zeros((2, 2)), 0.001, 0.5),
+        Cell(1.0, np.array([0.9, 0.0]), covariance, 0.001, 0.5),
+    )
+    pseudo = pseudo_rows.from_cells(cells, 10.0, np.array([0.6, 0.6]))
+    assert pseudo.weights.sum() == pytest.approx(4000.0)
+    assert np.abs(pseudo.rows).max() <= 0.6
+    right = pseudo.rows[pseudo.rows[:, 0] > -0.29]
+    assert right.mean(axis=0) == pytest.approx([0.3, 0.0], abs=0.02)
+    assert right[:, 0].std() == pytest.approx(0.02**0.5, rel=0.1)
+    assert np.all(right[:, 1] == 0.0)
+
+
+def test_pseudo_rows_of_nothing_but_noise_are_rows() -> None:
+    """Where every count is below its noise all cells are kept."""
+    cells = (Cell(1.0, np.zeros(3), -np.eye(3), 0.1, 0.5),)
+    assert pseudo_rows.from_cells(cells, 100.0, np.ones(3)).rows.shape[1] == 3
+    empty = pseudo_rows.from_grid(-np.ones(25), 1.0, 5, np.ones(2))
+    assert len(empty.rows) > 0
+    assert np.all(empty.weights > 0)
+
+
+def test_bins_of_noise_are_dropped() -> None:
+    """Among 900 empty bins and one full one, few of the empty are kept, and the full one has nearly all the weight."""
+    generator = np.random.default_rng(3)  # noqa: TID251 - noise of a test
+    counts = 10.0 * generator.standard_normal(900)
+    counts[31] += 5000.0
+    pseudo = pseudo_rows.from_grid(counts, 10.0, 30, np.array([1.0, 0.5]))
+    place = pseudo_rows.grid(30, np.array([1.0, 0.5]))[31]
+    near = np.all(np.abs(pseudo.rows - place) <= np.array([1.0, 0.5]) / 30 + 1e-12, axis=1)
+    assert pseudo.weights[near].sum() > 0.8 * pseudo.weights.sum()
+
+
+def test_k_means_of_weighted_rows_finds_what_is_there() -> None:
+    """The best of several starts, weights as repetitions, fewer distinct rows than clusters allowed."""
+    generator = np.random.default_rng(4)  # noqa: TID251 - rows of a test
+    true = np.array([[0.5, 0.0], [-0.5, 0.0], [0.0, 0.5]])
+    rows = np.repeat(true, 200, axis=0) + 0.02 * generator.standard_normal((600, 2))
+    found = pseudo_rows.cluster(pseudo_rows.PseudoRows(rows, np.repeat([1.0, 2.0, 3.0], 200)), 3)
+    order = np.argsort(found.counts)
+    assert found.centres[order] == pytest.approx(true, abs=0.01)
+    assert found.counts[order] == pytest.approx([200, 400, 600])
+    few = pseudo_rows.cluster(pseudo_rows.PseudoRows(np.zeros((5, 2)), np.ones(5)), 3)
+    assert np.all(np.isfinite(few.centres))
+    assert few.counts.sum() == pytest.approx(5.0)
