@@ -63,19 +63,27 @@ PARTS = {
 """Title, explanation, facts by the heads of their columns, and errors of each part."""
 
 
-def page_of(results: Json) -> str:
-    """Return the page of what `real_tables.py` saved."""
+def page_of(results: Json, earlier: str = "") -> str:
+    """Return the page of what `real_tables.py` saved; parts that were not measured stay as in the earlier page."""
     install = "\n".join(f"- `{line}`" for line in INSTALL.values())
-    sections = [HEAD.format(install=install)]
-    for part, (title, text, _, _) in PARTS.items():
+    known = dict(section.split("\n", 1) for section in earlier.split("\n## ")[1:])
+    sections = [HEAD.format(install=install).rstrip()]
+    for part, (title, _, _, _) in PARTS.items():
         if part in results:
-            found = results[part]
-            seeds = " to ".join(map(str, sorted({row["seeds"] for row in found["rows"]})))
-            sections.append(f"## {title}\n\n{text} Seeds: {seeds}; commit {found['commit']}.\n\n")
-            for held_out, name in ((False, ""), (True, "Held out:\n\n")):
-                rows = [row for row in found["rows"] if row["held_out"] == held_out]
-                sections.append(f"{name}{table_of(part, rows)}\n\n" if rows else "")
-    return "".join(sections).rstrip() + "\n"
+            sections.append(f"## {title}\n\n{section_of(part, results[part])}")
+        elif title in known:
+            sections.append(f"## {title}\n{known[title].rstrip()}")
+    return "\n\n".join(sections) + "\n"
+
+
+def section_of(part: str, found: Json) -> str:
+    """Return what is under a part's title."""
+    seeds = " to ".join(map(str, sorted({row["seeds"] for row in found["rows"]})))
+    blocks = [f"{PARTS[part][1]} Seeds: {seeds}; commit {found['commit']}."]
+    for held_out in (False, True):
+        if rows := [row for row in found["rows"] if row["held_out"] == held_out]:
+            blocks += ["Held out:"] * held_out + [table_of(part, rows)]
+    return "\n\n".join(blocks)
 
 
 def table_of(part: str, rows: Sequence[Json]) -> str:

@@ -469,7 +469,9 @@ def main() -> None:
     parser.add_argument("--tuning", action="store_true", help="leave out the tables that no default may be chosen on")
     options = parser.parse_args()
     if options.page:
-        PAGE.write_text(page_of(json.loads((options.json or results_of(__file__)).read_text())), encoding="utf-8")
+        results = json.loads((options.json or results_of(__file__)).read_text())
+        earlier = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+        PAGE.write_text(page_of(results, earlier), encoding="utf-8")
         return
     wish = Wish(
         seeds=options.seeds or (QUICK_SEEDS if options.quick else SEEDS),
