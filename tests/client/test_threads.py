@@ -20,7 +20,7 @@ THREADS, EACH = 8, 6
 def test_threads_share_a_client(server: Line, tmp_path: Path) -> None:
     """Fits, previews, dummies and lists side by side, with breaking streams; every answer is to its own question."""
     history = in_file(tmp_path / "history.json", "server")
-    with server.client(retry_delays=(0.0,) * 5, patience=60.0, history=history) as client:
+    with server.client(retry_delays=(0.0,) * 5, patience=600.0, history=history) as client:
         data = client.dataset("toy")
         server.break_next(5)
 

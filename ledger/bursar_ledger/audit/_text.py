@@ -26,7 +26,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def terminal_width() -> int | None:
     """Return the width of standard output's terminal; None for a file or a pipe, where tables have any width."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 def short_time(time: str) -> str:

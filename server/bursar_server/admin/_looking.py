@@ -77,7 +77,7 @@ class Look:
                 click.echo(line)
             for line in _warnings(report):
                 click.secho(line, fg="red", bold=True)
-            if sys.stdout.isatty():
+            if sys.stdout is not None and sys.stdout.isatty():
                 for line in _examples(report, self.manifest):
                     click.echo(line)
         self._check(report)

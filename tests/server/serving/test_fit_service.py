@@ -29,6 +29,7 @@ from bursar_ledger import (
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server import log
 from bursar_server.access.auth import hash_token, new_token
+from bursar_server.jobs import job
 from bursar_server.jobs.errors import INTERNAL_TEXT
 from bursar_server.tables.catalogue import Datasets
 from bursar_server.vault import RowSource, Sensitivity, event_of, gaussian_for
@@ -552,13 +553,23 @@ def test_callers_share_the_budget_of_a_dataset(served: Harness, fit_request: Mak
     assert verify(served.state.ledger).ok
 
 
-def test_messages_leave_at_multiples_of_the_quantum(serve: Serve, fit_request: Make) -> None:
-    """A release is not stored before the first multiple of the quantum after the debit, however quick the fit."""
-    served = serve(response_quantum_seconds=0.2)
-    stored_early: list[bool] = []
+def test_a_release_is_not_stored_before_the_tick(
+    served: Harness, fit_request: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However quick the fit: its worker and its call both wait for the next multiple of the quantum."""
+    at_the_tick, ticks = threading.Barrier(3, timeout=600), threading.Event()
+
+    def to_next_tick(run: job.Run, quantum: float) -> float:
+        if not ticks.is_set():
+            at_the_tick.wait()
+            ticks.wait(600)
+        return 0.001
+
+    monkeypatch.setattr(job.Run, "to_next_tick", to_next_tick)
     call: Iterator[Any] = iter(_call(served, fit_request()))
     receipt = next(call).receipt
-    served.fit.started.wait()
-    stored_early.append(served.ledger.release(receipt.entry) is not None)
+    at_the_tick.wait()
+    assert served.ledger.release(receipt.entry) is None
+    ticks.set()
     assert list(call)[-1].HasField("model")
-    assert stored_early == [False]
+    assert served.ledger.release(receipt.entry)

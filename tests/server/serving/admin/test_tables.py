@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import struct
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bursar_ledger import Ledger, verify
+from bursar_server.admin.cli import main
 from bursar_server.state import State, StateError
 from bursar_server.tables import Keyring, Snapshot, registration
 from bursar_server.tables.catalogue import Registered
@@ -46,6 +48,14 @@ def test_an_import_registers_and_reports(admin: Admin) -> None:
     assert not any(word in entry.body for word in (b"clipped", b"bad", b"nan"))
     assert admin.verified.accounts[0].epsilon == 1.0
     assert "heights  replace_one  (1, 1e-06)" in admin.ok("datasets")
+
+
+def test_an_import_needs_no_standard_output(admin: Admin) -> None:
+    """As in a service that closed it: the report goes nowhere, the table is registered."""
+    words = [*map(str, ["import", *admin.table("heights"), *TOTAL, "--state", admin.state.path])]
+    with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
+        main(words, standalone_mode=False)
+    assert "heights  replace_one" in admin.ok("datasets")
 
 
 def test_a_name_is_registered_once(admin: Admin) -> None:
