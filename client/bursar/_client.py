@@ -132,8 +132,9 @@ class Client:
             Error: the call failed.
 
         Example:
-            >>> [client.model(release.entry) for release in client.recover()]
-            []
+            >>> models = [client.model(release.entry) for release in client.recover()]
+            >>> len(models)
+            0
         """
         return list_unfetched(self._connection, "")
 
