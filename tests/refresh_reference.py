@@ -172,8 +172,11 @@ def manifest_page() -> str:
         "# Manifest\n",
         MARK,
         "A manifest is a TOML file in which the data owner declares what is public about a table. Nothing in it may be",
-        "computed from the rows: see [choosing bounds](../choosing-bounds.md). `bursar-admin import --dry-run` reports",
-        "every wrong field. A field that is not listed here is refused.\n",
+        "computed from the rows: see [choosing bounds](../choosing-bounds.md). `bursar-admin manifest new` writes a",
+        "skeleton from names and types, `bursar-admin manifest check` names column and line of a wrong field.",
+        "A field that is not listed here is refused. Editors that know JSON Schema complete and check the file with",
+        "[manifest.schema.json](manifest.schema.json), which `bursar-admin manifest schema` writes: with Taplo, by",
+        "a first line `#:schema manifest.schema.json`.\n",
         "```toml",
         EXAMPLE.rstrip(),
         "```",
@@ -241,6 +244,7 @@ def wire_page() -> str:
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "manifest.md": manifest_page,
+    "manifest.schema.json": lambda: json.dumps(Manifest.editor_schema(), indent=1) + "\n",
     "errors.md": errors_page,
     "wire.md": wire_page,
 }

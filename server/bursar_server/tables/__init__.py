@@ -16,6 +16,7 @@ from bursar_server.tables._keys import CapKeys, Keyring, Keys
 from bursar_server.tables._manifest import Categorical, Column, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
 from bursar_server.tables._report import ColumnReport, ImportReport
+from bursar_server.tables._skeleton import skeleton
 from bursar_server.tables._snapshot import Identity, Snapshot, sync
 from bursar_server.tables._sources import CsvSource, ParquetSource, Source, SqlSource
 from bursar_server.tables._stored import StoredRows
@@ -56,5 +57,6 @@ __all__ = [
     "remove_partitions",
     "remove_snapshot",
     "rows_tag",
+    "skeleton",
     "sync",
 ]

@@ -6,7 +6,7 @@ import datetime
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -51,6 +51,9 @@ Bins = Annotated[
     | Annotated[tuple[Bound, ...], Field(strict=False, min_length=2, max_length=MAX_BINS + 1), Tag("edges")],
     Discriminator(lambda bins: "edges" if isinstance(bins, list | tuple) else "number"),
 ]
+
+
+_Location = tuple[int | str, ...]
 
 
 class _Model(BaseModel):
@@ -289,22 +292,33 @@ class Manifest(_Model):
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
-        """Read a manifest in TOML. Raises ManifestError with one line for every problem."""
+        """Read a manifest in TOML. Raises ManifestError with one line for every problem, its column and its line."""
         try:
-            fields = tomllib.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            fields = tomllib.loads(text)
         except (OSError, UnicodeDecodeError):
             raise ManifestError(f"{path}: expected a readable text file in UTF-8") from None
         except (ValueError, RecursionError) as error:  # of syntax, too many digits, or too many brackets
             raise ManifestError(f"{path}: expected TOML, got an error in its syntax: {error}") from None
-        return cls.from_public(fields)
+        return cls._checked(fields, lambda location: _place(text, fields, location))
 
     @classmethod
     def from_public(cls, fields: Mapping[str, Any]) -> Manifest:
         """Return the manifest from the result of `public`. Raises ManifestError with one line for every problem."""
+        return cls._checked(fields, lambda _: "")
+
+    @classmethod
+    def _checked(cls, fields: Mapping[str, Any], place: Callable[[_Location], str]) -> Self:
         try:
             return cls.model_validate(dict(fields))
         except ValidationError as error:
-            raise ManifestError(*map(_problem, error.errors(include_url=False))) from None
+            found = error.errors(include_url=False)
+            raise ManifestError(*(_problem(one) + place(one["loc"]) for one in found)) from None
+
+    @classmethod
+    def editor_schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema of a manifest, for editors."""
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cls.model_json_schema()}
 
     def public(self) -> dict[str, Any]:
         """Return the manifest as JSON values, for the ledger."""
@@ -336,6 +350,34 @@ class Manifest(_Model):
         )
 
 
+def _place(text: str, fields: Mapping[str, Any], location: _Location) -> str:
+    """Return where a problem is, as " (column 'age', line 12)"; less if the file is laid out in another way."""
+    lines, said, start = text.splitlines(), [], 0
+    heads = [i for i, line in enumerate(lines) if line.lstrip().startswith("[")]
+    if location[:1] == ("columns",) and len(location) > 1 and isinstance(location[1], int):
+        number = location[1]
+        name = _name_of(fields, number)
+        said = [f"column {name!r}"] if name else []
+        tables = [i for i in heads if re.match(r"\s*\[\[\s*columns\s*\]\]", lines[i])]
+        if number >= len(tables):
+            return f" ({said[0]})" if said else ""
+        start, location = tables[number], location[3:]
+    elif location and len(location) > 1:
+        start = next((i for i in heads if re.match(rf"\s*\[\s*{location[0]}\s*\]", lines[i])), 0)
+        location = location[1:]
+    end = next((i for i in heads if i > start), len(lines))
+    field = location[0] if location else None
+    line = next((i for i in range(start, end) if re.match(rf"\s*{re.escape(str(field))}\s*=", lines[i])), start)
+    return f" ({', '.join([*said, f'line {line + 1}'])})"
+
+
+def _name_of(fields: Mapping[str, Any], number: int) -> str:
+    try:
+        return str(fields["columns"][number]["name"])
+    except (KeyError, IndexError, TypeError):
+        return ""
+
+
 def _problem(error: ErrorDetails) -> str:
     """Return one line: field, expected value, found value."""
     field = _path(error["loc"])
@@ -362,7 +404,7 @@ def _problem(error: ErrorDetails) -> str:
     return f"{field}: {expected}, got {_short(error['input'])}"
 
 
-def _path(location: tuple[int | str, ...]) -> str:
+def _path(location: _Location) -> str:
     """Return a location as TOML writes it, `columns[2].bins[3]`, without the tags of kinds, which the file lacks."""
     parts = [
         part

@@ -68,12 +68,30 @@ class CsvSource:
     path: Path
     form: Csv = _PLAIN
 
+    def columns(self) -> list[tuple[str, None]]:
+        """Return the names of the header; a CSV file has no types.
+
+        Raises:
+            TableImportError: the first line looks like a row.
+        """
+        with _reading(self.path):
+            found = self._header()
+        if len(found) != len(set(found)) or not all(re.match(r"[^\W\d]", name.strip()) for name in found):
+            raise TableImportError(
+                f"{self.path}: the first line looks like a row; expected a header of different names, none of which is "
+                "empty or begins with a digit"
+            )
+        return [(name, None) for name in found]
+
+    def _header(self) -> list[str]:
+        with self._text() as text:
+            lines = io.TextIOWrapper(text, encoding="utf-8", newline="\n")
+            return next(csv.reader(lines, delimiter=self.form.delimiter), [])
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""
         with _reading(self.path):
-            with self._text() as text:
-                lines = io.TextIOWrapper(text, encoding="utf-8", newline="\n")
-                _find(columns, next(csv.reader(lines, delimiter=self.form.delimiter), []), self.form.delimiter)
+            _find(columns, self._header(), self.form.delimiter)
             malformed: list[None] = []
             with self._text() as text, self._open(text, columns, malformed) as reader:
                 yield from reader
@@ -214,6 +232,11 @@ class ParquetSource:
 
     path: Path
 
+    def columns(self) -> list[tuple[str, pa.DataType]]:
+        """Return names and types of the columns, without reading a row."""
+        with _reading(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
+            return [(field.name, field.type) for field in file.schema_arrow]
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""
         with _reading(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
@@ -245,6 +268,12 @@ class SqlSource:
     def parsed(self) -> Query:
         """Return the files that the query reads. Raises TableImportError if it is not one SELECT statement."""
         return Query.parse(self.query)
+
+    def columns(self) -> list[tuple[str, pa.DataType]]:
+        """Return names and types of the result, without a row of it."""
+        with _reading(self.database or "the query"), self._connect() as connection:
+            self.parsed().confine(connection)
+            return [(field.name, field.type) for field in connection.sql(self.query).limit(0).to_arrow_table().schema]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""

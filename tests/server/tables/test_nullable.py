@@ -80,9 +80,9 @@ def test_a_row_without_a_value_keeps_its_others(gaps: Callable[..., Manifest], l
     assert found == [expected(row) for row in table]
     assert (report.rows_read, report.null_rows) == (len(table), found.count(None))
     x = report.columns[0]
-    assert x.missing == sum(row[0] == "" for row in table)
-    assert x.bad == sum(row[0] != "" and number(row[0]) is None for row in table)
-    assert set(x.examples) <= {row[0] for row in table if row[0] and number(row[0]) is None}
+    assert x.missing == sum(not row[0].strip() for row in table)
+    assert x.bad == sum(bool(row[0].strip()) and number(row[0]) is None for row in table)
+    assert set(x.examples) <= {row[0] for row in table if row[0].strip() and number(row[0]) is None}
     outside = sum(
         x is not None and not low <= x <= high
         for row, there in zip(table, found, strict=True)
