@@ -96,13 +96,13 @@ _QUICK = ("--quick", "--json", "{json}")
 
 SCRIPTS = (
     Script("kernels", _QUICK, minutes=15),
-    Script("peers", _QUICK, minutes=12, fits=True),
+    Script("peers", _QUICK, minutes=20, fits=True),
     Script("growth", _QUICK, minutes=15),
     Script("scale", ("fit", "growth", "compare", *_QUICK), ("--rounds", "9", "--json", "{json}"), minutes=15),
     Script("serving", _QUICK),
     Script("dpem", ("synthetic", "speed", "--seeds", "5", "--json", "{json}"), fits=True),
-    Script("sketch", _QUICK, fits=True),
-    Script("gradient_em", _QUICK, fits=True),
+    Script("sketch", _QUICK, minutes=25, fits=True),
+    Script("gradient_em", _QUICK, minutes=15, fits=True),
     Script("mrf", _QUICK, fits=True),
     Script("separated_gmm", _QUICK, fits=True),
     Script("real_tables", _QUICK, minutes=30, fits=True),
