@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bursar
@@ -115,7 +116,7 @@ def test_missing_covariates_make_one_regression(server: Line, toy: bursar.Datase
     np.testing.assert_allclose(expected, [intercept + 220 * slope, intercept + mean * slope])
     (noise,) = wire.noise_std.values
     np.testing.assert_allclose(std, [noise, np.hypot(noise, slope * spread)])
-    np.testing.assert_allclose(line.to_sklearn().predict([[220.0]]), expected[:1])
+    np.testing.assert_allclose(line.to_sklearn().predict(pd.DataFrame({"height": [220.0]})), expected[:1])
     np.testing.assert_array_equal(np.array(line.coef_errors_), array(wire.coefficient_errors)[0])
 
 

@@ -286,7 +286,7 @@ def test_earlier_tables_are_used_for_nothing(server: Line, toy: bursar.Dataset) 
         assert (receipt.free, receipt.entry, receipt.price.cost_units) == (True, entry, 0)
         assert receipt.ledger_head == receipt_of(paid).ledger_head
         assert {table.entry for table in model.tables_} == {entry}
-        assert f"entry {entry} of 'toy', learnt for nothing" in repr(model)
+        assert f"entry {entry} of 'toy', learnt for free" in repr(model)
     assert len(toy.releases()) == 1
 
 

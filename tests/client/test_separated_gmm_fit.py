@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bursar
@@ -84,7 +85,8 @@ def test_what_is_found_is_a_mixture_with_its_receipt_and_its_errors(server: Line
     assert [noise.name for noise in model.noise] == [noise.name for noise in wire.noise]
     assert [release.method for release in toy.releases()] == ["FitSeparatedGMM"]
     (found,) = model.predict([[130, 60]])
-    assert model.to_sklearn().predict([[130, 60]]).tolist() == [found]
+    table = pd.DataFrame([[130, 60]], columns=list(model.columns))
+    assert model.to_sklearn().predict(table).tolist() == [found]
     np.testing.assert_allclose(model.means_[found], [130, 60], atol=1)
 
 

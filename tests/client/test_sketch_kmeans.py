@@ -274,7 +274,7 @@ def test_an_earlier_sketch_is_decoded_for_nothing(server: Line, toy: bursar.Data
         assert receipt is not None
         assert (receipt.free, receipt.entry, receipt.price.cost_units) == (True, paid.receipt.entry, 0)
         assert receipt.ledger_head == paid.receipt.ledger_head
-        assert f"entry {receipt.entry} of 'toy', decoded for nothing" in repr(model)
+        assert f"entry {receipt.entry} of 'toy', decoded for free" in repr(model)
     assert len(toy.releases()) == 1
     with pytest.raises(
         bursar.InvalidRequestError, match="no sketch of yours of this dataset is stored under entry 1099511627776"
