@@ -206,8 +206,9 @@ def test_it_is_never_worse_than_one_centre(spend: dict[str, Any]) -> None:
     X = 2.0 + skewed(2000, 20)
     made = kmeans(20, rows=len(X), n_components=6, **spend)
     middle = squares(X, np.zeros((1, 20)))
-    for _ in range(5):
-        assert squares(X, array(run(made, X, adjacency=AR).means)) < 1.1 * middle
+    # About one run in thirty is farther out: eight of fifteen are less often than once in a million.
+    found = [squares(X, array(run(made, X, adjacency=AR).means)) for _ in range(15)]
+    assert np.median(found) < 1.1 * middle
 
 
 def test_given_starts_clip_at_the_nearest_other_centre() -> None:

@@ -137,20 +137,17 @@ def _split(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Release
     released = None
     for index, step in enumerate(steps):
         released = releases.make(step, cells)
-        # Only the last means and spreads are used as they are: their clip radii are those of settled cells.
-        cells = _observed(cells, parents, released, step.moments, settled=index + 2 >= len(steps))
+        cells = _observed(cells, parents, released, step.moments)
         if index + 1 < len(steps):
             cells, parents = _halved(cells, parents, released, steps[index + 1].components)
     count_std = released.count_std if released is not None else 0.0
     return pseudo_rows.from_cells(cells, count_std, settings.box)
 
 
-def _observed(cells: Cells, parents: Cells, released: Released, moments: Moments, *, settled: bool) -> Cells:
-    """Return the cells as released, their means drawn towards their parents' as far as noise explains the distance.
-
-    With `settled`, clip radii grow as noise falls: while splitting a half is clipped, which skews means.
-    """
-    new = splitting.observe(cells, released, moments, averaging=settled)
+def _observed(cells: Cells, parents: Cells, released: Released, moments: Moments) -> Cells:
+    """Return the cells as released, their means drawn towards their parents' as far as noise explains the distance."""
+    # Clip radii grow as noise falls, as if settled: with half of a cell clipped its mean is skewed.
+    new = splitting.observe(cells, released, moments, averaging=True)
     return tuple(
         replace(n, mean=p.mean + _stein(n.mean - p.mean, released.sum_std / n.count * c.radius), age=0)
         for n, p, c in zip(new, parents, cells, strict=True)
