@@ -14,6 +14,7 @@ RUN printf '%s\n' "$BASE" | grep -Eqx '[^@[:space:]]+@sha256:[0-9a-f]{64}' \
 WORKDIR /src
 COPY deploy/build.lock deploy/requirements.lock pyproject.toml README.md ./
 COPY client client
+COPY models models
 COPY server server
 COPY ledger ledger
 COPY proto proto

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,12 @@ def test_only_what_is_copied_reaches_the_builder() -> None:
     sources = {name for copy in stages()[0]["COPY"] for name in copy.split()[:-1]}
     assert rules[0] == "*"
     assert {rule.removeprefix("!") for rule in rules if rule.startswith("!")} == sources
+
+
+def test_the_image_is_built_from_every_package() -> None:
+    """Each folder of packages is let into the build, and copied there."""
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    folders = {package.split("/")[0] for package in packages["packages"]}
+    copied = re.findall(r"^COPY (\w+) \1$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    let_in = re.findall(r"^!(\w+)$", (ROOT / ".dockerignore").read_text("utf-8"), re.MULTILINE)
+    assert folders == set(copied) == set(let_in)
