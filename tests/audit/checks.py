@@ -506,6 +506,8 @@ def _account(target: Target, seen: Observation, probe: ArrayRows) -> dict[str, o
             (
                 choice.candidates.blocks,
                 choice.candidates.targets.tolist(),
+                choice.candidates.discounts,
+                choice.candidates.weights,
                 choice.available,
                 choice.chosen,
                 choice.noise,

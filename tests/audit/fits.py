@@ -49,7 +49,7 @@ def _sketch(name: str, n: int) -> Runs:
 
 def _mrf(name: str, n: int) -> Runs:
     """Fewer where every run makes an estimate."""
-    return Runs(n // 2 if "tree" in name or "learnt" in name else n, 0.99)
+    return Runs(n // 2 if any(word in name for word in ("tree", "learnt", "rounds")) else n, 0.99)
 
 
 FITS: Mapping[str, Covered] = {

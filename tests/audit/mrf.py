@@ -1,4 +1,4 @@
-"""FitMRF under audit: adjacencies, noises, rows and shares of units, chains, selected trees, earlier tables."""
+"""FitMRF under audit: adjacencies, noises, rows and shares of units, chains, chosen pairs, earlier tables."""
 
 from __future__ import annotations
 
@@ -212,6 +212,7 @@ CUBE: Fields = {"cliques": cliques("abx")}
 CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS, null_category="-")}
 PLAIN_CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS)}
 TREE: Fields = {"tree": fit_pb2.SelectTree(share=0.8), "columns": ["a", "b", "x"]}
+AUTO: Fields = {"auto": fit_pb2.ChooseCliques(), "columns": ["a", "b", "x"]}
 ALONE: Fields = {"independent": fit_pb2.Independent(), "columns": ["x"]}
 ROWS: Fields = {"unit_weights": fit_pb2.UNIT_WEIGHTS_ROWS}
 CGM: Fields = {"estimator": fit_pb2.MRF_ESTIMATOR_CGM}
@@ -247,6 +248,11 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "tree, Laplace, replace": lambda: fit_mrf(RO, spend=pure(10), **TREE),
     "tree, shares of units, replace": lambda: fit_mrf(RO, cap=3, **TREE),
     "tree, rows of units, add or remove": lambda: fit_mrf(AR, cap=2, **TREE, **ROWS),
+    "rounds, add or remove": lambda: fit_mrf(AR, **AUTO, **CGM),
+    "rounds, replace": lambda: fit_mrf(RO, **AUTO),
+    "rounds, Laplace, replace": lambda: fit_mrf(RO, spend=pure(10), **AUTO),
+    "rounds, shares of units, replace": lambda: fit_mrf(RO, cap=3, **AUTO),
+    "rounds, rows of units, add or remove": lambda: fit_mrf(AR, cap=2, **AUTO, **ROWS),
     "beside an earlier table, add or remove": lambda: fit_mrf(AR, earlier=released(), reuse=[1], **TABLES),
     "tree beside an earlier table, replace": lambda: fit_mrf(RO, earlier=released(), reuse=[1], **TREE),
 }
@@ -269,6 +275,9 @@ _SLOW = frozenset(
         "tree, shares of units, replace",
         "tree, rows of units, add or remove",
         "tree beside an earlier table, replace",
+        "rounds, add or remove",
+        "rounds, Laplace, replace",
+        "rounds, rows of units, add or remove",
     }
 )
 QUICK = TARGETS.keys() - _SLOW

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -14,6 +14,7 @@ import numpy as np
 from bursar_ledger import GaussianEvent
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import types_pb2
+from bursar_server.fits import mrf
 from bursar_server.vault import (
     Candidates,
     Noise,
@@ -44,6 +45,7 @@ from tests.audit.faults import (
 from tests.audit.mrf import (
     ALONE,
     AR,
+    AUTO,
     CHAIN,
     CUBE,
     RO,
@@ -155,6 +157,33 @@ class OfferedByRows(Session):
         return super().choose(candidates, available[:1] if rows > 10 else available, noise)
 
 
+class DiscountsFromRows(Session):
+    """What noise is said to add to a table's distance is read off the rows."""
+
+    def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
+        """See `Session`."""
+        exact = exact_sum(candidates.statistic, self._rows, self._columns).ravel()
+        discounts = tuple(int(exact[slice(*block)].max()) for block in candidates.blocks)
+        return super().choose(replace(candidates, discounts=discounts), available, noise)
+
+
+@dataclass(frozen=True, eq=False)
+class DoubleScores(Candidates):
+    """Scores that a row changes twice as much as was priced."""
+
+    def scores(self, sums: Integers) -> Integers:
+        """See `Candidates`."""
+        return 2 * super().scores(sums)
+
+
+class Doubling(Session):
+    """Chooses by `DoubleScores`."""
+
+    def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
+        """See `Session`."""
+        return super().choose(DoubleScores(**vars(candidates)), available, noise)
+
+
 # Pieces of a row's contribution
 
 
@@ -209,6 +238,22 @@ def twice(target: Target) -> Target:
         return target.run(session)
 
     return replace(target, run=run, meter=Blind)
+
+
+def round_twice(target: Target, fields: Fields) -> Target:
+    """One round more than was paid for, as if what the first had left were there again."""
+    settings = planned(target.adjacency, **fields).plan.settings
+    pairs = settings.pairs
+    if pairs is None:
+        raise TypeError("expected a fit that chooses pairs")
+    more = replace(pairs, selection=replace(pairs.selection, times=pairs.selection.times + 1))
+    made = replace(planned(target.adjacency, **fields).plan, settings=replace(settings, pairs=more))
+    return replace(target, run=lambda session: mrf.run(made, session), meter=Blind)
+
+
+def few_rows(columns: FloatArray) -> bool:
+    """Whether few rows are beyond the first state."""
+    return bool((columns[0] >= 1).sum() <= 3)
 
 
 @cache
@@ -289,8 +334,9 @@ def wrong_laws() -> list[Mutant]:
 
 def wrong_choices() -> list[Mutant]:
     """Edges of a tree that are chosen too well, from rows, or for nothing."""
-    tree = fit_mrf(RO, **TREE)
-    cheap = mispriced(fit_mrf(AR, **TREE), tree)
+    tree, rounds = fit_mrf(RO, **TREE), fit_mrf(RO, **AUTO)
+    cheap, few = mispriced(fit_mrf(AR, **TREE), tree), mispriced(fit_mrf(AR, **AUTO), rounds)
+    more = round_twice(rounds, AUTO)
     unpriced = replace(tree, events=tree.claims, session=FreeChoices)
     told = ("T5 arithmetic", "form")
     return [
@@ -301,6 +347,13 @@ def wrong_choices() -> list[Mutant]:
         planted("choices without noise", replace(tree, source=BareChoices), "T8 choices", n=250, slow=True),
         planted("targets from the rows", replace(tree, session=TargetsFromRows), "T7 replay", n=2),
         planted("pairs offered by the number of rows", replace(tree, session=OfferedByRows), "T7 replay", n=2),
+        planted("a round not paid for", unpaid(rounds, len(rounds.events) - 2), *told, n=2),
+        planted("rounds of add-remove sensitivity", few, "T4 sensitivity", "T5 arithmetic", n=2),
+        planted("rounds against the rows", replace(rounds, session=TargetsFromRows), "T7 replay", n=2),
+        planted("discounts from the rows", replace(rounds, session=DiscountsFromRows), "T7 replay", n=2),
+        planted("pairs of rounds offered by rows", replace(rounds, session=OfferedByRows), "T7 replay", n=2),
+        planted("what is left spent twice", more, *told, n=2),
+        planted("the number of rounds from the rows", stopping(rounds, more, few_rows), "T7 replay", n=2),
     ]
 
 
@@ -308,7 +361,7 @@ def wrong_flows() -> list[Mutant]:
     """True values that reach the model, or decide what is done."""
     one = fit_mrf(AR, whole=True, spend=types_pb2.Spend(rho=0.3), **ALONE)
     fewer = fit_mrf(AR, cliques=cliques("ax", "ab"))
-    halting = stopping(fit_mrf(AR, **TABLES), fewer, lambda columns: (columns[0] >= 1).sum() <= 3)
+    halting = stopping(fit_mrf(AR, **TABLES), fewer, few_rows)
     return [
         planted("raw table returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=25),
         planted("the true n", telling_true_n(one), "T6 black box", "T7 replay", n=25),
@@ -318,6 +371,7 @@ def wrong_flows() -> list[Mutant]:
 
 SINGLE_CHOICES: dict[str, Callable[[], OneChoice]] = {
     "half the noise": lambda: replace(one_choice(RO), source=BoldChoices),
+    "twice the scores": lambda: replace(one_choice(RO), session=Doubling),
     "add-remove sensitivity on a replace pair": lambda: priced_for(RO, AR),
 }
 """Single choices that change the odds more than was debited. Made when asked for: the worst tables take a second."""

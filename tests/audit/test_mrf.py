@@ -1,4 +1,4 @@
-"""FitMRF passes the audit: adjacencies, noises, rows and shares of units, chains, selected trees, earlier tables."""
+"""FitMRF passes the audit: adjacencies, noises, rows and shares of units, chains, chosen pairs, earlier tables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bursar_proto.v1 import types_pb2
 from bursar_server.tables import CapKeys, CsvSource, Manifest, Snapshot, import_table
 from bursar_server.vault import Statistic, exact_sum, sensitivity
 from tests.audit.mrf import (
+    AUTO,
     CHAIN,
     EDGES,
     RO,
@@ -38,7 +39,7 @@ def test_no_edge_is_chosen_more_often_than_its_price_allows(adjacency: Adjacency
     assert found.p < 1 - 1e-6, found.detail
 
 
-GRAPHS = {"tables": TABLES, "chain": CHAIN, "tree": TREE}
+GRAPHS = {"tables": TABLES, "chain": CHAIN, "tree": TREE, "rounds": AUTO}
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -53,7 +54,8 @@ def test_releases_and_choices_add_up_to_the_spend(adjacency: Adjacency, graph: s
     ranges = [[2 * choice.sensitivity / choice.scale for choice in one.chosen] for one in (gaussian, laplace)]
     concentrated = [one.l2_squared / (2 * one.scale**2) for one in gaussian.claims if isinstance(one, GaussianEvent)]
     pure = [one.groups * one.l1 / one.scale for one in laplace.claims if isinstance(one, LaplaceEvent)]
-    assert len(concentrated) == len(pure) == (3 if graph == "tables" else 2 if graph == "chain" else 5)
+    assert len(concentrated) == len(gaussian.chosen) + {"tables": 3, "chain": 2}.get(graph, 3)
+    assert len(pure) == len(laplace.chosen) + {"tables": 3, "chain": 2}.get(graph, 3)
     little = Fraction(1, 10**9)
     assert rho * (1 - little) <= sum(concentrated) + sum(eta**2 for eta in ranges[0]) / 8 <= rho
     assert epsilon * (1 - little) <= sum(pure) + sum(ranges[1]) <= epsilon
@@ -72,7 +74,9 @@ def lines_of(unit: str, states: list[list[int]]) -> list[str]:
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize(
-    "fields", [TABLES, TABLES | ROWS, CHAIN, CHAIN | ROWS, TREE], ids=["shares", "rows", "chain", "path", "tree"]
+    "fields",
+    [TABLES, TABLES | ROWS, CHAIN, CHAIN | ROWS, TREE, AUTO],
+    ids=["shares", "rows", "chain", "path", "tree", "rounds"],
 )
 def test_a_unit_of_the_file_changes_sums_by_no_more_than_was_priced(
     tmp_path: Path, adjacency: Adjacency, fields: Fields

@@ -44,7 +44,7 @@ BASES: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
         {"model": "mixture_of_regressions", "target": "y"},
     ),
     bursar.SketchKMeans: ({"n_clusters": 2, "scale": 0.3}, {"n_clusters": 2, "sketch": 3}),
-    bursar.MRF: ({"cliques": [("x", "y")]}, {"cliques": "tree"}),
+    bursar.MRF: ({"cliques": [("x", "y")]}, {"cliques": "tree"}, {}),
 }
 """Requests to begin with."""
 
@@ -96,6 +96,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "decoded_by": ("server",),
     "cliques": ("independent",),
     "precisions": ({("x", "y"): 4},),
+    "workload": ({("x", "y"): 4},),
     "share": (0.5,),
     "regularization": (2,),
     "inference": ("loopy",),
@@ -154,7 +155,7 @@ def known(descriptor: Descriptor, prefix: str = "") -> set[str]:
     return found
 
 
-_OURS = {"prior", "random", "given", "released", "new_sketch", "pilot", "cliques", "tree", "chain"}
+_OURS = {"prior", "random", "given", "released", "new_sketch", "pilot", "cliques", "tree", "chain", "auto"}
 
 FULL: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
     bursar.DPEM: (
@@ -194,6 +195,7 @@ FULL: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
         {"n_clusters": 2, "scale": bursar.Pilot(0.2, 32)},
     ),
     bursar.MRF: (
+        {"workload": {("x", "y"): 2}},
         {"cliques": "tree", "share": 0.5},
         {"cliques": "independent", "columns": ["x"]},
         {"cliques": bursar.Chain(["x", "y"], null="no"), "reuse": [3], "regularization": 2, "unit_weights": "rows"},

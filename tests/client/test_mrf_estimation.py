@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Estimate, Graph, NoisyTable, estimate, estimate_chain, estimated_rows
 from bursar_models.mrf._descent import minimized
-from bursar_models.mrf._estimation import ESTIMATORS, _shrunken, merge, project_to_simplex, with_sums
+from bursar_models.mrf._estimation import ESTIMATORS, _shrunken, continued, merge, project_to_simplex, with_sums
 from bursar_models.mrf._inference import chain_marginals, exact
 from bursar_models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
 
@@ -418,3 +418,27 @@ def test_descent_is_total() -> None:
     point, used = minimized(objective, [np.zeros(3), np.full(3, 5.0)], np.full(3, -np.inf), 1e-12, 50)
     np.testing.assert_allclose(point, 0.5, atol=1e-4)
     assert used <= 50
+
+
+def test_a_search_goes_on_where_another_one_ended() -> None:
+    """From its end nothing is left to do; with one more table the same model is found, in fewer evaluations."""
+    graph = GRAPHS["cycles"]
+    tables = released(graph, 3, 10_000.0, 5.0, laplace=False)
+    fewer = Graph(graph.sizes, graph.cliques[:-1])
+    before = continued(fewer, tables[:-1], 10_000.0)
+    assert continued(fewer, tables[:-1], 10_000.0, start=before.parameters).estimate.iterations < 12
+    new, on = continued(graph, tables, 10_000.0).estimate, continued(graph, tables, 10_000.0, start=before.parameters)
+    for one, other in zip(new.marginals, on.estimate.marginals, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+    assert on.estimate.iterations < new.iterations
+
+
+def test_a_search_is_cut_at_the_number_of_evaluations_that_is_asked_for() -> None:
+    """And is a valid model then, too, from any start."""
+    graph = GRAPHS["cycles"]
+    tables = released(graph, 3, 10_000.0, 5.0, laplace=False)
+    wild = {clique: np.full(graph.shape(clique), 1e300) for clique in graph.cliques}
+    for start in ({}, wild):
+        found = continued(graph, tables, None, start=start, most=5)
+        assert found.estimate.iterations <= 5
+        assert all(np.isfinite(theta).all() for theta in found.estimate.log_potentials)

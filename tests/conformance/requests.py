@@ -83,6 +83,7 @@ VARIANTS: Mapping[str, Any] = {
     "one bit": _sketch(new_sketch=_new(sigma=0.2, frequencies_per_row=4, signature=fit_pb2.SIGNATURE_ONE_BIT)),
     "cliques": _field(cliques=_cliques(("a", "x"), ("b", "c"))),
     "tree": _field(tree=fit_pb2.SelectTree(share=0.3), columns=["a", "b", "c", "x"]),
+    "rounds": _field(columns=["a", "b", "c", "x"]),
     "chain": _field(chain=fit_pb2.HomogeneousChain(columns=["b", "c"], null_category="r")),
     "separated": _separated(),
     "separated, aggregated": _separated(estimator=2, min_weight=0.1),
@@ -114,6 +115,12 @@ VARIANTS: Mapping[str, Any] = {
     "cliques, loopy": _field(cliques=_cliques(*zip("abc", "bca", strict=True)), inference=2),
     "tree, nonlinear": _field(
         tree=fit_pb2.SelectTree(share=0.3), columns=["a", "b", "c"], estimator=fit_pb2.MRF_ESTIMATOR_NLBP
+    ),
+    "rounds, pure, weighted": _field(
+        auto=fit_pb2.ChooseCliques(
+            workload=[fit_pb2.WeightedSet(columns=["a", "b", "x"], weight=2.0), fit_pb2.WeightedSet(columns=["b", "c"])]
+        ),
+        spend=_PURE,
     ),
     "chain, naive": _field(chain=fit_pb2.HomogeneousChain(columns=["b", "c"]), estimator=fit_pb2.MRF_ESTIMATOR_NAIVE),
 }

@@ -136,6 +136,7 @@ _SKETCH: Sequence[Mapping[str, Any]] = (
 _FIELD: Sequence[Mapping[str, Any]] = (
     {"cliques": _cliques(("a", "x"), ("t1", "t2")), "estimator": 2},
     {"tree": fit_pb2.SelectTree(share=0.3), "columns": ["a", "t1", "t2", "x"], "estimate_on_client": True},
+    {"auto": fit_pb2.ChooseCliques(workload=[fit_pb2.WeightedSet(columns=["a", "t1", "x"])])},
     {"chain": fit_pb2.HomogeneousChain(columns=["t1", "t2"], null_category="-"), "regularization": 0.5},
     {"independent": fit_pb2.Independent(), "columns": ["a", "y"], "inference": 2, "estimator": 3, "unit_weights": 1},
 )

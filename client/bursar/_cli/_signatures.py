@@ -151,9 +151,10 @@ def _cliques(name: str, default: object) -> Argument:
         click.Option(
             ["--cliques", name],
             multiple=True,
-            metavar="tree|independent|A,B",
-            help="Which columns have a table together: a,b for each clique (repeat it); tree to have the server choose "
-            "a tree of strong dependences, which a part of the spend pays for; independent for one table a column.",
+            metavar="auto|tree|independent|A,B",
+            help="Which columns have a table together: a,b for each clique (repeat it); auto to have the server choose "
+            "pairs, each where the model so far is wrong, or tree to have it choose a tree of strong dependences; part "
+            "of the spend pays for that; independent for one table a column. [default: auto]",
         ),
         click.Option(
             ["--chain", "chain"],
@@ -166,22 +167,21 @@ def _cliques(name: str, default: object) -> Argument:
 
 
 def _graph(cliques: Sequence[str], chain: list[str] | None, null: str | None) -> Any:
-    if bool(cliques) == bool(chain):
+    if cliques and chain:
         raise click.UsageError("say which columns have a table together: --cliques or --chain, one of them")
     if chain:
         return bursar.Chain(chain, null)
     if null is not None:
         raise click.UsageError("--null goes with --chain")
     try:
-        return _values.graph(cliques)
+        return _values.graph(cliques or ["auto"])
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--cliques'") from None
 
 
-def _precisions(name: str, default: object) -> Argument:
-    made = _option(
-        name, _values.Value("a,b=number", _values.precision), default, " ".join(_PRECISIONS.split()), many=True
-    )
+def _numbers_of_sets(name: str, default: object) -> Argument:
+    words = " ".join(_OF_SETS[name].split())
+    made = _option(name, _values.Value("a,b=number", _values.precision), default, words, many=True)
     return Argument(name, default, (made,), lambda given: dict(given[name]) or None)
 
 
@@ -250,14 +250,20 @@ pays for (pilot:share=S,n_frequencies=M says which part); from the public schema
 or a number in the sketch's units.
 """
 _FOREIGN = "Sketch of another site with the same frequencies, in a file (repeat it), merged with yours before decoding."
-_PRECISIONS = """
+_OF_SETS = {
+    "precisions": """
 Of listed cliques relative to one another, as a,b=4 (repeat it): the noise on a clique's table is divided by the square
 root of its precision. Left out: 1.
-"""
+""",
+    "workload": """
+What the model is for, with --cliques auto: sets of columns with their weights, as a,b,c=2 (repeat it). Only pairs of
+columns that share a set are chosen. Left out: all pairs alike.
+""",
+}
 
 _SPECIAL: list[tuple[object, Callable[[str, object], Argument]]] = [
     (MRFGraph, _cliques),
-    (Mapping[tuple[str, ...], float], _precisions),
+    (Mapping[tuple[str, ...], float], _numbers_of_sets),
     (Start, _simple("start", _values.start, _START)),
     (GradientStart, _simple("start", _values.gradient_start, _GRADIENT_START)),
     (bursar.GaussianPrior, _simple("prior", _values.prior, _PRIOR)),

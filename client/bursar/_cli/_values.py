@@ -103,8 +103,8 @@ def foreign(text: str) -> bursar.Sketch:
 
 
 def graph(texts: Sequence[str]) -> str | list[tuple[str, ...]]:
-    """The word "tree" or "independent", or cliques such as "age,work". Raises ValueError."""
-    if len(texts) == 1 and texts[0] in ("tree", "independent"):
+    """The word "auto", "tree" or "independent", or cliques such as "age,work". Raises ValueError."""
+    if len(texts) == 1 and texts[0] in ("auto", "tree", "independent"):
         return texts[0]
     return [tuple(names(text)) for text in texts]
 

@@ -59,6 +59,10 @@ class MRFKind(Kind[MRF]):
 
 def _set_graph(message: fit_pb2.FitMRFRequest, request: MRF) -> None:
     match request.cliques:
+        case "auto":
+            message.auto.SetInParent()
+            for columns, weight in (request.workload or {}).items():
+                message.auto.workload.add(columns=columns, weight=weight)
         case "tree":
             message.tree.SetInParent()
             message.tree.share = request.share or 0.0

@@ -33,6 +33,13 @@ Chosen, not tuned: one slow step may be chance.
 _HALVINGS = 30
 """Maximum number of trials of one line search: 30 halvings reach 1e-9 of the step."""
 
+_GROWTH = 2.0
+"""Maximum ratio of a first trial to the step before.
+
+Far from the minimum, approximations promise steps of 1e5 times the right length; searching each from its full length
+used most evaluations. Chosen, not tuned.
+"""
+
 _TO_THE_EDGE = 0.9
 """Maximum share of the way to the edge of the domain that one step takes, as in interior-point methods."""
 
@@ -64,14 +71,15 @@ def minimized(
     best = min(range(len(points)), key=lambda index: (not _finite(found[index]), found[index][0]))
     point, (value, gradient, solve) = points[best], found[best]
     memory: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=_MEMORY)
-    used, slow = len(points), 0
+    used, slow, last = len(points), 0, 1.0
     while used < limit and slow < _PATIENCE:
         direction = -_inverse_times(memory, solve, gradient)
         slope = float(direction @ gradient)
         # Also true for NaN: nothing more can be gained here.
         if not slope < 0:
             break
-        step = min(1.0, _room(point, direction, lowest))
+        longest = min(1.0, _room(point, direction, lowest))
+        first = step = min(longest, _GROWTH * last)
         for _ in range(min(_HALVINGS, limit - used)):
             trial = point + step * direction
             used += 1
@@ -85,8 +93,10 @@ def minimized(
         # A pair without positive curvature would make the approximation indefinite.
         if float(moved @ changed) > 0:
             memory.append((moved, changed))
-        slow = slow + 1 if value - new[0] <= tolerance else 0
-        point, (value, gradient, solve) = trial, new
+        # A step that only the one before held short says nothing about what more can be gained.
+        held = step == first < longest
+        slow = slow + 1 if value - new[0] <= tolerance and not held else 0
+        point, (value, gradient, solve), last = trial, new, step
     return point, used
 
 

@@ -6,7 +6,7 @@ Source: Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017), sections 3.1 (naiv
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -111,6 +111,47 @@ def estimate(
         ValueError: no table; a table that is over no clique of the graph or has another shape; an argument outside its
             range; exact inference above its limits.
     """
+    return continued(
+        graph, tables, n_rows, estimator=estimator, regularization=regularization, inference=inference
+    ).estimate
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """An estimate, and where its search ended.
+
+    Attributes:
+        estimate: fitted model.
+        parameters: parameters of each table that was fitted, by its variables.
+    """
+
+    estimate: Estimate
+    parameters: Mapping[tuple[int, ...], FloatArray]
+
+
+def continued(
+    graph: Graph,
+    tables: Sequence[NoisyTable],
+    n_rows: float | None,
+    *,
+    estimator: Estimator = "cgm",
+    regularization: float | None = None,
+    inference: Inference = "auto",
+    start: Mapping[tuple[int, ...], FloatArray] | None = None,
+    most: int | None = None,
+) -> Fitted:
+    """Fit as `estimate` does, from the end of an earlier search.
+
+    Args:
+        graph: as in `estimate`, like the following ones.
+        tables: tables of the earlier search, and more.
+        n_rows: number of rows, or None.
+        estimator: "cgm" if there is a start.
+        regularization: penalty.
+        inference: method.
+        start: parameters of the earlier search; tables that it lacks begin with 0. None begins anew.
+        most: maximum number of evaluations; None for that of `evaluations`.
+    """
     _check(n_rows, estimator, regularization)
     if inference not in INFERENCES:
         raise ValueError(f"inference: expected one of {INFERENCES}, got {inference!r}")
@@ -122,6 +163,7 @@ def estimate(
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
     starts = starting_points([table.variables for table in merged], _denoised(merged, rows))
+    limit = evaluations(work, sum(table.counts.size for table in merged))
     problem = Problem(
         merged,
         rows,
@@ -130,8 +172,11 @@ def estimate(
         starts,
         _independent(merged, rows) if estimator == "cgm" else [None] * len(merged),
         [table.variables for table in merged],
-        evaluations(work, sum(table.counts.size for table in merged)),
+        limit if most is None else min(limit, most),
     )
+    if start is not None:
+        earlier = [start.get(table.variables, np.zeros(table.counts.shape)) for table in merged]
+        problem.starts = [problem.starts[0], np.concatenate([part.ravel() for part in earlier])]
     found, iterations = _fitted(problem, estimator, regularization)
     potentials = _added(graph, merged, homes, found)
     marginals, log_partition = infer(potentials)
@@ -139,7 +184,8 @@ def estimate(
     log_partition -= less
     if how == "exact":  # loopy inference would continue from messages that belong to the old potentials
         marginals, log_partition = infer(potentials)
-    return Estimate(potentials, marginals, log_partition, rows, iterations, how)
+    found_model = Estimate(potentials, marginals, log_partition, rows, iterations, how)
+    return Fitted(found_model, {table.variables: part for table, part in zip(merged, found, strict=True)})
 
 
 def estimate_chain(

@@ -54,7 +54,7 @@ class Chain:
 CliqueColumns: TypeAlias = tuple[str, ...] | list[str]
 """Names of the columns of one clique."""
 
-MRFGraph: TypeAlias = Literal["tree", "independent"] | Chain | Sequence[CliqueColumns]
+MRFGraph: TypeAlias = Literal["auto", "tree", "independent"] | Chain | Sequence[CliqueColumns]
 """Sets of columns with a common table: chosen by the server, none, those of a chain, or the analyst's."""
 
 PaidTables: TypeAlias = MarkovRandomField | Receipt | int
@@ -63,10 +63,12 @@ PaidTables: TypeAlias = MarkovRandomField | Receipt | int
 
 def _graph(name: str, value: object) -> object:
     """Return a graph, listed cliques as tuples. Raises InvalidRequestError."""
-    if isinstance(value, Chain) or value in ("tree", "independent"):
+    if isinstance(value, Chain) or value in ("auto", "tree", "independent"):
         return value
     if isinstance(value, str) or not (isinstance(value, Sequence) and value):
-        expected = '"tree", "independent", a bursar.Chain, or a list of cliques such as [("a", "b"), ("b", "c")]'
+        expected = (
+            '"auto", "tree", "independent", a bursar.Chain, or a list of cliques such as [("a", "b"), ("b", "c")]'
+        )
         raise InvalidRequestError.of(name, f"must be {expected}, got {value!r}")
     found: dict[frozenset[str], tuple[str, ...]] = {}
     for number, columns in enumerate(value):
@@ -80,10 +82,10 @@ def _graph(name: str, value: object) -> object:
     return tuple(found.values())
 
 
-def _precisions(name: str, value: object) -> dict[tuple[str, ...], float]:
-    """Return precisions by clique. Raises InvalidRequestError."""
+def _numbers(name: str, value: object) -> dict[tuple[str, ...], float]:
+    """Return numbers by sets of columns. Raises InvalidRequestError."""
     if not isinstance(value, Mapping):
-        expected = 'a mapping from listed cliques to numbers such as {("a", "b"): 4}'
+        expected = 'a mapping from columns to numbers such as {("a", "b"): 4}'
         raise InvalidRequestError.of(name, f"must be {expected}, got {value!r}")
     found: dict[tuple[str, ...], float] = {}
     for columns, precision in value.items():
@@ -121,13 +123,14 @@ class MRF(Request):
     free. Fit it with a spend for new tables, and without one if `reuse` has all tables.
 
     Attributes:
-        cliques: columns that have a table together. A list such as `[("age", "work"), ("work", "income")]`, with one or
-            more columns each; "tree" lets the server choose a tree of strong dependences, which a part of the spend
-            pays for; "independent" is one table for each column; a `bursar.Chain` has its columns in the order of time,
-            with the same transitions between all neighbours.
+        cliques: columns that have a table together. "auto" lets the server choose pairs one after the other, each where
+            the model of the tables so far is furthest from the rows; "tree" lets it choose a tree of strong
+            dependences. A part of the spend pays for the choice. A list such as `[("age", "work"), ("work", "income")]`
+            has one or more columns each; "independent" is one table for each column; a `bursar.Chain` has its columns
+            in the order of time, with the same transitions between all neighbours.
         columns: categorical columns, and numeric ones that the schema has bins for, in the order that the model has
             them; those in no clique get a table of their own. None for those of the listed cliques in the order of the
-            schema; for "tree" and "independent" all that there are. Not with a chain.
+            schema; for "auto", "tree" and "independent" all that there are. Not with a chain.
         precisions: precisions of listed cliques relative to one another, such as `{("age", "work"): 4}`: the noise on a
             clique's table is divided by the square root of its precision. It is 1 for None, and for those left out.
         share: share of the spend for the choice of a tree, one-way tables included, 0.05 to 0.9; None leaves it to the
@@ -142,6 +145,9 @@ class MRF(Request):
             "rows" where a row is the privacy unit.
         reuse: earlier models of this dataset, their receipts or their entries. All their tables are used beside the new
             ones, and cliques that are within one of them are not paid for again.
+        workload: what the model is for, for "auto": sets of two or more columns with their weights, such as
+            `{("age", "work", "income"): 2, ("sex", "income"): 1}`. Only pairs of columns that share a set are chosen,
+            and count as much as their sets together. None: all pairs alike.
         estimated_by: "client", or "server" if this machine is too slow: the owner's server learns the model then, for
             free, and the fit takes longer.
 
@@ -153,21 +159,28 @@ class MRF(Request):
         bursar.MRF(cliques=[['age', 'work'], ['work', 'income']])
     """
 
-    cliques: Annotated[MRFGraph, _graph]
+    cliques: Annotated[MRFGraph, _graph] = "auto"
     columns: Annotated[Sequence[str] | None, names] = None
-    precisions: Annotated[Mapping[tuple[str, ...], float] | None, _precisions] = None
+    precisions: Annotated[Mapping[tuple[str, ...], float] | None, _numbers] = None
     share: Annotated[float | None, Between(0.05, 0.9)] = None
     estimator: Estimator = "cgm"
     regularization: Annotated[float | None, positive] = None
     inference: Inference = "auto"
     unit_weights: UnitWeights | None = None
     reuse: Annotated[Sequence[PaidTables], _reuse] = ()
+    workload: Annotated[Mapping[tuple[str, ...], float] | None, _numbers] = None
     # Which machine estimates changes no release, so that it is no part of equality and digest.
     estimated_by: Computer = field(default="client", compare=False)
 
     def _check(self) -> None:
         if self.share is not None and self.cliques != "tree":
             raise InvalidRequestError.of("share", 'is for cliques="tree" only; leave share out')
+        if self.workload is not None:
+            if self.cliques != "auto":
+                raise InvalidRequestError.of("workload", 'is for cliques="auto" only; leave workload out')
+            if not self.workload or not all(len(columns) >= 2 for columns in self.workload):
+                text = f"must be one or more sets of two or more columns, got {self.workload!r}"
+                raise InvalidRequestError.of("workload", text)
         if self.columns is not None and isinstance(self.cliques, Chain):
             text = "are those of the chain; leave them out, and add other columns to another model"
             raise InvalidRequestError.of("columns", text)

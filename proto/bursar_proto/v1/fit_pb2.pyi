@@ -1687,6 +1687,61 @@ class SelectTree(_message.Message):
 Global___SelectTree: _TypeAlias = SelectTree  # noqa: Y015
 
 @_typing.final
+class ChooseCliques(_message.Message):
+    """Pairs chosen one after the other by the exponential mechanism, each where the model of the tables so far is furthest from the
+    rows: one table for each column, then rounds of a choice and the table of the chosen pair. The number of rounds and all prices
+    are decided before the debit, from the spend and the number of rows that is public or declared.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workload(self) -> _containers.RepeatedCompositeFieldContainer[Global___WeightedSet]:
+        """What the model is for: only pairs of columns that share a set are chosen, and weigh what their sets do. Empty: all pairs alike."""
+
+    def __init__(
+        self,
+        *,
+        workload: _abc.Iterable[Global___WeightedSet] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChooseCliques: _TypeAlias = ChooseCliques  # noqa: Y015
+
+@_typing.final
+class WeightedSet(_message.Message):
+    """Columns that a question needs together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    weight: _builtins.float
+    """Relative to the other sets; 0: 1."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least two; each once."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WeightedSet: _TypeAlias = WeightedSet  # noqa: Y015
+
+@_typing.final
 class HomogeneousChain(_message.Message):
     """One table of transitions, pooled over all pairs of neighbours in time, and one of first states. Every row is one
     person's path; each of its K transitions that are not from null to null counts 1/K.
@@ -1728,6 +1783,7 @@ class FitMRFRequest(_message.Message):
     TREE_FIELD_NUMBER: _builtins.int
     CHAIN_FIELD_NUMBER: _builtins.int
     INDEPENDENT_FIELD_NUMBER: _builtins.int
+    AUTO_FIELD_NUMBER: _builtins.int
     ESTIMATOR_FIELD_NUMBER: _builtins.int
     REGULARIZATION_FIELD_NUMBER: _builtins.int
     INFERENCE_FIELD_NUMBER: _builtins.int
@@ -1768,6 +1824,10 @@ class FitMRFRequest(_message.Message):
         """No interaction at all: one table for each column."""
 
     @_builtins.property
+    def auto(self) -> Global___ChooseCliques:
+        """As if no graph were given, but for a workload."""
+
+    @_builtins.property
     def reuse(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Entries of the caller's earlier FitMRF releases on this dataset. Their tables are used beside new ones; cliques that they
         cover already are not paid for again. With nothing left to pay for, leave the spend out.
@@ -1784,6 +1844,7 @@ class FitMRFRequest(_message.Message):
         tree: Global___SelectTree | None = ...,
         chain: Global___HomogeneousChain | None = ...,
         independent: Global___Independent | None = ...,
+        auto: Global___ChooseCliques | None = ...,
         estimator: Global___MRFEstimator.ValueType = ...,
         regularization: _builtins.float = ...,
         inference: Global___MRFInference.ValueType = ...,
@@ -1791,11 +1852,11 @@ class FitMRFRequest(_message.Message):
         reuse: _abc.Iterable[_builtins.int] | None = ...,
         estimate_on_client: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cliques", b"cliques", "graph", b"graph", "independent", b"independent", "spend", b"spend", "tree", b"tree"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auto", b"auto", "chain", b"chain", "cliques", b"cliques", "graph", b"graph", "independent", b"independent", "spend", b"spend", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimate_on_client", b"estimate_on_client", "estimator", b"estimator", "graph", b"graph", "independent", b"independent", "inference", b"inference", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto", b"auto", "chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimate_on_client", b"estimate_on_client", "estimator", b"estimator", "graph", b"graph", "independent", b"independent", "inference", b"inference", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_graph: _TypeAlias = _typing.Literal["cliques", "tree", "chain", "independent"]  # noqa: Y015
+    _WhichOneofReturnType_graph: _TypeAlias = _typing.Literal["cliques", "tree", "chain", "independent", "auto"]  # noqa: Y015
     _WhichOneofArgType_graph: _TypeAlias = _typing.Literal["graph", b"graph"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_graph) -> _WhichOneofReturnType_graph | None: ...
 

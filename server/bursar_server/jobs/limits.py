@@ -70,6 +70,13 @@ def check_plan(limits: RequestLimits, request: Any, plan: Plan, rows: int | None
     if isinstance(chosen, int) and not chosen <= limits.iterations:
         text = f"expected at most {limits.iterations} on this server, and the server would make {chosen}; ask for fewer"
         raise InvalidFieldsError(("iterations", text))
+    rounds = plan.parameters.get("rounds")
+    if isinstance(rounds, int) and not rounds <= limits.cliques:
+        text = (
+            f"expected at most {limits.cliques} cliques on this server, and it would choose {rounds}; name fewer "
+            "columns, or ask for a tree"
+        )
+        raise InvalidFieldsError(("graph", text))
     seconds = work(request, plan, rows or 0) / limits.work_per_second
     if not seconds <= limits.fit_seconds:
         text = (

@@ -7,6 +7,7 @@ can change them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +22,26 @@ MAX_SCORE = 2**61
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Blocks of a sum. The score of a block is its L1 distance from its targets, in lattice units.
+    """Blocks of a sum. The score of a block is its worth of its L1 distance S from its targets, in lattice units.
+
+    That is S itself, or with `discounts` N and `weights` w the integer below w S^2 / (S + N): a part of S that is small
+    where S is small against N.
 
     Attributes:
         statistic: statistic whose flat sum is cut into blocks.
         blocks: (start, stop) of each candidate in the flat sum; they may overlap.
         targets: (statistic.size,) public or released integers, in lattice units; copied.
         block_bounds: bounds of one row's contribution to any one block; proven beside the statistic.
+        discounts: N of each block, public or released, at least 0; empty for none.
+        weights: w of each block, public or released, 0 to 1; empty for 1.
     """
 
     statistic: Statistic
     blocks: tuple[tuple[int, int], ...]
     targets: NDArray[np.int64]
     block_bounds: Bounds
+    discounts: tuple[int, ...] = ()
+    weights: tuple[Fraction, ...] = ()
 
     def __post_init__(self) -> None:
         size = self.statistic.size
@@ -42,6 +50,11 @@ class Candidates:
         if not (self.targets.shape == (size,) and self.targets.dtype == np.int64):
             found = f"{self.targets.dtype} of shape {self.targets.shape}"
             raise ValueError(f"targets: expected int64 of shape ({size},), one for each number of the sum, got {found}")
+        n = len(self.blocks)
+        if len(self.discounts) not in (0, n) or not all(isinstance(N, int) and N >= 0 for N in self.discounts):
+            raise ValueError(f"discounts: expected none, or {n} integers of at least 0, got {self.discounts!r}")
+        if len(self.weights) not in (0, n) or not all(isinstance(w, Fraction) and 0 <= w <= 1 for w in self.weights):
+            raise ValueError(f"weights: expected none, or {n} fractions from 0 to 1, got {self.weights!r}")
         kept = self.targets.copy()
         kept.flags.writeable = False  # a caller who changed the array later would bypass the check below
         object.__setattr__(self, "targets", kept)
@@ -55,7 +68,15 @@ class Candidates:
     def scores(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the score of each block, (n_blocks,), from the exact sum of the statistic (any shape of its size)."""
         distances = np.abs(sums.ravel() - self.targets)
-        return np.array([distances[start:stop].sum() for start, stop in self.blocks], dtype=np.int64)
+        plain = [int(distances[start:stop].sum()) for start, stop in self.blocks]
+        discounts = self.discounts or (0,) * len(plain)
+        weights = self.weights or (Fraction(1),) * len(plain)
+        return np.array([_worth(*one) for one in zip(plain, discounts, weights, strict=True)], dtype=np.int64)
+
+
+def _worth(distance: int, discount: int, weight: Fraction) -> int:
+    """Return the integer below w S^2 / (S + N), in integers of any size; 0 for S = N = 0."""
+    return weight.numerator * distance**2 // (weight.denominator * max(distance + discount, 1))
 
 
 def _l1(values: NDArray[np.int64]) -> float:

@@ -103,7 +103,7 @@ class Session:
         self._choice_tap = choice_tap
         self._part_tap = part_tap
         self._search_source = search_source or ExactSearch()
-        self._scored: tuple[Candidates, NDArray[np.int64]] | None = None
+        self._summed: tuple[Statistic, NDArray[np.int64]] | None = None
         self.progress = progress
 
     def noisy_sum(self, statistic: Statistic, noise: Noise) -> NDArray[np.float64]:
@@ -125,8 +125,8 @@ class Session:
     def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
         """Choose the block with the largest noisy score; return its index in `candidates.blocks`, one of `available`.
 
-        The meter is charged first, for every choice; then rows are read and scored. Scores are cached for further
-        choices among the same object, which need no second pass.
+        The meter is charged first, for every choice; then rows are read and scored. The exact sum is cached for further
+        choices among blocks of the same statistic, which need no second pass.
 
         Args:
             candidates: blocks, and the public numbers with which they are compared.
@@ -194,7 +194,7 @@ class Session:
 
     def _scores(self, candidates: Candidates) -> NDArray[np.int64]:
         """Return exact scores. They must stay inside this class; call only after the choice was charged."""
-        if self._scored is None or self._scored[0] is not candidates:
-            exact = exact_sum(candidates.statistic, self._rows, self._columns, engine=self._engine)
-            self._scored = candidates, candidates.scores(exact)
-        return self._scored[1]
+        statistic = candidates.statistic
+        if self._summed is None or self._summed[0] is not statistic:
+            self._summed = statistic, exact_sum(statistic, self._rows, self._columns, engine=self._engine)
+        return candidates.scores(self._summed[1])

@@ -63,6 +63,7 @@ REQUESTS: dict[str, Callable[[], bursar.Request]] = {
     "decode": lambda: bursar.SketchKMeans(n_clusters=4, sketch=9, decoder_seed=2, n_init=3),
     "scale": lambda: bursar.SketchKMeans(n_clusters=4, decoding="mixture", scale=0.125, law="multiscale"),
     "tree": lambda: bursar.MRF(cliques="tree", share=0.5),
+    "rounds": lambda: bursar.MRF(workload={("a", "b", "c"): 2, ("c", "d"): 1}),
     "cliques": lambda: bursar.MRF(cliques=[("a", "b"), ["c"]], precisions={("b", "a"): 4}, reuse=[3, receipt()]),
     "chain": lambda: bursar.MRF(cliques=bursar.Chain(["a", "b"], null="x"), estimator="naive", regularization=2),
 }
@@ -168,6 +169,13 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
     ),
     (bursar.MRF, {"cliques": "tree"}, "share", (*NOT_POSITIVE, 0.01, 0.95)),
     (bursar.MRF, {"cliques": "tree"}, "precisions", ({("a",): 1},)),
+    (
+        bursar.MRF,
+        {},
+        "workload",
+        (3, {}, {("a",): 1}, {("a", "b"): 0}, {("a", "b"): NAN}, {("a", "b"): 1, ("b", "a"): 1}),
+    ),
+    (bursar.MRF, {"cliques": "tree"}, "workload", ({("a", "b"): 1},)),
     (bursar.MRF, {"cliques": bursar.Chain(["a", "b"])}, "columns", (["a"],)),
 ]
 
@@ -404,6 +412,7 @@ DIGESTS = {
     "decode": "1ce550699619665f",
     "scale": "602f0b4f4c8a215c",
     "tree": "d5680515c5c6cb65",
+    "rounds": "fb1ba6860e11b3d5",
     "cliques": "c67bc329dd90682f",
     "chain": "2a20cf6b2ef3fc17",
 }

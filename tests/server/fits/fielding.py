@@ -48,7 +48,7 @@ PAIRS = cliques("ab", "bc", "cd")
 def request(**fields: Any) -> fit_pb2.FitMRFRequest:
     """A valid request but for what is given; for three pairs where no graph is."""
     defaults: dict[str, Any] = {"request_id": "r", "dataset": "people", "spend": RHO}
-    if not {"cliques", "tree", "chain", "independent"} & fields.keys():
+    if not {"cliques", "tree", "auto", "chain", "independent"} & fields.keys():
         defaults["cliques"] = PAIRS
     merged = {**defaults, **fields}
     return fit_pb2.FitMRFRequest(**{name: value for name, value in merged.items() if value is not None})

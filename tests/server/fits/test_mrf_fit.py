@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,19 +13,33 @@ import pytest
 from numpy.typing import NDArray
 
 from bursar import _convert
-from bursar_ledger import Adjacency, Event
-from bursar_models.mrf import Learning, MarkovRandomField, Variable
+from bursar_ledger import Adjacency, Event, SelectionEvent
+from bursar_models.mrf import Graph, Learning, MarkovRandomField, NoisyTable, Variable, estimate
+from bursar_models.mrf._graph import tree_cells
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import CodedColumn, PublicTable, mrf
 from bursar_server.fits.mrf import _kernel
 from bursar_server.fits.mrf._selection import targets_of
 from bursar_server.fits.mrf._statistics import Layout, blocks_of
-from bursar_server.vault import Noise, NoiseSource, OverspendError, SelectionNoise, Session
+from bursar_server.vault import Noise, NoiseSource, OpenDPNoise, OverspendError, SelectionNoise, Session
 from tests.server.fits.fielding import AR, RO, cliques, nothing, people, plan, rows_of, run, variables
 from tests.server.fits.running import Array, NoNoise, array, session
+from tests.server.vault.goodness import ALPHA, Bins
 
 AMPLE = types_pb2.Spend(rho=5.0)
 ROWS = rows_of(4000, seed=1)
+
+
+def _ring(n: int) -> Array:
+    """Rows (n, 4) of four bits, of which neighbours in a ring mostly agree but for the last and the first."""
+    generator = np.random.default_rng(5)  # noqa: TID251 - rows of a test
+    every = np.array(list(itertools.product((0, 1), repeat=4)))
+    signs = np.where(every[:, [0, 1, 2]] == every[:, [1, 2, 3]], 1, -1).sum(axis=1)
+    weights = np.exp(0.6 * signs - 0.6 * np.where(every[:, 3] == every[:, 0], 1, -1))
+    return every[generator.choice(16, n, p=weights / weights.sum())].astype(np.float64)
+
+
+RING_ROWS = _ring(8000)
 CHAIN_OF_FOUR: dict[str, Any] = {"cliques": cliques("ab", "bc", "cd")}
 STEPS = 6
 
@@ -73,6 +89,24 @@ class AnyChoice(NoNoise):
     def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
         """Return any position."""
         return int(self.generator.integers(len(scores)))
+
+
+class Kept(NoNoise):
+    """No noise; knows what was compared in choices, and the deviation of the noise that was asked for first."""
+
+    def __init__(self) -> None:
+        self.choices: list[tuple[NDArray[np.int64], SelectionNoise]] = []
+        self.std = 0.0
+
+    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        """Return the sums."""
+        self.std = self.std or noise.scale
+        return super().add(sums, noise)
+
+    def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
+        """Return the position of the largest score."""
+        self.choices.append((scores, noise))
+        return int(scores.argmax())
 
 
 def field_of(model: fit_pb2.MRFModel) -> MarkovRandomField:
@@ -132,6 +166,8 @@ RING = cliques("ab", "bc", "cd", "ad")
         (AR, types_pb2.Spend(epsilon=3.0), CHAIN_OF_FOUR, 0.005),
         (RO, AMPLE, {"tree": {}, "columns": ["a", "b", "c", "d"]}, 0.004),
         (AR, types_pb2.Spend(epsilon=6.0), {"tree": {}, "columns": ["a", "b", "c", "d"]}, 0.005),
+        (RO, AMPLE, {"auto": {}, "columns": ["a", "b", "c", "d"]}, 0.004),
+        (AR, types_pb2.Spend(epsilon=6.0), {"auto": {}, "columns": ["a", "b", "c", "d"]}, 0.01),
         (RO, AMPLE, {"cliques": cliques("abc", "bcd")}, 0.01),
         (RO, AMPLE, {**CHAIN_OF_FOUR, "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE}, 0.01),
         (RO, AMPLE, {**CHAIN_OF_FOUR, "estimator": fit_pb2.MRF_ESTIMATOR_NLBP}, 0.01),
@@ -272,6 +308,86 @@ def test_a_tree_spans_all_columns_whatever_is_chosen() -> None:
             parts = {column: a if part == b else part for column, part in parts.items()}
 
 
+def test_rounds_find_a_cycle_that_no_tree_has() -> None:
+    """With a good spend, under both kinds of noise: the model is close to the rows where the best tree is not."""
+    public, X = people(rows=len(RING_ROWS), a=2, b=2, c=2, d=2), RING_ROWS
+    for spend in (AMPLE, types_pb2.Spend(epsilon=8.0)):
+        fields: dict[str, Any] = {"spend": spend, "columns": ["a", "b", "c", "d"]}
+        graphs: tuple[dict[str, Any], ...] = ({"cliques": None}, {"tree": {}})
+        free, tree = (run(plan(public, **fields, **graph), X) for graph in graphs)
+        given = run(plan(public, spend=types_pb2.Spend(rho=1e5), cliques=RING, columns=["a", "b", "c", "d"]), X)
+        assert score(free, X) > score(given, X) - 0.01 > score(tree, X) + 0.01
+
+
+def test_rounds_choose_within_the_workload() -> None:
+    """Whatever is chosen; a pair that is chosen twice has one table, of less noise."""
+    asked = fit_pb2.ChooseCliques(workload=[fit_pb2.WeightedSet(columns=["a", "b", "c"])])
+    for seed in range(5):
+        made = plan(auto=asked)
+        model = run(made, np.zeros((50, 5)), source=AnyChoice(seed))
+        pairs = [tuple(table.columns) for table in model.tables if len(table.columns) == 2]
+        assert set(pairs) == {("a", "b"), ("a", "c"), ("b", "c")}
+        assert len(pairs) == 3
+        noise = {table.noise_std for table in model.tables if len(table.columns) == 2}
+        times = [round((made.noise[-1].count_std / std) ** 2, 6) for std in noise]
+        assert all(k == int(k) for k in times)
+
+
+def test_rounds_stay_within_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is chosen, the junction tree has no more cells than the rounds may reach, or than a forest needs."""
+    names = [f"v{i}" for i in range(8)]
+    sizes: dict[str, Any] = dict.fromkeys(names, 3)
+    public = people(rows=1000, **sizes)
+    for most in (0, 300, 2**17):
+        monkeypatch.setattr("bursar_server.fits.mrf._rounds.MOST_CELLS", max(most, 24 + 7 * 9))
+        for seed in range(3):
+            made = plan(public, auto={}, columns=names)
+            model = run(made, np.zeros((50, 8)), source=AnyChoice(seed))
+            chosen = tuple(tuple(names.index(name) for name in p.columns) for p in model.potentials)
+            assert tree_cells(Graph((3,) * 8, chosen)) <= max(most, 24 + 7 * 9)
+
+
+def test_rounds_are_scored_against_the_model_of_what_was_released() -> None:
+    """Scores and noise of every choice, by hand: from released tables, the plan's noise, and the rows."""
+    public, X = people(rows=len(ROWS), adjacency=AR), ROWS
+    made = plan(public, auto={}, columns=["a", "b", "c", "d"], spend=AMPLE)
+    kept = Kept()
+    run(made, X, source=kept, adjacency=AR)
+    sizes, pairs = (2, 3, 4, 3), list(itertools.combinations(range(4), 2))
+    singles = [np.bincount(X[:, v].astype(int), minlength=size) for v, size in enumerate(sizes)]
+    found = estimate(
+        Graph(sizes, ()), [NoisyTable((v,), s.astype(np.float64), kept.std) for v, s in enumerate(singles)], None
+    )
+    cost = 0.4 * made.noise[-1].count_std
+    expected = []
+    for a, b in pairs:
+        table = np.histogram2d(X[:, a], X[:, b], (np.arange(sizes[a] + 1), np.arange(sizes[b] + 1)))[0]
+        S = np.abs(table - np.rint(found.n_rows * np.outer(found.marginals[a], found.marginals[b]))).sum()
+        expected.append(math.floor(S**2 / (S + math.ceil(cost * table.size))))
+    scores = kept.choices[0][0]
+    assert scores.tolist() == expected
+    events = [event for event in made.events if isinstance(event, SelectionEvent)]
+    assert [one.scale for _, one in kept.choices] == [float(event.scale) for event in events]
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.0, 1.3])
+def test_what_a_round_chooses_has_the_law_that_is_paid_for(factor: float) -> None:
+    """Noise 30 % too small or too large is rejected, the plan's own is not; at a spend where chance decides much."""
+    made = plan(people(rows=300), auto={}, columns=["a", "b", "c", "d"], spend=types_pb2.Spend(rho=0.3))
+    kept = Kept()
+    run(made, rows_of(300, seed=3), source=kept)
+    event = next(event for event in made.events if isinstance(event, SelectionEvent))
+    scores = kept.choices[0][0]
+    weights = np.exp((scores - scores.max()) / float(event.scale))
+    law = weights / weights.sum()
+    noise = OpenDPNoise()
+    drawn = [noise.argmax(scores, SelectionNoise(factor * float(event.scale))) for _ in range(40_000)]
+    bins = Bins(np.arange(len(law) - 1), law)
+    actual = weights ** (1 / factor)
+    assert factor == 1.0 or bins.power(actual / actual.sum(), len(drawn)) > 1 - 1e-6
+    assert (bins.p_value(np.array(drawn)) > ALPHA) == (factor == 1.0)
+
+
 def test_targets_are_tables_of_independent_columns_and_spared_cells() -> None:
     """In lattice units, whatever noise has made of the number of rows; small tables get what large ones cost."""
     singles = [np.array([0.25, 0.75]), np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.0])]
@@ -290,6 +406,7 @@ def test_targets_are_tables_of_independent_columns_and_spared_cells() -> None:
 RELEASING: list[tuple[dict[str, Any], PublicTable, Array]] = [
     (CHAIN_OF_FOUR, people(unit_cap=3), ROWS[:90]),
     ({"tree": {}, "columns": ["a", "b", "c", "d"]}, people(unit_cap=3), ROWS[:90]),
+    ({"auto": {}, "columns": ["a", "b", "c", "d"]}, people(unit_cap=3), ROWS[:90]),
     ({"independent": {}, "columns": ["a", "b", "c", "d"]}, people(unit_cap=3), ROWS[:90]),
     ({"chain": path(null_category="nowhere")}, paths(unit_cap=3, rows=90), walks(90)),
 ]
@@ -328,7 +445,9 @@ def test_what_is_released_is_what_was_planned(
     assert [table.noise_std for table in model.tables][: len(made.settings.measurements)] == [
         noise.count_std for noise in made.noise
     ][: len(made.settings.measurements)]
-    assert all(table.laplace == spend.HasField("epsilon") for table in model.tables)
+    least = made.noise[-1].count_std
+    for table in model.tables:  # tables of a pair that was chosen again are averaged, and count as Gaussian
+        assert table.laplace == (spend.HasField("epsilon") and ("auto" not in fields or table.noise_std >= least))
 
 
 def test_nothing_is_released_without_its_debit() -> None:
@@ -483,6 +602,8 @@ ASKED: list[dict[str, Any]] = [
     {"tree": {}},
     {"independent": {}, "regularization": 3.0},
     {"tree": {}, "estimator": fit_pb2.MRF_ESTIMATOR_NLBP},
+    {"auto": {}},
+    {"auto": {}, "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE, "columns": ["t3", "t0", "t1"]},
     {"chain": path()},
     {"chain": path(null_category="nowhere"), "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE},
     {"chain": path(), "estimator": fit_pb2.MRF_ESTIMATOR_NLBP},

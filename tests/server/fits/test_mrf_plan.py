@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,8 +14,9 @@ from google.protobuf.message import Message
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent, rho_of
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import UNIT_ROWS, CodedColumn, InvalidFieldsError, PublicTable, mrf
-from bursar_server.fits.mrf._plan import DEFAULT_SHARE, MOST_NUMBERS
+from bursar_server.fits.mrf._plan import DEFAULT_SHARE, LEAST_SINGLES, MOST_NUMBERS, MOST_SINGLES, OF_CHOICES
 from bursar_server.fits.mrf._reuse import MOST_REUSED
+from bursar_server.fits.mrf._rounds import Rounds
 from bursar_server.fits.mrf._schema import MOST_CLIQUES
 from bursar_server.fits.mrf._wire import table_from
 from tests.server.fits.fielding import AR, PAIRS, PURE, RHO, RO, cliques, nothing, people, plan, request, rows_of, run
@@ -23,6 +24,14 @@ from tests.server.fits.running import nothing_released
 
 NAN, INF = math.nan, math.inf
 CHAIN = people(s0=3, s1=3, s2=3, s3=3, other=2)
+
+
+def workload(*columns: str, weights: Sequence[float] = ()) -> fit_pb2.ChooseCliques:
+    """Sets of columns with names of one letter."""
+    given = [*weights, *[0.0] * len(columns)]
+    return fit_pb2.ChooseCliques(
+        workload=[fit_pb2.WeightedSet(columns=one, weight=w) for one, w in zip(columns, given, strict=False)]
+    )
 
 
 def same_states(public: PublicTable) -> PublicTable:
@@ -62,7 +71,11 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     *(("spend.rho", {"spend": types_pb2.Spend(rho=x)}) for x in (0.0, -1.0, NAN, INF)),
     ("spend", {"spend": types_pb2.Spend(rho=1e-300)}),
     ("spend", {"spend": types_pb2.Spend(epsilon=1e-30), "tree": {}}),
-    ("graph", {"cliques": None}),
+    *(("auto.workload[1].columns", {"auto": workload("ab", one)}) for one in ("", "a", "aa", "abb", "aq", "ay")),
+    *(("auto.workload[0].weight", {"auto": workload("ab", weights=[x])}) for x in (-1.0, 1e-7, 1e7, NAN, INF)),
+    ("auto.workload", {"auto": workload(*["ab"] * (MOST_CLIQUES + 1))}),
+    ("auto.workload", {"auto": workload("a" * 10_000)}),
+    ("columns[1]", {"auto": {}, "columns": ["a", "salary"]}),
     ("estimator", {"estimator": 77}),
     ("inference", {"inference": 77}),
     ("unit_weights", {"unit_weights": 77}),
@@ -130,6 +143,14 @@ def wide(count: int, size: int) -> PublicTable:
     """So many columns v0, v1, ... of so many categories."""
     columns = tuple(CodedColumn(f"v{i}", tuple(map(str, range(size)))) for i in range(count))
     return PublicTable("people", people().numeric, RO, 1, 5000, columns)
+
+
+def candidates(**fields: Any) -> Rounds:
+    """Pairs that a plan may choose from."""
+    pairs = plan(**fields).settings.pairs
+    assert pairs is not None
+    assert pairs.rounds is not None
+    return pairs.rounds
 
 
 def every_pair(count: int) -> fit_pb2.Cliques:
@@ -203,6 +224,8 @@ GRAPHS: list[dict[str, Any]] = [
     {"independent": {}},
     {"tree": {}},
     {"tree": {"share": 0.77}},
+    {"auto": {}},
+    {"auto": {}, "columns": ["x", "c", "a"]},
     {"chain": path("b", "d")},
 ]
 
@@ -272,8 +295,59 @@ def test_the_share_of_a_tree_pays_for_its_selection() -> None:
         assert [isinstance(e, SelectionEvent) for e in made.events] == [False] * 5 + [True] * 4 + [False] * 4
 
 
-def test_a_tree_of_two_columns_is_their_pair() -> None:
+def test_what_is_asked_without_a_graph_is_chosen_in_rounds() -> None:
+    """The same plan as with the word, for every estimator; all that the entry says of it is in its parameters."""
+    fields: dict[str, Any] = {"cliques": None, "estimator": fit_pb2.MRF_ESTIMATOR_NLBP}
+    made = plan(**fields)
+    assert made == plan(**fields, auto={})
+    assert made.parameters["graph"] == "auto"
+    assert made.parameters["rounds"] == sum(isinstance(event, SelectionEvent) for event in made.events)
+
+
+def test_rounds_are_as_many_as_noise_allows() -> None:
+    """From public numbers: one to three for each column, and two where nobody says how many rows there are."""
+    rows = (100, 5_000_000, None)
+    few, many, unknown = (plan(people(adjacency=AR, rows=n), auto={}, spend=types_pb2.Spend(rho=0.01)) for n in rows)
+    assert [made.parameters["rounds"] for made in (few, many, unknown)] == [5, 15, 10]
+    singles = [float(sum(costs(made, pure=False)[:5])) / 0.01 for made in (few, many, unknown)]
+    assert singles == pytest.approx([float(MOST_SINGLES), float(LEAST_SINGLES), float(LEAST_SINGLES)])
+    for made in (few, many, unknown):
+        choices, tables = costs(made, pure=False)[5::2], costs(made, pure=False)[6::2]
+        assert len(set(choices)) == len(set(tables)) == 1
+        assert float(choices[0] / tables[0]) == pytest.approx(float(OF_CHOICES / (1 - OF_CHOICES)))
+
+
+def test_a_workload_says_what_may_be_chosen_and_how_much_it_weighs() -> None:
+    """Pairs within a set, by the weights of the sets that have both; what is in none has a table of its own."""
+    rounds = candidates(auto=workload("abc", "cd", "bc", weights=[2.0, 1.0]))
+    assert dict(zip(rounds.pairs, rounds.weights, strict=True)) == {
+        (0, 1): Fraction(2, 3),
+        (0, 2): Fraction(2, 3),
+        (1, 2): Fraction(1),
+        (2, 3): Fraction(1, 3),
+    }
+    assert len(candidates(auto={}).pairs) == 10
+    assert set(candidates(auto={}).weights) == {Fraction(1)}
+    made = plan(auto=workload("ab"))
+    assert made.parameters["tables"] == [[name] for name in ("a", "b", "c", "d", "x")]
+    assert made.parameters["workload"] == [[["a", "b"], 1.0]]
+
+
+def test_too_much_to_choose_from_is_refused_with_what_fits() -> None:
+    """Cells of all pairs together, and of one; and rounds that would take hours."""
+    assert refused(wide(62, 60), auto={}) == ["auto"]
+    assert "the 1,223 smallest fit, of up to 3,600 cells" in message_of(wide(62, 60), auto={})
+    assert "1,210,000, more than the limits" in message_of(wide(3, 1100), cliques=None)
+    assert plan(wide(62, 60), auto={"workload": [{"columns": [f"v{i}" for i in range(12)]}]}).events
+    assert refused(wide(62, 45), auto={}) == ["graph"]
+    assert "choices among 1,953 pairs take too long" in message_of(wide(62, 45), auto={})
+    assert plan(wide(62, 10), auto={}).events
+
+
+def test_two_columns_are_their_pair() -> None:
     """There is nothing to choose, so nothing is spent on a choice."""
+    assert plan(auto={}, columns=["a", "b"]).events == plan(cliques=cliques("ab")).events
+    assert plan(auto={}, columns=["a"]).events == plan(cliques=cliques("a")).events
     assert plan(tree={}, columns=["a", "b"]).events == plan(cliques=cliques("ab")).events
     assert plan(tree={}, columns=["a"]).events == plan(cliques=cliques("a")).events
 

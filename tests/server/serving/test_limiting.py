@@ -68,16 +68,19 @@ def test_a_request_may_ask_for_as_much_as_is_allowed_and_no_more(what: str) -> N
         check_request(limits, request(8))
 
 
-def _plan(columns: int = 2, events: int = 4, iterations: int = 0) -> Plan:
+def _plan(columns: int = 2, events: int = 4, iterations: int = 0, rounds: int | None = None) -> Plan:
     counted: Any = (None,) * events
-    parameters = {"iterations": iterations}
+    parameters = {"iterations": iterations, "rounds": rounds}
     return Plan(columns=("x",) * columns, events=counted, iterations=iterations, noise=(), parameters=parameters)
 
 
 def test_what_the_server_would_choose_is_limited_too() -> None:
-    """All columns of a wide table, and iterations where the request left them open."""
-    limits = RequestLimits(columns=3, iterations=5)
+    """All columns of a wide table, iterations where the request left them open, and pairs chosen in rounds."""
+    limits = RequestLimits(columns=3, iterations=5, cliques=7)
     check_plan(limits, fit_pb2.FitDPEMRequest(), _plan(columns=3, iterations=5), None)
+    check_plan(limits, fit_pb2.FitMRFRequest(), _plan(rounds=7), None)
+    with pytest.raises(InvalidFieldsError, match="would choose 8"):
+        check_plan(limits, fit_pb2.FitMRFRequest(), _plan(rounds=8), None)
     with pytest.raises(InvalidFieldsError, match="columns"):
         check_plan(limits, fit_pb2.FitDPEMRequest(), _plan(columns=4), None)
     with pytest.raises(InvalidFieldsError, match="iterations"):

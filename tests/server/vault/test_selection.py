@@ -130,6 +130,23 @@ def test_a_score_is_the_distance_from_the_targets(
     assert made.scores(np.array(total, dtype=np.int64).reshape(2, 3)).tolist() == expected
 
 
+parts = st.fractions(0, 1, max_denominator=1000)
+
+
+@given(st.integers(0, 2**61), st.integers(0, 2**61), parts, st.integers(1, 4))
+def test_worth_moves_by_no_more_than_the_distance(distance: int, discount: int, weight: Fraction, step: int) -> None:
+    """It is the integer below w S^2 / (S + N), rises with S, and by no more than S does: the price is that of S."""
+    here, there = (
+        Candidates(
+            statistic_of(pairs_kernel, 1), ((0, 1),), np.zeros(1, dtype=np.int64), BLOCK, (discount,), (weight,)
+        ).scores(np.array([S], dtype=np.int64))[0]
+        for S in (distance, distance + step)
+    )
+    exact = weight * Fraction(distance**2, distance + discount) if distance else 0
+    assert here == math.floor(exact)
+    assert here <= there <= here + step
+
+
 def test_the_largest_scores_are_exact() -> None:
     """At the limit of what is accepted nothing overflows."""
     room = MAX_SCORE - MAX_ROWS
@@ -164,6 +181,13 @@ def test_targets_are_copied() -> None:
         ({"targets": TARGETS + 2**60}, "clip them"),
         ({"targets": np.full(12, -(2**63), dtype=np.int64)}, "clip them"),
         ({"block_bounds": Bounds(2**36, 2**72, 2**37, 2**73)}, "clip them"),
+        ({"discounts": (1, 2)}, "discounts: expected none, or 3 integers"),
+        ({"discounts": (1, 2, -1)}, "discounts: expected none, or 3 integers"),
+        ({"discounts": (1, 2, 0.5)}, "discounts: expected none, or 3 integers"),
+        ({"weights": (Fraction(1), Fraction(1))}, "weights: expected none, or 3 fractions"),
+        ({"weights": (Fraction(1), Fraction(1), Fraction(3, 2))}, "weights: expected none, or 3 fractions"),
+        ({"weights": (Fraction(1), Fraction(1), Fraction(-1))}, "weights: expected none, or 3 fractions"),
+        ({"weights": (1.0, 1.0, 0.5)}, "weights: expected none, or 3 fractions"),
     ],
 )
 def test_candidates_that_cannot_be_scored_are_refused(wrong: dict[str, object], message: str) -> None:
@@ -177,13 +201,16 @@ def test_candidates_that_cannot_be_scored_are_refused(wrong: dict[str, object], 
 CONTENTS = list(itertools.product(range(STATES), repeat=3))
 
 
-def scores_of(rows: Sequence[tuple[int, ...]]) -> NDArray[np.int64]:
+WEIGHED = replace(CANDIDATES, discounts=(0, 1, 3), weights=(Fraction(1, 3), Fraction(1), Fraction(1)))
+
+
+def scores_of(rows: Sequence[tuple[int, ...]], candidates: Candidates = CANDIDATES) -> NDArray[np.int64]:
     """Scores of a table, from a sum in plain arithmetic."""
     out = np.zeros(12, dtype=np.int64)
     for row in rows:
         for start, (a, b) in zip((0, 4, 8), itertools.combinations(range(3), 2), strict=True):
             out[start + STATES * row[a] + row[b]] += 1
-    return CANDIDATES.scores(out)
+    return candidates.scores(out)
 
 
 def units(adjacency: Adjacency, cap: int) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:
@@ -204,6 +231,8 @@ def test_no_unit_changes_a_score_or_the_choice_by_more_than_is_charged(adjacency
     eta, price = float(event.bounded_range), float(rdp(event, ORDER))
     largest = 0
     for here, there in units(adjacency, cap):
+        weighed = [scores_of(COMMON + rows, WEIGHED) for rows in (here, there)]
+        assert np.abs(weighed[0] - weighed[1]).max() <= changed.l1_total
         scores = [scores_of(COMMON + rows) for rows in (here, there)]
         largest = max(largest, int(np.abs(scores[0] - scores[1]).max()))
         p, q = (softmax(score, NOISE.scale) for score in scores)
@@ -331,7 +360,7 @@ def test_without_noise_the_largest_score_is_chosen_among_those_offered() -> None
 
 
 def test_every_choice_is_paid_and_rows_are_read_once() -> None:
-    """Further choices among the same candidates cost the same and make no second pass; even one among one costs."""
+    """Further choices among blocks of the same sum cost the same and make no second pass; even one among one costs."""
     rows, paid = Counted(table(COMMON)), Meter(SyntheticBudget(ORDER, 2**60))
     one, price = session(rows, meter=paid), rdp(SelectionEvent(1, Fraction(3)), ORDER)
     for choices, offered in enumerate(([0, 1, 2], [0, 1], [1]), start=1):
@@ -341,11 +370,15 @@ def test_every_choice_is_paid_and_rows_are_read_once() -> None:
 
 
 def test_other_candidates_are_scored_anew() -> None:
-    """What is kept belongs to one object: equal blocks with other targets, and releases between, are not confused."""
+    """Only the sum is kept: other targets, discounts and statistics, and releases between, are not confused."""
     rows = Counted(table(COMMON))
     one = session(rows)
     far = replace(CANDIDATES, targets=TARGETS + 100 * (np.arange(12) // 4 == 1))
-    assert [one.choose(made, [0, 1], NOISE) for made in (CANDIDATES, far, CANDIDATES)] == [0, 1, 0]
+    dear = replace(far, discounts=(0, 10**9, 0))
+    other = replace(far, statistic=statistic_of(lambda block, present, out: None, 12))
+    assert [one.choose(made, [0, 1], NOISE) for made in (CANDIDATES, far, dear, CANDIDATES)] == [0, 1, 0, 0]
+    assert rows.reads == 1
+    assert [one.choose(made, [0, 1], NOISE) for made in (other, CANDIDATES)] == [1, 0]
     assert rows.reads == 3
     assert one.noisy_sum(PAIRS, GaussianNoise(1.0)).sum() * 2 == 3 * len(COMMON)
     assert one.choose(CANDIDATES, [0, 1], NOISE) == 0

@@ -1,18 +1,20 @@
-"""Run of FitMRF: noisy tables, decided in advance or, for a tree, chosen on the way; then the estimate from them.
+"""Run of FitMRF: noisy tables, decided in advance or chosen on the way; then the estimate from them.
 
 Bernstein et al. 2017, section 3, with the noise of the corrected propositions. The plan decides number, sensitivity and
-noise of the releases; the pairs that a tree joins depend on earlier releases.
+noise of the releases; the pairs that are chosen depend on earlier releases.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import Estimate, Graph, Learning, ReleasedTable, believed_rows, estimate, used_tables
 from bursar_models.mrf._estimation import Estimator, Inference
+from bursar_models.mrf._pairs import Pair
+from bursar_server.fits.mrf._rounds import Rounds, averaged, choose_in_rounds
 from bursar_server.fits.mrf._selection import Selection, select_tree
 from bursar_server.fits.mrf._statistics import (
     Layout,
@@ -55,16 +57,18 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Tree:
-    """Tree to be selected.
+class Pairs:
+    """Pairs to be chosen, whose tables are released: those of a tree, or any, in rounds.
 
     Attributes:
-        selection: choices of its edges, and their noise.
-        pair_noise: noise on every cell of a chosen pair's table.
+        selection: choices, and their noise.
+        noise: noise on every cell of a chosen pair's table.
+        rounds: candidates of the rounds; None for a tree.
     """
 
     selection: Selection
-    pair_noise: Noise
+    noise: Noise
+    rounds: Rounds | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,9 @@ class MRFSettings:
 
     Attributes:
         layout: layout of the rows.
-        cliques: cliques with a potential, as indices of variables; empty for a tree or chain.
-        measurements: tables that are decided; for a tree those of single variables.
-        tree: tree that is selected after them, and whose pairs are released; None if there is none.
+        cliques: cliques with a potential, as indices of variables; empty for a chain, and where pairs are chosen.
+        measurements: tables that are decided; where pairs are chosen those of single variables.
+        pairs: pairs that are chosen after them; None if there are none.
         chain: True if the variables are the steps of a homogeneous chain.
         null: state of a chain that means "not observed"; None if there is none.
         earlier: tables of earlier releases.
@@ -89,7 +93,7 @@ class MRFSettings:
     layout: Layout
     cliques: tuple[tuple[int, ...], ...]
     measurements: tuple[Measurement, ...]
-    tree: Tree | None
+    pairs: Pairs | None
     chain: bool
     null: int | None
     earlier: tuple[ReleasedTable, ...]
@@ -157,38 +161,51 @@ def run(settings: MRFSettings, entry: int, iterations: int, session: Session) ->
     steps = itertools.count(1)
     new: list[ReleasedTable] = []
 
-    def release(measurement: Measurement) -> None:
-        new.append(measurement.release(session, entry))
+    def step() -> None:
         session.progress(next(steps), iterations)
+
+    def release(measurement: Measurement) -> ReleasedTable:
+        new.append(measurement.release(session, entry))
+        step()
+        return new[-1]
 
     for measurement in settings.measurements:
         release(measurement)
     cliques = settings.cliques
-    if settings.tree is not None:
-        cliques = tuple(_selected(settings, settings.tree, new, session, steps, iterations))
-        for pair in cliques:
-            release(table_measurement(settings.layout, pair, settings.tree.pair_noise))
-    tables, learning = (*new, *settings.earlier), settings.learning(cliques)
+    if settings.pairs is not None:
+        cliques = tuple(_chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release))
+    tables, learning = (*averaged(new), *settings.earlier), settings.learning(cliques)
     found = learning.learn(tables) if settings.here else None
     if next(steps) <= iterations:  # if the client learns, the last release was the last step
         session.progress(iterations, iterations)
     return Result(learning, tables, found)
 
 
-def _selected(
+def _chosen(
     settings: MRFSettings,
-    tree: Tree,
-    new: Sequence[ReleasedTable],
+    pairs: Pairs,
+    tables: Sequence[ReleasedTable],
     session: Session,
-    steps: Iterator[int],
-    iterations: int,
-) -> Iterator[tuple[int, int]]:
-    """Yield the edges of the tree, selected from tables of single variables."""
+    step: Callable[[], None],
+    release: Callable[[Measurement], ReleasedTable],
+) -> list[Pair]:
+    """Return pairs that are chosen from tables of single variables and earlier ones, and release their tables."""
     layout = settings.layout
+
+    def measured(pair: Pair) -> ReleasedTable:
+        step()
+        return release(table_measurement(layout, pair, pairs.noise))
+
+    if pairs.rounds is not None:
+        public_rows = settings.public_rows
+        return choose_in_rounds(layout, pairs.selection, pairs.rounds, tables, public_rows, measured, session)
     singles = Graph(layout.sizes, ())
-    names = [variable.name for variable in layout.variables]
-    tables = used_tables(names, singles, (*new, *settings.earlier))
-    found = estimate(singles, tables, believed_rows(settings.public_rows, tables))
-    for pair in select_tree(layout, tree.selection, found.marginals, found.n_rows, session):
-        session.progress(next(steps), iterations)
-        yield pair
+    used = used_tables([variable.name for variable in layout.variables], singles, tables)
+    found = estimate(singles, used, believed_rows(settings.public_rows, used))
+    chosen = []
+    for pair in select_tree(layout, pairs.selection, found.marginals, found.n_rows, session):
+        step()
+        chosen.append(pair)
+    for pair in chosen:
+        release(table_measurement(layout, pair, pairs.noise))
+    return chosen

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, combinations, pairwise
 
-from bursar_models.mrf import MAX_VARIABLES, Graph, Variable, check_cliques, check_exact
+from bursar_models.mrf import MAX_CELLS, MAX_CLIQUE, MAX_VARIABLES, Graph, Variable, check_cliques, check_exact
 from bursar_models.mrf._estimation import Inference
 from bursar_models.mrf._work import check_chain_work, check_work
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations, check_never_null
 from bursar_server.fits._seam import BoundedColumn, CodedColumn, PublicTable
+from bursar_server.fits.mrf._rounds import Rounds
+from bursar_server.fits.mrf._statistics import Layout
 
 LEAST_PRECISION, MOST_PRECISION = 1e-6, 1e6
 """Bounds of a clique's precision relative to the others. Chosen, not tuned."""
 
 MOST_CLIQUES = 2016
 """Maximum number of cliques in a request: the number of pairs of 64 columns."""
+
+MOST_NAMED = 2**16
+"""Maximum number of pairs in the sets of a workload, as often as they are named: a tenth of a second to add up."""
+
+LESS = "leave out columns, give them fewer bins, or name a workload of fewer pairs"
+"""What to do where there is too much to choose from."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,47 @@ def listed_cliques(request: fit_pb2.Cliques, violations: Violations) -> tuple[Wa
             precision = 1.0
         wanted.append(Wanted(columns, Fraction(precision)))
     return tuple(wanted)
+
+
+def candidates_of(request: fit_pb2.ChooseCliques, names: Sequence[str], violations: Violations) -> Rounds:
+    """Return the pairs that may be chosen: all, or those within a set of the workload, weighted by these sets."""
+    weights: dict[tuple[int, int], Fraction] = {}
+    if not len(request.workload) <= MOST_CLIQUES:
+        violations.append(("auto.workload", f"expected at most {MOST_CLIQUES} sets, got {len(request.workload)}"))
+        return Rounds((), ())
+    named = sum(math.comb(len(one.columns), 2) for one in request.workload)
+    if not named <= MOST_NAMED:
+        text = f"expected sets of at most {MOST_NAMED:,} pairs together, got {named:,}; name fewer or smaller sets"
+        violations.append(("auto.workload", text))
+        return Rounds((), ())
+    for index, one in enumerate(request.workload):
+        places = sorted(names.index(column) for column in one.columns if column in names)
+        if not 2 <= len(one.columns) == len(set(one.columns)) == len(places):
+            text = f"expected two or more of the model's columns, each once; they are {', '.join(names)}"
+            violations.append((f"auto.workload[{index}].columns", text))
+        weight = one.weight or 1.0
+        if not LEAST_PRECISION <= weight <= MOST_PRECISION:
+            text = f"expected {LEAST_PRECISION:g} to {MOST_PRECISION:g}, or 0 for 1, got {one.weight}"
+            violations.append((f"auto.workload[{index}].weight", text))
+            weight = 1.0
+        for pair in combinations(places, 2):
+            weights[pair] = weights.get(pair, Fraction(0)) + Fraction(weight)
+    pairs = sorted(weights) or list(combinations(range(len(names)), 2))
+    most = max(weights.values(), default=Fraction(1))
+    return Rounds(tuple(pairs), tuple(weights.get(pair, most) / most for pair in pairs))
+
+
+def check_candidates(field: str, rounds: Rounds, layout: Layout, violations: Violations) -> None:
+    """Check that the tables of all pairs that may be chosen can be compared at once."""
+    sizes = sorted(math.prod(layout.shape(pair)) for pair in rounds.pairs)
+    fit = sum(size <= MAX_CLIQUE and total <= MAX_CELLS for size, total in zip(sizes, accumulate(sizes), strict=True))
+    if fit < len(sizes):
+        text = (
+            f"the tables of the {len(sizes):,} pairs to choose from have {sum(sizes):,} cells, the largest "
+            f"{sizes[-1]:,}, more than the limits of {MAX_CELLS:,} and {MAX_CLIQUE:,}; the {fit:,} smallest fit, of up "
+            f"to {sizes[fit - 1] if fit else 0:,} cells: {LESS}"
+        )
+        violations.append((field, text))
 
 
 def check_members(listed: Sequence[Wanted], names: Sequence[str], table: PublicTable, violations: Violations) -> None:
