@@ -185,9 +185,10 @@ def test_the_commands_come_in_the_order_of_an_owners_work() -> None:
 
 
 def test_every_act_can_be_tried_and_says_why() -> None:
-    """Whatever writes an entry has --dry-run and --reason; what only reads, or copies, has neither."""
+    """What writes an entry has --dry-run and --reason; what only reads, or copies, has neither."""
     reading = {"show", "list", "datasets", "acts", "key", "init", "merge", "decode"}
     reading |= {"write", "backup", "restore", "partition"}
+    reading |= {"new", "check", "schema"}  # of manifests, which are files
     for path, command in LEAVES.items():
         options = {option for parameter in command.params for option in parameter.opts}
         assert ({"--dry-run", "--reason"} <= options) == (path[-1] not in reading), path
