@@ -90,7 +90,9 @@ def _is_terminal() -> bool:
 
 
 def _is_notebook() -> bool:
-    return "ipykernel" in sys.modules
+    # A program may import parts of Jupyter without being run by it; only a kernel's shell displays.
+    interactive: Any = sys.modules.get("IPython")
+    return interactive is not None and hasattr(interactive.get_ipython(), "kernel")
 
 
 def _ignore(step: int, steps: int) -> None:

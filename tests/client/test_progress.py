@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +68,13 @@ def test_no_console_is_no_terminal(toy: bursar.Dataset, monkeypatch: pytest.Monk
     fit(toy)
 
 
+def test_a_program_that_imports_a_kernel_is_no_notebook(toy: bursar.Dataset) -> None:
+    """Tools of Jupyter import its kernel and display nothing."""
+    importlib.import_module("ipykernel")
+
+    fit(toy)
+
+
 def test_a_notebook_gets_an_output_that_ends_empty(toy: bursar.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps and an estimate on the way, nothing at the end, and no byte on standard error, which would be red."""
     shown: list[dict[str, str]] = []
@@ -78,7 +87,7 @@ def test_a_notebook_gets_an_output_that_ends_empty(toy: bursar.Dataset, monkeypa
         shown.append(state)
         return Handle()
 
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=None))
     monkeypatch.setattr("IPython.display.display", display)
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
