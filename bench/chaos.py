@@ -78,7 +78,7 @@ from bursar_ledger import Ledger, verify
 from bursar_proto.v1 import fit_pb2
 from bursar_server.admin.cli import main as admin
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds after which a server or a client hangs, which is a failure of the run."""
 RHO = 1e-6
 BUSY_SECONDS = 0.2
