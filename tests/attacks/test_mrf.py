@@ -297,7 +297,6 @@ def test_a_rival_that_reads_its_graph_off_the_rows_is_heard(persons_with: Callab
 
 NAN, INF = math.nan, math.inf
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
-    "no graph": ({"cliques": None}, "graph"),
     "no spend": ({"spend": types_pb2.Spend()}, "spend"),
     "a spend that is no number": ({"spend": types_pb2.Spend(rho=NAN)}, "spend"),
     "a spend below nothing": ({"spend": types_pb2.Spend(epsilon=-1.0)}, "spend"),
