@@ -41,7 +41,7 @@ coverage: kernels ## run the tests as `make test` does, and print their branch c
 	@printf 'Branch coverage: %s %%\n' "$$($(BIN)/python -m coverage report --format=total --precision=1)"
 
 slow: kernels ## run the long statistical tests
-	$(BIN)/python -Im pytest -m slow -n 3 --dist worksteal
+	$(BIN)/python -Im pytest -m slow -n 2 --dist worksteal
 
 # Its build for processors, which the common index has not got: pip takes it from a folder or an index that it was told of.
 # What it depends on is not needed for arrays, and partly older than what the tests have.
