@@ -69,7 +69,7 @@ TableT = TypeVar("TableT", NumberTable, CategoryTable)
 MethodT = TypeVar("MethodT")
 
 Fit = Callable[[Array, int, float, int], Any]
-"""From rows, number of clusters or components, epsilon and seed to a model; the server's noise takes no seed."""
+"""Function (rows, number of clusters or components, epsilon, seed) -> model. The server's noise takes no seed."""
 
 QUICK_SEEDS = 5
 QUICK_EPSILONS = (0.5, 5.0)
@@ -85,7 +85,7 @@ class MissingPeerError(Exception):
 
 @dataclass(frozen=True)
 class Wish:
-    """What to measure.
+    """Measurements to make.
 
     Attributes:
         seeds: fits of each method, table and epsilon.

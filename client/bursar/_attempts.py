@@ -182,8 +182,9 @@ class Attempts:
             notes = servers.setdefault(self._server, _Notes())
             before = _written(servers)
             result = change(notes)
-            if _written(servers) != before:
-                write_whole(path, _written(servers), mode=0o600)
+            after = _written(servers)
+            if after != before:
+                write_whole(path, after, mode=0o600)
         return result
 
 

@@ -47,7 +47,7 @@ class Ledger:
     def __init__(self, store: Store, *, whole: bool = True) -> None:
         self._store = store
         self.whole = whole
-        """Whether every entry was verified when the file was opened."""
+        """True if every entry was verified when the file was opened."""
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, actor: str, reason: str = "") -> Self:

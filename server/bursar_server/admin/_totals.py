@@ -1,4 +1,4 @@
-"""What a total means for a person, and totals that nobody sets by accident."""
+"""Sentences on what a total means for a person, and confirmation of totals that protect hardly anybody."""
 
 from __future__ import annotations
 

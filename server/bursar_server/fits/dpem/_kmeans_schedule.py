@@ -8,12 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from bursar_ledger import Adjacency
-from bursar_server.fits.mixtures.schedule import Sketch
+from bursar_server.fits.mixtures.schedule import FIRST, Sketch
 from bursar_server.fits.mixtures.statistics import Moments, Weights
 from bursar_server.fits.mixtures.steps import Phase, Step
-
-_ROOT = Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(1.0, 1.0, 1.0), Fraction(3, 10))
-"""First release, of the middle and the spread of all rows; its share in those of a splitting one."""
 
 _SINGLE = Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(0.3, 1.0, 0.1))
 """The only release where the spend buys one centre."""
@@ -183,7 +180,7 @@ def _splitting(quotes: Quotes, nu: float, levels: int, *, root: bool) -> tuple[S
     weights = Weights(0.5, 1.0, 1.0) if quotes.pure and full else Weights(0.6 if full else 0.3, 0.6, 1.0)
     most = max(quotes.k, min(_OVER * quotes.k, _MOST_CELLS))
     sizes = (min(2**level, most) for level in range(levels + 1))
-    return (*root * (_ROOT,), *(Sketch(Phase.SPLIT, size, moments, weights) for size in sizes))
+    return (*root * (FIRST,), *(Sketch(Phase.SPLIT, size, moments, weights) for size in sizes))
 
 
 def _grid(quotes: Quotes, share: Fraction) -> Sketch:

@@ -23,9 +23,6 @@ _REPAIR_WEIGHTS = Weights(0.8, 0.8, 1.0)
 _FIXED_WEIGHTS = Weights(1.0, 1.0, 1.0)
 """Weights of the paper's fixed-origin steps: equal noise on all numbers."""
 
-_SPREAD_SHARE = Fraction(3, 10)
-"""Relative share of the first step, which only estimates centre and spread of all rows. Chosen, not tuned."""
-
 _POLISH, _REPAIRS, _STEPS_WITHOUT_SPLITTING = 7, 2, 10
 """Steps after the start, repairs among them, and steps without splitting.
 
@@ -49,6 +46,10 @@ class Sketch:
     moments: Moments
     weights: Weights
     share: Fraction = Fraction(1)
+
+
+FIRST = Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(1.0, 1.0, 1.0), Fraction(3, 10))
+"""First step of a start that splits: centre and spread of all rows. Its relative share is chosen, not tuned."""
 
 
 def default_iterations(k: int, *, splitting: bool) -> int:
@@ -103,8 +104,7 @@ def _splitting_steps(k: int, T: int) -> tuple[Sketch, ...]:
     elif k > 1:
         levels = max(levels, 1)
     sizes = [min(2**i, k) if levels == _levels(k) else math.ceil(k ** (i / levels)) for i in range(levels)]
-    first = (Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(1.0, 1.0, 1.0), _SPREAD_SHARE),) if spread else ()
-    return (*first, *(Sketch(Phase.SPLIT, size, Moments.FULL, _CELL_WEIGHTS) for size in sizes))
+    return (*spread * (FIRST,), *(Sketch(Phase.SPLIT, size, Moments.FULL, _CELL_WEIGHTS) for size in sizes))
 
 
 def _levels(k: int) -> int:

@@ -101,7 +101,7 @@ CELL_DISCOUNT = 0.4
 """Standard deviations of the noise on a cell that each cell of a pair's table adds to its discount; as `CELL_COST`."""
 
 _UNKNOWN = Fraction(1, 40)
-"""What noise is taken to move where nobody says how many rows there are: two rounds for each column."""
+"""Share of the rows that noise is taken to move where no number of rows is public: two rounds for each column."""
 
 _CHOSEN = ("tree", "auto")
 """Kinds of graphs whose pairs are chosen in the run."""

@@ -27,7 +27,7 @@ MOST_NAMED = 2**16
 """Maximum number of pairs in the sets of a workload, as often as they are named: a tenth of a second to add up."""
 
 LESS = "leave out columns, give them fewer bins, or name a workload of fewer pairs"
-"""What to do where there is too much to choose from."""
+"""Advice where there is too much to choose from."""
 
 
 @dataclass(frozen=True)
