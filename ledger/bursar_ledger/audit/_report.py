@@ -1,7 +1,6 @@
 """Report: one HTML page that needs nothing else. The page that `bursar-audit serve` shows first has the same parts.
 
-The templates in `pages/report` put values in; this module only says which. Every value is made visible and escaped by
-the environment, so that no text of a forged ledger gets through at a place that was forgotten.
+The templates in `pages/report` put values in; this module only says which.
 """
 
 from __future__ import annotations
@@ -13,35 +12,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..refusals import Refusal
 from ._charts import OTHERS, burn_down_svg, colours_of
 from ._checks import Findings
 from ._history import AccountHistory, History, Promise
+from ._pages import environment, style
 from ._spend import Spend, by_cost, delta_of_units, spend_lines
-from ._text import counted, number, percent, short_time, visible
+from ._text import counted, number, percent, short_time
 from ._text_output import assurances, reservations
 
 _MOST = 1000
 """Rows of one table; a page of a long history stays one that can be opened."""
-_FOLDER = Path(str(importlib.resources.files(__package__)))
-
-
-def _shown(value: object) -> object:
-    """Return what a template puts in: HTML as it is, and of everything else the visible text, which is escaped then."""
-    return value if isinstance(value, Markup) else visible(value)
-
-
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(_FOLDER / "pages" / "report"),
-    autoescape=True,
-    finalize=_shown,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_TEMPLATES = environment(Path(str(importlib.resources.files(__package__))) / "pages" / "report")
 _TEMPLATES.globals["most"] = _MOST
 _PARTS: Any = _TEMPLATES.get_template("parts.html").module
 
@@ -63,11 +47,6 @@ def page(name: str, found: Findings, told: History, refusals: Sequence[Refusal] 
         verification=verification(found, now),
         body=body(told, refusals),
     )
-
-
-def style() -> str:
-    """Return the style sheet of the parts."""
-    return (_FOLDER / "report.css").read_text("utf-8")
 
 
 def opening(name: str, found: Findings | None, told: History, now: datetime) -> Markup:

@@ -1,9 +1,8 @@
 """Pages of `bursar-audit serve`: Datasette over the tables of a `Watch`, with the report as its front page.
 
 Nothing here opens the ledger for writing, and Datasette does not open it at all: it has the tables that a look made.
-No script runs on any page, and nothing is loaded from elsewhere: the policy in every answer forbids both, should a text
-of a forged ledger ever get through the escaping. The link of the start gives access to everything, and nothing
-else does: other users of the machine, and other pages of the browser, reach a port of the loopback interface, too.
+The link of the start gives access to everything, and nothing else does: other users of the machine, and other pages of
+the browser, reach a port of the loopback interface, too.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.resources
-import re
 import secrets
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,21 +29,13 @@ from ._columns import lines
 from ._entry_text import entry_in_words
 from ._formats import csv_lines
 from ._open import UnreadableError, opened, rows
+from ._pages import site_style, style
 from ._queries import METADATA
-from ._report import style
 from ._text import number, visible
 from ._watch import Watch
+from ._web import App, guarded
 
 _FOLDER = Path(str(importlib.resources.files(__package__))) / "pages"
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-}
 _SETTINGS = {
     "sql_time_limit_ms": 3000,  # a question to a million entries may take longer than Datasette's one second
     "allow_download": False,
@@ -55,7 +45,6 @@ _SETTINGS = {
 }
 _THEIRS = "datasette.handle_exception"
 _LINK = "/-/auth-token"
-_FOREIGN = "This host name is not one of these pages: ask for the address that the link has, or give it with --name.\n"
 _FOR_ALL = (_LINK, "/-/static/", "/-/ledger/site.css", "/-/ledger/report.css")
 """Paths of the link, and of style sheets."""
 _COOKIE = {"a": {"id": "root"}}
@@ -70,7 +59,6 @@ _ABOUT_CSV = {"_next", "_size", "_dl", "_stream", "_labels", "_shape", "_json", 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _hook = cast(Callable[[_Function], _Function], datasette.hookimpl)
-_App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 @contextlib.contextmanager
@@ -136,34 +124,17 @@ class _Pages:
         ]
 
     @_hook
-    def asgi_wrapper(self, datasette: Any) -> Callable[[_App], _App]:
+    def asgi_wrapper(self, datasette: Any) -> Callable[[App], App]:
         """Refuse requests that did not come by the link, and add the headers that every answer has."""
 
-        def wrap(app: _App) -> _App:
-            async def wrapped(scope: Any, receive: Any, send: Any) -> None:
-                if scope["type"] != "http":
-                    return
+        async def refused() -> Response:
+            await datasette.invoke_startup()
+            return await self.forbidden(datasette)
 
-                async def with_headers(message: Any) -> None:
-                    if message["type"] == "http.response.start":
-                        own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                        kept = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in _HEADERS]
-                        message = {**message, "headers": [*kept, *own]}
-                    await send(message)
+        def admitted(request: Request) -> bool:
+            return request.scope["path"].startswith(_FOR_ALL) or _let_in(datasette, request)
 
-                if not _meant(scope, self._names):
-                    # A page elsewhere whose name was made to lead here: the browser would send it what we answer.
-                    answer = Response.text(_FOREIGN, status=421)
-                    await answer.asgi_send(with_headers)
-                elif scope["path"].startswith(_FOR_ALL) or _let_in(datasette, Request(scope, receive)):
-                    await app(scope, receive, with_headers)
-                else:
-                    await datasette.invoke_startup()
-                    await (await self.forbidden(datasette)).asgi_send(with_headers)
-
-            return wrapped
-
-        return wrap
+        return lambda app: guarded(app, self._names, admitted, refused)
 
     @_hook
     def render_cell(self, value: object, column: str, database: str) -> Markup | None:
@@ -261,8 +232,7 @@ class _Pages:
     async def sheet(self, request: Request) -> Response:
         """Return a style sheet."""
         own = request.url_vars["sheet"] == "site"
-        text = (_FOLDER / "site.css").read_text("utf-8") if own else style()
-        return Response(text, content_type="text/css; charset=utf-8")
+        return Response(site_style() if own else style(), content_type="text/css; charset=utf-8")
 
     async def csv(self, datasette: Any, request: Request) -> Response:
         """Return a table, or the answer to a query, as CSV in which no text is a formula; every page of it."""
@@ -283,18 +253,6 @@ class _Pages:
         text = "".join(f"{line}\n" for line in csv_lines(columns, records))
         disposition = {"Content-Disposition": 'attachment; filename="ledger.csv"'}
         return Response(text, headers=disposition, content_type="text/csv; charset=utf-8")
-
-
-def _meant(scope: Any, names: frozenset[str]) -> bool:
-    """Check that a request is for this host: `localhost`, the address that its connection came to, or a given name."""
-    asked = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
-    if len(asked) != 1:
-        return False
-    host = _PORT.sub("", asked[0]).strip("[]")
-    return host in names | {"localhost", (scope.get("server") or ("localhost",))[0]}
-
-
-_PORT = re.compile(r":\d*$")
 
 
 def _let_in(made: Any, request: Request) -> bool:

@@ -341,7 +341,8 @@ def serve(
     entries are newer. It prints a link to a button that lets one browser in, once; without it the port shows nothing.
     """
     try:
-        from ._serving import listening, run
+        from ._serving import run
+        from ._web import listening
     except ImportError as error:
         raise click.UsageError(f"this needs Datasette: pip install 'bursar[serve]' ({error})") from error
     with opened(ledger):

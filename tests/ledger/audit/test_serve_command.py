@@ -25,9 +25,9 @@ from bursar_ledger.audit._history import history
 from bursar_ledger.audit._open import opened, rows
 from bursar_ledger.audit._queries import METADATA
 from bursar_ledger.audit._report import body, opening
-from bursar_ledger.audit._serving import listening
 from bursar_ledger.audit._site import link, site
 from bursar_ledger.audit._watch import Watch, watching
+from bursar_ledger.audit._web import listening
 from bursar_ledger.refusals import FILE, Refusals
 
 Run = Callable[..., Result]
