@@ -26,7 +26,7 @@ from bursar._wire_errors import _BY_CODE, _BY_REASON
 from bursar_ledger import BudgetExhaustedError
 from bursar_server.fits import InvalidFieldsError
 from bursar_server.jobs.errors import CallTooLongError
-from bursar_server.tables._manifest import Categorical, Csv, Dates, Manifest, Numeric, Unit
+from bursar_server.tables._manifest import Boolean, Categorical, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.wire import statuses
 from tests.refresh_configuration import meanings
 
@@ -78,6 +78,23 @@ case = "ignore"
 trim = true
 other = "rest"
 null_values = ["?"]
+
+[[columns]]
+kind = "categorical"
+name = "diagnosis"
+description = "first letter of the code of ICD-10"
+categories = ["A", "C", "E", "rest"]
+first = 1
+aliases = { B = "A" }
+other = "rest"
+
+[[columns]]
+kind = "boolean"
+name = "emergency"
+description = "true if the patient came without an appointment"
+true = ["yes", 1]
+false = ["no", 0]
+null_values = ["n/a"]
 """
 
 ERRORS: Mapping[str, tuple[str, str]] = {
@@ -158,8 +175,8 @@ ERRORS: Mapping[str, tuple[str, str]] = {
 def manifest_page() -> str:
     """Return the page of the manifest's fields."""
     example = tomllib.loads(EXAMPLE)
-    numeric, dated, categorical = example["columns"]
-    numeric["date"] = dated["date"]
+    numeric, dated, categorical, code, boolean = example["columns"]
+    numeric["date"], categorical["first"] = dated["date"], code["first"]
     parts = (
         ("Table", "At the top of the file.", Manifest, {**example, "columns": "see below"}),
         ("[unit]", _about(Unit), Unit, example["unit"]),
@@ -167,13 +184,15 @@ def manifest_page() -> str:
         ("[[columns]] of numbers", _about(Numeric), Numeric, numeric),
         ("date, of a column of numbers", _about(Dates), Dates, dated["date"]),
         ("[[columns]] of categories", _about(Categorical), Categorical, categorical),
+        ("[[columns]] of two answers", _about(Boolean), Boolean, boolean),
     )
     lines = [
         "# Manifest\n",
         MARK,
         "A manifest is a TOML file in which the data owner declares what is public about a table. Nothing in it may be",
         "computed from the rows: see [choosing bounds](../choosing-bounds.md). `bursar-admin manifest new` writes a",
-        "skeleton from names and types, `bursar-admin manifest check` names column and line of a wrong field.",
+        "skeleton from names and types, or asks for every answer (`--ask`); `bursar-admin manifest check` names column",
+        "and line of a wrong field.",
         "A field that is not listed here is refused. Editors that know JSON Schema complete and check the file with",
         "[manifest.schema.json](manifest.schema.json), which `bursar-admin manifest schema` writes: with Taplo, by",
         "a first line `#:schema manifest.schema.json`.\n",

@@ -32,7 +32,7 @@ STATE = click.option(
     "--state", "directory", type=PATH, required=True, envvar="BURSAR_STATE", show_envvar=True, help="State directory."
 )
 _REASON = click.option("--reason", default="", help="Why; goes into the ledger's entry, for the auditor.")
-_ACTOR = click.option(
+ACTOR = click.option(
     "--actor",
     "who",
     metavar="NAME",
@@ -213,7 +213,7 @@ def act(*, asks: bool = False) -> Callable[[Callable[..., None]], Callable[..., 
                     config = Config.load(state.config)  # before anything is written
                     function(Act(state, ledger, config, doer, reason, dry_run, yes), **kwargs)
 
-        options: list[Callable[[Any], Any]] = [_DRY_RUN, _ACTOR, _REASON, STATE]
+        options: list[Callable[[Any], Any]] = [_DRY_RUN, ACTOR, _REASON, STATE]
         for option in [_YES, *options] if asks else options:
             command = option(command)
         return command

@@ -7,14 +7,17 @@ from pathlib import Path
 import click
 
 from bursar_server.admin._acting import FILE, JSON, InOrder, explained, say_json
+from bursar_server.admin._asking import ask_manifest
 from bursar_server.tables import (
     CsvSource,
     Manifest,
     ManifestError,
+    Names,
     ParquetSource,
     SqlSource,
     TableImportError,
     skeleton,
+    written,
 )
 
 
@@ -28,14 +31,19 @@ def manifest() -> None:
 @click.option("--parquet", type=FILE, help="Names and types from a Parquet file.")
 @click.option("--sql", help="Names and types from a DuckDB query, which is not run.")
 @click.option("--database", type=FILE, help="DuckDB file for --sql.")
-def new(csv: Path | None, parquet: Path | None, sql: str | None, database: Path | None) -> None:
+@click.option(
+    "--ask", is_flag=True, help="Ask for every answer, with templates for ages, money, dates, codes and others."
+)
+def new(csv: Path | None, parquet: Path | None, sql: str | None, database: Path | None, *, ask: bool) -> None:
     """Write a skeleton to standard output: names and types of the columns, and a TODO for every bound and category.
 
     No row is read for it: a bound that is computed from rows is not public. Fill it in from what you know, check it,
-    and try it with bursar-admin import --dry-run.
+    and try it with bursar-admin import --dry-run. With --ask the program asks for what is missing, and writes a whole
+    manifest; without a terminal it reads the answers from standard input, one a line.
 
     \b
       bursar-admin manifest new --parquet people.parquet > people.toml
+      bursar-admin manifest new --csv people.csv --ask > people.toml
     """  # noqa: D301  click reads the backslash
     with explained():
         if sum(given is not None for given in (csv, parquet, sql)) != 1 or (database and not sql):
@@ -47,10 +55,13 @@ def new(csv: Path | None, parquet: Path | None, sql: str | None, database: Path 
                     "DuckDB would guess types from the rows of a file that the query reads; give the file to --csv, or "
                     "declare its columns in the query"
                 )
-            columns = source.columns()
+            columns: Names = source.columns()
+        elif csv is None:
+            columns = ParquetSource(Path(str(parquet))).columns()
         else:
-            columns = CsvSource(csv).columns() if csv else ParquetSource(Path(str(parquet))).columns()
-        click.echo(skeleton(columns), nl=False)
+            columns = () if ask else CsvSource(csv).columns()
+        name = (csv or parquet or database or Path("table")).stem
+        click.echo(written(ask_manifest(name, columns, csv)) if ask else skeleton(columns), nl=False)
 
 
 @manifest.command()

@@ -10,6 +10,7 @@ from bursar_server.admin._budgets import allowance, budget, call_limit
 from bursar_server.admin._checkpoints import checkpoint
 from bursar_server.admin._history import acts
 from bursar_server.admin._manifests import manifest
+from bursar_server.admin._quickstart import quickstart
 from bursar_server.admin._setup import init
 from bursar_server.admin._sketches import sketch
 from bursar_server.admin._tables import dataset, datasets, import_, partition_, retire, snapshot
@@ -30,6 +31,7 @@ def main() -> None:
 
 
 for _command in (
+    quickstart,
     init,
     manifest,
     import_,

@@ -16,7 +16,7 @@ from bursar_server.tables._keys import CapKeys, Keyring, Keys
 from bursar_server.tables._manifest import Categorical, Column, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
 from bursar_server.tables._report import ColumnReport, ImportReport
-from bursar_server.tables._skeleton import skeleton
+from bursar_server.tables._skeleton import TEMPLATES, Names, Template, date_fields, skeleton, template_of, written
 from bursar_server.tables._snapshot import Identity, Snapshot, sync
 from bursar_server.tables._sources import CsvSource, ParquetSource, Source, SqlSource
 from bursar_server.tables._stored import StoredRows
@@ -24,6 +24,7 @@ from bursar_server.tables._tag import Fingerprint, content_tag, rows_tag
 
 __all__ = [
     "DATASETS",
+    "TEMPLATES",
     "CapKeys",
     "Categorical",
     "Column",
@@ -39,6 +40,7 @@ __all__ = [
     "KeysError",
     "Manifest",
     "ManifestError",
+    "Names",
     "Numeric",
     "ParquetSource",
     "PartitionedRows",
@@ -51,12 +53,16 @@ __all__ = [
     "StoredRows",
     "TableError",
     "TableImportError",
+    "Template",
     "Unit",
     "content_tag",
+    "date_fields",
     "import_table",
     "remove_partitions",
     "remove_snapshot",
     "rows_tag",
     "skeleton",
     "sync",
+    "template_of",
+    "written",
 ]

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -189,6 +190,8 @@ class Categorical(_Model):
         aliases: category of other spellings, by the spelling: `{"m" = "male", "" = "unknown"}`.
         case: "ignore" if capital and small letters mean the same.
         trim: True if blanks around a cell mean nothing.
+        first: number of a cell's first characters that are compared, so that codes such as E11.9 fall into groups; None
+            compares all of them.
         other: the category of cells that hold anything else. None: such a row becomes the null row. An empty cell is
             not anything else.
         null_values: cells that mean that there is no value.
@@ -201,6 +204,7 @@ class Categorical(_Model):
     aliases: dict[str, Text] = {}
     case: Literal["exact", "ignore"] = "exact"
     trim: bool = False
+    first: Annotated[int, Field(ge=1, le=1000)] | None = None
     other: Text | None = None
     null_values: Texts = ()
 
@@ -226,10 +230,70 @@ class Categorical(_Model):
     def key(self, text: str) -> str:
         """Return what cells are compared by."""
         text = text.strip() if self.trim else text
-        return text.casefold() if self.case == "ignore" else text
+        text = text.casefold() if self.case == "ignore" else text
+        return text[: self.first]
 
 
-Column = Annotated[Numeric | Categorical, Field(discriminator="kind")]
+class Boolean(_Model):
+    """Column of two answers; short for the categories "false" and "true" with `case = "ignore"` and `trim = true`.
+
+    Attributes:
+        name: name of the source's column.
+        description: description for analysts.
+        kind: "boolean".
+        true: how true is written, such as `["yes", 1]`; "true" in any letters always is.
+        false: how false is written; "false" in any letters always is.
+        null_values: cells that mean that there is no value.
+    """
+
+    kind: Literal["boolean"]
+    name: ColumnName
+    description: Description = ""
+    true: Texts = ()
+    false: Texts = ()
+    null_values: Texts = ()
+
+    @model_validator(mode="after")
+    def _is_unambiguous(self) -> Self:
+        spelt = [_plain(text) for text in ("true", "false", *self._others, *self.null_values)]
+        if repeated := _repeated(spelt):
+            raise ValueError(f"true, false and null_values must differ, as cells are compared, in {repeated}")
+        return self
+
+    @property
+    def _others(self) -> tuple[str, ...]:
+        """Spellings other than "true" and "false" themselves."""
+        said = (*((text, "true") for text in self.true), *((text, "false") for text in self.false))
+        return tuple(text for text, value in said if _plain(text) != value)
+
+    def registered(self) -> Categorical:
+        """Return the column as it is registered."""
+        return Categorical(
+            kind="categorical",
+            name=self.name,
+            description=self.description,
+            categories=("false", "true"),
+            aliases={text: "true" if text in self.true else "false" for text in self._others},
+            case="ignore",
+            trim=True,
+            null_values=self.null_values,
+        )
+
+
+def _plain(text: str) -> str:
+    return text.strip().casefold()
+
+
+def _as_registered(column: Numeric | Categorical | Boolean) -> Numeric | Categorical:
+    return column.registered() if isinstance(column, Boolean) else column
+
+
+if TYPE_CHECKING:
+    Column = Numeric | Categorical
+else:
+    Column = Annotated[
+        Annotated[Numeric | Categorical | Boolean, Field(discriminator="kind")], AfterValidator(_as_registered)
+    ]
 
 
 class Unit(_Model):
@@ -392,7 +456,7 @@ def _problem(error: ErrorDetails) -> str:
         case "extra_forbidden":
             return f"{field}: unknown field; remove it, or correct its name"
         case "union_tag_not_found" | "union_tag_invalid":
-            return f'{field}.kind: expected "numeric" or "categorical"{_got(error["input"], "kind")}'
+            return f'{field}.kind: expected "numeric", "categorical" or "boolean"{_got(error["input"], "kind")}'
         case "too_short":
             return f"{field}: expected at least {error['ctx']['min_length']} items, got {_short(error['input'])}"
         case "too_long":

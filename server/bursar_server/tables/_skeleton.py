@@ -1,28 +1,91 @@
-"""Skeleton of a manifest from the names and types of a source's columns; no row plays a part."""
+"""Skeleton of a manifest from the names and types of a source's columns, and its text; no row plays a part."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
 
 import pyarrow as pa
 
 Names = Sequence[tuple[str, pa.DataType | None]]
 """Columns of a source: names, with their types where the source declares types."""
 
-_HINTS = (
-    (r"age", "0 to 110, in years"),
-    (r"year", "a range of years that you would have named before the data were collected"),
-    (r"date|born|admi|discharg", "a range of dates, as numbers of steps since `since`"),
-    (r"share|ratio|percent|rate", "0 to 1, or 0 to 100"),
-    (r"income|price|cost|salary|amount|revenue", "from what the currency and the population make plausible"),
-    (r"count|number|visits|n_.*", "from 0 to what one unit can have"),
-    (r"sex|gender", "the codes of the form, and one for not stated"),
-    (r"icd|diagnos", "chapters of ICD-10, not single codes: A-B, C-D48, ..."),
-    (r"country|nation", 'codes of ISO 3166, or regions of them with other = "rest"'),
+_ISO_3166 = """
+AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ CA CC CD
+CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR GA GB GD GE GF
+GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE JM JO JP KE KG KH KI KM KN
+KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO MP MQ MR MS MT MU MV MW MX MY MZ NA
+NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI
+SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI
+VN VU WF WS YE YT ZA ZM ZW
+"""
+"""Codes of countries."""
+
+_ICD_10: Mapping[str, Any] = {
+    "description": "chapter of ICD-10 by its first letter: A also has B, S has T, V has W, X and Y",
+    "categories": [*"ACDEFGHIJKLMNOPQRSUVZ"],
+    "aliases": {"B": "A", "T": "S", "W": "V", "X": "V", "Y": "V"},
+    "case": "ignore",
+    "trim": True,
+    "first": 1,
+}
+
+
+@dataclass(frozen=True)
+class Template:
+    """What a column means, and what everyone knows of such columns; nothing is computed from data.
+
+    Attributes:
+        kind: what its cells are.
+        hint: what its bounds or categories should be.
+        named: regular expression of what its name begins with; "" if names do not tell.
+        lower, upper: bounds that are proposed; None: there is none that suits every table.
+        fields: fields of the manifest, which are not asked for.
+    """
+
+    kind: Literal["numeric", "date", "boolean", "categorical"]
+    hint: str
+    named: str = ""
+    lower: float | None = None
+    upper: float | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+TEMPLATES: Mapping[str, Template] = MappingProxyType(
+    {
+        "age": Template("numeric", "0 to 110, in years", "age", 0, 110),
+        "date": Template(
+            "date", "a range of dates, as numbers of steps since `since`", "date|born|birth|admi|discharg"
+        ),
+        "year": Template(
+            "numeric", "a range of years that you would have named before the data were collected", "year"
+        ),
+        "share": Template("numeric", "0 to 1, or 0 to 100", "share|ratio|percent|rate", 0, 1),
+        "money": Template(
+            "numeric",
+            "from what the currency and the population make plausible",
+            "income|price|cost|salary|amount|revenue",
+            0,
+        ),
+        "country": Template(
+            "categorical",
+            'codes of ISO 3166, or regions of them with other = "rest"',
+            "country|nation",
+            fields={"categories": _ISO_3166.split(), "case": "ignore", "trim": True},
+        ),
+        "count": Template("numeric", "from 0 to what one unit can have", "count|number|visits|n_.*", 0),
+        "number": Template("numeric", "from what the column means"),
+        "boolean": Template("boolean", "how true and false are written", "is_|has_|smok"),
+        "icd10": Template("categorical", "letters of ICD-10, not single codes", "icd|diagnos", fields=_ICD_10),
+        "categories": Template("categorical", "the codes of the form, and one for not stated", "sex|gender"),
+    }
 )
-"""Hints by what a name says; they are public knowledge, and not computed from rows."""
+"""Templates by the name that the owner types."""
 
 _HEAD = """\
 # Skeleton of a manifest, from names and types of columns alone. Replace every TODO by what you know without looking at
@@ -43,12 +106,62 @@ def skeleton(columns: Names) -> str:
     return "\n".join([_HEAD, *(_column(name, kind) for name, kind in columns)])
 
 
-def _column(name: str, kind: pa.DataType | None) -> str:
-    hint = next((hint for said, hint in _HINTS if re.search(rf"(?:^|[^a-z])(?:{said})", name.lower())), "")
-    lines = ["[[columns]]", f"name = {json.dumps(name, ensure_ascii=False)}", 'description = ""']
+def template_of(name: str, kind: pa.DataType | None) -> str | None:
+    """Return the template that a column's name and type suggest; None if they suggest none."""
+    named = (key for key, template in TEMPLATES.items() if template.named)
+    found = next((key for key in named if re.search(rf"(?:^|[^a-z])(?:{TEMPLATES[key].named})", name.lower())), None)
     if kind is None:
-        lines += ['kind = "TODO"            # "numeric" or "categorical"; remove the lines of the other kind']
+        return found
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_temporal(kind):
+        return "date"
+    wanted, other = ("categorical", "categories") if _is_named(kind) else ("numeric", "number")
+    return found if found and TEMPLATES[found].kind == wanted else other
+
+
+def date_fields(first: datetime.date, last: datetime.date, unit: str, form: str) -> dict[str, Any]:
+    """Return the fields of a column of dates from `first` to `last`, counted from the first."""
+    years = last.year - first.year
+    upper = {"days": (last - first).days, "months": 12 * years + last.month - first.month, "years": years}[unit]
+    return {"lower": 0, "upper": upper, "date": {"unit": unit, "since": first, "format": form}}
+
+
+def written(manifest: Mapping[str, Any]) -> str:
+    """Return a manifest's fields in TOML."""
+    tables = {key: value for key, value in manifest.items() if isinstance(value, Mapping)}
+    top = {key: value for key, value in manifest.items() if key not in tables and key != "columns"}
+    sections = [("", top), *((f"[{key}]", table) for key, table in tables.items())]
+    sections += [("[[columns]]", column) for column in manifest["columns"]]
+    return "\n".join("\n".join(_section(head, fields)) + "\n" for head, fields in sections)
+
+
+def _section(head: str, fields: Mapping[str, Any]) -> Iterator[str]:
+    if head:
+        yield head
+    for key, value in fields.items():
+        yield f"{key} = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_value(str(key))} = {_value(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    # JSON of text, numbers and truth values is TOML, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _column(name: str, kind: pa.DataType | None) -> str:
+    hint = TEMPLATES[key].hint if (key := template_of(name, None)) else ""
+    lines = ["[[columns]]", f"name = {_value(name)}", 'description = ""']
+    if kind is None:
+        lines += ['kind = "TODO"            # "numeric", "categorical" or "boolean"; remove the lines of other kinds']
     numeric, categorical = kind is None or not _is_named(kind), kind is None or _is_named(kind)
+    if kind is not None and pa.types.is_boolean(kind):
+        return "\n".join([*lines, 'kind = "boolean"         # bool in the source']) + "\n"
     if numeric:
         lines += [] if kind is None else [f'kind = "numeric"         # {kind} in the source']
         if kind is not None and pa.types.is_temporal(kind):
@@ -56,10 +169,7 @@ def _column(name: str, kind: pa.DataType | None) -> str:
         lines += [f'lower = "TODO"           # {hint}'.rstrip(" #"), 'upper = "TODO"']
     if categorical:
         lines += [] if kind is None else [f'kind = "categorical"     # {kind} in the source']
-        if kind is not None and pa.types.is_boolean(kind):
-            lines += ['categories = ["false", "true"]']
-        else:
-            lines += [f"categories = []          # TODO {hint}".rstrip()]
+        lines += [f"categories = []          # TODO {hint}".rstrip()]
     return "\n".join(lines) + "\n"
 
 

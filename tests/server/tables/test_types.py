@@ -49,10 +49,15 @@ GERMAN: dict[str, Any] = {
             "name": "born", "kind": "numeric", "lower": -1200, "upper": 1200, "nullable": True,
             "date": {"unit": "months", "since": "1970-01-01", "format": "%d.%m.%Y"}, "null_values": ["01.01.1900"],
         },
+        {"name": "smoker", "kind": "boolean", "true": ["True", "ja", 1], "false": ["nein", 0], "null_values": ["?"]},
+        {
+            "name": "code", "kind": "categorical", "categories": ["A", "C"], "first": 1, "case": "ignore",
+            "aliases": {"b": "A"},
+        },
     ],
 }  # fmt: skip
 COLUMNS: list[dict[str, Any]] = GERMAN["columns"]
-HEADER = ("income", "sex", "ward", "born")
+HEADER = ("income", "sex", "ward", "born", "smoker", "code")
 
 INCOMES = {
     "1.234,56": 1234.56, "1234,56": 1234.56, "12": 12.0, "1e3": 1000.0, "-5": 0.0, "9.999.999": 1e6, " 7,5 ": 7.5,
@@ -66,14 +71,17 @@ DATES = {
     "31.02.1970": None,
     "1.3.1970": 2.0, "": None, "01.01.0001": -1200.0, "heute": None,
 }  # fmt: skip
+ANSWERS = {"true": 1, "TRUE ": 1, "1": 1, "Ja": 1, "false": 0, "0": 0, "nein": 0, "?": None, "": None, "yes": None}
+CODES = {"A": 0, "a01.5": 0, "B": 0, "bogus": 0, "C50": 1, "": None, "D": None, " A": None, "\u00e4": None}
+KINDS: tuple[dict[str, Any], ...] = (INCOMES, SEXES, WARDS, DATES, ANSWERS, CODES)
 
-rows = st.tuples(*(st.sampled_from(sorted(kind)) for kind in (INCOMES, SEXES, WARDS, DATES)))
+rows = st.tuples(*(st.sampled_from(sorted(kind)) for kind in KINDS))
 
 
-def expected(row: tuple[str, str, str, str]) -> tuple[Any, ...] | None:
+def expected(row: tuple[str, ...]) -> tuple[Any, ...] | None:
     """What a slot must hold, from its own cells alone."""
-    income, sex, ward, born = INCOMES[row[0]], SEXES[row[1]], WARDS[row[2]], DATES[row[3]]
-    return None if sex is None else (income, sex, ward, born)
+    found = tuple(kind[cell] for kind, cell in zip(KINDS, row, strict=True))
+    return None if None in (found[1], found[4], found[5]) else found
 
 
 @pytest.fixture(scope="module")
@@ -176,9 +184,16 @@ def test_padding_and_broken_records_hold_nobody(load: Load, slots: Slots) -> Non
 
 def test_the_report_tells_missing_from_bad(load: Load) -> None:
     """What the manifest calls null is missing, in whatever way the number is written."""
-    table = [("999", "m", "1", ""), ("999,00", "?", "1", "01.01.1900"), ("k.A.", "x", "1", "x"), ("1.2", "m", "1", "x")]
+    table = [
+        ("999", "m", "1", "", "?", ""),
+        ("999,00", "?", "1", "01.01.1900", "yes", "A"),
+        ("k.A.", "x", "1", "x", "True", "D1"),
+        ("1.2", "m", "1", "x", "", "C"),
+    ]
     report, _ = load(Manifest.from_public(GERMAN), table, HEADER)
-    assert [(column.bad, column.missing) for column in report.columns] == [(1, 3), (1, 1), (0, 0), (2, 2)]
+    assert [(column.bad, column.missing) for column in report.columns] == [
+        *((1, 3), (1, 1), (0, 0), (2, 2), (1, 2), (1, 1)),
+    ]
 
 
 def test_rows_are_known_however_they_are_written() -> None:
@@ -211,6 +226,12 @@ def test_rows_are_known_however_they_are_written() -> None:
         (3, {"date": {"unit": "days", "since": "2000-01-01", "format": "%d.%m.%y"}}, "expected %Y"),
         (3, {"date": {"unit": "days", "since": "2000-01-01", "format": "%Y %Y"}}, "expected %Y"),
         (3, {"date": {"unit": "days", "since": "2000-13-01"}}, "date.since"),
+        (4, {"true": ["FALSE"]}, "true, false and null_values must differ, as cells are compared, in 'false'"),
+        (4, {"true": ["x"], "false": ["X "]}, "must differ, as cells are compared, in 'x'"),
+        (4, {"null_values": ["ja"]}, "must differ, as cells are compared, in 'ja'"),
+        (4, {"categories": ["true", "false"]}, "categories: unknown field"),
+        (5, {"first": 0}, "first"),
+        (5, {"categories": ["A1", "A2"], "aliases": {}}, "must differ, as cells are compared, in 'a'"),
     ],
 )
 def test_a_manifest_that_is_ambiguous_is_refused(place: int, change: dict[str, Any], problem: str) -> None:

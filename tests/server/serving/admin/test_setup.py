@@ -189,6 +189,7 @@ def test_every_act_can_be_tried_and_says_why() -> None:
     reading = {"show", "list", "datasets", "acts", "key", "init", "merge", "decode"}
     reading |= {"write", "backup", "restore", "partition"}
     reading |= {"new", "check", "schema"}  # of manifests, which are files
+    reading |= {"quickstart"}  # runs init and import, which say what they do
     for path, command in LEAVES.items():
         options = {option for parameter in command.params for option in parameter.opts}
         assert ({"--dry-run", "--reason"} <= options) == (path[-1] not in reading), path

@@ -1,0 +1,165 @@
+"""Command that goes with an owner from a file to a server: the commands of the first hour, one after the other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bursar_ledger import Budget, Role
+from bursar_server.admin._acting import ACTOR, FILE, PATH, explained, opened
+from bursar_server.admin._asking import agree, ask_manifest, prompt
+from bursar_server.admin._setup import init
+from bursar_server.admin._shares import Share
+from bursar_server.admin._tables import import_
+from bursar_server.admin._tokens import issue
+from bursar_server.admin._totals import I_KNOW, sentence
+from bursar_server.state import State
+from bursar_server.tables import Manifest, ParquetSource, written
+
+
+@click.command()
+@click.argument("source", type=FILE)
+@click.option(
+    "--state",
+    "directory",
+    type=PATH,
+    default=Path("state"),
+    envvar="BURSAR_STATE",
+    show_envvar=True,
+    show_default=True,
+    help="State directory; it is made if there is none.",
+)
+@click.option("--manifest", "manifest_path", type=FILE, help="Its manifest; left out: you are asked, and it is made.")
+@click.option("--epsilon", type=float, help="Total of these people's account, for its whole life and all analysts.")
+@click.option("--delta", type=float, help="Total, the probability that the promise fails.")
+@click.option("--analyst", help="Name of the first analyst.")
+@click.option("--host", default="localhost", show_default=True, help="Name of this machine, as the analyst calls it.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8443, show_default=True, help="Port of the server.")
+@click.option("--accept-bad-rows", type=Share(), help="As of bursar-admin import.")
+@I_KNOW
+@ACTOR
+@click.option("--start/--no-start", default=None, help="Start the server at the end. [default: ask]")
+@click.pass_context
+def quickstart(
+    ctx: click.Context,
+    source: Path,
+    directory: Path,
+    manifest_path: Path | None,
+    who: str | None,
+    host: str,
+    port: int,
+    accept_bad_rows: Fraction | None,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    analyst: str | None,
+    i_know: bool,
+    start: bool | None,
+) -> None:
+    """Go from a CSV or Parquet file to a running server: manifest, budget, import, token, start.
+
+    Asks what no option says, shows each command that it runs, and ends with what the analyst needs. No value of a row
+    is shown before the import's report. Without a terminal the answers are read from standard input, one a line, or
+    come from --manifest and the other options. What was done stays; after a mistake, give the remaining commands.
+
+    \b
+      bursar-admin quickstart people.csv
+      bursar-admin quickstart people.csv --manifest people.toml --epsilon 3 --delta 1e-6 --analyst alice --no-start
+    """  # noqa: D301  click reads the backslash
+    parquet = source.suffix.lower() in (".parquet", ".parq")
+    with explained():
+        if manifest_path is None:
+            manifest_path = _manifest(source, parquet=parquet)
+        manifest = Manifest.load(manifest_path)
+        if epsilon is None or delta is None:
+            epsilon, delta = _total(manifest.public_rows, epsilon, delta)
+        if analyst is None:
+            analyst = prompt("Name of the first analyst", "alice")
+        is_made = State(directory).ledger.exists()
+    if not is_made:
+        _run(ctx, init, f"init --state {directory} --name {host}", directory=directory, names=(host,))
+    acting: dict[str, Any] = {"directory": directory, "who": who, "reason": "quickstart"}
+    given = {"parquet" if parquet else "csv": source}
+    _run(
+        ctx,
+        import_,
+        f"import --state {directory} --manifest {manifest_path} --{next(iter(given))} {source} "
+        f"--epsilon {epsilon:g} --delta {delta:g}",
+        **acting,
+        **given,
+        manifest_path=manifest_path,
+        epsilon=epsilon,
+        delta=delta,
+        accept_bad_rows=accept_bad_rows,
+        i_know=i_know,
+    )
+    token = _token(ctx, analyst, acting)
+    _say_what_to_send(manifest.name, analyst, f"{host}:{port}", token, State(directory).tls / "ca.pem")
+    # The command of the server, in the place of this process: it ends with Ctrl-C, and is what a service would run.
+    listen = f"{'127.0.0.1' if host == 'localhost' else '0.0.0.0'}:{port}"  # noqa: S104  the owner named the machine
+    words = ["run", "--state", str(directory), "--address", listen]
+    click.echo(f"\n> bursar-server {' '.join(words)}")
+    if start or (start is None and agree("Start it now?")):
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "bursar_server", *words])  # noqa: S606
+
+
+def _manifest(source: Path, *, parquet: bool) -> Path:
+    """Ask for the manifest of a source, and write it into this folder."""
+    path = Path(f"{source.stem}.toml")
+    if path.exists():
+        raise ValueError(f"{path} exists: give it to --manifest, or move it away")
+    columns = ParquetSource(source).columns() if parquet else ()
+    fields = ask_manifest(source.stem, columns, None if parquet else source)
+    path.write_text(written(fields), encoding="utf-8")
+    click.echo(f"wrote {path}: read it again, it is a promise to the people in the table")
+    return path
+
+
+def _total(rows: int | None, epsilon: float | None, delta: float | None) -> tuple[float, float]:
+    """Ask for a total until its meaning is what the owner wants."""
+    while True:
+        asked = (
+            prompt("Total epsilon, for the table's whole life", epsilon or 3.0, click.FLOAT),
+            prompt("Total delta", delta or min(1e-6, 0.01 / (rows or 1)), click.FLOAT),
+        )
+        try:
+            click.echo(sentence(Budget(*asked)), err=True)
+        except ValueError as error:
+            click.echo(error, err=True)
+            continue
+        if agree("Is that what you promise?"):
+            return asked
+
+
+def _token(ctx: click.Context, analyst: str, acting: dict[str, Any]) -> Path | None:
+    """Issue the analyst's token, unless they have one; return its file."""
+    with opened(acting["directory"]) as (_, ledger):
+        if any(held.name == analyst and not held.revoked for held in ledger.credentials()):
+            return None
+    path = Path(f"{analyst}.token")
+    words = f"token issue --state {acting['directory']} --name {analyst} --role analyst --out {path}"
+    _run(ctx, issue, words, **acting, name=analyst, role=Role.ANALYST.value, out=path)
+    return path
+
+
+def _run(ctx: click.Context, command: click.Command, words: str, **options: Any) -> None:
+    """Run another command of this program, and show how it is typed."""
+    click.echo(f"\n> bursar-admin {words}")
+    ctx.invoke(command, **options)
+
+
+def _say_what_to_send(table: str, analyst: str, address: str, token: Path | None, authority: Path) -> None:
+    click.echo(f"\nSend {analyst}, by a way that you would use for a password:")
+    click.echo(f"  token      {token or 'they have one'}")
+    click.echo(f"  authority  {authority}")
+    click.echo(f"  address    {address}")
+    click.echo("  and three lines of Python:\n")
+    click.echo("import bursar")
+    click.echo(f'client = bursar.connect("{address}", token="...", ca="{authority.name}")')
+    click.echo(f'print(client.dataset("{table}"))')
