@@ -46,9 +46,13 @@ def connect(path: Path, *, read_only: bool = False, options: str = "", busy_seco
     return Database(connection, execute_plugins=False)
 
 
+_HEADER_BYTES = 32
+"""Of a -wal file; one that ends there holds nothing, and SQLite takes ten seconds to say so."""
+
+
 def _has_log(path: Path) -> bool:
     try:
-        return path.with_name(path.name + "-wal").stat().st_size > 0
+        return path.with_name(path.name + "-wal").stat().st_size > _HEADER_BYTES
     except OSError:
         return False
 

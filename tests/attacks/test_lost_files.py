@@ -86,11 +86,16 @@ def taken_after_the_accident(
 def test_nothing_is_drawn_from_a_ledger_whose_files_are_gone(
     serve: Serve, fit_request: Make, refused: Refused, harm: Callable[[Path], object]
 ) -> None:
-    """New fits are refused in a constant text; what was debited and has not begun does not begin; health says so."""
+    """New fits are refused in a constant text; what was debited and has not begun does not begin."""
     served = serve(fit_workers=1)
     assert taken_after_the_accident(served, fit_request, refused, harm) == 0
     with pytest.raises(LedgerUnavailableError):
         served.ledger.check_files()
+
+
+def test_health_says_that_files_are_gone(served: Harness) -> None:
+    """At its next look, without a request."""
+    ACCIDENTS["-wal and -shm removed"](served.state.ledger)
     for _ in range(round(PATIENCE)):
         if _health(served) == health_pb2.HealthCheckResponse.NOT_SERVING:
             break

@@ -14,7 +14,7 @@ from bursar._history import in_file
 from tests import asking
 from tests.client.line import Line
 
-THREADS, EACH = 8, 6
+THREADS, EACH = 6, 3
 
 
 def test_threads_share_a_client(server: Line, tmp_path: Path) -> None:
