@@ -61,6 +61,7 @@ class World:
         shape: of `SHAPES`.
         far: the components come in pairs, which are about this far from each other; 0: they do not.
         radius: R, public.
+        small: weights of the last components; the others share the rest evenly.
     """
 
     n: int
@@ -71,13 +72,14 @@ class World:
     shape: str = "round"
     far: float = 0.0
     radius: float = RADIUS
+    small: tuple[float, ...] = ()
 
     @property
     def key(self) -> str:
         """Its name among what is kept."""
         return (
             f"n {self.n}, d {self.d}, k {self.k}, separation {self.separation:g}, {self.weights}, {self.shape}, "
-            f"far {self.far:g}, R {self.radius:g}"
+            f"far {self.far:g}, R {self.radius:g}" + "".join(f", {weight:g}" for weight in self.small)
         )
 
     @property
@@ -93,6 +95,9 @@ class World:
     def shares(self) -> Array:
         """Weights of the components, (k,)."""
         weights = np.ones(self.k) if self.weights == "equal" else 0.5 ** np.arange(self.k)
+        if self.small:
+            large = self.k - len(self.small)
+            weights = np.array([(1.0 - sum(self.small)) / large] * large + [*self.small])
         return np.asarray(weights / weights.sum())
 
     def known(self) -> Fields:
@@ -227,6 +232,14 @@ def by_dpem(rows: Array, box: Box, rho: float, k: int, start: Array | None = Non
     return Model(array(model.weights), array(model.means), full(array(model.covariances), d))
 
 
+def by_dpem_in_tens(rows: Array, rho: float, k: int) -> Model:
+    """FitDPEM by default, in a box that is rounded from the rows to tens, as somebody has it who knows them well."""
+    box = Box(np.floor(rows.min(axis=0) / 10.0) * 10.0, np.ceil(rows.max(axis=0) / 10.0) * 10.0)
+    request = fit_pb2.FitDPEMRequest(spend=types_pb2.Spend(rho=rho), n_components=k)
+    model = fit_in_box(dpem, request, array_rows(rows), box, ADJACENCY, threads=1)[1]
+    return Model(array(model.weights), array(model.means), full(array(model.covariances), rows.shape[1]))
+
+
 def by_sketch(rows: Array, box: Box, rho: float, k: int, seed: int) -> Model:
     """FitSketchKMeans, which has no covariances."""
     request = fit_pb2.FitSketchKMeansRequest(
@@ -273,17 +286,19 @@ def by_labels(truth: Truth) -> Model:
 def scored(truth: Truth, model: Model) -> Json:
     """How far a model is from the truth, components matched by the sum of the distances of their means.
 
-    ok: as many components as there are, and every mean within one deviation (its component's largest). Errors are
+    ok: as many components as there are, and every mean within one deviation (its component's largest). hits: means
+    that have one of the model's so near. Errors are
     those of the worst component: of the mean in its deviations, of the covariance in relative Frobenius norm, of the
     weight. None where the number of components is another. covered: part of the means' coordinates within two of
     their standard errors.
     """
-    found: Json = {"found": len(model.means), "ok": False}
+    distances = np.linalg.norm(truth.means[:, None] - model.means[None], axis=2)
+    hits = int(np.sum(distances.min(axis=1) <= truth.deviations))
+    found: Json = {"found": len(model.means), "ok": False, "hits": hits}
     if model.foretold is not None:
         found["foretold"] = model.foretold
     if len(model.means) != len(truth.means):
         return found
-    distances = np.linalg.norm(truth.means[:, None] - model.means[None], axis=2)
     matched = linear_sum_assignment(distances)[1]
     means = distances[np.arange(len(matched)), matched] / truth.deviations
     found |= {"ok": bool(means.max() <= 1.0), "mean": float(means.max())}

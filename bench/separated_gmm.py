@@ -58,6 +58,7 @@ from _separated import (
     World,
     by_diffprivlib,
     by_dpem,
+    by_dpem_in_tens,
     by_labels,
     by_sketch,
     by_sklearn,
@@ -168,6 +169,7 @@ class Case:
         """For JSON."""
         w = self.world
         found = {"n": w.n, "d": w.d, "k": w.k, "rho": self.rho, "separation": w.separation, "weights": w.weights}
+        found |= {"small": w.small} if w.small else {}
         return found | {"shape": w.shape, "far": w.far, "radius": w.radius, "adjacency": self.adjacency.name}
 
 
@@ -245,6 +247,8 @@ def summary(trials: Sequence[Json]) -> Json:
     good = [one for one in trials if one["ok"]]
     row: Json = {"trials": len(trials), "ok": len(good)}
     row["found"] = sorted(one["found"] for one in trials)
+    if all("hits" in one for one in trials):
+        row["hits"] = statistics.median(one["hits"] for one in trials)
     row |= {
         name: statistics.median(one[name] for one in good)
         for name in ("mean", "covariance", "weight", "covered")
@@ -434,6 +438,44 @@ def false(wish: Wish) -> None:
         )
     total, trials = sum(row["false"] for row in rows), sum(row[SEPARATED]["trials"] for row in rows)
     print(f"  false splits: {total} of {trials}; wanted 0 of 100")
+
+
+DEFAULT, TENS = "default min_weight", "FitDPEM in tens"
+"""Names of what is beside it where components are small."""
+
+
+def small(wish: Wish) -> None:
+    """Components of 2 to 5 % beside larger ones, with the true least weight, and with the default, which is false."""
+    laws: Sequence[tuple[int, int, int, float, float, tuple[float, ...]]] = (
+        (30_000, 10, 10, 8.0, 0.05, (0.02, 0.02)),
+        (30_000, 10, 10, 8.0, 0.1, (0.02, 0.02)),
+        (30_000, 5, 6, 6.0, 0.0244, (0.02,)),
+        (100_000, 20, 12, 8.0, 0.05, (0.02,)),
+        (30_000, 50, 10, 10.0, 0.1, (0.02,)),
+        (30_000, 20, 6, 10.0, 0.05, (0.04,)),
+        (30_000, 10, 5, 8.0, 0.05, (0.05,)),
+        (50_000, 10, 8, 8.0, 0.0244, (0.03, 0.03)),
+        (20_000, 5, 5, 8.0, 0.05, (0.05, 0.05)),
+        (50_000, 2, 8, 8.0, 0.05, (0.03, 0.03)),
+        (100_000, 10, 10, 6.0, 0.05, (0.03, 0.03, 0.03)),
+        (30_000, 3, 8, 6.0, 0.05, (0.02, 0.03)),
+    )
+    cases = [Case(World(n, d, k, gap, shape="stretched", small=few), rho) for n, d, k, gap, rho, few in laws]
+    methods: Mapping[str, Method] = {
+        SEPARATED: ours,
+        DEFAULT: partial(ours, min_weight=0.0),
+        TENS: lambda case, truth, seed: by_dpem_in_tens(truth.rows, case.rho, case.world.k),
+    }
+    rows = table(wish, "small components", cases, methods)
+    print("\nSmall components: means with a released one within a deviation, medians")
+    print(f"{'n':>8} {'d':>3} {'k':>3} {'gap':>4} {'rho':>7} {'small, %':>9} {'true':>5} {'default':>7} {'FitDPEM':>7}")
+    for row in rows:
+        few = " ".join(f"{100.0 * weight:g}" for weight in row["small"])
+        hits = [str(row[name]["hits"]) if name in row else "-" for name in (SEPARATED, DEFAULT, TENS)]
+        print(
+            f"{row['n']:>8,} {row['d']:>3} {row['k']:>3} {row['separation']:>4g} {row['rho']:>7g} {few:>9} "
+            f"{hits[0]:>5} {hits[1]:>7} {hits[2]:>7}"
+        )
 
 
 # --- side by side -------------------------------------------------------------------------------------------
@@ -675,6 +717,7 @@ PARTS: dict[str, Callable[[Wish], None]] = {
     "separation": separation,
     "radius": radius,
     "worlds": worlds,
+    "small": small,
     "false": false,
     "against": against,
     "real": real,

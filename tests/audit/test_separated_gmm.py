@@ -168,6 +168,20 @@ def stops_by_true_size(monkeypatch: pytest.MonkeyPatch) -> str | None:
     return replay(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
 
 
+def enough_by_true_size(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """As many rows beside a gap are sufficient as a part has, not as was released of it."""
+
+    def sufficient(self: Any, leaf: Any, cap: int, scale: float) -> int:
+        statistic = ball_statistic(
+            self.parts.settings.frame, leaf.ball.centre, 1.0, self.parts.settings.moments, _tree._PCA_WEIGHTS
+        )
+        rows = self.parts.forest._exact_sums([(leaf.node, statistic)])[0].ravel()[0] * statistic.lattice / 0.1
+        return max(1, int(rows))
+
+    monkeypatch.setattr(_tree._Growth, "_sufficient", sufficient)
+    return replay(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
+
+
 @dataclass(frozen=True)
 class EveryOther:
     """A kernel for which every other row of a part counts, by position: whoever goes turns all that follow."""
@@ -235,6 +249,7 @@ def reach_scored_as_a_radius(monkeypatch: pytest.MonkeyPatch) -> str | None:
         another_square_root_in_the_price,
         sizes_without_noise,
         stops_by_true_size,
+        enough_by_true_size,
         pairs_by_position,
         range_of_two,
         reach_scored_as_a_radius,

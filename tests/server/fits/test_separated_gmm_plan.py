@@ -197,6 +197,28 @@ def test_a_preview_says_whether_components_will_be_found() -> None:
     assert not expected_numbers(unknown, "mean_error")
 
 
+def test_a_preview_says_when_fit_dpem_would_serve_better() -> None:
+    """Where noise hides gaps, and where means are declared to be closer than gaps need; not elsewhere."""
+    for fields, words in (
+        ({}, None),
+        ({"separation": 5.0 * math.sqrt(0.9)}, None),
+        ({"spend": types_pb2.Spend(rho=1e-6)}, "noise hides nearly all gaps"),
+        ({"separation": 3.0 * math.sqrt(0.9)}, "too close for gaps"),
+        ({"separation": 3.0 * math.sqrt(0.9), "n_components": 1}, None),
+    ):
+        found = [text for text in plan(table(rows=50_000), **fields).warnings if "FitDPEM finds more" in text]
+        assert len(found) == (words is not None)
+        assert words is None or words in found[0]
+
+
+def test_small_components_do_not_hide_the_directions_of_large_ones() -> None:
+    """A least weight that is smaller than that of most components takes from the margin of gaps alone."""
+    made = [plan(table(40, rows=3000), min_weight=weight).preflight for weight in (1 / 6, 0.02)]
+    even, small = ({rule.name: rule.margin for rule in one.rules} for one in made if one is not None)
+    assert even["principal directions"] == pytest.approx(small["principal directions"])
+    assert even["gaps between components"] > 5.0 * small["gaps between components"]
+
+
 def test_a_preview_of_one_component_has_no_gaps() -> None:
     """There is nothing to split."""
     preflight = plan(n_components=1).preflight

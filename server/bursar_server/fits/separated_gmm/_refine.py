@@ -86,13 +86,13 @@ def refine(parts: Parts, leaves: list[Leaf], smallest: float, share: float) -> M
 
 
 def _is_clear(parts: Parts, leaf: Leaf, K: int, smallest: float, share: float) -> bool:
-    """Return whether noise on a covariance of the smallest component leaves its shape visible.
+    """Return whether noise on a covariance of a component of typical size leaves its shape visible.
 
-    Else noise looks like shape.
+    Else noise looks like shape. A smaller one may be lost; that is no reason to leave all others together.
     """
     s = parts.settings
     step = _steps(parts, leaf, K, _FIRST * share, again=False)[-1]
-    noise = step.std / step.weights.c / smallest * (1.6 * s.d + 2.0)
+    noise = step.std / step.weights.c / max(smallest, leaf.rows / K) * (1.6 * s.d + 2.0)
     return noise * math.sqrt(s.moments.size(s.d) / s.d) < _CLEAR
 
 

@@ -33,7 +33,7 @@ from bursar_server.fits.separated_gmm._statistics import (
     round_statistic,
     slab_statistic,
 )
-from bursar_server.vault import Family, Node, Rule, Statistic
+from bursar_server.vault import Node, Rule, Statistic
 
 # "Insensitive": 0.7 and 1.4 times the value found all in at least 7 of 8 fits, errors alike (20,000 rows, k = 8,
 # d = 10, rho 0.01), and for principal directions in 6 of 6 (k = 4, d = 30, rho 0.02).
@@ -80,7 +80,14 @@ With 0.6 all were found in 6 of those 8 fits, with 0.85 and 0.99 in 8.
 """
 
 BONUS = 0.15
-"""Score of a wider gap, as a share of the sufficient rows. Insensitive."""
+"""Score of a wider gap, as a share of the smallest component's sufficient rows. Insensitive."""
+
+_RESOLVED = 20.0
+"""Rows on either side of a gap that are sufficient, in scales of the search's noise, if that is more than `CAP` says.
+
+A search misses the best score by `_CHOICES` scales, so a lower cap makes every gap drown, however many rows are beside
+it. Large groups then come apart first, and small ones later.
+"""
 
 _ENOUGH, _ABOVE_NOISE, _EMPTY = 0.4, 5.0, 0.15
 """Conditions of a split, as shares of the smallest component's rows and in deviations of the noise.
@@ -154,7 +161,7 @@ class _Growth:
         self.parts = parts
         self.round = round_share(s.k, s.d, s.sigma_min, LOCATION)
         self.reserve = 2.0 * self.round
-        self.smallest = 0.0  # 0 until the whole table's rows were counted
+        self.smallest = self.typical = 0.0  # 0 until the whole table's rows were counted
         self.generator = public_generator(s.seed)
         self.keys = self.generator.integers(0, 2**63, s.d + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
@@ -164,6 +171,7 @@ class _Growth:
         leaf = self._locate_all(leaf)
         leaf = replace(leaf, rows=leaf.ball.rows)
         self.smallest = max(self.parts.settings.min_weight * leaf.rows, 1.0)
+        self.typical = max(self.smallest, 0.5 * leaf.rows / k)  # a small component is no reason to look for it alone
         leaves = [leaf]
         while len(leaves) < k:
             candidates = [leaf for leaf in leaves if leaf.attempts < 2 and leaf.rows >= 2.0 * _ENOUGH * self.smallest]
@@ -226,7 +234,7 @@ class _Growth:
         rho = float(s.rho) * _FIRST_PART * (DIRECTIONS - leaf.directed)
         change = leaf.ball.radius**2 * (2.0**0.5 if s.replaces else 1.0) * s.unit_cap
         noise = math.sqrt(2.0 * s.d) * change / math.sqrt(2.0 * max(rho, 1e-300))
-        return noise > 0.3 * self.smallest * s.separation**2
+        return noise > 0.3 * self.typical * s.separation**2
 
     def _direct(self, leaf: Leaf, m: int) -> Leaf:
         """Return the leaf with noisy principal directions of its own."""
@@ -265,7 +273,8 @@ class _Growth:
         """Return whether a search for this share could not find the best split, so that two searches are too many."""
         directions = np.eye(self.parts.settings.d)[:1]
         family = self._slab_family(leaf, View(lattice_point(leaf.ball.centre), directions[:0]), directions)
-        return _CHOICES * self.parts.noise_of(family, leaf.node, share).scale > family.cap
+        scale = self.parts.noise_of(family, leaf.node, share).scale
+        return _CHOICES * scale > self._sufficient(leaf, family.cap, scale)
 
     def _slabs(self, leaf: Leaf, view: View, first: float, second: float, *, projected: bool) -> Cut:
         """Return the best slab among random directions and, if a second share pays for it, around the best of them."""
@@ -318,5 +327,12 @@ class _Growth:
         least, most = LEAST_RADIUS * s.sigma_min * view.lattice, 2.0 * leaf.ball.radius * view.lattice
         return BallFamily(s.frame, view, centres, least, max(most, 2.0 * least), *self._rows(leaf))
 
-    def _choose(self, leaf: Leaf, family: Family, share: float) -> tuple[int, int]:
-        return self.parts.forest.search(leaf.node, family, self.parts.noise_of(family, leaf.node, share))
+    def _sufficient(self, leaf: Leaf, cap: int, scale: float) -> int:
+        """Return the rows beside a gap that are sufficient if the choice has noise of this scale."""
+        half = 0.5 * CAP * leaf.rows * sample_of(leaf.rows, self.keys)[0]
+        return max(cap, round(min(_RESOLVED * scale, half)))
+
+    def _choose(self, leaf: Leaf, family: SplitFamily | BallFamily, share: float) -> tuple[int, int]:
+        noise = self.parts.noise_of(family, leaf.node, share)
+        family = replace(family, cap=self._sufficient(leaf, family.cap, noise.scale))
+        return self.parts.forest.search(leaf.node, family, noise)
