@@ -87,6 +87,31 @@ def bounds(store: Store, account: Account, analyst: str) -> Bounds:
     )
 
 
+_SHARES = """
+    SELECT analyst, share, max(number) FROM entries WHERE kind = 'allowance' AND account = ?1 GROUP BY analyst
+    UNION ALL SELECT NULL, share, max(number) FROM entries WHERE kind = 'call_limit' AND account = ?1
+"""  # the share is that of the newest entry: SQLite takes it from the row of the maximum
+
+
+def shares(store: Store, account: str) -> dict[str | None, Fraction]:
+    """Return the limits of an account that are in force: shares by analyst, the call limit under None."""
+    found = store.rows(_SHARES, account)
+    return {row["analyst"]: _fraction(row["share"]) for row in found if row["share"] is not None}
+
+
+def spenders(store: Store, account: str) -> dict[str, tuple[int, int]]:
+    """Return the number of debits and the cost units that each analyst spent of an account, at its order in force."""
+    (total,) = store.only("SELECT max(number) FROM entries WHERE kind = 'budget' AND account = ?", account)
+    found = store.rows(
+        "SELECT actor, count(*) AS debits, max(number) AS newest FROM entries"
+        " WHERE kind = 'debit' AND account = ? GROUP BY actor",
+        account,
+    )
+    return {
+        row["actor"]: (row["debits"], _spent_by(store, row["actor"], total or 0, row["newest"])[0]) for row in found
+    }
+
+
 def _spent_by(store: Store, analyst: str, total: int, debit: int) -> Amount:
     """Return what an analyst spent: from the newest debit, or from the newest total if that is newer."""
     if total > debit:

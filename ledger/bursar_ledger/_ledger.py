@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from . import _administration, _credentials, _datasets, _debits
+from . import _accounts, _administration, _credentials, _datasets, _debits
 from ._backup import copy_to
 from ._canonical import Entry
 from ._kinds import EntryKind
@@ -153,6 +153,8 @@ class Ledger:
     datasets = _method(_datasets.all_states)
     dataset = _method(_datasets.dataset_state)
     limits = _method(_debits.limits_of)
+    shares = _method(_accounts.shares)
+    spenders = _method(_accounts.spenders)
 
     # Debits and their releases.
     debit = _method(_debits.debit)

@@ -20,6 +20,28 @@ from .npm import alone, installed, node, unavailable
 
 _FOLDER = Path(__file__).resolve().parent
 
+# Text of each element that has some of its own, with its contrast (WCAG 2.2) to the nearest background of a colour.
+_CONTRASTS = """(() => {
+  const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
+  const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => [r, g, b].map(v => linear(v / 255))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = element => {
+    for (; element; element = element.parentElement) {
+      const found = numbers(getComputedStyle(element).backgroundColor);
+      if (found.length < 4 || found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const owns = element => [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+  return [...document.querySelectorAll('body *')]
+    .filter(element => owns(element) && element.checkVisibility() && !element.closest('svg, .skip, option'))
+    .map(element => {
+      const [one, other] = [light(numbers(getComputedStyle(element).color)), light(behind(element))];
+      return [element.textContent.trim().slice(0, 40), (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
+    });
+})()"""
+
 
 class BrowserError(Exception):
     """Raised when the browser could not do what it was asked to."""
@@ -93,6 +115,10 @@ class Browser:
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
         return self._ask("evaluate", expression=expression)
+
+    def contrasts(self) -> list[tuple[str, float]]:
+        """Each text of the page with its contrast (WCAG 2.2) to the nearest background of a colour."""
+        return [(text, contrast) for text, contrast in self.evaluate(_CONTRASTS)]
 
     def text(self) -> str:
         """What is read on the page, in one line."""

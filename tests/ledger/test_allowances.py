@@ -51,6 +51,40 @@ def refused(ledger: Ledger, request: DebitRequest) -> BudgetExhaustedError:
     return caught.value
 
 
+def test_limits_and_spenders_are_those_of_the_entries(ledger: Ledger, ask: Ask) -> None:
+    """Shares in force, ended ones left out; debits of each analyst, at the order of the newest total."""
+    assert ledger.shares("people") == {}
+    assert ledger.spenders("people") == {}
+    other = Registration("other", Adjacency.REPLACE_ONE, Budget(1, 1e-6), b"o" * 32)
+    ledger.register_dataset(other, actor="owner", reason="why")
+    ledger.set_allowance("other", "ann", Fraction(1, 7), actor="owner", reason="why")
+    for analyst, share in (("ann", Fraction(1, 2)), ("bob", Fraction(1)), (EVERYONE, Fraction(1, 3)), ("bob", None)):
+        allow(ledger, analyst, share)
+    allow(ledger, "ann", Fraction(1, 4))
+    assert ledger.shares("people") == {"ann": Fraction(1, 4), EVERYONE: Fraction(1, 3)}
+    ledger.set_call_limit("people", Fraction(1, 5), actor="owner", reason="why")
+    assert ledger.shares("people")[None] == Fraction(1, 5)
+    ledger.set_call_limit("people", None, actor="owner", reason="why")
+    assert None not in ledger.shares("people")
+    allow(ledger, "ann", None)
+    allow(ledger, EVERYONE, None)
+    made = [ask("a", scale=20), ask("b", scale=30), ask("c", scale=40, principal="bob")]
+    for request in made:
+        ledger.debit(request)
+
+    def spent(*requests: DebitRequest) -> tuple[int, int]:
+        order = ledger.dataset("people").order
+        return len(requests), sum(cost_units(request.events, order) for request in requests)
+
+    assert ledger.spenders("people") == {"ann": spent(*made[:2]), "bob": spent(made[2])}
+    ledger.set_budget("people", Budget(4, 1e-6), actor="owner", reason="why")
+    assert ledger.spenders("people") == {"ann": spent(*made[:2]), "bob": spent(made[2])}
+    made.append(ask("d", scale=25))
+    ledger.debit(made[-1])
+    assert ledger.spenders("people") == {"ann": spent(*made[:2], made[3]), "bob": spent(made[2])}
+    assert ledger.spenders("other") == {}
+
+
 def test_without_limits_only_the_total_binds(ledger: Ledger, ask: Ask) -> None:
     """No allowance and no maximum: None, and all that is left is available."""
     limits = ledger.limits("people", "ann")

@@ -86,10 +86,26 @@ def explained() -> Iterator[None]:
         raise click.ClickException(f"{where}{error.strerror or error}") from None
 
 
+@dataclass(frozen=True)
+class Held:
+    """State and open ledger of a page that runs commands; such commands ask nothing at the page's terminal."""
+
+    state: State
+    ledger: Ledger
+
+
+def _held() -> Held | None:
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_object(Held)
+
+
 @contextlib.contextmanager
 def opened(directory: Path) -> Iterator[tuple[State, Ledger]]:
     """Open state and ledger of a state directory, for commands that only read; errors become one message."""
     with explained():
+        if (held := _held()) is not None:  # opening verifies every entry, and a page has done that
+            yield held.state, held.ledger
+            return
         state = State.open(directory)
         with _ledger_of(state) as ledger:
             yield state, ledger
@@ -190,7 +206,7 @@ class Act:
 
 def at_terminal() -> bool:
     """Return whether a user can answer questions."""
-    return sys.stdin.isatty()
+    return _held() is None and sys.stdin.isatty()
 
 
 def act(*, asks: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import secrets
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import click
 from bursar_ledger import COST_UNIT, DELTA_UNIT, ApproximateEvent, ConcentratedEvent, DatasetState, DebitRequest, verify
 from bursar_server.admin._acting import PATH, STATE, Act, act, actor, explained, opened
 from bursar_server.admin._tables import left_line
-from bursar_server.ops.backups import Restored, back_up
+from bursar_server.ops.backups import BackupNote, Restored, back_up
 from bursar_server.ops.backups import restore as put_back
 from bursar_server.wire.admin_service import check_principal, check_reason
 
@@ -57,6 +59,8 @@ def backup(directory: Path, path: Path, whole: bool, no_rows: bool) -> None:
             found = verify(path)
             if not found.ok:
                 raise click.ClickException(f"the copy does not verify: {found.problems[0]}; do not rely on it")
+        with contextlib.suppress(OSError):  # the backup is there; without a note the owner's page shows an older one
+            BackupNote(datetime.now(UTC), found.entries, str(path.absolute())).save(state)
     click.echo(f"copied {found.entries} entries to {path} and verified them: head {found.head.hex()}")
 
 

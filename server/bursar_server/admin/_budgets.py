@@ -165,7 +165,7 @@ def end_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool
     To stop an analyst, set their share to 0 or revoke their token; ending an allowance allows more.
     """
     who = _who(analyst, everyone)
-    if who not in _shares(acting.ledger, acting.ledger.dataset(name).account):
+    if who not in acting.ledger.shares(acting.ledger.dataset(name).account):
         raise ValueError(f"{_called(who)} has no allowance of {name} that could end")
     entry = acting.ledger.set_allowance(
         name, who, None, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run
@@ -216,7 +216,7 @@ def set_call_limit(acting: Act, name: str, *, share: Fraction) -> None:
 @act()
 def end_call_limit(acting: Act, name: str) -> None:
     """End the limit: one request may then cost all that its analyst may spend."""
-    if None not in _shares(acting.ledger, acting.ledger.dataset(name).account):
+    if None not in acting.ledger.shares(acting.ledger.dataset(name).account):
         raise ValueError(f"{name} has no call limit that could end")
     entry = acting.ledger.set_call_limit(name, None, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run)
     acting.tell(entry, f"ended the call limit of the account of {name}")
@@ -339,7 +339,7 @@ def _check_known(ledger: Ledger, account: str, analyst: str) -> None:
     """Raise ValueError for a name that has neither a token in force nor an allowance of the account."""
     held = [one.name for one in ledger.credentials() if not one.revoked]
     # An identity provider's names are unknown here, so only this server's own are checked.
-    if not (is_principal(analyst) or analyst in held or analyst in _shares(ledger, account)):
+    if not (is_principal(analyst) or analyst in held or analyst in ledger.shares(account)):
         near = difflib.get_close_matches(analyst, held, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
@@ -358,19 +358,6 @@ def _share_of(state: DatasetState, share: Fraction) -> str:
 
 def _left(limit: Remainder | None) -> str:
     return "" if limit is None else f"left of it: {rho(limit.cost_units, limit.order)}"
-
-
-def _shares(ledger: Ledger, account: str) -> dict[str | None, Fraction]:
-    """Return the limits of an account that are in force: shares by analyst, the call limit under None."""
-    found: dict[str | None, Fraction] = {}
-    for entry in ledger.entries():
-        if entry.kind in (EntryKind.ALLOWANCE, EntryKind.CALL_LIMIT) and entry.details["account"] == account:
-            details = entry.details
-            whose = details.get("analyst")
-            found.pop(whose, None)
-            if details["share"] is not None:
-                found[whose] = Fraction(details["share"])
-    return found
 
 
 @dataclass(frozen=True)
@@ -407,7 +394,7 @@ class _Limit:
 
 
 def _limits(ledger: Ledger, state: DatasetState) -> Iterator[_Limit]:
-    for whose, share in _shares(ledger, state.account).items():
+    for whose, share in ledger.shares(state.account).items():
         # Everyone's share is one for each analyst, so it has no remainder of its own.
         own = ledger.limits(state.name, whose).allowance if whose not in (EVERYONE, None) else None
         yield _Limit(state, whose, share, None if own is None else own.cost_units)

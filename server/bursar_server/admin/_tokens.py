@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from bursar_ledger import Role
+from bursar_ledger import Ledger, Role
 from bursar_server.access.auth import expiry, hash_token, new_token
 from bursar_server.admin._acting import JSON, PATH, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._shares import table
@@ -86,12 +86,17 @@ def revoke(acting: Act, *, name: str) -> None:
 def list_(directory: Path, as_json: bool) -> None:
     """List the holders of tokens with their roles, including revoked tokens."""
     with opened(directory) as (_, ledger):
-        held = list(ledger.credentials())
+        held, rows = ledger.credentials(), holders(ledger)
     if as_json:
         say_json([{**dataclasses.asdict(each), "role": each.role.value} for each in held])
         return
+    click.echo(table([("name", "role", "state", "ends", "datasets"), *rows], whole=("name",)))
+
+
+def holders(ledger: Ledger) -> list[tuple[str, str, str, str, str]]:
+    """Return name, role, state, end and datasets of every holder of a token, including revoked tokens."""
     now = expiry(0, time.time())
-    rows = [
+    return [
         (
             each.name,
             each.role.value,
@@ -99,6 +104,5 @@ def list_(directory: Path, as_json: bool) -> None:
             (each.expires or "never")[:10],
             "all" if each.datasets is None else ", ".join(each.datasets),
         )
-        for each in held
+        for each in ledger.credentials()
     ]
-    click.echo(table([("name", "role", "state", "ends", "datasets"), *rows], whole=("name",)))

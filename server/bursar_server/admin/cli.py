@@ -11,6 +11,7 @@ from bursar_server.admin._checkpoints import checkpoint
 from bursar_server.admin._history import acts
 from bursar_server.admin._manifests import manifest
 from bursar_server.admin._quickstart import quickstart
+from bursar_server.admin._serve import serve
 from bursar_server.admin._setup import init
 from bursar_server.admin._sketches import sketch
 from bursar_server.admin._tables import dataset, datasets, import_, partition_, retire, snapshot
@@ -50,5 +51,6 @@ for _command in (
     restore,
     write_off,
     acts,
+    serve,
 ):
     main.add_command(_command)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import json
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -38,6 +40,7 @@ from bursar_server.tables import Keyring, sync
 from bursar_server.tables.catalogue import Registered
 
 _MARK = ".restoring"
+_NOTE = "backup.json"
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,37 @@ def back_up(state: State, ledger: Ledger, path: Path, *, rows: bool = True) -> V
         new.rename(path)
         sync(path.parent)
     return found
+
+
+@dataclass(frozen=True)
+class BackupNote:
+    """Note of the newest backup that was made of a state directory.
+
+    Attributes:
+        time: end of the backup, in UTC.
+        entries: number of entries of its ledger.
+        path: its path.
+    """
+
+    time: datetime
+    entries: int
+    path: str
+
+    def save(self, state: State) -> None:
+        """Replace the note in a state directory."""
+        fields = {"time": self.time.isoformat(timespec="seconds"), "entries": self.entries, "path": self.path}
+        write_private(state.path / _NOTE, json.dumps(fields).encode())
+
+    @classmethod
+    def load(cls, state: State) -> BackupNote | None:
+        """Return the note of a state directory; None if there is none that can be read."""
+        try:
+            fields = json.loads((state.path / _NOTE).read_bytes())
+            return cls(
+                datetime.fromisoformat(fields["time"]).astimezone(UTC), int(fields["entries"]), str(fields["path"])
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
 
 def restore(backup: Path, directory: Path, *, actor: str, reason: str) -> Restored:
@@ -234,7 +268,7 @@ def _remove(path: Path) -> None:
 def _copy_files(source: State, target: State) -> None:
     """Copy settings, keys, certificates, counts of refusals and other files of the owner; no checkpoints, no token."""
     places = (text.partition(":")[2] for text in Config.load(source.config).checkpoints.places)
-    left_out = {source.ledger.name, REFUSALS, "admin.token", *places}
+    left_out = {source.ledger.name, REFUSALS, "admin.token", _NOTE, *places}
     for path in source.path.iterdir():
         database = path.name.startswith((f"{source.ledger.name}-", f"{REFUSALS}-"))
         if path.is_file() and path.name not in left_out and not database:

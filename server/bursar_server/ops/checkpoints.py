@@ -7,7 +7,6 @@ next checkpoint.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -124,10 +123,15 @@ def witness_of(state: State, config: Config) -> Witness | None:
     with contextlib.suppress(NoteError, PlaceError, OSError):
         key = SigningKey.load(key_file(state)).verifier
         for place in _readable(places_of(state, config)):
-            # Notes are appended, so the last one that verifies is the newest.
-            found += itertools.islice(filter(None, (_own(note, key) for note in reversed(place.read()))), 1)
+            found += filter(None, [newest_at(place, key)])
     newest = max(found, key=lambda checkpoint: checkpoint.size, default=None)
     return None if newest is None else Witness(newest.size, newest.head)
+
+
+def newest_at(place: Place, key: VerifierKey) -> Checkpoint | None:
+    """Return the newest checkpoint of a location that a key signed, None without one. Raises PlaceError."""
+    # Notes are appended, so the last one that verifies is the newest.
+    return next(filter(None, (_own(note, key) for note in reversed(place.read()))), None)
 
 
 def _own(note: str, key: VerifierKey) -> Checkpoint | None:

@@ -9,7 +9,10 @@ import enum
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from bursar_server import log
 
@@ -25,6 +28,20 @@ class Condition(enum.Enum):
     DEGRADED = "degraded"
     UNAVAILABLE = "unavailable"
     STOPPING = "stopping"
+
+
+def ask(address: str, credentials: grpc.ChannelCredentials, seconds: float) -> str:
+    """Return what the server at an address says of its health: SERVING, SERVING DEGRADED or NOT_SERVING.
+
+    Raises:
+        grpc.RpcError: no answer came in time.
+    """
+    with grpc.secure_channel(address, credentials) as channel:
+        check: Any = health_pb2_grpc.HealthStub(channel).Check
+        answer, call = check.with_call(health_pb2.HealthCheckRequest(), timeout=seconds)
+    name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    degraded = ("bursar-condition", Condition.DEGRADED.value) in (call.trailing_metadata() or ())
+    return f"{name} DEGRADED" if degraded else name
 
 
 class Watch:

@@ -177,7 +177,7 @@ def test_it_can_be_read(browser: Browser, study: Path, dark: bool) -> None:
         for page in ("/", "/ledger", "/ledger/entries", "/ledger/largest_debits", "/-/ledger/entry/7"):
             browser.go(f"{home}{page}")
             assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), page
-            contrasts = browser.evaluate(_CONTRASTS)
+            contrasts = browser.contrasts()
             assert len(contrasts) > 10
             assert [found for found in contrasts if not found[1] >= 4.5] == [], page
 
@@ -211,26 +211,3 @@ def test_the_page_follows_a_server_that_writes(browser: Browser, study: Path, le
             browser.go(f"{home}/")
         assert "fits paid for 4" in browser.text()
         assert "newer" not in browser.text()
-
-
-# Text of each element that has some of its own, with its contrast (WCAG 2.2) to the nearest background of a colour.
-_CONTRASTS = """(() => {
-  const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
-  const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const light = ([r, g, b]) => [r, g, b].map(v => linear(v / 255))
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = element => {
-    for (; element; element = element.parentElement) {
-      const found = numbers(getComputedStyle(element).backgroundColor);
-      if (found.length < 4 || found[3] > 0) return found;
-    }
-    return [255, 255, 255];
-  };
-  const owns = element => [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
-  return [...document.querySelectorAll('body *')]
-    .filter(element => owns(element) && element.checkVisibility() && !element.closest('svg, .skip, option'))
-    .map(element => {
-      const [one, other] = [light(numbers(getComputedStyle(element).color)), light(behind(element))];
-      return [element.textContent.trim().slice(0, 40), (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)];
-    });
-})()"""

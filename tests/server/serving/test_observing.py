@@ -27,6 +27,7 @@ from bursar_server import log
 from bursar_server.__main__ import main
 from bursar_server.access.auth import hash_token, new_token
 from bursar_server.access.tls import Certificates
+from bursar_server.admin._overview import server_health
 from bursar_server.config import Config, ConfigError
 from bursar_server.fits.registry import FITS
 from bursar_server.ops import telemetry
@@ -94,9 +95,15 @@ def test_health_tells_a_degraded_server_that_serves(serve: Serve, monkeypatch: p
     words = ["health", "--address", served.address, "--ca", str(Certificates(served.state.tls).ca)]
     told = CliRunner().invoke(main, words)
     assert (told.exit_code, told.output) == (0, "SERVING DEGRADED\n")
+    certificates = Certificates(served.state.tls)
+    assert "needs to be looked at" in server_health(served.address, certificates)
+    port = served.address.rpartition(":")[2]
+    assert "needs to be looked at" in server_health(f"0.0.0.0:{port}", certificates)
+    assert "none answers at 127.0.0.1:1," in server_health("127.0.0.1:1", certificates)
     monkeypatch.setattr(served.ledger, "newest", _burst)
     _until(lambda: asked() == (health_pb2.HealthCheckResponse.NOT_SERVING, "unavailable"))
     assert CliRunner().invoke(main, words).exit_code == 1
+    assert "does not serve" in server_health(served.address, certificates)
     assert CliRunner().invoke(main, [*words, "--live"]).exit_code == 0
 
 

@@ -79,13 +79,14 @@ def test_a_whole_backup_is_a_state_directory_for_its_owner_only(admin: Admin, tm
         "ledger.sqlite-mark",
         FILE,
         "admin.token",
+        "backup.json",
         "checkpoints",
     }
     assert {name: kept[name] for name in kept if name not in differ} == {
         name: found[name] for name in found if name not in differ
     }
     assert "clients.pem" in found
-    assert not {"admin.token", "checkpoints", "ledger.sqlite-mark"} & set(found)
+    assert not {"admin.token", "backup.json", "checkpoints", "ledger.sqlite-mark"} & set(found)
     for path in (copy.path, *copy.path.rglob("*")):
         public = path.parent == copy.tls and path.suffix == ".pem" and "key" not in path.name
         assert public or not stat.S_IMODE(path.stat().st_mode) & 0o077 or path.name == "clients.pem", path

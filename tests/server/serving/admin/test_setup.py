@@ -188,6 +188,7 @@ def test_every_act_can_be_tried_and_says_why() -> None:
     """What writes an entry has --dry-run and --reason; what only reads, or copies, has neither."""
     reading = {"show", "list", "datasets", "acts", "key", "init", "merge", "decode"}
     reading |= {"write", "backup", "restore", "partition"}
+    reading |= {"serve"}  # whose changes are made by the other commands
     reading |= {"new", "check", "schema"}  # of manifests, which are files
     reading |= {"quickstart"}  # runs init and import, which say what they do
     for path, command in LEAVES.items():
