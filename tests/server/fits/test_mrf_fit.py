@@ -381,7 +381,7 @@ def test_what_a_round_chooses_has_the_law_that_is_paid_for(factor: float) -> Non
     weights = np.exp((scores - scores.max()) / float(event.scale))
     law = weights / weights.sum()
     noise = OpenDPNoise()
-    drawn = [noise.argmax(scores, SelectionNoise(factor * float(event.scale))) for _ in range(40_000)]
+    drawn = [noise.argmax(scores, SelectionNoise(factor * float(event.scale))) for _ in range(10_000)]
     bins = Bins(np.arange(len(law) - 1), law)
     actual = weights ** (1 / factor)
     assert factor == 1.0 or bins.power(actual / actual.sum(), len(drawn)) > 1 - 1e-6
