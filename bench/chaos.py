@@ -705,6 +705,7 @@ class Lane:
                     spend=bursar.rho(RHO),
                     request_id=request_id,
                     progress=False,
+                    anyway=True,
                 )
             except bursar.ServerError as error:
                 # Fits that were debited before the rows changed cannot open them, and are run again when they are back.

@@ -371,25 +371,39 @@ Fit = Callable[[bursar.Dataset, bursar.Spend, str], object]
 
 FITS: Mapping[str, Fit] = {
     "fit dpem": lambda data, spend, key: data.fit(
-        bursar.DPEM(n_components=3, columns=FEATURES, iterations=8), spend=spend, request_id=key, progress=False
+        bursar.DPEM(n_components=3, columns=FEATURES, iterations=8),
+        spend=spend,
+        request_id=key,
+        progress=False,
+        anyway=True,
     ),
     "fit separated": lambda data, spend, key: data.fit(
         bursar.SeparatedGMM(n_components=3, columns=FEATURES, sigma_min=0.3, sigma_max=1.0),
         spend=spend,
         request_id=key,
         progress=False,
+        anyway=True,
     ),
     "fit gradient": lambda data, spend, key: data.fit(
         bursar.GradientEM(model="gaussian_mixture", n_components=3, columns=FEATURES),
         spend=spend,
         request_id=key,
         progress=False,
+        anyway=True,
     ),
     "fit sketch": lambda data, spend, key: data.fit(
-        bursar.SketchKMeans(n_clusters=3, columns=FEATURES[:2]), spend=spend, request_id=key, progress=False
+        bursar.SketchKMeans(n_clusters=3, columns=FEATURES[:2]),
+        spend=spend,
+        request_id=key,
+        progress=False,
+        anyway=True,
     ),
     "fit mrf": lambda data, spend, key: data.fit(
-        bursar.MRF(cliques="tree", columns=["sex", "town", "smoker", "a"]), spend=spend, request_id=key, progress=False
+        bursar.MRF(cliques="tree", columns=["sex", "town", "smoker", "a"]),
+        spend=spend,
+        request_id=key,
+        progress=False,
+        anyway=True,
     ),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import bursar
 from bursar_ledger import DebitRecord, Ledger
 
-_OF_CALLS = ("spend", "request_id", "progress")
+_OF_CALLS = ("spend", "request_id", "anyway", "progress")
 
 
 def fit(data: bursar.Dataset, kind: type[bursar.Request], **arguments: Any) -> Any:

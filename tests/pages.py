@@ -43,5 +43,6 @@ WITH_CODE = (
     "docs/fit-separated-gmm.md",
     "docs/local-mean.md",
     "docs/testing.md",
+    "docs/useless.md",
 )
 """Pages whose code `tests/test_demo.py` runs against the demo's server."""

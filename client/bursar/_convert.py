@@ -211,6 +211,7 @@ def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
         ),
         replayed=replayed,
         free=message.free,
+        warnings=tuple(message.warnings),
     )
 
 

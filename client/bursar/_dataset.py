@@ -160,6 +160,7 @@ class Dataset:
         *,
         spend: Spend | None = None,
         request_id: str | None = None,
+        anyway: bool = False,
         progress: bool | None = None,
     ) -> ResultT:
         """Run a fit on the protected rows; debits `spend`.
@@ -177,6 +178,7 @@ class Dataset:
                 a hash of the request and a running number. The same key with the same request and spend gets the same
                 release without a second debit. What is free is computed anew each time, to the same result, and needs
                 none.
+            anyway: pay also if the preview says that the answer is useless; otherwise such a fit is refused for free.
             progress: show a bar; None shows it in terminals and notebooks.
 
         Returns:
@@ -203,7 +205,7 @@ class Dataset:
         with paid_once(self._connection, value, self._asked(spend, request_id or "")) as asked:
             title = f"{type(request).__name__} on {self.name}" + (f", {asked.request_id}" if asked.request_id else "")
             with progress_bar(progress, title) as report:
-                model: ResultT = fit(self._connection, value, asked, report)
+                model: ResultT = fit(self._connection, value, replace(asked, refuse_useless=not anyway), report)
                 return model
 
     def preview(self, request: Request, *, spend: Spend | None = None) -> Preview:

@@ -100,7 +100,10 @@ def fit(connection: Connection, request: Request, asked: Asked, report: Report) 
     counted = OneMore(report) if kind.steps_here(request) else None
     method = getattr(connection.fits, kind.method)
     convert = partial(kind.result, request)
-    model = _Fit(connection, method, kind.message(request, asked), convert, counted or report).persist()
+    message = kind.message(request, asked)
+    # Here and not before, so that it has no part in the name of a fit that is paid once.
+    message.refuse_useless = asked.refuse_useless
+    model = _Fit(connection, method, message, convert, counted or report).persist()
     if counted is not None:
         counted.done()
     return model

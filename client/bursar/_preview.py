@@ -53,6 +53,8 @@ class Preview:
         sum_units: by column, what a `sum_std` of 1 is in the column's own units at most: `noise_in_units` multiplies
             the two. Empty where sums are not of positions, and for regressions.
         warnings: what to know before paying.
+        useless: whether the public rule says that noise leaves nothing of the answer, so that a fit is refused without
+            `anyway`; `warnings` tell why.
         preflight: of a separated mixture, whether its components will be found; None for other fits, and if the number
             of rows is neither public nor declared.
     """
@@ -69,6 +71,7 @@ class Preview:
     warnings: tuple[str, ...] = ()
     preflight: Preflight | None = None
     sum_units: Mapping[str, float] = field(default_factory=dict)
+    useless: bool = False
 
     @property
     def rho_left_after(self) -> float:
@@ -136,6 +139,7 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
         expected={one.name: _expected_from(one) for one in message.expected},
         units={one.name: one.unit for one in message.expected if one.unit},
         warnings=tuple(message.warnings),
+        useless=message.useless,
         preflight=_preflight_from(message.preflight) if message.HasField("preflight") else None,
         sum_units=dict(zip(columns, message.sum_units, strict=False)),
     )

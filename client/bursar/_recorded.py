@@ -326,17 +326,17 @@ def _types(method: str) -> tuple[type[Message], type[Message]]:
 def _key(method: str, request: Message) -> tuple[str, bytes]:
     asked = type(request)()
     asked.CopyFrom(request)
-    _clear_ids(asked)
+    _clear(asked)
     return method, asked.SerializeToString(deterministic=True)
 
 
-def _clear_ids(message: Message) -> None:
-    """Clear every `request_id`: a preview holds the request that it is about."""
+def _clear(message: Message) -> None:
+    """Clear what is no part of the question, in a preview's request, too."""
     for name, value in [(field.name, value) for field, value in message.ListFields()]:
-        if name == "request_id":
+        if name in ("request_id", "refuse_useless"):
             message.ClearField(name)
         elif isinstance(value, Message):
-            _clear_ids(value)
+            _clear(value)
 
 
 def _json(message: Message) -> dict[str, Any]:

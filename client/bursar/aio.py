@@ -98,10 +98,12 @@ class Dataset:
         *,
         spend: Spend | None = None,
         request_id: str | None = None,
+        anyway: bool = False,
         progress: bool | None = None,
     ) -> ResultT:
         """See `bursar.Dataset.fit`. Cancelling leaves the fit that was sent, which stays paid."""
-        asked = partial(self.public.fit, request, spend=spend, request_id=request_id, progress=progress)
+        given = {"spend": spend, "request_id": request_id, "anyway": anyway, "progress": progress}
+        asked: Callable[[], ResultT] = partial(self.public.fit, request, **given)  # type: ignore[arg-type]
         return await _stoppable(asked)
 
 

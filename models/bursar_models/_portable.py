@@ -36,14 +36,24 @@ _NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
 class Portable:
-    """Released value that converts to plain JSON values and back without loss: every float stays the same float."""
+    """Released value that converts to plain JSON values and back without loss: every float stays the same float.
+
+    Attributes:
+        receipt: receipt of its debit; None for what does not come from a server.
+    """
 
     _kinds: ClassVar[dict[str, type[Portable]]] = {}
+    receipt: Receipt | None
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         if ABC not in cls.__bases__:
             Portable._kinds.setdefault(cls.__name__, cls)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a preview warned of before it was paid for, from public numbers; () without a receipt."""
+        return () if self.receipt is None else self.receipt.warnings
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain JSON values, with the kind and the version of the format.
@@ -77,13 +87,7 @@ class Portable:
 
 
 class Model(Portable, ABC):
-    """Released model: it can be saved to a file and drawn.
-
-    Attributes:
-        receipt: receipt of its debit; None for a model that does not come from a server.
-    """
-
-    receipt: Receipt | None
+    """Released model: it can be saved to a file and drawn."""
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file, from which `bursar_models.load` reads the same model; an older file is replaced.

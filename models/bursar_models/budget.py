@@ -257,6 +257,7 @@ class Receipt:
         allowance_remaining: remaining budget of the caller's allowance, as of `remaining`; None without an allowance.
         replayed: True if the stored release was sent again under the same debit; ignored by equality.
         free: True if nothing was debited, because the result was computed from earlier releases.
+        warnings: what a preview warned of when it was debited, from public numbers.
     """
 
     dataset: str
@@ -269,6 +270,7 @@ class Receipt:
     allowance_remaining: Remaining | None = None
     replayed: bool = field(default=False, compare=False)
     free: bool = False
+    warnings: tuple[str, ...] = ()
 
     def _title(self) -> str:
         whose = f"entry {self.entry} of {self.dataset!r}" if self.entry else f"nothing of {self.dataset!r}"
@@ -285,6 +287,7 @@ class Receipt:
             ["adjacency", self.adjacency.value],
             ["request id", self.request_id or "none"],
             ["ledger head", self.ledger_head or "none"],
+            *(["warning", warning] for warning in self.warnings),
         ]
 
     def __repr__(self) -> str:

@@ -27,6 +27,13 @@ from bursar_proto.v1 import catalog_pb2, dummy_pb2, fit_pb2, types_pb2
 
 MessageT = TypeVar("MessageT", bound=Message)
 HISTORY = "CatalogService/GetHistory"
+_FITS = (
+    fit_pb2.FitDPEMRequest,
+    fit_pb2.FitSketchKMeansRequest,
+    fit_pb2.FitMRFRequest,
+    fit_pb2.FitGradientEMRequest,
+    fit_pb2.FitSeparatedGMMRequest,
+)
 BROKEN = status_pb2.Status(code=code_pb2.UNAVAILABLE, message="broken on purpose")
 
 
@@ -39,6 +46,7 @@ class Line(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
         name: name of the analyst.
         token: token of the analyst.
         calls: messages that were sent, in order; questions about the ledger's history are left out.
+        careful: whether each of the fits among them was to be refused if it is useless, which `calls` leaves out.
         metadata: what came with each of them.
         before: functions that change the requests of a method on their way, or raise what `refusal` returns.
         changes: functions that change the answers of a method, such as "FitService/FitDPEM".
@@ -50,6 +58,7 @@ class Line(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
     name: str
     token: str
     calls: list[Message] = field(default_factory=list)
+    careful: list[bool] = field(default_factory=list)
     metadata: list[dict[str, str | bytes]] = field(default_factory=list)
     before: dict[str, Callable[[Any], object]] = field(default_factory=dict)
     changes: dict[str, Callable[[Any], object]] = field(default_factory=dict)
@@ -179,6 +188,10 @@ class Line(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
                 if self._failures:
                     return _Answer(Exchange(method, request, error=self._failures.popleft()))
             self.calls.append(_copy(request))
+            if isinstance(request, _FITS):
+                self.careful.append(request.refuse_useless)
+                # No part of what is asked for.
+                self.calls[-1].ClearField("refuse_useless")
         self.before.get(method, bool)(request)
         if method in self.instead:
             return _Answer(Exchange(method, request, tuple(self.instead[method](request))))

@@ -203,6 +203,7 @@ def _fit_command(method: Method) -> click.Command:
         request_id: str | None,
         progress: bool | None,
         yes: bool,
+        anyway: bool,
         as_json: bool,
         **given: Any,
     ) -> None:
@@ -229,17 +230,18 @@ def _fit_command(method: Method) -> click.Command:
             if bought is not None:
                 say(f"entry {bought.entry} has paid for {request_id}: nothing more is debited", err=True)
             elif not yes:
-                _ask(data.preview(request, spend=amount), dataset, noted and noted.earlier)
+                _ask(data.preview(request, spend=amount), dataset, noted and noted.earlier, anyway=anyway)
             say(f"request id {request_id}: give it with --request-id if this is cut off", err=True)
         with _resumable(None if amount is None else request_id):
-            model = data.fit(request, spend=amount, request_id=request_id, progress=progress)
+            model = data.fit(request, spend=amount, request_id=request_id, anyway=anyway, progress=progress)
         _say_model(model, save, as_json=as_json)
 
     save = click.option("--save", type=FILE, help="Write the model to this file, which must not be there yet.")
     key = click.option("--request-id", help=_REQUEST_ID)
     bar = click.option("--progress/--no-progress", default=None, help="Show a bar. [default: on a terminal]")
     sure = click.option("--yes", is_flag=True, help="Do not ask for confirmation; for scripts.")
-    for added in (sure, bar, key, save):
+    useless = click.option("--anyway", is_flag=True, help="Pay also for an answer that a preview calls useless.")
+    for added in (useless, sure, bar, key, save):
         command = added(command)
     options = [*SPEND, *typed.options, *DRY_RUN]
     return _command(method, "fit", command, options, in_options(_first_sentence(method.kind)))
@@ -278,12 +280,12 @@ def _bought(data: bursar.Dataset, request_id: str) -> bursar.ReleaseSummary | No
     return next((release for release in data.releases() if release.request_id == request_id), None)
 
 
-def _ask(preview: bursar.Preview, dataset: str, earlier: Attempt | None) -> None:
+def _ask(preview: bursar.Preview, dataset: str, earlier: Attempt | None, *, anyway: bool) -> None:
     """Show price and remainder, and ask whether to go on; also if the same fit was paid within a day.
 
     Raises:
         Refused: it is above what is left.
-        click.ClickException: there is no terminal to ask at.
+        click.ClickException: it is useless, or there is no terminal to ask at.
         click.Abort: the answer was no.
     """
     price, left, yours = preview.price.rho, preview.remaining, preview.available
@@ -300,6 +302,10 @@ def _ask(preview: bursar.Preview, dataset: str, earlier: Attempt | None) -> None
         say(f"yours  {rho(yours.rho)} for one request now", err=True)
     for warning in preview.warnings:
         say(f"note   {warning}", err=True)
+    if preview.useless and not anyway:
+        raise click.ClickException(
+            "nothing was debited. Spend more, or ask for less; --anyway pays for it all the same"
+        )
     if earlier is not None:
         say(f"note   the same fit was paid {earlier.ago}: --request-id {earlier.request_id} is free", err=True)
     if not at_terminal():
@@ -352,6 +358,8 @@ def _say_model(model: Any, save: Path | None, *, as_json: bool) -> None:
         return
     say(model)
     say(_receipt_line(receipt))
+    for warning in receipt.warnings:
+        say(f"note   {warning}", err=True)
     if save is not None:
         say(f"saved to {save}")
 

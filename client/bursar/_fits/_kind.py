@@ -32,6 +32,7 @@ class Asked:
         columns: its public schema.
         spend: what to spend; None for a request that uses earlier releases alone.
         request_id: the idempotency key; empty for what is free.
+        refuse_useless: whether a server refuses it, before the debit, if noise leaves nothing of the answer.
         dry: whether it is for a dry run, which looks no earlier release up: numbers are sent instead.
     """
 
@@ -39,6 +40,7 @@ class Asked:
     columns: Sequence[Column] = field(default=(), repr=False)
     spend: Spend | None = None
     request_id: str = ""
+    refuse_useless: bool = False
     dry: bool = False
 
     def numeric(self, *, nullable: bool = False) -> list[str]:

@@ -607,6 +607,7 @@ class FitDPEMRequest(_message.Message):
     GIVEN_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
     CLIP_RADIUS_FIELD_NUMBER: _builtins.int
+    REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]. The same id and body get the same bytes for nothing."""
     dataset: _builtins.str
@@ -621,6 +622,8 @@ class FitDPEMRequest(_message.Message):
     """Radius of the public ball about the middle of the bounds to which rows are clipped, in units in which the half-width of a
     column's bounds is 1 (for spherical covariances and k-means: the largest half-width). 0: the ball that holds the whole box.
     """
+    refuse_useless: _builtins.bool
+    """Refuse it before the debit if the public rule calls it useless; a preview says that. No part of what is asked for."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Numeric columns, in the order in which the model has them."""
@@ -656,10 +659,11 @@ class FitDPEMRequest(_message.Message):
         given: Global___StartGiven | None = ...,
         released: Global___StartReleased | None = ...,
         clip_radius: _builtins.float = ...,
+        refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "prior", b"prior", "random", b"random", "released", b"released", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip_radius", b"clip_radius", "columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "given", b"given", "iterations", b"iterations", "mode", b"mode", "moments", b"moments", "n_components", b"n_components", "prior", b"prior", "random", b"random", "released", b"released", "request_id", b"request_id", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip_radius", b"clip_radius", "columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "given", b"given", "iterations", b"iterations", "mode", b"mode", "moments", b"moments", "n_components", b"n_components", "prior", b"prior", "random", b"random", "refuse_useless", b"refuse_useless", "released", b"released", "request_id", b"request_id", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["splitting", "random", "given", "released"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -774,6 +778,7 @@ class FitSeparatedGMMRequest(_message.Message):
     ESTIMATOR_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     PUBLIC_SEED_FIELD_NUMBER: _builtins.int
+    REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in FitDPEMRequest. A spend in pure epsilon is refused."""
     dataset: _builtins.str
@@ -800,6 +805,8 @@ class FitSeparatedGMMRequest(_message.Message):
     units: Global___ColumnUnits.ValueType
     public_seed: _builtins.int
     """Of the directions in which splits are looked for; part of the request, protects nothing."""
+    refuse_useless: _builtins.bool
+    """Refuse it before the debit if the public rule calls it useless; a preview says that. No part of what is asked for."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -823,10 +830,11 @@ class FitSeparatedGMMRequest(_message.Message):
         estimator: Global___SeparatedEstimator.ValueType = ...,
         units: Global___ColumnUnits.ValueType = ...,
         public_seed: _builtins.int = ...,
+        refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spend", b"spend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "min_weight", b"min_weight", "n_components", b"n_components", "public_seed", b"public_seed", "radius", b"radius", "request_id", b"request_id", "search", b"search", "separation", b"separation", "sigma_max", b"sigma_max", "sigma_min", b"sigma_min", "spend", b"spend", "units", b"units", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "min_weight", b"min_weight", "n_components", b"n_components", "public_seed", b"public_seed", "radius", b"radius", "refuse_useless", b"refuse_useless", "request_id", b"request_id", "search", b"search", "separation", b"separation", "sigma_max", b"sigma_max", "sigma_min", b"sigma_min", "spend", b"spend", "units", b"units", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1008,6 +1016,7 @@ class FitGradientEMRequest(_message.Message):
     CENTRE_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     PAPER_WEIGHTS_FIELD_NUMBER: _builtins.int
+    REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in FitDPEMRequest."""
     dataset: _builtins.str
@@ -1045,6 +1054,8 @@ class FitGradientEMRequest(_message.Message):
     """Mixtures: unspecified is common."""
     paper_weights: _builtins.bool
     """The paper's posterior weights, which lack a factor 2 in the exponent; of symmetric models only."""
+    refuse_useless: _builtins.bool
+    """Refuse it before the debit if the public rule calls it useless; a preview says that. No part of what is asked for."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Mixtures: the numeric columns of a row. Regressions: the features, without the target; empty: all others."""
@@ -1087,10 +1098,11 @@ class FitGradientEMRequest(_message.Message):
         centre: _types_pb2.Tensor | None = ...,
         units: Global___ColumnUnits.ValueType = ...,
         paper_weights: _builtins.bool = ...,
+        refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "given", b"given", "random", b"random", "spend", b"spend", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["averaged", b"averaged", "centre", b"centre", "columns", b"columns", "dataset", b"dataset", "given", b"given", "heavy_tails", b"heavy_tails", "iterations", b"iterations", "model", b"model", "n_components", b"n_components", "noise_std", b"noise_std", "paper_weights", b"paper_weights", "random", b"random", "request_id", b"request_id", "scale", b"scale", "spend", b"spend", "start", b"start", "step_size", b"step_size", "symmetric", b"symmetric", "target", b"target", "tau", b"tau", "units", b"units", "variant", b"variant", "without_intercept", b"without_intercept", "zeta", b"zeta"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["averaged", b"averaged", "centre", b"centre", "columns", b"columns", "dataset", b"dataset", "given", b"given", "heavy_tails", b"heavy_tails", "iterations", b"iterations", "model", b"model", "n_components", b"n_components", "noise_std", b"noise_std", "paper_weights", b"paper_weights", "random", b"random", "refuse_useless", b"refuse_useless", "request_id", b"request_id", "scale", b"scale", "spend", b"spend", "start", b"start", "step_size", b"step_size", "symmetric", b"symmetric", "target", b"target", "tau", b"tau", "units", b"units", "variant", b"variant", "without_intercept", b"without_intercept", "zeta", b"zeta"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["random", "given"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -1485,6 +1497,7 @@ class FitSketchKMeansRequest(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     FOREIGN_FIELD_NUMBER: _builtins.int
     DECODE_ON_CLIENT_FIELD_NUMBER: _builtins.int
+    REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in FitDPEMRequest. A request that only decodes is not kept, and may do without."""
     dataset: _builtins.str
@@ -1504,6 +1517,8 @@ class FitSketchKMeansRequest(_message.Message):
     Everything else is as without it, the checks of what is to be decoded included. It is no part of what makes two requests the
     same: what was released first under a request_id is sent again, decoded or not.
     """
+    refuse_useless: _builtins.bool
+    """Refuse it before the debit if the public rule calls it useless; a preview says that. No part of what is asked for."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1531,10 +1546,11 @@ class FitSketchKMeansRequest(_message.Message):
         entry: _builtins.int = ...,
         foreign: _abc.Iterable[Global___Sketch] | None = ...,
         decode_on_client: _builtins.bool = ...,
+        refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "new_sketch", b"new_sketch", "source", b"source", "spend", b"spend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "decode_on_client", b"decode_on_client", "decoding", b"decoding", "entry", b"entry", "foreign", b"foreign", "n_clusters", b"n_clusters", "n_init", b"n_init", "new_sketch", b"new_sketch", "public_seed", b"public_seed", "request_id", b"request_id", "source", b"source", "spend", b"spend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "dataset", b"dataset", "decode_on_client", b"decode_on_client", "decoding", b"decoding", "entry", b"entry", "foreign", b"foreign", "n_clusters", b"n_clusters", "n_init", b"n_init", "new_sketch", b"new_sketch", "public_seed", b"public_seed", "refuse_useless", b"refuse_useless", "request_id", b"request_id", "source", b"source", "spend", b"spend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["new_sketch", "entry"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
@@ -1790,6 +1806,7 @@ class FitMRFRequest(_message.Message):
     UNIT_WEIGHTS_FIELD_NUMBER: _builtins.int
     REUSE_FIELD_NUMBER: _builtins.int
     ESTIMATE_ON_CLIENT_FIELD_NUMBER: _builtins.int
+    REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in FitDPEMRequest. A request that only uses earlier tables is not kept, and may do without."""
     dataset: _builtins.str
@@ -1803,6 +1820,8 @@ class FitMRFRequest(_message.Message):
     end, which is work of up to a minute or two. Everything else is as without it, checks included. It is no part of what makes
     two requests the same: what was released first under a request_id is sent again, estimated or not.
     """
+    refuse_useless: _builtins.bool
+    """Refuse it before the debit if the public rule calls it useless; a preview says that. No part of what is asked for."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Variables of the model: categorical columns, and numeric ones that the schema has bins for. Empty: those of the graph,
@@ -1851,10 +1870,11 @@ class FitMRFRequest(_message.Message):
         unit_weights: Global___UnitWeights.ValueType = ...,
         reuse: _abc.Iterable[_builtins.int] | None = ...,
         estimate_on_client: _builtins.bool = ...,
+        refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["auto", b"auto", "chain", b"chain", "cliques", b"cliques", "graph", b"graph", "independent", b"independent", "spend", b"spend", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto", b"auto", "chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimate_on_client", b"estimate_on_client", "estimator", b"estimator", "graph", b"graph", "independent", b"independent", "inference", b"inference", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto", b"auto", "chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimate_on_client", b"estimate_on_client", "estimator", b"estimator", "graph", b"graph", "independent", b"independent", "inference", b"inference", "refuse_useless", b"refuse_useless", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_graph: _TypeAlias = _typing.Literal["cliques", "tree", "chain", "independent", "auto"]  # noqa: Y015
     _WhichOneofArgType_graph: _TypeAlias = _typing.Literal["graph", b"graph"]  # noqa: Y015
@@ -2276,12 +2296,15 @@ class PreviewResponse(_message.Message):
     SUM_UNITS_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     PREFLIGHT_FIELD_NUMBER: _builtins.int
+    USELESS_FIELD_NUMBER: _builtins.int
     affordable: _builtins.bool
     """Whether the fit would be admitted now; false for a retired dataset."""
     fits_left: _builtins.int
     """How many fits like this one the caller may still make."""
     iterations: _builtins.int
     """Steps that will be run."""
+    useless: _builtins.bool
+    """The public rule says that noise leaves nothing of the answer: `refuse_useless` refuses it. The warnings tell why."""
     @_builtins.property
     def price(self) -> _types_pb2.Price:
         """Exactly what the fit would debit."""
@@ -2328,10 +2351,11 @@ class PreviewResponse(_message.Message):
         sum_units: _abc.Iterable[_builtins.float] | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
         preflight: Global___Preflight | None = ...,
+        useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "preflight", b"preflight", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affordable", b"affordable", "available", b"available", "expected", b"expected", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "sum_units", b"sum_units", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affordable", b"affordable", "available", b"available", "expected", b"expected", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "sum_units", b"sum_units", "useless", b"useless", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -214,6 +214,7 @@ class Receipt(_message.Message):
     ADJACENCY_FIELD_NUMBER: _builtins.int
     ALLOWANCE_REMAINING_FIELD_NUMBER: _builtins.int
     FREE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     request_id: _builtins.str
     entry: _builtins.int
@@ -237,6 +238,10 @@ class Receipt(_message.Message):
     def allowance_remaining(self) -> Global___Remaining:
         """What was left of the caller's allowance just after this debit; absent if there is none."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What a preview warned of when this was debited, from public numbers; it holds for the model, too."""
+
     def __init__(
         self,
         *,
@@ -249,10 +254,11 @@ class Receipt(_message.Message):
         adjacency: Global___Adjacency.ValueType = ...,
         allowance_remaining: Global___Remaining | None = ...,
         free: _builtins.bool = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allowance_remaining", b"allowance_remaining", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "allowance_remaining", b"allowance_remaining", "dataset", b"dataset", "entry", b"entry", "free", b"free", "ledger_head", b"ledger_head", "price", b"price", "remaining", b"remaining", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adjacency", b"adjacency", "allowance_remaining", b"allowance_remaining", "dataset", b"dataset", "entry", b"entry", "free", b"free", "ledger_head", b"ledger_head", "price", b"price", "remaining", b"remaining", "request_id", b"request_id", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

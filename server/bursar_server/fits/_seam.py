@@ -147,6 +147,7 @@ class Plan:
         expected: expected accuracies, by the names of `fit_pb2.Expected`; unknown ones are left out.
         sum_units: units of the sums, as in `PreviewResponse.sum_units`.
         warnings: warnings for the analyst, as in `PreviewResponse.warnings`.
+        useless: True if the public rule of `usefulness.judged` says so.
         preflight: result of the preflight, as in `PreviewResponse.preflight`.
         of_entry: for a plan without events, the debit of the release from which it computes, 0 if there is none; for
             any other plan that is run, its own debit.
@@ -160,6 +161,7 @@ class Plan:
     expected: Mapping[str, Expected] = field(default_factory=dict)
     sum_units: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()
+    useless: bool = False
     preflight: fit_pb2.Preflight | None = None
     of_entry: int = 0
 

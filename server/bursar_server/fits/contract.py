@@ -49,6 +49,10 @@ class FitRequest(Protocol):
     def spend(self) -> types_pb2.Spend:
         """Budget requested."""
 
+    @property
+    def refuse_useless(self) -> bool:
+        """True to refuse before the debit what the public rule calls useless."""
+
     def HasField(self, field_name: Literal["spend"]) -> bool:  # noqa: N802  the generated code's name
         """Return whether the spend is given."""
 

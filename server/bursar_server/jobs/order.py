@@ -32,8 +32,9 @@ from bursar_ledger import (
 )
 from bursar_server import log
 from bursar_server.config import RequestLimits
-from bursar_server.fits import AnyFit, InvalidFieldsError, Plan, Released
+from bursar_server.fits import JSON, AnyFit, InvalidFieldsError, Plan, Released
 from bursar_server.fits.contract import METHODS, FitRequest
+from bursar_server.fits.usefulness import check_useful, judged
 from bursar_server.jobs.errors import NotAvailableError, ReleaseLostError, RowsUnavailableError
 from bursar_server.jobs.job import NotBegunError, NothingReadError, Run
 from bursar_server.jobs.limits import check_fit
@@ -54,6 +55,9 @@ _NO_LIMITS = RequestLimits()
 
 _SPEND, _LEFT, _ROWS = "spend", "what_is_left", "public_rows"
 """In a debit's parameters: the rho that was left, and the public number of rows; so that it can be planned again."""
+
+WARNINGS = "warnings"
+"""In a debit's parameters: what the analyst was told before it, for its receipt."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,9 @@ class Order:
     def debit(self, rho: float | None = None) -> DebitRequest:
         """Return the debit to request from the ledger. Raises InvalidFieldsError."""
         plan = self.plan(rho, self.rows)
-        resolved = {_ROWS: self.rows, **({} if rho is None else {_SPEND: {_LEFT: rho}})}
+        resolved: dict[str, JSON] = {_ROWS: self.rows, **({} if rho is None else {_SPEND: {_LEFT: rho}})}
+        if plan.warnings:
+            resolved[WARNINGS] = list(plan.warnings)
         return DebitRequest(**self._names, events=plan.events, parameters={**plan.parameters, **resolved})
 
     def debit_of_the_rest(self) -> RestRequest:
@@ -222,8 +228,9 @@ class Orders:
         # the ledger's decision, where others wait.
         @functools.cache
         def plan(rho: float | None, rows: int | None) -> Plan:
-            made: Plan = fit.plan(_resolved(request, rho), replace(table, rows=rows), released)
-            return made
+            facts = replace(table, rows=rows)
+            made: Plan = fit.plan(_resolved(request, rho), facts, released)
+            return judged(made, facts)
 
         return Order(method, principal, request, _request_hash(method, principal, request), state, table.rows, plan)
 
@@ -260,7 +267,10 @@ class Orders:
             self._datasets.check(order.state)
         self._engine.check()
         rho = _rest(self._ledger.limits(order.state.name, order.principal)) if order.rest else None
-        self.check(order, order.plan(rho, order.rows))
+        plan = order.plan(rho, order.rows)
+        self.check(order, plan)
+        if order.request.refuse_useless:
+            check_useful(plan)
         with _rows_needed():
             self._datasets.compare(order.state)
         return order.debit_of_the_rest() if order.rest else order.debit()
@@ -391,7 +401,7 @@ def _times(cost: Cost, limit: Remainder) -> int:
     return min(times, limit.delta_units // cost.delta_units) if cost.delta_units else times
 
 
-_NOT_RELEASED = frozenset({"request_id", "decode_on_client", "estimate_on_client"})
+_NOT_RELEASED = frozenset({"request_id", "decode_on_client", "estimate_on_client", "refuse_useless"})
 """Fields that do not affect the release, so they are not part of a request's identity."""
 
 

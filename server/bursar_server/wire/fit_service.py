@@ -101,6 +101,7 @@ class FitService:
             expected=[messages.expected(name, value) for name, value in plan.expected.items()],
             sum_units=plan.sum_units,
             warnings=plan.warnings,
+            useless=plan.useless,
             preflight=plan.preflight,
         )
 
@@ -157,5 +158,6 @@ class FitService:
             ledger_head=b"" if paid is None else paid.head,
             adjacency=messages.ADJACENCIES[order.state.adjacency],
             free=True,
+            warnings=plan.warnings,
         )
         return receipt, self._runs.compute(order.principal, lambda run: self._orders.computed(order, plan, run))

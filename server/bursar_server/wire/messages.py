@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bursar_ledger import Adjacency, Cost, Debit, DebitRecord, Remainder, Role
 from bursar_proto.v1 import admin_pb2, fit_pb2, types_pb2
 from bursar_server.fits import Expected
+from bursar_server.jobs.order import WARNINGS
 
 _UINT64 = 2**64 - 1
 
@@ -53,6 +55,8 @@ def _pure_epsilon(value: Remainder) -> float:
 
 def receipt(debit: Debit | DebitRecord, adjacency: Adjacency) -> types_pb2.Receipt:
     """Return the receipt of a debit; the same at every request."""
+    parameters: Mapping[str, Any] = debit.request.parameters
+    warnings: Sequence[str] = parameters.get(WARNINGS, ())
     return types_pb2.Receipt(
         dataset=debit.request.dataset,
         request_id=debit.request.request_id,
@@ -62,6 +66,7 @@ def receipt(debit: Debit | DebitRecord, adjacency: Adjacency) -> types_pb2.Recei
         allowance_remaining=None if debit.allowance is None else remaining(debit.allowance),
         ledger_head=debit.head,
         adjacency=ADJACENCIES[adjacency],
+        warnings=warnings,
     )
 
 
