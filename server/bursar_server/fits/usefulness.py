@@ -29,6 +29,9 @@ USELESS_SSE = 4.0
 USELESS_MARGIN = 0.25
 """Margin of a preflight's rule below which a search is useless: it takes sixteen times the spend, about."""
 
+WARNINGS = "warnings"
+"""Name among a debit's parameters of what the analyst was told before it, for its receipt."""
+
 PlanT = TypeVar("PlanT", bound=Plan)
 
 

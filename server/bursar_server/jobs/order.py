@@ -34,7 +34,7 @@ from bursar_server import log
 from bursar_server.config import RequestLimits
 from bursar_server.fits import JSON, AnyFit, InvalidFieldsError, Plan, Released
 from bursar_server.fits.contract import METHODS, FitRequest
-from bursar_server.fits.usefulness import check_useful, judged
+from bursar_server.fits.usefulness import WARNINGS, check_useful, judged
 from bursar_server.jobs.errors import NotAvailableError, ReleaseLostError, RowsUnavailableError
 from bursar_server.jobs.job import NotBegunError, NothingReadError, Run
 from bursar_server.jobs.limits import check_fit
@@ -55,9 +55,6 @@ _NO_LIMITS = RequestLimits()
 
 _SPEND, _LEFT, _ROWS = "spend", "what_is_left", "public_rows"
 """In a debit's parameters: the rho that was left, and the public number of rows; so that it can be planned again."""
-
-WARNINGS = "warnings"
-"""In a debit's parameters: what the analyst was told before it, for its receipt."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from bursar_ledger import Adjacency, Cost, Debit, DebitRecord, Remainder, Role
 from bursar_proto.v1 import admin_pb2, fit_pb2, types_pb2
 from bursar_server.fits import Expected
-from bursar_server.jobs.order import WARNINGS
+from bursar_server.fits.usefulness import WARNINGS
 
 _UINT64 = 2**64 - 1
 
