@@ -57,6 +57,21 @@ def run(directory: Path, address: str | None, fit_workers: int | None, threads_p
 
 
 @main.command()
+def warm() -> None:
+    """Compile the kernels of all fits before the first start.
+
+    Takes minutes where nothing is compiled yet, and seconds where all is. It needs no state directory, and reads none.
+    Run it as the user who will run the server.
+    """
+    from bursar_server.fits.registry import FITS  # late: it loads compilers
+
+    for number, (name, fit) in enumerate(FITS.items(), start=1):
+        click.echo(f"kernels of {name}, {number} of {len(FITS)}")
+        getattr(fit, "warm_up", lambda: None)()
+    click.echo("all kernels are compiled")
+
+
+@main.command()
 @click.option(
     "--state", "directory", type=_PATH, required=True, envvar="BURSAR_STATE", show_envvar=True, help="State directory."
 )

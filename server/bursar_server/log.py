@@ -217,6 +217,16 @@ class CheckpointLeft(Event):
 
 
 @dataclass(frozen=True)
+class Compiling(Event):
+    """Kernels of a fit are compiled, or read from the disk if they were before; the server does not take calls yet."""
+
+    word = "compiling"
+    method: str
+    number: int
+    of: int
+
+
+@dataclass(frozen=True)
 class Serving(Event):
     """The server takes calls."""
 

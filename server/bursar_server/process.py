@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -146,7 +147,8 @@ def _serve(
 
     with told_to_stop(server.certificate.reload) as told, verifier.telling(server.watch.look):
         # Kernels are compiled by then, so that the time of the first request says nothing.
-        children.ready(lost=lost)
+        numbers = itertools.count(1)
+        children.ready(lost, lambda name: events.tell(log.Compiling(name, next(numbers), len(FITS))))
         server.start()
         try:
             if speaks_old_tls(server.address):

@@ -21,15 +21,20 @@ I_KNOW = click.option("--i-know", is_flag=True, help="A total that protects hard
 
 def sentence(total: Budget) -> str:
     """Return what a total means for a person, and what it buys."""
-    rho = float(total.cap_cost_units / (COST_UNIT * total.order))
-    wrong, against_gaussian = 1 / (1 + math.exp(min(total.epsilon, 700))), NormalDist().cdf(-math.sqrt(rho / 2))
-    fits = int(rho / TYPICAL)
+    fits = int(_rho(total) / TYPICAL)
+    worst, against_gaussian = guesses(total)
     return (
         f"({total.epsilon:g}, {total.delta:g}) for a person: whoever sees all that is ever released, and cannot tell "
-        f"beforehand whether it is with this person's data, may guess right {_of_hundred(wrong)} times of 100 at "
-        f"most, and {_of_hundred(against_gaussian)} times if all of it is Gaussian noise; it buys "
+        f"beforehand whether it is with this person's data, may guess right {worst} times of 100 at "
+        f"most, and {against_gaussian} times if all of it is Gaussian noise; it buys "
         f"{'more than 10,000' if fits > 10_000 else fits} fits of rho {TYPICAL}"
     )
+
+
+def guesses(total: Budget) -> tuple[str, str]:
+    """Return how often of 100 times a guess from fifty-fifty is right: at most, and against Gaussian noise alone."""
+    wrong = 1 / (1 + math.exp(min(total.epsilon, 700)))
+    return _of_hundred(wrong), _of_hundred(NormalDist().cdf(-math.sqrt(_rho(total) / 2)))
 
 
 def dangers(total: Budget, rows: int | None) -> list[str]:
@@ -58,6 +63,10 @@ def confirm_total(acting: Act, name: str, total: Budget, rows: int | None, *, i_
     if not found or i_know or acting.dry_run:
         return
     acting.typed(name, f"This total protects hardly anybody. Type {name} to promise it all the same", "--i-know")
+
+
+def _rho(total: Budget) -> float:
+    return float(total.cap_cost_units / (COST_UNIT * total.order))
 
 
 def _of_hundred(wrong: float) -> str:

@@ -8,6 +8,7 @@ from bursar_server.admin._acting import InOrder
 from bursar_server.admin._backups import backup, restore, write_off
 from bursar_server.admin._budgets import allowance, budget, call_limit
 from bursar_server.admin._checkpoints import checkpoint
+from bursar_server.admin._documents import document
 from bursar_server.admin._history import acts
 from bursar_server.admin._manifests import manifest
 from bursar_server.admin._quickstart import quickstart
@@ -52,5 +53,6 @@ for _command in (
     write_off,
     acts,
     serve,
+    document,
 ):
     main.add_command(_command)

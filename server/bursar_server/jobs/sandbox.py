@@ -61,6 +61,7 @@ _WHEN = {
 """Announcements that a child must have made before each kind of message: that it opens rows, that it opened them."""
 
 _READY = b"ready"
+_COMPILES = b"compiles "
 _NOT_BEGUN = b"-"
 _PROPERLY = "exit status 0"
 _OUT_OF_TIME = "out of time"
@@ -125,16 +126,18 @@ class Children:
             _never_returns(lambda: _Parent(theirs, fits, limits).live(server))
         theirs.close()
 
-    def ready(self, lost: Callable[[], object] = bool) -> None:
+    def ready(self, lost: Callable[[], object] = bool, compiles: Callable[[str], object] = bool) -> None:
         """Wait until kernels are compiled.
 
         Args:
             lost: called, in a thread, if the parent of all fits dies; then no fit can run any more.
+            compiles: called with the name of each fit whose kernels are compiled next.
 
         Raises:
             ChildrenError: compiling failed.
         """
-        said = self.control.recv(2**12)
+        while (said := self.control.recv(2**12)).startswith(_COMPILES):
+            compiles(said.removeprefix(_COMPILES).decode())
         if said != _READY:
             raise ChildrenError(
                 f"the process that fits are run from ended: {said.decode(errors='replace') or 'killed'}"
@@ -411,7 +414,8 @@ class _Parent:
         hardening.no_core_dumps()
         hardening.named("bursar-fits")
         try:
-            for fit in self._fits.values():
+            for name, fit in self._fits.items():
+                self._control.send(_COMPILES + name.encode())
                 getattr(fit, "warm_up", lambda: None)()
         except BaseException as error:
             self._control.send(" at ".join(log.told(error)).encode())

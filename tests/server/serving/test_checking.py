@@ -7,6 +7,7 @@ import datetime
 import json
 import sqlite3
 import struct
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from bursar_ledger import Ledger
 from bursar_ledger.checkpoints import checkpoint_of, sign
 from bursar_server.__main__ import main
 from bursar_server.config import Config, template
+from bursar_server.fits import registry
 from bursar_server.jobs import hardening
 from bursar_server.ops import doctor
 from bursar_server.ops.checkpoints import load_key, prepare_checkpoints, write_checkpoint
@@ -270,3 +272,15 @@ def pair(state: State, days: int) -> None:
     )
     write_private(state.tls / "server.pem", certificate.public_bytes(serialization.Encoding.PEM))
     write_private(state.tls / "server-key.pem", _pem(key))
+
+
+def test_kernels_are_compiled_before_the_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fit's in turn, which is said; a fit that has none is passed over."""
+    warmed: list[str] = []
+    first = types.SimpleNamespace(warm_up=lambda: warmed.append("first"))
+    monkeypatch.setattr(registry, "FITS", {"FitFirst": first, "FitSecond": types.SimpleNamespace()})
+    result = CliRunner().invoke(main, ["warm"])
+    assert result.exit_code == 0, result.output
+    assert warmed == ["first"]
+    assert "kernels of FitFirst, 1 of 2" in result.output
+    assert "kernels of FitSecond, 2 of 2" in result.output

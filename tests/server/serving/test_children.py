@@ -358,6 +358,19 @@ def test_the_parent_of_all_fits_is_killed(tmp_path: Path) -> None:
     assert eventually(lambda: not psutil.pid_exists(int((tmp_path / "pid").read_text())))
 
 
+def test_a_start_tells_whose_kernels_are_compiled(tmp_path: Path) -> None:
+    """Each fit by name, in order, before its kernels are compiled."""
+    first, second = Naughty(tmp_path), Naughty(tmp_path)
+    second.warm_up = lambda: raise_(second, None, None)  # type: ignore[attr-defined, arg-type]  # neither is looked at
+    told: list[str] = []
+    with (
+        Children({"FitDPEM": first, "FitMRF": second}, FitLimits(MEMORY_MIB, PATIENCE)) as children,
+        pytest.raises(ChildrenError),
+    ):
+        children.ready(compiles=told.append)
+    assert told == ["FitDPEM", "FitMRF"]
+
+
 def test_kernels_that_cannot_be_compiled_are_found_at_the_start(tmp_path: Path) -> None:
     """By type and place, as everything that goes wrong elsewhere."""
     fit = Naughty(tmp_path)
