@@ -42,7 +42,7 @@ class Findings:
         return (
             *self.verification.problems,
             *self.opinion.problems,
-            *self._key_problems,
+            *self.key_problems,
             *(problem for comparison in self.comparisons for problem in comparison.problems),
         )
 
@@ -52,8 +52,8 @@ class Findings:
         return max((comparison.witnessed for comparison in self.comparisons), default=0)
 
     @property
-    def _key_problems(self) -> tuple[str, ...]:
-        # With places, the comparison says so.
+    def key_problems(self) -> tuple[str, ...]:
+        """One line if the ledger does not name the pinned key; with places, the comparison says so."""
         named = [text for _, text in self.verification.verifier_keys]
         if self.key is None or self.comparisons or str(self.key) in named:
             return ()

@@ -22,6 +22,7 @@ from ._pages import environment, style
 from ._spend import Spend, by_cost, delta_of_units, spend_lines
 from ._text import counted, number, percent, short_time
 from ._text_output import assurances, reservations
+from ._verdict import verdict
 
 _MOST = 1000
 """Rows of one table; a page of a long history stays one that can be opened."""
@@ -60,7 +61,7 @@ def opening(name: str, found: Findings | None, told: History, now: datetime) -> 
     """
     entries = [] if found is None else [("entries", f"{found.verification.entries:,}")]
     html: Markup = _PARTS.opening(
-        _verdict(found),
+        _badge(found),
         [
             ("file", name),
             ("ledger", told.ledger_id or "unknown"),
@@ -72,10 +73,11 @@ def opening(name: str, found: Findings | None, told: History, now: datetime) -> 
     return html
 
 
-def _verdict(found: Findings | None) -> dict[str, str]:
+def _badge(found: Findings | None) -> dict[str, str]:
     if found is None:
         return {"kind": "waiting", "text": "being verified"}
-    return {"kind": "bad", "text": "does not verify"} if found.problems else {"kind": "good", "text": "verified"}
+    judged = verdict(found)
+    return {"kind": judged.standing.name.lower(), "text": judged.text}
 
 
 def verification(found: Findings, now: datetime) -> Markup:
@@ -87,7 +89,10 @@ def verification(found: Findings, now: datetime) -> Markup:
         ("verified", f"{short_time(now.isoformat())} UTC"),
         ("pinned key", "none" if found.key is None else found.key),
     ]
-    html: Markup = _PARTS.verification(found.problems, list(assurances(found)), list(reservations(found)), facts)
+    judged = verdict(found)
+    html: Markup = _PARTS.verification(
+        judged, found.problems, list(assurances(found)), list(reservations(found)), facts
+    )
     return html
 
 

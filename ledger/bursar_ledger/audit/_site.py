@@ -32,6 +32,7 @@ from ._open import UnreadableError, opened, rows
 from ._pages import site_style, style
 from ._queries import METADATA
 from ._text import number, visible
+from ._verdict import verdict
 from ._watch import Watch
 from ._web import App, guarded
 
@@ -311,7 +312,7 @@ def _verdict(watch: Watch) -> str:
     look = watch.look
     if look is None or (look.found is None and look.error is None):
         return "being verified"
-    return "verified" if look.found is not None and not look.found.problems else "NOT RIGHT"
+    return "NOT RIGHT" if look.found is None or look.found.problems else verdict(look.found).standing.value
 
 
 def _second(time: datetime) -> str:

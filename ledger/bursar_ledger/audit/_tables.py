@@ -23,6 +23,7 @@ from ._history import History, following
 from ._open import Row
 from ._spend import rho_of_units, spend_lines
 from ._text import visible
+from ._verdict import verdict
 
 _SQL_TYPES = {int: "INTEGER", float: "REAL", bool: "INTEGER", str: "TEXT"}
 _ENTRY = ", ".join(f"{name} {_SQL_TYPES[kind]}" for name, kind in COLUMNS.items() if name != "entry")
@@ -162,10 +163,9 @@ def _fill_checks(db: sqlite3.Connection, found: Findings | None, now: datetime) 
     if found is None:
         _insert(db, "checks", [[time, "being verified", None, None, None, None]])
         return
-    verdict = "does not verify" if found.problems else "verified"
     checked = found.verification
     facts = [checked.entries, checked.head.hex(), found.witnessed, len(found.problems)]
-    _insert(db, "checks", [[time, verdict, *facts]])
+    _insert(db, "checks", [[time, verdict(found).text, *facts]])
     _insert(db, "problems", ([n, problem] for n, problem in enumerate(found.problems, 1)))
 
 

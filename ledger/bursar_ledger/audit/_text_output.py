@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._replay import AccountTotals
@@ -12,6 +12,7 @@ from ._formats import csv_lines, json_lines
 from ._oracle import SecondOpinion
 from ._spend import Spend, rho_of_units
 from ._text import counted, number, percent, table_lines, visible
+from ._verdict import Standing, causes, verdict
 
 if TYPE_CHECKING:
     from ..checkpoints import Comparison
@@ -22,14 +23,29 @@ UNPINNED = "the key was taken from the ledger itself, which a forger could have 
 
 def findings_lines(found: Findings) -> Iterator[str]:
     """Yield the output of `verify`."""
-    verification = found.verification
-    header = ("account", "epsilon", "delta", "order", "debits", "rho spent", "rho left", "spent")
-    yield from table_lines(header, [_account_cells(totals) for totals in verification.accounts])
+    verification, judged = found.verification, verdict(found)
+    yield f"verdict  {judged.text}"
+    yield ""
+    if judged.standing is Standing.WRONG:
+        yield "Still certain:"
+        yield from (f"  {text}" for text in judged.still_certain)
+        if judged.certain:
+            yield f"  Spend as of entry {judged.certain}: bursar-audit spend"
+    else:
+        header = ("account", "epsilon", "delta", "order", "debits", "rho spent", "rho left", "spent")
+        yield from table_lines(header, [_account_cells(totals) for totals in verification.accounts])
     yield ""
     yield f"entries  {verification.entries}"
     yield f"head     {verification.head.hex()}"
     yield from assurances(found)
     yield from reservations(found)
+
+
+def problem_lines(problems: Iterable[str]) -> Iterator[str]:
+    """Yield what is wrong, grouped by cause; nothing if nothing is."""
+    for cause in causes(problems):
+        yield f"PROBLEM  {cause.text}"
+        yield from (f"  {visible(finding)}" for finding in cause.findings)
 
 
 def assurances(found: Findings) -> Iterator[str]:
@@ -91,9 +107,12 @@ def _account_cells(totals: AccountTotals) -> Sequence[str]:
 
 def findings_json(found: Findings) -> dict[str, Any]:
     """Return the output of `verify --json`."""
-    verification = found.verification
+    verification, judged = found.verification, verdict(found)
     return {
         "ok": not found.problems,
+        "verdict": judged.standing.value,
+        "causes": [dataclasses.asdict(cause) for cause in judged.causes],
+        "certain": judged.certain,
         "problems": list(found.problems),
         "ledger_id": verification.ledger_id,
         "entries": verification.entries,

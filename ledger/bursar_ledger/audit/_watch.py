@@ -18,9 +18,11 @@ from markupsafe import Markup
 
 from ..errors import LedgerError
 from ._checks import Findings, examine_file
+from ._history import history
 from ._open import UnreadableError, noted_refusals, opened, rows
 from ._report import body, opening, verification
 from ._tables import fill, scratch
+from ._verdict import verdict
 
 if TYPE_CHECKING:
     from ..checkpoints import Place, VerifierKey
@@ -137,6 +139,8 @@ class Watch:
         now, refusals = datetime.now(UTC), noted_refusals(self.path)
         with opened(self.path) as db, scratch(self.tables) as tables:
             told = fill(tables, rows(db, last=entries), found, refusals or (), now)
+            if found is not None and (certain := verdict(found).certain) < entries:
+                told = history(rows(db, last=certain))
         checked = Markup() if found is None else verification(found, now)
         parts = (opening(self.path.name, found, told, now), checked, body(told, refusals))
         return Look(found, entries, parts, now)

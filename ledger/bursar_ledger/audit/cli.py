@@ -11,16 +11,17 @@ from typing import Any
 
 import click
 
-from ._checks import chain_of, compared_files, examine_file, read_key, read_place, verified
+from ._checks import Findings, chain_of, compared_files, examine_file, read_key, read_place, verified
 from ._columns import COLUMNS, Filter, Line, lines, summary
 from ._entry_text import entry_in_words
 from ._formats import csv_lines, json_lines, json_text, write_lines, write_parquet
 from ._history import History, history
 from ._open import DIFFERENT, Row, noted_refusals, opened, rows
-from ._oracle import installed_version
+from ._oracle import SecondOpinion, installed_version
 from ._spend import spend_lines
 from ._text import counted, short_time, table_lines, terminal_width, visible
-from ._text_output import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, witnessed
+from ._text_output import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, problem_lines, witnessed
+from ._verdict import verdict
 
 _STATUS = """\b
 Exit status:
@@ -226,6 +227,8 @@ def entries(
 def spend(ledger: Path, dataset: str | None, by: str, pld: bool, form: str, out: Path | None) -> None:
     """Say what was promised, spent and left, after verifying the ledger.
 
+    Of a ledger that is not right only the entries that are certain are counted.
+
     The promise is the total: only the cap is a guarantee. Everything nominal is for planning, since it presumes that
     requests were not chosen after seeing answers; so does the figure of --pld, which composes all releases as
     dp-accounting knows them (discrete Gaussian noise as continuous).
@@ -233,11 +236,14 @@ def spend(ledger: Path, dataset: str | None, by: str, pld: bool, form: str, out:
     if pld and installed_version() is None:
         raise click.UsageError("--pld needs dp-accounting: pip install dp-accounting")
     found = verified(ledger)
-    told = _history(ledger, found.entries)
+    judged = verdict(Findings(found, SecondOpinion(None), (), None))
+    told = _history(ledger, judged.certain)
     accounts = [a for a in told.accounts.values() if dataset is None or dataset in {a.name, *a.datasets}]
     if dataset is not None and not accounts:
         raise click.BadParameter(f"the ledger has no dataset {visible(dataset)!r}", param_hint="'--dataset'")
     spends = [line for account in accounts for line in spend_lines(account, by_analyst=by == "analyst", pld=pld)]
+    if found.problems:
+        click.echo(f"Only entries 1 to {judged.certain} are certain and counted here.", err=True)
     write_lines(SPEND_FORMATS[form](spends), out)
     _finish(ledger, found.problems)
 
@@ -285,14 +291,14 @@ def report(ledger: Path, out: Path, key: Any, places: Sequence[Any]) -> None:
     """Write one HTML page: promises, spending, burn-down charts, verification, acts, and what it all means.
 
     The page needs nothing else: no scripts, no fonts, no network. A ledger that is not right gets its page, too, which
-    says so; the exit status is then 1.
+    says so and counts only the entries that are certain; the exit status is then 1.
     """
     try:
         from ._report import page
     except ImportError as error:
         raise click.UsageError("the report's charts need matplotlib: pip install 'bursar[audit]'") from error
     found = examine_file(ledger, key, places)
-    told = _history(ledger, found.verification.entries)
+    told = _history(ledger, verdict(found).certain)
     write_lines([page(ledger.name, found, told, noted_refusals(ledger), datetime.now(UTC))], out)
     click.echo(f"wrote {visible(out)}")
     _finish(ledger, found.problems)
@@ -356,10 +362,10 @@ _TABLE = ("entry", "time", "kind", "actor", "dataset", "what")
 
 def _finish(ledger: Path, problems: Sequence[str]) -> None:
     """Report findings on standard error and end with status 1, or return."""
-    for problem in problems:
-        click.echo(f"PROBLEM  {visible(problem)}", err=True)
+    for line in problem_lines(problems):
+        click.echo(line, err=True)
     if problems:
-        click.echo(f"Error: {visible(ledger.name)} does not verify: {counted(len(problems), 'problem')}", err=True)
+        click.echo(f"Error: {visible(ledger.name)} is not right: {counted(len(problems), 'finding')}", err=True)
         raise click.exceptions.Exit(DIFFERENT)
 
 

@@ -136,7 +136,8 @@ def test_a_forged_ledger_gets_its_page(run: Run, study: Path, ledger: Ledger, fo
     forge(study, 9, lambda fields: fields.update(actor="<img src=x onerror=alert(1)>\x1b\u202e", time="<b>never</b>"))
     forge(study, 10, lambda fields: fields.update(time="9999-12-31T23:59:59+00:00"))
     page = _page(run, study, tmp_path, 1)
-    assert "does not verify" in page.text
+    assert "not right" in page.text
+    assert "All figures shown count these entries and no others." in page.text
     assert "entry 9: " in page.text or "entry 10: " in page.text
     assert not {"img", "b"} & {tag for tag, _ in page.tags}
     text = (tmp_path / "report.html").read_text("utf-8")

@@ -387,7 +387,7 @@ def test_a_forged_ledger_is_shown_in_red(visit: Visit, study: Path, ledger: Ledg
     forge(study, 9, lambda fields: fields["details"].update(cost_units=1))
     pages = visit(study)
     front = pages.get("/")
-    assert 'class="verdict bad">does not verify' in front.text
+    assert 'class="verdict wrong">not right' in front.text
     assert "<title>NOT RIGHT" in front.text
     problems = pages.get("/ledger/problems.json?_shape=array").json()
     assert problems
@@ -407,7 +407,7 @@ def test_a_damaged_file_is_shown_in_red(visit: Visit, study: Path, ledger: Ledge
     pages.watch.start()
     pages.watch.wait()
     front = pages.get("/")
-    assert 'class="verdict bad"' in front.text
+    assert 'class="verdict wrong"' in front.text
     study.unlink()
     pages.watch.start()
     pages.watch.wait()
@@ -417,7 +417,7 @@ def test_a_damaged_file_is_shown_in_red(visit: Visit, study: Path, ledger: Ledge
     study.write_bytes(whole)
     pages.watch.start()
     pages.watch.wait()
-    assert 'class="verdict good"' in pages.get("/").text
+    assert 'class="verdict consistent"' in pages.get("/").text
 
 
 def test_refusals_are_shown(visit: Visit, run: Run, study: Path, tmp_path: Path) -> None:
