@@ -95,7 +95,7 @@ def _draw(axes: Axes, xs: Sequence[float], burn: BurnDown, chosen: Sequence[int]
             axes.plot([xs[k]], [left[k]], "D", markersize=5, color=_TOTAL, markerfacecolor="white", zorder=4)
     axes.set_ylim(-0.02, 1.04)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_ylabel("left of the total")
+    axes.set_ylabel("left of the budget")
     axes.grid(axis="y", color="#E3E6E9", linewidth=0.8, zorder=0)
     if len(set(xs)) == 1:  # one instant: matplotlib would make up years around it
         axes.set_xlim(xs[0] - 0.5, xs[0] + 0.5)

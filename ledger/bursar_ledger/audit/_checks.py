@@ -13,6 +13,7 @@ import click
 
 from .._verify import Verification, check, verify
 from ..errors import LedgerError
+from ._changes import Since, Visit, compare_visit
 from ._open import UnreadableError, opened, rows, visible_name
 from ._oracle import SecondOpinion, second_opinion
 
@@ -29,12 +30,14 @@ class Findings:
         opinion: what dp-accounting says of its prices and totals.
         comparisons: with signed checkpoints, one for each place.
         key: the pinned key; None if there is none.
+        since: comparison with an earlier visit; None if none was given.
     """
 
     verification: Verification
     opinion: SecondOpinion
     comparisons: tuple[Comparison, ...]
     key: VerifierKey | None
+    since: Since | None = None
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -44,6 +47,7 @@ class Findings:
             *self.opinion.problems,
             *self.key_problems,
             *(problem for comparison in self.comparisons for problem in comparison.problems),
+            *(self.since.problems if self.since is not None else ()),
         )
 
     @property
@@ -71,12 +75,15 @@ def verified(path: Path) -> Verification:
     return verify(path, processes=os.cpu_count() or 1)
 
 
-def examine_file(path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True) -> Findings:
+def examine_file(
+    path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True, visit: Visit | None = None
+) -> Findings:
     """Verify a ledger file in every way, without a second opinion unless `ask`; raises as `verified`."""
     found = verified(path)
     with opened(path) as db:
         opinion = second_opinion(rows(db, last=found.entries)) if ask else SecondOpinion(None)
-    return Findings(found, opinion, compared(path, key, places), key)
+    since = None if visit is None else compare_visit(path, visit)
+    return Findings(found, opinion, compared(path, key, places), key, since)
 
 
 def chain_of(path: Path) -> Verification:

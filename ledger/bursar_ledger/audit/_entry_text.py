@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -14,6 +16,7 @@ from .._pricing import COST_UNIT, DELTA_UNIT, price
 from ._columns import Line, rho, summary
 from ._formats import json_text
 from ._open import Fields, Row
+from ._sentences import story
 from ._text import counted, number, percent, visible
 
 _LABEL = 18
@@ -24,6 +27,7 @@ def entry_in_words(row: Row, line: Line) -> Iterator[str]:
     """Yield the lines of `show`. Fields that are missing or of another type are shown as they are."""
     agrees = body_hash(row.body.encode("utf-8", "surrogatepass")) == row.hash
     yield f"entry {row.number}: {visible(line.kind or 'unreadable')}"
+    yield visible(story(row, line).text)
     yield from _labelled(
         [
             ("time", f"{line.time} (the server's clock; informational)"),
@@ -94,7 +98,7 @@ def _debit_in_words(row: Row, line: Line) -> Iterator[str]:
     )
     yield ""
     yield f"released under it, priced at Renyi order {number(float(order))}:"
-    for event in map(decode_event, details["events"]):
+    for event in _together(map(decode_event, details["events"])):
         each = price([event], order)
         failure = f", {_delta(each.delta_units)} of delta" if each.delta_units else ""
         yield f"  {event_in_words(event)}"
@@ -105,6 +109,14 @@ def _debit_in_words(row: Row, line: Line) -> Iterator[str]:
         yield ""
         yield "parameters:"
         yield from _json(details["parameters"])
+
+
+def _together(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield each kind of event once, with how often it happened in all."""
+    counts = Counter[Event]()
+    for event in events:
+        counts[dataclasses.replace(event, count=1)] += event.count
+    yield from (dataclasses.replace(event, count=times) for event, times in counts.items())
 
 
 def _amounts(details: Fields) -> Iterable[tuple[str, str]]:
@@ -126,7 +138,7 @@ def _amounts(details: Fields) -> Iterable[tuple[str, str]]:
 
 
 def _amount(units: int, cap: int, order: str) -> str:
-    return f"rho {number(rho(units, order))}, {percent(units / cap)} of the total ({units} units)"
+    return f"rho {number(rho(units, order))}, {percent(units / cap)} of the lifetime budget ({units} units)"
 
 
 def _delta(units: int) -> str:

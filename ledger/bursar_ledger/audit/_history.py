@@ -20,6 +20,7 @@ from .._events import ApproximateEvent, GaussianEvent
 from .._kinds import REQUESTS, EntryKind, by_kind
 from ._columns import Line, lines, read_time, summary
 from ._open import Row
+from ._sentences import Story, story
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class AccountHistory:
 
 @dataclass(frozen=True)
 class Act:
-    """Admin event, in words."""
+    """Admin event, in words: `what` in a few, `story` in a sentence."""
 
     entry: int
     time: str
@@ -184,6 +185,7 @@ class Act:
     dataset: str
     actor: str
     what: str
+    story: Story
 
 
 @dataclass
@@ -211,9 +213,14 @@ def history(rows: Iterable[Row]) -> History:
     return found
 
 
-def following(found: History, entries: Iterable[tuple[Row, Line, bool]]) -> Iterator[tuple[Row, Line]]:
-    """Yield the same entries, each after `found` has taken it; `found` is whole when they end."""
+def following(
+    found: History, entries: Iterable[tuple[Row, Line, bool]], last: int | None = None
+) -> Iterator[tuple[Row, Line]]:
+    """Yield the same entries, each up to `last` after `found` has taken it; `found` is whole when they end."""
     for row, line, right in entries:
+        if last is not None and row.number > last:
+            yield row, line
+            continue
         try:
             _take(found, row, line)
         except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
@@ -235,6 +242,7 @@ def _take(found: History, row: Row, line: Line) -> None:
                 dataset=line.dataset or "",
                 actor=line.actor or "",
                 what=summary(row, line),
+                story=story(row, line),
             )
         )
     if line.kind == EntryKind.GENESIS:

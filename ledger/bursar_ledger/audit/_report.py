@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
+import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any
 from markupsafe import Markup
 
 from ..refusals import Refusal
+from ._changes import Changes
 from ._charts import OTHERS, burn_down_svg, colours_of
 from ._checks import Findings
 from ._history import AccountHistory, History, Promise
 from ._pages import environment, style
-from ._spend import Spend, by_cost, delta_of_units, spend_lines
+from ._sentences import day_of, folded, listed, part_in_words
+from ._spend import Spend, by_cost, delta_of_units, rho_of_units, spend_lines
 from ._text import counted, number, percent, short_time
 from ._text_output import assurances, reservations
 from ._verdict import verdict
@@ -31,7 +34,14 @@ _TEMPLATES.globals["most"] = _MOST
 _PARTS: Any = _TEMPLATES.get_template("parts.html").module
 
 
-def page(name: str, found: Findings, told: History, refusals: Sequence[Refusal] | None, now: datetime) -> str:
+def page(
+    name: str,
+    found: Findings,
+    told: History,
+    refusals: Sequence[Refusal] | None,
+    now: datetime,
+    new: Changes | None = None,
+) -> str:
     """Return the page about a ledger file.
 
     Args:
@@ -40,12 +50,14 @@ def page(name: str, found: Findings, told: History, refusals: Sequence[Refusal] 
         told: what the entries say; figures are theirs.
         refusals: as the server noted them; None if it left no note.
         now: when it was verified.
+        new: what changed since an earlier visit; None if none was given.
     """
     return _TEMPLATES.get_template("page.html").render(
         name=name,
         style=Markup(style()),  # noqa: S704  our own file
         opening=opening(name, found, told, now),
         verification=verification(found, now),
+        changed=changed(new, found, told),
         body=body(told, refusals),
     )
 
@@ -90,9 +102,20 @@ def verification(found: Findings, now: datetime) -> Markup:
         ("pinned key", "none" if found.key is None else found.key),
     ]
     judged = verdict(found)
-    html: Markup = _PARTS.verification(
-        judged, found.problems, list(assurances(found)), list(reservations(found)), facts
-    )
+    checks, gaps = list(assurances(found)), list(reservations(found))
+    kept = f"{checked.entries}:{checked.head.hex()}"
+    html: Markup = _PARTS.verification(judged, found.problems, checks, gaps, facts, kept)
+    return html
+
+
+def changed(new: Changes | None, found: Findings, told: History) -> Markup:
+    """Return what changed since an earlier visit; nothing if none was given."""
+    if new is None:
+        return Markup()
+    refused = None if new.refusals is None else [refusal_in_words(one, told) for one in new.refusals[:_MOST]]
+    agrees = found.since is not None and not found.since.problems
+    rows = [(event.entries[-1], event.text) for event in new.events[-_MOST:]]
+    html: Markup = _PARTS.changed(new.since, new.summary, rows, refused, agrees)
     return html
 
 
@@ -100,25 +123,46 @@ def body(told: History, refusals: Sequence[Refusal] | None) -> Markup:
     """Return every account with its burn-down and its spenders, refusals, administrative acts, and what it means."""
     html: Markup = _PARTS.body(
         [_account(account, f"c{index}") for index, account in enumerate(told.accounts.values())],
-        None if refusals is None else [_refused(refusal) for refusal in refusals[:_MOST]],
-        [
-            (act.entry, short_time(act.time), act.kind.replace("_", " "), act.dataset, act.actor, act.what)
-            for act in told.acts[-_MOST:]
-        ],
+        None if refusals is None else [refusal_in_words(refusal, told) for refusal in refusals[:_MOST]],
+        [(act.entries[-1], act.text) for act in folded(act.story for act in told.acts[-_MOST:])],
+        min(len(told.acts), _MOST),
         len(told.acts),
     )
     return html
 
 
-def _refused(refusal: Refusal) -> tuple[object, ...]:
-    # The file of refusals is the server's word, and may hold anything.
-    times = f"{refusal.times:,}" if isinstance(refusal.times, int) else refusal.times
-    asked = (refusal.analyst, refusal.dataset, refusal.method, refusal.refused_by)
-    return (*asked, times, short_time(str(refusal.last)), _amount(refusal.rho_asked), _amount(refusal.rho_left))
+def refusal_in_words(refusal: Refusal, told: History) -> str:
+    """Return a sentence about refusals of one kind; all of it is the server's word, and may be anything."""
+    times = "once" if refusal.times == 1 else f"{refusal.times} times"
+    text = (
+        f"An analyst ({refusal.analyst}) asked {times} for {refusal.method} of {refusal.dataset} and was refused by "
+        f"this limit: {refusal.refused_by}; the last time on {day_of(str(refusal.last)) or 'an unknown day'}"
+    )
+    account = next((one for one in told.accounts.values() if refusal.dataset in one.datasets), None)
+    if account is not None and isinstance(refusal.rho_asked, float) and isinstance(refusal.rho_left, float):
+        budget = rho_of_units(account.cap_cost_units, account.order)
+        asked, left = part_in_words(refusal.rho_asked / budget), part_in_words(refusal.rho_left / budget)
+        text += f", when it would have cost {asked} of the lifetime budget and {left} was left"
+    return f"{text}."
 
 
-def _amount(value: object) -> object:
-    return number(value) if isinstance(value, int | float | None) else value
+def analysts_in_words(told: History) -> Iterator[tuple[str, str]]:
+    """Yield each analyst of each account, those who spent most first, with sentences about what they spent."""
+    for account in told.accounts.values():
+        for line in spend_lines(account, by_analyst=True, pld=False):
+            left = part_in_words(line.left_cost_units / account.cap_cost_units)
+            text = (
+                f"{line.analyst} made {counted(line.fits, 'paid request')} to {listed(list(account.datasets))} and "
+                f"spent {part_in_words(line.share)} of the lifetime budget: epsilon {number(line.nominal_epsilon, 3)}, "
+                "had all requests been fixed beforehand."
+            )
+            if line.unreleased:
+                text += f" No release is stored of {line.unreleased:,} of them."
+            if line.allowance is None:
+                text += f" There is no limit for this analyst alone; {left} of the budget is left for all."
+            else:
+                text += f" The limit is {part_in_words(line.allowance)} of the budget; {left} is left."
+            yield line.analyst or "", text
 
 
 def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
@@ -130,6 +174,7 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
     return {
         "name": account.name,
         "total": _total(account.epsilon, account.delta),
+        "odds": number(math.exp(min(account.epsilon, 700.0)), 3),
         "closed": account.closed,
         "spent": percent(whole.share),
         "width": _width(whole.share),
@@ -141,7 +186,6 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
                 "analyst": line.analyst or "",
                 "colour": colours[line.analyst or ""],
                 "fits": _fits(line),
-                "rho": number(line.rho),
                 "share": percent(line.share),
                 "width": _width(line.share),
                 "nominal_epsilon": number(line.nominal_epsilon, 3),
@@ -167,14 +211,14 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
 def _facts(account: AccountHistory, whole: Spend) -> Iterator[tuple[str, object]]:
     yield "datasets", ", ".join(f"{name} ({what})" for name, what in account.datasets.items())
     yield "fits paid for", _fits(whole)
-    yield "spent", f"{percent(whole.share)} of the total (rho {number(whole.rho)})"
-    yield "left", f"{percent(account.left_cost_units / account.cap_cost_units)} (rho {number(whole.left_rho)})"
+    yield "spent", f"{part_in_words(whole.share)} of the lifetime budget"
+    yield "left", part_in_words(account.left_cost_units / account.cap_cost_units)
     if account.spent_delta_units:
         spent, left = delta_of_units(account.spent_delta_units), delta_of_units(account.left_delta_units)
         yield "failure probability", f"{number(spent, 3)} spent, {number(left, 3)} left, as parts of delta"
-    yield "nominal epsilon so far", f"{number(whole.nominal_epsilon, 3)} (for planning; the promise is the total)"
+    yield "nominal epsilon so far", f"{number(whole.nominal_epsilon, 3)} (for planning; the promise is the budget)"
     if account.call_limit is not None:
-        yield "most for one call", f"{account.call_limit} of the total"
+        yield "most for one request", f"{part_in_words(float(account.call_limit))} of the lifetime budget"
 
 
 def _legend(order: Sequence[str], colours: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ._changes import Visit
 from ._site import link, site
 from ._watch import watching
 from ._web import serve
@@ -23,6 +24,7 @@ def run(
     names: Sequence[str],
     *,
     ask: bool,
+    visit: Visit | None,
     show: bool,
 ) -> None:
     """Serve until it is interrupted, after printing the link.
@@ -34,7 +36,8 @@ def run(
         listener: where to listen.
         names: hosts that browsers may ask for, beside the address that they reach.
         ask: whether dp-accounting gives a second opinion.
+        visit: earlier visit to compare with.
         show: whether to open a browser at the link.
     """
-    with watching(ledger, key, places, ask=ask) as watch, site(watch, names) as made:
+    with watching(ledger, key, places, ask=ask, visit=visit) as watch, site(watch, names) as made:
         serve(made.app(), listener, ledger, link(made), show=show)

@@ -28,9 +28,12 @@ from markupsafe import Markup
 from ._columns import lines
 from ._entry_text import entry_in_words
 from ._formats import csv_lines
+from ._history import History
 from ._open import UnreadableError, opened, rows
 from ._pages import site_style, style
 from ._queries import METADATA
+from ._report import analysts_in_words, refusal_in_words
+from ._sentences import folded, story
 from ._text import number, visible
 from ._verdict import verdict
 from ._watch import Watch
@@ -48,6 +51,8 @@ _THEIRS = "datasette.handle_exception"
 _LINK = "/-/auth-token"
 _FOR_ALL = (_LINK, "/-/static/", "/-/ledger/site.css", "/-/ledger/report.css")
 """Paths of the link, and of style sheets."""
+_FROM_TABLES = ("/ledger", "/-/ledger/entries", "/-/ledger/analysts", "/-/ledger/refusals")
+"""Paths of pages that need the tables of a look."""
 _COOKIE = {"a": {"id": "root"}}
 """What the link's cookie says, signed with a key of this start."""
 _LINKED = {"entry", "debit"}
@@ -118,6 +123,9 @@ class _Pages:
             (r"^/$", self.dashboard),
             (rf"^{_LINK}$", self.enter),
             (r"^/-/ledger/look$", self.look),
+            (r"^/-/ledger/entries$", self.entries),
+            (r"^/-/ledger/analysts$", self.analysts),
+            (r"^/-/ledger/refusals$", self.refusals),
             (r"^/-/ledger/entry/(?P<number>[1-9][0-9]{0,17})$", self.entry),
             (r"^/-/ledger/release/(?P<number>[1-9][0-9]{0,17})$", self.release),
             (r"^/-/ledger/(?P<sheet>site|report)\.css$", self.sheet),
@@ -135,7 +143,16 @@ class _Pages:
         def admitted(request: Request) -> bool:
             return request.scope["path"].startswith(_FOR_ALL) or _let_in(datasette, request)
 
-        return lambda app: guarded(app, self._names, admitted, refused)
+        def wrap(app: App) -> App:
+            async def ready(scope: Any, receive: Any, send: Any) -> None:
+                if self._watch.look is None and scope["path"].startswith(_FROM_TABLES):
+                    await (await self.waiting(datasette)).asgi_send(send)
+                else:
+                    await app(scope, receive, send)
+
+            return guarded(ready, self._names, admitted, refused)
+
+        return wrap
 
     @_hook
     def render_cell(self, value: object, column: str, database: str) -> Markup | None:
@@ -189,6 +206,58 @@ class _Pages:
         }
         return await _page(datasette, request, "dashboard.html", context)
 
+    async def waiting(self, datasette: Any) -> Response:
+        """Return the page that comes again until the entries are read."""
+        await datasette.invoke_startup()
+        answer = await _page(datasette, None, "waiting.html", {"name": visible(self._watch.path.name)}, status=503)
+        answer.headers["retry-after"] = "3"
+        return answer
+
+    async def entries(self, datasette: Any, request: Request) -> Response:
+        """Return entries in sentences, newest first."""
+        chosen = {name: str(request.args.get(name) or "") for name in ("who", "dataset", "about")}
+        before = str(request.args.get("before") or "")
+        numbers, choices = await _chosen(datasette, chosen, int(before) if _NUMBER.fullmatch(before) else _ENDLESS)
+        look = self._watch.look
+        certain = None if look is None or look.found is None else verdict(look.found).certain
+        with _found(self._watch.path) as db:
+            read = [item for entry in numbers[:_PAGE] for item in lines(rows(db, first=entry, last=entry))]
+        stories = [
+            {
+                "text": visible(one.text),
+                "entries": one.entries[::-1],
+                "uncertain": certain is not None and one.entries[-1] > certain,
+            }
+            for one in folded(story(row, line) for row, line, _ in read)
+        ]
+        context = {
+            "name": visible(self._watch.path.name),
+            "stories": stories,
+            "chosen": chosen,
+            "choices": choices,
+            "more": numbers[_PAGE - 1] if len(numbers) > _PAGE else None,
+            "title": "Admin events" if chosen["about"] == "events" else "Entries",
+        }
+        return await _page(datasette, request, "entries.html", context)
+
+    async def analysts(self, datasette: Any, request: Request) -> Response:
+        """Return what each analyst spent, in sentences."""
+        look = self._watch.look
+        told = History() if look is None else look.told
+        stories = [(visible(analyst), visible(text)) for analyst, text in analysts_in_words(told)]
+        context = {"name": visible(self._watch.path.name), "stories": stories}
+        return await _page(datasette, request, "analysts.html", context)
+
+    async def refusals(self, datasette: Any, request: Request) -> Response:
+        """Return what was refused, in sentences."""
+        look = self._watch.look
+        noted = None if look is None else look.refusals
+        stories = None
+        if look is not None and noted is not None:
+            stories = [visible(refusal_in_words(one, look.told)) for one in noted[:_MOST_REFUSALS]]
+        context = {"name": visible(self._watch.path.name), "stories": stories}
+        return await _page(datasette, request, "refusals.html", context)
+
     async def enter(self, datasette: Any, request: Request) -> Response:
         """Show the link's button, or let the browser in that pressed it.
 
@@ -216,8 +285,9 @@ class _Pages:
     async def entry(self, datasette: Any, request: Request) -> Response:
         """Return one entry in words, as `bursar-audit show` prints it."""
         wanted = int(request.url_vars["number"])
-        words, body, released = _entry(self._watch.path, wanted)
+        told, words, body, released = _entry(self._watch.path, wanted)
         context = {"name": visible(self._watch.path.name), "number": wanted, "words": words, "body": body}
+        context["story"] = told
         return await _page(datasette, request, "entry.html", {**context, "released": released})
 
     async def release(self, datasette: Any, request: Request) -> Response:
@@ -256,6 +326,9 @@ class _Pages:
         return Response(text, headers=disposition, content_type="text/csv; charset=utf-8")
 
 
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
 def _let_in(made: Any, request: Request) -> bool:
     """Return whether a request has the cookie that the link gave."""
     try:
@@ -264,14 +337,39 @@ def _let_in(made: Any, request: Request) -> bool:
         return False
 
 
+async def _chosen(datasette: Any, chosen: Mapping[str, str], before: int) -> tuple[list[int], dict[str, list[str]]]:
+    """Return numbers of entries, newest first, one more than a page has, and what there is to choose from."""
+    tables = datasette.get_database("ledger")
+    found = await tables.execute(_CHOSEN, {**chosen, "before": before, "most": _PAGE + 1})
+    choices = {}
+    for name, column in (("who", "actor"), ("dataset", "dataset")):
+        distinct = f"SELECT DISTINCT {column} FROM entries WHERE {column} != '' ORDER BY {column} LIMIT 200"  # noqa: S608
+        choices[name] = [row[0] for row in (await tables.execute(distinct)).rows]
+    return [row[0] for row in found.rows], choices
+
+
+_PAGE = 200
+"""Entries of one page; equal neighbours of them are one sentence."""
+_MOST_REFUSALS = 1000
+_ENDLESS = 2**62
+_CHOSEN = """
+SELECT entry FROM entries
+WHERE kind IS NOT 'release' AND entry < :before
+    AND (:who = '' OR actor = :who) AND (:dataset = '' OR dataset = :dataset)
+    AND (:about = '' OR (kind IS 'debit') = (:about = 'requests'))
+ORDER BY entry DESC LIMIT :most
+"""
+"""Releases are left out: the sentence about a request says whether it was delivered."""
+
+
 async def _page(
     datasette: Any, request: Request | None, template: str, context: Mapping[str, Any], status: int = 200
 ) -> Response:
     return Response.html(await datasette.render_template(template, dict(context), request=request), status=status)
 
 
-def _entry(path: Path, wanted: int) -> tuple[str, str, _Released | None]:
-    """Return an entry in words, the text that was hashed, and what was released under it; raises NotFound."""
+def _entry(path: Path, wanted: int) -> tuple[str, str, str, _Released | None]:
+    """Return an entry in a sentence and in detail, the text that was hashed, and what was released; raises NotFound."""
     with _found(path) as db:
         row = next(rows(db, first=wanted, last=wanted), None)
         if row is None:
@@ -283,7 +381,7 @@ def _entry(path: Path, wanted: int) -> tuple[str, str, _Released | None]:
         before = rows(db, first=registered[0], last=registered[0]) if registered and registered[0] < wanted else ()
         *_, (row, line, _) = lines([*before, row])
         words = "\n".join(entry_in_words(row, line))
-        return words, visible(row.body), _released(db, wanted)
+        return visible(story(row, line).text), words, visible(row.body), _released(db, wanted)
 
 
 def _released(db: Any, debit: int) -> _Released | None:

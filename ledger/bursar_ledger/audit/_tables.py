@@ -85,7 +85,7 @@ def fill(
     refusals: Sequence[Refusal],
     now: datetime,
 ) -> History:
-    """Replace every table at once, and return the history of the entries.
+    """Replace every table at once, and return the history of the entries that are certain.
 
     Args:
         db: connection of `scratch`.
@@ -99,7 +99,8 @@ def fill(
     try:
         for statement in _SCHEMA.split(";"):
             db.execute(statement)
-        _fill_entries(db, following(told, lines(entries)))
+        certain = None if found is None else verdict(found).certain
+        _fill_entries(db, following(told, lines(entries), certain))
         _fill_accounts(db, told)
         _insert(
             db, "acts", ([a.entry, a.time, a.kind.replace("_", " "), a.dataset, a.actor, a.what] for a in told.acts)

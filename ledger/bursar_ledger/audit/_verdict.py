@@ -132,6 +132,8 @@ def _certain(found: Findings) -> int:
         return 0
     wrong = [number for number in map(_wrong_entry, found.problems) if number is not None]
     contradicted = [comparison.witnessed for comparison in found.comparisons if comparison.notes and not comparison.ok]
+    if found.since is not None:
+        contradicted += [found.since.agrees] if found.since.problems else []
     return max(min([found.verification.entries, *(number - 1 for number in wrong), *contradicted]), 0)
 
 

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ..errors import LedgerError
+from ._changes import Visit, changes
 from ._checks import Findings, examine_file
-from ._history import history
+from ._history import History
 from ._open import UnreadableError, noted_refusals, opened, rows
-from ._report import body, opening, verification
+from ._report import body, changed, opening, verification
 from ._tables import fill, scratch
 from ._verdict import verdict
 
 if TYPE_CHECKING:
     from ..checkpoints import Place, VerifierKey
+    from ..refusals import Refusal
 
 _REST = 10
 """An unrequested look is made once this many times the duration of the last one have passed since it."""
@@ -42,6 +44,8 @@ class Look:
     Attributes:
         found: findings of the verification; None if it has not ended, or if nothing could be read.
         entries: number of the newest entry that the figures count.
+        told: what the entries that are certain say.
+        refusals: as the server noted them; None if it left no note.
         parts: the page about it: opening, verification, and the rest; HTML.
         made: time of the look.
         seconds: duration of the look.
@@ -50,6 +54,8 @@ class Look:
 
     found: Findings | None
     entries: int
+    told: History
+    refusals: tuple[Refusal, ...] | None
     parts: tuple[Markup, Markup, Markup]
     made: datetime
     seconds: float = 0.0
@@ -64,15 +70,23 @@ class Watch:
         key: the pinned key.
         places: places of signed checkpoints.
         ask: True for a second opinion.
+        visit: earlier visit to compare with.
         folder: where the tables are made.
     """
 
     def __init__(
-        self, path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool, folder: Path
+        self,
+        path: Path,
+        key: VerifierKey | None,
+        places: Sequence[Place],
+        *,
+        ask: bool,
+        visit: Visit | None,
+        folder: Path,
     ) -> None:
         self.path = path
         self.tables = folder / "ledger.db"
-        self._examined = (key, tuple(places), ask)
+        self._examined = (key, tuple(places), ask, visit)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ended = time.monotonic()
@@ -118,7 +132,16 @@ class Watch:
                 self.look = dataclasses.replace(look, seconds=time.monotonic() - begun)
         except (UnreadableError, sqlite3.Error, LedgerError, OSError) as error:
             text = error.message if isinstance(error, UnreadableError) else str(error)
-            self.look = Look(None, 0, (Markup(), Markup(), Markup()), datetime.now(UTC), time.monotonic() - begun, text)
+            self.look = Look(
+                None,
+                0,
+                History(),
+                None,
+                (Markup(), Markup(), Markup()),
+                datetime.now(UTC),
+                time.monotonic() - begun,
+                text,
+            )
         finally:
             self._ended = time.monotonic()
 
@@ -126,8 +149,8 @@ class Watch:
         if self.look is None and self._newest() > _SHORT:
             # Verification takes minutes then, and until it ends there would be nothing to see.
             yield self._made(None, self._newest())
-        key, places, ask = self._examined
-        found = examine_file(self.path, key, places, ask=ask)
+        key, places, ask, visit = self._examined
+        found = examine_file(self.path, key, places, ask=ask, visit=visit)
         yield self._made(found, found.verification.entries)
 
     def _newest(self) -> int:
@@ -139,18 +162,21 @@ class Watch:
         now, refusals = datetime.now(UTC), noted_refusals(self.path)
         with opened(self.path) as db, scratch(self.tables) as tables:
             told = fill(tables, rows(db, last=entries), found, refusals or (), now)
-            if found is not None and (certain := verdict(found).certain) < entries:
-                told = history(rows(db, last=certain))
-        checked = Markup() if found is None else verification(found, now)
+        checked = Markup()
+        if found is not None:
+            new = None if found.since is None else changes(self.path, found.since, verdict(found).certain)
+            checked = verification(found, now) + changed(new, found, told)
         parts = (opening(self.path.name, found, told, now), checked, body(told, refusals))
-        return Look(found, entries, parts, now)
+        return Look(found, entries, told, refusals, parts, now)
 
 
 @contextlib.contextmanager
-def watching(path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True) -> Iterator[Watch]:
+def watching(
+    path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True, visit: Visit | None = None
+) -> Iterator[Watch]:
     """Make a watch over a ledger, whose first look is under way; its tables vanish with the block."""
     # A look that is under way writes there until the process ends.
     with tempfile.TemporaryDirectory(prefix="bursar-audit-", ignore_cleanup_errors=True) as folder:
-        watch = Watch(path, key, places, ask=ask, folder=Path(folder))
+        watch = Watch(path, key, places, ask=ask, visit=visit, folder=Path(folder))
         watch.start()
         yield watch

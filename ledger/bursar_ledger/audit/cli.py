@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ._changes import Visit, changes, read_visit
 from ._checks import Findings, chain_of, compared_files, examine_file, read_key, read_place, verified
 from ._columns import COLUMNS, Filter, Line, lines, summary
 from ._entry_text import entry_in_words
@@ -65,6 +66,13 @@ class _Place(click.ParamType[Any]):
         return read_place(value)
 
 
+class _Visit(click.ParamType[Visit]):
+    name = "copy|file|size:head"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Visit:
+        return value if isinstance(value, Visit) else read_visit(value)
+
+
 _LEDGER = click.argument("ledger", type=click.Path(path_type=Path))
 _KEY = click.option(
     "--key",
@@ -77,6 +85,12 @@ _PLACES = click.option(
     type=_Place(),
     multiple=True,
     help="Compare with the signed checkpoints of this place (file:PATH, git:FOLDER or a path). May be repeated.",
+)
+_SINCE = click.option(
+    "--since",
+    type=_Visit(),
+    help="Say what changed since your last visit: the copy of the ledger that you kept, a file with what checkpoint "
+    "printed, or SIZE:HEAD.",
 )
 _OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -287,7 +301,8 @@ def checkpoint(ledger: Path, notes: Sequence[Path], key: Any, as_json: bool) -> 
 )
 @_KEY
 @_PLACES
-def report(ledger: Path, out: Path, key: Any, places: Sequence[Any]) -> None:
+@_SINCE
+def report(ledger: Path, out: Path, key: Any, places: Sequence[Any], since: Visit | None) -> None:
     """Write one HTML page: promises, spending, burn-down charts, verification, acts, and what it all means.
 
     The page needs nothing else: no scripts, no fonts, no network. A ledger that is not right gets its page, too, which
@@ -297,9 +312,11 @@ def report(ledger: Path, out: Path, key: Any, places: Sequence[Any]) -> None:
         from ._report import page
     except ImportError as error:
         raise click.UsageError("the report's charts need matplotlib: pip install 'bursar[audit]'") from error
-    found = examine_file(ledger, key, places)
-    told = _history(ledger, verdict(found).certain)
-    write_lines([page(ledger.name, found, told, noted_refusals(ledger), datetime.now(UTC))], out)
+    found = examine_file(ledger, key, places, visit=since)
+    certain = verdict(found).certain
+    told = _history(ledger, certain)
+    new = None if found.since is None else changes(ledger, found.since, certain)
+    write_lines([page(ledger.name, found, told, noted_refusals(ledger), datetime.now(UTC), new)], out)
     click.echo(f"wrote {visible(out)}")
     _finish(ledger, found.problems)
 
@@ -329,6 +346,7 @@ def report(ledger: Path, out: Path, key: Any, places: Sequence[Any]) -> None:
     default=True,
     help="Also ask dp-accounting, as verify does. [default: ask]",
 )
+@_SINCE
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 def serve(
     ledger: Path,
@@ -339,6 +357,7 @@ def serve(
     beyond_this_machine: bool,
     names: Sequence[str],
     second_opinion: bool,
+    since: Visit | None,
     show: bool,
 ) -> None:
     """Show a ledger in a browser: a dashboard, tables to search, and the questions that auditors ask.
@@ -354,7 +373,7 @@ def serve(
     with opened(ledger):
         pass  # what cannot be read is said here, and not in a browser
     with listening(host, port, beyond_this_machine=beyond_this_machine) as listener:
-        run(ledger, key, places, listener, (host, *names), ask=second_opinion, show=show)
+        run(ledger, key, places, listener, (host, *names), ask=second_opinion, visit=since, show=show)
 
 
 _TABLE = ("entry", "time", "kind", "actor", "dataset", "what")

@@ -207,7 +207,7 @@ def test_show_says_everything(run: Run, study: Path, ledger: Ledger) -> None:
         "none stored",
         "account           people",
         "analyst's part",
-        "50.0% of the total",
+        "50.0% of the lifetime budget",
         "SHA-256 of the body agrees",
         f"Every receipt for this debit says: entry 9, ledger_head {head}",
     ):

@@ -79,17 +79,19 @@ def test_the_page_says_everything(run: Run, study: Path, tmp_path: Path) -> None
         "people (replace_one), people-2 (replace_one, retired)",
         "second year",
         "raised",
-        "1/3 of the total",
+        "most for one request 33.3% of the lifetime budget",
+        "owner limited each request about people to 33.3% of the lifetime budget. Reason given: test",
+        "by a factor of at most 54.6",
         "ann",
         "bob",
         "(1 without a stored release)",
         "failure probability",
-        "credential issued",
-        "no new debits",
+        "owner gave ann access as analyst",
+        "owner retired people-2: it answers no more new requests",
         "dp-accounting",
         "checkpoints: none were given",
         "What this page cannot show",
-        "the deltas of all totals add up",
+        "the deltas of all budgets add up",
     ):
         assert part in page.text
     titles = [word.strip() for word in page.words]

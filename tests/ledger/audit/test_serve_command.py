@@ -246,6 +246,64 @@ def test_queries_are_answered(visit: Visit, study: Path) -> None:
     assert {query.partition("?")[0] for query in QUERIES} == set(METADATA["databases"]["ledger"]["queries"])
 
 
+def test_entries_are_read_as_sentences(visit: Visit, study: Path, ledger: Ledger, ask: Ask) -> None:
+    """Newest first, equal neighbours as one, releases within their requests; what is chosen is all that is shown."""
+    for i in range(20):
+        ledger.debit(ask(f"same-{i}", scale=80, parameters={"n_components": 4, "columns": ["visits", "diseases"]}))
+    pages = visit(study)
+    answer = pages.get("/-/ledger/entries")
+    text = _text(answer)
+    asked = "an analyst (ann) asked for a mixture of 4 groups by visits and diseases of people; it cost "
+    assert text.count(asked) == 1
+    assert re.search(r"20 times on [0-9]+ [A-Z][a-z]+ 20[0-9]{2}, " + re.escape(asked), text)
+    assert "of the lifetime budget; the noise was Gaussian, 80 times the most that one person can change" in text
+    assert "the release was delivered" in text
+    assert "no release is stored" in text
+    assert text.index("20 times") < text.index("owner retired people-2") < text.index("owner began the ledger")
+    assert 'href="/-/ledger/entry/34"' in answer.text
+    assert "entry/8" not in answer.text  # the release of entry 7
+    bob = _text(pages.get("/-/ledger/entries?who=bob&about=requests"))
+    assert "(bob)" in bob
+    assert "(ann)" not in bob
+    assert "began the ledger" not in bob
+    events = _text(pages.get("/-/ledger/entries?about=events"))
+    assert "asked for" not in events
+    assert "owner raised the lifetime budget of people from epsilon 3 and delta 1e-06 to epsilon 4" in events
+    assert "There is no such entry" in _text(pages.get("/-/ledger/entries?before=1"))
+    for odd in ("x", "-1", "9" * 400, "\u0661"):
+        assert pages.get("/-/ledger/entries", params={"before": odd}).status_code == 200
+
+
+def test_long_lists_go_on_with_earlier_entries(visit: Visit, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every entry is on one of the pages."""
+    monkeypatch.setattr(_site, "_PAGE", 5)
+    pages, path, seen = visit(study), "/-/ledger/entries", set[str]()
+    while path:
+        page = pages.get(path).text
+        seen |= set(re.findall(r"/-/ledger/entry/([0-9]+)", page))
+        following = re.search(r'<a rel="next" href="([^"]*)"', page)
+        path = f"/-/ledger/entries{html.unescape(following[1])}" if following else ""
+    assert seen == {str(n) for n in range(1, 15)} - {"8", "12"}
+
+
+def test_analysts_are_told_in_sentences(visit: Visit, study: Path) -> None:
+    """What they spent, what is left for them, and all their requests."""
+    answer = visit(study).get("/-/ledger/analysts")
+    text = _text(answer)
+    assert "ann made 2 paid requests to people and people-2 and spent" in text
+    assert "The limit is 50.0% of the budget;" in text
+    assert "?about=requests&amp;who=bob" in answer.text
+
+
+def test_questions_have_titles_of_their_own(visit: Visit, study: Path) -> None:
+    """And no SQL where nobody asked in SQL."""
+    pages = visit(study)
+    page = pages.get("/ledger/spend_per_analyst").text
+    assert "<title>Spend per analyst</title>" in page
+    assert "SELECT" not in page.upper().partition("<MAIN")[2].replace("?SQL=SELECT", "")
+    assert "<title>A question of your own</title>" in pages.get("/ledger?sql=select+1").text
+
+
 def test_an_entry_is_shown_with_what_was_released(
     visit: Visit, run: Run, study: Path, ledger: Ledger, tamper: Any
 ) -> None:
@@ -373,6 +431,11 @@ def test_until_the_first_look_ends_the_page_says_so(study: Path, monkeypatch: py
             pages.enter()
             watch._thread = None
             assert "The entries are being read" in _text(pages.get("/"))
+            for page in ("/-/ledger/entries", "/-/ledger/analysts", "/-/ledger/refusals", "/ledger/entries", "/ledger"):
+                answer = pages.get(page)
+                assert answer.status_code == 503, page
+                assert "comes again by itself" in answer.text
+                assert "Not found" not in answer.text
             monkeypatch.setattr(_watch, "_SHORT", 10)
             watch.look = next(watch._looks())
             text = _text(pages.get("/"))
@@ -426,8 +489,9 @@ def test_refusals_are_shown(visit: Visit, run: Run, study: Path, tmp_path: Path)
         analyst="ann", dataset="people", method="FitMRF", refused_by="allowance", rho_asked=0.5, rho_left=0.25
     )
     pages = visit(study)
-    row = "ann people FitMRF allowance 1"
+    row = "An analyst (ann) asked once for FitMRF of people and was refused by this limit: allowance; the last time on"
     assert row in _text(pages.get("/"))
+    assert row in _text(pages.get("/-/ledger/refusals"))
     assert pages.get("/ledger/refusals_by_analyst.json?_shape=array").json()[0]["refused_by"] == "allowance"
     assert run("report", study, "--out", tmp_path / "page.html").exit_code == 0
     report = " ".join(re.sub(r"<[^>]*>", " ", (tmp_path / "page.html").read_text()).split())
