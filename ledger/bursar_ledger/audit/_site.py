@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.resources
+import re
 import secrets
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
