@@ -161,7 +161,7 @@ def test_a_person_without_a_mouse_finds_everything(browser: Browser, study: Path
         browser.enter()
         assert browser.evaluate("location.pathname") == "/-/ledger/entries"
         assert browser.evaluate("document.documentElement.lang") == "en"
-        for _ in range(9):
+        for _ in range(12):
             browser.press("Tab")
             if browser.evaluate("document.activeElement.name") == "about":
                 break
