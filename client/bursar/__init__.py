@@ -40,6 +40,8 @@ from bursar._suggest import Suggestion, Target
 from bursar_models import (
     GaussianMixture,
     GradientTrace,
+    Interval,
+    Intervals,
     KMeans,
     LinearRegression,
     MarkovRandomField,
@@ -48,6 +50,7 @@ from bursar_models import (
     Separation,
     Sketch,
     SymmetricMixture,
+    TableError,
     load,
 )
 from bursar_models.budget import (
@@ -109,6 +112,8 @@ __all__ = [
     "GradientTrace",
     "HistoryError",
     "HistoryHead",
+    "Interval",
+    "Intervals",
     "InvalidRequestError",
     "KMeans",
     "LedgerEntry",
@@ -155,6 +160,7 @@ __all__ = [
     "Spend",
     "Suggestion",
     "SymmetricMixture",
+    "TableError",
     "Target",
     "TokenSummary",
     "TransportError",

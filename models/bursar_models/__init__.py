@@ -31,6 +31,7 @@ from bursar_models._frequencies import (
 )
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._gradient_trace import GRADIENT_VARIANTS, GradientTrace, GradientVariant
+from bursar_models._intervals import Interval, Intervals
 from bursar_models._kmeans import KMeans, squared_distances
 from bursar_models._made_up import made_up_codes, made_up_numbers, made_up_unit_rows
 from bursar_models._portable import Model, load
@@ -52,6 +53,7 @@ from bursar_models.mrf import (
     MarkovRandomField,
     NoisyTable,
     ReleasedTable,
+    TableError,
     Variable,
     check_cliques,
     check_exact,
@@ -80,6 +82,8 @@ __all__ = [
     "GradientVariant",
     "Graph",
     "HadamardFactors",
+    "Interval",
+    "Intervals",
     "KMeans",
     "LinearRegression",
     "MarkovRandomField",
@@ -92,6 +96,7 @@ __all__ = [
     "Sketch",
     "Stream",
     "SymmetricMixture",
+    "TableError",
     "Variable",
     "check_cliques",
     "check_exact",

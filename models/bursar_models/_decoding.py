@@ -260,7 +260,7 @@ def decode_kmeans(
     rows = _rows(problem, _joined(density.mixture, cloud, belief), generator)
     if richer is not fit or belief < BELIEVED:
         starts += [_kmeans_plus_plus(rows, k, generator) for _ in range(LLOYD_STARTS)]
-    clustering = min((_lloyd(rows, start) for start in starts), key=lambda found: found.inertia)
+    clustering = min((lloyd(rows, start) for start in starts), key=lambda found: found.inertia)
     empty = clustering.weights == 0
     return Decoded(
         clustering.weights,
@@ -881,7 +881,7 @@ class _Clustering:
     inertia: float
 
 
-def _lloyd(rows: FloatArray, start: FloatArray) -> _Clustering:
+def lloyd(rows: FloatArray, start: FloatArray) -> _Clustering:
     """Run Lloyd's algorithm: each centre moves to the mean of its rows; a centre without rows stays."""
     k, d = start.shape
     centres = start

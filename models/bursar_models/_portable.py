@@ -11,7 +11,7 @@ import json
 import math
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_
 import numpy as np
 
 from bursar_models._frequencies import Frequencies
+from bursar_models._intervals import POPULATION, Interval, Intervals, two_sided
 from bursar_models._tables import Categories, Output, as_table
 from bursar_models.arrays import FloatArray
 from bursar_models.budget import Receipt
@@ -123,6 +124,24 @@ class Model(Portable, ABC):
             {'weights_': [0.3, 0.7], 'cluster_centers_.age': [0.0, 5.0], 'variances_': [1.0, 4.0]}
         """
         return as_table(self._parameters(), output)
+
+    def intervals(self, level: float = 0.95) -> Intervals:
+        """Return intervals of the released numbers, computed on this machine and at no cost to privacy.
+
+        Numbers that have none are listed with the reason: see `Intervals.left_out`.
+
+        Args:
+            level: share of fits in which an interval is meant to contain its target, above 0 and below 1.
+
+        Raises:
+            ValueError: another level.
+        """
+        rows, left_out = self._intervals(two_sided(level))
+        return Intervals(level, POPULATION, tuple(rows), tuple(left_out))
+
+    @abstractmethod
+    def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
+        """Return intervals of `z` standard errors on both sides, and the numbers that have none, with reasons."""
 
     @abstractmethod
     def _parameters(self) -> Mapping[str, FloatArray | Categories]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
@@ -12,6 +13,8 @@ from scipy.special import logsumexp
 from bursar_models._describe import origin, with_errors
 from bursar_models._estimator import Estimator, named_features
 from bursar_models._gradient_trace import GradientTrace, checked_trace
+from bursar_models._intervals import NO_TRACE, NO_WEIGHTS, Interval, plain
+from bursar_models._intervals import spread as spread_intervals
 from bursar_models._plot import feature_names, plot_coefficients
 from bursar_models._portable import Model
 from bursar_models._tables import spread
@@ -194,6 +197,13 @@ class LinearRegression(Estimator, Model):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.feature_means_ is not None
         return tags
+
+    def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
+        if self.trace is None:
+            return (), (NO_TRACE,)
+        names = feature_names(self.columns, self.n_features)
+        found = _coefficients(names, self.coef_[None], np.array([self.intercept_]), self.trace.errors, z)
+        return [replace(one, name=one.name.replace("[0]", "", 1)) for one in found], (_NO_NOISE,)
 
     def _parameters(self) -> dict[str, FloatArray]:
         names, errors = feature_names(self.columns, self.n_features), self.coef_errors_
@@ -435,6 +445,12 @@ class MixtureOfRegressions(Estimator, Model):
             weights = np.log(self.weights_)
         return np.asarray(weights - 0.5 * np.square(standard) - np.log(self.noise_std_) - 0.5 * math.log(2 * math.pi))
 
+    def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
+        if self.trace is None:
+            return (), (NO_TRACE,)
+        names = feature_names(self.columns, self.n_features)
+        return _coefficients(names, self.coef_, self.intercept_, self.trace.errors, z), (NO_WEIGHTS, _NO_NOISE)
+
     def _parameters(self) -> dict[str, FloatArray]:
         names = feature_names(self.columns, self.n_features)
         return {
@@ -470,3 +486,18 @@ class MixtureOfRegressions(Estimator, Model):
 
 def _per_unit(target: str) -> str:
     return f"{target or 'target'} per unit of the feature"
+
+
+_NO_NOISE = "noise_std_: gradient EM has no error of it"
+
+
+def _coefficients(
+    names: Sequence[str], coef: FloatArray, intercepts: FloatArray, errors: FloatArray, z: float
+) -> list[Interval]:
+    """Return intervals of coefficients (k, d) and intercepts (k,); `errors` (k, d + 1) are 0 for what is not fitted."""
+    found = spread_intervals("coef_", "coefficient", names, coef, errors[:, :-1], z)
+    return found + [
+        plain(f"intercept_[{k}]", intercept, error, z, f"intercept of component {k}")
+        for k, (intercept, error) in enumerate(zip(intercepts, errors[:, -1], strict=True))
+        if error > 0
+    ]

@@ -13,7 +13,8 @@ from bursar_models._describe import origin, with_errors
 from bursar_models._estimator import Estimator
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._gradient_trace import GradientTrace, checked_trace
-from bursar_models._plot import chosen, plot_mixture, put_schema
+from bursar_models._intervals import NO_TRACE, Interval, plain
+from bursar_models._plot import chosen, feature_names, plot_mixture, put_schema
 from bursar_models._portable import Model
 from bursar_models._tables import Output
 from bursar_models.arrays import FloatArray, IntArray, checked_columns, frozen
@@ -206,6 +207,16 @@ class SymmetricMixture(Estimator, Model):
         x, y = (self.centre_[places[0]], self.centre_[places[1]] if len(places) > 1 else 0.0)
         ax.plot(x, y, "+", color="0.15", markersize=10, clip_on=False)
         return ax
+
+    def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
+        if self.beta_errors_ is None:
+            return (), (NO_TRACE,)
+        names = feature_names(self.columns, self.n_features)
+        pairs = zip(names, self.beta_, self.beta_errors_, strict=True)
+        found = [
+            plain(f"beta_.{name}", b, error, z, f"half the means' difference of {name!r}") for name, b, error in pairs
+        ]
+        return found, ("noise_std_: gradient EM has no error of it",)
 
     def _parameters(self) -> dict[str, FloatArray]:
         return self.mixture._parameters()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from bursar_models.arrays import FloatArray, IntArray
 from bursar_models.optional import require
@@ -36,7 +37,7 @@ class Categories:
         return np.array(self.states, dtype=object)[self.codes]
 
 
-def as_table(columns: Mapping[str, FloatArray | IntArray | Categories], output: Output) -> Any:
+def as_table(columns: Mapping[str, FloatArray | IntArray | npt.NDArray[np.str_] | Categories], output: Output) -> Any:
     """Return a table of columns by name; categories keep all their states if the library has a type for them.
 
     Args:

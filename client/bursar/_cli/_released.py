@@ -38,11 +38,19 @@ def model() -> None:
 @model.command(epilog=STATUS)
 @click.argument("file", metavar="FILE|ENTRY")
 @click.option("--save", type=FILE, help="Write it to this file, which must not be there yet.")
+@click.option("--intervals", is_flag=True, help="Intervals of the released numbers, too; computed here, and free.")
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Share of fits in which an interval is meant to hold.",
+)
 @SERVER
 @CA
 @TOKEN_FILE
 @JSON
-def show(file: str, save: Path | None, as_json: bool, **said: Any) -> None:
+def show(file: str, save: Path | None, intervals: bool, level: float, as_json: bool, **said: Any) -> None:
     """Show a model, or a sketch; or get it again from the server.
 
     With the ENTRY of the ledger that paid for it, as bursar releases lists it, the server is asked for what it
@@ -51,6 +59,7 @@ def show(file: str, save: Path | None, as_json: bool, **said: Any) -> None:
     \b
       bursar model show model.json
       bursar model show 13 --save again.json
+      bursar model show model.json --intervals --level 0.9
     """  # noqa: D301  click reads the backslash
     with explained():
         if save is not None:
@@ -62,10 +71,15 @@ def show(file: str, save: Path | None, as_json: bool, **said: Any) -> None:
             found = opened(Path(file))
         if save is not None:
             save_released(found, save)
+        if intervals and isinstance(found, bursar.Sketch):
+            raise click.UsageError("a sketch has no intervals; decode a model from it")
+    ends = found.intervals(level) if intervals and isinstance(found, bursar.Model) else None
     if as_json:
-        say_json(found.to_dict())
+        say_json(found.to_dict() | ({} if ends is None else {"intervals": ends}))
         return
     say(found)
+    if ends is not None:
+        say(ends)
     if save is not None:
         say(f"saved to {save}")
 

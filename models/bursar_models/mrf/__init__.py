@@ -16,6 +16,7 @@ from bursar_models.mrf._graph import (
     check_exact,
     largest_table,
 )
+from bursar_models.mrf._intervals import TableError
 from bursar_models.mrf._learning import Learning, believed_rows, used_tables
 from bursar_models.mrf._markov_random_field import MarkovRandomField, ReleasedTable
 from bursar_models.mrf._problem import NoisyTable
@@ -33,6 +34,7 @@ __all__ = [
     "MarkovRandomField",
     "NoisyTable",
     "ReleasedTable",
+    "TableError",
     "Variable",
     "believed_rows",
     "check_cliques",

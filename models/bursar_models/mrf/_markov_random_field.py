@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from bursar_models._describe import origin
+from bursar_models._intervals import POPULATION, Interval, Intervals, two_sided
 from bursar_models._portable import Model
 from bursar_models._tables import Categories, Output
 from bursar_models.arrays import FloatArray, IntArray, frozen
@@ -19,6 +20,7 @@ from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.mrf._estimation import ESTIMATORS, Estimator
 from bursar_models.mrf._graph import Graph, check_exact, is_exact
 from bursar_models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
+from bursar_models.mrf._intervals import Bounds, Evidence, TableError
 from bursar_models.mrf._plot import plot_chain, plot_graph
 from bursar_models.mrf._variables import Variable, decode_table, encode_table
 from bursar_models.text import html_table, text_table
@@ -171,7 +173,7 @@ class MarkovRandomField(Model):
         """
         names = [columns] if isinstance(columns, str) else list(columns)
         asked = [self._index(name) for name in names]
-        known = {self._index(name): int(self._variable(name).encode([value])[0]) for name, value in given.items()}
+        known = {self._index(name): self._state(name, value) for name, value in given.items()}
         if not 1 <= len(asked) == len(set(asked)):
             raise ValueError("columns: expected at least one column, and each once")
         if both := sorted(set(asked) & set(known)):
@@ -180,6 +182,55 @@ class MarkovRandomField(Model):
         return _queried(
             graph, theta, tuple(left.index(variable) for variable in asked), [self.columns[v] for v in left]
         )
+
+    def intervals(
+        self,
+        level: float = 0.95,
+        *,
+        columns: str | Sequence[str] | None = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> Intervals:
+        """Return intervals of probabilities from the noise of the tables and the sampling of rows, in closed form.
+
+        Cells of a released table, or of sums over one, have intervals about the model's probabilities; conditional ones
+        by the delta rule. Cells that no table has get bounds from tables of fewer columns, which hold whatever the
+        dependence, and are wide. Rows of a person count as independent unless rows count as shares.
+
+        Args:
+            level: share of fits in which an interval is meant to contain its target, above 0 and below 1.
+            columns: names of the columns, each once; None for each column by itself, or, of a homogeneous chain, its
+                two tables.
+            given: values of other columns, as in `conditional`.
+
+        Raises:
+            ValueError: another level, columns or values as in `conditional`, or columns of a homogeneous chain.
+        """
+        if columns is None and not given:
+            return super().intervals(level)
+        if columns is None:
+            raise ValueError("columns: expected the names of those whose probabilities are asked for")
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        z, known = two_sided(level), {name: self._state(name, value) for name, value in (given or {}).items()}
+        return Intervals(level, POPULATION, tuple(self._interval_rows(names, known, z)))
+
+    def error(self, columns: str | Sequence[str], level: float = 0.95) -> TableError:
+        """Return how far the model's table of some columns may be from that of the rows.
+
+        Args:
+            columns: names of the columns, each once.
+            level: share of fits in which the bound is meant to hold, above 0 and below 1.
+
+        Raises:
+            ValueError: another level, columns as in `marginal`, or a homogeneous chain.
+
+        Example:
+            >>> field = data.fit(bursar.MRF(cliques=[("group", "spring")]), spend=bursar.rho(0.1))
+            >>> field.error(["group", "spring"]).measured
+            True
+        """
+        two_sided(level)
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        return self._evidence().error(names, level)
 
     def log_prob(self, table: Any) -> FloatArray:
         """Return the natural logarithm of the probability of each row, shape (n,).
@@ -327,6 +378,45 @@ class MarkovRandomField(Model):
                 "column, and the first two"
             )
 
+    def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
+        if not self.tables_ or self.n_rows is None:
+            return (), ("all: the model has no tables",)
+        if self.homogeneous_chain:
+            return self._chain_intervals(z), ()
+        return [row for name in self.columns for row in self._interval_rows((name,), {}, z)], ()
+
+    def _interval_rows(self, names: tuple[str, ...], known: Mapping[str, int], z: float) -> list[Interval]:
+        evidence = self._evidence()
+        given = {name: self._variable(name).states[state] for name, state in known.items()}
+        cells = self.conditional(names, given)
+        every = (*names, *known)
+        about = "a released table has it" if evidence.observed(every) else "no table has it: bounds from smaller ones"
+        ends = evidence.conditional(names, known, z)[1] if known else evidence.bounds(names, z)
+        suffix = " | " + ", ".join(f"{name}={state}" for name, state in given.items()) if given else ""
+        return _rows([(name, self._variable(name).states) for name in names], cells, ends, suffix, about)
+
+    def _chain_intervals(self, z: float) -> list[Interval]:
+        """Return intervals of the first state, and of a transition averaged over time."""
+        states, rows = self.variables_[0].states, max(self.n_rows or 0.0, 1.0)
+        found = []
+        axes = [("first", states)], [("from", states), ("to", states)]
+        for names, cells in zip(axes, self.marginals_, strict=True):
+            precision = sum(max(t.noise_std, 1e-6) ** -2 for t in self.tables_ if t.counts.ndim == cells.ndim)
+            error = z * np.sqrt(1 / (precision * rows**2) + np.maximum(cells * (1 - cells), 1 / rows) / rows)
+            ends = np.maximum(cells - error, 0.0), np.minimum(cells + error, 1.0)
+            found += _rows(names, cells, ends, "", "pooled over time" if cells.ndim == 2 else "first state")
+        return found
+
+    def _evidence(self) -> Evidence:
+        if self.homogeneous_chain:
+            raise ValueError("columns: a homogeneous chain has intervals of its own two tables only; leave them out")
+        tables = [(t.columns, t.counts, t.noise_std, t.laplace) for t in self.tables_ if not t.pooled]
+        sizes = {variable.name: len(variable.states) for variable in self.variables_}
+        return Evidence(tables, sizes, max(self.n_rows or 0.0, 1.0), self.marginal)
+
+    def _state(self, name: str, value: Any) -> int:
+        return int(self._variable(name).encode([value])[0])
+
     def _parameters(self) -> dict[str, FloatArray | Categories]:
         """Return the marginal distribution of each column."""
         sizes = [len(variable.states) for variable in self.variables_]
@@ -367,6 +457,22 @@ class MarkovRandomField(Model):
 
     def _repr_html_(self) -> str:
         return html_table(f"{self._title()}; {self._strongest()}", *self._facts())
+
+
+def _rows(
+    axes: Sequence[tuple[str, Sequence[str]]], cells: FloatArray, ends: Bounds, suffix: str, about: str
+) -> list[Interval]:
+    """Return an interval for each cell, named by its states."""
+    return [
+        Interval(
+            ", ".join(f"{name}={states[i]}" for (name, states), i in zip(axes, place, strict=True)) + suffix,
+            float(cells[place]),
+            float(ends[0][place]),
+            float(ends[1][place]),
+            f"probability; {about}",
+        )
+        for place in np.ndindex(cells.shape)
+    ]
 
 
 def _restricted(

@@ -373,6 +373,12 @@ def test_what_can_be_done_with_a_model_in_a_file(run: Run, tmp_path: Path) -> No
     assert len(rows) == 5
     assert {row["group"] for row in rows} <= {"control", "treated"}
     assert "group" in run("model", "sample", "field.json").stdout
+    shown = run("model", "show", "field.json", "--intervals", "--level", "0.9").stdout
+    assert "Intervals at 0.9 of the population" in shown
+    assert "group=treated" in shown
+    found = json.loads(run("model", "show", "field.json", "--intervals", "--json").stdout)["intervals"]
+    assert found["level"] == 0.95
+    assert set(found["rows"][0]) == {"name", "estimate", "low", "high", "about"}
     for form in (["--csv"], ["--json"], []):
         written = run("model", "sample", "field.json", "-n", "2", "--out", "rows.txt", *form)
         assert written.stdout == ""
@@ -385,6 +391,8 @@ def test_what_can_be_done_with_a_model_in_a_file(run: Run, tmp_path: Path) -> No
     [
         (("show", "nothing.json"), 1, "nothing.json: No such file or directory"),
         (("show", "text.txt"), 1, "is no model that this version can read"),
+        (("show", "sketch.json", "--intervals"), 2, "decode a model from it"),
+        (("show", "field.json", "--intervals", "--level", "95"), 2, "--level"),
         (("plot", "centres.json", "--out", "a.txt"), 2, "ends in .png, .svg, .pdf"),
         (("plot", "field.json", "--columns", "group", "--out", "a.png"), 2, "drawn as a whole"),
         (("plot", "centres.json", "--columns", "age", "--out", "a.png"), 1, "age"),

@@ -1,0 +1,328 @@
+"""Coverage of intervals: `python bench/intervals.py [fields] [sketches] [gradients] [separated]`.
+
+    python bench/intervals.py fields --seeds 4
+    python bench/intervals.py sketches --quick
+
+Rows are drawn anew from a population for every seed, fits are those of the server at (epsilon, 1e-6), adding or
+removing a row, and intervals are at 95 %. A row of a table has the share of intervals with the population's number
+inside, how many there were, and their half-width over 1.96 errors of the released numbers, both as root mean squares: 1
+is as sharp as an interval that knows the law of the errors. Intervals of one fit depend on one another.
+
+fields: populations are real tables (`_real.py`), drawn from with replacement; cells of at least five rows. "bound" is
+    the share of tables whose distance to the drawn rows' own is within `model.error`, and the median of bound over
+    distance.
+sketches: k-means and mixtures decoded from a sketch, of populations in the plane; targets are Lloyd's algorithm on
+    the population from its own means, and the population's means.
+gradients: means by FitGradientEM, coefficients of mixtures of regressions.
+separated: FitSeparatedGMM, three Gaussians in three columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from _common import Json, options_of, output_of, saved
+from _kmeans import array_rows
+from _real import CATEGORIES, Array, MissingTableError
+from real_tables import fitted, names_of, spend_of
+
+import bursar
+from bursar_ledger import Adjacency
+from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable
+
+Z = 1.959963984540054
+SEEDS = 8
+ADJACENCY = Adjacency.ADD_REMOVE_ONE
+
+
+@dataclass
+class Tally:
+    """Intervals of one kind of number over all seeds of a setting.
+
+    Attributes:
+        inside: whether each contained its number.
+        errors: released number less the true one.
+        widths: half of each interval.
+    """
+
+    inside: list[bool] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+    widths: list[float] = field(default_factory=list)
+
+    def add(self, rows: Iterable[bursar.Interval], truths: Iterable[float]) -> None:
+        """Count intervals, in the order of the true numbers."""
+        for row, truth in zip(rows, truths, strict=True):
+            self.inside.append(row.low <= truth <= row.high)
+            self.errors.append(row.estimate - truth)
+            self.widths.append((row.high - row.low) / 2)
+
+    def row(self) -> Json:
+        """Return the line of a table."""
+        rms = math.sqrt(float(np.square(self.errors).mean()))
+        sharp = float(np.sqrt(np.square(self.widths).mean())) / (Z * rms) if rms > 0 else math.inf
+        return {"coverage": float(np.mean(self.inside)), "intervals": len(self.inside), "width": sharp}
+
+
+Tallies = dict[str, Tally]
+
+
+def generator(*seed: int) -> np.random.Generator:
+    """Return the generator of a population or of a seed's rows."""
+    return np.random.default_rng(seed)
+
+
+# --- fields --------------------------------------------------------------------------------------------------
+
+
+def field_trial(rows: Array, sizes: Sequence[int], n: int, epsilon: float, graph: str, seed: int) -> Json:
+    """Return tallies of one fit, and the bounds of its tables."""
+    names = names_of(len(sizes))
+    columns = tuple(CodedColumn(name, tuple(map(str, range(size)))) for name, size in zip(names, sizes, strict=True))
+    drawn = rows[generator(1, seed).integers(0, len(rows), n)]
+    table = PublicTable("bench", (), ADJACENCY, 1, n, columns)
+    model = fitted(bursar.MRF(cliques=graph), spend_of(epsilon), table, array_rows(drawn))  # type: ignore[arg-type]
+    tallies: Tallies = {kind: Tally() for kind in ("single", "pair", "conditional", "unmeasured")}
+    bounds: dict[str, list[tuple[float, float]]] = {"measured": [], "unmeasured": []}
+
+    def shares(places: Sequence[int], of: Array) -> Array:
+        found = np.zeros([sizes[place] for place in places])
+        np.add.at(found, tuple(of[:, place].astype(int) for place in places), 1 / len(of))
+        return found
+
+    def add(kind: str, found: bursar.Intervals, truth: Array, probability: Array) -> None:
+        kept = probability.ravel() * n >= 5
+        tallies[kind].add([row for row, keep in zip(found, kept, strict=True) if keep], truth.ravel()[kept])
+
+    for place, name in enumerate(names):
+        add("single", model.intervals(columns=name), *[shares([place], rows)] * 2)
+    for a, b in combinations(range(len(sizes)), 2):
+        pair = [names[a], names[b]]
+        truth, error = shares([a, b], rows), model.error(pair)
+        far = float(np.abs(model.marginal(pair) - shares([a, b], drawn)).sum()) / 2
+        bounds["measured" if error.measured else "unmeasured"].append((error.bound, far))
+        add("pair" if error.measured else "unmeasured", model.intervals(columns=pair), truth, truth)
+        if error.measured:
+            for state, total in enumerate(truth.sum(axis=1)):
+                if total * n >= 50:
+                    given = model.intervals(columns=names[b], given={names[a]: str(state)})
+                    add("conditional", given, truth[state] / total, truth[state])
+    return {"tallies": tallies, "bounds": bounds}
+
+
+def fields(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure FitMRF on real tables."""
+    found = []
+    settings = [(n, eps) for n in (5_000, 20_000, 100_000) for eps in (0.3, 1.0, 3.0)]
+    for table in CATEGORIES:
+        try:
+            rows = table.rows()
+        except MissingTableError as missing:
+            print(missing)
+            continue
+        for n, epsilon in settings[3:5] if quick else settings:
+            for graph in ("tree", "auto"):
+                trials = [field_trial(rows, table.sizes, n, epsilon, graph, seed) for seed in range(seeds)]
+                kinds = joined([one["tallies"] for one in trials])
+                for kind in ("measured", "unmeasured"):
+                    pairs = [pair for one in trials for pair in one["bounds"][kind]]
+                    if pairs:
+                        held = float(np.mean([bound >= far for bound, far in pairs]))
+                        ratio = float(np.median([bound / max(far, 1e-9) for bound, far in pairs]))
+                        kinds[f"bound, {kind}"] = {
+                            "coverage": held,
+                            "intervals": len(pairs),
+                            "width": ratio,
+                        }
+                found.append({"table": table.name, "graph": graph, "n": n, "epsilon": epsilon, "kinds": kinds})
+                printed(found[-1])
+    return found
+
+
+# --- clusters and regressions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Population:
+    """Mixture in [-1, 1]^d.
+
+    Attributes:
+        name: what it is.
+        means: shape (k, d).
+        weights: shape (k,).
+        width: standard deviation of every column.
+        law: "normal", "t" with three degrees of freedom, "exponential" less its mean, or "outliers": 1 % uniform.
+    """
+
+    name: str
+    means: Array
+    weights: Array
+    width: float
+    law: str = "normal"
+
+    def rows(self, n: int, seed: int) -> Array:
+        """Draw rows."""
+        rng = generator(2, seed)
+        d = self.means.shape[1]
+        noise: Array = {
+            "t": lambda: rng.standard_t(3, (n, d)) / math.sqrt(3),
+            "exponential": lambda: rng.exponential(1.0, (n, d)) - 1,
+        }.get(self.law, lambda: rng.standard_normal((n, d)))()
+        drawn = self.means[rng.choice(len(self.weights), n, p=self.weights)] + self.width * noise
+        if self.law == "outliers":
+            far = rng.random(n) < 0.01
+            drawn[far] = rng.uniform(-1, 1, (int(far.sum()), d))
+        return np.asarray(np.clip(drawn, -1, 1))
+
+
+THREE = np.array([[-0.5, -0.4], [0.4, -0.3], [0.0, 0.5]])
+FIVE = np.array([[-0.6, -0.6], [0.6, -0.6], [0.0, 0.0], [-0.6, 0.6], [0.6, 0.6]])
+PLANE = (
+    Population("3 apart", THREE, np.array([0.5, 0.3, 0.2]), 0.12),
+    Population("3 near", 0.5 * THREE, np.array([0.5, 0.3, 0.2]), 0.12),
+    Population("5 apart", FIVE, np.full(5, 0.2), 0.1),
+    Population("3 apart, t", THREE, np.array([0.5, 0.3, 0.2]), 0.12, "t"),
+    Population("3 apart, exponential", THREE, np.array([0.5, 0.3, 0.2]), 0.12, "exponential"),
+    Population("3 apart, 1 % outliers", THREE, np.array([0.5, 0.3, 0.2]), 0.12, "outliers"),
+)
+
+
+def plane_table(n: int, d: int, names: Sequence[str] = ()) -> PublicTable:
+    """Return the public facts of d numbers from -1 to 1."""
+    columns = tuple(BoundedColumn(name, -1.0, 1.0) for name in names or names_of(d))
+    return PublicTable("bench", columns, ADJACENCY, 1, n)
+
+
+def matched(rows: bursar.Intervals, prefix: str, d: int, truth: Array) -> tuple[list[bursar.Interval], Array]:
+    """Return intervals of centres, and the nearest true ones in their order."""
+    found = [row for row in rows if row.name.startswith(prefix)]
+    centres = np.array([row.estimate for row in found]).reshape(-1, d)
+    return found, truth[[int(np.square(truth - centre).sum(axis=1).argmin()) for centre in centres]].ravel()
+
+
+def centres_of(population: Population) -> Array:
+    """Return k-means of the population by Lloyd's algorithm from its means."""
+    from sklearn.cluster import KMeans
+
+    rows = population.rows(400_000, 10**6)
+    return np.asarray(KMeans(len(population.means), init=population.means, n_init=1, tol=0).fit(rows).cluster_centers_)
+
+
+def sketches(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure centres and means that are decoded from sketches."""
+    found = []
+    for population in PLANE[:2] if quick else PLANE:
+        k, d = population.means.shape
+        lloyd = centres_of(population)
+        for n, epsilon in ((20_000, 1.0),) if quick else ((5_000, 1.0), (20_000, 0.3), (20_000, 1.0), (100_000, 1.0)):
+            tallies: Tallies = {"centre": Tally(), "mean": Tally()}
+            for seed in range(seeds):
+                request = bursar.SketchKMeans(decoding="none", n_clusters=k)
+                table = plane_table(n, d)
+                sketch = fitted(request, spend_of(epsilon), table, array_rows(population.rows(n, seed)))
+                tallies["centre"].add(*matched(sketch.kmeans(k).intervals(), "cluster_centers_", d, lloyd))
+                mixture = sketch.gaussian_mixture(k).intervals()
+                tallies["mean"].add(*matched(mixture, "means_", d, population.means))
+            found.append({"table": population.name, "n": n, "epsilon": epsilon, "kinds": joined([tallies])})
+            printed(found[-1])
+    return found
+
+
+def separated(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure FitSeparatedGMM."""
+    means = np.array([[-0.6, -0.4, 0.0], [0.5, -0.4, 0.3], [0.0, 0.6, -0.3]])
+    found = []
+    for law in ("normal",) if quick else ("normal", "t", "exponential", "outliers"):
+        population = Population(law, means, np.array([0.5, 0.3, 0.2]), 0.06, law)
+        for n, epsilon in ((20_000, 1.0),) if quick else ((20_000, 1.0), (100_000, 1.0), (100_000, 0.3)):
+            tallies: Tallies = {"mean": Tally(), "weight": Tally()}
+            for seed in range(seeds):
+                request = bursar.SeparatedGMM(n_components=3, sigma_min=0.03, sigma_max=0.2)
+                rows = fitted(request, spend_of(epsilon), plane_table(n, 3), array_rows(population.rows(n, seed)))
+                if rows.found_ < 3:
+                    continue
+                ends = rows.intervals()
+                tallies["mean"].add(*matched(ends, "means_", 3, means))
+                order = [int(np.square(means - mean).sum(axis=1).argmin()) for mean in rows.means_]
+                weights = [row for row in ends if row.name.startswith("weights_")]
+                tallies["weight"].add(weights, population.weights[order])
+            found.append({"table": law, "n": n, "epsilon": epsilon, "kinds": joined([tallies])})
+            printed(found[-1])
+    return found
+
+
+def gradients(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure FitGradientEM: a mixture of Gaussians, and a mixture of two regressions."""
+    found = []
+    line = np.array([[0.3, -0.2, 0.1], [-0.3, 0.2, 0.2]])
+    for law in ("normal",) if quick else ("normal", "t", "exponential", "outliers"):
+        for n, epsilon in ((20_000, 1.0),) if quick else ((20_000, 1.0), (100_000, 1.0), (20_000, 3.0)):
+            population = Population(law, 0.8 * THREE[:2], np.full(2, 0.5), 0.12, law)
+            tallies: Tallies = {"mean": Tally(), "coefficient": Tally()}
+            for seed in range(seeds):
+                rows = array_rows(population.rows(n, seed))
+                model = fitted(bursar.GradientEM(model="gaussian_mixture"), spend_of(epsilon), plane_table(n, 2), rows)
+                tallies["mean"].add(*matched(model.intervals(), "means_", 2, population.means))
+                rng = generator(3, seed)
+                X, z = rng.uniform(-1, 1, (n, 3)), rng.integers(0, 2, n)
+                noise = Population(law, np.zeros((1, 1)), np.ones(1), 0.1, law).rows(n, seed)[:, 0]
+                y = np.clip((X * line[z]).sum(axis=1) + noise, -1, 1)
+                request = bursar.GradientEM(model="mixture_of_regressions", target="y", fit_intercept=False)
+                table = plane_table(n, 4, [*names_of(3), "y"])
+                lines = fitted(request, spend_of(epsilon), table, array_rows(np.column_stack([X, y])))
+                tallies["coefficient"].add(*matched(lines.intervals(), "coef_", 3, line))
+            found.append({"table": law, "n": n, "epsilon": epsilon, "kinds": joined([tallies])})
+            printed(found[-1])
+    return found
+
+
+# --- tables --------------------------------------------------------------------------------------------------
+
+
+def joined(trials: Sequence[Tallies]) -> Json:
+    """Return the rows of all kinds of number that have intervals."""
+    whole: Tallies = {}
+    for trial in trials:
+        for kind, tally in trial.items():
+            one = whole.setdefault(kind, Tally())
+            one.inside += tally.inside
+            one.errors += tally.errors
+            one.widths += tally.widths
+    return {kind: tally.row() for kind, tally in whole.items() if tally.inside}
+
+
+def printed(row: Json) -> None:
+    """Print one setting."""
+    told = [
+        f"{kind} {one['coverage']:.1%} of {one['intervals']} ({one['width']:.2f})" for kind, one in row["kinds"].items()
+    ]
+    print(
+        ", ".join(f"{name} {value}" for name, value in row.items() if name != "kinds"), "|", "; ".join(told), flush=True
+    )
+
+
+PARTS: dict[str, Callable[..., list[Json]]] = {
+    "fields": fields,
+    "sketches": sketches,
+    "gradients": gradients,
+    "separated": separated,
+}
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = options_of(__doc__, PARTS)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each setting")
+    options: Any = parser.parse_args()
+    output = output_of(options, __file__)
+    for part in options.parts or PARTS:
+        print(f"--- {part}")
+        saved(output, part, "rows", PARTS[part](options.seeds, quick=options.quick), seeds=options.seeds)
+
+
+if __name__ == "__main__":
+    main()

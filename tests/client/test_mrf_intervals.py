@@ -1,0 +1,175 @@
+"""Intervals and errors of Markov random fields: how often they contain what they should, and what no table knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bursar
+from bursar_models import MarkovRandomField, ReleasedTable, Variable
+from bursar_models.mrf import Learning
+
+SIZES = {"a": 3, "b": 4, "c": 2}
+VARIABLES = tuple(Variable(name, tuple(f"{name}{i}" for i in range(size))) for name, size in SIZES.items())
+ROWS = 20_000
+
+
+def truth() -> Any:
+    """Probabilities of a, b and c: a chain."""
+    rng = np.random.default_rng(0)  # noqa: TID251 - a distribution to draw from
+    first, second, third = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(4), 3), rng.dirichlet(np.ones(2), 4)
+    return first[:, None, None] * second[:, :, None] * third[None]
+
+
+def summed(table: Any, columns: str) -> Any:
+    """A table of a, b and c summed to some of them, in the order of the alphabet."""
+    return table.sum(axis=tuple(axis for axis, name in enumerate(SIZES) if name not in columns))
+
+
+def learnt(counts: Any, noise: float, rng: np.random.Generator, *, claimed: float | None = None) -> MarkovRandomField:  # noqa: TID251
+    """A field learnt from the noisy tables of a, b and of b, c; `claimed` is what is said of the noise."""
+    tables = tuple(
+        ReleasedTable(tuple(columns), table + noise * rng.standard_normal(table.shape), claimed or noise)
+        for columns in ("ab", "bc")
+        for table in [summed(counts, columns)]
+    )
+    learning = Learning(tuple(SIZES), tuple(SIZES.values()), ((0, 1), (1, 2)), chain=False, public_rows=ROWS)
+    found = learning.learn(tables)
+    return MarkovRandomField(
+        VARIABLES,
+        learning.potentials,
+        tuple(found.log_potentials),
+        tuple(found.marginals),
+        found.log_partition,
+        tables,
+        found.n_rows,
+    )
+
+
+def fields(times: int, noise: float = 60.0, **said: Any) -> list[tuple[Any, MarkovRandomField]]:
+    """Counts of tables that are drawn anew, and fields learnt from them."""
+    rng = np.random.default_rng(1)  # noqa: TID251 - rows and noise of the test
+    drawn = [rng.multinomial(ROWS, truth().ravel()).reshape(truth().shape) for _ in range(times)]
+    return [(counts, learnt(counts, noise, rng, **said)) for counts in drawn]
+
+
+def share_within(found: list[bursar.Interval], cells: Any) -> list[bool]:
+    """Whether each interval contains its cell."""
+    return [row.low <= cell <= row.high for row, cell in zip(found, np.ravel(cells), strict=True)]
+
+
+def covered(models: list[tuple[Any, MarkovRandomField]]) -> dict[str, float]:
+    """Shares of true cells within intervals: single columns, pairs, conditional probabilities."""
+    shares: dict[str, list[bool]] = {"single": [], "pair": [], "conditional": []}
+    given = summed(truth(), "ab") / summed(truth(), "a")[:, None]
+    for _, model in models:
+        shares["single"] += share_within(list(model.intervals()), np.concatenate([summed(truth(), v) for v in SIZES]))
+        shares["pair"] += share_within(list(model.intervals(columns=["a", "b"])), summed(truth(), "ab"))
+        for state, row in enumerate(given):
+            rows = list(model.intervals(columns="b", given={"a": f"a{state}"}))
+            shares["conditional"] += share_within(rows, row)
+    return {name: float(np.mean(found)) for name, found in shares.items()}
+
+
+def test_intervals_of_measured_cells_contain_the_truth() -> None:
+    """95 % of 40 tables' cells; a share below 0.9 of 360 has a chance of 1e-5, and cells of a table are not alike."""
+    assert all(share > 0.9 for share in covered(fields(40)).values())
+
+
+def test_noise_that_is_told_too_small_would_be_seen() -> None:
+    """The planted bug: a tenth of the true noise is claimed, and every kind of interval misses the truth too often."""
+    assert all(share < 0.85 for share in covered(fields(20, 200.0, claimed=20.0)).values())
+
+
+def test_bounds_of_unmeasured_cells_hold_whatever_the_dependence() -> None:
+    """The rows follow another joint distribution of a and c than the model's; a tree cannot know it."""
+    rng = np.random.default_rng(2)  # noqa: TID251 - rows and noise of the test
+    tied = np.zeros((3, 4, 2))
+    tied[:, :, 0], tied[0, :, 1] = rng.dirichlet(np.ones(12)).reshape(3, 4) * 0.7, rng.dirichlet(np.ones(4)) * 0.3
+    for _ in range(10):
+        counts = rng.multinomial(ROWS, tied.ravel()).reshape(tied.shape)
+        model = learnt(counts, 10.0, rng)
+        rows = list(model.intervals(level=0.999, columns=["a", "c"]))
+        assert all(share_within(rows, summed(counts, "ac") / ROWS))
+        assert all("no table has it" in row.about for row in rows)
+        far = np.abs(model.marginal(["a", "c"]) - summed(counts, "ac") / ROWS).sum() / 2
+        error = model.error(["a", "c"], level=0.999)
+        assert (error.measured, error.expected) == (False, None)
+        assert far <= error.bound <= 1
+        assert model.intervals(columns="c", given={"a": "a0"})["c=c0 | a=a0"].low < 0.7
+
+
+def test_the_bound_of_a_measured_table_holds() -> None:
+    """For all 40 tables and three sets of columns; the expected error is of the size of the true one."""
+    ratios = []
+    for counts, model in fields(40):
+        for columns in ("ab", "bc", "b"):
+            error = model.error(list(columns))
+            far = np.abs(model.marginal(list(columns)) - summed(counts, columns) / ROWS).sum() / 2
+            assert error.measured
+            assert far <= error.bound
+            assert error.expected is not None
+            ratios.append(far / error.expected)
+    assert 0.4 < np.median(ratios) < 1.3
+
+
+def test_several_tables_of_the_same_columns_count_together() -> None:
+    """A column of two tables has less noise than one of either, and Laplace noise has a bound of its own."""
+    one = ReleasedTable(("a",), np.array([9000.0, 6000, 5000]), 50.0, laplace=True)
+    base: dict[str, Any] = {
+        "variables_": VARIABLES[:1],
+        "cliques_": (("a",),),
+        "log_potentials_": (np.log([0.45, 0.3, 0.25]),),
+        "marginals_": (np.array([0.45, 0.3, 0.25]),),
+        "log_partition_": 0.0,
+        "n_rows": float(ROWS),
+    }
+    alone, both = (MarkovRandomField(**base, tables_=tables) for tables in ((one,), (one, one)))
+    widths = [[row.high - row.low for row in model.intervals()] for model in (alone, both)]
+    assert np.all(np.less(widths[1], widths[0]))
+    assert alone.error("a").expected == pytest.approx(3 * 50 / np.sqrt(2) / (2 * ROWS))
+    assert both.error("a").expected == pytest.approx(3 * 50 / np.sqrt(2) * np.sqrt(2 / np.pi) / (2 * ROWS))
+    assert MarkovRandomField(**base).intervals().left_out == ("all: the model has no tables",)
+
+
+def test_a_homogeneous_chain_has_intervals_of_its_two_tables() -> None:
+    """First states and transitions; questions of other columns are refused."""
+    steps = tuple(Variable(name, ("well", "ill")) for name in ("spring", "summer", "autumn"))
+    model = MarkovRandomField(
+        steps,
+        (("spring",), ("spring", "summer")),
+        (np.zeros(2), np.zeros((2, 2))),
+        (np.full(2, 0.5), np.full((2, 2), 0.25)),
+        float(np.log(8)),
+        (
+            ReleasedTable(("spring",), np.full(2, 500.0), 10.0, pooled=True),
+            ReleasedTable(("spring", "summer"), np.full((2, 2), 250.0), 10.0, pooled=True),
+        ),
+        1000.0,
+        homogeneous_chain=True,
+    )
+    found = model.intervals()
+    assert [row.name for row in found][:3] == ["first=well", "first=ill", "from=well, to=well"]
+    error = 1.96 * np.sqrt(0.01**2 + 0.25 / 1000)
+    assert found["first=ill"].low == pytest.approx(0.5 - error, abs=1e-5)
+    for ask in (lambda: model.intervals(columns="summer"), lambda: model.error("summer")):
+        with pytest.raises(ValueError, match="a homogeneous chain has intervals of its own two tables only"):
+            ask()
+
+
+def test_wrong_questions_are_refused() -> None:
+    """Unknown columns, values without columns, a column asked for and given."""
+    model = fields(1)[0][1]
+    questions: list[dict[str, Any]] = [
+        {"columns": "d"},
+        {"given": {"a": "a0"}},
+        {"columns": "a", "given": {"a": "a0"}},
+        {"columns": []},
+    ]
+    for wrong in questions:
+        with pytest.raises(ValueError, match=r"columns|given"):
+            model.intervals(**wrong)
+    with pytest.raises(ValueError, match="level"):
+        model.error("a", level=2)
