@@ -52,7 +52,6 @@ MODES = {"mixture": fit_pb2.MODE_MIXTURE, "kmeans": fit_pb2.MODE_KMEANS}
 MOMENTS = {"recentred": fit_pb2.MOMENTS_RECENTRED, "fixed_origin": fit_pb2.MOMENTS_FIXED_ORIGIN}
 FREQUENCY_LAWS = {
     "adapted_radius": fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS,
-    "gaussian": fit_pb2.FREQUENCY_LAW_GAUSSIAN,
     "multiscale": fit_pb2.FREQUENCY_LAW_MULTISCALE,
 }
 FREQUENCY_STRUCTURES = {

@@ -116,7 +116,7 @@ _TELLS = {
     "found": "separated mixtures have it, where the number of rows is public",
     "table_error": "Markov random fields with new tables have it, where the number of rows is public",
     "snr": "sketches have it, where the number of rows is public",
-    "relative_sse": "sketches have it with n_clusters, where the number of rows is public",
+    "relative_sse": "sketches have it with n_clusters and frequencies enough, where the number of rows is public",
     "noise": "it has no releases",
 }
 

@@ -38,6 +38,7 @@ from bursar_models._portable import Model, load
 from bursar_models._regressions import LinearRegression, MixtureOfRegressions
 from bursar_models._separation import Separation
 from bursar_models._sketch import (
+    LEAST_FREQUENCIES,
     TRUSTWORTHY_QUALITY,
     Signature,
     Sketch,
@@ -67,6 +68,7 @@ __all__ = [
     "COVARIANCE_TYPES",
     "DEFAULT_RESTARTS",
     "GRADIENT_VARIANTS",
+    "LEAST_FREQUENCIES",
     "MAX_FREQUENCIES",
     "MAX_SIGMA",
     "MIN_SIGMA",

@@ -19,7 +19,7 @@ from scipy import special
 
 from bursar_models.arrays import FloatArray
 
-FrequencyLaw = Literal["adapted_radius", "gaussian", "multiscale"]
+FrequencyLaw = Literal["adapted_radius", "multiscale"]
 """Law of the lengths of frequencies."""
 
 FrequencyStructure = Literal["dense", "hadamard"]
@@ -112,8 +112,7 @@ class Frequencies:
             `MAX_SIGMA`.
         law: law of the radii. "adapted_radius": density proportional to sqrt(R^2 + R^4 / 4) exp(-R^2 / 2), which avoids
             uninformative frequencies near 0 (Keriven, Bourrier, Gribonval, Perez 2017, section 3.3).
-            "gaussian": every coordinate is normal. "multiscale": adapted radius, with the logarithm of each
-            sigma_j uniform between those of sigma and 1.
+            "multiscale": adapted radius, with the logarithm of each sigma_j uniform between those of sigma and 1.
         structure: "dense": directions independent and uniform on the sphere. "hadamard": blocks of p frequencies
             from products of Hadamard and sign matrices (Chatalic, Gribonval, Keriven 2018), p the smallest power
             of two that is at least d and 64. For large d; for small d it saves nothing.
@@ -156,8 +155,7 @@ class Frequencies:
         The lengths are those before the matrix is rounded to float32.
         """
         uniforms = public_uniforms(self.public_seed, Stream.RADII, self.m)
-        radii = _chi_quantile(uniforms, self.d) if self.law == "gaussian" else adapted_radius_quantile(uniforms)
-        return _coarse(radii) / self._scales()
+        return _coarse(adapted_radius_quantile(uniforms)) / self._scales()
 
     def dithers(self) -> FloatArray:
         """Return the phase of each frequency in a one-bit sketch, shape (m,), uniform in (0, 2 pi)."""
@@ -233,11 +231,6 @@ def adapted_radius_quantile(uniforms: FloatArray) -> FloatArray:
     density = adapted_radius_density(grid)
     cumulated = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
     return np.interp(uniforms, cumulated / cumulated[-1], grid)
-
-
-def _chi_quantile(uniforms: FloatArray, d: int) -> FloatArray:
-    """Return the length of a d-dimensional standard normal vector with the given probability of a shorter one."""
-    return np.asarray(np.sqrt(2 * special.gammaincinv(d / 2, uniforms)))
 
 
 def _coarse(values: FloatArray) -> FloatArray:

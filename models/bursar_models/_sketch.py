@@ -7,6 +7,7 @@ k-means". Its SNR is used with the sensitivities and noise of the release itself
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from bursar_models._decoding import Decoded, decode_kmeans, decode_mixture
 from bursar_models._describe import origin
-from bursar_models._frequencies import Frequencies
+from bursar_models._frequencies import Frequencies, FrequencyLaw
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._kmeans import KMeans
 from bursar_models._plot import new_axes, put_legend, put_title
@@ -41,8 +42,21 @@ section 5, delta).
 TRUSTWORTHY_QUALITY = 100.0
 """SNR m / (k d) from which a decoding is reliable, given m >= 10 k d (Schellekens et al. 2019, section 5)."""
 
-SSE_CONSTANT = 1.3
-"""Constant c of `predicted_relative_sse`, from simulations: c = 1 to 1.6 where errors are small."""
+_SSE_CONSTANTS: Mapping[FrequencyLaw, tuple[float, float]] = {"adapted_radius": (1.5, 1.9), "multiscale": (4.5, 23.0)}
+"""Constants c and b of `predicted_relative_sse`.
+
+Fitted to least squares at the truth, by the matrix of derivatives ((k, d) = (5, 5) and (10, 10), 2 to 20 and 6 to 20
+frequencies per coordinate, three seeds: 0.56 to 1.66 times that), and checked on fits (k = d = 10, 20,000 rows,
+epsilon 0.2 and 1; 1 to 4 seeds): c (1 + b / 4) was 1.4 to 3.0 for adapted radii; at 10 frequencies per coordinate,
+where b hardly counts, 1.2 to 2.8, and 4 to 5 at many scales.
+"""
+
+LEAST_FREQUENCIES: Mapping[FrequencyLaw, int] = {"adapted_radius": 2, "multiscale": 5}
+"""Frequencies per coordinate below which nothing is predicted: a decoder often ends in a wrong place.
+
+Measured (k = d = 10, nearly no noise): at 1 and 1.2 sums of squares 1.4 to 3.4 times Lloyd's; from 2 on below 1.003
+with adapted radii. At many scales luck of the frequencies decides, 1.006 to 1.09 at 2.
+"""
 
 _FARTHEST = 4.0
 """Limit of bounds in frame coordinates.
@@ -433,36 +447,40 @@ def _sampling_variance(n: float, alpha_r: float, signature: Signature, energy: f
     return max(one_row / alpha_r - energy, 2.0**-52) / n
 
 
-def predicted_relative_sse(k: int, d: int, m: int, snr: float) -> float:
+def predicted_relative_sse(k: int, d: int, m: int, snr: float, law: FrequencyLaw = "adapted_radius") -> float:
     """Predict the sum of squares of k-means from a sketch over that of Lloyd's algorithm, as far as noise explains it.
 
-    The formula is 1 + c k (k d) / (m SNR). Derivation: near the truth, decoding is least squares from 2 m real numbers
-    with noise of variance v = TYPICAL_ENERGY / (2 SNR) each. A centre of weight 1 / k has the derivative i w / k exp(i
-    w centre) g(w), g the characteristic function of its cluster; the derivatives of clusters that are far apart are
-    uncorrelated over random w. So a coordinate of a centre has the variance v k^2 / (m E[w_1^2 g(w)^2]), and d such
-    variances, averaged over the centres, come on top of the d s^2 per row of clusters of standard deviation s. For
-    frequencies of adapted radius tuned to s that is the formula, with c = 0.83. Fitting weights and a radius, too, from
-    the true start takes c = 1 to 1.6 where errors are small, simulated with the paper's clusters at (k, d) = (5, 5),
-    (10, 10) and (10, 2).
+    The formula is 1 + c (1 + b (k d / m)^2) k (k d) / (m SNR). Derivation of the first term: near the truth, decoding
+    is least squares from 2 m real numbers with noise of variance v = TYPICAL_ENERGY / (2 SNR) each. A centre of weight
+    1 / k has the derivative i w / k exp(i w centre) g(w), g the characteristic function of its cluster; the derivatives
+    of clusters that are far apart are uncorrelated over random w. So a coordinate of a centre has the variance v k^2 /
+    (m E[w_1^2 g(w)^2]), and d such variances, averaged over the centres, come on top of the d s^2 per row of clusters
+    of standard deviation s. For frequencies of adapted radius tuned to s that is the formula, with c = 0.83. Fitting
+    weights and a radius takes more, the nearer m is to k d, and so do frequencies at many scales, of which few have the
+    clusters': hence the measured c and b of each law.
 
     Assumed: spherical clusters of one size and weight, apart from one another; sigma 0.7 to 1.5 times their s; a
-    decoder that finds the right optimum; m well above k d. Where one of them fails the ratio is larger. The same holds
+    decoder that finds the right optimum. Where one of them fails the ratio is larger. The same holds
     above about 1.1, where errors are no longer small: there the excess over 1 was up to twice as large in the
     simulation. Above 1.2 it is not a prediction but a sign that noise dominates: the decoded sum of squares levels off
     at about that of one centre (k = d = 10, paper's clusters, m = 400, at SNR m / (k d) = 1000, 100, 30, 10, 3, 1 and
-    0.01: measured 1.01, 1.15, 1.9, 2.4, 2.9, 3.0 and 3.0, one centre 3.75; the formula gives 1.01, 1.13, 1.4, 2.3, 5,
-    14 and 1301).
+    0.01: measured 1.01, 1.15, 1.9, 2.4, 2.9, 3.0 and 3.0, one centre 3.75; the formula gives 1.02, 1.17, 1.6, 2.7,
+    6.6, 18 and 1680).
 
     Args:
         k: number of clusters.
         d: number of columns.
         m: number of frequencies.
         snr: result of `predicted_snr`, with the typical energy.
+        law: law of the frequencies.
 
     Returns:
-        The ratio, at least 1; infinite if `snr` is 0.
+        The ratio, at least 1; infinite if `snr` is 0, or if m is below the law's `LEAST_FREQUENCIES` k d.
     """
-    return 1.0 + SSE_CONSTANT * k * (k * d) / (m * snr) if snr > 0 else math.inf
+    if not (snr > 0 and m >= LEAST_FREQUENCIES[law] * k * d):
+        return math.inf
+    c, b = _SSE_CONSTANTS[law]
+    return 1.0 + c * (1.0 + b * (k * d / m) ** 2) * k * (k * d) / (m * snr)
 
 
 def trustworthy_clusters(d: int, m: int, snr: float) -> int:

@@ -99,7 +99,7 @@ def sketches(draw: st.DrawFn) -> Sketch:
         lower=lower,
         upper=lower + 2,
         frequencies=Frequencies(
-            m, 2, draw(WHOLE), draw(st.floats(0.01, 1)), draw(st.sampled_from(["gaussian", "multiscale"]))
+            m, 2, draw(WHOLE), draw(st.floats(0.01, 1)), draw(st.sampled_from(["adapted_radius", "multiscale"]))
         ),
         signature=draw(st.sampled_from(["exponential", "one_bit"])),
         frequencies_per_row=2,

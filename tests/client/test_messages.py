@@ -88,7 +88,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "foreign": ([SKETCH],),
     "n_frequencies": (20,),
     "frequencies_per_row": (10,),
-    "law": ("gaussian",),
+    "law": ("multiscale",),
     "structure": ("hadamard",),
     "signature": ("one_bit",),
     "n_init": (5,),

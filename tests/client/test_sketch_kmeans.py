@@ -25,7 +25,7 @@ EVERY: dict[str, Any] = {
     "columns": ["weight"],
     "n_frequencies": 40,
     "frequencies_per_row": 30,
-    "law": "gaussian",
+    "law": "multiscale",
     "structure": "hadamard",
     "signature": "one_bit",
     "units": "bounds",
@@ -107,7 +107,7 @@ def check_every(sent: fit_pb2.FitSketchKMeansRequest) -> None:
     assert sent.new_sketch == fit_pb2.NewSketch(
         n_frequencies=40,
         frequencies_per_row=30,
-        law=fit_pb2.FREQUENCY_LAW_GAUSSIAN,
+        law=fit_pb2.FREQUENCY_LAW_MULTISCALE,
         structure=fit_pb2.FREQUENCY_STRUCTURE_HADAMARD,
         signature=fit_pb2.SIGNATURE_ONE_BIT,
         units=fit_pb2.COLUMN_UNITS_BOUNDS,
@@ -126,7 +126,7 @@ def test_every_argument_is_sent(server: Line, toy: bursar.Dataset) -> None:
     assert (sent.spend.epsilon, sent.n_clusters, sent.n_init, sent.public_seed) == (0.5, 3, 7, 11)
     sketch = model.sketch
     assert sketch is not None
-    assert sketch.frequencies == Frequencies(40, 1, 2**64 - 1, 0.25, "gaussian", "hadamard")
+    assert sketch.frequencies == Frequencies(40, 1, 2**64 - 1, 0.25, "multiscale", "hadamard")
     assert (sketch.signature, sketch.frequencies_per_row, sketch.unit[0]) == ("one_bit", 30, 60.0)
 
 
@@ -601,7 +601,7 @@ def test_sketches_are_listed_without_their_numbers(toy: bursar.Dataset) -> None:
         columns=("weight",),
         m=40,
         r=30,
-        law="gaussian",
+        law="multiscale",
         structure="hadamard",
         signature="one_bit",
         sigma=0.25,

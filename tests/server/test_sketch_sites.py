@@ -193,7 +193,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("frequencies", {"public_seed": 8}),
     ("frequencies", {"sigma": 0.11}),
     ("frequencies", {"n_frequencies": M + 1}),
-    ("frequencies", {"law": "gaussian"}),
+    ("frequencies", {"law": "multiscale"}),
     ("frequencies", {"structure": "hadamard"}),
     ("columns", {"columns": {"x1": (-10.0, 10.0), "x0": (-10.0, 10.0)}}),
     ("centre", {"columns": BOUNDS | {"x1": (-10.0, 9.0)}}),

@@ -124,7 +124,7 @@ class SketchKMeans(Request, Generic[DecodingT]):
         n_frequencies: m, number of moments, 1 to 16384; None lets the server choose from public numbers.
         frequencies_per_row: r, number of moments that each row takes part in; None for all m. Fewer save the server's
             time; they save no privacy and cost accuracy.
-        law: law of the frequencies: "adapted_radius", "gaussian", or "multiscale" if the scale is not known.
+        law: law of the frequencies: "adapted_radius", or "multiscale" if the scale is not known.
         structure: "dense", or "hadamard", which is faster for many columns.
         signature: "exponential", or "one_bit" for the signs of cosine and sine.
         units: "common" measures distances as the data do; "bounds" takes every column's half-width as its unit.

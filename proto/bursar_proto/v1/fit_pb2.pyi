@@ -277,8 +277,6 @@ class _FrequencyLawEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Frequenc
     """adapted radius"""
     FREQUENCY_LAW_ADAPTED_RADIUS: _FrequencyLaw.ValueType  # 1
     """Keriven et al. 2017: directions uniform, radius R / sigma with density proportional to sqrt(R^2 + R^4 / 4) exp(-R^2 / 2)."""
-    FREQUENCY_LAW_GAUSSIAN: _FrequencyLaw.ValueType  # 2
-    """Normal with standard deviation 1 / sigma in every coordinate."""
     FREQUENCY_LAW_MULTISCALE: _FrequencyLaw.ValueType  # 3
     """Adapted radius at scales sigma spread evenly in the logarithm between sigma and 1: for when the scale is not known."""
 
@@ -288,8 +286,6 @@ FREQUENCY_LAW_UNSPECIFIED: FrequencyLaw.ValueType  # 0
 """adapted radius"""
 FREQUENCY_LAW_ADAPTED_RADIUS: FrequencyLaw.ValueType  # 1
 """Keriven et al. 2017: directions uniform, radius R / sigma with density proportional to sqrt(R^2 + R^4 / 4) exp(-R^2 / 2)."""
-FREQUENCY_LAW_GAUSSIAN: FrequencyLaw.ValueType  # 2
-"""Normal with standard deviation 1 / sigma in every coordinate."""
 FREQUENCY_LAW_MULTISCALE: FrequencyLaw.ValueType  # 3
 """Adapted radius at scales sigma spread evenly in the logarithm between sigma and 1: for when the scale is not known."""
 Global___FrequencyLaw: _TypeAlias = FrequencyLaw  # noqa: Y015

@@ -149,7 +149,7 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
         }.items()
     ),
     (bursar.SketchKMeans, {"n_clusters": 2, "n_frequencies": 10}, "frequencies_per_row", (11,)),
-    (bursar.SketchKMeans, {"n_clusters": 2, "sketch": 3}, "law", ("gaussian",)),
+    (bursar.SketchKMeans, {"n_clusters": 2, "sketch": 3}, "law", ("multiscale",)),
     (bursar.MRF, {}, "cliques", ("trees", [], None, 3, "")),
     (bursar.MRF, {}, "cliques[0]", (["tree"], [()], [("a", "a")], [(1,)])),
     (bursar.MRF, {}, "cliques[1]", ([("a", "b"), ("b", "a")],)),

@@ -70,7 +70,7 @@ def check_valid(model: fit_pb2.SketchModel, made: sketch.SketchPlan, k: int, *, 
         (RO, AMPLE, {"schema": fit_pb2.ScaleFromSchema()}),
         (RO, AMPLE, {"frequencies_per_row": 30}),
         (RO, AMPLE, {"signature": fit_pb2.SIGNATURE_ONE_BIT, "sigma": 0.1}),
-        (RO, AMPLE, {"law": fit_pb2.FREQUENCY_LAW_GAUSSIAN}),
+        (RO, AMPLE, {"law": fit_pb2.FREQUENCY_LAW_MULTISCALE}),
         (RO, AMPLE, {"units": fit_pb2.COLUMN_UNITS_BOUNDS}),
         (AR, types_pb2.Spend(epsilon=20.0), {}),
     ],
@@ -384,7 +384,6 @@ def test_frequencies_suit_clusters_or_the_room_between_them() -> None:
     assert frequency_scale(wide, 4, "adapted_radius") == pytest.approx(1.2 * estimate_scales(wide, 4).within)
     scales = estimate_scales(tight, 4)
     assert frequency_scale(tight, 4, "adapted_radius") == pytest.approx(0.81 * 4**-0.5 * scales.between)
-    assert frequency_scale(tight, 4, "gaussian") > 5 * scales.within
     assert frequency_scale(tight, 4, "multiscale") == pytest.approx(1.2 * scales.within)
     assert frequency_scale(tight, 1, "adapted_radius") == pytest.approx(1.2 * estimate_scales(tight, 1).within)
 
@@ -415,7 +414,7 @@ def test_the_scale_is_always_within_its_range(n_rows: float, size: float, noise_
     frequencies = Frequencies(16, 1, 0, PILOT_SIGMA, "multiscale")
     wild = Sketch(("x",), 0 * box, box, -box, box, frequencies, "exponential", 16, sums, noise_std, n_rows, 1.0)
     for k in (0, 1, 256):
-        assert PILOT_SIGMA * 0.999 <= frequency_scale(wild, k, "gaussian") <= 1.0
+        assert PILOT_SIGMA * 0.999 <= frequency_scale(wild, k, "adapted_radius") <= 1.0
 
 
 def test_kernels_are_compiled_before_the_first_request() -> None:

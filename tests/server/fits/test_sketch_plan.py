@@ -418,10 +418,12 @@ def test_a_noisy_sketch_is_warned_of_with_what_would_help() -> None:
     assert plan(table(rows=10**6)).warnings == ()
 
 
-def test_fewer_frequencies_than_coordinates_are_warned_of() -> None:
-    """Fewer equations than unknowns have no one solution."""
-    made = plan(table(10, rows=10**6), new_sketch={"sigma": 0.1, "n_frequencies": 29}, n_clusters=3)
-    assert any("29 frequencies are fewer than the 30 coordinates" in warning for warning in made.warnings)
+def test_too_few_frequencies_are_warned_of_and_nothing_is_promised() -> None:
+    """With fewer than two frequencies for each coordinate of a centre a decoder often ends in a wrong place."""
+    for m, few in ((29, True), (59, True), (60, False)):
+        made = plan(table(10, rows=10**6), new_sketch={"sigma": 0.1, "n_frequencies": m}, n_clusters=3)
+        assert any(f"{m} frequencies are too few for the 30 coordinates" in text for text in made.warnings) is few
+        assert ("relative_sse" in made.expected) is not few
 
 
 def test_restarts_are_twenty_or_as_many_as_there_is_time_for() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bursar_models import TRUSTWORTHY_QUALITY, Frequencies, predicted_relative_sse
+from bursar_models import LEAST_FREQUENCIES, TRUSTWORTHY_QUALITY, Frequencies, predicted_relative_sse
 from bursar_server.fits._seam import Expected
 
 FEWEST, FEWEST_PURE, MOST = 64, 24, 4096
@@ -79,7 +79,7 @@ class Outlook:
 
     Attributes:
         accuracy: `snr`, the signal-to-noise ratio, and for clusters `relative_sse`, the sum of squares over that of
-            Lloyd's algorithm; empty if the number of rows is unknown.
+            Lloyd's algorithm, if there are frequencies enough; empty if the number of rows is unknown.
         warnings: warnings for the analyst before the debit.
     """
 
@@ -99,8 +99,9 @@ def outlook(snr: float | None, k: int, frequencies: Frequencies, *, per_row: int
     """
     m, d = frequencies.m, frequencies.d
     warnings = []
-    if k and m < k * d:
-        warnings.append(f"{m} frequencies are fewer than the {k * d} coordinates of {k} centres; ask for {10 * k * d}")
+    if k and m < LEAST_FREQUENCIES[frequencies.law] * k * d:
+        text = f"{m} frequencies are too few for the {k * d} coordinates of {k} centres, which are often far off then"
+        warnings.append(f"{text}; ask for {10 * k * d}")
     if snr is None:
         return Outlook({}, tuple(warnings))
     quality = snr * m / (max(k, 1) * d)
@@ -115,5 +116,7 @@ def outlook(snr: float | None, k: int, frequencies: Frequencies, *, per_row: int
             f"{TRUSTWORTHY_QUALITY:g}. What would help: {', '.join(remedies)}. A predicted sum of squares above 1.2 is "
             "no prediction: centres are then about as good as one centre"
         )
-    sse = {"relative_sse": Expected(predicted_relative_sse(k, d, m, snr))} if k else {}
-    return Outlook({"snr": Expected(snr), **sse}, tuple(warnings))
+    accuracy = {"snr": Expected(snr)}
+    if k and (sse := predicted_relative_sse(k, d, m, snr, frequencies.law)) < np.inf:
+        accuracy["relative_sse"] = Expected(sse)
+    return Outlook(accuracy, tuple(warnings))

@@ -15,7 +15,6 @@ from bursar_server.fits._requests import MAX_COLUMNS, Violations, check_enum, ch
 LAWS: Mapping[fit_pb2.FrequencyLaw.ValueType, FrequencyLaw] = {
     fit_pb2.FREQUENCY_LAW_UNSPECIFIED: "adapted_radius",
     fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS: "adapted_radius",
-    fit_pb2.FREQUENCY_LAW_GAUSSIAN: "gaussian",
     fit_pb2.FREQUENCY_LAW_MULTISCALE: "multiscale",
 }
 STRUCTURES: Mapping[fit_pb2.FrequencyStructure.ValueType, FrequencyStructure] = {

@@ -302,11 +302,11 @@ def test_all_sites_choose_alike_from_the_number_of_clusters(site: Admin) -> None
 
 def test_every_option_reaches_the_sketch(site: Admin) -> None:
     """And the line for other sites has them all."""
-    words = ("--law", "gaussian", "--structure", "hadamard", "--signature", "one_bit", "--units", "bounds")
+    words = ("--law", "multiscale", "--structure", "hadamard", "--signature", "one_bit", "--units", "bounds")
     said = make(site, "--epsilon", 0.2, *AGREED, *words, "--seed", 2**64 - 1, "--per-row", 5, "--columns", "height")
     made = read_sketch(site.files / "site.json")
     frequencies = made.frequencies
-    assert (frequencies.law, frequencies.structure, frequencies.public_seed) == ("gaussian", "hadamard", 2**64 - 1)
+    assert (frequencies.law, frequencies.structure, frequencies.public_seed) == ("multiscale", "hadamard", 2**64 - 1)
     assert (made.signature, made.frequencies_per_row) == ("one_bit", 5)
     assert " ".join(words) in said
     (debit,) = debits(site)
