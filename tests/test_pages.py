@@ -50,6 +50,7 @@ FRAGMENTS: Mapping[tuple[str, str], str] = MappingProxyType(
             "docs/fit-sketch-kmeans.md",
             'sites = [bursar.load_sketch(path) for path in ("north.json", "south.json")]',
         ): "files of two sites that the demo does not have",
+        ("docs/howto-sources.md", "from pathlib import Path"): "registers a table for good",
     }
 )
 """Python that is shown and not run, marked `py`: page and first line, and why."""

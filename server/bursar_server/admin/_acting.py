@@ -27,6 +27,8 @@ from bursar_server.wire.admin_service import check_name, check_reason
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+FOLDER = click.Path(path_type=Path, exists=True)
+"""File or folder that exists."""
 
 STATE = click.option(
     "--state", "directory", type=PATH, required=True, envvar="BURSAR_STATE", show_envvar=True, help="State directory."

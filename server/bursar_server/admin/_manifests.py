@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bursar_server.admin._acting import FILE, JSON, InOrder, explained, say_json
+from bursar_server.admin._acting import FILE, FOLDER, JSON, InOrder, explained, say_json
 from bursar_server.admin._asking import ask_manifest
 from bursar_server.tables import (
     CsvSource,
@@ -28,7 +28,7 @@ def manifest() -> None:
 
 @manifest.command()
 @click.option("--csv", type=FILE, help="Names from the header of a CSV file.")
-@click.option("--parquet", type=FILE, help="Names and types from a Parquet file.")
+@click.option("--parquet", type=FOLDER, help="Names and types from a Parquet file, or a folder of such files.")
 @click.option("--sql", help="Names and types from a DuckDB query, which is not run.")
 @click.option("--database", type=FILE, help="DuckDB file for --sql.")
 @click.option(

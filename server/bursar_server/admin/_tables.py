@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from bursar_ledger import Adjacency, Budget, DatasetState, Entry, Ledger
-from bursar_server.admin._acting import FILE, JSON, STATE, Act, InOrder, act, opened, say_json
+from bursar_server.admin._acting import FILE, FOLDER, JSON, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._looking import Look, Watched, look_options, record
 from bursar_server.admin._shares import Share, amount, percent, rho, table
 from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
@@ -59,7 +59,7 @@ def source_options(function: Callable[..., None]) -> Callable[..., None]:
     options: list[Callable[[Any], Any]] = [
         click.option("--database", type=FILE, help="DuckDB file for --sql; left out: the query names its files."),
         click.option("--sql", help="Rows from a DuckDB query: one SELECT over the files that it names."),
-        click.option("--parquet", type=FILE, help="Rows from a Parquet file."),
+        click.option("--parquet", type=FOLDER, help="Rows from a Parquet file, or a folder of such files."),
         click.option("--csv", type=FILE, help="Rows from a CSV file with a header."),
         click.option("--manifest", "manifest_path", type=FILE, required=True, help="The table's public schema, TOML."),
     ]

@@ -18,13 +18,14 @@ from bursar_server.tables._partitions import PartitionedRows, Partitions, remove
 from bursar_server.tables._report import ColumnReport, ImportReport
 from bursar_server.tables._skeleton import TEMPLATES, Names, Template, date_fields, skeleton, template_of, written
 from bursar_server.tables._snapshot import Identity, Snapshot, sync
-from bursar_server.tables._sources import CsvSource, ParquetSource, Source, SqlSource
+from bursar_server.tables._sources import ArrowSource, CsvSource, ParquetSource, Source, SqlSource
 from bursar_server.tables._stored import StoredRows
 from bursar_server.tables._tag import Fingerprint, content_tag, rows_tag
 
 __all__ = [
     "DATASETS",
     "TEMPLATES",
+    "ArrowSource",
     "CapKeys",
     "Categorical",
     "Column",

@@ -152,6 +152,12 @@ def texts(cells: pa.Array) -> pa.Array:
     return cells.cast(pa.binary())
 
 
+def without_views(cells: pa.Array) -> pa.Array:
+    """Return the same cells; views of text, which polars makes, as text, because Arrow cannot filter views."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return cells.cast(plain[cells.type]) if cells.type in plain else cells
+
+
 def is_readable(kind: pa.DataType, column: Numeric | None) -> bool:
     """Return whether cells of an Arrow type can be read: decided by type, so that reading cells never raises."""
     try:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bursar_ledger import Adjacency
 from bursar_server.tables._cap import UnitCap
-from bursar_server.tables._cells import Block, Raw, clean, is_readable, parse
+from bursar_server.tables._cells import Block, Raw, clean, is_readable, parse, without_views
 from bursar_server.tables._errors import TableImportError
 from bursar_server.tables._keys import CapKeys
 from bursar_server.tables._manifest import Manifest, Numeric
@@ -119,7 +119,7 @@ def _cleaned(manifest: Manifest, source: Source, counts: _Counts, fingerprint: F
         if not checked:
             _check_types(manifest, batch.schema)
             checked = True
-        cells = batch.columns[: len(manifest.columns)]
+        cells = [without_views(column) for column in batch.columns[: len(manifest.columns)]]
         raw = parse(cells, manifest.columns)
         block = clean(raw, manifest.columns)
         counts.add(cells, raw, block, manifest)

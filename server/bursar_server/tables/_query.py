@@ -62,8 +62,8 @@ class Query:
                 if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                     raise TableImportError(f"the query has another form; {_ONE_SELECT}")
                 ((tree,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchall()
-            except duckdb.Error:
-                raise TableImportError(f"the query is no SQL that DuckDB knows; {_ONE_SELECT}") from None
+            except duckdb.Error as error:
+                raise TableImportError(f"the query is no SQL that DuckDB knows; {_ONE_SELECT}. {error}") from None
         try:
             parsed = json.loads(tree)
             nodes = tuple(_nodes(parsed))

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
+from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _BATCH = 65_536
 """Rows of a batch, and bytes of a read. Chosen, not tuned."""
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Name of a folder for rows without a value."""
 
 _SHOWN = 40
 """Number of the source's columns that an error names."""
@@ -228,21 +232,94 @@ def _end(pattern: re.Pattern[bytes], text: bytes, start: int = 0) -> int:
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Parquet file."""
+    """Parquet file, or a folder with such files of one schema, at any depth, in the order of their names.
+
+    Folders within it that are called `name=value` make a column of text each, whatever the values are: a type that is
+    guessed from all values would let one record change how others are read.
+    """
 
     path: Path
 
     def columns(self) -> list[tuple[str, pa.DataType]]:
         """Return names and types of the columns, without reading a row."""
-        with _reading(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
-            return [(field.name, field.type) for field in file.schema_arrow]
+        with _reading(self.path):
+            first = self._files()[0]
+            with pyarrow.parquet.ParquetFile(first) as file:
+                stored = [(field.name, field.type) for field in file.schema_arrow]
+            return [*stored, *((name, pa.string()) for name in self._parts(first))]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""
-        with _reading(self.path), pyarrow.parquet.ParquetFile(self.path) as file:
-            _find(columns, file.schema_arrow.names)
-            for batch in file.iter_batches(batch_size=_BATCH, columns=list(columns)):
-                yield batch.select(list(columns))
+        known = self.columns()
+        _find(columns, [name for name, _ in known])
+        with _reading(self.path):
+            for path in self._files():
+                parts = self._parts(path)
+                stored = [name for name in columns if name not in parts]
+                with pyarrow.parquet.ParquetFile(path) as file:
+                    found = [(field.name, field.type) for field in file.schema_arrow]
+                    if [*found, *((name, pa.string()) for name in parts)] != known:
+                        raise TableImportError(
+                            f"{path} has other columns or types than the first file of {self.path}; expected the same "
+                            "ones in each"
+                        )
+                    for batch in file.iter_batches(batch_size=_BATCH, columns=stored):
+                        yield pa.RecordBatch.from_arrays(
+                            [
+                                pa.array([parts[name]] * batch.num_rows, pa.string())
+                                if name in parts
+                                else batch.column(name)
+                                for name in columns
+                            ],
+                            names=list(columns),
+                        )
+
+    def _files(self) -> list[Path]:
+        files = sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else [self.path]
+        if not files:
+            raise TableImportError(f"{self.path}: expected files that end with .parquet in this folder, found none")
+        return files
+
+    def _parts(self, file: Path) -> dict[str, str | None]:
+        """Return the columns that the names of a file's folders hold."""
+        folders = file.relative_to(self.path).parts[:-1]
+        pairs = (folder.partition("=") for folder in folders if "=" in folder)
+        return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, _, value in pairs}
+
+
+class ArrowStream(Protocol):
+    """Table that can be read as Arrow: of pyarrow, pandas, polars, DuckDB and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a PyCapsule of the table (Arrow PyCapsule interface)."""
+
+
+@dataclass(frozen=True)
+class ArrowSource:
+    """Table in this process's memory, such as a pandas or polars DataFrame or a pyarrow Table.
+
+    Its columns have declared types. Columns of Python objects are refused: Arrow would guess their type from all rows.
+
+    Attributes:
+        table: the table.
+    """
+
+    table: ArrowStream
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Implement `Source.batches`."""
+        kinds = zip(getattr(self.table, "columns", ()), getattr(self.table, "dtypes", ()), strict=False)
+        if objects := [name for name, kind in kinds if str(kind) == "object" and name in columns]:
+            raise TableImportError(
+                f"columns of Python objects: {', '.join(map(repr, objects))}; give them a type, such as "
+                'frame.astype({"name": "string"}), so that no row decides how others are read'
+            )
+        with _reading("the table"):
+            reader = pa.RecordBatchReader.from_stream(self.table)
+            _find(columns, reader.schema.names)
+            for batch in reader:
+                for first in range(0, batch.num_rows, _BATCH):
+                    yield batch.select(list(columns)).slice(first, _BATCH)
 
 
 @dataclass(frozen=True)
@@ -272,19 +349,28 @@ class SqlSource:
     def columns(self) -> list[tuple[str, pa.DataType]]:
         """Return names and types of the result, without a row of it."""
         with _reading(self.database or "the query"), self._connect() as connection:
-            self.parsed().confine(connection)
-            return [(field.name, field.type) for field in connection.sql(self.query).limit(0).to_arrow_table().schema]
+            relation = self._bound(connection, self.parsed())
+            return [(field.name, field.type) for field in relation.limit(0).to_arrow_table().schema]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""
         parsed = self.parsed()
         with _reading(self.database or "the query"), self._connect() as connection:
-            parsed.confine(connection)
-            relation = connection.sql(self.query)
+            relation = self._bound(connection, parsed)
             _find(columns, relation.columns)
             # DuckDB computes the result batch by batch, so memory does not grow with it.
             for batch in relation.to_arrow_reader(_BATCH):
                 yield batch.select(list(columns))
+
+    def _bound(self, connection: duckdb.DuckDBPyConnection, parsed: Query) -> duckdb.DuckDBPyRelation:
+        """Return the result, of which nothing is computed yet. Its errors are about names and syntax alone."""
+        parsed.confine(connection)
+        try:
+            return connection.sql(self.query)
+        except (duckdb.CatalogException, duckdb.BinderException) as error:
+            if parsed.guessed:
+                raise  # names that are guessed may be cells of a file without a header
+            raise TableImportError(f"the query: {error}") from None
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         config: dict[str, str | bool | int | float | list[str]] = {
