@@ -159,7 +159,8 @@ def spend_to(spend: Spend | None) -> types_pb2.Spend:
             return types_pb2.Spend(remaining=types_pb2.WhatIsLeft())
     raise InvalidRequestError.of(
         "spend",
-        f"must be bursar.rho(...), bursar.epsilon_delta(...), bursar.pure(...) or bursar.what_is_left(), got {spend!r}",
+        "must be bursar.rho(...), bursar.epsilon_delta(...), bursar.pure(...), bursar.percent(...) or "
+        f"bursar.what_is_left(), got {spend!r}",
     )
 
 

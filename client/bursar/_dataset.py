@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bursar import _convert
@@ -14,7 +15,7 @@ from bursar._errors import ServerError
 from bursar._fit import dry_run, fit, get_dataset, paid_once, preview
 from bursar._fits import Asked, kind_of, refuse_dry_runs
 from bursar._listing import Listing
-from bursar._plan import Plan, plan
+from bursar._plan import Plan, divided, plan, spends_of, units_of
 from bursar._preview import Preview
 from bursar._progress import progress_bar
 from bursar._releases import (
@@ -32,6 +33,8 @@ from bursar_models.budget import (
     EpsilonDelta,
     Limits,
     NeighbouringRelation,
+    Percent,
+    Price,
     PrivacyUnit,
     Receipt,
     Remaining,
@@ -40,7 +43,7 @@ from bursar_models.budget import (
     WhatIsLeft,
 )
 from bursar_models.errors import InvalidRequestError
-from bursar_models.requests import Fits, Request
+from bursar_models.requests import Fits, Request, Study
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 from bursar_models.text import html_table, text_table
 from bursar_proto.v1 import catalog_pb2
@@ -172,7 +175,8 @@ class Dataset:
 
         Args:
             request: a `bursar.DPEM`, `SeparatedGMM`, `GradientEM`, `SketchKMeans` or `MRF`.
-            spend: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, or `bursar.what_is_left()`. None
+            spend: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, `bursar.pure(...)`, `bursar.percent(...)` of the
+                whole budget, or `bursar.what_is_left()`. None
                 for a request that uses earlier releases alone: a sketch that is decoded, or tables that are reused.
             request_id: idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]; None makes one for what is paid, from
                 a hash of the request and a running number. The same key with the same request and spend gets the same
@@ -306,19 +310,33 @@ class Dataset:
         """
         if not isinstance(target, Target):
             raise InvalidRequestError.of("target", f"must be a bursar.Target, got {type(target).__name__}")
-        return suggest(lambda amount: self.preview(request, spend=amount), target, spend or Rho(FIRST_RHO))
+        return suggest(
+            lambda amount: self.preview(request, spend=amount), target, self._resolved(spend) or Rho(FIRST_RHO)
+        )
 
-    def plan(self, requests: Sequence[Request], *, spend: Spend | Sequence[Spend | None] | None = None) -> Plan:
+    def plan(
+        self,
+        requests: Sequence[Request],
+        *,
+        spend: Spend | Sequence[Spend | None] | None = None,
+        total: Spend | None = None,
+        shares: Sequence[float] | None = None,
+    ) -> Plan:
         """Price several fits, and say which of them the budget allows in this order. Debits nothing.
 
         Args:
             requests: in the order in which they would be fitted.
             spend: one for all, so that each may cost as much, or one for each; amounts, not what is left.
+            total: instead, what all may cost together: `bursar.percent(10)`, `bursar.what_is_left()` or an amount.
+            shares: with a total, weights of the requests in it, 0 for one that uses earlier releases alone; None for
+                equal ones.
 
         Returns:
-            A plan, which shows itself as a table. `plan.fits` has requests, spends and previews.
+            A plan, which shows itself as a table. `plan.fits` has requests, spends and previews; `plan.save` keeps it,
+            `run` pays it.
 
         Raises:
+            InvalidRequestError: numbers that do not go together.
             RefusedError: one of the fits would be refused for its arguments; a price above the remaining budget is no
                 error.
             TransportError: no answer came.
@@ -327,16 +345,105 @@ class Dataset:
             >>> requests = [bursar.DPEM(n_components=k) for k in (2, 3, 4)]
             >>> data.plan(requests, spend=bursar.rho(0.4))
             Plan: 3 fits for rho=1.2 of rho=... left, ...% of the budget; all affordable
-               fit  rho  of the budget  affordable  rho left
-              DPEM  0.4           ...%         yes       ...
-              DPEM  0.4           ...%         yes       ...
-              DPEM  0.4           ...%         yes       ...
+               fit  rho  of the budget  affordable  rho left  expected
+              DPEM  0.4           ...%         yes       ...  mean_error height ..., weight ...
+              DPEM  0.4           ...%         yes       ...  mean_error height ..., weight ...
+              DPEM  0.4           ...%         yes       ...  mean_error height ..., weight ...
         """
-        return plan(requests, spend, lambda request, amount: self.preview(request, spend=amount), self.limits())
+        limits, requests = self.limits(), tuple(requests)
+        for request in requests:
+            kind_of(request)
+        if total is None and shares is None:
+            spends = spends_of(requests, spend)
+        elif total is None or spend is not None:
+            raise InvalidRequestError.of("total", "must be given with shares, and without spend")
+        else:
+            amount = total
+
+            def price() -> Price:
+                return self.preview(requests[0], spend=amount).price
+
+            spends = divided(amount, shares, requests, limits, price)
+        return self._planned(Study(uuid.uuid4().hex[:16], self.name, requests, tuple(spends)), limits)
+
+    def load_plan(self, path: str | Path) -> Plan:
+        """Return the plan that `Plan.save` wrote, with the prices and limits of now, and what of it is paid.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            OSError: the file cannot be read.
+            InvalidRequestError: it holds no plan, or one of another dataset.
+            Error: a call failed.
+        """
+        return self._planned(Study.load(path))
+
+    def run(
+        self, plan: Plan, *, only: Sequence[int] | None = None, anyway: bool = False, progress: bool | None = None
+    ) -> list[Any]:
+        """Pay the fits of a plan that are not paid yet, in their order, and fetch the models of all.
+
+        The request ids are the plan's: after an error or an interrupt the same call goes on where it ended, from any
+        program that has the plan's file, and nothing is paid twice.
+
+        Args:
+            plan: of this dataset.
+            only: places of the fits to run, from 0; None for all, which are refused before the first is paid if they
+                do not fit together.
+            anyway: as for `fit`.
+            progress: as for `fit`.
+
+        Returns:
+            A model for each fit that was run.
+
+        Raises:
+            InvalidRequestError: the plan is of another dataset, the budget does not allow all of it, or a fit in it is
+                useless; nothing was debited.
+            Error: a fit failed; those before it are paid.
+
+        Example:
+            >>> plan = data.plan([bursar.DPEM(n_components=k) for k in (2, 3)], total=bursar.rho(0.2))
+            >>> plan.save("study.json")
+            >>> [model.n_components for model in data.run(data.load_plan("study.json"))]
+            [2, 3]
+            >>> data.load_plan("study.json").unpaid.rho
+            0
+        """
+        now = self._planned(plan.study)
+        chosen = now.fits if only is None else [now.fits[place] for place in only]
+        if only is None and not now.affordable:
+            raise InvalidRequestError.of("plan", f"does not fit into the budget, nothing was debited: {now!r}")
+        useless = [one for one in chosen if one.preview.useless and not one.paid]
+        if useless and not anyway:
+            text = (
+                f"{useless[0].request!r} is {useless[0].preview.warnings[0]}; nothing was debited, anyway=True insists"
+            )
+            raise InvalidRequestError.of("plan", text)
+        models: list[Any] = []
+        for one in chosen:
+            request: Any = one.request
+            name = None if one.spend is None else one.request_id
+            models.append(self.fit(request, spend=one.spend, request_id=name, anyway=anyway, progress=progress))
+        return models
+
+    def _planned(self, study: Study, limits: Limits | None = None) -> Plan:
+        """Return the plan of a study as it is now. Raises as `load_plan` does."""
+        if study.dataset != self.name:
+            raise InvalidRequestError.of("plan", f"is of dataset {study.dataset!r}, not of {self.name!r}")
+        paid = {release.request_id for release in self.releases()}.intersection(study.request_ids)
+        return plan(study, lambda request, amount: self.preview(request, spend=amount), limits or self.limits(), paid)
 
     def _asked(self, spend: Spend | None, request_id: str) -> Asked:
         """Return what a message has beside its request."""
-        return Asked(dataset=self.name, columns=self.columns, spend=spend, request_id=request_id)
+        return Asked(dataset=self.name, columns=self.columns, spend=self._resolved(spend), request_id=request_id)
+
+    def _resolved(self, spend: Spend | None) -> Spend | None:
+        """Return the amount of a spend in percent; any other one as it is."""
+        if not isinstance(spend, Percent):
+            return spend
+        limits = self.limits()
+        return Rho(limits.dataset.rho_of(units_of(spend, limits)))
 
     def _available_rho(self) -> float:
         """Return what a dry run spends instead of `what_is_left`, which only the ledger knows."""

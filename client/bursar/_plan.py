@@ -1,14 +1,17 @@
-"""A plan: the prices of several fits, and which of them the budget allows in this order."""
+"""A plan: several fits with their prices, which of them the budget allows in this order, and what is paid already."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 
-from bursar._preview import Preview
-from bursar_models.budget import Limits, Price, Spend, WhatIsLeft
+from bursar._preview import Preview, forecast
+from bursar_models.budget import EpsilonDelta, Limits, Percent, Price, Pure, Remaining, Rho, Spend, WhatIsLeft, positive
 from bursar_models.errors import InvalidRequestError
-from bursar_models.requests import Request
+from bursar_models.requests import Amount, Request, Study
 from bursar_models.text import html_table, text_table
 
 
@@ -20,15 +23,19 @@ class PlannedFit:
         request: what is to be fitted.
         spend: what it may cost; None for a fit that uses earlier releases alone.
         preview: its price and its expected accuracy by itself.
-        affordable: whether the budget allows it after the affordable fits before it.
+        affordable: whether the budget allows it after the affordable fits before it, or it is paid.
         rho_left: about the rho that one request may still cost after the affordable fits up to this one.
+        request_id: its name, under which it is paid once.
+        paid: whether it was paid when the plan was made.
     """
 
     request: Request
-    spend: Spend | None
+    spend: Amount | None
     preview: Preview
     affordable: bool
     rho_left: float
+    request_id: str = ""
+    paid: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,33 +45,64 @@ class Plan:
     A fit that the budget does not allow is passed over, and those after it are compared with what is left without it.
 
     Attributes:
+        study: requests, spends and names, which a file keeps.
         fits: the fits in their order.
         limits: what every request has to fit into, when the plan was made.
     """
 
+    study: Study
     fits: tuple[PlannedFit, ...]
     limits: Limits
 
     @property
     def total(self) -> Price:
-        """Price of all fits together, affordable or not."""
+        """Price of all fits together, affordable or not, paid or not: the sum of the ledger's integers."""
         return _sum([one.preview.price for one in self.fits])
 
     @property
+    def unpaid(self) -> Price:
+        """Price of the fits that are not paid yet."""
+        return _sum([one.preview.price for one in self.fits if not one.paid])
+
+    @property
     def affordable(self) -> bool:
-        """Return whether the budget allows all fits, one after another."""
+        """Return whether the budget allows all fits that are not paid, one after another."""
         return all(one.affordable for one in self.fits)
+
+    @property
+    def largest(self) -> float:
+        """Largest part of every spend with which the budget allows all unpaid fits; above 1 if there is room."""
+        unpaid = [one.preview.price for one in self.fits if not one.paid]
+        parts = [_part(left.cost_units, _sum(unpaid).cost_units) for left in _budgets(self.limits)]
+        if self.limits.call is not None:
+            parts.append(_part(self.limits.call.cost_units, max((one.cost_units for one in unpaid), default=0)))
+        return min(parts)
+
+    def save(self, path: str | Path) -> None:
+        """Write requests, spends and names to a JSON file, from which `Dataset.load_plan` makes the plan again.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.study.save(path)
 
     def _title(self) -> str:
         total, cap = self.total, self.limits.dataset.cap_cost_units
         count = len(self.fits)
         cost = f"rho={total.rho:.6g} of rho={self.limits.dataset.rho:.6g} left"
         share = f", {total.cost_units / cap:.1%} of the budget" if cap else ""
+        paid = sum(one.paid for one in self.fits)
+        return (
+            f"Plan: {count} {'fit' if count == 1 else 'fits'} for {cost}{share}; "
+            f"{f'{paid} paid; ' if paid else ''}{self._verdict()}"
+        )
+
+    def _verdict(self) -> str:
         if self.affordable:
-            verdict = "all affordable"
-        else:
-            verdict = f"{sum(one.affordable for one in self.fits)} of them affordable in this order"
-        return f"Plan: {count} {'fit' if count == 1 else 'fits'} for {cost}{share}; {verdict}"
+            return "all affordable"
+        allowed = f"{sum(one.affordable for one in self.fits)} of them affordable in this order"
+        alone = "each alone would be; " if all(one.preview.affordable for one in self.fits) else ""
+        return f"{allowed}; {alone}{self.largest:.1%} of every spend would fit"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         cap = self.limits.dataset.cap_cost_units
@@ -73,12 +111,13 @@ class Plan:
                 type(one.request).__name__,
                 f"{one.preview.price.rho:.6g}",
                 f"{one.preview.price.cost_units / cap:.1%}" if cap else "",
-                "yes" if one.affordable else "no",
+                "paid" if one.paid else "yes" if one.affordable else "no",
                 f"{one.rho_left:.6g}",
+                forecast(one.preview),
             ]
             for one in self.fits
         ]
-        return ["fit", "rho", "of the budget", "affordable", "rho left"], rows
+        return ["fit", "rho", "of the budget", "affordable", "rho left", "expected"], rows
 
     def __repr__(self) -> str:
         return f"{self._title()}\n{text_table(*self._table())}"
@@ -88,54 +127,121 @@ class Plan:
 
 
 def plan(
-    requests: Sequence[Request],
-    spend: Spend | Sequence[Spend | None] | None,
+    study: Study,
     preview: Callable[[Request, Spend | None], Preview],
     limits: Limits,
+    paid: Collection[str] = (),
 ) -> Plan:
-    """Return the plan of several fits.
+    """Return the plan of a study.
 
     Args:
-        requests: in the order in which they would be fitted.
-        spend: one for all, or one for each.
+        study: what is to be fitted, and for how much.
         preview: gives the preview of one of them.
         limits: what every request has to fit into.
+        paid: request ids that were debited already.
 
     Raises:
-        InvalidRequestError: the spends are not as many as the requests, or one is what is left, which is no amount.
         Error: a preview failed.
     """
     admitted: list[Price] = []
     fits = []
-    for request, amount in zip(requests, _spends(requests, spend), strict=True):
-        found = preview(request, amount)
-        affordable = found.affordable and _allows(limits, admitted, found.price)
-        admitted += [found.price] * affordable
-        fits.append(PlannedFit(request, amount, found, affordable, _rho_left(limits, admitted)))
-    return Plan(tuple(fits), limits)
+    for request, amount, name in zip(study.requests, study.spends, study.request_ids, strict=True):
+        found, is_paid = preview(request, amount), name in paid
+        affordable = is_paid or (found.affordable and _allows(limits, admitted, found.price))
+        admitted += [found.price] * (affordable and not is_paid)
+        fits.append(PlannedFit(request, amount, found, affordable, _rho_left(limits, admitted), name, is_paid))
+    return Plan(study, tuple(fits), limits)
 
 
-def _spends(requests: Sequence[Request], spend: Spend | Sequence[Spend | None] | None) -> list[Spend | None]:
+def spends_of(requests: Sequence[Request], spend: Spend | Sequence[Spend | None] | None) -> list[Amount | None]:
+    """Return the amount of each request, from one for all or one for each.
+
+    Raises:
+        InvalidRequestError: they are not as many as the requests, or one of them is no amount.
+    """
     spends = list(spend) if isinstance(spend, Sequence) else [spend] * len(requests)
-    if len(spends) != len(requests):
-        text = f"must be one for all, or one for each of the {len(requests)} requests, got {len(spends)}"
+    _check_number("spend", spends, requests)
+    return [None if one is None else _amount(one) for one in spends]
+
+
+def divided(
+    total: Spend,
+    shares: Sequence[float] | None,
+    requests: Sequence[Request],
+    limits: Limits,
+    price: Callable[[], Price],
+) -> list[Amount | None]:
+    """Return the amounts into which a total is divided; together they cost no more than it does.
+
+    Args:
+        total: of all.
+        shares: weights of the requests, 0 for one that uses earlier releases alone; None for equal ones.
+        requests: which share it.
+        limits: of the dataset and the caller.
+        price: asks for the price of the total, which only the server tells of an (epsilon, delta).
+
+    Raises:
+        InvalidRequestError: the shares are not as many as the requests, none is positive, or the total is too small.
+    """
+    weights = [Fraction(1)] * len(requests) if shares is None else [_weight(one) for one in shares]
+    _check_number("shares", weights, requests)
+    whole = sum(weights)
+    if not whole > 0:
+        raise InvalidRequestError.of("shares", "must have a positive number among them")
+    parts = [weight / whole for weight in weights]
+    if isinstance(total, Pure):
+        return [Pure(float(Fraction(total.epsilon) * part)) if part else None for part in parts]
+    units = price().cost_units if isinstance(total, EpsilonDelta) else units_of(total, limits)
+    return [Rho(limits.dataset.rho_of(math.floor(units * part))) if part else None for part in parts]
+
+
+def units_of(spend: Rho | Percent | WhatIsLeft, limits: Limits) -> int:
+    """Return the units of cost of a spend, rounded down."""
+    match spend:
+        case Rho():
+            return math.floor(2**40 * Fraction(limits.dataset.order) * Fraction(spend.value))
+        case Percent():
+            return math.floor(limits.dataset.cap_cost_units * Fraction(spend.value) / 100)
+        case WhatIsLeft():
+            return min(left.cost_units for left in _budgets(limits))
+
+
+def _weight(share: float) -> Fraction:
+    return Fraction(0) if share == 0 else Fraction(positive("shares", share))
+
+
+def _check_number(field: str, values: Sequence[object], requests: Sequence[Request]) -> None:
+    if len(values) != len(requests):
+        text = f"must be one for all, or one for each of the {len(requests)} requests, got {len(values)}"
+        raise InvalidRequestError.of(field, text)
+
+
+def _amount(spend: Spend) -> Amount:
+    if isinstance(spend, WhatIsLeft | Percent):
+        text = "must be amounts: what is left depends on the fits before it; say bursar.rho(...), or total=..."
         raise InvalidRequestError.of("spend", text)
-    if any(isinstance(one, WhatIsLeft) for one in spends):
-        text = "must be amounts: what is left depends on the fits before it; say bursar.rho(...)"
-        raise InvalidRequestError.of("spend", text)
-    return spends
+    return spend
+
+
+def _budgets(limits: Limits) -> list[Remaining]:
+    return [left for left in (limits.dataset, limits.allowance) if left is not None]
+
+
+def _part(left: int, asked: int) -> float:
+    return left / asked if asked else math.inf
 
 
 def _allows(limits: Limits, admitted: Sequence[Price], price: Price) -> bool:
     """Return whether a fit may follow others. The most for one request does not add up; budgets do."""
     together = _sum([*admitted, price])
-    budgets = [left for left in (limits.dataset, limits.allowance) if left is not None]
-    return all(together.cost_units <= left.cost_units and together.delta_units <= left.delta_units for left in budgets)
+    return all(
+        together.cost_units <= left.cost_units and together.delta_units <= left.delta_units for left in _budgets(limits)
+    )
 
 
 def _rho_left(limits: Limits, admitted: Sequence[Price]) -> float:
     spent = _sum(admitted).rho
-    budgets = [left.rho - spent for left in (limits.dataset, limits.allowance) if left is not None]
+    budgets = [left.rho - spent for left in _budgets(limits)]
     return max(min([*budgets, *([limits.call.rho] if limits.call is not None else [])]), 0.0)
 
 

@@ -151,6 +151,14 @@ def _expected_from(message: fit_pb2.Expected) -> float | Mapping[str, float]:
     return message.values[0]
 
 
+def forecast(preview: Preview) -> str:
+    """Return the first of the expected accuracies in few words, and whether the fit is useless."""
+    said = ["useless"] * preview.useless
+    for name, value in list(preview.expected.items())[:1]:
+        said.append(f"{name} {_by_name(value) if isinstance(value, Mapping) else f'{value:.3g}'}")
+    return ": ".join(said)
+
+
 def _preflight_from(message: fit_pb2.Preflight) -> Preflight:
     return Preflight(
         margins={rule.name: rule.margin for rule in message.rules},

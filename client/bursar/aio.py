@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -74,10 +75,30 @@ class Dataset:
         return await asyncio.to_thread(self.public.suggest_spend, request, target=target, spend=spend)
 
     async def plan(
-        self, requests: Sequence[Request], *, spend: Spend | Sequence[Spend | None] | None = None
+        self,
+        requests: Sequence[Request],
+        *,
+        spend: Spend | Sequence[Spend | None] | None = None,
+        total: Spend | None = None,
+        shares: Sequence[float] | None = None,
     ) -> bursar.Plan:
         """See `bursar.Dataset.plan`."""
-        return await asyncio.to_thread(self.public.plan, requests, spend=spend)
+        return await asyncio.to_thread(self.public.plan, requests, spend=spend, total=total, shares=shares)
+
+    async def load_plan(self, path: str | Path) -> bursar.Plan:
+        """See `bursar.Dataset.load_plan`."""
+        return await asyncio.to_thread(self.public.load_plan, path)
+
+    async def run(
+        self,
+        plan: bursar.Plan,
+        *,
+        only: Sequence[int] | None = None,
+        anyway: bool = False,
+        progress: bool | None = None,
+    ) -> list[Any]:
+        """See `bursar.Dataset.run`. Cancelling leaves the fit that was sent, which stays paid, and runs no other."""
+        return await _stoppable(partial(self.public.run, plan, only=only, anyway=anyway, progress=progress))
 
     async def dry_run(
         self,

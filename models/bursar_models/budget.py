@@ -9,6 +9,7 @@ import enum
 import math
 import numbers
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from bursar_models.errors import InvalidRequestError
@@ -110,7 +111,29 @@ class WhatIsLeft:
         return "bursar.what_is_left()"
 
 
-Spend: TypeAlias = Rho | EpsilonDelta | Pure | WhatIsLeft
+@dataclass(frozen=True, repr=False)
+class Percent:
+    """Budget as a part of the dataset's whole budget; the fit adds Gaussian noise.
+
+    Attributes:
+        value: percent, above 0 and at most 100.
+
+    Raises:
+        InvalidRequestError: a number outside its range.
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", positive("spend.percent", self.value))
+        if not self.value <= 100:
+            raise InvalidRequestError.of("spend.percent", f"must be at most 100, got {self.value!r}")
+
+    def __repr__(self) -> str:
+        return f"bursar.percent({self.value:g})"
+
+
+Spend: TypeAlias = Rho | EpsilonDelta | Pure | Percent | WhatIsLeft
 """Budget requested for one fit; the fit divides it among its releases."""
 
 LimitName: TypeAlias = Literal["dataset", "allowance", "call"]
@@ -142,6 +165,17 @@ def pure(epsilon: float) -> Pure:
         InvalidRequestError: not a positive finite number.
     """
     return Pure(epsilon)
+
+
+def percent(value: float) -> Percent:
+    """Return a budget of `value` percent of the dataset's whole budget; fits add Gaussian noise.
+
+    It is the largest rho that so much of the budget pays for, so ten fits of 10 percent fit into it.
+
+    Raises:
+        InvalidRequestError: not a number above 0 and at most 100.
+    """
+    return Percent(value)
 
 
 def what_is_left() -> WhatIsLeft:
@@ -197,6 +231,12 @@ class Remaining:
     def share(self) -> float:
         """Remaining part of the budget, from 0 to 1; 0 for an empty budget."""
         return self.cost_units / self.cap_cost_units if self.cap_cost_units > 0 else 0.0
+
+    def rho_of(self, units: int) -> float:
+        """Return the largest rho of which so many units of cost pay, at the dataset's order."""
+        exact = Fraction(units) / (2**40 * Fraction(self.order))
+        nearest = float(exact)
+        return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, 0.0)
 
     def __repr__(self) -> str:
         return f"Remaining(rho={self.rho:.6g}, pure_epsilon={self.pure_epsilon:.6g}, share={self.share:.1%})"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 import bursar
 from bursar._plan import plan
 from bursar_models.budget import Limits, Price, Remaining
+from bursar_models.requests import Study
+from tests.client.line import Line
 
 UNIT = 2**40
 
@@ -29,8 +34,9 @@ def priced(rho: float, *, delta_units: int = 0, affordable: bool = True) -> burs
 def planned(limits: Limits, *previews: bursar.Preview) -> bursar.Plan:
     """A plan of fits with these previews."""
     waiting = list(previews)
-    requests = [bursar.DPEM(n_components=k) for k in range(1, len(previews) + 1)]
-    return plan(requests, bursar.rho(1), lambda request, amount: waiting.pop(0), limits)
+    requests = tuple(bursar.DPEM(n_components=k) for k in range(1, len(previews) + 1))
+    study = Study("study", "toy", requests, (bursar.rho(1),) * len(requests))
+    return plan(study, lambda request, amount: waiting.pop(0), limits)
 
 
 def verdicts(found: bursar.Plan) -> list[bool]:
@@ -46,7 +52,8 @@ def test_prices_add_up_in_order() -> None:
     assert found.total == Price(20 * UNIT, 0, 2.0)
     assert not found.affordable
     assert repr(found).splitlines()[0] == (
-        "Plan: 4 fits for rho=2 of rho=1 left, 20.0% of the budget; 2 of them affordable in this order"
+        "Plan: 4 fits for rho=2 of rho=1 left, 20.0% of the budget; 2 of them affordable in this order; each alone "
+        "would be; 50.0% of every spend would fit"
     )
 
 
@@ -90,3 +97,158 @@ def test_spends_that_cannot_be_planned_are_refused(toy: bursar.Dataset, spend: A
     """Too few, and those that depend on the fits before them."""
     with pytest.raises(bursar.InvalidRequestError, match="spend: must be"):
         toy.plan([bursar.DPEM(n_components=2), bursar.MRF(cliques="tree")], spend=spend)
+
+
+FITS = [bursar.DPEM(n_components=2), bursar.MRF(cliques="tree"), bursar.DPEM(n_components=3)]
+
+
+def test_a_total_is_divided_and_never_exceeded(lone: bursar.Dataset) -> None:
+    """In units of the ledger; the parts are as the shares, and all but a few units of the total are used."""
+    cap, order = lone.remaining().cap_cost_units, Fraction(lone.remaining().order)
+    wholes: list[tuple[bursar.Spend, Fraction | int]] = [
+        (bursar.percent(10), Fraction(cap, 10)),
+        (bursar.percent(33.3), cap * Fraction(33.3) / 100),
+        (bursar.what_is_left(), lone.remaining().cost_units),
+        (bursar.rho(0.1), 2**40 * order * Fraction(0.1)),
+        (
+            bursar.epsilon_delta(1.0, 1e-6),
+            lone.preview(FITS[0], spend=bursar.epsilon_delta(1.0, 1e-6)).price.cost_units,
+        ),
+    ]
+    for total, whole in wholes:
+        for shares in (None, [1, 2, 4], [0.3, 0.3, 0.3]):
+            found = lone.plan(FITS, total=total, shares=shares)
+            spent = [one.preview.price.cost_units for one in found.fits]
+            assert found.total.cost_units == sum(spent)
+            assert whole - 1000 <= sum(spent) <= whole
+            weights = shares or [1, 1, 1]
+            assert spent == pytest.approx([float(whole) * one / sum(weights) for one in weights], rel=1e-6)
+
+
+def test_a_pure_total_is_divided_as_epsilons_are(lone: bursar.Dataset) -> None:
+    """They add up; the ledger charges no more than for one of that epsilon."""
+    found = lone.plan(FITS, total=bursar.pure(0.5), shares=[1, 2, 2])
+    assert [one.spend for one in found.fits] == [bursar.pure(0.1), bursar.pure(0.2), bursar.pure(0.2)]
+    assert found.total.cost_units <= lone.preview(FITS[0], spend=bursar.pure(0.5)).price.cost_units
+
+
+def test_ten_fits_of_ten_percent_fit(lone: bursar.Dataset) -> None:
+    """And nothing of them is left over that another could ask for."""
+    tenth = lone.preview(FITS[0], spend=bursar.percent(10))
+    assert tenth.fits_left == 10
+    assert lone.preview(FITS[0], spend=bursar.percent(100)).affordable
+    cap = tenth.remaining.cap_cost_units
+    assert cap / 10 - 2 <= tenth.price.cost_units <= cap / 10
+
+
+@pytest.mark.parametrize("value", [0, -1, 100.1, float("nan"), float("inf"), "10"])
+def test_what_is_no_part_of_a_budget_is_refused(value: Any) -> None:
+    """Above 0, and at most all of it."""
+    with pytest.raises(bursar.InvalidRequestError, match=r"spend\.percent"):
+        bursar.percent(value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"total": bursar.rho(1), "spend": bursar.rho(1)},
+        {"shares": [1, 1, 1]},
+        {"total": bursar.rho(1), "shares": [1, 1]},
+        {"total": bursar.rho(1), "shares": [0, 0, 0]},
+        {"total": bursar.rho(1), "shares": [1, 1, -1]},
+        {"total": bursar.rho(1), "shares": [1, 1, float("nan")]},
+        {"spend": bursar.percent(10)},
+    ],
+)
+def test_totals_and_shares_that_do_not_go_together_are_refused(toy: bursar.Dataset, wrong: dict[str, Any]) -> None:
+    """Before anything is asked for."""
+    with pytest.raises(bursar.InvalidRequestError):
+        toy.plan(FITS, **wrong)
+
+
+def test_two_that_do_not_fit_together_say_so(lone: bursar.Dataset) -> None:
+    """Each preview alone says that it is affordable; the plan says what part of both would be."""
+    found = lone.plan(FITS[:2], spend=bursar.rho(lone.available().rho * 0.75))
+    assert [one.preview.affordable for one in found.fits] == [True, True]
+    assert verdicts(found) == [True, False]
+    assert found.largest == pytest.approx(1 / 1.5, rel=1e-6)
+    assert "each alone would be; 66.7% of every spend would fit" in repr(found)
+    with pytest.raises(bursar.InvalidRequestError, match="does not fit into the budget, nothing was debited"):
+        lone.run(found)
+    assert len(lone.releases()) == 0
+
+
+def test_a_plan_is_kept_in_a_file_and_run_once(lone: bursar.Dataset, server: Line, tmp_path: Path) -> None:
+    """One by one, then the rest, from another client too: what is paid is fetched, at the foretold price."""
+    path = tmp_path / "study.json"
+    found = lone.plan(FITS, total=bursar.percent(60))
+    found.save(path)
+    again = lone.load_plan(path)
+    assert again.study == found.study
+    assert again.total == found.total
+    first = lone.run(again, only=[1], anyway=True)
+    assert [type(model) for model in first] == [bursar.MarkovRandomField]
+    with server.client() as other:
+        data = other.dataset(lone.name)
+        halfway = data.load_plan(path)
+        assert [one.paid for one in halfway.fits] == [False, True, False]
+        assert halfway.affordable
+        models = data.run(halfway, anyway=True)
+        assert models[1].receipt.entry == first[0].receipt.entry
+        assert [model.receipt.request_id for model in models] == list(found.study.request_ids)
+        entries = [model.receipt.entry for model in data.run(data.load_plan(path), anyway=True)]
+    assert entries == [model.receipt.entry for model in models]
+    assert len(lone.releases()) == 3
+    left = lone.remaining()
+    assert left.cap_cost_units - left.cost_units == found.total.cost_units
+    done = lone.load_plan(path)
+    assert done.affordable
+    assert done.unpaid.cost_units == 0
+    assert "3 paid" in repr(done)
+
+
+def test_a_cut_plan_goes_on(lone: bursar.Dataset, server: Line) -> None:
+    """An error in the middle leaves what is paid; the same call pays the others once."""
+    found = lone.plan(FITS[::2], total=bursar.percent(50))
+    server.before["FitService/FitDPEM"] = lambda request: _refuse_second(request)
+    with pytest.raises(bursar.Error):
+        lone.run(found, anyway=True)
+    server.before.clear()
+    assert len(lone.releases()) == 1
+    assert len(lone.run(found, anyway=True)) == 2
+    assert [one.request_id for one in lone.releases()] == list(found.study.request_ids)
+
+
+def _refuse_second(request: Any) -> None:
+    if request.n_components == 3:
+        raise ValueError("cut")
+
+
+def test_useless_plans_are_refused_as_a_whole(lone: bursar.Dataset) -> None:
+    """Before the first is paid, though that one alone would be useful."""
+    found = lone.plan(FITS[::2], spend=[bursar.rho(0.05), bursar.rho(1e-7)])
+    assert "useless: mean_error" in repr(found)
+    with pytest.raises(bursar.InvalidRequestError, match=r"useless: .*nothing was debited, anyway=True"):
+        lone.run(found)
+    assert len(lone.releases()) == 0
+
+
+def test_a_plan_of_another_dataset_is_refused(toy: bursar.Dataset, lone: bursar.Dataset, tmp_path: Path) -> None:
+    """So is a file that holds none."""
+    found = lone.plan(FITS, total=bursar.percent(10))
+    found.save(tmp_path / "study.json")
+    for call in (lambda: toy.run(found), lambda: toy.load_plan(tmp_path / "study.json")):
+        with pytest.raises(bursar.InvalidRequestError, match="is of dataset 'lone-"):
+            call()
+    for content in ("", "[]", "{}", '{"kind": "Plan", "version": 2}', json.dumps({"kind": "Plan", "version": 1})):
+        (tmp_path / "wrong.json").write_text(content)
+        with pytest.raises(bursar.InvalidRequestError, match="holds no plan"):
+            toy.load_plan(tmp_path / "wrong.json")
+
+
+@pytest.mark.parametrize("spend", [bursar.rho(0.1), bursar.epsilon_delta(1.0, 1e-6), bursar.pure(0.5), None])
+def test_a_file_keeps_every_amount(spend: Any, tmp_path: Path) -> None:
+    """To the last digit."""
+    study = Study("a", "toy", (FITS[0],), (spend,))
+    study.save(tmp_path / "study.json")
+    assert Study.load(tmp_path / "study.json") == study

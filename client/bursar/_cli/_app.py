@@ -8,6 +8,7 @@ from bursar._cli._catalog import datasets, limits, releases, setup, show
 from bursar._cli._failing import STATUS
 from bursar._cli._fitting import fit, preview, suggest
 from bursar._cli._groups import InOrder
+from bursar._cli._planning import plan
 from bursar._cli._released import model
 from bursar._cli._trying import try_
 
@@ -30,5 +31,5 @@ def app() -> None:
     """
 
 
-for _command in (setup, datasets, show, limits, preview, suggest, fit, releases, model, try_):
+for _command in (setup, datasets, show, limits, preview, suggest, plan, fit, releases, model, try_):
     app.add_command(_command)

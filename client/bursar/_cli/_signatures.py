@@ -112,6 +112,9 @@ SPEND = (
         help="With --delta: spend what implies them, with Gaussian noise. Alone: Laplace.",
     ),
     click.Option(["--delta", "delta"], type=float, metavar="D", help="Goes with --epsilon."),
+    click.Option(
+        ["--spend", "percent"], type=_values.Value("P%", _values.percent), help="Spend so much of the whole budget."
+    ),
     click.Option(["--what-is-left", "what_is_left"], is_flag=True, help="Spend all that one request may cost now."),
 )
 """Options that say a spend."""
@@ -128,21 +131,23 @@ def spend(given: Given, *, must: bool) -> bursar.Spend | None:
         click.UsageError: none, or more than one.
         InvalidRequestError: an amount that is not positive and finite.
     """
-    typed = given.pop("rho"), given.pop("epsilon"), given.pop("delta"), bool(given.pop("what_is_left"))
-    match typed:
-        case float(amount), None, None, False:
+    amounts = (given.pop(name) for name in ("rho", "epsilon", "delta", "percent"))
+    match (*amounts, bool(given.pop("what_is_left"))):
+        case float(amount), None, None, None, False:
             return bursar.rho(amount)
-        case None, float(epsilon), None, False:
+        case None, float(epsilon), None, None, False:
             return bursar.pure(epsilon)
-        case None, float(epsilon), float(delta), False:
+        case None, float(epsilon), float(delta), None, False:
             return bursar.epsilon_delta(epsilon, delta)
-        case None, None, None, True:
+        case None, None, None, bursar.Percent() as part, False:
+            return part
+        case None, None, None, None, True:
             return bursar.what_is_left()
-        case None, None, None, False if not must:
+        case None, None, None, None, False if not must:
             return None
     raise click.UsageError(
         "say what to spend: --rho, or --epsilon with --delta (Gaussian noise), or --epsilon alone (Laplace noise), or "
-        "--what-is-left; one of them"
+        "--spend 10%, or --what-is-left; one of them"
     )
 
 

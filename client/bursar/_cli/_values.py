@@ -35,6 +35,14 @@ class Value(click.ParamType[Any]):
             self.fail(f"{value}: {error.strerror or error}", param, ctx)
 
 
+def percent(text: str) -> bursar.Percent:
+    """Return a part of the budget, such as "10%". Raises ValueError, or InvalidRequestError."""
+    number, sign, rest = text.partition("%")
+    if not sign or rest.strip():
+        raise ValueError(f"expected a part of the budget such as 10%, got {text!r}")
+    return bursar.percent(_number(number))
+
+
 def names(text: str) -> list[str]:
     """Names between commas. Raises ValueError."""
     found = [name.strip() for name in text.split(",") if name.strip()]

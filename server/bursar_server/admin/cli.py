@@ -11,6 +11,7 @@ from bursar_server.admin._checkpoints import checkpoint
 from bursar_server.admin._documents import document
 from bursar_server.admin._history import acts
 from bursar_server.admin._manifests import manifest
+from bursar_server.admin._plans import plan
 from bursar_server.admin._quickstart import quickstart
 from bursar_server.admin._serve import serve
 from bursar_server.admin._setup import init
@@ -38,6 +39,7 @@ for _command in (
     manifest,
     import_,
     datasets,
+    plan,
     budget,
     allowance,
     call_limit,

@@ -63,6 +63,7 @@ def test_the_commands_come_in_the_order_of_an_analysts_work(run: Run) -> None:
         "limits",
         "preview",
         "suggest",
+        "plan",
         "fit",
         "releases",
         "model",

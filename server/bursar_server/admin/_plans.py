@@ -1,0 +1,70 @@
+"""`bursar-admin plan`: what total an analyst's plan of several fits needs. Opens no state."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from bursar_ledger import epsilon_of, rho_of
+from bursar_models.budget import EpsilonDelta, Pure, Rho
+from bursar_models.errors import InvalidRequestError
+from bursar_models.requests import Amount, Study
+from bursar_server.admin._acting import JSON, PATH, explained, say_json
+from bursar_server.admin._shares import table
+
+_LEAST = 1e-3
+"""Least epsilon of a total that is named; a tiny rho implies none at a large delta."""
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@click.option("--delta", type=float, default=1e-6, show_default=True, help="Delta of the total.")
+@JSON
+def plan(file: Path, delta: float, as_json: bool) -> None:
+    """Say what total the plan of an analyst needs: as rho, and as epsilon at a delta.
+
+    FILE is what `bursar plan --save` wrote. Nothing is asked of a server, and nothing is changed. A pure epsilon counts
+    as the rho that it implies, half its square.
+
+    \b
+      bursar-admin plan study.json --delta 1e-6
+    """  # noqa: D301  click reads the backslash
+    with explained():
+        try:
+            study = Study.load(file)
+        except InvalidRequestError as error:
+            raise ValueError(str(error)) from error
+        amounts = [Fraction(0) if one is None else implied(one) for one in study.spends]
+        total = sum(amounts, Fraction(0))
+        epsilon = needed(total, delta) if total else 0.0
+    if as_json:
+        fits = [
+            {"request_id": name, "fit": type(request).__name__, "rho": float(amount)}
+            for name, request, amount in zip(study.request_ids, study.requests, amounts, strict=True)
+        ]
+        say_json({"dataset": study.dataset, "rho": float(total), "epsilon": epsilon, "delta": delta, "fits": fits})
+        return
+    rows = [[type(request).__name__, f"{float(one):.6g}"] for request, one in zip(study.requests, amounts, strict=True)]
+    click.echo(table([["fit", "rho"], *rows]))
+    click.echo(f"{len(rows)} fits of {study.dataset!r}: rho {float(total):.6g}, a total of ({epsilon:g}, {delta:g})")
+
+
+def implied(spend: Amount) -> Fraction:
+    """Return the rho that a spend implies (Bun and Steinke 2016, Prop. 3, for a pure epsilon)."""
+    match spend:
+        case Rho():
+            return Fraction(spend.value)
+        case EpsilonDelta():
+            return Fraction(rho_of(spend.epsilon, spend.delta))
+        case Pure():
+            return Fraction(spend.epsilon) ** 2 / 2
+
+
+def needed(rho: Fraction, delta: float) -> float:
+    """Return an epsilon whose total at `delta` pays for rho, in four digits, rounded up. Raises ValueError."""
+    digits = Context(prec=4, rounding=ROUND_CEILING)
+    # A little more leaves room for what the ledger rounds up, and a total must be positive.
+    return max(float(digits.create_decimal_from_float(epsilon_of(float(rho) * (1.0 + 1e-6), delta))), _LEAST)
