@@ -30,6 +30,9 @@ FIELD_SPEND = bursar.rho(0.005)
 PLANS = ("coinsurance", "visits", "diseases")
 PEOPLE = ("visits", "diseases")
 
+GROUPS = bursar.DPEM(n_components=4, columns=PLANS, background="off")
+"""Means of groups are those of all their rows, so the tail of visits must not go to a background."""
+
 _UNITS = {"coinsurance": "% paid by the family", "visits": "visits a year", "diseases": "index of diseases"}
 
 
@@ -52,11 +55,11 @@ class Tour:
 
     def preview(self) -> None:
         """What the first fit would cost and how exact it would be; costs nothing."""
-        click.echo(_indented(repr(self.data.preview(bursar.DPEM(n_components=4, columns=PLANS), spend=SPEND))))
+        click.echo(_indented(repr(self.data.preview(GROUPS, spend=SPEND))))
 
     def fit_plans(self) -> bursar.GaussianMixture:
         """Four components over three columns; one release under one debit."""
-        model = self.data.fit(bursar.DPEM(n_components=4, columns=PLANS), spend=SPEND, request_id="demo-plans")
+        model = self.data.fit(GROUPS, spend=SPEND, request_id="demo-plans")
         _show(model, by="coinsurance")
         click.echo("  Families drew their plan by lot, so all four have about the same index of diseases; the visits")
         click.echo("  fall from free care to almost the full price. That is what the experiment became known for.")
@@ -82,7 +85,7 @@ class Tour:
         """A request above what is left. Raises click.ClickException if it is not refused, or changes anything."""
         before = self.data.remaining()
         try:
-            self.data.fit(bursar.DPEM(n_components=4, columns=PLANS), spend=bursar.epsilon_delta(*TOTAL))
+            self.data.fit(GROUPS, spend=bursar.epsilon_delta(*TOTAL))
         except bursar.BudgetExhaustedError as refusal:
             click.echo(_indented(textwrap.fill(f"{type(refusal).__name__}: {refusal}", 110)))
         else:
@@ -141,7 +144,7 @@ def spend_the_rest(analyst: bursar.Client) -> bursar.GaussianMixture:
     """As much as the analyst may spend, which is decided in the transaction that debits it."""
     data = analyst.dataset(DATASET)
     click.echo(f"  left to him: {data.available()}")
-    model = data.fit(bursar.DPEM(n_components=4, columns=PLANS), spend=bursar.what_is_left(), request_id="demo-rest")
+    model = data.fit(GROUPS, spend=bursar.what_is_left(), request_id="demo-rest")
     _show(model, by="coinsurance")
     click.echo(f"  left to him: {data.available()}")
     return model

@@ -50,6 +50,11 @@ COVARIANCE_TYPES = {
 ESTIMATORS = {"ml": fit_pb2.ESTIMATOR_MAXIMUM_LIKELIHOOD, "map": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI}
 MODES = {"mixture": fit_pb2.MODE_MIXTURE, "kmeans": fit_pb2.MODE_KMEANS}
 MOMENTS = {"recentred": fit_pb2.MOMENTS_RECENTRED, "fixed_origin": fit_pb2.MOMENTS_FIXED_ORIGIN}
+BACKGROUNDS = {
+    None: fit_pb2.BACKGROUND_UNSPECIFIED,
+    "on": fit_pb2.BACKGROUND_ON,
+    "off": fit_pb2.BACKGROUND_OFF,
+}
 FREQUENCY_LAWS = {
     "adapted_radius": fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS,
     "multiscale": fit_pb2.FREQUENCY_LAW_MULTISCALE,
@@ -247,7 +252,14 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
             return KMeans(cluster_centers_=means, variances_=covariances, **shared)
         # The mixed key type keeps mypy from seeing that the names are the literals of CovarianceType.
         covariance_type: Any = named(COVARIANCE_TYPES, message.covariance_type)
-        return GaussianMixture(means_=means, covariances_=covariances, covariance_type=covariance_type, **shared)
+        return GaussianMixture(
+            means_=means,
+            covariances_=covariances,
+            covariance_type=covariance_type,
+            background_weight=message.background_weight,
+            bounds_=tensor_from(message.bounds) if message.HasField("bounds") else None,
+            **shared,
+        )
     except ValueError as error:
         raise ServerError(f"the server sent no valid model: {error}") from error
 

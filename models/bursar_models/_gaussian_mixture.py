@@ -48,6 +48,9 @@ from bursar_models.text import html_table, text_table
 if TYPE_CHECKING:
     from bursar_models._sketch import Sketch
 
+_DRAWS = 50
+"""Maximum number of draws for a row within the bounds."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixture(Estimator, Model):
@@ -70,6 +73,9 @@ class GaussianMixture(Estimator, Model):
         trace: iterates of the means and their errors; None unless gradient EM made the model.
         separation: number of components sought and errors of those found; None unless the fit of separated components
             made the model.
+        background_weight: weight of the background, a uniform distribution over the box of the bounds, for rows that no
+            Gaussian explains. `weights_` are those of the Gaussians among themselves, whose part is the rest.
+        bounds_: public bounds of the columns, shape (2, d), lower and upper; None for a model that knows none.
         dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
 
     Raises:
@@ -104,6 +110,8 @@ class GaussianMixture(Estimator, Model):
     sketch: Sketch | None = None
     trace: GradientTrace | None = None
     separation: Separation | None = None
+    background_weight: float = 0.0
+    bounds_: FloatArray | None = None
     dummy_: bool = False
 
     def __post_init__(self) -> None:
@@ -116,6 +124,14 @@ class GaussianMixture(Estimator, Model):
         object.__setattr__(self, "weights_", frozen_weights(self.weights_, k))
         object.__setattr__(self, "covariances_", _frozen_covariances(self.covariances_, self.covariance_type, k, d))
         object.__setattr__(self, "columns", checked_columns(self.columns, d))
+        if self.bounds_ is not None:
+            object.__setattr__(self, "bounds_", _frozen_bounds(self.bounds_, d))
+        if not 0 <= self.background_weight < 1:
+            raise ValueError(
+                f"background_weight: expected a number from 0 to less than 1, got {self.background_weight}"
+            )
+        if self.background_weight > 0 and self.bounds_ is None:
+            raise ValueError("bounds_: a background needs the bounds of its box")
         checked_trace(self.trace, (k, d))
         checked_separation(self.separation, (k, d))
 
@@ -152,12 +168,19 @@ class GaussianMixture(Estimator, Model):
         return None if self.separation is None else self.n_components
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Return the natural logarithm of the mixture's density at each row, shape (n,).
+        """Return the natural logarithm of the mixture's density at each row, shape (n,), the background's included.
 
         Args:
             X: array-like of shape (n, d), or a table that has the model's columns by name.
         """
-        return self._log_densities(X)[0]
+        densities = self._log_densities(X)[0]
+        if self.bounds_ is None or self.background_weight == 0:
+            return densities
+        rows = as_rows(X, self.columns, self.n_features)
+        inside = np.all((rows >= self.bounds_[0]) & (rows <= self.bounds_[1]), axis=1)
+        uniform = np.log(self.background_weight) - np.sum(np.log(self.bounds_[1] - self.bounds_[0]))
+        both = np.logaddexp(np.log1p(-self.background_weight) + densities, np.where(inside, uniform, -np.inf))
+        return np.asarray(both)
 
     def score(self, X: Any) -> float:
         """Return the mean log-likelihood per row, in nats; `X` as in `score_samples`, at least one row."""
@@ -180,14 +203,17 @@ class GaussianMixture(Estimator, Model):
         return 2 * self._n_parameters() - 2 * float(self.score_samples(X).sum())
 
     def _n_parameters(self) -> int:
-        return n_parameters(self.covariance_type, self.n_components, self.n_features)
+        return n_parameters(self.covariance_type, self.n_components, self.n_features) + (self.background_weight > 0)
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probability of each component for each row, shape (n, k); `X` as in `score_samples`."""
+        """Return the probability of each Gaussian for each row, shape (n, k), if the row is not of the background.
+
+        `X` as in `score_samples`.
+        """
         return np.exp(self._log_densities(X)[1])
 
     def predict(self, X: Any) -> IntArray:
-        """Return the index of the most probable component of each row, shape (n,); `X` as in `score_samples`."""
+        """Return the index of the most probable Gaussian of each row, shape (n,); `X` as in `score_samples`."""
         likeliest: IntArray = self._log_densities(X)[1].argmax(axis=1)
         return likeliest
 
@@ -198,6 +224,7 @@ class GaussianMixture(Estimator, Model):
         random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
         *,
         output: None = None,
+        bounded: bool = True,
     ) -> tuple[FloatArray, IntArray]: ...
 
     @overload
@@ -207,6 +234,7 @@ class GaussianMixture(Estimator, Model):
         random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
         *,
         output: Output,
+        bounded: bool = True,
     ) -> Any: ...
 
     def sample(
@@ -215,8 +243,11 @@ class GaussianMixture(Estimator, Model):
         random_state: int | np.random.Generator | None = None,  # noqa: TID251 - a caller's generator on released values
         *,
         output: Output | None = None,
+        bounded: bool = True,
     ) -> Any:
         """Draw synthetic rows (n, d) and the component of each (n,), grouped by component as scikit-learn does.
+
+        Rows of the background come last, with component -1. Rows outside the bounds are drawn again.
 
         Args:
             n: number of rows, at least 1.
@@ -224,6 +255,7 @@ class GaussianMixture(Estimator, Model):
                 nothing.
             output: None for the two arrays. "pandas" or "polars" for one DataFrame, "arrow" for a pyarrow Table, "dict"
                 for arrays by name: the model's columns, and "component" as the last one, unless a column has that name.
+            bounded: False to keep rows outside the bounds, where Gaussians have some of their mass.
 
         Raises:
             ValueError: `n` is below 1, or `output` is unknown.
@@ -232,13 +264,20 @@ class GaussianMixture(Estimator, Model):
         if not n >= 1:
             raise ValueError(f"n: expected at least 1 row, got {n}")
         rng = np.random.default_rng(random_state)  # noqa: TID251 - a caller's generator on released values
-        counts = rng.multinomial(n, self.weights_ / self.weights_.sum())
+        weights, labels = self.weights_ / self.weights_.sum(), np.arange(self.n_components)
+        if self.background_weight > 0:
+            weights = np.append((1 - self.background_weight) * weights, self.background_weight)
+            labels = np.append(labels, -1)
+        counts = rng.multinomial(n, weights)
         factors = cholesky_factors(self.covariances_, self.covariance_type, *self.means_.shape)
+        box = self.bounds_ if bounded else None
         parts = [
-            mean + _colour(rng.standard_normal((count, self.n_features)), factor)
-            for mean, factor, count in zip(self.means_, factors, counts, strict=True)
+            _normals(rng, mean, factor, count, box)
+            for mean, factor, count in zip(self.means_, factors, counts[: self.n_components], strict=True)
         ]
-        rows, labels = np.concatenate(parts), np.repeat(np.arange(self.n_components), counts)
+        if self.background_weight > 0 and self.bounds_ is not None:
+            parts.append(rng.uniform(self.bounds_[0], self.bounds_[1], (int(counts[-1]), self.n_features)))
+        rows, labels = np.concatenate(parts), np.repeat(labels, counts)
         if output is None:
             return rows, labels
         table = dict(zip(feature_names(self.columns, self.n_features), rows.T, strict=True))
@@ -296,7 +335,9 @@ class GaussianMixture(Estimator, Model):
         return put_schema(plot_mixture(shown, self._title(), ax), shown.names, schema)
 
     def to_sklearn(self) -> Any:
-        """Return a fitted `sklearn.mixture.GaussianMixture` with these parameters.
+        """Return a fitted `sklearn.mixture.GaussianMixture` with these parameters, without the background.
+
+        scikit-learn has none, so densities there are those of the Gaussians alone.
 
         Raises:
             bursar.Error: scikit-learn is not installed.
@@ -365,9 +406,10 @@ class GaussianMixture(Estimator, Model):
 
     def _title(self) -> str:
         sought = "" if self.separation is None else f" of {self.separation.sought} that were looked for"
+        background = f", background {self.background_weight:.2g}" if self.background_weight > 0 else ""
         return (
             f"GaussianMixture: {self.n_components} components{sought}, {self.covariance_type} covariances"
-            f"{origin(self.receipt, dummy=self.dummy_)}"
+            f"{background}{origin(self.receipt, dummy=self.dummy_)}"
         )
 
     def __repr__(self) -> str:
@@ -399,6 +441,32 @@ def _frozen_covariances(value: object, covariance_type: CovarianceType, k: int, 
     except np.linalg.LinAlgError as error:
         raise ValueError("covariances_: every matrix must be positive definite") from error
     return covariances
+
+
+def _frozen_bounds(value: object, d: int) -> FloatArray:
+    bounds = frozen("bounds_", value, (2, d))
+    if not np.all(bounds[0] < bounds[1]):
+        raise ValueError("bounds_: every lower bound must be below the upper one")
+    return bounds
+
+
+def _normals(
+    rng: np.random.Generator,  # noqa: TID251 - a caller's generator on released values
+    mean: FloatArray,
+    factor: FloatArray,
+    count: int,
+    box: FloatArray | None,
+) -> FloatArray:
+    """Return rows of one Gaussian, (count, d); those outside the box are drawn again, and at last moved to its side."""
+    rows = mean + _colour(rng.standard_normal((count, len(mean))), factor)
+    if box is None:
+        return rows
+    for _ in range(_DRAWS):
+        outside = np.any((rows < box[0]) | (rows > box[1]), axis=1)
+        if not np.any(outside):
+            break
+        rows[outside] = mean + _colour(rng.standard_normal((int(outside.sum()), len(mean))), factor)
+    return np.clip(rows, box[0], box[1])
 
 
 def _colour(normals: FloatArray, factor: FloatArray) -> FloatArray:

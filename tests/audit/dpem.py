@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -10,7 +12,8 @@ from bursar_ledger import Adjacency
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, PublicTable, dpem
-from bursar_server.vault import ArrayRows, Session
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_bounds, moment_statistic
+from bursar_server.vault import ArrayRows, Session, event_of, gaussian_for, sensitivity
 from tests.audit.harness import extremes
 from tests.audit.moments import reference
 from tests.audit.target import Target
@@ -19,6 +22,8 @@ AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 
 RHO = types_pb2.Spend(rho=2.0)
 """So that mu = 2, where tests have the most power."""
+
+LITTLE = types_pb2.Spend(rho=0.001)
 
 PURE = types_pb2.Spend(epsilon=6.0)
 
@@ -81,7 +86,9 @@ def fit_dpem(
     bounded = tuple(BoundedColumn(f"x{i}", -1.0, 1.0) for i in range(columns))
     table = PublicTable("audit", bounded, adjacency, cap, rows.slots if adjacency is RO else declared)
     request = fit_pb2.FitDPEMRequest(n_components=2, iterations=iterations, clip_radius=1.0)
-    request.MergeFrom(fit_pb2.FitDPEMRequest(**({"spend": RHO} | fields)))  # type: ignore[arg-type] # checked by protobuf
+    # Far rows go to a background, and no longer change a release by its whole sensitivity.
+    usual: dict[str, object] = {"spend": RHO, "background": fit_pb2.BACKGROUND_OFF}
+    request.MergeFrom(fit_pb2.FitDPEMRequest(**(usual | fields)))  # type: ignore[arg-type] # checked by protobuf
     if not split:
         request.given.CopyFrom(given_start(request))
     plan = dpem.plan(request, table, lambda entry: None)
@@ -103,6 +110,35 @@ def fit_dpem(
     )
 
 
+def one_or_background(adjacency: Adjacency, *, paid: bool = True) -> Target:
+    """One release of a component beside a background, with precise counts; the odd row is of the one or of the other.
+
+    Args:
+        adjacency: of the pair.
+        paid: False to leave the count of the background out of the sensitivity, as it was without one.
+    """
+    rows, neighbour = pair(adjacency, 1)
+    if adjacency is RO:  # in the component, or far from it
+        neighbour = ArrayRows(np.hstack([rows.columns[:, :-1], [[0.0], [0.0]]]))
+    means, eye, weights = np.zeros((1, 2)), 4.0 * np.eye(2)[None], Weights(1.0, 0.1, 0.1)
+    step = EStep(False, np.array([0.0, -4.0]), means, eye, True, means, eye)
+    statistic = moment_statistic(BallFrame(np.zeros(2), np.ones(2)), step, Moments.FULL, weights)
+    statistic = replace(statistic, bounds=moment_bounds(1, 2, Moments.FULL, weights, background=paid))
+    claimed = sensitivity(statistic.bounds, adjacency, 1)
+    noise = gaussian_for(claimed, Fraction(2))
+    return Target(
+        name=f"one component and a background, {adjacency.value}",
+        adjacency=adjacency,
+        rows=rows,
+        neighbour=neighbour,
+        events=(event_of(claimed, noise),),
+        run=lambda session: session.noisy_sum(statistic, noise),
+        reference=reference,
+        features=lambda sums: np.asarray(sums),
+        extremes=extremes(2, *far_rows()),
+    )
+
+
 def far_rows() -> list[FloatArray]:
     """Rows in eight directions, inside, on and far outside the public ball."""
     angles = np.arange(8) * np.pi / 4
@@ -113,10 +149,13 @@ def numbers_of(model: object) -> FloatArray:
     """Every number of a released mixture."""
     if not isinstance(model, fit_pb2.GaussianMixtureModel):
         raise TypeError(f"expected a GaussianMixtureModel, got {type(model).__name__}")
-    return np.array([*model.weights.values, *model.means.values, *model.covariances.values, model.n_rows])
+    parts = (model.weights, model.means, model.covariances)
+    return np.array([*(value for part in parts for value in part.values), model.n_rows, model.background_weight])
 
 
 _FULL_TYPE, _TIED, _DIAG = (getattr(fit_pb2, f"COVARIANCE_TYPE_{kind}") for kind in ("FULL", "TIED", "DIAG"))
+_ON = fit_pb2.BACKGROUND_ON
+_SPHERES = fit_pb2.COVARIANCE_TYPE_SPHERICAL
 _FIXED, _KMEANS = fit_pb2.MOMENTS_FIXED_ORIGIN, fit_pb2.MODE_KMEANS
 _POSTERIOR = fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI
 
@@ -128,7 +167,20 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "small spend, add or remove": lambda: fit_dpem(AR, spend=types_pb2.Spend(rho=0.05)),
     "fixed origin, add or remove": lambda: fit_dpem(AR, moments=_FIXED),
     "fixed origin, replace": lambda: fit_dpem(RO, moments=_FIXED),
-    "diagonal, one step, replace": lambda: fit_dpem(RO, covariance_type=_DIAG, iterations=1),
+    # Noise so large that clip radii end within the ball.
+    "diagonal, one step, replace": lambda: fit_dpem(RO, covariance_type=_DIAG, iterations=1, spend=LITTLE),
+    "background, add or remove": lambda: fit_dpem(AR, background=_ON, split=True, iterations=5),
+    "background, replace": lambda: fit_dpem(RO, background=_ON),
+    "background, tied, add or remove": lambda: fit_dpem(AR, background=_ON, covariance_type=_TIED),
+    "background, diagonal, replace": lambda: fit_dpem(RO, background=_ON, covariance_type=_DIAG),
+    "background, spherical, add or remove": lambda: fit_dpem(AR, background=_ON, covariance_type=_SPHERES),
+    "background, Laplace, replace": lambda: fit_dpem(RO, background=_ON, spend=PURE),
+    "background, one component, replace": lambda: fit_dpem(RO, background=_ON, split=True, n_components=1),
+    "background, one component, tied, add or remove": lambda: fit_dpem(
+        AR, background=_ON, split=True, n_components=1, covariance_type=_TIED
+    ),
+    "precise counts beside a background, add or remove": lambda: one_or_background(AR),
+    "precise counts beside a background, replace": lambda: one_or_background(RO),
     "full, one step, add or remove": lambda: fit_dpem(AR, iterations=1),
     "tied, maximum a posteriori, add or remove": lambda: fit_dpem(AR, covariance_type=_TIED, estimator=_POSTERIOR),
     "split start, add or remove": lambda: fit_dpem(AR, split=True, iterations=5),
@@ -156,6 +208,9 @@ QUICK = frozenset(
         "diagonal, one step, replace",
         "tied, maximum a posteriori, add or remove",
         "split start, replace",
+        "background, replace",
+        "background, one component, replace",
+        "precise counts beside a background, replace",
         "k-means, add or remove",
         "k-means, grid, add or remove",
         "k-means, more cells than there are, add or remove",

@@ -11,7 +11,7 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2
 from bursar_server.vault import ArrayRows, Noise, OpenDPNoise, Session
-from tests.audit.dpem import AR, PURE, RO, fit_dpem
+from tests.audit.dpem import AR, PURE, RO, fit_dpem, one_or_background
 from tests.audit.faults import (
     Blind,
     Common,
@@ -31,7 +31,7 @@ from tests.audit.faults import (
     uncapped,
     with_noise,
 )
-from tests.audit.moments import about_centre, contributions
+from tests.audit.moments import about_centre, contributions, shares_of
 from tests.audit.target import Target
 from tests.server.fits.running import NoNoise
 
@@ -87,6 +87,15 @@ def copied(step: Any, z: FloatArray) -> FloatArray:
     return np.asarray(np.argsort(np.argsort(distances, axis=1), axis=1) < 2, dtype=np.float64)
 
 
+def beyond_one(step: Any, z: FloatArray) -> FloatArray:
+    """Responsibilities of the components that sum to one, and the background's besides."""
+    shares = shares_of(step, z)
+    if not step.background:
+        return shares
+    rest = shares[:, -1:]
+    return np.asarray(np.hstack([shares[:, :-1] / np.maximum(1.0 - rest, 1e-12), rest]))
+
+
 def unfloored(step: Any, z: FloatArray) -> FloatArray:
     """Responsibilities from an indefinite covariance: the density of the second component is negative."""
     offsets = z[:, None, :] - step.means
@@ -126,6 +135,9 @@ def wrong_sensitivities() -> list[Mutant]:
     wide_ball = replace(REPLACE, session=with_piece("offsets", clipped_wide))
     far_mean = replace(ADD_REMOVE, session=with_piece("offsets", about_a_far_mean))
     two_bins, two_cells = (replace(target, session=with_piece("shares", copied)) for target in (GRID, CELLS))
+    alone = replace(one_or_background(RO, paid=False), meter=Blind)
+    several = fit_dpem(AR, background=fit_pb2.BACKGROUND_ON, split=True, iterations=5)
+    sharing = replace(several, session=with_piece("shares", beyond_one))
     negative = replace(ADD_REMOVE, session=with_piece("shares", unfloored))
     priced = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     told = ("T0 agreement", "T2 distinguish", "T4 sensitivity")
@@ -137,6 +149,8 @@ def wrong_sensitivities() -> list[Mutant]:
         planted("scatter about the noised mean", far_mean, *told, n=50, slow=True),
         planted("a row in two bins", two_bins, "T0 agreement", "T4 sensitivity", n=10),
         planted("a row in two cells", two_cells, "T0 agreement", "T4 sensitivity", n=10),
+        planted("a background that no one paid for", alone, "T4 sensitivity", n=10),
+        planted("shares and a background beyond one", sharing, "T0 agreement", "T4 sensitivity", n=10),
         planted("indefinite covariance in the E-step", negative, "T0 agreement", "T4 sensitivity", n=10),
     ]
 

@@ -28,9 +28,10 @@ def into_ball(frame: Any, rows: FloatArray) -> FloatArray:
 
 
 def shares_of(step: Any, z: FloatArray) -> FloatArray:
-    """Responsibilities (n, K), or one-hot assignments to the most likely component."""
+    """Responsibilities (n, K), with a background (n, K + 1), or one-hot assignments to the most likely component."""
     offsets = z[:, None, :] - step.means
-    log = step.log_scale - 0.5 * np.square(np.einsum("kij,nkj->nki", step.factors, offsets)).sum(axis=2)
+    squares = np.square(np.einsum("kij,nkj->nki", step.factors, offsets)).sum(axis=2)
+    log = step.log_scale - 0.5 * np.hstack([squares, np.zeros((len(z), int(step.background)))])
     if step.hard:
         return np.asarray(np.eye(log.shape[1])[np.argmax(log, axis=1)])
     density = np.exp(log - log.max(axis=1, keepdims=True))
@@ -61,16 +62,20 @@ def contributions(
     shares: Shares = shares_of,
     offsets: Offsets = about_centre,
 ) -> FloatArray:
-    """Every row's vector (n, size): K counts, K x d sums, then second moments of each component, or of all if tied."""
+    """Every row's vector (n, size): K counts, K x d sums, second moments of each component, or of all if tied.
+
+    The count of a background is the last number.
+    """
     a, b, c = kernel.weights
     z = positions(kernel.frame, rows)
     gamma = shares(kernel.step, z)
+    gamma, background = np.split(gamma, [len(kernel.step.means)], axis=1)
     u = [offsets(kernel.step, k, z) for k in range(gamma.shape[1])]
     sums = [gamma[:, [k]] * u[k] for k in range(gamma.shape[1])]
     seconds = [gamma[:, [k]] * second_moments(u[k], kernel.moments) for k in range(gamma.shape[1])]
     if kernel.moments is Moments.TIED:
         seconds = [np.sum(seconds, axis=0)]
-    return np.hstack([a * gamma, *(b * block for block in sums), *(c * block for block in seconds)])
+    return np.hstack([a * gamma, *(b * block for block in sums), *(c * block for block in seconds), a * background])
 
 
 def reference(statistic: Statistic, rows: ArrayRows) -> FloatArray:

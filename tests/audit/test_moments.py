@@ -18,11 +18,11 @@ KINDS = st.sampled_from(list(Moments))
 
 
 def statistic_of(seed: int, moments: Moments, hard: bool, *, K: int = 3, d: int = 2) -> Statistic:
-    """Moments about random centres with random shapes and weights."""
+    """Moments about random centres with random shapes and weights; every other seed has a background."""
     rng = np.random.default_rng(seed)  # noqa: TID251 - parameters of a test
     lower = np.tril(rng.normal(size=(2, K, d, d)))
     means, centres = rng.uniform(-0.7, 0.7, size=(2, K, d))
-    step = EStep(hard, rng.normal(size=K), means, 4.0 * lower[0], False, centres, 2.0 * lower[1])
+    step = EStep(hard, rng.normal(size=K + seed % 2), means, 4.0 * lower[0], False, centres, 2.0 * lower[1])
     frame = BallFrame(rng.normal(size=d), rng.uniform(0.5, 2.0, size=d))
     return moment_statistic(frame, step, moments, Weights(*rng.uniform(0.3, 1.0, size=3)))
 

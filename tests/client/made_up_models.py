@@ -145,6 +145,8 @@ MODELS: dict[Any, st.SearchStrategy[Any]] = {
         covariances_=arrays((3, 2), POSITIVE),
         covariance_type=st.just("diag"),
         columns=COLUMNS,
+        background_weight=st.floats(0, 0.99),
+        bounds_=st.just(np.array([[-1e12, -1e12], [1e12, 0.5]])),
         sketch=st.none() | sketches(),
         separation=st.none()
         | st.builds(

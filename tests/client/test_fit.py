@@ -82,6 +82,7 @@ def test_every_argument_is_sent(server: Line, toy: bursar.Dataset) -> None:
             estimator="map",
             prior=bursar.GaussianPrior(kappa=2.0),
             moments="fixed_origin",
+            background="off",
             iterations=7,
             clip_radius=1.25,
         ),
@@ -89,6 +90,7 @@ def test_every_argument_is_sent(server: Line, toy: bursar.Dataset) -> None:
     )
     sent = server.requests[0]
     assert (sent.spend.epsilon_delta.epsilon, sent.spend.epsilon_delta.delta) == (1.0, 1e-6)
+    assert sent.background == fit_pb2.BACKGROUND_OFF
     assert (sent.estimator, sent.moments) == (fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI, fit_pb2.MOMENTS_FIXED_ORIGIN)
     assert (sent.prior.kappa, sent.prior.nu, sent.iterations, sent.clip_radius) == (2.0, 0.0, 7, 1.25)
 

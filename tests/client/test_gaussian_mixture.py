@@ -100,6 +100,68 @@ def test_samples_have_the_moments_of_the_model(make_mixture: Any, covariance_typ
         assert np.linalg.norm(np.cov(mine.T) - matrices[j]) < 6 * trace * np.sqrt(2 / len(mine))
 
 
+BOX = np.array([[-1.0, -2.0], [3.0, 2.0]])
+
+
+def with_background(model: bursar.GaussianMixture, weight: float = 0.25) -> bursar.GaussianMixture:
+    """The model with a uniform component over `BOX`, of volume 16."""
+    return replace(model, background_weight=weight, bounds_=BOX)
+
+
+@EACH_TYPE
+def test_a_background_is_a_component_of_the_density(make_mixture: Any, covariance_type: CovarianceType) -> None:
+    """Uniform over the box and nothing outside; who belongs to which Gaussian is as before."""
+    plain = make_mixture(5, covariance_type, 3, 2)
+    model = with_background(plain)
+    rows = np.array([[0.0, 0.0], [3.0, 2.0], [3.1, 0.0], [0.0, -2.5]])
+    inside = np.array([1.0, 1.0, 0.0, 0.0])
+    expected = 0.75 * np.exp(plain.score_samples(rows)) + 0.25 * inside / 16
+    np.testing.assert_allclose(np.exp(model.score_samples(rows)), expected)
+    np.testing.assert_array_equal(model.predict(rows), plain.predict(rows))
+    np.testing.assert_allclose(model.to_sklearn().score_samples(rows), plain.score_samples(rows))
+    assert model.bic(rows) != plain.bic(rows)
+    assert "background 0.25" in repr(model)
+    assert "background" not in repr(plain)
+
+
+def test_samples_are_within_the_bounds(make_mixture: Any) -> None:
+    """Rows of the background are uniform with component -1; Gaussian ones outside the box are drawn again, or not."""
+    model = with_background(make_mixture(5, "full", 3, 2))
+    rows, labels = model.sample(20_000, random_state=1)
+    assert np.all((rows >= BOX[0]) & (rows <= BOX[1]))
+    assert np.all(np.diff(labels[labels >= 0]) >= 0)
+    background = rows[labels == -1]
+    assert len(background) == pytest.approx(5000, abs=300)
+    np.testing.assert_allclose(background.mean(axis=0), BOX.mean(axis=0), atol=0.1)
+    np.testing.assert_allclose(background.var(axis=0), 16 / 12, rtol=0.1)
+    free, _ = model.sample(20_000, random_state=1, bounded=False)
+    assert np.any((free < BOX[0]) | (free > BOX[1]))
+
+
+def test_samples_of_a_component_far_outside_end_on_the_side_of_the_box() -> None:
+    """Drawing again has an end."""
+    one, mean, variance = np.ones(1), np.array([[9.0, 0.0]]), np.array([1e-6])
+    model = bursar.GaussianMixture(one, mean, variance, covariance_type="spherical", bounds_=BOX)
+    rows, _ = model.sample(50, random_state=1)
+    assert np.all(rows[:, 0] == 3.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"background_weight": 0.1}, "bounds_"),
+        ({"background_weight": 1.0, "bounds_": BOX}, "background_weight"),
+        ({"background_weight": float("nan"), "bounds_": BOX}, "background_weight"),
+        ({"bounds_": BOX[:1]}, "bounds_"),
+        ({"bounds_": BOX[::-1]}, "bounds_"),
+    ],
+)
+def test_a_background_needs_its_box(make_mixture: Any, fields: dict[str, Any], message: str) -> None:
+    """A weight from 0 to less than 1, and bounds in their order."""
+    with pytest.raises(ValueError, match=message):
+        replace(make_mixture(5, "full", 3, 2), **fields)
+
+
 def test_samples_are_the_callers_to_repeat(make_mixture: Any) -> None:
     """One seed gives one sample, given as a number or as a generator."""
     model = make_mixture(1, "full")

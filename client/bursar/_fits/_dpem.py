@@ -33,6 +33,7 @@ class DPEMKind(Kind[DPEM[Any]]):
             estimator=_convert.ESTIMATORS[request.estimator],
             mode=_convert.MODES[request.mode],
             moments=_convert.MOMENTS[request.moments],
+            background=_convert.BACKGROUNDS[request.background],
             iterations=request.iterations or 0,
             clip_radius=request.clip_radius or 0.0,
         )

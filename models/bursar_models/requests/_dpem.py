@@ -49,6 +49,8 @@ class DPEM(Request, Generic[ModeT]):
         prior: hyperparameters for estimator="map"; None leaves them to the server.
         mode: "mixture", or "kmeans" for hard assignments to the nearest centre.
         moments: "recentred" about the released means, or the paper's "fixed_origin".
+        background: "on" for a uniform component over the public box, for rows that no Gaussian explains; "off" for
+            means and covariances that follow such rows. None is "on", but "off" for k-means and moments="fixed_origin".
         iterations: number of noisy steps, the start's included; None lets the server choose from public numbers.
         start: where EM starts: "splitting", which is private, a `RandomStart`, a `GivenStart`, or an earlier model, its
             receipt or its entry. A `GaussianMixture` of another fit is sent as numbers. Starts cost nothing.
@@ -72,6 +74,7 @@ class DPEM(Request, Generic[ModeT]):
     # The type checker has the default from the type parameter; the value is the same.
     mode: ModeT = "mixture"  # type: ignore[assignment]
     moments: Literal["recentred", "fixed_origin"] = "recentred"
+    background: Literal["on", "off"] | None = None
     iterations: Annotated[int | None, Whole(1, MAX_COUNT)] = None
     start: Annotated[Start, _start] = "splitting"
     clip_radius: Annotated[float | None, positive] = None

@@ -106,6 +106,28 @@ MOMENTS_FIXED_ORIGIN: Moments.ValueType  # 2
 """The paper's: moments about the centre of the public ball, in units of its radius."""
 Global___Moments: _TypeAlias = Moments  # noqa: Y015
 
+class _Background:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BackgroundEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Background.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BACKGROUND_UNSPECIFIED: _Background.ValueType  # 0
+    """on, for mixtures with recentred moments"""
+    BACKGROUND_ON: _Background.ValueType  # 1
+    BACKGROUND_OFF: _Background.ValueType  # 2
+    """All rows belong to the Gaussians: their means and covariances follow tails and outliers."""
+
+class Background(_Background, metaclass=_BackgroundEnumTypeWrapper):
+    """Whether a mixture has a uniform component over the box of the bounds, for rows that no Gaussian explains."""
+
+BACKGROUND_UNSPECIFIED: Background.ValueType  # 0
+"""on, for mixtures with recentred moments"""
+BACKGROUND_ON: Background.ValueType  # 1
+BACKGROUND_OFF: Background.ValueType  # 2
+"""All rows belong to the Gaussians: their means and covariances follow tails and outliers."""
+Global___Background: _TypeAlias = Background  # noqa: Y015
+
 class _SeparatedVariant:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -603,6 +625,7 @@ class FitDPEMRequest(_message.Message):
     GIVEN_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
     CLIP_RADIUS_FIELD_NUMBER: _builtins.int
+    BACKGROUND_FIELD_NUMBER: _builtins.int
     REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]. The same id and body get the same bytes for nothing."""
@@ -618,6 +641,7 @@ class FitDPEMRequest(_message.Message):
     """Radius of the public ball about the middle of the bounds to which rows are clipped, in units in which the half-width of a
     column's bounds is 1 (for spherical covariances and k-means: the largest half-width). 0: the ball that holds the whole box.
     """
+    background: Global___Background.ValueType
     refuse_useless: _builtins.bool
     """Refuse it before the debit if the public rule calls it useless; a preview says that. No part of what is asked for."""
     @_builtins.property
@@ -655,11 +679,12 @@ class FitDPEMRequest(_message.Message):
         given: Global___StartGiven | None = ...,
         released: Global___StartReleased | None = ...,
         clip_radius: _builtins.float = ...,
+        background: Global___Background.ValueType = ...,
         refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "prior", b"prior", "random", b"random", "released", b"released", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clip_radius", b"clip_radius", "columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "given", b"given", "iterations", b"iterations", "mode", b"mode", "moments", b"moments", "n_components", b"n_components", "prior", b"prior", "random", b"random", "refuse_useless", b"refuse_useless", "released", b"released", "request_id", b"request_id", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "clip_radius", b"clip_radius", "columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "given", b"given", "iterations", b"iterations", "mode", b"mode", "moments", b"moments", "n_components", b"n_components", "prior", b"prior", "random", b"random", "refuse_useless", b"refuse_useless", "released", b"released", "request_id", b"request_id", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["splitting", "random", "given", "released"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -682,11 +707,17 @@ class GaussianMixtureModel(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     NOISE_FIELD_NUMBER: _builtins.int
     N_ROWS_FIELD_NUMBER: _builtins.int
+    BACKGROUND_WEIGHT_FIELD_NUMBER: _builtins.int
+    BOUNDS_FIELD_NUMBER: _builtins.int
     covariance_type: Global___CovarianceType.ValueType
     mode: Global___Mode.ValueType
     iterations: _builtins.int
     n_rows: _builtins.float
     """Estimated number of rows: public under REPLACE_ONE, the sum of noisy counts under ADD_REMOVE_ONE."""
+    background_weight: _builtins.float
+    """Of the uniform component over the box of the bounds; 0: none. `weights` are those of the Gaussians among themselves: the
+    density is (1 - background_weight) times theirs plus background_weight over the volume of the box.
+    """
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -699,6 +730,10 @@ class GaussianMixtureModel(_message.Message):
 
     @_builtins.property
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
+    @_builtins.property
+    def bounds(self) -> _types_pb2.Tensor:
+        """(2, n_columns): lower and upper bounds of the columns, which are public; left out for k-means."""
+
     def __init__(
         self,
         *,
@@ -711,10 +746,12 @@ class GaussianMixtureModel(_message.Message):
         iterations: _builtins.int = ...,
         noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
         n_rows: _builtins.float = ...,
+        background_weight: _builtins.float = ...,
+        bounds: _types_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["covariances", b"covariances", "means", b"means", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariances", b"covariances", "means", b"means", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -132,14 +132,18 @@ WEIGHTS = {"count": (1.0, 0.5, 0.3), "sum": (0.3, 1.0, 0.2), "second": (0.2, 0.3
 
 
 def moved(K: int, d: int, moments: Moments, weights: tuple[float, ...], hard: bool, generator: Generator) -> Statistic:
-    """A step of FitDPEM with random means, factors, centres and whiteners, some of them of odd sizes."""
+    """A step of FitDPEM with random means, factors, centres and whiteners, some of them of odd sizes.
+
+    Half of the soft ones have a background.
+    """
     diagonal = moments in (Moments.SPHERICAL, Moments.DIAG)
     size = 10.0 ** generator.uniform(-1, 2)
     lower = np.tril(generator.standard_normal((K, d, d)), -1) * (not diagonal) + size * np.eye(d)
     means = generator.uniform(-0.3, 0.3, (K, d))
     own = generator.random() < 0.5
     whiteners = np.tile(np.eye(d) * 10.0 ** generator.uniform(0, 3), (K, 1, 1)) if own else lower
-    step = EStep(hard, generator.standard_normal(K), means, lower, diagonal, 0.5 * means if own else means, whiteners)
+    scales = generator.standard_normal(K + (not hard and generator.random() < 0.5))
+    step = EStep(hard, scales, means, lower, diagonal, 0.5 * means if own else means, whiteners)
     return moment_statistic(Ball(np.zeros(d), np.ones(d)), step, moments, Weights(*weights))
 
 

@@ -67,13 +67,13 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def steps(K: int, d: int, *, hard: bool, own: bool, diagonal: bool) -> EStep:
-    """Parameters of a step; with moments about centres of their own, or about the means."""
+    """Parameters of a step; with moments about centres of their own, or about the means. Soft: with a background."""
     generator = np.random.default_rng([K, d])  # noqa: TID251 - parameters of a test
     means = generator.uniform(-0.4, 0.4, (K, d))
     lower = np.tril(generator.standard_normal((K, d, d)), -1) * (not diagonal) + 4.0 * np.eye(d)
     whiteners = np.broadcast_to(1.3 * np.eye(d), (K, d, d)).copy() if own else lower / 3.1
     centres = np.zeros_like(means) if own else means
-    return EStep(hard, np.log(np.arange(1.0, K + 1)), means, lower, diagonal, centres, whiteners)
+    return EStep(hard, np.log(np.arange(1.0, K + 1 + (not hard))), means, lower, diagonal, centres, whiteners)
 
 
 def rows(n: int, d: int) -> ArrayRows:

@@ -52,6 +52,8 @@ def sdk_model(model: fit_pb2.GaussianMixtureModel) -> GaussianMixture:
         array(model.covariances),
         covariance_type=kind,
         columns=tuple(model.columns),
+        background_weight=model.background_weight,
+        bounds_=array(model.bounds) if model.HasField("bounds") else None,
     )
 
 
@@ -66,6 +68,51 @@ def test_components_are_found(adjacency: Adjacency, fields: dict[str, Any]) -> N
     assert array(model.weights) == pytest.approx(np.full(3, 1 / 3), abs=0.03)
     assert model.n_rows == pytest.approx(5000 if adjacency is Adjacency.REPLACE_ONE else 20_000, rel=0.02)
     assert sdk_model(model).n_components == 3
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=TYPES.values())
+def test_outliers_go_to_the_background(kind: int) -> None:
+    """One row in twenty lies anywhere in the box: the weight is found, and means and variances are the clusters'."""
+    X = clusters(20_000, 11, CENTRES, 0.5)
+    generator = np.random.default_rng(11)  # noqa: TID251 - rows of a test
+    X[:1000] = generator.uniform(-10.0, 10.0, (1000, 2))
+    made = plan(table(rows=20_000), spend=types_pb2.Spend(rho=1.0), covariance_type=kind)
+    model = sdk_model(run(made, X))
+    assert model.background_weight == pytest.approx(0.05, abs=0.01)
+    assert by_first(model.means_) == pytest.approx(by_first(CENTRES), abs=0.1)
+    assert np.mean(model.covariances_[model.covariances_ > 0.1]) == pytest.approx(0.25, rel=0.2)
+
+
+def test_without_a_background_nothing_is_left_out() -> None:
+    """A long tail belongs to its component: without noise its mean and variance are those of the rows."""
+    generator = np.random.default_rng(12)  # noqa: TID251 - rows of a test
+    X = np.column_stack([generator.exponential(1.0, 20_000) - 5.0, generator.standard_normal(20_000)])
+    off = {"background": fit_pb2.BACKGROUND_OFF, "n_components": 1, "spend": types_pb2.Spend(rho=1.0)}
+    model = run(plan(table(rows=20_000), **off), X, source=NoNoise())
+    assert model.background_weight == 0.0
+    assert array(model.means)[0] == pytest.approx(X.mean(axis=0), abs=0.005)
+    assert np.diag(array(model.covariances)[0]) == pytest.approx(X.var(axis=0), rel=0.02)
+
+
+@pytest.mark.parametrize("rho", [0.002, 0.1])
+def test_a_wide_box_leaves_its_rows_to_the_components(rho: float) -> None:
+    """Two clusters in a box thirty times their width: the background never takes them, whatever the noise."""
+    centres = np.array([[4.0, 3.0, 1.0, -2.0], [-5.0, 1.0, -3.0, 0.0]])
+    X = clusters(20_000, 13, centres, 20.0 / 30.0)
+    made = plan(table(4, rows=20_000), spend=types_pb2.Spend(rho=rho), n_components=2)
+    model = run(made, X)
+    assert model.background_weight < 0.02
+    assert by_first(array(model.means)) == pytest.approx(by_first(centres), abs=0.5)
+
+
+def test_the_background_of_a_release_is_weighed_with_its_rows() -> None:
+    """Weights of Gaussians sum to one among themselves; the bounds are the table's."""
+    model = run(plan(table(rows=5000), spend=types_pb2.Spend(rho=5.0)), clusters(5000, 14, CENTRES))
+    assert array(model.weights).sum() == pytest.approx(1.0)
+    assert array(model.bounds).tolist() == [[-10.0, -10.0], [10.0, 10.0]]
+    kmeans = run(plan(mode=fit_pb2.MODE_KMEANS), clusters(5000, 14, CENTRES))
+    assert not kmeans.HasField("bounds")
+    assert kmeans.background_weight == 0.0
 
 
 def test_maximum_a_posteriori_pulls_towards_the_prior() -> None:

@@ -91,6 +91,42 @@ def test_recentred_steps_end_where_em_ends(moments: Moments) -> None:
     assert np.linalg.det(mixture.covariances) == pytest.approx(np.linalg.det(theirs_full), rel=0.05)
 
 
+@pytest.mark.parametrize("moments", KINDS)
+def test_clean_rows_need_no_background(moments: Moments) -> None:
+    """Without noise, the rules for any rows lead to the same maximum, and radii reach beyond every row."""
+    rules, mixture = em.rules_for(2, moments, None), near_truth(moments)
+    for _ in range(40):
+        step, radii = em.recentred_step(mixture, moments, 1e-9, rules)
+        released = exact(mixture, step.whiteners, step.centres, moments)
+        mixture = em.recentred_update(mixture, radii, released, moments, rules=rules)
+    assert radii.min() > 20.0
+    theirs = GaussianMixture(3, covariance_type=SHAPES[moments], means_init=mixture.means, tol=1e-9, max_iter=500).fit(
+        X
+    )
+    assert mixture.weights == pytest.approx(theirs.weights_, abs=1e-4)
+    assert mixture.means == pytest.approx(theirs.means_, abs=1e-5)
+    assert mixture.covariances == pytest.approx(in_full(theirs.covariances_, moments), rel=1e-3, abs=1e-5)
+
+
+def test_merging_keeps_what_all_rows_have_and_joins_the_nearest() -> None:
+    """Count, mean and covariance of the whole stay; of three Gaussians the two that overlap become one."""
+    means = np.array([[0.5, 0.0], [-0.5, 0.1], [0.52, 0.0]])
+    start = Mixture(np.array([100.0, 300.0, 200.0]), means, np.tile(0.01 * np.eye(2), (3, 1, 1)), age=5)
+    made = em.merged(start, 2)
+
+    def whole(mixture: Mixture) -> tuple[Array, Array]:
+        mean = mixture.weights @ mixture.means
+        apart = mixture.means - mean
+        outer = mixture.covariances + apart[:, :, None] * apart[:, None, :]
+        return mean, np.tensordot(mixture.weights, outer, axes=1)
+
+    assert sorted(made.counts) == [300.0, 300.0]
+    assert whole(made)[0] == pytest.approx(whole(start)[0])
+    assert whole(made)[1] == pytest.approx(whole(start)[1])
+    assert made.means[np.argmax(made.means[:, 0]), 0] == pytest.approx((0.5 + 2 * 0.52) / 3)
+    assert em.merged(start, 3) is start
+
+
 def test_maximum_a_posteriori_is_the_papers() -> None:
     """Park et al. 2016, section 4.1: the three MAP formulas, number by number."""
     start, prior, N, K, d = near_truth(Moments.FULL), Prior(2.0, 1.0, 4.0, 0.1), 1000.0, 3, 2
@@ -184,11 +220,19 @@ def test_updates_are_total(seed: int, moments: Moments, size: float, noise: floa
     """Whatever was released, parameters are valid: finite, weights positive, covariances positive definite."""
     generator = np.random.default_rng(seed)  # noqa: TID251 - releases of a test
     K, d = 3, 3
-    flat = size * generator.standard_normal(K + K * d + (1 if moments is Moments.TIED else K) * moments.size(d))
-    released = decoding.decode(flat, K, d, moments, Weights(1.0, 1.0, 1.0), noise)
+    flat = size * generator.standard_normal(K + K * d + (1 if moments is Moments.TIED else K) * moments.size(d) + 1)
+    released = decoding.decode(flat[:-1], K, d, moments, Weights(1.0, 1.0, 1.0), noise)
     mixture = Mixture(np.full(K, 10.0), generator.uniform(-0.5, 0.5, (K, d)), np.tile(0.01 * np.eye(d), (K, 1, 1)))
     _, radii = em.recentred_step(mixture, moments, noise)
     made = [em.fixed_origin_update(released, moments), em.recentred_update(mixture, radii, released, moments)]
+    for uniform in (None, -3.0):
+        rules, counted = em.rules_for(d, moments, uniform), flat if uniform is not None else flat[:-1]
+        step, wide = em.recentred_step(mixture, moments, noise, rules, background=uniform is not None)
+        assert step.background is (uniform is not None)
+        again = decoding.decode(counted, K, d, moments, Weights(1.0, 1.0, 1.0), noise)
+        made.append(em.recentred_update(mixture, wide, again, moments, rules=rules))
+        assert made[-1].background_count > 0.0
+        made.append(em.merged(made[-1], 2))
     if moments is not Moments.TIED:
         cells = tuple(
             splitting.Cell(10.0, m, c, 0.0, 0.5) for m, c in zip(mixture.means, mixture.covariances, strict=True)
@@ -196,9 +240,10 @@ def test_updates_are_total(seed: int, moments: Moments, size: float, noise: floa
         seen = splitting.repair(splitting.resize(splitting.observe(cells, released, moments, averaging=True), 5))
         assert len(seen) == 5
         made.append(em.from_cells(seen, moments))
+        made.append(em.from_cells(seen, moments, em.rules_for(d, moments, -3.0)))
     for each in made:
         assert np.all(np.isfinite(each.means))
         assert np.all(each.weights > 0)
         assert each.weights.sum() == pytest.approx(1)
-        assert np.linalg.eigvalsh(each.covariances).min() >= 0.99 * em.VARIANCE_FLOOR
+        assert np.linalg.eigvalsh(each.covariances).min() >= 0.99 * em.VARIANCE_FLOOR / d
         em.recentred_step(each, moments, noise)

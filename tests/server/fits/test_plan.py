@@ -15,6 +15,7 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, dpem
 from bursar_server.fits.mixtures.schedule import em_weights
 from bursar_server.fits.mixtures.statistics import Moments
+from bursar_server.fits.mixtures.steps import Phase
 from tests.server.fits.running import expected_numbers, nothing_released, plan, request, table
 
 NAN, INF = float("nan"), float("inf")
@@ -56,6 +57,9 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("covariance_type", {"covariance_type": 77}),
     ("estimator", {"estimator": 77}),
     ("moments", {"moments": 77}),
+    ("background", {"background": 77}),
+    ("background", {"background": fit_pb2.BACKGROUND_ON, "mode": fit_pb2.MODE_KMEANS}),
+    ("background", {"background": fit_pb2.BACKGROUND_ON, "moments": fit_pb2.MOMENTS_FIXED_ORIGIN}),
     ("covariance_type", {"mode": fit_pb2.MODE_KMEANS, "covariance_type": fit_pb2.COVARIANCE_TYPE_FULL}),
     ("estimator", {"mode": fit_pb2.MODE_KMEANS, "estimator": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI}),
     ("prior", {"prior": fit_pb2.GaussianPrior(kappa=1.0)}),
@@ -136,7 +140,7 @@ def test_an_earlier_release_beyond_the_doubles_is_refused() -> None:
 def test_too_many_numbers_are_refused() -> None:
     """The size of an answer and the time of a fit are bounded by public numbers."""
     with pytest.raises(InvalidFieldsError, match="numbers"):
-        plan(table(60), n_components=256, iterations=20)
+        plan(table(60), n_components=256, iterations=20, spend=types_pb2.Spend(rho=1e6))
 
 
 def test_bounds_that_leave_the_doubles_are_refused() -> None:
@@ -206,20 +210,62 @@ def test_add_remove_one_needs_less_noise() -> None:
 
 def test_default_number_of_steps_is_the_papers_for_three_components() -> None:
     """J = 10 for three components; log2 k more steps for more; as few where nothing is known of the number of rows."""
-    noisy = types_pb2.Spend(rho=1e-4)
-    assert plan(spend=noisy).iterations == 10
-    assert plan(spend=noisy, n_components=10).iterations == 12
+    unknown = table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)
+    assert plan(unknown).iterations == 10
+    assert plan(unknown, n_components=10).iterations == 12
     assert plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None), spend=types_pb2.Spend(rho=10.0)).iterations == 10
 
 
 @pytest.mark.parametrize("spend", [types_pb2.Spend(rho=0.02), types_pb2.Spend(epsilon=3.0)], ids=["rho", "epsilon"])
 def test_more_rows_buy_more_steps(spend: types_pb2.Spend) -> None:
-    """Steps are added while the noise of each stays small, up to twenty, and never for noise that rules."""
+    """Steps are added while the noise of each stays small, up to 21, and never for noise that rules."""
     steps = [plan(table(rows=n), spend=spend).iterations for n in (10, 1000, 10_000, 100_000, 10**7)]
     assert steps == sorted(steps)
-    assert steps[0] == 10
-    assert steps[-1] == 30
-    assert 10 < max(steps[2], steps[3]) <= 30
+    assert steps[0] == 8
+    assert steps[-1] == 31
+    assert 10 < max(steps[2], steps[3]) <= 31
+
+
+def test_noise_leaves_room_for_fewer_components() -> None:
+    """Where noise would rule, a plan has fewer components than asked for, and says so; a given start keeps its own."""
+    spend = types_pb2.Spend(rho=0.001)
+    made = [plan(table(5, rows=n), spend=spend, n_components=8) for n in (100, 3000, 10_000, 10**6)]
+    found = [one.settings.components for one in made]
+    assert found == sorted(found)
+    assert found[0] == 1
+    assert 1 < found[1] < found[-1] == 8
+    assert [bool(one.warnings) for one in made] == [k < 8 for k in found]
+    seeded = plan(table(5, rows=100), spend=spend, n_components=8, random=fit_pb2.StartAtRandom(public_seed=1))
+    assert seeded.settings.components == 8
+
+
+def test_low_noise_doubles_the_cells_of_the_start() -> None:
+    """Twice as many cells as components, three EM steps with them, and the rest with as many as asked for."""
+    made = plan(table(rows=10**6), spend=types_pb2.Spend(rho=1.0))
+    sizes = [(step.phase.value, step.components) for step in made.steps]
+    assert sizes[-1] == ("em", 3)
+    assert sizes.count(("em", 6)) == 3
+    assert ("repair", 6) in sizes
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [
+        ({}, True),
+        ({"background": fit_pb2.BACKGROUND_ON}, True),
+        ({"background": fit_pb2.BACKGROUND_OFF}, False),
+        ({"moments": fit_pb2.MOMENTS_FIXED_ORIGIN}, False),
+        ({"iterations": 10, "random": fit_pb2.StartAtRandom(public_seed=1)}, True),
+    ],
+    ids=str,
+)
+def test_every_em_step_but_the_first_counts_the_background(fields: dict[str, Any], steps: bool) -> None:
+    """One more number in each of these releases, and none in the others."""
+    made = plan(**fields)
+    em = [step.background for step in made.steps if step.phase is Phase.EM]
+    assert em == [False, *[steps] * (len(em) - 1)]
+    assert not any(step.background for step in made.steps if step.phase is not Phase.EM)
+    assert made.parameters["background"] is steps
 
 
 def test_a_plan_depends_on_nothing_else() -> None:

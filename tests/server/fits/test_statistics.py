@@ -37,25 +37,31 @@ def into_ball(u: list[float]) -> list[float]:
     return [x / norm for x in u]
 
 
-def largest_distance(K: int, d: int, moments: Moments, w: tuple[float, float, float]) -> float:
-    """Squared distance of two rows' vectors, maximised over positions and, for K = 2, responsibilities."""
+def largest_distance(
+    K: int, d: int, moments: Moments, w: tuple[float, float, float], *, background: bool = False
+) -> float:
+    """Squared distance of two rows' vectors, maximised over positions and responsibilities, if there are several."""
 
     def vector(x: list[float]) -> list[float]:
-        shares = [1.0] if K == 1 else [math.sin(x[-1]) ** 2, math.cos(x[-1]) ** 2]
+        *shares, rest = [1.0, 0.0] if K == 1 else [math.sin(x[-1]) ** 2, math.cos(x[-1]) ** 2, 0.0]
+        if background:
+            rest = math.sin(x[-2]) ** 2
+            shares = [(1.0 - rest) * share for share in shares]
         blocks = [
             [g * value for value in features(into_ball(x[k * d : (k + 1) * d]), moments, w)]
             for k, g in enumerate(shares)
         ]
         if moments is Moments.TIED:
             firsts = [value for block in blocks for value in block[: 1 + d]]
-            return firsts + [sum(values) for values in zip(*(block[1 + d :] for block in blocks), strict=True)]
-        return [value for block in blocks for value in block]
+            seconds = [sum(values) for values in zip(*(block[1 + d :] for block in blocks), strict=True)]
+            return [*firsts, *seconds, w[0] * rest]
+        return [*(value for block in blocks for value in block), w[0] * rest]
 
     def closeness(x: Any) -> float:
         numbers = x.tolist()
         return -(math.dist(vector(numbers[:n]), vector(numbers[n:])) ** 2)
 
-    n = K * d + 1
+    n = K * d + 2
     generator = np.random.default_rng(0)  # noqa: TID251 - starts of a search
     best = 0.0
     for _ in range(4):
@@ -74,6 +80,26 @@ def test_distance_is_bounded_and_the_bound_is_reached(K: int, moments: Moments, 
     found = largest_distance(K, d, moments, w)
     assert found <= declared
     assert found >= REACHED[moments] * declared
+
+
+@pytest.mark.parametrize("w", [*WEIGHTS, (1.0, 0.1, 0.1)], ids=str)
+@pytest.mark.parametrize("moments", KINDS)
+@pytest.mark.parametrize("K", [1, 2])
+def test_distance_with_a_background_is_bounded(K: int, moments: Moments, w: tuple[float, float, float]) -> None:
+    """No pair of rows is further apart than declared, one of the background and one of a component included."""
+    declared = moment_bounds(K, 2, moments, Weights(*w), background=True).l2_squared_distance / 2.0**72
+    found = largest_distance(K, 2, moments, w, background=True)
+    assert found <= declared
+    assert found >= REACHED[moments] * declared
+
+
+@pytest.mark.parametrize("moments", KINDS)
+def test_a_background_is_no_free_count(moments: Moments) -> None:
+    """One component with precise counts: rows that go to the background are further apart than rows that stay."""
+    weights = Weights(1.0, 0.1, 0.1)
+    alone, both = (moment_bounds(1, 2, moments, weights, background=b).l2_squared_distance for b in (False, True))
+    assert alone < 0.1 * both
+    assert both >= (2 * 1.0**2 + 0.1**2 + 0.1**2) * 2.0**72
 
 
 def test_published_distances() -> None:

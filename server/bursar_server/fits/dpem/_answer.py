@@ -10,7 +10,6 @@ from bursar_server.fits._requests import tensor_of
 from bursar_server.fits.dpem._kmeans import KMeansSettings
 from bursar_server.fits.dpem._kmeans import run as run_kmeans
 from bursar_server.fits.dpem._plan import DPEMPlan
-from bursar_server.fits.mixtures.em import Mixture
 from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.fits.mixtures.steps import run as run_steps
 from bursar_server.vault import Session
@@ -26,27 +25,28 @@ _TYPES = {
 def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
     """Make the plan's releases and return the model. Total: returns a valid model for any rows and noise."""
     settings = plan.settings
+    kmeans = isinstance(settings, KMeansSettings)
     if isinstance(settings, KMeansSettings):
         mixture = run_kmeans(settings, plan.steps, session)
     else:
         mixture = run_steps(settings, plan.steps, session)
+    beyond = mixture.background_count if mixture.background is not None else 0.0
+    rows = float(np.sum(mixture.counts)) + beyond
     scale = settings.frame.scale
     covariances = mixture.covariances * np.outer(scale, scale)
     return fit_pb2.GaussianMixtureModel(
         columns=plan.columns,
         covariance_type=_TYPES[settings.moments],
-        mode=fit_pb2.MODE_KMEANS if isinstance(settings, KMeansSettings) else fit_pb2.MODE_MIXTURE,
+        mode=fit_pb2.MODE_KMEANS if kmeans else fit_pb2.MODE_MIXTURE,
         weights=tensor_of(mixture.weights),
         means=tensor_of(settings.frame.centre + scale * mixture.means),
         covariances=tensor_of(_as_typed(covariances, settings.moments)),
         iterations=plan.iterations,
         noise=plan.noise,
-        n_rows=float(plan.public_rows if plan.public_rows is not None else _rows(mixture)),
+        n_rows=float(plan.public_rows if plan.public_rows is not None else rows),
+        background_weight=beyond / rows,
+        bounds=None if kmeans else tensor_of(plan.box),
     )
-
-
-def _rows(mixture: Mixture) -> float:
-    return float(np.sum(mixture.counts))
 
 
 def _as_typed(covariances: FloatArray, moments: Moments) -> FloatArray:

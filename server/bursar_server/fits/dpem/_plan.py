@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from bursar_ledger import Adjacency
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
 from bursar_server.fits._seam import (
@@ -23,9 +24,10 @@ from bursar_server.fits._seam import (
 from bursar_server.fits.dpem._kmeans import KMeansSettings
 from bursar_server.fits.dpem._kmeans_schedule import Quotes, Schedule, mean_noise
 from bursar_server.fits.dpem._kmeans_schedule import schedule as kmeans_schedule
+from bursar_server.fits.dpem._mixture_schedule import Size, size_of
 from bursar_server.fits.dpem._start import start_mixture
-from bursar_server.fits.mixtures.em import Prior
-from bursar_server.fits.mixtures.schedule import Sketch, default_iterations, of_step, price, quiet_iterations, sketch
+from bursar_server.fits.mixtures.em import SETTLED, Prior, rules_for
+from bursar_server.fits.mixtures.schedule import Sketch, default_iterations, of_step, price, sketch
 from bursar_server.fits.mixtures.statistics import BallFrame, Moments
 from bursar_server.fits.mixtures.steps import EMSettings, Step
 from bursar_server.vault import event_of
@@ -48,11 +50,13 @@ class DPEMPlan(Plan):
 
     Attributes:
         settings: public parameters.
+        box: public bounds of the columns, (2, d): lower and upper.
         steps: releases.
         public_rows: number of slots if it is public, else None.
     """
 
     settings: EMSettings | KMeansSettings
+    box: FloatArray
     steps: tuple[Step, ...]
     public_rows: int | None
 
@@ -67,6 +71,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     columns = columns_of(request.columns, table, violations)
     k, T = _sizes(request, violations)
     kmeans, moments, recentred = _model(request, violations)
+    background = _background(request, violations)
     prior = _prior(request, len(columns), kmeans, violations)
     stop_if(violations)
     frame = _frame(columns, request.clip_radius, common=moments is Moments.SPHERICAL, violations=violations)
@@ -75,22 +80,33 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     start = start_mixture(request, names, k, frame, moments, released, violations)
     stop_if(violations)
     d, splitting = len(columns), start is None
+    box = np.array([[column.lower for column in columns], [column.upper for column in columns]])
+    half = (box[1] / 2.0 - box[0] / 2.0) / frame.scale
     try:
         settings: EMSettings | KMeansSettings
         warnings: tuple[str, ...] = ()
         if kmeans:
             clusters = _clusters(k, d, T, amount, table, recentred=recentred, splitting=splitting)
             sketches, warnings = clusters.sketches, clusters.warnings
-            box = np.array([column.upper / 2.0 - column.lower / 2.0 for column in columns]) / frame.scale
-            settings = KMeansSettings(frame, k, box, recentred, clusters.corrected, start)
+            settings = KMeansSettings(frame, k, half, recentred, clusters.corrected, start)
         else:
-            T = T or _iterations(request, k, d, moments, amount, table, splitting=splitting)
-            sketches = sketch(k, d, T, moments, recentred=recentred, splitting=splitting, pure=amount.pure)
-            settings = EMSettings(frame, k, moments, recentred, prior, start)
+            size = _size(
+                k, d, T, moments, amount, table, recentred=recentred, splitting=splitting, background=background
+            )
+            kind = {"recentred": recentred, "splitting": splitting, "pure": amount.pure}
+            sketches = sketch(
+                size.components, d, size.iterations, moments, cells=size.cells, background=background, **kind
+            )
+            rules = SETTLED
+            if recentred:
+                rules = rules_for(d, moments, -float(np.sum(np.log(2.0 * half))) if background else None)
+            settings = EMSettings(frame, size.components, size.cells, moments, recentred, prior, start, rules)
+            if size.components < k:
+                warnings = (f"noise leaves room for {size.components} of {k} components; spend more, or ask for fewer",)
         steps = price(sketches, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     except ValueError as error:
         raise InvalidFieldsError(("spend", str(error))) from None
-    if not sum(_numbers(s.components, d, s.moments) for s in sketches) <= MAX_RELEASED:
+    if not sum(_numbers(s.components, d, s.moments, background=s.background) for s in sketches) <= MAX_RELEASED:
         text = f"components, columns and iterations together may release {MAX_RELEASED} numbers; ask for fewer"
         raise InvalidFieldsError(("n_components", text))
     return DPEMPlan(
@@ -103,6 +119,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         warnings=warnings,
         parameters=_parameters(settings, request, names),
         settings=settings,
+        box=box,
         steps=steps,
         public_rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
     )
@@ -121,28 +138,30 @@ def _clusters(
     return kmeans_schedule(quotes, iterations=T, recentred=recentred, splitting=splitting)
 
 
-def _iterations(
-    request: fit_pb2.FitDPEMRequest,
+def _size(
     k: int,
     d: int,
+    T: int,
     moments: Moments,
     amount: Amount,
     table: PublicTable,
     *,
+    recentred: bool,
     splitting: bool,
-) -> int:
-    """Return the number of steps if the request leaves it open; from public numbers.
-
-    Raises ValueError as `price` does.
-    """
-    # From public numbers only: the number of steps is visible in previews, progress and price.
-    base = default_iterations(k, splitting=splitting)
-    if not table.rows or request.moments == fit_pb2.MOMENTS_FIXED_ORIGIN:
-        return base
+    background: bool,
+) -> Size:
+    """Return numbers of components, cells and steps, from public numbers. Raises ValueError as `price` does."""
+    # From public numbers only: all three are visible in previews, progress and price.
+    if not recentred:
+        return Size(k, k, T or default_iterations(k, splitting=splitting))
     em = sketch(k, d, 1, moments, recentred=True, splitting=False, pure=amount.pure)
     (single,) = price(em, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
-    quiet = quiet_iterations(base, single, k, table.rows, pure=amount.pure)
-    return min(quiet, max(base, MAX_RELEASED // _numbers(k, d, Moments.FULL)))
+    size = size_of(k, d, T, single, table.rows, splitting=splitting, background=background, pure=amount.pure)
+    if T or size.iterations * _numbers(size.cells, d, Moments.FULL) <= MAX_RELEASED:
+        return size
+    base = default_iterations(size.components, splitting=splitting)
+    room = MAX_RELEASED // _numbers(size.components, d, Moments.FULL)
+    return Size(size.components, size.components, min(size.iterations, max(base, room)))
 
 
 def _sizes(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[int, int]:
@@ -169,6 +188,15 @@ def _model(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[boo
         violations.append(("covariance_type", "k-means has none; leave it out"))
     moments = Moments.SPHERICAL if kmeans else _MOMENTS.get(request.covariance_type, Moments.FULL)
     return kmeans, moments, request.moments != fit_pb2.MOMENTS_FIXED_ORIGIN
+
+
+def _background(request: fit_pb2.FitDPEMRequest, violations: Violations) -> bool:
+    """Return whether the mixture has a background: by default wherever it can have one."""
+    check_enum("background", fit_pb2.Background, request.background, violations)
+    possible = request.mode != fit_pb2.MODE_KMEANS and request.moments != fit_pb2.MOMENTS_FIXED_ORIGIN
+    if request.background == fit_pb2.BACKGROUND_ON and not possible:
+        violations.append(("background", "only mixtures with recentred moments have one; leave it out"))
+    return possible and request.background != fit_pb2.BACKGROUND_OFF
 
 
 def _prior(request: fit_pb2.FitDPEMRequest, d: int, kmeans: bool, violations: Violations) -> Prior | None:
@@ -209,8 +237,8 @@ def _frame(
     return BallFrame(lower / 2.0 + upper / 2.0, scale)
 
 
-def _numbers(K: int, d: int, moments: Moments) -> int:
-    return K * (1 + d) + (1 if moments is Moments.TIED else K) * moments.size(d)
+def _numbers(K: int, d: int, moments: Moments, *, background: bool = False) -> int:
+    return background + K * (1 + d) + (1 if moments is Moments.TIED else K) * moments.size(d)
 
 
 def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoise]:
@@ -220,7 +248,7 @@ def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoi
         summaries.append(
             types_pb2.ReleaseNoise(
                 name=step.phase.value,
-                size=_numbers(step.components, d, step.moments),
+                size=_numbers(step.components, d, step.moments, background=step.background),
                 count_std=std / w.a,
                 sum_std=std / w.b,
                 moment_std=std / w.c,
@@ -258,6 +286,7 @@ def _parameters(
         "covariance_type": settings.moments.name.lower(),
         "moments": "recentred" if settings.recentred else "fixed_origin",
         "estimator": "map" if isinstance(settings, EMSettings) and settings.prior else "ml",
+        "background": isinstance(settings, EMSettings) and settings.rules.log_uniform is not None,
         "start": request.WhichOneof("start") or "splitting",
         "columns": list(names),
     }

@@ -50,7 +50,11 @@ def moment_sums(
     on = partial(there, xp, device)
     z, valid = _positions(xp, on(block), on(present), on(centre), on(1.0 / scale), on(LEAST / (1.0 / scale)))
     y, squares = _mapped(xp, z, *(on(one) for one in shares))
-    gamma = (_hard if hard else _soft)(xp, squares, on(log_scale), valid)
+    K = squares.shape[0]
+    exponents = xp.concat([squares, *(len(log_scale) - K) * [xp.zeros_like(squares[:1, :])]])
+    gamma = (_hard if hard else _soft)(xp, exponents, on(log_scale), valid)
+    background = math.trunc(a * UNIT) * xp.sum(gamma[K:, :], axis=1)
+    gamma = gamma[:K, :]
     if places[1].shape[0] > 0:
         y, squares = _mapped(xp, z, *(on(one) for one in places))
     w = xp.trunc(y * (on(_NEARLY) / xp.maximum(xp.sqrt(squares), on(radii)[:, None]))[:, None, :])
@@ -72,6 +76,7 @@ def moment_sums(
     found = [here(part) for part in (counts, sums, seconds)]
     if found[2].ndim == 3:
         found[2] = found[2][:, *np.tril_indices(found[2].shape[1])]
+    found.append(here(background))
     out += np.concatenate([part.ravel() for part in found]).astype(np.int64)
 
 

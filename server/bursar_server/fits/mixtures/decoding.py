@@ -35,6 +35,7 @@ class Released:
         count_std: standard deviation of the noise on each count.
         sum_std: standard deviation of the noise on each sum.
         second_std: standard deviation of the noise on each svec coordinate of a second moment.
+        background: noisy count of the background; None without one.
     """
 
     counts: FloatArray
@@ -43,6 +44,7 @@ class Released:
     count_std: float
     sum_std: float
     second_std: float
+    background: float | None = None
 
     def safe_counts(self) -> FloatArray:
         """Return counts (K,) of at least twice their noise and at least one record, for dividing by."""
@@ -67,7 +69,8 @@ class Released:
 
 def decode(flat: FloatArray, K: int, d: int, moments: Moments, weights: Weights, std: float) -> Released:
     """Undo the layout and the weights of `moment_statistic`; `std` is the noise on each number of `flat`."""
-    packed = flat[K + K * d :].reshape(-1, moments.size(d)) / weights.c
+    end = K + K * d + (1 if moments is Moments.TIED else K) * moments.size(d)
+    packed = flat[K + K * d : end].reshape(-1, moments.size(d)) / weights.c
     return Released(
         counts=flat[:K] / weights.a,
         sums=flat[K : K + K * d].reshape(K, d) / weights.b,
@@ -75,6 +78,7 @@ def decode(flat: FloatArray, K: int, d: int, moments: Moments, weights: Weights,
         count_std=std / weights.a,
         sum_std=std / weights.b,
         second_std=std / weights.c,
+        background=float(flat[end]) / weights.a if len(flat) > end else None,
     )
 
 

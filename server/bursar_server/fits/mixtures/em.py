@@ -6,9 +6,12 @@ mean, in units of its released covariance, and clipped there.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from bursar_models.arrays import FloatArray
@@ -29,6 +32,25 @@ Between them it is about the relative noise of the moments, so that neither clip
 not tuned.
 """
 
+_BEYOND, _LEAST_BORDER = 6.0, 0.05
+"""Squared distance beyond the border to the background where clip radii end, and the share of a Gaussian that is always
+within the least of them as its complement. Chosen on real tables.
+"""
+
+_LARGEST_SQUARE = 4000.0
+"""Largest squared clip radius, in units of the covariance."""
+
+_START, _UNSEEN = 0.01, 1e-4
+"""Weight of a background before its first release, and while its count does not exceed its noise: a larger one would
+cost every row some density. Chosen on real tables.
+"""
+
+_CLEAR_COUNT = 3.0
+"""Count of a component that is merged and not left out, in deviations of its noise. Chosen, not tuned."""
+
+_RATIO_PER_NOISE, _LARGEST_LEAST_RATIO = 0.2, 0.7
+"""Least eigenvalue of one step, in the largest of its noise, and the maximum of that. Chosen on real tables."""
+
 _CLEARLY = 1.5
 """Factor on the expected squared length of the noise. Pure noise seldom exceeds it, so settled parameters average.
 
@@ -40,6 +62,51 @@ _LEAST_RATIO, _LARGEST_RATIO = 0.02, 20.0
 
 Chosen, not tuned: limit the damage of one step.
 """
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How far clip radii and shapes follow the noise: public numbers.
+
+    Attributes:
+        tail: share of a Gaussian beyond its clip radius, in relative noise of its second moments.
+        largest_tail: maximum of that share.
+        growth: least squared clip radius, in the inverse of that noise; 0 for none.
+        floor: least eigenvalue of a covariance in the unit ball.
+        cautious: True to draw the shapes of a step together as far as noise explains their differences, and to let no
+            direction fall below its noise in one step.
+        log_uniform: log density of the background, uniform over the public box; None if there is none.
+    """
+
+    tail: float = 1.0
+    largest_tail: float = _LARGEST_TAIL
+    growth: float = 0.0
+    floor: float = VARIANCE_FLOOR
+    cautious: bool = False
+    log_uniform: float | None = None
+
+
+SETTLED = Rules()
+"""Rules for components that are known to be Gaussian."""
+
+
+def rules_for(d: int, moments: Moments, log_uniform: float | None) -> Rules:
+    """Return the rules for rows of any kind, with a background or without.
+
+    A clipped row still shows its direction, and the noise falls with the square of the radius: in many columns radii
+    are small. What lies beyond belongs to the background; without one radii must grow to hold it.
+    """
+    root = math.sqrt(moments.size(d))
+    tail, growth = (min(3.0, d / 2.0), 0.1) if log_uniform is not None else (0.3, 0.5)
+    return Rules(tail * root, 0.5, growth / root, VARIANCE_FLOOR / d, True, log_uniform)
+
+
+@dataclass(frozen=True)
+class Count:
+    """Released count of the background: average over releases, and the standard deviation of its noise."""
+
+    value: float
+    std: float
 
 
 @dataclass(frozen=True)
@@ -61,29 +128,85 @@ class Mixture:
         means: means, (K, d).
         covariances: covariances, (K, d, d), positive definite, of the form of the released moments.
         age: number of releases that the parameters average.
+        background: count of the background; None before its first release.
     """
 
     counts: FloatArray
     means: FloatArray
     covariances: FloatArray
     age: int = 0
+    background: Count | None = None
 
     @property
     def weights(self) -> FloatArray:
         """Weights (K,), positive, sum 1."""
         return self.counts / np.sum(self.counts)
 
+    @property
+    def background_count(self) -> float:
+        """Count of the background, positive."""
+        rows = float(np.sum(self.counts))
+        if self.background is None:
+            return _START * rows
+        clear = self.background.value >= 2.0 * self.background.std
+        return max(self.background.value if clear else _UNSEEN * rows, 1.0)
 
-def from_cells(cells: Cells, moments: Moments) -> Mixture:
-    """Return the cells of the start as Gaussians, with eigenvalues within a factor of ten of their mean."""
-    covariances = []
-    for cell in cells:
-        values, vectors = np.linalg.eigh(cell.covariance)
-        level = max(float(np.mean(values)), VARIANCE_FLOOR)
-        covariances.append((vectors * np.clip(values, 0.1 * level, 10.0 * level)) @ vectors.T)
+
+def from_cells(cells: Cells, moments: Moments, rules: Rules = SETTLED) -> Mixture:
+    """Return the cells of the start as Gaussians, with eigenvalues within a factor of ten of their mean.
+
+    Cautious rules draw them together as far as noise explains their differences, and then let eigenvalues be as small
+    as their noise.
+    """
     counts = np.array([cell.count for cell in cells])
     means = np.array([cell.mean for cell in cells])
-    return Mixture(counts, means, shaped(np.array(covariances), counts, moments))
+    matrices = np.array([cell.covariance for cell in cells])
+    values = np.linalg.eigvalsh(matrices)
+    levels = np.maximum(np.mean(values, axis=1), rules.floor)
+    least = 0.1 * levels
+    if rules.cautious:
+        noise = np.array([cell.noise for cell in cells])
+        d = means.shape[1]
+        pooled = np.tensordot(counts / np.sum(counts), matrices, axes=1)
+        level = max(float(np.trace(pooled)) / d, rules.floor)
+        # Noise may leave an empty cell without width: such a component would never get a row again.
+        levels = np.maximum(levels, np.minimum(noise, level))
+        pooled = pooled * (levels / level)[:, None, None]
+        matrices = _drawn(matrices, pooled, noise / spectral_noise(1.0, d, moments), moments)
+        least = np.maximum(np.minimum(noise, least), 1e-3 * levels)
+    values, vectors = np.linalg.eigh(matrices)
+    values = np.clip(values, least[:, None], 10.0 * levels[:, None])
+    covariances = (vectors * values[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    return Mixture(counts, means, shaped(covariances, counts, moments, rules.floor))
+
+
+def merged(mixture: Mixture, K: int, count_std: float = 0.0) -> Mixture:
+    """Return the mixture with pairs of components joined until there are at most K: those that lose least (Runnalls).
+
+    Runnalls 2007: the loss is a bound of the Kullback-Leibler divergence from the mixture before. It is free, because
+    it reads released parameters only. Components that may be nothing but noise of this deviation are left out before.
+    """
+    if len(mixture.counts) <= K:
+        return mixture
+    order = np.argsort(-mixture.counts)
+    clear = int(np.sum(mixture.counts > _CLEAR_COUNT * count_std))
+    kept = order[: max(K, clear)]
+    counts, means, covariances = mixture.counts[kept], mixture.means[kept], mixture.covariances[kept]
+    while len(counts) > K:
+        pairs = list(combinations(range(len(counts)), 2))
+        i, j = (np.array(side) for side in zip(*pairs, strict=True))
+        total = counts[i] + counts[j]
+        p, q = (counts[i] / total)[:, None], (counts[j] / total)[:, None]
+        mean, apart = p * means[i] + q * means[j], means[i] - means[j]
+        between = (p * q)[:, :, None] * apart[:, :, None] * apart[:, None, :]
+        joint = p[:, :, None] * covariances[i] + q[:, :, None] * covariances[j] + between
+        logs = np.linalg.slogdet(covariances)[1]
+        best = int(np.argmin(total * np.linalg.slogdet(joint)[1] - counts[i] * logs[i] - counts[j] * logs[j]))
+        kept = np.delete(np.arange(len(counts)), [i[best], j[best]])
+        counts = np.append(counts[kept], total[best])
+        means = np.append(means[kept], mean[best][None], axis=0)
+        covariances = np.append(covariances[kept], joint[best][None], axis=0)
+    return replace(mixture, counts=counts, means=means, covariances=covariances, age=1)
 
 
 def shaped(
@@ -109,20 +232,39 @@ def shaped(
     return np.asarray((vectors * values[:, None, :]) @ np.swapaxes(vectors, 1, 2))
 
 
-def recentred_step(mixture: Mixture, moments: Moments, second_std: float) -> tuple[EStep, FloatArray]:
+def recentred_step(
+    mixture: Mixture, moments: Moments, second_std: float, rules: Rules = SETTLED, *, background: bool = False
+) -> tuple[EStep, FloatArray]:
     """Return the E-step with moments about the means in units of the covariances, and its clip radii (K,).
 
     The radii are in those units.
     """
     K, d = mixture.means.shape
     # A wider ball clips less but needs more noise: the tail is as large as the relative noise.
-    tails = np.clip(second_std / mixture.counts, _LEAST_TAIL, _LARGEST_TAIL)
+    noise = second_std / mixture.counts
+    tails = np.clip(rules.tail * noise, _LEAST_TAIL, rules.largest_tail)
     if moments is Moments.TIED:
         tails = np.full(K, tails.min())
-    radii = np.sqrt(chdtri(d, tails))
+    squares = chdtri(d, tails)
+    if rules.growth:
+        farthest = (1.0 + np.linalg.norm(mixture.means, axis=1)) ** 2 / np.linalg.eigvalsh(mixture.covariances)[:, 0]
+        # No row of the public ball is farther out.
+        squares = np.minimum(np.maximum(squares, rules.growth / noise), np.minimum(farthest, _LARGEST_SQUARE))
+    if background:
+        squares = np.minimum(squares, np.maximum(_borders(mixture, rules), chdtri(d, _LEAST_BORDER)))
+    if moments is Moments.TIED:  # one matrix for all has one unit
+        squares = np.full(K, squares.max())
+    radii = np.sqrt(squares)
     # Whiteners are factors over a number, which saves the kernel a second pass.
-    step = _e_step(mixture, moments)
+    step = _e_step(mixture, moments, rules.log_uniform if background else None)
     return replace(step, whiteners=step.factors / radii[:, None, None]), radii
+
+
+def _borders(mixture: Mixture, rules: Rules) -> FloatArray:
+    """Return the squared distances (K,) in units of the covariances beyond which rows belong to the background."""
+    d = mixture.means.shape[1]
+    logs = np.log(mixture.counts / mixture.background_count) - np.linalg.slogdet(mixture.covariances)[1] / 2.0
+    return np.asarray(2.0 * (logs - d / 2.0 * math.log(2.0 * math.pi) - (rules.log_uniform or 0.0)) + _BEYOND)
 
 
 def fixed_origin_step(mixture: Mixture, moments: Moments) -> EStep:
@@ -135,15 +277,23 @@ def fixed_origin_step(mixture: Mixture, moments: Moments) -> EStep:
     )
 
 
-def _e_step(mixture: Mixture, moments: Moments) -> EStep:
+def _e_step(mixture: Mixture, moments: Moments, log_uniform: float | None = None) -> EStep:
     factors = np.linalg.inv(np.linalg.cholesky(mixture.covariances))
     log_scale = np.log(mixture.weights) + np.sum(np.log(np.diagonal(factors, axis1=1, axis2=2)), axis=1)
+    if log_uniform is not None:
+        share = math.log(mixture.background_count / float(np.sum(mixture.counts)))
+        log_scale = np.append(log_scale, share + log_uniform + mixture.means.shape[1] / 2.0 * math.log(2.0 * math.pi))
     diagonal = moments in (Moments.SPHERICAL, Moments.DIAG)
     return EStep(False, log_scale, mixture.means, factors, diagonal, mixture.means, factors)
 
 
 def recentred_update(
-    mixture: Mixture, radii: FloatArray, released: Released, moments: Moments, prior: Prior | None = None
+    mixture: Mixture,
+    radii: FloatArray,
+    released: Released,
+    moments: Moments,
+    prior: Prior | None = None,
+    rules: Rules = SETTLED,
 ) -> Mixture:
     """Return the M-step on whitened moments, weighed against the previous parameters by how much of the step is noise.
 
@@ -153,7 +303,13 @@ def recentred_update(
     d = mixture.means.shape[1]
     counts, shift = released.safe_counts(), released.mean_u() * radii[:, None]
     sizes = np.sqrt(np.trace(mixture.covariances, axis1=1, axis2=2) / d)
-    shape, shape_noise = _whitened_covariances(released, radii, sizes, counts, moments)
+    restored = np.ones(len(radii), dtype=np.bool_)
+    if rules.cautious:  # far out there is no tail to put back, and beyond the border it is the background's
+        restored = radii**2 < 2.0 * chdtri(d, _LEAST_TAIL)
+        if released.background is not None:
+            restored &= radii**2 < (1.0 - 1e-9) * _borders(mixture, rules)
+    restored = np.full(len(radii), np.all(restored)) if moments is Moments.TIED else restored
+    shape, shape_noise = _whitened_covariances(released, radii, sizes, counts, moments, restored, rules)
     # Later releases weigh more: the first ones are about parameters that had not settled.
     floor = 2.0 / (mixture.age + 2.0)
     shift_noise = d * (released.sum_std / counts * radii) ** 2
@@ -163,21 +319,37 @@ def recentred_update(
     target = Mixture(
         counts=counts,
         means=inside_ball(mixture.means + np.einsum("kij,kj->ki", lower, shift)),
-        covariances=shaped(lower @ shape @ np.swapaxes(lower, 1, 2), counts, moments),
+        covariances=shaped(lower @ shape @ np.swapaxes(lower, 1, 2), counts, moments, rules.floor),
+        background=_averaged(mixture.background, released, floor),
     )
     if prior is not None:
         target = maximum_a_posteriori(target, prior, moments)
-    return _blend(mixture, target, gain, shape_gain, moments)
+    return _blend(mixture, target, gain, shape_gain, moments, rules.floor)
 
 
-def _blend(old: Mixture, new: Mixture, gain: FloatArray, shape_gain: FloatArray, moments: Moments) -> Mixture:
+def _averaged(old: Count | None, released: Released, floor: float) -> Count | None:
+    """Return the count of the background after a release, averaged as the parameters are."""
+    if released.background is None:
+        return old
+    new = Count(released.background, released.count_std)
+    if old is None:
+        return new
+    step = np.array([(new.value - old.value) ** 2])
+    gain = float(_gain(step, np.array([new.std**2]), floor)[0])
+    return Count((1.0 - gain) * old.value + gain * new.value, math.hypot((1.0 - gain) * old.std, gain * new.std))
+
+
+def _blend(
+    old: Mixture, new: Mixture, gain: FloatArray, shape_gain: FloatArray, moments: Moments, floor: float
+) -> Mixture:
     counts = (1.0 - gain) * old.counts + gain * new.counts
     g = shape_gain[:, None, None]
     return Mixture(
         counts=counts,
         means=(1.0 - gain)[:, None] * old.means + gain[:, None] * new.means,
-        covariances=shaped((1.0 - g) * old.covariances + g * new.covariances, counts, moments),
+        covariances=shaped((1.0 - g) * old.covariances + g * new.covariances, counts, moments, floor),
         age=old.age + 1,
+        background=new.background,
     )
 
 
@@ -187,11 +359,17 @@ def _gain(displacement: FloatArray, noise: FloatArray, floor: float) -> FloatArr
 
 
 def _whitened_covariances(
-    released: Released, radii: FloatArray, sizes: FloatArray, counts: FloatArray, moments: Moments
+    released: Released,
+    radii: FloatArray,
+    sizes: FloatArray,
+    counts: FloatArray,
+    moments: Moments,
+    restored: NDArray[np.bool_],
+    rules: Rules,
 ) -> tuple[FloatArray, FloatArray]:
     """Return covariances (K, d, d) in units of the previous ones, and the squared norm of their noise (K,).
 
-    Clipped tails are restored.
+    Clipped tails are put back where they are to be `restored`.
     """
     K, d = released.sums.shape
     shift, seconds, totals = released.spread_shift(), released.seconds, counts
@@ -205,27 +383,52 @@ def _whitened_covariances(
     noise = released.second_std / totals
     unit = radii[: len(totals)] * sizes[: len(totals)]
     trace_std = trace_noise(released.second_std, d, moments) / totals
-    variance = pool_variances(unclip(mean_square, d), unit, mean_square, trace_std)
+    restored = restored[: len(totals)]
+    least = np.where(restored, 0.05, np.maximum(trace_std, 1e-12))
+    plain = np.maximum(mean_square, least) / d
+    variance = pool_variances(np.where(restored, unclip(mean_square, d), plain), unit, mean_square, trace_std)
     if moments is Moments.SPHERICAL:
-        slope = variance / np.maximum(mean_square, 0.05)
+        slope = variance / np.maximum(mean_square, least)
         shape = (variance * radii**2)[:, None, None] * np.eye(d)
         return np.clip(shape, 0.0, _LARGEST_RATIO), d * (slope * noise * radii**2) ** 2
-    scale = radii[: len(totals)] ** 2 * d * variance / np.maximum(mean_square, 0.05)
-    shape = _shrunk(second * scale[:, None, None], noise * scale, moments)
+    scale = radii[: len(totals)] ** 2 * d * variance / np.maximum(mean_square, least)
+    shape = _shrunk(second * scale[:, None, None], noise * scale, moments, cautious=rules.cautious)
     squared_noise = moments.size(d) * (noise * scale) ** 2
     return np.broadcast_to(shape, (K, d, d)), np.broadcast_to(squared_noise, (K,))
 
 
-def _shrunk(shape: FloatArray, noise: FloatArray, moments: Moments) -> FloatArray:
-    """Shrink towards a multiple of the identity as far as the rest is noise, and bound the eigenvalues."""
+def _shrunk(shape: FloatArray, noise: FloatArray, moments: Moments, *, cautious: bool) -> FloatArray:
+    """Shrink towards a multiple of the identity as far as the rest is noise, and bound the eigenvalues.
+
+    Cautious: towards a multiple of what all components have in common, which is shrunk in the same way.
+    """
     d = shape.shape[1]
-    level = np.trace(shape, axis1=1, axis2=2)[:, None, None] / d * np.eye(d)
-    rest = np.sum((shape - level) ** 2, axis=(1, 2))
-    keep = np.maximum(0.0, 1.0 - (moments.size(d) - 1) * noise**2 / np.maximum(rest, 1e-300))
-    values, vectors = np.linalg.eigh(level + keep[:, None, None] * (shape - level))
-    return np.asarray(
-        (vectors * np.clip(values, _LEAST_RATIO, _LARGEST_RATIO)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    )
+    eye = np.eye(d)
+    level = np.trace(shape, axis1=1, axis2=2)[:, None, None] / d
+    least: FloatArray | float = _LEAST_RATIO
+    if cautious:
+        level = np.maximum(level, _LEAST_RATIO)
+        relative = np.maximum(noise / level[:, 0, 0], 1e-12)
+        precision = relative**-2.0
+        common = np.tensordot(precision / np.sum(precision), shape / level, axes=1)[None]
+        common = _drawn(common, eye, np.array([np.sum(precision) ** -0.5]), moments)
+        shape = level * _drawn(shape / level, common, relative, moments)
+        least = np.clip(_RATIO_PER_NOISE * spectral_noise(1.0, d, moments) * noise, least, _LARGEST_LEAST_RATIO)[
+            :, None
+        ]
+    else:
+        shape = _drawn(shape, level * eye, noise, moments)
+    values, vectors = np.linalg.eigh(shape)
+    values = np.clip(values, least, _LARGEST_RATIO)
+    return np.asarray((vectors * values[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+
+
+def _drawn(matrices: FloatArray, to: FloatArray, noise: FloatArray, moments: Moments) -> FloatArray:
+    """Return matrices (K, d, d) drawn towards others as far as noise on each number explains the difference."""
+    rest = np.sum((matrices - to) ** 2, axis=(1, 2))
+    numbers = moments.size(matrices.shape[1]) - 1
+    keep = np.maximum(0.0, 1.0 - numbers * noise**2 / np.maximum(rest, 1e-300))
+    return np.asarray(to + keep[:, None, None] * (matrices - to))
 
 
 def fixed_origin_update(released: Released, moments: Moments) -> Mixture:

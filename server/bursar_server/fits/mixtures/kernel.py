@@ -485,11 +485,13 @@ def _add_lines(z, scales, offsets, clip, moments, weights, feature, sums, firsts
 def moment_sums(  # type: ignore[no-untyped-def]
     block, present, out, centre, scale, hard, log_scale, shares, places, diagonal, radii, moments, weights
 ):
-    """Add the block's moments to `out`: K counts, K x d sums, then second moments (K x q, or q if tied), flat.
+    """Add the block's moments to `out`: K counts, K x d sums, second moments (K x q, or q if tied), flat.
 
-    `shares` maps positions to those whose squared norm is in the exponent of each component: (forms, units, offsets) of
-    shapes (K, d, d), (K, d) and (K, d). `places` maps them to positions about the components, in the same format, and
-    is empty if the two are the same. `weights` are (a, b, c), each in [0, 1]; everything is in units of 2^-36.
+    If `log_scale` has one number more than there are components, it is the log density of a background, the same for
+    all rows, and the background's count follows at the end. `shares` maps positions to those whose squared norm is in
+    the exponent of each component: (forms, units, offsets) of shapes (K, d, d), (K, d) and (K, d). `places` maps them
+    to positions about the components, in the same format, and is empty if the two are the same. `weights` are
+    (a, b, c), each in [0, 1]; everything is in units of 2^-36.
     """
     K, d = shares[1].shape
     q = (1, d, d * (d + 1) // 2, d * (d + 1) // 2)[moments]
@@ -501,10 +503,12 @@ def moment_sums(  # type: ignore[no-untyped-def]
     while n > 32 and (n * K * d > _CACHED if stored else n * d > _CACHED_FLAT):
         n //= 2
     z, s, t = np.empty((d, n)), np.zeros((_PADDED + d, n)), np.zeros((_PADDED + d if off_diagonal else 0, n))
-    y, squares, gamma = np.empty((K if stored else 0, d, n)), np.empty((K, n)), np.empty((K, n))
+    y = np.empty((K if stored else 0, d, n))
+    # The squares of a background, in the last row if there is one, are and remain 0.
+    squares, gamma = np.zeros((log_scale.shape[0], n)), np.empty((log_scale.shape[0], n))
     valid, top, total, check, feature = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty((3, n))
     products = np.zeros((groups if off_diagonal else 1, _PADDED + d, _PADDED + d))
-    inverse = 1.0 / scale
+    inverse, background = 1.0 / scale, 0.0
     sums, firsts, found = np.zeros(out.shape[0]), np.zeros((K, 1 + d)), np.empty((2, d))
     lines, about, origins = np.ones((K, d)), np.ones((K, d)), np.zeros((K, d))
     if diagonal:
@@ -538,6 +542,11 @@ def moment_sums(  # type: ignore[no-untyped-def]
                 x = y[k] if stored else z
                 clip = squares[k], radii[k], gamma[k]
                 _add_lines(x, about[k], origins[k], clip, moments, weights, feature, found, firsts[k], seconds)
+        for k in range(K, log_scale.shape[0]):
+            for r in range(n):
+                background += gamma[k, r]
+    if log_scale.shape[0] > K:
+        sums[-1] = np.trunc(weights[0] * UNIT) * background
     for k in range(K):
         sums[k] = firsts[k, 0]
         sums[K + k * d : K + (k + 1) * d] = firsts[k, 1:]

@@ -30,11 +30,8 @@ Chosen, not tuned.
 """
 
 
-_QUIET, _MORE_STEPS = 0.015, 20
-"""Maximum noise of a second moment, relative to a component's records, and number of additional steps.
-
-Up to that noise another EM step gains more than its cost loses. Chosen, not tuned.
-"""
+_SOFT = 3
+"""EM steps of a start with more cells than components, before they are merged. Chosen on real tables."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +43,7 @@ class Sketch:
     moments: Moments
     weights: Weights
     share: Fraction = Fraction(1)
+    background: bool = False
 
 
 FIRST = Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(1.0, 1.0, 1.0), Fraction(3, 10))
@@ -59,39 +57,38 @@ def default_iterations(k: int, *, splitting: bool) -> int:
     return 1 + _levels(k) + _POLISH
 
 
-def quiet_iterations(base: int, single: Step, k: int, rows: int, *, pure: bool) -> int:
-    """Return more EM steps than `base` while each has little noise: overlapping components settle slowly.
-
-    Args:
-        base: minimum number of steps.
-        single: an EM step that spends the whole amount; noise grows with the square root of the number of steps, or
-            linearly.
-        k: number of components, assumed to have `rows` / k records each.
-        rows: public or declared number of rows.
-        pure: True for Laplace noise, which grows linearly.
-    """
-    relative = single.std / single.weights.c * k / rows
-    return int(min(max(base, (_QUIET / relative) ** (1 if pure else 2)), base + _MORE_STEPS))
-
-
 def sketch(
-    k: int, d: int, T: int, moments: Moments, *, recentred: bool, splitting: bool, pure: bool
+    k: int,
+    d: int,
+    T: int,
+    moments: Moments,
+    *,
+    recentred: bool,
+    splitting: bool,
+    pure: bool,
+    cells: int | None = None,
+    background: bool = False,
 ) -> tuple[Sketch, ...]:
     """Return T steps to k components in d dimensions.
 
     Splitting begins with one step for the spread of all rows, then 1, 2, 4, ... cells, in fewer and larger jumps if T
-    is small. The remaining steps polish by repairs and EM steps.
+    is small. The remaining steps polish by repairs and EM steps, the first of them with all `cells` (None: k). All
+    EM steps but the first count a background if asked to: cells that are too wide would lose all their rows to it.
     """
     em = Sketch(Phase.EM, k, moments, em_weights(d, k, moments, pure=pure) if recentred else _FIXED_WEIGHTS)
     if not splitting:
-        return T * (em,)
-    start = _splitting_steps(k, T)
+        return (em, *(T - 1) * (replace(em, background=background),))
+    cells = cells or k
+    start = _splitting_steps(cells, T)
     rest = T - len(start)
-    repairs = min(_REPAIRS, max(rest - 3, 0)) if k > 1 else 0
-    repair = Sketch(Phase.REPAIR, k, Moments.FULL, _REPAIR_WEIGHTS)
-    sketches = (*start, *repairs * (repair,), *(rest - repairs) * (em,))
+    repairs = min(_REPAIRS, max(rest - 3, 0)) if cells > 1 else 0
+    repair = Sketch(Phase.REPAIR, cells, Moments.FULL, _REPAIR_WEIGHTS)
+    wide = replace(em, components=cells, weights=em_weights(d, cells, moments, pure=pure)) if cells > k else em
+    settling = [wide if i < _SOFT else em for i in range(rest - repairs)]
+    settling[1:] = [replace(step, background=background) for step in settling[1:]]
+    sketches = (*start, *repairs * (repair,), *settling)
     # With many settling steps the start gets a larger share each, because settling cannot mend a wrong start.
-    boost = max(Fraction(1), Fraction(T, default_iterations(k, splitting=True)))
+    boost = max(Fraction(1), Fraction(T, default_iterations(cells, splitting=True)))
     early = len(start) + repairs
     return (*(replace(s, share=s.share * boost) for s in sketches[:early]), *sketches[early:])
 
@@ -159,6 +156,7 @@ def price(
             s.moments,
             s.weights,
             calibrate(rule(_bounds(s, d), adjacency, unit_cap), amount * s.share / total),
+            s.background,
         )
         for s in sketches
     )
@@ -170,4 +168,4 @@ def of_step(step: Sketch | Step, d: int, adjacency: Adjacency, unit_cap: int) ->
 
 
 def _bounds(step: Sketch | Step, d: int) -> Bounds:
-    return moment_bounds(step.components, d, step.moments, step.weights)
+    return moment_bounds(step.components, d, step.moments, step.weights, background=step.background)

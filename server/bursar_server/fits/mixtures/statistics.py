@@ -78,7 +78,8 @@ class EStep:
 
     Attributes:
         hard: True to assign a row to its best component as a whole, False for proportional responsibilities.
-        log_scale: log weight plus log determinant of the factor, (K,).
+        log_scale: log weight plus log determinant of the factor, (K,); or (K + 1,) with a background, the same density
+            everywhere: its log weight plus log density, less that of (2 pi)^(-d / 2).
         means: means, (K, d).
         factors: lower triangular matrices, (K, d, d); factors[k]^T factors[k] is the precision.
         diagonal: True if factors and whiteners are diagonal; saves time only.
@@ -95,6 +96,11 @@ class EStep:
     centres: FloatArray
     whiteners: FloatArray
 
+    @property
+    def background(self) -> bool:
+        """True with a background, of which only the count is released."""
+        return len(self.log_scale) > len(self.means)
+
 
 @dataclass(frozen=True)
 class _MomentKernel:
@@ -106,6 +112,8 @@ class _MomentKernel:
     def __post_init__(self) -> None:
         if not self.step.means.shape[1] <= kernel.MOST_COLUMNS:
             raise ValueError(f"expected at most {kernel.MOST_COLUMNS} columns, got {self.step.means.shape[1]}")
+        if len(self.step.log_scale) - len(self.step.means) not in (0, 1):
+            raise ValueError("expected a log scale for each component, and at most one for a background")
 
     @cached_property
     def shares(self) -> AffineMaps:
@@ -172,7 +180,10 @@ def affine_maps(matrices: FloatArray, origins: FloatArray) -> AffineMaps:
 
 
 def moment_statistic(frame: BallFrame, step: EStep, moments: Moments, weights: Weights) -> Statistic:
-    """Return the joint moments of one step: K counts, K x d sums, then second moments, flat, times a, b and c."""
+    """Return the joint moments of one step: K counts, K x d sums, second moments, flat, times a, b and c.
+
+    The count of a background follows at the end, if the step has one.
+    """
     K, d = step.means.shape
     sums = _MomentKernel(frame, step, moments, np.array([weights.a, weights.b, weights.c]))
     groups = 1 if moments is Moments.TIED else K
@@ -180,14 +191,14 @@ def moment_statistic(frame: BallFrame, step: EStep, moments: Moments, weights: W
         name=f"moments of {K} components",
         kernel=sums,
         factors=(Factor("responsibilities", kernel.BITS), Factor("features", kernel.BITS)),
-        shape=(K + K * d + groups * moments.size(d),),
-        bounds=moment_bounds(K, d, moments, weights),
+        shape=(K + K * d + groups * moments.size(d) + step.background,),
+        bounds=moment_bounds(K, d, moments, weights, background=step.background),
         largest=2**kernel.BITS * math.ceil(2**kernel.BITS * max(weights.a, weights.b, weights.c)),
     )
 
 
 @lru_cache(maxsize=256)  # plans and steps need the same few bounds, which take milliseconds of exact fractions
-def moment_bounds(K: int, d: int, moments: Moments, weights: Weights) -> Bounds:
+def moment_bounds(K: int, d: int, moments: Moments, weights: Weights, *, background: bool = False) -> Bounds:
     """Return bounds of one row's contribution to `moment_statistic`, in lattice units; from public numbers only."""
     a, b, c = (Fraction(w) for w in (weights.a, weights.b, weights.c))
     unit = 2**kernel.BITS
@@ -197,6 +208,8 @@ def moment_bounds(K: int, d: int, moments: Moments, weights: Weights) -> Bounds:
     norm_squared = a * a + b * b + c * c
     if K == 1:
         distance_squared = _single_distance(b * b, c * c, d, moments)
+        if background:  # a row of the component and one of the background have different counts
+            distance_squared = max(distance_squared, norm_squared + a * a)
     else:
         distance_squared = 2 * norm_squared - 2 * min(
             Fraction(0), _least_inner_product(a * a, b * b, c * c, d, moments)

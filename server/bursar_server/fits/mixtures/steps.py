@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bursar_server.fits.mixtures import em, splitting
 from bursar_server.fits.mixtures.decoding import Released, decode
-from bursar_server.fits.mixtures.em import Mixture, Prior
+from bursar_server.fits.mixtures.em import SETTLED, Mixture, Prior, Rules
 from bursar_server.fits.mixtures.splitting import Cells
 from bursar_server.fits.mixtures.statistics import LATTICE, BallFrame, EStep, Moments, Weights, moment_statistic
 from bursar_server.vault import Noise, Statistic, noise_std
@@ -56,6 +56,7 @@ class Step:
     moments: Moments
     weights: Weights
     noise: Noise
+    background: bool = False
 
     @property
     def std(self) -> float:
@@ -70,18 +71,22 @@ class EMSettings:
     Attributes:
         frame: map from the data's units into the unit ball.
         components: number of components k.
+        cells: number of cells that the start ends with, k or more.
         moments: form of the mixture's covariances.
         recentred: True for moments about released means, False for the paper's fixed origin.
         prior: prior of maximum a posteriori; None for maximum likelihood.
         start: initial mixture; None to split.
+        rules: how far clip radii and shapes follow the noise.
     """
 
     frame: BallFrame
     components: int
+    cells: int
     moments: Moments
     recentred: bool
     prior: Prior | None
     start: Mixture | None
+    rules: Rules = SETTLED
 
 
 def run(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> Mixture:
@@ -91,24 +96,25 @@ def run(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> Mixture
         state = settings.start
     for index, step in enumerate(steps):
         if step.phase is Phase.EM:
-            state = _em_step(settings, step, _as_mixture(state, settings.moments), session)
+            mixture = em.merged(_as_mixture(state, settings), step.components, step.std / step.weights.a)
+            state = _em_step(settings, step, mixture, session)
         elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
-            after = steps[index + 1].components if index + 1 < len(steps) else settings.components
+            after = steps[index + 1].components if index + 1 < len(steps) else settings.cells
             state = _cell_step(settings, step, state, after, session)
         session.progress(index + 1, len(steps))
-    return _as_mixture(state, settings.moments)
+    return em.merged(_as_mixture(state, settings), settings.components)
 
 
-def _as_mixture(state: Cells | Mixture, moments: Moments) -> Mixture:
-    return state if isinstance(state, Mixture) else em.from_cells(state, moments)
+def _as_mixture(state: Cells | Mixture, settings: EMSettings) -> Mixture:
+    return state if isinstance(state, Mixture) else em.from_cells(state, settings.moments, settings.rules)
 
 
 def _em_step(settings: EMSettings, step: Step, mixture: Mixture, session: Sums) -> Mixture:
     if settings.recentred:
         second_std = step.std / step.weights.c
-        e_step, radii = em.recentred_step(mixture, step.moments, second_std)
+        e_step, radii = em.recentred_step(mixture, step.moments, second_std, settings.rules, background=step.background)
         released = release(settings.frame, e_step, step, session)
-        return em.recentred_update(mixture, radii, released, step.moments, settings.prior)
+        return em.recentred_update(mixture, radii, released, step.moments, settings.prior, settings.rules)
     released = release(settings.frame, em.fixed_origin_step(mixture, step.moments), step, session)
     updated = em.fixed_origin_update(released, step.moments)
     return em.maximum_a_posteriori(updated, settings.prior, step.moments) if settings.prior else updated
@@ -129,7 +135,7 @@ def _cell_step(settings: EMSettings, step: Step, cells: Cells, after: int, sessi
     )
     released = release(settings.frame, e_step, step, session)
     # Means of cells that will be split again are not averaged: their next release is about other cells.
-    averaging = step.components == settings.components
+    averaging = step.components == settings.cells
     cells = splitting.observe(cells, released, step.moments, averaging=averaging)
     return splitting.resize(cells, after) if step.phase is Phase.SPLIT else splitting.repair(cells)
 

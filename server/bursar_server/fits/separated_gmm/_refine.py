@@ -146,7 +146,7 @@ def _fitted(parts: Parts, leaf: Leaf, K: int, start: Mixture | None, share: floa
     steps = _steps(parts, leaf, K, share, again=start is not None)
     frame = BallFrame(s.frame.centre + s.frame.scale * c, s.frame.scale * r)
     within = Mixture(start.counts, (start.means - c) / r, start.covariances / r**2) if start else None
-    settings = EMSettings(frame, K, s.moments, True, None, within)
+    settings = EMSettings(frame, K, K, s.moments, True, None, within)
     mixture = run_steps(settings, steps, _Within(parts, leaf))
     return Mixture(mixture.counts, c + r * mixture.means, r**2 * mixture.covariances)
 
