@@ -47,8 +47,8 @@ _SSE_CONSTANTS: Mapping[FrequencyLaw, tuple[float, float]] = {"adapted_radius": 
 
 Fitted to least squares at the truth, by the matrix of derivatives ((k, d) = (5, 5) and (10, 10), 2 to 20 and 6 to 20
 frequencies per coordinate, three seeds: 0.56 to 1.66 times that), and checked on fits (k = d = 10, 20,000 rows,
-epsilon 0.2 and 1; 1 to 4 seeds): c (1 + b / 4) was 1.4 to 3.0 for adapted radii; at 10 frequencies per coordinate,
-where b hardly counts, 1.2 to 2.8, and 4 to 5 at many scales.
+epsilon 0.2 and 1; 1 to 4 seeds): c (1 + b / 4) was 1.4 to 3.5 for adapted radii; at 10 frequencies per coordinate,
+where b hardly counts, 1.2 to 2.8, and 4 to 6 at many scales.
 """
 
 LEAST_FREQUENCIES: Mapping[FrequencyLaw, int] = {"adapted_radius": 2, "multiscale": 5}
