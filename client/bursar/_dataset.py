@@ -197,7 +197,7 @@ class Dataset:
         Example:
             >>> model = data.fit(bursar.DPEM(n_components=2, columns=["height", "weight"]), spend=bursar.rho(0.1))
             >>> model
-            GaussianMixture: 2 components, full covariances, entry ... of 'toy'
+            GaussianMixture: 2 components, full covariances, background ..., entry ... of 'toy'
               weight  height  weight
               ...
             >>> round(model.receipt.price.rho, 3)
@@ -226,15 +226,16 @@ class Dataset:
         Example:
             >>> data.preview(bursar.DPEM(n_components=2), spend=bursar.rho(0.1))
             Preview: debits rho=0.1 of rho=... left; affordable, ... like it are left
-              9 steps; standard deviations of the noise:
+              13 steps; standard deviations of the noise:
               release  times  numbers  counts  sums  moments
-                split      1        4    23.5  23.5     23.5
-                split      1        6    17.9  17.9     10.8
-               repair      2       12    17.2  17.2     13.8
-                   em      5       12    25.4  16.8       12
+                split      1        4    25.2  25.2     25.2
+                split      1        6    19.2  19.2     11.5
+               repair      2       12    18.4  18.4     14.7
+                   em      1       12    32.7  21.7     15.4
+                   em      8       13    32.7  21.7     15.4
               rho=... would be left
               ...
-              expected error of a component's mean: height 2.02, weight 2.02
+              expected error of a component's mean: height 2, weight 2
         """
         return preview(self._connection, request, self._asked(spend, _draft_id(spend)))
 
@@ -303,7 +304,7 @@ class Dataset:
 
         Example:
             >>> data.suggest_spend(bursar.DPEM(n_components=2), target=bursar.Target(mean_error=0.3))
-            Suggestion: bursar.rho(4.17), which is rho=4.17 of rho=... left; ... like it are left
+            Suggestion: bursar.rho(4.45), which is rho=4.45 of rho=... left; ... like it are left
                             target  expected
               mean_error of height     0.299
               mean_error of weight     0.299

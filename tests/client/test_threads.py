@@ -33,14 +33,14 @@ def test_threads_share_a_client(server: Line, tmp_path: Path) -> None:
                 k = 2 + (thread + turn) % 5
                 key = f"{thread}-{turn}"
                 request = bursar.DPEM(n_components=k)
-                model = data.fit(request, spend=bursar.rho(0.001), request_id=key, anyway=True)
+                model = data.fit(request, spend=bursar.rho(1.0), request_id=key)  # enough for all k components
                 assert model.receipt is not None
                 assert (model.n_components, model.receipt.request_id) == (k, key)
                 assert asking.preview(data, bursar.DPEM, n_components=k, spend=bursar.rho(0.001 * k)).price.rho == cost(
                     k
                 )
                 assert (
-                    asking.fit(data, bursar.DPEM, n_components=k, spend=bursar.rho(0.001), dummy=True).n_components == k
+                    asking.fit(data, bursar.DPEM, n_components=k, spend=bursar.rho(1.0), dummy=True).n_components == k
                 )
                 assert client.model(model.receipt).receipt == model.receipt
                 entries.append(model.receipt.entry)
