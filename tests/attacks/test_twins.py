@@ -148,8 +148,8 @@ REQUESTS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 """Method, its field of a preview, and what is asked for."""
 
 COMMANDS = (
-    ("fit", "dpem", "people", "--n-components", "2", "--rho", "0.005", "--columns", "x,y", "--yes"),
-    ("fit", "mrf", "people", "--cliques", "tree", "--rho", "0.005", "--yes"),
+    ("fit", "dpem", "people", "--n-components", "2", "--rho", "0.005", "--columns", "x,y", "--yes", "--anyway"),
+    ("fit", "mrf", "people", "--cliques", "tree", "--rho", "0.005", "--yes", "--anyway"),
     ("fit", "dpem", "people", "--n-components", "2", "--rho", "1000", "--yes"),
     (
         "fit",
@@ -164,6 +164,7 @@ COMMANDS = (
         "--public-seed",
         "1",
         "--yes",
+        "--anyway",
     ),
     ("datasets",),
 )
