@@ -34,6 +34,7 @@ COVARIANCES = {
     fit_pb2.COVARIANCE_TYPE_FULL: _FULL,
     fit_pb2.COVARIANCE_TYPE_TIED: 0.03 * np.eye(2),
     fit_pb2.COVARIANCE_TYPE_DIAG: np.full((2, 2), 0.03),
+    fit_pb2.COVARIANCE_TYPE_SPHERICAL: np.full(2, 0.03),
 }
 """Spheres of variance 0.03 as each type has them; None is k-means."""
 
