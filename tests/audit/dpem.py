@@ -182,7 +182,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     ),
     "precise counts beside a background, add or remove": lambda: one_or_background(AR),
     "precise counts beside a background, replace": lambda: one_or_background(RO),
-    "full, one step, add or remove": lambda: fit_dpem(AR, iterations=1),
+    "full, one step, add or remove": lambda: fit_dpem(AR, iterations=1, spend=LITTLE),
     "tied, maximum a posteriori, add or remove": lambda: fit_dpem(AR, covariance_type=_TIED, estimator=_POSTERIOR),
     "split start, add or remove": lambda: fit_dpem(AR, split=True, iterations=5),
     "split start, replace": lambda: fit_dpem(RO, split=True, iterations=4),
