@@ -131,8 +131,9 @@ def wrong_sensitivities() -> list[Mutant]:
     kmeans, fixed = fit_pb2.MODE_KMEANS, fit_pb2.MOMENTS_FIXED_ORIGIN
     origin = mispriced(*(fit_dpem(adjacency, mode=kmeans, moments=fixed) for adjacency in (AR, RO)))
     units = uncapped(ADD_REMOVE, fit_dpem(AR, cap=3))
-    unclipped_ball = replace(ADD_REMOVE, session=with_piece("offsets", unclipped))
-    wide_ball = replace(REPLACE, session=with_piece("offsets", clipped_wide))
+    # In k-means clip radii end within the ball at any spend.
+    unclipped_ball = replace(fit_dpem(AR, mode=kmeans), session=with_piece("offsets", unclipped))
+    wide_ball = replace(fit_dpem(RO, mode=kmeans), session=with_piece("offsets", clipped_wide))
     far_mean = replace(ADD_REMOVE, session=with_piece("offsets", about_a_far_mean))
     two_bins, two_cells = (replace(target, session=with_piece("shares", copied)) for target in (GRID, CELLS))
     alone = replace(one_or_background(RO, paid=False), meter=Blind)
