@@ -6,7 +6,7 @@ Each entry was examined by itself before (`_examine`); here are the links betwee
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -83,7 +83,7 @@ class Restatement:
 
 @dataclass
 class Replay:
-    """State after the entries taken so far. `take` them in order, then every row of released bytes, then `finish`."""
+    """State after the entries taken so far. `take` them in order, then `take_releases`."""
 
     number: int = 0
     head: bytes = NO_ENTRY
@@ -125,17 +125,19 @@ class Replay:
         except UNREADABLE as error:
             self._problem(unreadable(error))
 
-    def take_release(self, debit: int, digest: str) -> None:
-        """Take a row of the table of released bytes, with their SHA-256 in hexadecimal digits."""
-        number, recorded = self._digests.pop(debit, (debit, ""))
-        if not recorded:
-            self._problem("released bytes are stored, but no release entry names them", number)
-        elif digest != recorded:
-            self._problem(f"the bytes released under debit {debit} are not those whose digest was recorded", number)
+    def take_releases(self, stored: Iterable[tuple[int, str]]) -> None:
+        """Take the table of released bytes as (debit, SHA-256 in hexadecimal digits), after the last entry.
 
-    def finish(self) -> None:
-        """Report what is missing after the last row."""
-        for debit, (number, _) in self._digests.items():
+        Entries may follow all the same: nothing but findings is changed.
+        """
+        missing = dict(self._digests)
+        for debit, digest in stored:
+            number, recorded = missing.pop(debit, (debit, ""))
+            if not recorded:
+                self._problem("released bytes are stored, but no release entry names them", number)
+            elif digest != recorded:
+                self._problem(f"the bytes released under debit {debit} are not those whose digest was recorded", number)
+        for debit, (number, _) in missing.items():
             self._problem(f"the bytes released under debit {debit} are missing", number)
         if self.number == 0:
             self.problems.append("the ledger is empty; it must begin with a genesis entry")

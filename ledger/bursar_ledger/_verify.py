@@ -31,6 +31,24 @@ from .errors import LedgerLostError
 
 
 @dataclass(frozen=True)
+class Verified:
+    """Beginning of a ledger in which nothing was found, where a later verification can go on.
+
+    Attributes:
+        replay: state after its entries.
+        digest: SHA-256 of its rows.
+    """
+
+    replay: Replay
+    digest: bytes
+
+
+def nothing_verified() -> Verified:
+    """Return the beginning that has no entry."""
+    return Verified(Replay(), hashlib.sha256().digest())
+
+
+@dataclass(frozen=True)
 class Verification:
     """Findings of a verification.
 
@@ -41,6 +59,8 @@ class Verification:
         accounts: promises and sums as computed from the entries.
         ledger_id: the ledger's random name, "" if it cannot be read.
         verifier_keys: verifier keys of signed checkpoints: (entry, key), in force from that entry on.
+        verified: where the next verification can go on; None if something was found, or if it was not asked for.
+        known: number of the entry behind which this one went on; 0 if it verified all.
     """
 
     problems: tuple[str, ...]
@@ -49,6 +69,8 @@ class Verification:
     accounts: tuple[AccountTotals, ...]
     ledger_id: str
     verifier_keys: tuple[tuple[int, str], ...]
+    verified: Verified | None = None
+    known: int = 0
 
     @property
     def ok(self) -> bool:
@@ -56,7 +78,9 @@ class Verification:
         return not self.problems
 
 
-def verify(path: str | os.PathLike[str], *, processes: int = 1, marked: bool = True) -> Verification:
+def verify(
+    path: str | os.PathLike[str], *, processes: int = 1, marked: bool = True, known: Verified | None = None
+) -> Verification:
     """Check schema, chain, sums, caps and released bytes, and price every debit again; change nothing.
 
     Args:
@@ -64,6 +88,8 @@ def verify(path: str | os.PathLike[str], *, processes: int = 1, marked: bool = T
         marked: True if the entry that the mark beside the file names must be there; a copy has no mark.
         processes: number of processes that examine entries in parallel, in a file that is long enough. They are
             spawned, so a script that asks for more than one needs the guard of `multiprocessing` around its main part.
+        known: where to go on, which is used up; all is verified if the rows are not those of then. Given
+            `nothing_verified()`, all is verified, and the result says where to go on.
     """
     try:
         db = connect(Path(path), read_only=True)
@@ -75,20 +101,25 @@ def verify(path: str | os.PathLike[str], *, processes: int = 1, marked: bool = T
             lost = None
         except LedgerLostError as error:
             mark, lost = None, str(error)
-        found = check(db, reprice=True, processes=processes)
+        found = check(db, reprice=True, processes=processes, known=known)
         with contextlib.suppress(sqlite3.Error):  # a finding of `check` by then
             lost = lost or missing(Path(path), db, mark)
     return found if lost is None else replace(found, problems=(*found.problems, lost))
 
 
-def check(db: Database, *, reprice: bool, processes: int = 1) -> Verification:
+def check(db: Database, *, reprice: bool, processes: int = 1, known: Verified | None = None) -> Verification:
     """Verify an open connection as `verify` does, as one consistent read; `reprice` also prices every debit again."""
-    replay = Replay()
+    replay, verified, first = Replay(), None, 0
     try:
         db.execute("BEGIN")
         try:
+            if known is not None and rows_digest(db, known.replay.number) == known.digest:
+                replay, first = known.replay, known.replay.number
             with _without_collection():
                 _read(db, replay, reprice, processes)
+            if known is not None and not replay.problems:
+                replay.restatements.clear()
+                verified = Verified(replay, rows_digest(db, replay.number))
         finally:
             db.rollback()
     except (sqlite3.Error, UnicodeError) as error:
@@ -100,21 +131,40 @@ def check(db: Database, *, reprice: bool, processes: int = 1) -> Verification:
         accounts=tuple(replay.accounts.values()),
         ledger_id=replay.ledger_id,
         verifier_keys=tuple(replay.verifier_keys),
+        verified=verified,
+        known=first,
     )
+
+
+def rows_digest(db: Database, last: int) -> bytes:
+    """Return the SHA-256 of all rows up to entry `last`; of every number that SQLite has, so that none is left out."""
+    found = hashlib.sha256()
+    for number, body, stored in db.execute(
+        "SELECT number, body, hash FROM entries WHERE number <= ? ORDER BY 1", [last]
+    ):
+        text = body.encode() if isinstance(body, str) else repr(body).encode()
+        found.update(f"{number!r} {type(body).__name__} {len(text)} {stored!r} ".encode())
+        found.update(text)
+    return found.digest()
 
 
 def _read(db: Database, replay: Replay, reprice: bool, processes: int) -> None:
     replay.problems.extend(schema_problems(db))
     newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
-    if processes == 1 or not isinstance(newest, int) or not SHORT < newest <= _bytes(db):
+    if processes == 1 or not isinstance(newest, int) or not SHORT < newest - replay.number <= _bytes(db):
         replay.problems.extend(damage(db))
-        entries = (examine(*row, reprice=reprice) for row in db.execute(_ENTRIES, [-_ENDLESS, _ENDLESS]))
-        _replay(replay, entries, _digests(db))
+        rows = db.execute(_ENTRIES, [_first(replay), _ENDLESS])
+        _replay(replay, (examine(*row, reprice=reprice) for row in rows), _digests(db))
     else:
         _read_together(db, replay, reprice, processes, newest)
     if reprice:
         for restatement in replay.restatements:
             replay.problems.extend(_restatement_problems(db, restatement))
+
+
+def _first(replay: Replay) -> int:
+    """Return where to go on: behind what is known, or so low that no row is left out."""
+    return replay.number + 1 if replay.number else -_ENDLESS
 
 
 @contextlib.contextmanager
@@ -140,7 +190,7 @@ def _read_together(db: Database, replay: Replay, reprice: bool, processes: int, 
     file = file_of(db)
     # The first range is open, so that no row is outside all of them. Entries are only ever added: what another
     # connection reads up to `newest` is what this one would.
-    firsts = [-_ENDLESS, *range(1 + _RANGE, newest + 1, _RANGE)]
+    firsts = [_first(replay), *range(replay.number + 1 + _RANGE, newest + 1, _RANGE)]
     lasts = [*(first - 1 for first in firsts[1:]), newest]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=begin) as pool:
         damage = pool.submit(damage_of, file)
@@ -165,9 +215,7 @@ def _in_turn(pool: Executor, ranges: Iterable[_Range], ahead: int) -> Iterator[E
 def _replay(replay: Replay, entries: Iterable[Examined], digests: Iterable[tuple[int, str]]) -> None:
     for entry in entries:
         replay.take(entry)
-    for debit, digest in digests:
-        replay.take_release(debit, digest)
-    replay.finish()
+    replay.take_releases(digests)
 
 
 def file_of(db: Database) -> Path:

@@ -122,11 +122,9 @@ def _tail_problems(db: Database, witness: Witness, tail: Sequence[Examined]) -> 
             replay._unreleased |= {debit: waiting[0]} if waiting else {}
     for entry in tail:
         replay.take(entry)
-    for debit in sorted({*released, *_stored_behind(db, witness.size)}):
-        content = _one(db, "SELECT content FROM releases WHERE debit = ?", debit)
-        if content is not None:
-            replay.take_release(debit, hashlib.sha256(content[0]).hexdigest())
-    replay.finish()
+    released_too = sorted({*released, *_stored_behind(db, witness.size)})
+    stored = ((debit, _one(db, "SELECT content FROM releases WHERE debit = ?", debit)) for debit in released_too)
+    replay.take_releases((debit, hashlib.sha256(row[0]).hexdigest()) for debit, row in stored if row is not None)
     return replay.problems
 
 

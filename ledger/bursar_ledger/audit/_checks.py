@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .._verify import Verification, check, verify
+from .._verify import Verification, Verified, check, verify
 from ..errors import LedgerError
 from ._changes import Since, Visit, compare_visit
 from ._open import UnreadableError, opened, rows, visible_name
@@ -64,24 +64,43 @@ class Findings:
         return (f"the ledger does not name the key {self.key}; it is another or an older ledger, or the wrong key",)
 
 
-def verified(path: Path) -> Verification:
-    """Verify a ledger file, with one process for each CPU.
+def verified(path: Path, known: Verified | None = None) -> Verification:
+    """Verify a ledger file, with one process for each CPU, from what is known on.
 
     Raises:
         UnreadableError: it is no ledger that this version can read.
     """
     with opened(path):
         pass  # what is no ledger is told apart from a ledger that is not right
-    return verify(path, processes=os.cpu_count() or 1)
+    return verify(path, processes=os.cpu_count() or 1, known=known)
 
 
 def examine_file(
-    path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True, visit: Visit | None = None
+    path: Path,
+    key: VerifierKey | None,
+    places: Sequence[Place],
+    *,
+    ask: bool = True,
+    visit: Visit | None = None,
+    known: Verified | None = None,
+    heard: SecondOpinion | None = None,
 ) -> Findings:
-    """Verify a ledger file in every way, without a second opinion unless `ask`; raises as `verified`."""
-    found = verified(path)
+    """Verify a ledger file in every way; raises as `verified`.
+
+    Args:
+        path: the file.
+        key: that checkpoints are by.
+        places: places of checkpoints.
+        ask: True for a second opinion.
+        visit: earlier visit to compare with.
+        known: where the verification goes on.
+        heard: second opinion on what is known; counts only if the file goes on from there.
+    """
+    found = verified(path, known)
+    heard = heard if found.known else None
     with opened(path) as db:
-        opinion = second_opinion(rows(db, last=found.entries)) if ask else SecondOpinion(None)
+        unheard = rows(db, first=1 if heard is None else found.known + 1, last=found.entries)
+        opinion = second_opinion(unheard, heard) if ask else SecondOpinion(None)
     since = None if visit is None else compare_visit(path, visit)
     return Findings(found, opinion, compared(path, key, places), key, since)
 

@@ -6,6 +6,7 @@ distribution says of a whole history is information, never the guarantee: see `t
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.metadata
 import itertools
@@ -75,12 +76,12 @@ def installed_version() -> str | None:
         return None
 
 
-def second_opinion(rows: Iterable[Row]) -> SecondOpinion:
+def second_opinion(rows: Iterable[Row], heard: SecondOpinion | None = None) -> SecondOpinion:
     """Compare the stored price of every debit, and the caps of every promise, with dp-accounting's figures.
 
-    Entries that cannot be read are left to `verify`.
+    Entries that cannot be read are left to `verify`. What was heard of the entries before these is counted, too.
     """
-    opinion = SecondOpinion(installed_version())
+    opinion = SecondOpinion(installed_version()) if heard is None else dataclasses.replace(heard)
     if opinion.version is None:
         return opinion
     for row in rows:

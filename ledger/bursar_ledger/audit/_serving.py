@@ -25,6 +25,7 @@ def run(
     *,
     ask: bool,
     visit: Visit | None,
+    afresh: bool,
     show: bool,
 ) -> None:
     """Serve until it is interrupted, after printing the link.
@@ -37,7 +38,8 @@ def run(
         names: hosts that browsers may ask for, beside the address that they reach.
         ask: whether dp-accounting gives a second opinion.
         visit: earlier visit to compare with.
+        afresh: whether to verify all again instead of going on from the last visit.
         show: whether to open a browser at the link.
     """
-    with watching(ledger, key, places, ask=ask, visit=visit) as watch, site(watch, names) as made:
+    with watching(ledger, key, places, ask=ask, visit=visit, afresh=afresh) as watch, site(watch, names) as made:
         serve(made.app(), listener, ledger, link(made), show=show)

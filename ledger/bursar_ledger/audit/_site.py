@@ -202,6 +202,7 @@ class _Pages:
             "error": None if look is None or look.error is None else visible(look.error),
             "parts": None if look is None else look.parts,
             "made": None if look is None else _second(look.made),
+            "remembered": look is not None and look.remembered,
             "seconds": "" if look is None else _duration(look.seconds),
             "verdict": _verdict(self._watch),
         }

@@ -114,6 +114,16 @@ def fill(
     return told
 
 
+def refresh(db: sqlite3.Connection, found: Findings, refusals: Sequence[Refusal], now: datetime) -> None:
+    """Replace what may change while entries do not: what verification found, and refusals."""
+    with db:
+        db.execute("BEGIN")
+        for table in ("checks", "problems", "refusals"):
+            db.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        _insert(db, "refusals", (list(dataclasses.astuple(refusal)) for refusal in refusals))
+        _fill_checks(db, found, now)
+
+
 def _fill_entries(db: sqlite3.Connection, entries: Iterable[tuple[Row, Line]]) -> None:
     made: list[_Values] = []
 

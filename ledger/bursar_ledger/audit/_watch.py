@@ -14,15 +14,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from markupsafe import Markup
 
+from .._verify import nothing_verified
 from ..errors import LedgerError
 from ._changes import Visit, changes
 from ._checks import Findings, examine_file
 from ._history import History
+from ._memory import WORTH, Memory, recall, remember
 from ._open import UnreadableError, noted_refusals, opened, rows
 from ._report import body, changed, opening, verification
-from ._tables import fill, scratch
+from ._tables import fill, refresh, scratch
 from ._verdict import verdict
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ class Look:
         made: time of the look.
         seconds: duration of the look.
         error: reason why nothing could be read; None if something could.
+        remembered: True if it is the last visit's.
     """
 
     found: Findings | None
@@ -60,6 +64,7 @@ class Look:
     made: datetime
     seconds: float = 0.0
     error: str | None = None
+    remembered: bool = False
 
 
 class Watch:
@@ -72,6 +77,7 @@ class Watch:
         ask: True for a second opinion.
         visit: earlier visit to compare with.
         folder: where the tables are made.
+        afresh: True to verify every entry, whatever an earlier visit verified.
     """
 
     def __init__(
@@ -83,10 +89,12 @@ class Watch:
         ask: bool,
         visit: Visit | None,
         folder: Path,
+        afresh: bool = False,
     ) -> None:
         self.path = path
         self.tables = folder / "ledger.db"
         self._examined = (key, tuple(places), ask, visit)
+        self._afresh = afresh
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ended = time.monotonic()
@@ -146,22 +154,53 @@ class Watch:
             self._ended = time.monotonic()
 
     def _looks(self) -> Iterator[Look]:
-        if self.look is None and self._newest() > _SHORT:
+        memory = None if self._afresh else recall(self.path, self.tables)
+        if self.look is None and memory is not None:
+            yield self._remembered(memory)
+        elif self.look is None and self._newest() > _SHORT:
             # Verification takes minutes then, and until it ends there would be nothing to see.
             yield self._made(None, self._newest())
         key, places, ask, visit = self._examined
-        found = examine_file(self.path, key, places, ask=ask, visit=visit)
-        yield self._made(found, found.verification.entries)
+        if memory is None:
+            known, heard = nothing_verified(), None
+        else:
+            known, heard = memory.verified, memory.opinion
+            visit = visit or Visit(known.replay.number, known.replay.head)
+        found = examine_file(self.path, key, places, ask=ask, visit=visit, known=known, heard=heard)
+        # Without new entries, what they say and their tables are those of the last visit.
+        told = memory.told if memory is not None and found.verification.known == found.verification.entries else None
+        look = self._made(found, found.verification.entries, None if found.problems else told)
+        yield look
+        self._keep(found, look)
+
+    def _remembered(self, memory: Memory) -> Look:
+        refusals = noted_refusals(self.path)
+        shown = opening(self.path.name, None, memory.told, memory.made), Markup(), body(memory.told, refusals)
+        return Look(None, memory.verified.replay.number, memory.told, refusals, shown, memory.made, remembered=True)
+
+    def _keep(self, found: Findings, look: Look) -> None:
+        verified = found.verification.verified
+        if verified is None or found.problems or found.verification.entries < WORTH:
+            return
+        opinion = found.opinion if found.opinion.version is not None else None
+        try:
+            remember(self.path, self.tables, Memory(verified, opinion, look.told, look.made))
+        except OSError as error:
+            click.echo(f"This visit cannot be remembered, and the next one verifies all again: {error}", err=True)
 
     def _newest(self) -> int:
         with opened(self.path) as db:
             newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
         return newest if isinstance(newest, int) else 0
 
-    def _made(self, found: Findings | None, entries: int) -> Look:
+    def _made(self, found: Findings | None, entries: int, told: History | None = None) -> Look:
+        """Make the page and, unless what the entries say is known, the tables."""
         now, refusals = datetime.now(UTC), noted_refusals(self.path)
         with opened(self.path) as db, scratch(self.tables) as tables:
-            told = fill(tables, rows(db, last=entries), found, refusals or (), now)
+            if found is None or told is None:
+                told = fill(tables, rows(db, last=entries), found, refusals or (), now)
+            else:
+                refresh(tables, found, refusals or (), now)
         checked = Markup()
         if found is not None:
             new = None if found.since is None else changes(self.path, found.since, verdict(found).certain)
@@ -172,11 +211,17 @@ class Watch:
 
 @contextlib.contextmanager
 def watching(
-    path: Path, key: VerifierKey | None, places: Sequence[Place], *, ask: bool = True, visit: Visit | None = None
+    path: Path,
+    key: VerifierKey | None,
+    places: Sequence[Place],
+    *,
+    ask: bool = True,
+    visit: Visit | None = None,
+    afresh: bool = False,
 ) -> Iterator[Watch]:
     """Make a watch over a ledger, whose first look is under way; its tables vanish with the block."""
     # A look that is under way writes there until the process ends.
     with tempfile.TemporaryDirectory(prefix="bursar-audit-", ignore_cleanup_errors=True) as folder:
-        watch = Watch(path, key, places, ask=ask, visit=visit, folder=Path(folder))
+        watch = Watch(path, key, places, ask=ask, visit=visit, folder=Path(folder), afresh=afresh)
         watch.start()
         yield watch

@@ -347,6 +347,12 @@ def report(ledger: Path, out: Path, key: Any, places: Sequence[Any], since: Visi
     help="Also ask dp-accounting, as verify does. [default: ask]",
 )
 @_SINCE
+@click.option(
+    "--afresh",
+    is_flag=True,
+    help="Verify every entry again. Without it, a visit goes on from what the last one on this computer verified, if "
+    "those entries are unchanged.",
+)
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 def serve(
     ledger: Path,
@@ -358,6 +364,7 @@ def serve(
     names: Sequence[str],
     second_opinion: bool,
     since: Visit | None,
+    afresh: bool,
     show: bool,
 ) -> None:
     """Show a ledger in a browser: a dashboard, tables to search, and the questions that auditors ask.
@@ -373,7 +380,7 @@ def serve(
     with opened(ledger):
         pass  # what cannot be read is said here, and not in a browser
     with listening(host, port, beyond_this_machine=beyond_this_machine) as listener:
-        run(ledger, key, places, listener, (host, *names), ask=second_opinion, visit=since, show=show)
+        run(ledger, key, places, listener, (host, *names), ask=second_opinion, visit=since, afresh=afresh, show=show)
 
 
 _TABLE = ("entry", "time", "kind", "actor", "dataset", "what")

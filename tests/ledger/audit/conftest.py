@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -36,6 +37,14 @@ MIXED = (
     ConcentratedEvent(Fraction(1, 5000)),
     ApproximateEvent(GaussianEvent(1, Fraction(30)), Fraction(1, 10**9), 2),
 )
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder of the test's own, where visits are remembered."""
+    folder = tmp_path / "home"
+    monkeypatch.setattr(click, "get_app_dir", lambda name: str(folder / name))
+    return folder
 
 
 @pytest.fixture

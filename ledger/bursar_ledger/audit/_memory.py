@@ -1,0 +1,122 @@
+"""Memory of the last visit to a long ledger: what was verified, so that the next visit goes on from there.
+
+It lies in the user's own folder, signed with a key (HMAC-SHA256) that lies there, too, and that nobody else may read.
+What is remembered counts only for rows that are bit for bit those of then, which every visit checks, and only for the
+code that verified them: another version verifies everything again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import importlib.resources
+import os
+import pickle
+import secrets
+import shutil
+import sqlite3
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from .._verify import Verified
+from ._history import History
+from ._open import UnreadableError, opened, rows
+from ._oracle import SecondOpinion
+
+WORTH = 2000
+"""Entries that are verified in less than a second, and not remembered."""
+_MAC = 32
+"""Bytes of HMAC-SHA256, which come first in a file."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Visit in which nothing was found.
+
+    Attributes:
+        verified: what was verified.
+        opinion: the second opinion on it; None if it was not asked for.
+        told: what the entries say.
+        made: when it was verified.
+    """
+
+    verified: Verified
+    opinion: SecondOpinion | None
+    told: History
+    made: datetime
+
+
+def recall(ledger: Path, tables: Path) -> Memory | None:
+    """Return the memory of a ledger, and put its tables into the file `tables`; None if there is none that counts."""
+    folder = _folder(ledger)
+    try:
+        signed = (folder / "visit").read_bytes()
+        if not hmac.compare_digest(signed[:_MAC], _mac(signed[_MAC:])):
+            return None
+        memory, digest = pickle.loads(signed[_MAC:])  # noqa: S301  signed with this user's key
+        with (folder / "tables.db").open("rb") as file:
+            if hashlib.file_digest(file, "sha256").digest() != digest:
+                return None
+        shutil.copyfile(folder / "tables.db", tables)
+    except OSError:
+        return None
+    return memory if isinstance(memory, Memory) else None
+
+
+def remember(ledger: Path, tables: Path, memory: Memory) -> None:
+    """Keep a memory with its tables, in place of the last one.
+
+    Raises:
+        OSError: the user's folder cannot be written.
+    """
+    folder = _folder(ledger)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    copy = folder / "tables.db"
+    copy.unlink(missing_ok=True)
+    with contextlib.closing(sqlite3.connect(tables)) as db, contextlib.closing(sqlite3.connect(copy)) as kept:
+        db.backup(kept)
+    with copy.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+    content = pickle.dumps((memory, digest))
+    whole = folder / "visit.new"
+    whole.write_bytes(_mac(content) + content)
+    whole.replace(folder / "visit")
+
+
+def _folder(ledger: Path) -> Path:
+    """Return the folder about a ledger: copies of one ledger have the same ledger id."""
+    with opened(ledger) as db:
+        first = next(rows(db, last=1), None)
+    if first is None:
+        raise UnreadableError("the ledger has no entries")
+    name = hashlib.sha256(str(first.details.get("ledger_id")).encode()).hexdigest()[:32]
+    return _home() / name
+
+
+def _home() -> Path:
+    return Path(click.get_app_dir("bursar-audit")) / "visits"
+
+
+def _mac(content: bytes) -> bytes:
+    """Sign what was remembered, and the code that says so; raises OSError if there is no key and none can be made."""
+    file = _home() / "key"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(descriptor, secrets.token_bytes(_MAC))
+            os.close(descriptor)
+    return hmac.digest(file.read_bytes(), _code() + content, "sha256")
+
+
+@functools.cache
+def _code() -> bytes:
+    """Return a digest of this package's own source."""
+    package = Path(str(importlib.resources.files("bursar_ledger")))
+    sources = sorted(package.rglob("*.py"))
+    return hashlib.sha256(b"".join(hashlib.sha256(source.read_bytes()).digest() for source in sources)).digest()
