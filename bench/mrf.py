@@ -829,7 +829,8 @@ def main() -> None:
     extent = replace(QUICK if options.quick else Extent(), **given)
     kept = KeptTables(output and output.with_suffix(".kept"), options.again)
     mrf.warm_up()
-    for part in options.parts or PARTS:
+    # The picture is of the sizes of a full run.
+    for part in options.parts or [part for part in PARTS if part != "picture" or not options.quick]:
         start = time.perf_counter()
         PARTS[part](Wish(extent, partial(saved, output, part), kept, options.adult, options.pgm))
         print(f"  ({part}: {time.perf_counter() - start:.0f} s)", flush=True)
