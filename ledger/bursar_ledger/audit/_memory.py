@@ -8,25 +8,41 @@ code that verified them: another version verifies everything again.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import hmac
 import importlib.resources
+import json
 import os
-import pickle
 import secrets
 import shutil
 import sqlite3
+from array import array
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import click
 
+from .._events import (
+    ApproximateEvent,
+    ConcentratedEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    SelectionEvent,
+)
+from .._replay import AccountTotals, Replay, Restatement
 from .._verify import Verified
-from ._history import History
+from ._history import AccountHistory, Act, BurnDown, History, Losses, Promise, Spender
 from ._open import UnreadableError, opened, rows
 from ._oracle import SecondOpinion
+from ._sentences import Story
 
 WORTH = 2000
 """Entries that are verified in less than a second, and not remembered."""
@@ -58,12 +74,12 @@ def recall(ledger: Path, tables: Path) -> Memory | None:
         signed = (folder / "visit").read_bytes()
         if not hmac.compare_digest(signed[:_MAC], _mac(signed[_MAC:])):
             return None
-        memory, digest = pickle.loads(signed[_MAC:])  # noqa: S301  signed with this user's key
+        memory, digest = _value(json.loads(signed[_MAC:]))
         with (folder / "tables.db").open("rb") as file:
             if hashlib.file_digest(file, "sha256").digest() != digest:
                 return None
         shutil.copyfile(folder / "tables.db", tables)
-    except OSError:
+    except (OSError, LookupError, TypeError, ValueError):
         return None
     return memory if isinstance(memory, Memory) else None
 
@@ -82,10 +98,60 @@ def remember(ledger: Path, tables: Path, memory: Memory) -> None:
         db.backup(kept)
     with copy.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
-    content = pickle.dumps((memory, digest))
+    content = json.dumps(_plain((memory, digest))).encode()
     whole = folder / "visit.new"
     whole.write_bytes(_mac(content) + content)
     whole.replace(folder / "visit")
+
+
+_CLASSES: Mapping[str, Any] = {
+    one.__name__: one
+    for one in (
+        *(Memory, Verified, Replay, AccountTotals, Restatement, SecondOpinion),
+        *(History, AccountHistory, Promise, Losses, Spender, BurnDown, Act, Story),
+        *(GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ConcentratedEvent, ApproximateEvent),
+    )
+}
+"""Dataclasses that a memory is made of; a file can name no others."""
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: what JSON lacks is a pair of a name and its parts."""
+    if value is None or isinstance(value, bool | int | float) or type(value) is str:
+        return value
+    name = type(value).__name__
+    if name in _CLASSES:
+        return [name, [_plain(getattr(value, one.name)) for one in dataclasses.fields(value)]]
+    if isinstance(value, Mapping):
+        return [name, [[_plain(key), _plain(item)] for key, item in value.items()]]
+    if isinstance(value, array):
+        return [f"array {value.typecode}", value.tolist()]
+    if isinstance(value, list | tuple | set):
+        return [name, [_plain(item) for item in value]]
+    return [name, value.hex() if isinstance(value, bytes) else value.isoformat() if name == "datetime" else str(value)]
+
+
+def _value(plain: Any) -> Any:
+    """Return the value that `_plain` wrote."""
+    if not isinstance(plain, list):
+        return plain
+    name, parts = plain
+    if name in _CLASSES:
+        return _CLASSES[name](*map(_value, parts))
+    if name in _MAPPINGS:
+        return _MAPPINGS[name]({_value(key): _value(item) for key, item in parts})
+    if name in _SEQUENCES:
+        return _SEQUENCES[name](map(_value, parts))
+    return array(name[-1], parts) if name.startswith("array ") else _SCALARS[name](parts)
+
+
+_MAPPINGS: Mapping[str, Any] = {"dict": dict, "Counter": Counter}
+_SEQUENCES: Mapping[str, Any] = {"list": list, "tuple": tuple, "set": set}
+_SCALARS: Mapping[str, Any] = {
+    "bytes": bytes.fromhex,
+    "Fraction": Fraction,
+    "datetime": datetime.fromisoformat,
+}
 
 
 def _folder(ledger: Path) -> Path:
