@@ -1,4 +1,4 @@
-"""Between the wire's messages and this package's values. No generated type passes beyond this module's callers."""
+"""Conversions between wire messages and this package's values. No generated type passes beyond the callers."""
 
 from __future__ import annotations
 

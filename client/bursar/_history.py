@@ -164,7 +164,7 @@ class History:
         return (None if path is None else path.with_name(f"{path.stem}.{kind}.json")), self._shelf.server
 
     def check_once(self, ask: Ask) -> None:
-        """As `check`, if nothing was checked yet.
+        """Call `check`, if nothing was checked yet.
 
         Raises:
             HistoryError: the server's history is no extension of what was seen, now or before.

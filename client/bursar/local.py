@@ -37,12 +37,12 @@ _LARGEST_REPORT = 1e150
 """Their squares are doubles; what `perturb` gives stays below 1e110."""
 
 _FLAT = 1e3
-"""Where a or a / sqrt(beta) is larger, the smoothed function is flat to 1e-5, and its closed form loses digits."""
+"""Limit of a and a / sqrt(beta): above it the smoothed function is flat to 1e-5, and its closed form loses digits."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all devices and the collector have in common; all of it is public. `agree` makes one.
+    """Public settings that all devices and the collector share. `agree` makes them.
 
     Attributes:
         lower: least value of each column, in its own unit. Lower values are moved to it.
@@ -86,7 +86,7 @@ class Agreement:
 
     @property
     def n_columns(self) -> int:
-        """How many numbers a report has: d."""
+        """Return the number of numbers in a report, d."""
         return len(self.lower)
 
     @property
@@ -160,7 +160,7 @@ def agree(
     second_moment: float = 1.0,
     zeta: float = 0.05,
 ) -> Agreement:
-    """What devices and collector have to agree on. Nothing of it may be computed from anybody's rows.
+    """Make the settings that devices and collector share. Nothing of them may be computed from anyone's rows.
 
     Args:
         lower: least value, in the column's own unit; one for each column, or a number for a single column.
@@ -253,7 +253,7 @@ def _numbers(name: str, values: npt.ArrayLike, shape: str) -> FloatArray:
 
 
 def _signal(values: FloatArray, agreement: Agreement) -> npt.NDArray[np.int64]:
-    """What a row says, as whole numbers from -2^30 to 2^30: a total function of any d doubles."""
+    """Return a row's contribution, as whole numbers from -2^30 to 2^30: a total function of any d doubles."""
     centre, half = agreement._centre, agreement._half
     numbers = np.where(np.isnan(values), centre, values)
     z = np.clip((np.clip(numbers, agreement.lower, agreement.upper) - centre) / half, -1.0, 1.0)
@@ -289,12 +289,12 @@ def _density(x: FloatArray) -> FloatArray:
 
 
 def _limit(beta: float) -> float:
-    """What psi stays below: c_phi (2 Phi(sqrt beta) - 1)."""
+    """Return the bound of psi: c_phi (2 Phi(sqrt beta) - 1)."""
     return _CATONI * math.erf(math.sqrt(beta / 2.0))
 
 
 def _bias_bound(agreement: Agreement) -> float:
-    """How far the mean of truncated values can be from that of the values, in half-widths."""
+    """Return a bound on the bias of a mean of truncated values, in half-widths."""
     by_moment = agreement.second_moment * (1.0 + 1.0 / agreement.beta) / (4.0 * _CATONI * agreement.scale)
     return min(max(1.0 - agreement._largest, 0.0), by_moment)
 

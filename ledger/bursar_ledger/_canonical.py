@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NO_ENTRY = bytes(32)
-"""What the first entry names as the hash before it."""
+"""Hash that the first entry names as its predecessor."""
 
 
 @dataclass(frozen=True)

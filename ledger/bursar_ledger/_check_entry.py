@@ -16,7 +16,7 @@ from ._kinds import EntryKind
 Fields = dict[str, Any]
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-"""What a forged body may raise where an honest one is expected."""
+"""Exceptions that a forged body may raise where an honest one is expected."""
 
 _DECODER = json.JSONDecoder()
 

@@ -26,7 +26,7 @@ from .errors import (
 )
 
 _DESTROYED = ("rows", "key")
-"""In this order: a key without which rows could not be served goes after them."""
+"""Files of a dataset in the order of their removal: a key without which rows could not be served goes after them."""
 
 
 @dataclass(frozen=True)

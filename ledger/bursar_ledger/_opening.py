@@ -16,7 +16,7 @@ from ._mark import ADVICE, Identity, Mark, OpenMark, create_mark, identities
 from .errors import LedgerCorruptError, LedgerError, LedgerLostError, LedgerUnavailableError
 
 BUSY_SECONDS = 30.0
-"""How long a decision waits for another process that writes."""
+"""Maximum time that a decision waits for another process that writes."""
 
 
 def connect(path: Path, *, read_only: bool = False, options: str = "", busy_seconds: float = BUSY_SECONDS) -> Database:
@@ -47,7 +47,7 @@ def connect(path: Path, *, read_only: bool = False, options: str = "", busy_seco
 
 
 _HEADER_BYTES = 32
-"""Of a -wal file; one that ends there holds nothing, and SQLite takes ten seconds to say so."""
+"""Bytes of the header of a -wal file; one that ends there holds nothing, and SQLite takes ten seconds to say so."""
 
 
 def _has_log(path: Path) -> bool:

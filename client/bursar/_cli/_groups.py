@@ -12,7 +12,7 @@ class InOrder(click.Group):
     """A group that lists its commands in the order in which an analyst comes to need them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added."""
+        """List the commands in the order in which they were added."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -225,7 +225,7 @@ def _model(path: Path) -> bursar.Model:
 
 
 def _draw(found: bursar.Model, out: Path, chosen: Mapping[str, Any]) -> None:
-    """Without a display: the figure is made for a file and for nothing else."""
+    """Draw a figure without a display: it is made for a file only."""
     figure = require("matplotlib.figure").Figure(layout="constrained")
     found.plot(figure.add_subplot(), **chosen)
     figure.savefig(out, dpi=150)

@@ -228,7 +228,7 @@ def dry_run(given: Given) -> dict[str, int] | None:
 def _simple(
     label: str, read: Callable[[str], Any], words: str, *, many: bool = False
 ) -> Callable[[str, object], Argument]:
-    """For a type whose words in the docstring are about Python."""
+    """Return the option of a type whose docstring is about Python, with plain words."""
 
     def make(name: str, default: object) -> Argument:
         made = _option(name, _values.Value(label, read), default, " ".join(words.split()), many=many)

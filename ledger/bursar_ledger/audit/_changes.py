@@ -1,4 +1,4 @@
-"""What changed in a ledger since an earlier visit, of which a copy of the ledger or the head was kept."""
+"""Changes of a ledger since an earlier visit, of which a copy of the ledger or the head was kept."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Since:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is new since an earlier visit, in sentences.
+    """Changes since an earlier visit, in sentences.
 
     Attributes:
         since: what it is compared with, in a few words.

@@ -89,5 +89,5 @@ METADATA: dict[str, Any] = {
         },
     },
 }
-"""Of Datasette. SQL of one's own is allowed: it reaches these tables only, on a connection that cannot write, for three
-seconds, and only the holder of the link may ask, who could read the file."""
+"""Settings of Datasette. The reader's own SQL is allowed: it reaches these tables only, on a connection that cannot
+write, for three seconds, and only the holder of the link may ask, who could read the file."""

@@ -55,12 +55,12 @@ _FOR_ALL = (_LINK, "/-/static/", "/-/ledger/site.css", "/-/ledger/report.css")
 _FROM_TABLES = ("/ledger", "/-/ledger/entries", "/-/ledger/analysts", "/-/ledger/refusals")
 """Paths of pages that need the tables of a look."""
 _COOKIE = {"a": {"id": "root"}}
-"""What the link's cookie says, signed with a key of this start."""
+"""Content of the link's cookie, signed with a key of this start."""
 _LINKED = {"entry", "debit"}
 """Columns that hold numbers of entries."""
 _DIGESTS, _TIMES = {"head", "sha256"}, {"time", "first", "last", "checked_at"}
 _MOST_RECORDS = 1_000_000
-"""Of one CSV file; longer ones are for `bursar-audit entries`, which needs no memory for them."""
+"""Maximum rows of one CSV file; longer ones are for `bursar-audit entries`, which needs no memory for them."""
 _ABOUT_CSV = {"_next", "_size", "_dl", "_stream", "_labels", "_shape", "_json", "_format"}
 """Arguments that say how to send a table, and not what is in it."""
 

@@ -179,4 +179,4 @@ SPEND_FORMATS: dict[str, Callable[[Sequence[Spend]], Iterator[str]]] = {
     "csv": lambda spends: csv_lines(_SPEND_COLUMNS, [dataclasses.asdict(line) for line in spends]),
     "json": lambda spends: json_lines([dataclasses.asdict(line) for line in spends]),
 }
-"""What `spend` prints, by the name of the format."""
+"""Writers of `spend`'s output, by the name of the format."""

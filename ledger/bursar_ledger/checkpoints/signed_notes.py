@@ -259,7 +259,7 @@ class Checkpoint:
 
     @property
     def time(self) -> str | None:
-        """When it was made, by the signer's clock, if it says so."""
+        """Return the time of signing by the signer's clock, if the note has it."""
         return next((line.removeprefix("time ") for line in self.extensions if line.startswith("time ")), None)
 
     @property

@@ -37,7 +37,7 @@ _UNPROTECTED = (
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the documents say of a dataset.
+    """Facts of a dataset that the documents state.
 
     Attributes:
         state: dataset and account, from the ledger.

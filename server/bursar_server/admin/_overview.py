@@ -1,4 +1,4 @@
-"""What the owner's page shows: tables, budgets, analysts, requests, checkpoints and backups, in sentences.
+"""Contents of the owner's page: tables, budgets, analysts, requests, checkpoints and backups, in sentences.
 
 Reads the ledger and files beside it, and never a row.
 """
@@ -57,7 +57,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Analyst:
-    """What one analyst spent of an account.
+    """Amount that one analyst spent of an account.
 
     Attributes:
         name: name of the analyst.

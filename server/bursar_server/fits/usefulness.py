@@ -37,7 +37,7 @@ PlanT = TypeVar("PlanT", bound=Plan)
 
 @dataclass(frozen=True)
 class _Finding:
-    """What noise does to an answer.
+    """Effect of the noise on an answer.
 
     Attributes:
         text: in words.

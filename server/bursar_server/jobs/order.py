@@ -54,7 +54,7 @@ _NO_LIMITS = RequestLimits()
 """Limits of the software alone."""
 
 _SPEND, _LEFT, _ROWS = "spend", "what_is_left", "public_rows"
-"""In a debit's parameters: the rho that was left, and the public number of rows; so that it can be planned again."""
+"""Keys of a debit's parameters that make it plannable again: the rho that was left, the public number of rows."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Verifier:
         self._thread: threading.Thread | None = None
         self._ended = False
         self.problem: str | None = None
-        """What is left to do or could not be done, for health; None once all is verified."""
+        """Return what is left to verify or could not be verified, for health; None once all is verified."""
 
     def telling(self, told: Callable[[], object]) -> Self:
         """Call `told` after a finding, so that health changes at once; use the result while the server serves."""

@@ -99,7 +99,7 @@ class Dates(_Model):
 
 
 class Csv(_Model):
-    """How a CSV file is written. Other sources need none of it.
+    """Dialect of a CSV file. Other sources need none of it.
 
     Attributes:
         delimiter: character between two cells.

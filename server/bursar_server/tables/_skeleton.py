@@ -38,7 +38,7 @@ _ICD_10: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Template:
-    """What a column means, and what everyone knows of such columns; nothing is computed from data.
+    """Meaning of a column, and public knowledge of such columns; nothing is computed from data.
 
     Attributes:
         kind: what its cells are.

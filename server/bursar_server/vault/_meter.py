@@ -54,7 +54,7 @@ class SyntheticBudget:
 
 
 FitBudget = PaidBudget | SyntheticBudget
-"""What one fit may release of the rows that it is given."""
+"""Limit on what one fit may release of the rows that it is given."""
 
 
 class RowSource(Protocol):

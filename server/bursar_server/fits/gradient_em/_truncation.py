@@ -17,7 +17,7 @@ from bursar_server.fits.gradient_em._kernel import CATONI, TERMS
 
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(128)
 _NODES, _NODE_WEIGHTS = (_NODES + 1.0) / math.sqrt(2.0), _NODE_WEIGHTS / math.sqrt(2.0)
-"""Of Gauss and Legendre's rule on (0, sqrt 2), where Catoni's function rises."""
+"""Nodes and weights of Gauss and Legendre's rule on (0, sqrt 2), where Catoni's function rises."""
 
 _FAR = 9.0
 """Standard deviations beyond which a normal variable is neglected: its tail is 1e-19."""

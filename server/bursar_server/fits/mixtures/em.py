@@ -66,7 +66,7 @@ Chosen, not tuned: limit the damage of one step.
 
 @dataclass(frozen=True)
 class Rules:
-    """How far clip radii and shapes follow the noise: public numbers.
+    """Public numbers that say how far clip radii and shapes follow the noise.
 
     Attributes:
         tail: share of a Gaussian beyond its clip radius, in relative noise of its second moments.
