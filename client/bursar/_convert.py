@@ -416,6 +416,7 @@ def mrf_from(message: fit_pb2.MRFModel, receipt: Receipt | None) -> MarkovRandom
             receipt=receipt,
             noise=tuple(map(noise_from, message.noise)),
             iterations=found.iterations,
+            unexplained=message.unexplained if message.HasField("unexplained") else None,
         )
     except ValueError as error:
         raise ServerError(f"the server sent no valid model: {error}") from error

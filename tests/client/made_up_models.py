@@ -208,6 +208,7 @@ MODELS: dict[Any, st.SearchStrategy[Any]] = {
         inference=st.sampled_from(["exact", "loopy"]),
         unit_weights=st.sampled_from(["rows", "shares"]),
         null_category=st.none() | TEXT,
+        unexplained=st.none() | POSITIVE,
         **without_trace(released(1, 1)),
     ),
 }

@@ -93,6 +93,7 @@ class MarkovRandomField(Model):
         receipt: receipt of its debit; None for a model that does not come from a server.
         noise: the noise of every kind of release that went into the model.
         iterations: number of evaluations of the marginals while learning; they are free post-processing.
+        unexplained: by how much models of the later rounds missed the next table, for `error`; None without rounds.
         dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
 
     Raises:
@@ -121,6 +122,7 @@ class MarkovRandomField(Model):
     receipt: Receipt | None = None
     noise: tuple[ReleaseNoise, ...] = ()
     iterations: int | None = None
+    unexplained: float | None = None
     dummy_: bool = False
 
     def __post_init__(self) -> None:
@@ -138,6 +140,8 @@ class MarkovRandomField(Model):
             object.__setattr__(self, name, tuple(frozen(name, a, s) for a, s in zip(arrays, shapes, strict=True)))
         if not math.isfinite(self.log_partition_):
             raise ValueError(f"log_partition_: expected a finite number, got {self.log_partition_!r}")
+        if self.unexplained is not None and not 0 <= self.unexplained < math.inf:
+            raise ValueError(f"unexplained: expected a finite number of at least 0, or None, got {self.unexplained!r}")
         if self.estimator not in ESTIMATORS:
             raise ValueError(f"estimator: expected one of {ESTIMATORS}, got {self.estimator!r}")
         if self.inference not in ("exact", "loopy"):
@@ -218,7 +222,7 @@ class MarkovRandomField(Model):
 
         Args:
             columns: names of the columns, each once.
-            level: share of fits in which the bound is meant to hold, above 0 and below 1.
+            level: share of tables for which the bound is meant to hold, above 0 and below 1.
 
         Raises:
             ValueError: another level, columns as in `marginal`, or a homogeneous chain.
@@ -412,7 +416,9 @@ class MarkovRandomField(Model):
             raise ValueError("columns: a homogeneous chain has intervals of its own two tables only; leave them out")
         tables = [(t.columns, t.counts, t.noise_std, t.laplace) for t in self.tables_ if not t.pooled]
         sizes = {variable.name: len(variable.states) for variable in self.variables_}
-        return Evidence(tables, sizes, max(self.n_rows or 0.0, 1.0), self.marginal)
+        rows = max(self.n_rows or 0.0, 1.0)
+        chosen = [one.count_std for one in self.noise if one.name == "choice of a pair"]
+        return Evidence(tables, sizes, rows, self.marginal, self.unexplained, max(chosen, default=None))
 
     def _state(self, name: str, value: Any) -> int:
         return int(self._variable(name).encode([value])[0])

@@ -2086,6 +2086,7 @@ class MRFModel(_message.Message):
     UNIT_WEIGHTS_FIELD_NUMBER: _builtins.int
     NULL_CATEGORY_FIELD_NUMBER: _builtins.int
     UNESTIMATED_FIELD_NUMBER: _builtins.int
+    UNEXPLAINED_FIELD_NUMBER: _builtins.int
     n_rows: _builtins.float
     """Estimated number of rows (or of units): public under REPLACE_ONE, from noisy totals under ADD_REMOVE_ONE."""
     log_partition: _builtins.float
@@ -2098,6 +2099,10 @@ class MRFModel(_message.Message):
     """What a row counts in the tables; tables that count differently are not used together."""
     null_category: _builtins.str
     """Of a homogeneous chain: see HomogeneousChain. A row that is null throughout counts nowhere."""
+    unexplained: _builtins.float
+    """Of pairs chosen in rounds: by how much the models of the later rounds missed the tables that were released next, noise deducted: the
+    mean of total variation distance over the product, for both columns, of the sum of sqrt(p (1 - p)) over their states.
+    """
     @_builtins.property
     def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]: ...
     @_builtins.property
@@ -2130,12 +2135,15 @@ class MRFModel(_message.Message):
         unit_weights: Global___UnitWeights.ValueType = ...,
         null_category: _builtins.str = ...,
         unestimated: Global___Unestimated | None = ...,
+        unexplained: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["unestimated", b"unestimated"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_unexplained", b"_unexplained", "unestimated", b"unestimated", "unexplained", b"unexplained"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimator", b"estimator", "homogeneous_chain", b"homogeneous_chain", "inference", b"inference", "iterations", b"iterations", "log_partition", b"log_partition", "n_rows", b"n_rows", "noise", b"noise", "null_category", b"null_category", "potentials", b"potentials", "tables", b"tables", "unestimated", b"unestimated", "unit_weights", b"unit_weights", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unexplained", b"_unexplained", "estimator", b"estimator", "homogeneous_chain", b"homogeneous_chain", "inference", b"inference", "iterations", b"iterations", "log_partition", b"log_partition", "n_rows", b"n_rows", "noise", b"noise", "null_category", b"null_category", "potentials", b"potentials", "tables", b"tables", "unestimated", b"unestimated", "unexplained", b"unexplained", "unit_weights", b"unit_weights", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__unexplained: _TypeAlias = _typing.Literal["unexplained"]  # noqa: Y015
+    _WhichOneofArgType__unexplained: _TypeAlias = _typing.Literal["_unexplained", b"_unexplained"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unexplained) -> _WhichOneofReturnType__unexplained | None: ...
 
 Global___MRFModel: _TypeAlias = MRFModel  # noqa: Y015
 

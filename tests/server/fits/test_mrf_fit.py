@@ -319,6 +319,17 @@ def test_rounds_find_a_cycle_that_no_tree_has() -> None:
         assert score(free, X) > score(given, X) - 0.01 > score(tree, X) + 0.01
 
 
+def test_rounds_say_what_their_models_left_unexplained() -> None:
+    """Next to nothing where the budget is ample and pairs are chosen again; a tree has no rounds, and says nothing."""
+    names = ["a", "b", "c", "d"]
+    public = people(rows=len(RING_ROWS), a=2, b=2, c=2, d=2)
+    made = plan(public, auto={}, spend=AMPLE, columns=names)
+    ring = run(made, RING_ROWS)
+    assert ring.HasField("unexplained")
+    assert 0 <= ring.unexplained < 0.02
+    assert not run(plan(public, tree={}, cliques=None, columns=names), RING_ROWS).HasField("unexplained")
+
+
 def test_rounds_choose_within_the_workload() -> None:
     """Whatever is chosen; a pair that is chosen twice has one table, of less noise."""
     asked = fit_pb2.ChooseCliques(workload=[fit_pb2.WeightedSet(columns=["a", "b", "c"])])

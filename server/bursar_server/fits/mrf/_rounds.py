@@ -20,6 +20,7 @@ from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Graph, ReleasedTable, believed_rows, used_tables
 from bursar_models.mrf._estimation import Fitted, continued
 from bursar_models.mrf._graph import is_exact
+from bursar_models.mrf._intervals import mean_absolute, missed
 from bursar_models.mrf._pairs import Pair, joined_cells, pair_marginals
 from bursar_server.fits.mrf._selection import Selection
 from bursar_server.fits.mrf._statistics import Layout, blocks_of, pairs_statistic, table_bounds
@@ -70,6 +71,7 @@ def choose_in_rounds(
     public_rows: float | None,
     release: Callable[[Pair], ReleasedTable],
     session: Session,
+    tests: list[float],
 ) -> list[Pair]:
     """Choose pairs and release their tables, round by round; return each chosen pair once.
 
@@ -81,6 +83,7 @@ def choose_in_rounds(
         public_rows: number of rows if it is public, else None.
         release: releases the table of a chosen pair.
         session: session that is charged for every choice.
+        tests: list to which each round adds by how much its model missed the released table; post-processing.
     """
     names, seen = [variable.name for variable in layout.variables], list(tables)
     graph, chosen = Graph(layout.sizes, ()), list[Pair]()
@@ -89,10 +92,11 @@ def choose_in_rounds(
     for number in range(selection.times):
         fitted = _model(names, graph, seen, public_rows, fitted)
         rows = min(fitted.estimate.n_rows, float(MAX_ROWS))
+        marginals = pair_marginals(graph, fitted.estimate.log_potentials)
         candidates = Candidates(
             statistic=statistic,
             blocks=blocks_of(layout, rounds.pairs),
-            targets=_targets(layout, rounds.pairs, rows, pair_marginals(graph, fitted.estimate.log_potentials)),
+            targets=_targets(layout, rounds.pairs, rows, marginals),
             block_bounds=table_bounds(layout),
             discounts=_discounts(layout, rounds.pairs, selection.cell_cost),
             weights=rounds.weights,
@@ -100,7 +104,10 @@ def choose_in_rounds(
         limit = max(first, last * (number + 1) // selection.times)
         offered = _offered(graph, rounds.pairs, chosen, limit)
         pair = rounds.pairs[session.choose(candidates, offered, selection.noise)]
-        seen.append(release(pair))
+        table = release(pair)
+        seen.append(table)
+        noise = table.noise_std * mean_absolute(laplace=table.laplace)
+        tests.append(missed(marginals[pair], rows, table.counts, noise))
         larger = Graph(layout.sizes, (*chosen, pair))
         if is_exact(larger):
             graph, chosen = larger, list(dict.fromkeys((*chosen, pair)))

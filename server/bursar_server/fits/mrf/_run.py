@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import Estimate, Graph, Learning, ReleasedTable, believed_rows, estimate, used_tables
 from bursar_models.mrf._estimation import Estimator, Inference
+from bursar_models.mrf._intervals import unexplained
 from bursar_models.mrf._pairs import Pair
 from bursar_server.fits.mrf._rounds import Rounds, averaged, choose_in_rounds
 from bursar_server.fits.mrf._selection import Selection, select_tree
@@ -125,11 +126,13 @@ class Result:
         learning: specification of the field.
         tables: released tables, new ones before earlier ones.
         estimate: estimate from them; None if the client makes it.
+        unexplained: by how much models of the later rounds missed the next table; None without rounds.
     """
 
     learning: Learning
     tables: tuple[ReleasedTable, ...]
     estimate: Estimate | None
+    unexplained: float | None = None
 
 
 def chain_measurements(
@@ -171,14 +174,14 @@ def run(settings: MRFSettings, entry: int, iterations: int, session: Session) ->
 
     for measurement in settings.measurements:
         release(measurement)
-    cliques = settings.cliques
+    cliques, tests = settings.cliques, list[float]()
     if settings.pairs is not None:
-        cliques = tuple(_chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release))
+        cliques = tuple(_chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release, tests))
     tables, learning = (*averaged(new), *settings.earlier), settings.learning(cliques)
     found = learning.learn(tables) if settings.here else None
     if next(steps) <= iterations:  # if the client learns, the last release was the last step
         session.progress(iterations, iterations)
-    return Result(learning, tables, found)
+    return Result(learning, tables, found, unexplained(tests))
 
 
 def _chosen(
@@ -188,8 +191,12 @@ def _chosen(
     session: Session,
     step: Callable[[], None],
     release: Callable[[Measurement], ReleasedTable],
+    tests: list[float],
 ) -> list[Pair]:
-    """Return pairs that are chosen from tables of single variables and earlier ones, and release their tables."""
+    """Return pairs that are chosen from tables of single variables and earlier ones, and release their tables.
+
+    Adds to `tests`, for each round, by how much its model missed the table that was released next.
+    """
     layout = settings.layout
 
     def measured(pair: Pair) -> ReleasedTable:
@@ -198,7 +205,7 @@ def _chosen(
 
     if pairs.rounds is not None:
         public_rows = settings.public_rows
-        return choose_in_rounds(layout, pairs.selection, pairs.rounds, tables, public_rows, measured, session)
+        return choose_in_rounds(layout, pairs.selection, pairs.rounds, tables, public_rows, measured, session, tests)
     singles = Graph(layout.sizes, ())
     used = used_tables([variable.name for variable in layout.variables], singles, tables)
     found = estimate(singles, used, believed_rows(settings.public_rows, used))

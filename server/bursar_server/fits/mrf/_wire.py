@@ -41,6 +41,7 @@ def model_to(
         homogeneous_chain=settings.chain,
         unit_weights=weights_of(layout.shares),
         null_category=null_category,
+        unexplained=result.unexplained,
     )
     if found is None:
         model.inference = _number(INFERENCES, settings.inference)
