@@ -51,6 +51,8 @@ from bursar_models import (
     Sketch,
     SymmetricMixture,
     TableError,
+    Trajectory,
+    TrajectoryStep,
     load,
 )
 from bursar_models.budget import (
@@ -166,6 +168,8 @@ __all__ = [
     "TableError",
     "Target",
     "TokenSummary",
+    "Trajectory",
+    "TrajectoryStep",
     "TransportError",
     "UnavailableError",
     "Verification",

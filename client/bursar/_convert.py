@@ -19,6 +19,8 @@ from bursar_models import (
     MarkovRandomField,
     ReleasedTable,
     Sketch,
+    Trajectory,
+    TrajectoryStep,
     Variable,
 )
 from bursar_models.arrays import FloatArray
@@ -258,10 +260,28 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
             covariance_type=covariance_type,
             background_weight=message.background_weight,
             bounds_=tensor_from(message.bounds) if message.HasField("bounds") else None,
+            trajectory=_trajectory_from(message.trajectory) if message.HasField("trajectory") else None,
             **shared,
         )
     except ValueError as error:
         raise ServerError(f"the server sent no valid model: {error}") from error
+
+
+def _trajectory_from(message: fit_pb2.MixtureTrajectory) -> Trajectory:
+    """The releases of a mixture's last steps. Raises ValueError if they are none."""
+    steps = (
+        TrajectoryStep(
+            log_scale=tensor_from(step.log_scale),
+            means=tensor_from(step.means),
+            factors=tensor_from(step.factors),
+            radii=tensor_from(step.radii),
+            precisions=tensor_from(step.precisions),
+            sums=tensor_from(step.sums),
+            noise_std=step.noise_std,
+        )
+        for step in message.steps
+    )
+    return Trajectory(tensor_from(message.centre), tensor_from(message.scale), tuple(steps))
 
 
 @dataclass(frozen=True)

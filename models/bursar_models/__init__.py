@@ -48,6 +48,7 @@ from bursar_models._sketch import (
 )
 from bursar_models._starts import public_generator, uniform_in_ball
 from bursar_models._symmetric_mixture import SymmetricMixture
+from bursar_models._trajectory import Trajectory, TrajectoryStep
 from bursar_models.mrf import (
     Estimate,
     Graph,
@@ -99,6 +100,8 @@ __all__ = [
     "Stream",
     "SymmetricMixture",
     "TableError",
+    "Trajectory",
+    "TrajectoryStep",
     "Variable",
     "check_cliques",
     "check_exact",

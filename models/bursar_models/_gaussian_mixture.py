@@ -24,6 +24,7 @@ from bursar_models._estimator import Estimator, named_features
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._intervals import (
     DECODED,
+    MIXTURE,
     NO_ERRORS,
     NO_WEIGHTS,
     REPLICATES,
@@ -39,6 +40,8 @@ from bursar_models._plot import Components, chosen, feature_names, plot_mixture,
 from bursar_models._portable import Model
 from bursar_models._separation import Separation, checked_separation
 from bursar_models._tables import Output, as_table, spread
+from bursar_models._trajectory import Trajectory, checked_trajectory
+from bursar_models._trajectory_fit import Fitted, fit_trajectory, trajectory_intervals
 from bursar_models.arrays import FloatArray, IntArray, as_rows, check_centres, checked_columns, frozen, frozen_weights
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
@@ -77,6 +80,8 @@ class GaussianMixture(Estimator, Model):
             Gaussian explains. `weights_` are those of the Gaussians among themselves, whose part is the rest.
         bounds_: public bounds of the columns, shape (2, d), lower and upper; None for a model that knows none.
         dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
+        trajectory: what the last EM steps released, from which `intervals` are computed; None unless FitDPEM made the
+            model, and in releases of older servers.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
@@ -113,6 +118,7 @@ class GaussianMixture(Estimator, Model):
     background_weight: float = 0.0
     bounds_: FloatArray | None = None
     dummy_: bool = False
+    trajectory: Trajectory | None = None
 
     def __post_init__(self) -> None:
         if self.covariance_type not in COVARIANCE_TYPES:
@@ -134,6 +140,12 @@ class GaussianMixture(Estimator, Model):
             raise ValueError("bounds_: a background needs the bounds of its box")
         checked_trace(self.trace, (k, d))
         checked_separation(self.separation, (k, d))
+        moments = int(np.prod(covariance_shape(self.covariance_type, k, d)))
+        if self.covariance_type in ("full", "tied"):
+            moments = moments * (d + 1) // (2 * d)
+        checked_trajectory(self.trajectory, (k, d), moments)
+        if self.trajectory is not None and self.bounds_ is None:
+            raise ValueError("bounds_: a trajectory needs the bounds of its rows")
 
     @property
     def n_components(self) -> int:
@@ -286,8 +298,10 @@ class GaussianMixture(Estimator, Model):
     def intervals(self, level: float = 0.95, *, replicates: int = REPLICATES, public_seed: int = 0) -> Intervals:
         """Return intervals of the released numbers, at no cost to privacy; those without are listed with the reason.
 
-        For a mixture that was decoded from a sketch a bootstrap decodes sketches of rows that are drawn from the model:
-        seconds to minutes on this machine, with a bar on terminals. Others have intervals from released errors.
+        For a mixture that was decoded from a sketch a bootstrap decodes sketches of rows that are drawn from the
+        model: seconds to minutes on this machine, with a bar on terminals. For one by FitDPEM a mixture is fitted to
+        the noisy sums of all its last steps, and intervals are about that estimate: seconds. Others have intervals
+        from released errors.
 
         Args:
             level: share of fits in which an interval is meant to contain its target, above 0 and below 1.
@@ -297,6 +311,11 @@ class GaussianMixture(Estimator, Model):
         Raises:
             ValueError: an argument out of its range.
         """
+        if self.trajectory is not None and self.bounds_ is not None:
+            rows, left_out = trajectory_intervals(
+                self.columns, self.covariance_type, self._fitted(self.trajectory, self.bounds_), two_sided(level)
+            )
+            return Intervals(level, MIXTURE, tuple(rows), tuple(left_out))
         if self.sketch is None or self.covariance_type != "diag":
             return super().intervals(level)
         z, names = two_sided(level), feature_names(self.columns, self.n_features)
@@ -313,6 +332,15 @@ class GaussianMixture(Estimator, Model):
             for name, value, error in zip(names, *parts, strict=True)
         ]
         return Intervals(level, DECODED, tuple(rows))
+
+    def _fitted(self, trajectory: Trajectory, bounds: FloatArray) -> Fitted:
+        """Return the mixture that explains all sums of the trajectory."""
+        covariances = reshaped_covariances(
+            self.covariances_, self.weights_, self.n_features, given=self.covariance_type, wanted="full"
+        )
+        start = self.weights_, self.means_, covariances
+        rows = 1.0 if self.n_rows is None else self.n_rows
+        return fit_trajectory(trajectory, bounds, self.covariance_type, start, self.background_weight, rows)
 
     def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the components on two columns, as ellipses of 1 and 2 standard deviations; on one, the density.

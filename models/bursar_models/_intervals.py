@@ -28,8 +28,14 @@ CENTRES = (
 REPLICATES = 60
 """Decodings of a bootstrap: the error's own relative error is 9 %."""
 
-NO_ERRORS = "all: FitDPEM releases no errors, and the noise of its steps says little about those of the result"
-"""Reason why models of FitDPEM have no intervals."""
+NO_ERRORS = "all: the release has no errors and no noisy sums of its steps; mixtures by FitDPEM of newer servers do"
+"""Reason why k-means by FitDPEM, and its older mixtures, have no intervals."""
+
+MIXTURE = (
+    "the best mixture of this form of the population that the rows are an independent sample of: noise and sampling "
+    "are covered, a wrong model is not"
+)
+"""Target of intervals from a trajectory."""
 
 NO_TRACE = "all: the model has no standard errors; those that gradient EM releases have"
 """Reason why a regression or a symmetric mixture has no intervals."""

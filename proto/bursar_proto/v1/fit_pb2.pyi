@@ -709,6 +709,7 @@ class GaussianMixtureModel(_message.Message):
     N_ROWS_FIELD_NUMBER: _builtins.int
     BACKGROUND_WEIGHT_FIELD_NUMBER: _builtins.int
     BOUNDS_FIELD_NUMBER: _builtins.int
+    TRAJECTORY_FIELD_NUMBER: _builtins.int
     covariance_type: Global___CovarianceType.ValueType
     mode: Global___Mode.ValueType
     iterations: _builtins.int
@@ -734,6 +735,10 @@ class GaussianMixtureModel(_message.Message):
     def bounds(self) -> _types_pb2.Tensor:
         """(2, n_columns): lower and upper bounds of the columns, which are public; left out for k-means."""
 
+    @_builtins.property
+    def trajectory(self) -> Global___MixtureTrajectory:
+        """What the last EM steps released, for intervals; left out for k-means, for moments FIXED_ORIGIN and in older releases."""
+
     def __init__(
         self,
         *,
@@ -748,14 +753,109 @@ class GaussianMixtureModel(_message.Message):
         n_rows: _builtins.float = ...,
         background_weight: _builtins.float = ...,
         bounds: _types_pb2.Tensor | None = ...,
+        trajectory: Global___MixtureTrajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariances", b"covariances", "means", b"means", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariances", b"covariances", "means", b"means", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GaussianMixtureModel: _TypeAlias = GaussianMixtureModel  # noqa: Y015
+
+@_typing.final
+class MixtureTrajectory(_message.Message):
+    """Rows are scaled to z = (x - centre) / scale and clipped to length 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def centre(self) -> _types_pb2.Tensor: ...
+    @_builtins.property
+    def scale(self) -> _types_pb2.Tensor: ...
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___MixtureStep]:
+        """At most 20, in their order, all of the same size."""
+
+    def __init__(
+        self,
+        *,
+        centre: _types_pb2.Tensor | None = ...,
+        scale: _types_pb2.Tensor | None = ...,
+        steps: _abc.Iterable[Global___MixtureStep] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "scale", b"scale"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "scale", b"scale", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MixtureTrajectory: _TypeAlias = MixtureTrajectory  # noqa: Y015
+
+@_typing.final
+class MixtureStep(_message.Message):
+    """Release of one EM step of K components, and the public parameters of what was summed. A row's share of component k is
+    proportional to exp(log_scale[k] - |y|^2 / 2), y = factors[k] (z - means[k]); u = y / radii[k], clipped to length 1.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_SCALE_FIELD_NUMBER: _builtins.int
+    MEANS_FIELD_NUMBER: _builtins.int
+    FACTORS_FIELD_NUMBER: _builtins.int
+    RADII_FIELD_NUMBER: _builtins.int
+    PRECISIONS_FIELD_NUMBER: _builtins.int
+    SUMS_FIELD_NUMBER: _builtins.int
+    NOISE_STD_FIELD_NUMBER: _builtins.int
+    noise_std: _builtins.float
+    """Standard deviation of the noise on each sum."""
+    @_builtins.property
+    def log_scale(self) -> _types_pb2.Tensor:
+        """(K,), or (K + 1,) with a background."""
+
+    @_builtins.property
+    def means(self) -> _types_pb2.Tensor:
+        """(K, n_columns)."""
+
+    @_builtins.property
+    def factors(self) -> _types_pb2.Tensor:
+        """(K, n_columns, n_columns), lower triangular."""
+
+    @_builtins.property
+    def radii(self) -> _types_pb2.Tensor:
+        """(K,)."""
+
+    @_builtins.property
+    def precisions(self) -> _types_pb2.Tensor:
+        """(3,): by what shares, first and second moments were multiplied before they were summed."""
+
+    @_builtins.property
+    def sums(self) -> _types_pb2.Tensor:
+        """Sums as they were released: K shares, K x n_columns of share times u, second moments (spherical K; diag K x n_columns; full
+        K lower triangles by rows, off the diagonal times sqrt(2); tied one of them), the background's share.
+        """
+
+    def __init__(
+        self,
+        *,
+        log_scale: _types_pb2.Tensor | None = ...,
+        means: _types_pb2.Tensor | None = ...,
+        factors: _types_pb2.Tensor | None = ...,
+        radii: _types_pb2.Tensor | None = ...,
+        precisions: _types_pb2.Tensor | None = ...,
+        sums: _types_pb2.Tensor | None = ...,
+        noise_std: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["factors", b"factors", "log_scale", b"log_scale", "means", b"means", "precisions", b"precisions", "radii", b"radii", "sums", b"sums"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["factors", b"factors", "log_scale", b"log_scale", "means", b"means", "noise_std", b"noise_std", "precisions", b"precisions", "radii", b"radii", "sums", b"sums"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MixtureStep: _TypeAlias = MixtureStep  # noqa: Y015
 
 @_typing.final
 class FitDPEMResponse(_message.Message):

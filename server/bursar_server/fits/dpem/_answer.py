@@ -10,9 +10,12 @@ from bursar_server.fits._requests import tensor_of
 from bursar_server.fits.dpem._kmeans import KMeansSettings
 from bursar_server.fits.dpem._kmeans import run as run_kmeans
 from bursar_server.fits.dpem._plan import DPEMPlan
-from bursar_server.fits.mixtures.statistics import Moments
-from bursar_server.fits.mixtures.steps import run as run_steps
+from bursar_server.fits.mixtures.statistics import BallFrame, Moments
+from bursar_server.fits.mixtures.steps import Measured, traced
 from bursar_server.vault import Session
+
+_MOST_STEPS, _MOST_NUMBERS = 20, 2**16
+"""Maximum number of steps that an answer repeats, and of numbers in them: half a megabyte."""
 
 _TYPES = {
     Moments.FULL: fit_pb2.COVARIANCE_TYPE_FULL,
@@ -25,11 +28,12 @@ _TYPES = {
 def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
     """Make the plan's releases and return the model. Total: returns a valid model for any rows and noise."""
     settings = plan.settings
-    kmeans = isinstance(settings, KMeansSettings)
+    kmeans, trajectory = isinstance(settings, KMeansSettings), None
     if isinstance(settings, KMeansSettings):
         mixture = run_kmeans(settings, plan.steps, session)
     else:
-        mixture = run_steps(settings, plan.steps, session)
+        mixture, measured = traced(settings, plan.steps, session)
+        trajectory = _trajectory(measured, settings.frame)
     beyond = mixture.background_count if mixture.background is not None else 0.0
     rows = float(np.sum(mixture.counts)) + beyond
     scale = settings.frame.scale
@@ -46,6 +50,35 @@ def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
         n_rows=float(plan.public_rows if plan.public_rows is not None else rows),
         background_weight=beyond / rows,
         bounds=None if kmeans else tensor_of(plan.box),
+        trajectory=trajectory,
+    )
+
+
+def _trajectory(measured: tuple[Measured, ...], frame: BallFrame) -> fit_pb2.MixtureTrajectory | None:
+    """Return the last releases of one size, as they left, with what was summed; None if there is none, or no room."""
+    if not measured:
+        return None
+    last = measured[-1]
+    K, d = last.e_step.means.shape
+    room = _MOST_NUMBERS // (len(last.sums) + K * (d * d + d + 2))
+    kept = measured[-min(_MOST_STEPS, room) :] if room > 0 else ()
+    # Earlier steps may have had more components.
+    steps = [_measured(one) for one in kept if len(one.sums) == len(last.sums)]
+    if not steps:
+        return None
+    return fit_pb2.MixtureTrajectory(centre=tensor_of(frame.centre), scale=tensor_of(frame.scale), steps=steps)
+
+
+def _measured(one: Measured) -> fit_pb2.MixtureStep:
+    w = one.step.weights
+    return fit_pb2.MixtureStep(
+        log_scale=tensor_of(one.e_step.log_scale),
+        means=tensor_of(one.e_step.means),
+        factors=tensor_of(one.e_step.factors),
+        radii=tensor_of(one.radii),
+        precisions=tensor_of(np.array([w.a, w.b, w.c])),
+        sums=tensor_of(one.sums),
+        noise_std=one.step.std,
     )
 
 

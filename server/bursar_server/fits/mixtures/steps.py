@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bursar_models.arrays import FloatArray
 from bursar_server.fits.mixtures import em, splitting
 from bursar_server.fits.mixtures.decoding import Released, decode
 from bursar_server.fits.mixtures.em import SETTLED, Mixture, Prior, Rules
@@ -89,31 +90,56 @@ class EMSettings:
     rules: Rules = SETTLED
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Release of one EM step, as it left.
+
+    Attributes:
+        e_step: public parameters of what was summed, with moments about the components.
+        radii: clip radii (K,), in units of the covariances.
+        step: step of the plan.
+        sums: noisy sums, flat, as the session returned them.
+    """
+
+    e_step: EStep
+    radii: FloatArray
+    step: Step
+    sums: FloatArray
+
+
 def run(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> Mixture:
     """Run the plan's steps. A total function of rows and noise; returns a valid mixture in the unit ball."""
+    return traced(settings, steps, session)[0]
+
+
+def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tuple[Mixture, tuple[Measured, ...]]:
+    """Run the plan's steps; returns the mixture, and what its recentred EM steps released."""
+    trajectory: list[Measured] = []
     state: Cells | Mixture = splitting.whole_ball(len(settings.frame.scale))
     if settings.start is not None:
         state = settings.start
     for index, step in enumerate(steps):
         if step.phase is Phase.EM:
             mixture = em.merged(_as_mixture(state, settings), step.components, step.std / step.weights.a)
-            state = _em_step(settings, step, mixture, session)
+            state = _em_step(settings, step, mixture, session, trajectory)
         elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
             after = steps[index + 1].components if index + 1 < len(steps) else settings.cells
             state = _cell_step(settings, step, state, after, session)
         session.progress(index + 1, len(steps))
-    return em.merged(_as_mixture(state, settings), settings.components)
+    return em.merged(_as_mixture(state, settings), settings.components), tuple(trajectory)
 
 
 def _as_mixture(state: Cells | Mixture, settings: EMSettings) -> Mixture:
     return state if isinstance(state, Mixture) else em.from_cells(state, settings.moments, settings.rules)
 
 
-def _em_step(settings: EMSettings, step: Step, mixture: Mixture, session: Sums) -> Mixture:
+def _em_step(settings: EMSettings, step: Step, mixture: Mixture, session: Sums, trajectory: list[Measured]) -> Mixture:
+    """Return the mixture after a step, whose release is added to the trajectory."""
     if settings.recentred:
         second_std = step.std / step.weights.c
         e_step, radii = em.recentred_step(mixture, step.moments, second_std, settings.rules, background=step.background)
-        released = release(settings.frame, e_step, step, session)
+        flat, released = _released(settings.frame, e_step, step, session)
+        trajectory.append(Measured(e_step, radii, step, flat))
         return em.recentred_update(mixture, radii, released, step.moments, settings.prior, settings.rules)
     released = release(settings.frame, em.fixed_origin_step(mixture, step.moments), step, session)
     updated = em.fixed_origin_update(released, step.moments)
@@ -142,7 +168,12 @@ def _cell_step(settings: EMSettings, step: Step, cells: Cells, after: int, sessi
 
 def release(frame: BallFrame, e_step: EStep, step: Step, session: Sums) -> Released:
     """Release a step's joint moments and decode them."""
+    return _released(frame, e_step, step, session)[1]
+
+
+def _released(frame: BallFrame, e_step: EStep, step: Step, session: Sums) -> tuple[FloatArray, Released]:
+    """Return a step's noisy sums, as released and decoded."""
     statistic = moment_statistic(frame, e_step, step.moments, step.weights)
     flat = session.noisy_sum(statistic, step.noise)
     K, d = e_step.means.shape
-    return decode(flat, K, d, step.moments, step.weights, step.std)
+    return flat, decode(flat, K, d, step.moments, step.weights, step.std)

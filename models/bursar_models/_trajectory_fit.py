@@ -1,0 +1,380 @@
+"""One mixture fitted to all noisy sums of a trajectory, by generalised least squares, and the errors of its parameters.
+
+Under a mixture with parameters theta the sums s of all steps have the mean n M(theta) and the covariance Omega = n
+Cov(f) + noise, where f are the features that were summed: known functions, since what a step sums follows from
+earlier releases. Each step's noise is fresh given the steps before, so (B' Omega^-1 B)^-1, with B the derivative of n
+M, is the covariance of the estimate by formula, noise and sampling together. Source: Hansen (1982), "Large sample
+properties of generalized method of moments estimators", with the model's own weighting matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky, helmert, solve_triangular
+from scipy.special import logsumexp, ndtri
+from scipy.stats import qmc
+
+from bursar_models._density import CovarianceType
+from bursar_models._intervals import Interval, plain, positive, share, within
+from bursar_models._plot import feature_names
+from bursar_models._trajectory import Trajectory, TrajectoryStep
+from bursar_models.arrays import FloatArray
+
+_ROUNDS = 12
+"""Maximum number of Gauss-Newton rounds; 2 to 5 are taken where all is determined."""
+
+_CLOSE = 0.03
+"""Length of a round in standard errors at which it is the last: far below what an interval resolves."""
+
+_LONGEST = 0.7
+"""Maximum change of one round, in deviations of a component and logarithms of weights: the linear range."""
+
+_DAMPING = 0.1
+"""Information that is added to every direction of a round, so that what is not determined stays where it is."""
+
+_MOST_SUMS = 1200
+"""Sums that enter one fit; neighbouring steps, which sum nearly the same, are averaged until there are no more."""
+
+_LEAST_POINTS, _MOST_POINTS, _WORK = 2**13, 2**15, 2e7
+"""Points that stand for the population: powers of two, fewer where points times sums would exceed `_WORK`."""
+
+_OPEN_WEIGHT, _OPEN_MEAN, _OPEN_VARIANCE = 1.5, 0.7, 1.0
+"""Standard errors beyond which a number is not determined: of a logit, of a mean in deviations, of a log variance.
+
+Beyond them the sums are no longer about linear in the parameters, and a formula says nothing.
+"""
+
+_CHUNK = 2**12
+"""Points whose features are held at once."""
+
+_LEAST_SHARE = 1e-4
+"""Least share of a background in covariances; an estimate may be less, even below 0, as noise is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Mixture in the data's own units, and the covariance of its parameters.
+
+    Attributes:
+        weights: shape (k,), sum 1.
+        means: shape (k, d).
+        covariances: shape (k, d, d).
+        background: share of the background in all rows, around 0 or above; None without one.
+        n_rows: number of rows.
+        weight_errors: standard errors of the weights' logits, shape (k,).
+        mean_covariances: covariances of the means' errors, shape (k, d, d).
+        covariance_errors: standard errors of the entries of the covariances, shape (k, d, d).
+        background_error: standard error of the background's share.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    covariances: FloatArray
+    background: float | None
+    n_rows: float
+    weight_errors: FloatArray
+    mean_covariances: FloatArray
+    covariance_errors: FloatArray
+    background_error: float
+
+
+def fit_trajectory(
+    trajectory: Trajectory,
+    bounds: FloatArray,
+    covariance_type: CovarianceType,
+    start: tuple[FloatArray, FloatArray, FloatArray],
+    background: float,
+    n_rows: float,
+) -> Fitted:
+    """Return the mixture that explains all sums best, and its errors.
+
+    Args:
+        trajectory: steps.
+        bounds: bounds of the columns, shape (2, d), in the data's own units.
+        covariance_type: form of the covariances.
+        start: released weights (k,), means (k, d) and covariances (k, d, d).
+        background: released share of the background.
+        n_rows: released number of rows, positive.
+    """
+    scale = trajectory.scale
+    theta = _Mixture(
+        max(n_rows, 1.0),
+        background,
+        np.maximum(start[0], 1e-6) / np.maximum(start[0], 1e-6).sum(),
+        (start[1] - trajectory.centre) / scale,
+        np.asarray(np.linalg.cholesky(start[2] / np.outer(scale, scale))),
+    )
+    problem = _Problem(trajectory, (bounds - trajectory.centre) / scale, covariance_type)
+    for _ in range(_ROUNDS):
+        design, residual = problem.whitened(theta)
+        information = design.T @ design
+        move = np.linalg.solve(information + _DAMPING * np.eye(len(information)), design.T @ residual)
+        move *= min(1.0, _LONGEST / max(float(np.abs(move).max()), 1e-12))
+        theta = problem.moved(theta, np.asarray(move))
+        if math.sqrt(float(move @ information @ move) / len(move)) < _CLOSE:
+            break
+    design, _ = problem.whitened(theta)
+    values, vectors = np.linalg.eigh(design.T @ design)
+    spread = vectors / np.sqrt(np.maximum(values, 1e-9))
+    return problem.in_units(theta, trajectory, spread)
+
+
+@dataclass(frozen=True, eq=False)
+class _Mixture:
+    """Parameters in the unit ball; `lowers` are Cholesky factors of the covariances."""
+
+    rows: float
+    background: float
+    weights: FloatArray
+    means: FloatArray
+    lowers: FloatArray
+
+
+class _Problem:
+    """Sums of a trajectory in records, in groups of neighbouring steps, and what a mixture says about them.
+
+    Args:
+        trajectory: steps.
+        box: bounds in the unit ball's units, shape (2, d).
+        covariance_type: form of the covariances.
+    """
+
+    def __init__(self, trajectory: Trajectory, box: FloatArray, covariance_type: CovarianceType) -> None:
+        steps, self._box, self._kind = trajectory.steps, box, covariance_type
+        self._background = steps[0].background
+        K, d = self._shape = steps[0].means.shape
+        size = len(steps[0].sums)
+        count = min(len(steps), max(_MOST_SUMS // size, 1))
+        self._groups = [[steps[i] for i in places] for places in np.array_split(np.arange(len(steps)), count)]
+        sums, variances = [], []
+        for group in self._groups:
+            units = np.array([_units(step, size) for step in group])
+            sums.append(np.mean([step.sums for step in group] / units, axis=0))
+            noise = np.array([step.noise_std for step in group])[:, None] / units
+            variances.append(np.sum(noise**2, axis=0) / len(group) ** 2)
+        self._sums, self._variances = np.concatenate(sums), np.concatenate(variances)
+        points = min(max(_WORK / (size * len(steps)), _LEAST_POINTS), _MOST_POINTS)
+        self._normals = _normals(2 ** max(int(math.log2(points / K)), 6), d)
+        self._uniforms = box[0] + (box[1] - box[0]) * qmc.Sobol(d, seed=1).random(_LEAST_POINTS // 4)
+        self._shapes = _shape_basis(covariance_type, d)
+        self._helmert = helmert(K).T if K > 1 else np.zeros((1, 0))
+
+    def whitened(self, theta: _Mixture) -> tuple[FloatArray, FloatArray]:
+        """Return the derivative of the expected sums and the residual, in units in which their covariance is 1."""
+        numbers = len(self._sums)
+        second, gaussians = np.zeros((numbers, numbers)), np.zeros(numbers)
+        beta = max(theta.background, _LEAST_SHARE) if self._background else 0.0
+        slope: Any = 0.0
+        for component, lower in enumerate(theta.lowers):
+            share = theta.weights[component] / len(self._normals)
+            for first in range(0, len(self._normals), _CHUNK):
+                points = theta.means[component] + self._normals[first : first + _CHUNK] @ lower.T
+                features = self._features(np.clip(points, *self._box))
+                second += (1.0 - beta) * share * features.T @ features
+                gaussians += share * features.sum(axis=0)
+                slope = slope + (1.0 - beta) * share * features.T @ self._scores(theta, beta, points)
+        uniform = np.zeros(numbers)
+        if self._background:
+            features, share = self._features(self._uniforms), 1.0 / len(self._uniforms)
+            uniform = share * features.sum(axis=0)
+            second += beta * share * features.T @ features
+            slope = slope + beta * share * features.T @ self._scores(theta, beta, self._uniforms)
+        mean = (1.0 - beta) * gaussians + beta * uniform
+        rows = theta.rows
+        root = cholesky(rows * (second - np.outer(mean, mean)) + np.diag(self._variances), lower=True)
+        expected = (1.0 - theta.background) * gaussians + theta.background * uniform
+        columns = [rows * expected[:, None]]
+        if self._background:
+            columns.append(rows * (uniform - gaussians)[:, None])
+        design = np.hstack([*columns, rows * slope])
+        both = solve_triangular(root, np.column_stack([design, self._sums - rows * expected]), lower=True)
+        return both[:, :-1], both[:, -1]
+
+    def moved(self, theta: _Mixture, move: FloatArray) -> _Mixture:
+        """Return the parameters after a move along the columns of `whitened`."""
+        rows, share, logs, shifts, shapes = self._parts(move)
+        values, vectors = np.linalg.eigh(shapes)
+        # L exp(S) L', as the exponential keeps a covariance positive.
+        matrices = theta.lowers @ (vectors * np.exp(values)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+        matrices = matrices @ np.swapaxes(theta.lowers, 1, 2)
+        weights = np.log(theta.weights) + logs
+        return replace(
+            theta,
+            rows=theta.rows * math.exp(rows),
+            background=min(theta.background + share, 0.95),
+            weights=np.exp(weights - logsumexp(weights)),
+            means=theta.means + np.einsum("kij,kj->ki", theta.lowers, shifts),
+            lowers=np.linalg.cholesky((matrices + np.swapaxes(matrices, 1, 2)) / 2),
+        )
+
+    def in_units(self, theta: _Mixture, trajectory: Trajectory, spread: FloatArray) -> Fitted:
+        """Return mixture and errors; `spread` times its transpose is the covariance of the parameters."""
+        parts = [self._parts(column) for column in spread.T]
+        logs = np.array([part[2] for part in parts])  # (p, k)
+        relative = logs - logs @ theta.weights[:, None]
+        shifts = np.einsum("kij,pkj->pki", theta.lowers, np.array([part[3] for part in parts]))
+        shapes = np.array([part[4] for part in parts])
+        changes = theta.lowers @ shapes @ np.swapaxes(theta.lowers, 1, 2)
+        scale = trajectory.scale
+        outer = np.outer(scale, scale)
+        return Fitted(
+            weights=theta.weights,
+            means=trajectory.centre + scale * theta.means,
+            covariances=theta.lowers @ np.swapaxes(theta.lowers, 1, 2) * outer,
+            background=theta.background if self._background else None,
+            n_rows=theta.rows,
+            weight_errors=np.sqrt(np.sum(relative**2, axis=0)) / np.maximum(1.0 - theta.weights, 1e-12),
+            mean_covariances=np.einsum("pki,pkj->kij", shifts, shifts) * outer,
+            covariance_errors=np.sqrt(np.sum(changes**2, axis=0)) * outer,
+            background_error=math.sqrt(sum(part[1] ** 2 for part in parts)),
+        )
+
+    def _parts(self, move: FloatArray) -> tuple[float, float, FloatArray, FloatArray, FloatArray]:
+        """Return changes of log rows, background, log weights (k,), whitened means (k, d) and shapes (k, d, d)."""
+        K, d = self._shape
+        at = 1 + self._background
+        weights, means, shapes = np.split(move[at:], [K - 1, K - 1 + K * d])
+        free = np.broadcast_to(shapes.reshape(-1, len(self._shapes)), (K, len(self._shapes)))
+        return (
+            float(move[0]),
+            float(move[1]) if self._background else 0.0,
+            self._helmert @ weights,
+            means.reshape(K, d),
+            np.tensordot(free, self._shapes, axes=1),
+        )
+
+    def _features(self, z: FloatArray) -> FloatArray:
+        """Return what one row adds to each group's sums, in records, for positions (N, d)."""
+        norms = np.linalg.norm(z, axis=1, keepdims=True)
+        z = z / np.maximum(norms, 1.0)
+        return np.hstack([sum(_of_step(step, z, self._kind) for step in group) / len(group) for group in self._groups])
+
+    def _scores(self, theta: _Mixture, beta: float, z: FloatArray) -> FloatArray:
+        """Return derivatives of the log density by weights, means and shapes, (N, parameters)."""
+        K, d = self._shape
+        y = np.stack(
+            [solve_triangular(low, (z - m).T, lower=True).T for low, m in zip(theta.lowers, theta.means, strict=True)]
+        )
+        scale = np.log(theta.weights) - np.log(np.diagonal(theta.lowers, axis1=1, axis2=2)).sum(axis=1)
+        logs = scale[:, None] - np.square(y).sum(axis=2) / 2 - d / 2 * math.log(2 * math.pi)
+        if self._background:
+            uniform = math.log(beta) - np.log(self._box[1] - self._box[0]).sum()
+            every = np.vstack([math.log1p(-beta) + logs, np.full(len(z), uniform)])
+        else:
+            every = logs
+        shares = np.exp(every - logsumexp(every, axis=0))[:K]  # (K, N)
+        by_weight = shares - theta.weights[:, None] * shares.sum(axis=0)
+        by_mean = shares[:, :, None] * y
+        squares = (
+            np.einsum("kni,fij,knj->knf", y, self._shapes, y, optimize=True) - np.trace(self._shapes, axis1=1, axis2=2)
+        ) / 2
+        by_shape = shares[:, :, None] * squares
+        if self._kind == "tied":
+            by_shape = by_shape.sum(axis=0, keepdims=True)
+        flat = [np.swapaxes(part, 0, 1).reshape(len(z), -1) for part in (by_mean, by_shape)]
+        return np.hstack([by_weight.T @ self._helmert, *flat])
+
+
+def _of_step(step: TrajectoryStep, z: FloatArray, kind: CovarianceType) -> FloatArray:
+    """Return the features of one step at positions (N, d), in records, (N, numbers)."""
+    K, d = step.means.shape
+    y = np.einsum("kij,nkj->nki", step.factors, z[:, None, :] - step.means, optimize=True)
+    squares = np.square(y).sum(axis=2)
+    logs = np.broadcast_to(step.log_scale, (len(z), len(step.log_scale))).copy()
+    logs[:, :K] -= squares / 2
+    logs -= logs.max(axis=1, keepdims=True)
+    shares = np.exp(logs)
+    shares /= shares.sum(axis=1, keepdims=True)
+    u = y / np.maximum(np.sqrt(squares), step.radii)[:, :, None]
+    first = shares[:, :K, None] * u
+    if kind == "spherical":
+        second = shares[:, :K] * np.square(u).sum(axis=2)
+    elif kind == "diag":
+        second = (first * u).reshape(len(z), -1)
+    else:
+        rows, columns = np.tril_indices(d)
+        second = first[:, :, rows] * u[:, :, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
+        second = second.sum(axis=1) if kind == "tied" else second.reshape(len(z), -1)
+    return np.hstack([shares[:, :K], first.reshape(len(z), -1), second, shares[:, K:]])
+
+
+def _units(step: TrajectoryStep, size: int) -> FloatArray:
+    """Return by what each number of a release was multiplied, (size,)."""
+    K, d = step.means.shape
+    a, b, c = step.precisions
+    units = np.full(size, c)
+    units[:K], units[K : K + K * d] = a, b
+    if step.background:
+        units[-1] = a
+    return units
+
+
+def _shape_basis(kind: CovarianceType, d: int) -> FloatArray:
+    """Return the symmetric matrices (f, d, d) that a covariance of this form varies along."""
+    if kind == "spherical":
+        return np.eye(d)[None]
+    diagonal = np.eye(d)[:, :, None] * np.eye(d)[:, None, :]
+    if kind == "diag":
+        return diagonal
+    rows, columns = np.tril_indices(d, -1)
+    off = np.zeros((len(rows), d, d))
+    off[np.arange(len(rows)), rows, columns] = off[np.arange(len(rows)), columns, rows] = math.sqrt(0.5)
+    return np.concatenate([diagonal, off])
+
+
+def _normals(count: int, d: int) -> FloatArray:
+    """Return an even number of quasi-random normal points (count, d) with mean 0 and covariance 1, odd moments 0."""
+    half = ndtri(np.clip(qmc.Sobol(d, seed=0).random(count // 2), 1e-12, 1 - 1e-12))
+    points = np.concatenate([half, -half])
+    root = np.linalg.cholesky(points.T @ points / count)
+    return np.asarray(solve_triangular(root, points.T, lower=True).T)
+
+
+def trajectory_intervals(
+    columns: tuple[str, ...], covariance_type: CovarianceType, fitted: Fitted, z: float
+) -> tuple[list[Interval], list[str]]:
+    """Return intervals of `z` standard errors on both sides, and what the sums do not determine, in words."""
+    k, d = fitted.means.shape
+    names = feature_names(columns, d)
+    found: list[Interval] = []
+    open_: list[str] = []
+    variances = np.diagonal(fitted.covariances, axis1=1, axis2=2)
+
+    def add(interval: Interval, *, known: bool) -> None:
+        if known:
+            found.append(interval)
+        else:
+            open_.append(interval.name)
+
+    if fitted.background is not None:
+        error = fitted.background_error
+        add(within("background_weight", max(fitted.background, 0.0), error, z, "share of the background"), known=True)
+    for i, (weight, error) in enumerate(zip(fitted.weights, fitted.weight_errors, strict=True)):
+        if k > 1:
+            add(share(f"weights_[{i}]", weight, error, z, f"weight of component {i}"), known=error < _OPEN_WEIGHT)
+    for i in range(k):
+        for j, name in enumerate(names):
+            error = math.sqrt(fitted.mean_covariances[i, j, j])
+            row = plain(f"means_[{i}].{name}", fitted.means[i, j], error, z, f"mean of {name!r} in component {i}")
+            add(row, known=error < _OPEN_MEAN * math.sqrt(variances[i, j]))
+    for i in range(1 if covariance_type == "tied" else k):
+        part = "" if covariance_type == "tied" else f"[{i}]"
+        where = "all components" if covariance_type == "tied" else f"component {i}"
+        spherical = covariance_type == "spherical"
+        for j, name in enumerate(names[:1] if spherical else names):
+            error = fitted.covariance_errors[i, j, j] / variances[i, j]
+            label = f"covariances_{part}" if spherical else f"covariances_{part}.{name}"
+            words = f"variance of {where}" if spherical else f"variance of {name!r} in {where}"
+            add(positive(label, variances[i, j], error, z, words), known=error < _OPEN_VARIANCE)
+            for m, other in enumerate(names[:j] if covariance_type in ("full", "tied") else ()):
+                sizes = math.sqrt(variances[i, j] * variances[i, m])
+                value, error = fitted.covariances[i, j, m], fitted.covariance_errors[i, j, m]
+                words = f"covariance of {other!r} and {name!r} in {where}"
+                row = plain(f"covariances_{part}.{other}.{name}", value, error, z, words)
+                add(row, known=error < _OPEN_VARIANCE * sizes)
+    reason = "not determined: the noisy sums leave it open, so that the released number may be anything"
+    return found, [f"{', '.join(open_)}: {reason}"] if open_ else []

@@ -1,0 +1,147 @@
+"""Intervals of mixtures from the noisy sums of their steps."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bursar
+from bursar_models import GaussianMixture, Trajectory, TrajectoryStep
+from bursar_models._trajectory_fit import _of_step
+
+MEANS = np.array([[-0.5, -0.4], [0.5, 0.4]])
+SHAPES: dict[Any, Any] = {
+    "full": np.broadcast_to(0.02 * np.eye(2), (2, 2, 2)),
+    "tied": 0.02 * np.eye(2),
+    "diag": np.full((2, 2), 0.02),
+    "spherical": np.full(2, 0.02),
+}
+
+
+def released(kind: Any, seed: int, *, noise: float = 20.0, n: int = 20_000, steps: int = 4) -> GaussianMixture:
+    """A mixture of two Gaussians in the bounds from 9 to 11, with the sums of steps at slightly different places."""
+    rng = np.random.default_rng(seed)  # noqa: TID251 - rows of a test
+    z = MEANS[(rng.random(n) < 0.4).astype(int)] + math.sqrt(0.02) * rng.standard_normal((n, 2))
+    z = np.clip(z, -1, 1)
+    made = []
+    for _ in range(steps):
+        step = TrajectoryStep(
+            log_scale=np.array([1.0, 1.0, -6.0]),
+            means=MEANS + 0.01 * rng.standard_normal((2, 2)),
+            factors=np.broadcast_to(np.eye(2) / math.sqrt(0.02), (2, 2, 2)),
+            radii=np.full(2, 4.0),
+            precisions=np.array([0.5, 1.0, 1.0]),
+            sums=np.zeros(1),
+            noise_std=noise,
+        )
+        units = np.ones(_of_step(step, z[:1], kind).shape[1])
+        units[[0, 1, -1]] = 0.5
+        sums = units * _of_step(step, z, kind).sum(axis=0) + noise * rng.standard_normal(len(units))
+        made.append(replace(step, sums=sums))
+    return GaussianMixture(
+        np.array([0.6, 0.4]),
+        10 + MEANS,
+        SHAPES[kind],
+        kind,
+        columns=("a", "b"),
+        n_rows=float(n),
+        background_weight=0.001,
+        bounds_=np.array([[9.0, 9.0], [11.0, 11.0]]),
+        trajectory=Trajectory(np.full(2, 10.0), np.ones(2), tuple(made)),
+    )
+
+
+TRUTH = {"weights_[0]": 0.6, "weights_[1]": 0.4, "background_weight": 0.0, "means_[0].a": 9.5, "means_[1].b": 10.4}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_every_form_of_covariance_has_short_intervals_about_the_truth(kind: Any) -> None:
+    """At six standard errors the truth is inside, and nothing is left out or wide."""
+    found = released(kind, 1).intervals(level=1 - 2e-9)
+    assert found.left_out == ()
+    for name, truth in TRUTH.items():
+        assert found[name].low <= truth <= found[name].high, name
+    variances = [row for row in found if row.about.startswith("variance")]
+    assert len(variances) == {"full": 4, "tied": 2, "diag": 4, "spherical": 2}[kind]
+    assert all(row.low <= 0.02 <= row.high and row.high / row.low < 2 for row in variances)
+    off = [row for row in found if row.about.startswith("covariance")]
+    assert len(off) == {"full": 2, "tied": 1}.get(kind, 0)
+    assert all(row.low <= 0 <= row.high for row in off)
+
+
+def test_errors_are_as_large_as_they_are_said_to_be() -> None:
+    """Squared errors over 40 data sets add up to what the standard errors say: not 60 % of it, nor 160 %."""
+    z = 1.959963984540054
+    squares = []
+    for seed in range(40):
+        found = released("full", 100 + seed, n=4000, noise=30.0, steps=2).intervals()
+        for name in ("means_[0].a", "means_[1].b", "covariances_[0].a.b"):
+            row, truth = found[name], TRUTH.get(name, 0.0)
+            squares.append((z * 2 * (row.estimate - truth) / (row.high - row.low)) ** 2)
+    # 120 squared normals, about independent: the bounds are passed about once in a million at errors of the right size.
+    assert 0.45 < float(np.mean(squares)) < 1.75
+
+
+def test_more_steps_make_shorter_intervals() -> None:
+    """Noise averages over steps: an interval of sixteen is shorter than one of two."""
+    few, many = (released("diag", 3, noise=200.0, steps=steps).intervals()["means_[0].a"] for steps in (2, 16))
+    assert many.high - many.low < 0.6 * (few.high - few.low)
+
+
+def test_what_the_sums_do_not_determine_is_named() -> None:
+    """Noise of the size of the counts leaves numbers open: they have no interval, and a sentence."""
+    found = released("full", 2, noise=4000.0, steps=1, n=2000).intervals()
+    assert len(found.left_out) == 1
+    assert "not determined" in found.left_out[0]
+    assert "means_[0].a" in found.left_out[0]
+
+
+def test_a_model_with_its_trajectory_is_plain_json() -> None:
+    """A saved model has the same intervals; one without a trajectory loads, and says why it has none."""
+    model = released("full", 5)
+    again = GaussianMixture.from_dict(json.loads(json.dumps(model.to_dict())))
+    assert again.intervals().rows == model.intervals().rows
+    old = {name: value for name, value in model.to_dict().items() if name != "trajectory"}
+    without = bursar.GaussianMixture.from_dict(old)
+    assert without.trajectory is None
+    assert "noisy sums" in without.intervals().left_out[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"means": np.zeros(2)}, "means"),
+        ({"log_scale": np.zeros(4)}, "log_scale"),
+        ({"sums": np.zeros((1, 1))}, "sums"),
+        ({"radii": np.array([1.0, 0.0])}, "radii"),
+        ({"precisions": np.array([1.0, 1.0, 2.0])}, "precisions"),
+        ({"noise_std": math.nan}, "noise_std"),
+    ],
+)
+def test_a_step_that_is_none_is_refused(change: dict[str, Any], named: str) -> None:
+    """Each field is checked, and the message begins with its name."""
+    model = released("full", 1, steps=1)
+    assert model.trajectory is not None
+    with pytest.raises(ValueError, match=rf"^{named}:"):
+        replace(model.trajectory.steps[0], **change)
+
+
+def test_a_trajectory_of_another_model_is_refused() -> None:
+    """Steps have the size of the model, and of one another; rows need bounds."""
+    model, other = released("full", 1), released("diag", 1)
+    assert model.trajectory is not None
+    assert other.trajectory is not None
+    assert repr(model.trajectory) == "Trajectory: 4 steps of 13 noisy sums"
+    with pytest.raises(ValueError, match=r"^trajectory:"):
+        replace(model, trajectory=other.trajectory)
+    with pytest.raises(ValueError, match=r"^steps:"):
+        Trajectory(np.zeros(2), np.ones(2), (model.trajectory.steps[0], other.trajectory.steps[0]))
+    with pytest.raises(ValueError, match=r"^scale:"):
+        Trajectory(np.zeros(2), np.zeros(2), model.trajectory.steps)
+    with pytest.raises(ValueError, match=r"^bounds_:"):
+        replace(model, bounds_=None, background_weight=0.0)
