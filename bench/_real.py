@@ -280,6 +280,12 @@ def numbered(first: int, last: int) -> tuple[str, ...]:
 
 _YES = ("no", "yes")
 
+_MUSHROOM = (
+    "bcxfks fgys nbcgrpuewy tf alcyfmnps adfn cwd bn knbhgropuewy et bcuezr fyks fyks nbcgopewy nbcgopewy pu nowy not "
+    "ceflnpsz knbhrouwy acnsvy glmpuwd ep"
+)
+"""States of the columns of mushroom."""
+
 CATEGORIES = (
     # A questionnaire of shoppers near San Francisco: codes of sex, marriage, age, education, occupation and so on.
     CategoryTable(
@@ -387,6 +393,12 @@ CATEGORIES = (
             "work": (0.0, 1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 53.0),
         },
         held_out=True,
+    ),
+    # Mushrooms of a field guide: letters of shapes, colours, odours and habitats, as its description lists them.
+    CategoryTable(
+        "mushroom",
+        partial(from_keel, "mushroom", 23),
+        {f"x{i}": tuple(letters) for i, letters in enumerate(_MUSHROOM.split())},
     ),
 )
 """Tables for random fields."""
