@@ -77,9 +77,9 @@ class Audited:
         return len(self.plan.columns) > len(self.said.columns)
 
 
-def public(adjacency: Adjacency, cap: int = 1) -> PublicTable:
-    """The schema, with as many rows as `pair` has."""
-    slots = BASE + len(BROKEN) + cap if adjacency is RO else None
+def public(adjacency: Adjacency, cap: int = 1, declared: int | None = None) -> PublicTable:
+    """The schema, with as many rows as `pair` has, or under ADD_REMOVE_ONE as the owner declared, rightly or not."""
+    slots = BASE + len(BROKEN) + cap if adjacency is RO else declared
     return PublicTable("audit", NUMERIC, adjacency, cap, slots, CATEGORICAL)
 
 
@@ -87,6 +87,7 @@ def planned(
     adjacency: Adjacency,
     *,
     cap: int = 1,
+    declared: int | None = None,
     earlier: fit_pb2.MRFModel | None = None,
     **fields: Any,
 ) -> Audited:
@@ -95,12 +96,13 @@ def planned(
     Args:
         adjacency: of the dataset.
         cap: rows of a privacy unit.
+        declared: number of rows that the owner declared, under ADD_REMOVE_ONE.
         earlier: what was released under the entry 1.
         fields: of the request.
     """
     defaults: Fields = {"spend": RHO, "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE}
     request = fit_pb2.FitMRFRequest(**(defaults | fields))
-    table = public(adjacency, cap)
+    table = public(adjacency, cap, declared)
     plan = mrf.plan(request, table, lambda entry: earlier if entry == 1 else None)
     return Audited(plan, said(plan.parameters, table))
 
@@ -110,6 +112,7 @@ def fit_mrf(
     *,
     cap: int = 1,
     whole: bool = False,
+    declared: int | None = None,
     earlier: fit_pb2.MRFModel | None = None,
     **fields: Any,
 ) -> Target:
@@ -119,10 +122,11 @@ def fit_mrf(
         adjacency: of the pair.
         cap: rows of a privacy unit.
         whole: all runs have a model in the end.
+        declared: number of rows that the owner declared, under ADD_REMOVE_ONE.
         earlier: what was released under the entry 1.
         fields: of the request.
     """
-    audited = planned(adjacency, cap=cap, earlier=earlier, **fields)
+    audited = planned(adjacency, cap=cap, declared=declared, earlier=earlier, **fields)
     rows, neighbour, far = pair(audited, adjacency, cap)
     return Target(
         name=f"FitMRF {adjacency.value}",
@@ -213,6 +217,9 @@ CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS, null_category=
 PLAIN_CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS)}
 TREE: Fields = {"tree": fit_pb2.SelectTree(share=0.8), "columns": ["a", "b", "x"]}
 AUTO: Fields = {"auto": fit_pb2.ChooseCliques(), "columns": ["a", "b", "x"]}
+ALL_PAIRS: Fields = {**AUTO, "declared": 10**6}
+"""Noise would be small among so many rows, so that tables of all pairs are released, too."""
+
 ALONE: Fields = {"independent": fit_pb2.Independent(), "columns": ["x"]}
 ROWS: Fields = {"unit_weights": fit_pb2.UNIT_WEIGHTS_ROWS}
 CGM: Fields = {"estimator": fit_pb2.MRF_ESTIMATOR_CGM}
@@ -249,6 +256,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "tree, shares of units, replace": lambda: fit_mrf(RO, cap=3, **TREE),
     "tree, rows of units, add or remove": lambda: fit_mrf(AR, cap=2, **TREE, **ROWS),
     "rounds, add or remove": lambda: fit_mrf(AR, **AUTO, **CGM),
+    "rounds and all pairs, add or remove": lambda: fit_mrf(AR, **ALL_PAIRS),
+    "rounds and all pairs, shares of units, add or remove": lambda: fit_mrf(AR, cap=3, **ALL_PAIRS),
     "rounds, replace": lambda: fit_mrf(RO, **AUTO),
     "rounds, Laplace, replace": lambda: fit_mrf(RO, spend=pure(10), **AUTO),
     "rounds, shares of units, replace": lambda: fit_mrf(RO, cap=3, **AUTO),
@@ -276,6 +285,7 @@ _SLOW = frozenset(
         "tree, rows of units, add or remove",
         "tree beside an earlier table, replace",
         "rounds, add or remove",
+        "rounds and all pairs, shares of units, add or remove",
         "rounds, Laplace, replace",
         "rounds, rows of units, add or remove",
     }

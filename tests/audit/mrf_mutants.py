@@ -43,6 +43,7 @@ from tests.audit.faults import (
     unpaid,
 )
 from tests.audit.mrf import (
+    ALL_PAIRS,
     ALONE,
     AR,
     AUTO,
@@ -336,7 +337,7 @@ def wrong_choices() -> list[Mutant]:
     """Edges of a tree that are chosen too well, from rows, or for nothing."""
     tree, rounds = fit_mrf(RO, **TREE), fit_mrf(RO, **AUTO)
     cheap, few = mispriced(fit_mrf(AR, **TREE), tree), mispriced(fit_mrf(AR, **AUTO), rounds)
-    more = round_twice(rounds, AUTO)
+    more, direct = round_twice(rounds, AUTO), fit_mrf(AR, **ALL_PAIRS)
     unpriced = replace(tree, events=tree.claims, session=FreeChoices)
     told = ("T5 arithmetic", "form")
     return [
@@ -348,6 +349,8 @@ def wrong_choices() -> list[Mutant]:
         planted("targets from the rows", replace(tree, session=TargetsFromRows), "T7 replay", n=2),
         planted("pairs offered by the number of rows", replace(tree, session=OfferedByRows), "T7 replay", n=2),
         planted("a round not paid for", unpaid(rounds, len(rounds.events) - 2), *told, n=2),
+        planted("tables of all pairs not paid for", unpaid(direct, -1), *told, n=2),
+        planted("tables of all pairs priced as one", priced_as_one(direct), "T4 sensitivity", "T5 arithmetic", n=2),
         planted("rounds of add-remove sensitivity", few, "T4 sensitivity", "T5 arithmetic", n=2),
         planted("rounds against the rows", replace(rounds, session=TargetsFromRows), "T7 replay", n=2),
         planted("discounts from the rows", replace(rounds, session=DiscountsFromRows), "T7 replay", n=2),
@@ -381,6 +384,16 @@ def roots_of_shares(target: Target) -> list[float]:
     """By what noise is divided if every release takes the whole spend, for Gaussian noise."""
     costs = [float(one.l2_squared / one.scale**2) for one in target.claims if isinstance(one, GaussianEvent)]
     return [(cost / sum(costs)) ** 0.5 for cost in costs]
+
+
+def priced_as_one(target: Target) -> Target:
+    """The tables of all pairs under the bounds of one of them."""
+
+    def change(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
+        one = replace(statistic.bounds, l1=1, l2_squared=1, l1_distance=2, l2_squared_distance=2)
+        return replace(statistic, bounds=one), noise
+
+    return replace(target, session=tampering(change))
 
 
 def priced_as_shares() -> Target:

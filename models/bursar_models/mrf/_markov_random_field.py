@@ -17,6 +17,7 @@ from bursar_models._portable import Model
 from bursar_models._tables import Categories, Output
 from bursar_models.arrays import FloatArray, IntArray, frozen
 from bursar_models.budget import Receipt, ReleaseNoise
+from bursar_models.mrf._direct import between
 from bursar_models.mrf._estimation import ESTIMATORS, Estimator
 from bursar_models.mrf._graph import Graph, check_exact, is_exact
 from bursar_models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
@@ -157,12 +158,21 @@ class MarkovRandomField(Model):
     def marginal(self, columns: str | Sequence[str]) -> FloatArray:
         """Return the probabilities of the joint states of a few columns, one axis a column in the order of `columns`.
 
-        Exact by elimination; where the graph is too dense for that, the approximate marginal of a clique.
+        Exact by elimination; where the graph is too dense for that, the approximate marginal of a clique. Two columns
+        that have a released table which is in no clique are answered between the model and that table.
 
         Raises:
             ValueError: a column that the model does not have, or columns whose table is too large to compute.
         """
-        return self.conditional(columns, {})
+        found = self.conditional(columns, {})
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        if len(names) != 2 or any(set(names) <= set(clique) for clique in self.cliques_) or self.n_rows is None:
+            return found
+        for table in self.tables_:
+            if set(table.columns) == set(names) and not table.pooled:
+                counts = table.counts if table.columns == names else table.counts.T
+                found = between(found, counts, table.noise_std, max(self.n_rows, 1.0))
+        return found
 
     def conditional(self, columns: str | Sequence[str], given: Mapping[str, Any]) -> FloatArray:
         """Return the probabilities of the joint states of `columns` given values of others; as `marginal` otherwise.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from bursar import _convert
 from bursar_ledger import Adjacency, Event, SelectionEvent
@@ -89,6 +90,17 @@ class AnyChoice(NoNoise):
     def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
         """Return any position."""
         return int(self.generator.integers(len(scores)))
+
+
+class Scaled(OpenDPNoise):
+    """Noise of another size than asked for."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
+        """See `NoiseSource`."""
+        return super().add(sums, type(noise)(self.factor * noise.scale))
 
 
 class Kept(NoNoise):
@@ -336,11 +348,14 @@ def test_rounds_choose_within_the_workload() -> None:
     for seed in range(5):
         made = plan(auto=asked)
         model = run(made, np.zeros((50, 5)), source=AnyChoice(seed))
-        pairs = [tuple(table.columns) for table in model.tables if len(table.columns) == 2]
+        assert made.noise[-2].name == "table of a chosen pair"
+        direct = made.noise[-1].count_std  # of tables of all pairs
+        pairs = [tuple(one.columns) for one in model.tables if len(one.columns) == 2 and one.noise_std != direct]
         assert set(pairs) == {("a", "b"), ("a", "c"), ("b", "c")}
         assert len(pairs) == 3
-        noise = {table.noise_std for table in model.tables if len(table.columns) == 2}
-        times = [round((made.noise[-1].count_std / std) ** 2, 6) for std in noise]
+        assert sum(one.noise_std == direct for one in model.tables) == 3
+        noise = {one.noise_std for one in model.tables if len(one.columns) == 2} - {direct}
+        times = [round((made.noise[-2].count_std / std) ** 2, 6) for std in noise]
         assert all(k == int(k) for k in times)
 
 
@@ -369,7 +384,7 @@ def test_rounds_are_scored_against_the_model_of_what_was_released() -> None:
     found = estimate(
         Graph(sizes, ()), [NoisyTable((v,), s.astype(np.float64), kept.std) for v, s in enumerate(singles)], None
     )
-    cost = 0.4 * made.noise[-1].count_std
+    cost = 0.4 * next(one.count_std for one in made.noise if one.name == "table of a chosen pair")
     expected = []
     for a, b in pairs:
         table = np.histogram2d(X[:, a], X[:, b], (np.arange(sizes[a] + 1), np.arange(sizes[b] + 1)))[0]
@@ -379,6 +394,30 @@ def test_rounds_are_scored_against_the_model_of_what_was_released() -> None:
     assert scores.tolist() == expected
     events = [event for event in made.events if isinstance(event, SelectionEvent)]
     assert [one.scale for _, one in kept.choices] == [float(event.scale) for event in events]
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.0, 1.3])
+def test_tables_of_all_pairs_have_the_noise_that_is_paid_for(factor: float) -> None:
+    """The sum of squares over its variance is chi-squared; noise 30 % too small or too large is rejected."""
+    sizes: dict[str, int] = {f"w{i}": 20 for i in range(6)}
+    public = people(adjacency=AR, rows=10_000_000, **sizes)
+    made = plan(public, auto={}, columns=list(sizes), spend=AMPLE, estimate_on_client=True)
+    X = np.remainder(np.arange(500 * 6, dtype=np.float64), 20.0).reshape(500, 6)
+    model = run(made, X, source=Scaled(factor), adjacency=AR)
+    direct = made.noise[-1].count_std
+    tables = [one for one in model.tables if one.noise_std == direct]
+    assert [tuple(one.columns) for one in tables] == list(itertools.combinations(sizes, 2))
+    squares, names = 0.0, list(sizes)
+    for one in tables:
+        a, b = (X[:, names.index(name)] for name in one.columns)
+        true = np.histogram2d(a, b, (np.arange(21), np.arange(21)))[0]
+        squares += float(np.square(np.array(one.counts.values) - true.ravel()).sum()) / direct**2
+    cells = 15 * 400
+    ends = chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], cells)
+    # Discrete noise of a deviation of some units is as good as continuous.
+    assert chi2.cdf(ends[0] / 0.7**2, cells) > 1 - 1e-6
+    assert chi2.sf(ends[1] / 1.3**2, cells) > 1 - 1e-6
+    assert (ends[0] < squares < ends[1]) == (factor == 1.0)
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.0, 1.3])

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent, rho_of
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import UNIT_ROWS, CodedColumn, InvalidFieldsError, PublicTable, mrf
-from bursar_server.fits.mrf._plan import DEFAULT_SHARE, LEAST_SINGLES, MOST_NUMBERS, MOST_SINGLES, OF_CHOICES
+from bursar_server.fits.mrf._plan import DEFAULT_SHARE, DIRECT, LEAST_SINGLES, MOST_NUMBERS, MOST_SINGLES, OF_CHOICES
 from bursar_server.fits.mrf._reuse import MOST_REUSED
 from bursar_server.fits.mrf._rounds import Rounds
 from bursar_server.fits.mrf._schema import MOST_CLIQUES
@@ -310,11 +310,30 @@ def test_rounds_are_as_many_as_noise_allows() -> None:
     few, many, unknown = (plan(people(adjacency=AR, rows=n), auto={}, spend=types_pb2.Spend(rho=0.01)) for n in rows)
     assert [made.parameters["rounds"] for made in (few, many, unknown)] == [5, 15, 10]
     singles = [float(sum(costs(made, pure=False)[:5])) / 0.01 for made in (few, many, unknown)]
-    assert singles == pytest.approx([float(MOST_SINGLES), float(LEAST_SINGLES), float(LEAST_SINGLES)])
+    left = 1 - float(DIRECT)  # of the spend, where tables of all pairs are released
+    assert singles == pytest.approx([float(MOST_SINGLES), left * float(LEAST_SINGLES), float(LEAST_SINGLES)])
     for made in (few, many, unknown):
-        choices, tables = costs(made, pure=False)[5::2], costs(made, pure=False)[6::2]
+        times = sum(isinstance(event, SelectionEvent) for event in made.events)
+        choices, tables = (costs(made, pure=False)[5 + odd : 5 + 2 * times : 2] for odd in (0, 1))
         assert len(set(choices)) == len(set(tables)) == 1
         assert float(choices[0] / tables[0]) == pytest.approx(float(OF_CHOICES / (1 - OF_CHOICES)))
+
+
+def test_tables_of_all_pairs_are_released_where_noise_moves_little() -> None:
+    """They cost their share, as one release; not with much noise, an unknown number of rows, or pure epsilon."""
+    small, unknown, pure = (
+        plan(people(adjacency=AR, rows=rows), auto={}, spend=spend)
+        for rows, spend in ((100, RHO), (None, RHO), (5_000_000, PURE))
+    )
+    assert not any(made.parameters["all_pairs"] for made in (small, unknown, pure))
+    for adjacency in (AR, RO):
+        made = plan(people(adjacency=adjacency, rows=5_000_000), auto={}, spend=RHO)
+        assert made.parameters["all_pairs"]
+        assert len(made.events) == 5 + 2 * sum(isinstance(event, SelectionEvent) for event in made.events) + 1
+        assert float(costs(made, pure=False)[-1]) == pytest.approx(float(DIRECT))
+        # Ten tables share it, and a unit changes each of them.
+        distance = 1 if adjacency is AR else 2
+        assert made.noise[-1].count_std == pytest.approx(math.sqrt(distance * 10 / (2 * float(DIRECT))))
 
 
 def test_a_workload_says_what_may_be_chosen_and_how_much_it_weighs() -> None:

@@ -14,7 +14,7 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
 from bursar_server.fits._seam import JSON, Expected, InvalidFieldsError, Plan, PublicTable, Released
 from bursar_server.fits.mrf._reuse import MOST_CELLS, Earlier, Kind, check_use, earlier_tables
-from bursar_server.fits.mrf._rounds import Rounds
+from bursar_server.fits.mrf._rounds import MOST_DIRECT, Rounds
 from bursar_server.fits.mrf._run import (
     Measurement,
     MRFSettings,
@@ -37,7 +37,13 @@ from bursar_server.fits.mrf._schema import (
     with_states,
 )
 from bursar_server.fits.mrf._selection import Selection
-from bursar_server.fits.mrf._statistics import Layout, firsts_statistic, table_bounds, transitions_statistic
+from bursar_server.fits.mrf._statistics import (
+    Layout,
+    firsts_statistic,
+    pairs_statistic,
+    table_bounds,
+    transitions_statistic,
+)
 from bursar_server.fits.mrf._wire import ESTIMATORS, INFERENCES, release_noise, table_noise
 from bursar_server.vault import (
     Bounds,
@@ -95,6 +101,12 @@ ROUNDS_FOR, MOST_ROUNDS = Fraction(1, 20), Fraction(3)
 
 More rounds are better tables of more pairs only where noise is small. Adult (39,074 rows, 14 columns) at epsilon 1,
 two and three rounds for each column: mean error of all pairs 0.0126 and 0.0112.
+"""
+
+DIRECT, MOST_MOVED = Fraction(3, 10), Fraction(1, 50)
+"""Share of the budget for tables of all pairs, and the share of the rows that its noise may move in the average one.
+
+A model of few pairs has an error that no budget lowers; these tables have none but noise.
 """
 
 CELL_DISCOUNT = 0.4
@@ -375,22 +387,34 @@ def _new_tree(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: 
 
 def _new_rounds(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], rounds: Rounds) -> _New:
     """Return tables of single columns and rounds; all rounds have the same price. Uses public numbers only."""
-    bounds, drowned = table_bounds(asked.layout), _drowned(payment, asked, rounds)
-    singles = min(max(SINGLES_FOR * drowned, LEAST_SINGLES), MOST_SINGLES) if due else Fraction(0)
+    bounds, drowned = table_bounds(asked.layout), _moved(payment, asked, rounds, Fraction(1, rounds.columns))
+    direct = _direct(payment, asked, rounds)
+    left = 1 if direct is None else 1 - DIRECT
+    singles = left * min(max(SINGLES_FOR * drowned, LEAST_SINGLES), MOST_SINGLES) if due else Fraction(0)
     times = math.ceil(rounds.columns * min(max(ROUNDS_FOR / drowned, Fraction(1)), MOST_ROUNDS))
     first, last = rounds.limits(asked.layout, times)
     if not first <= last:
         text = f"{times} choices among {len(rounds.pairs):,} pairs take too long; {LESS}, or ask for a tree"
         raise InvalidFieldsError(("graph", text))
     measurements = _new_tables(payment, asked, due, singles)
-    each = (1 - singles) / times
+    each = (left - singles) / times
     noise = payment.noise(bounds, each * (1 - OF_CHOICES))
     cost = CELL_DISCOUNT * noise_std(noise, asked.layout.lattice)
-    return _New(measurements, Pairs(Selection(times, payment.choice(bounds, each * OF_CHOICES), cost), noise, rounds))
+    choices = Selection(times, payment.choice(bounds, each * OF_CHOICES), cost)
+    return _New(measurements, Pairs(choices, noise, rounds, direct))
 
 
-def _drowned(payment: _Payment, asked: _Asked, rounds: Rounds) -> Fraction:
-    """Return the expected share of the rows that noise moves in the average pair's table, if there is one a column.
+def _direct(payment: _Payment, asked: _Asked, rounds: Rounds) -> Measurement | None:
+    """Return the tables of all pairs; None where they are too large, or noise moves too much in them."""
+    statistic = pairs_statistic(asked.layout, rounds.pairs)
+    moved = _moved(payment, asked, rounds, DIRECT / len(rounds.pairs))
+    if not (payment.table.rows and moved <= MOST_MOVED and statistic.size <= MOST_DIRECT and not payment.amount.pure):
+        return None
+    return Measurement((), statistic, payment.noise(statistic.bounds, DIRECT))
+
+
+def _moved(payment: _Payment, asked: _Asked, rounds: Rounds, share: Fraction) -> Fraction:
+    """Return the expected share of the rows that noise moves in the average pair's table for a share of the budget.
 
     Half of the total absolute noise, as in `_expected`; `_UNKNOWN` if nobody says how many rows there are.
     """
@@ -398,7 +422,7 @@ def _drowned(payment: _Payment, asked: _Asked, rounds: Rounds) -> Fraction:
     if not people:
         return _UNKNOWN
     layout = asked.layout
-    noise = payment.noise(table_bounds(layout), Fraction(1, rounds.columns))
+    noise = payment.noise(table_bounds(layout), share)
     cells = Fraction(sum(math.prod(layout.shape(pair)) for pair in rounds.pairs), len(rounds.pairs))
     moved = Fraction(0.8 * noise_std(noise, layout.lattice)) * cells / 2
     return moved * (payment.table.unit_cap if layout.shares else 1) / people
@@ -431,7 +455,7 @@ def _check_answer(settings: MRFSettings, violations: Violations) -> None:
         cells = layout.sizes[0] * (layout.sizes[0] + 1)
     elif settings.pairs is not None:
         pairs = sorted(map(math.prod, map(layout.shape, _candidates(settings))), reverse=True)
-        cells = sum(pairs[: settings.pairs.selection.times]) + sum(layout.sizes)
+        cells = sum(pairs if settings.pairs.direct else pairs[: settings.pairs.selection.times]) + sum(layout.sizes)
     else:
         cells = sum(math.prod(layout.shape(clique)) for clique in settings.cliques)
     tables = sum(one.statistic.size for one in settings.measurements) + (cells if settings.pairs else 0)
@@ -468,6 +492,9 @@ def _releases(
             types_pb2.ReleaseNoise(name="choice of a pair", size=1, count_std=selection.std(layout), times=times),
             types_pb2.ReleaseNoise(name="table of a chosen pair", size=largest, count_std=pair.std, times=times),
         ]
+        if settings.pairs.direct is not None:
+            events.append(settings.pairs.direct.event(adjacency, cap))
+            noise.append(release_noise(settings.pairs.direct))
     return tuple(events), tuple(noise or map(table_noise, settings.earlier))
 
 
@@ -520,6 +547,7 @@ def _parameters(request: fit_pb2.FitMRFRequest, asked: _Asked, new: _New) -> dic
         "columns": list(asked.names),
         "graph": asked.kind,
         "tables": [list(one.columns) for one in new.measurements],
+        "all_pairs": new.pairs is not None and new.pairs.direct is not None,
         "rounds": None if asked.rounds is None or new.pairs is None else new.pairs.selection.times,
         "workload": [[list(one.columns), one.weight or 1.0] for one in request.auto.workload],
         "tree_share": (request.tree.share or float(DEFAULT_SHARE)) if asked.kind == "tree" else None,

@@ -19,18 +19,21 @@ from numpy.typing import NDArray
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Graph, ReleasedTable, believed_rows, used_tables
 from bursar_models.mrf._estimation import Fitted, continued
-from bursar_models.mrf._graph import is_exact
+from bursar_models.mrf._graph import is_exact, junction_tree
 from bursar_models.mrf._intervals import mean_absolute, missed
 from bursar_models.mrf._pairs import Pair, joined_cells, pair_marginals
 from bursar_server.fits.mrf._selection import Selection
 from bursar_server.fits.mrf._statistics import Layout, blocks_of, pairs_statistic, table_bounds
-from bursar_server.vault import MAX_ROWS, Candidates, Session
+from bursar_server.vault import MAX_ROWS, Candidates, LaplaceNoise, Noise, Session, noise_std
 
 MOST_CELLS = 2**17
 """Maximum number of cells of the junction tree. Larger ones make models better and fits slower, both by little."""
 
 MOST_WORK = 2**34
 """Maximum number of cells that all tables of pairs of all rounds may visit: a minute or two of one CPU."""
+
+MOST_DIRECT = 2**18
+"""Maximum number of cells of the tables of all pairs, where they are released: 2 MiB of an answer."""
 
 EVALUATIONS = 40
 """Maximum number of evaluations of each model between rounds, which continues from the one before."""
@@ -112,6 +115,30 @@ def choose_in_rounds(
         if is_exact(larger):
             graph, chosen = larger, list(dict.fromkeys((*chosen, pair)))
     return chosen
+
+
+def within_clusters(layout: Layout, pairs: Sequence[Pair], chosen: Sequence[Pair]) -> list[Pair]:
+    """Return the chosen pairs, and those others whose table costs no larger junction tree: they are in one cluster."""
+    clusters = [set(cluster) for cluster in junction_tree(Graph(layout.sizes, tuple(chosen))).cliques]
+    others = [pair for pair in pairs if pair not in chosen and any(set(pair) <= cluster for cluster in clusters)]
+    return [*chosen, *others]
+
+
+def direct_tables(
+    layout: Layout, pairs: Sequence[Pair], flat: FloatArray, noise: Noise, entry: int
+) -> tuple[ReleasedTable, ...]:
+    """Return the tables of a released `pairs_statistic`, without the cells that follow them."""
+    names, std = [variable.name for variable in layout.variables], noise_std(noise, layout.lattice)
+    return tuple(
+        ReleasedTable(
+            (names[a], names[b]),
+            flat[start : stop - 1].reshape(layout.shape((a, b))),
+            std,
+            isinstance(noise, LaplaceNoise),
+            entry,
+        )
+        for (a, b), (start, stop) in zip(pairs, blocks_of(layout, pairs), strict=True)
+    )
 
 
 def averaged(tables: Sequence[ReleasedTable]) -> tuple[ReleasedTable, ...]:

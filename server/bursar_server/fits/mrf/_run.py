@@ -15,7 +15,7 @@ from bursar_models.mrf import Estimate, Graph, Learning, ReleasedTable, believed
 from bursar_models.mrf._estimation import Estimator, Inference
 from bursar_models.mrf._intervals import unexplained
 from bursar_models.mrf._pairs import Pair
-from bursar_server.fits.mrf._rounds import Rounds, averaged, choose_in_rounds
+from bursar_server.fits.mrf._rounds import Rounds, averaged, choose_in_rounds, direct_tables, within_clusters
 from bursar_server.fits.mrf._selection import Selection, select_tree
 from bursar_server.fits.mrf._statistics import (
     Layout,
@@ -65,11 +65,13 @@ class Pairs:
         selection: choices, and their noise.
         noise: noise on every cell of a chosen pair's table.
         rounds: candidates of the rounds; None for a tree.
+        direct: tables of all candidates, released once after the rounds; None if they are not.
     """
 
     selection: Selection
     noise: Noise
     rounds: Rounds | None = None
+    direct: Measurement | None = None
 
 
 @dataclass(frozen=True)
@@ -175,9 +177,16 @@ def run(settings: MRFSettings, entry: int, iterations: int, session: Session) ->
     for measurement in settings.measurements:
         release(measurement)
     cliques, tests = settings.cliques, list[float]()
+    direct: tuple[ReleasedTable, ...] = ()
     if settings.pairs is not None:
-        cliques = tuple(_chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release, tests))
-    tables, learning = (*averaged(new), *settings.earlier), settings.learning(cliques)
+        chosen = _chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release, tests)
+        if settings.pairs.rounds is not None and settings.pairs.direct is not None:
+            layout, pairs, every = settings.layout, settings.pairs.rounds.pairs, settings.pairs.direct
+            direct = direct_tables(layout, pairs, session.noisy_sum(every.statistic, every.noise), every.noise, entry)
+            step()
+            chosen = within_clusters(layout, pairs, chosen)
+        cliques = tuple(chosen)
+    tables, learning = (*averaged(new), *direct, *settings.earlier), settings.learning(cliques)
     found = learning.learn(tables) if settings.here else None
     if next(steps) <= iterations:  # if the client learns, the last release was the last step
         session.progress(iterations, iterations)
