@@ -350,7 +350,7 @@ def wrong_choices() -> list[Mutant]:
         planted("pairs offered by the number of rows", replace(tree, session=OfferedByRows), "T7 replay", n=2),
         planted("a round not paid for", unpaid(rounds, len(rounds.events) - 2), *told, n=2),
         planted("tables of all pairs not paid for", unpaid(direct, -1), *told, n=2),
-        planted("tables of all pairs priced as one", priced_as_one(direct), "T4 sensitivity", "T5 arithmetic", n=2),
+        planted("tables of all pairs priced as one", priced_as_one(direct), "T4 sensitivity", n=2),
         planted("rounds of add-remove sensitivity", few, "T4 sensitivity", "T5 arithmetic", n=2),
         planted("rounds against the rows", replace(rounds, session=TargetsFromRows), "T7 replay", n=2),
         planted("discounts from the rows", replace(rounds, session=DiscountsFromRows), "T7 replay", n=2),
@@ -393,7 +393,10 @@ def priced_as_one(target: Target) -> Target:
         one = replace(statistic.bounds, l1=1, l2_squared=1, l1_distance=2, l2_squared_distance=2)
         return replace(statistic, bounds=one), noise
 
-    return replace(target, session=tampering(change))
+    *others, last = target.events
+    if not isinstance(last, GaussianEvent):
+        raise TypeError("expected tables of all pairs as the last release")
+    return replace(target, events=(*others, replace(last, l2_squared=1)), session=tampering(change))
 
 
 def priced_as_shares() -> Target:
