@@ -74,6 +74,7 @@ def test_every_form_of_covariance_has_short_intervals_about_the_truth(kind: Any)
     assert all(row.low <= 0 <= row.high for row in off)
 
 
+@pytest.mark.slow
 def test_errors_are_as_large_as_they_are_said_to_be() -> None:
     """Squared errors over 40 data sets add up to what the standard errors say: not 60 % of it, nor 160 %."""
     z = 1.959963984540054
