@@ -94,14 +94,18 @@ def test_without_a_background_nothing_is_left_out() -> None:
     assert np.diag(array(model.covariances)[0]) == pytest.approx(X.var(axis=0), rel=0.02)
 
 
-@pytest.mark.parametrize("rho", [0.002, 0.1])
-def test_a_wide_box_leaves_its_rows_to_the_components(rho: float) -> None:
-    """Two clusters in a box thirty times their width: the background never takes them, whatever the noise."""
+@pytest.mark.parametrize(("rho", "most"), [(0.002, 0.15), (0.1, 0.02)])
+def test_a_wide_box_leaves_its_rows_to_the_components(rho: float, most: float) -> None:
+    """Two clusters in a box thirty times their width: the background never takes them, whatever the noise.
+
+    A background that takes them has nearly all rows. At the smaller spend noise on its count alone is 2 % of the rows, and
+    counts above two deviations are kept: 13 of 351 runs had more than 0.02, the largest 0.056.
+    """
     centres = np.array([[4.0, 3.0, 1.0, -2.0], [-5.0, 1.0, -3.0, 0.0]])
     X = clusters(20_000, 13, centres, 20.0 / 30.0)
     made = plan(table(4, rows=20_000), spend=types_pb2.Spend(rho=rho), n_components=2)
     model = run(made, X)
-    assert model.background_weight < 0.02
+    assert model.background_weight < most
     assert by_first(array(model.means)) == pytest.approx(by_first(centres), abs=0.5)
 
 
