@@ -98,8 +98,8 @@ def test_without_a_background_nothing_is_left_out() -> None:
 def test_a_wide_box_leaves_its_rows_to_the_components(rho: float, most: float) -> None:
     """Two clusters in a box thirty times their width: the background never takes them, whatever the noise.
 
-    A background that takes them has nearly all rows. At the smaller spend noise on its count alone is 2 % of the rows, and
-    counts above two deviations are kept: 13 of 351 runs had more than 0.02, the largest 0.056.
+    A background that takes them has nearly all rows. At the smaller spend noise on its count alone is 2 % of the rows,
+    and counts above two deviations are kept: 13 of 351 runs had more than 0.02, the largest 0.056.
     """
     centres = np.array([[4.0, 3.0, 1.0, -2.0], [-5.0, 1.0, -3.0, 0.0]])
     X = clusters(20_000, 13, centres, 20.0 / 30.0)
