@@ -13,13 +13,12 @@ of their own: `--smartnoise` names the interpreter of one with smartnoise-synth,
 `--mechanisms` the folder of that name in github.com/ryan112358/private-pgm. Their errors are those of synthetic rows.
 A method that is not here is named and left out. `--limit` ends a fit of others after so many seconds.
 
-Every cell has a process of its own and is kept in bench/results/fields, so that a run that was cut goes on.
+Each cell runs in a separate process and is kept in bench/results/fields: an interrupted run resumes.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import resource
@@ -45,6 +44,7 @@ from _kmeans import DELTA
 from _mrf import Clique, markov_random_field
 from _mrf import Fitted as Field
 from _real import CATEGORIES, MissingTableError
+from mrf import adult_codes
 from numpy.typing import NDArray
 from real_tables import Codes, by_field, digest, names_of
 from real_tables import codes_of as codes_of_numbers
@@ -53,18 +53,10 @@ from bursar_ledger import rho_of
 from bursar_models.mrf import Graph, NoisyTable, estimate
 from bursar_models.mrf._estimation import continued
 from bursar_models.mrf._pairs import joined_cells, pair_marginals
+from bursar_server.fits.mrf._rounds import EVALUATIONS, MOST_CELLS
 
 Rows = NDArray[np.int64]
 TRIPLES = 40
-MOST_BINS = 10
-"""States of a column of adult: more become bins of equal width."""
-
-MOST_CELLS = 2**17
-"""Cells of the junction tree of AIM's loop, as in FitMRF."""
-
-EVALUATIONS = 40
-"""Evaluations of each model within AIM's loop, as in FitMRF."""
-
 TARGETS = {"adult": (13, 1), "marketing": (13, 5), "mushroom": (22, 1)}
 """Column to classify, and the least state that counts as positive: income above 50,000; household income of at least
 30,000 dollars; poisonous."""
@@ -263,18 +255,11 @@ def errors_of(task: Task) -> Json:
 # --- running ------------------------------------------------------------------------------------------------
 
 
-def adult_rows(folder: Path) -> tuple[Rows, tuple[int, ...]]:
-    """Return adult.csv's codes, columns of more than ten states in ten bins of equal width."""
-    domain = list(json.loads((folder / "adult-domain.json").read_text()).values())
-    codes = np.loadtxt(folder / "adult.csv", delimiter=",", skiprows=1).astype(np.int64)
-    sizes = tuple(min(size, MOST_BINS) for size in domain)
-    return np.stack([codes[:, i] * sizes[i] // domain[i] for i in range(len(sizes))], axis=1), sizes
-
-
 def loaded(options: argparse.Namespace) -> Iterator[tuple[str, Rows, tuple[int, ...]]]:
     """Load the tables to measure; say which ones are not here."""
     if options.adult and (options.tables is None or "adult" in options.tables):
-        yield "adult", *adult_rows(options.adult)
+        columns, _, states = adult_codes(options.adult)
+        yield "adult", states.astype(np.int64), tuple(len(column.bins) - 1 for column in columns)
     for table in CATEGORIES:
         if options.tables is None or table.name in options.tables:
             try:

@@ -446,8 +446,8 @@ class Adult:
         return tuple(len(column.bins) - 1 for column in self.columns)
 
 
-def adult_table(folder: Path) -> Adult:
-    """Reads adult.csv (codes from 0) and adult-domain.json (number of codes of each column)."""
+def adult_codes(folder: Path) -> tuple[tuple[BoundedColumn, ...], NDArray[np.float64], States]:
+    """Read adult.csv (codes from 0) and adult-domain.json (number of codes of each column): columns, codes and bins."""
     domain: dict[str, int] = json.loads((folder / "adult-domain.json").read_text())
     codes = np.loadtxt(folder / "adult.csv", delimiter=",", skiprows=1)
     columns = []
@@ -457,9 +457,15 @@ def adult_table(folder: Path) -> Adult:
     states = np.stack(
         [np.searchsorted(column.bins, codes[:, i], side="right") - 1 for i, column in enumerate(columns)], axis=1
     ).astype(np.uint8)
+    return tuple(columns), codes, states
+
+
+def adult_table(folder: Path) -> Adult:
+    """Read the table and divide its rows."""
+    columns, codes, states = adult_codes(folder)
     order = np.random.default_rng(0).permutation(len(codes))
     train, test = order[:-HELD_OUT], order[-HELD_OUT:]
-    return Adult(tuple(columns), codes[train], states[train], states[test])
+    return Adult(columns, codes[train], states[train], states[test])
 
 
 def adult_requests(table: Adult, epsilon: float, *, pure: bool) -> dict[str, fit_pb2.FitMRFRequest]:

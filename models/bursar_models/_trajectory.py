@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class TrajectoryStep:
     arrays are read-only copies.
 
     Attributes:
-        log_scale: shape (K,), or (K + 1,) with a background, whose position counts for nothing.
+        log_scale: shape (K,), or (K + 1,) with a background, whose density does not depend on the position.
         means: shape (K, d).
         factors: lower triangular matrices, shape (K, d, d).
         radii: clip radii, shape (K,), positive.
@@ -92,7 +92,7 @@ class Trajectory:
 
     centre: FloatArray
     scale: FloatArray
-    steps: tuple[TrajectoryStep, ...] = field(default=())
+    steps: tuple[TrajectoryStep, ...]
 
     def __post_init__(self) -> None:
         centre = frozen("centre", self.centre)

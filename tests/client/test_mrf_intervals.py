@@ -105,7 +105,7 @@ def test_bounds_of_unmeasured_cells_hold_whatever_the_dependence() -> None:
 
 
 def test_the_bound_of_a_measured_table_holds() -> None:
-    """For 40 fits and three sets of columns; expected errors and bounds are of the size of the true ones.
+    """Bounds hold for 40 fits and three sets of columns; expected errors and bounds are of the size of the true ones.
 
     If 5 % were missed, each fit missing all three or none, more than 6 of 40 fits would miss with a chance of 0.3 %; by
     the law of the noise far fewer are: the model is nearer than its table.

@@ -61,7 +61,7 @@ TRUTH = {"weights_[0]": 0.6, "weights_[1]": 0.4, "background_weight": 0.0, "mean
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_every_form_of_covariance_has_short_intervals_about_the_truth(kind: Any) -> None:
-    """At six standard errors the truth is inside, and nothing is left out or wide."""
+    """Intervals of six standard errors contain the truth; none is left out or wide."""
     found = released(kind, 1).intervals(level=1 - 2e-9)
     assert found.left_out == ()
     for name, truth in TRUTH.items():

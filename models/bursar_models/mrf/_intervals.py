@@ -309,5 +309,5 @@ def _noise_bound(observed: Observed, level: float) -> float:
     """
     cells = observed.counts.size
     if observed.laplace:
-        return float(observed.std / math.sqrt(2) * gamma.ppf(level, cells))
+        return observed.noise(cells, level)
     return float(observed.std * math.sqrt(cells * chi2.ppf(level, cells)))

@@ -166,13 +166,11 @@ class MarkovRandomField(Model):
         """
         found = self.conditional(columns, {})
         names = (columns,) if isinstance(columns, str) else tuple(columns)
-        if len(names) != 2 or any(set(names) <= set(clique) for clique in self.cliques_) or self.n_rows is None:
+        within = any(set(names) <= set(clique) for clique in self.cliques_)
+        if len(names) != 2 or within or self.n_rows is None or self.homogeneous_chain:
             return found
-        for table in self.tables_:
-            if set(table.columns) == set(names) and not table.pooled:
-                counts = table.counts if table.columns == names else table.counts.T
-                found = between(found, counts, table.noise_std, max(self.n_rows, 1.0))
-        return found
+        observed = self._evidence().observed(names)
+        return found if observed is None else between(found, observed.counts, observed.std, max(self.n_rows, 1.0))
 
     def conditional(self, columns: str | Sequence[str], given: Mapping[str, Any]) -> FloatArray:
         """Return the probabilities of the joint states of `columns` given values of others; as `marginal` otherwise.

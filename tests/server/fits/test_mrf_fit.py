@@ -23,6 +23,7 @@ from bursar_server.fits.mrf import _kernel
 from bursar_server.fits.mrf._selection import targets_of
 from bursar_server.fits.mrf._statistics import Layout, blocks_of
 from bursar_server.vault import Noise, NoiseSource, OpenDPNoise, OverspendError, SelectionNoise, Session
+from tests.audit.faults import Scaled
 from tests.server.fits.fielding import AR, RO, cliques, nothing, people, plan, rows_of, run, variables
 from tests.server.fits.running import Array, NoNoise, array, session
 from tests.server.vault.goodness import ALPHA, Bins
@@ -90,17 +91,6 @@ class AnyChoice(NoNoise):
     def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
         """Return any position."""
         return int(self.generator.integers(len(scores)))
-
-
-class Scaled(OpenDPNoise):
-    """Noise of another size than asked for."""
-
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
-
-    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """See `NoiseSource`."""
-        return super().add(sums, type(noise)(self.factor * noise.scale))
 
 
 class Kept(NoNoise):

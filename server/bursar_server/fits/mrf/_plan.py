@@ -387,8 +387,8 @@ def _new_tree(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: 
 
 def _new_rounds(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], rounds: Rounds) -> _New:
     """Return tables of single columns and rounds; all rounds have the same price. Uses public numbers only."""
-    bounds, drowned = table_bounds(asked.layout), _moved(payment, asked, rounds, Fraction(1, rounds.columns))
-    direct = _direct(payment, asked, rounds)
+    bounds, drowned = table_bounds(asked.layout), _drowned(payment, asked, rounds)
+    direct = _direct(payment, asked, rounds, drowned)
     left = 1 if direct is None else 1 - DIRECT
     singles = left * min(max(SINGLES_FOR * drowned, LEAST_SINGLES), MOST_SINGLES) if due else Fraction(0)
     times = math.ceil(rounds.columns * min(max(ROUNDS_FOR / drowned, Fraction(1)), MOST_ROUNDS))
@@ -404,17 +404,20 @@ def _new_rounds(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], round
     return _New(measurements, Pairs(choices, noise, rounds, direct))
 
 
-def _direct(payment: _Payment, asked: _Asked, rounds: Rounds) -> Measurement | None:
+def _direct(payment: _Payment, asked: _Asked, rounds: Rounds, drowned: Fraction) -> Measurement | None:
     """Return the tables of all pairs; None where they are too large, or noise moves too much in them."""
+    # A table's Gaussian noise is as 1 / sqrt(its share), and `drowned` is for one table a column.
+    moved = drowned * Fraction(math.sqrt(len(rounds.pairs) / (rounds.columns * DIRECT)))
+    if payment.amount.pure or not payment.table.rows or not moved <= MOST_MOVED:
+        return None
     statistic = pairs_statistic(asked.layout, rounds.pairs)
-    moved = _moved(payment, asked, rounds, DIRECT / len(rounds.pairs))
-    if not (payment.table.rows and moved <= MOST_MOVED and statistic.size <= MOST_DIRECT and not payment.amount.pure):
+    if not statistic.size <= MOST_DIRECT:
         return None
     return Measurement((), statistic, payment.noise(statistic.bounds, DIRECT))
 
 
-def _moved(payment: _Payment, asked: _Asked, rounds: Rounds, share: Fraction) -> Fraction:
-    """Return the expected share of the rows that noise moves in the average pair's table for a share of the budget.
+def _drowned(payment: _Payment, asked: _Asked, rounds: Rounds) -> Fraction:
+    """Return the expected share of the rows that noise moves in the average pair's table, if there is one a column.
 
     Half of the total absolute noise, as in `_expected`; `_UNKNOWN` if nobody says how many rows there are.
     """
@@ -422,7 +425,7 @@ def _moved(payment: _Payment, asked: _Asked, rounds: Rounds, share: Fraction) ->
     if not people:
         return _UNKNOWN
     layout = asked.layout
-    noise = payment.noise(table_bounds(layout), share)
+    noise = payment.noise(table_bounds(layout), Fraction(1, rounds.columns))
     cells = Fraction(sum(math.prod(layout.shape(pair)) for pair in rounds.pairs), len(rounds.pairs))
     moved = Fraction(0.8 * noise_std(noise, layout.lattice)) * cells / 2
     return moved * (payment.table.unit_cap if layout.shares else 1) / people

@@ -74,9 +74,8 @@ def choose_in_rounds(
     public_rows: float | None,
     release: Callable[[Pair], ReleasedTable],
     session: Session,
-    tests: list[float],
-) -> list[Pair]:
-    """Choose pairs and release their tables, round by round; return each chosen pair once.
+) -> tuple[list[Pair], list[float]]:
+    """Choose pairs and release their tables, round by round.
 
     Args:
         layout: layout of the rows; at least two variables.
@@ -86,10 +85,12 @@ def choose_in_rounds(
         public_rows: number of rows if it is public, else None.
         release: releases the table of a chosen pair.
         session: session that is charged for every choice.
-        tests: list to which each round adds by how much its model missed the released table; post-processing.
+
+    Returns:
+        Each chosen pair once, and by how much each round's model missed the table that was released next.
     """
     names, seen = [variable.name for variable in layout.variables], list(tables)
-    graph, chosen = Graph(layout.sizes, ()), list[Pair]()
+    graph, chosen, misses = Graph(layout.sizes, ()), list[Pair](), list[float]()
     fitted, statistic = None, pairs_statistic(layout, rounds.pairs)
     first, last = rounds.limits(layout, selection.times)
     for number in range(selection.times):
@@ -110,11 +111,11 @@ def choose_in_rounds(
         table = release(pair)
         seen.append(table)
         noise = table.noise_std * mean_absolute(laplace=table.laplace)
-        tests.append(missed(marginals[pair], rows, table.counts, noise))
+        misses.append(missed(marginals[pair], rows, table.counts, noise))
         larger = Graph(layout.sizes, (*chosen, pair))
         if is_exact(larger):
             graph, chosen = larger, list(dict.fromkeys((*chosen, pair)))
-    return chosen
+    return chosen, misses
 
 
 def within_clusters(layout: Layout, pairs: Sequence[Pair], chosen: Sequence[Pair]) -> list[Pair]:

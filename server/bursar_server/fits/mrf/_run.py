@@ -176,10 +176,10 @@ def run(settings: MRFSettings, entry: int, iterations: int, session: Session) ->
 
     for measurement in settings.measurements:
         release(measurement)
-    cliques, tests = settings.cliques, list[float]()
+    cliques, misses = settings.cliques, list[float]()
     direct: tuple[ReleasedTable, ...] = ()
     if settings.pairs is not None:
-        chosen = _chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release, tests)
+        chosen, misses = _chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release)
         if settings.pairs.rounds is not None and settings.pairs.direct is not None:
             layout, pairs, every = settings.layout, settings.pairs.rounds.pairs, settings.pairs.direct
             direct = direct_tables(layout, pairs, session.noisy_sum(every.statistic, every.noise), every.noise, entry)
@@ -190,7 +190,7 @@ def run(settings: MRFSettings, entry: int, iterations: int, session: Session) ->
     found = learning.learn(tables) if settings.here else None
     if next(steps) <= iterations:  # if the client learns, the last release was the last step
         session.progress(iterations, iterations)
-    return Result(learning, tables, found, unexplained(tests))
+    return Result(learning, tables, found, unexplained(misses))
 
 
 def _chosen(
@@ -200,11 +200,10 @@ def _chosen(
     session: Session,
     step: Callable[[], None],
     release: Callable[[Measurement], ReleasedTable],
-    tests: list[float],
-) -> list[Pair]:
-    """Return pairs that are chosen from tables of single variables and earlier ones, and release their tables.
+) -> tuple[list[Pair], list[float]]:
+    """Choose pairs from tables of single variables and earlier ones, and release their tables.
 
-    Adds to `tests`, for each round, by how much its model missed the table that was released next.
+    Returns the pairs, and for each round by how much its model missed the table that was released next.
     """
     layout = settings.layout
 
@@ -214,7 +213,7 @@ def _chosen(
 
     if pairs.rounds is not None:
         public_rows = settings.public_rows
-        return choose_in_rounds(layout, pairs.selection, pairs.rounds, tables, public_rows, measured, session, tests)
+        return choose_in_rounds(layout, pairs.selection, pairs.rounds, tables, public_rows, measured, session)
     singles = Graph(layout.sizes, ())
     used = used_tables([variable.name for variable in layout.variables], singles, tables)
     found = estimate(singles, used, believed_rows(settings.public_rows, used))
@@ -224,4 +223,4 @@ def _chosen(
         chosen.append(pair)
     for pair in chosen:
         release(table_measurement(layout, pair, pairs.noise))
-    return chosen
+    return chosen, []
