@@ -18,6 +18,7 @@ import pytest
 
 import bursar
 from bursar_models import Graph, MarkovRandomField, NoisyTable, ReleasedTable, Variable, estimate
+from bursar_models.mrf._direct import between
 from bursar_models.mrf._inference import exact, loopy
 
 mpl.use("Agg")
@@ -440,3 +441,15 @@ def test_a_model_can_be_made_of_an_estimate() -> None:
         n_rows=1500,
     )
     np.testing.assert_allclose(model.marginal(["sex", "work"]), found.marginals[0], atol=1e-12)
+
+
+def test_a_pair_outside_of_the_cliques_is_answered_between_model_and_table() -> None:
+    """The model's answer where noise explains the distance, nearly the table's where it does not; a distribution."""
+    model = np.array([[0.3, 0.2], [0.1, 0.4]])
+    table = 1000 * np.array([[0.4, 0.1], [0.1, 0.4]])
+    assert np.array_equal(between(model, table, 200.0, 1000.0), model)
+    assert between(model, table, 0.1, 1000.0) == pytest.approx(table / 1000, abs=1e-4)
+    # The squared distance is 20,000, and half of it is noise.
+    halfway = between(model, table, 50.0, 1000.0)
+    assert halfway == pytest.approx((model + table / 1000) / 2)
+    assert between(model, np.full((2, 2), -5000.0), 1.0, 1000.0) == pytest.approx(model)
