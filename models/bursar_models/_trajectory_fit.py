@@ -51,6 +51,10 @@ Beyond them the sums are no longer about linear in the parameters, and a formula
 _CHUNK = 2**12
 """Points whose features are held at once."""
 
+_LEAST_NOISE = 1e-11
+"""Least variance of noise over the largest of sampling: counts of all components add up to the rows, so that without
+noise the covariance would be singular, and rounding alone could make it indefinite."""
+
 _LEAST_SHARE = 1e-4
 """Least share of a background in covariances; an estimate may be less, even below 0, as noise is."""
 
@@ -69,6 +73,7 @@ class Fitted:
         mean_covariances: covariances of the means' errors, shape (k, d, d).
         covariance_errors: standard errors of the entries of the covariances, shape (k, d, d).
         background_error: standard error of the background's share.
+        settled: whether the last round moved less than what an interval resolves.
     """
 
     weights: FloatArray
@@ -80,6 +85,7 @@ class Fitted:
     mean_covariances: FloatArray
     covariance_errors: FloatArray
     background_error: float
+    settled: bool
 
 
 def fit_trajectory(
@@ -109,18 +115,20 @@ def fit_trajectory(
         np.asarray(np.linalg.cholesky(start[2] / np.outer(scale, scale))),
     )
     problem = _Problem(trajectory, (bounds - trajectory.centre) / scale, covariance_type)
+    settled = False
     for _ in range(_ROUNDS):
         design, residual = problem.whitened(theta)
         information = design.T @ design
         move = np.linalg.solve(information + _DAMPING * np.eye(len(information)), design.T @ residual)
         move *= min(1.0, _LONGEST / max(float(np.abs(move).max()), 1e-12))
         theta = problem.moved(theta, np.asarray(move))
-        if math.sqrt(float(move @ information @ move) / len(move)) < _CLOSE:
+        settled = math.sqrt(float(move @ information @ move) / len(move)) < _CLOSE
+        if settled:
             break
     design, _ = problem.whitened(theta)
     values, vectors = np.linalg.eigh(design.T @ design)
     spread = vectors / np.sqrt(np.maximum(values, 1e-9))
-    return problem.in_units(theta, trajectory, spread)
+    return problem.in_units(theta, trajectory, spread, settled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +193,9 @@ class _Problem:
             slope = slope + beta * share * features.T @ self._scores(theta, beta, self._uniforms)
         mean = (1.0 - beta) * gaussians + beta * uniform
         rows = theta.rows
-        root = cholesky(rows * (second - np.outer(mean, mean)) + np.diag(self._variances), lower=True)
+        spread = rows * (second - np.outer(mean, mean))
+        least = _LEAST_NOISE * float(np.diagonal(spread).max())
+        root = cholesky(spread + np.diag(np.maximum(self._variances, least)), lower=True)
         expected = (1.0 - theta.background) * gaussians + theta.background * uniform
         columns = [rows * expected[:, None]]
         if self._background:
@@ -211,7 +221,7 @@ class _Problem:
             lowers=np.linalg.cholesky((matrices + np.swapaxes(matrices, 1, 2)) / 2),
         )
 
-    def in_units(self, theta: _Mixture, trajectory: Trajectory, spread: FloatArray) -> Fitted:
+    def in_units(self, theta: _Mixture, trajectory: Trajectory, spread: FloatArray, settled: bool) -> Fitted:
         """Return mixture and errors; `spread` times its transpose is the covariance of the parameters."""
         parts = [self._parts(column) for column in spread.T]
         logs = np.array([part[2] for part in parts])  # (p, k)
@@ -231,6 +241,7 @@ class _Problem:
             mean_covariances=np.einsum("pki,pkj->kij", shifts, shifts) * outer,
             covariance_errors=np.sqrt(np.sum(changes**2, axis=0)) * outer,
             background_error=math.sqrt(sum(part[1] ** 2 for part in parts)),
+            settled=settled,
         )
 
     def _parts(self, move: FloatArray) -> tuple[float, float, FloatArray, FloatArray, FloatArray]:
@@ -376,5 +387,12 @@ def trajectory_intervals(
                 words = f"covariance of {other!r} and {name!r} in {where}"
                 row = plain(f"covariances_{part}.{other}.{name}", value, error, z, words)
                 add(row, known=error < _OPEN_VARIANCE * sizes)
-    reason = "not determined: the noisy sums leave it open, so that the released number may be anything"
-    return found, [f"{', '.join(open_)}: {reason}"] if open_ else []
+    notes = []
+    if open_:
+        reason = "not determined: the noisy sums leave it open, so that the released number may be anything"
+        notes.append(f"{', '.join(open_)}: {reason}")
+    if not fitted.settled:
+        notes.append(
+            f"all intervals: the fit to the noisy sums had not settled after {_ROUNDS} rounds; they may be too narrow"
+        )
+    return found, notes

@@ -146,3 +146,19 @@ def test_a_trajectory_of_another_model_is_refused() -> None:
         Trajectory(np.zeros(2), np.zeros(2), model.trajectory.steps)
     with pytest.raises(ValueError, match=r"^bounds_:"):
         replace(model, bounds_=None, background_weight=0.0)
+
+
+def test_a_fit_that_did_not_settle_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One round from means that are a deviation off is not enough, and the intervals say so."""
+    model = released("spherical", 1, steps=1)
+    far = replace(model, means_=model.means_ + 0.14)
+    assert far.intervals().left_out == ()
+    monkeypatch.setattr("bursar_models._trajectory_fit._ROUNDS", 1)
+    assert "had not settled after 1 rounds" in far.intervals().left_out[-1]
+
+
+@pytest.mark.parametrize("noise", [1e-9, 1e150])
+def test_noise_of_any_size_has_an_answer(noise: float) -> None:
+    """Nothing raises where noise is all that there is, or none."""
+    found = released("full", 6, noise=noise, n=500, steps=1).intervals()
+    assert ("means_[0].a" in "".join(found.left_out)) == (noise > 1)
