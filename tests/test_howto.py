@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from bursar_ledger import Ledger
-from bursar_ledger._schema import MIGRATIONS, register
+from bursar_ledger._schema import MIGRATIONS
 from bursar_ledger.audit.cli import main as audit
 from bursar_server.admin.cli import main as admin
 from tests.console import lines, matches
@@ -59,7 +59,7 @@ def test_the_page_about_upgrades_is_true(tmp_path: Path, monkeypatch: pytest.Mon
         assert CliRunner().invoke(admin, shlex.split(line)[1:]).exit_code == 0
     typed = list(lines(ROOT / "docs" / "howto-upgrade.md"))
     assert len(typed) >= 5
-    register(NAME, SQL)
+    MIGRATIONS[NAME] = SQL
     try:
         for line, said in typed:
             words = shlex.split(line)
@@ -69,7 +69,7 @@ def test_the_page_about_upgrades_is_true(tmp_path: Path, monkeypatch: pytest.Mon
         with Ledger.open("state/ledger.sqlite") as ledger:
             assert "upgrade" in [entry.kind for entry in ledger.entries()]
     finally:
-        MIGRATIONS._migrations.pop()
+        del MIGRATIONS[NAME]
 
 
 def test_the_owners_command_line_does_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

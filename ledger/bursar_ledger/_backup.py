@@ -34,7 +34,7 @@ def copy_to(store: Store, path: Path) -> None:
             contextlib.closing(connect(store.path, read_only=True)) as source,
             contextlib.closing(sqlite3.connect(new)) as copy,
         ):
-            source.conn.backup(copy)
+            source.backup(copy)
             # One file alone: without this the copy would look for a log beside it.
             copy.execute("PRAGMA journal_mode=DELETE")
         flush_path(new)

@@ -7,9 +7,8 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from sqlite3 import Connection
 from types import TracebackType
-
-from sqlite_utils import Database
 
 from ._canonical import NO_ENTRY
 from ._mark import ADVICE, Identity, Mark, OpenMark, create_mark, identities
@@ -19,7 +18,9 @@ BUSY_SECONDS = 30.0
 """Maximum time that a decision waits for another process that writes."""
 
 
-def connect(path: Path, *, read_only: bool = False, options: str = "", busy_seconds: float = BUSY_SECONDS) -> Database:
+def connect(
+    path: Path, *, read_only: bool = False, options: str = "", busy_seconds: float = BUSY_SECONDS
+) -> Connection:
     """Open a connection with the settings that every use of a ledger file needs; transactions begin and end by hand.
 
     Args:
@@ -43,7 +44,7 @@ def connect(path: Path, *, read_only: bool = False, options: str = "", busy_seco
     except BaseException:
         connection.close()
         raise
-    return Database(connection, execute_plugins=False)
+    return connection
 
 
 _HEADER_BYTES = 32
@@ -58,7 +59,7 @@ def _has_log(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def at_rest(path: Path) -> Iterator[Database]:
+def at_rest(path: Path) -> Iterator[Connection]:
     """Open a connection to a file that no other process has open; it changes no byte of the folder.
 
     SQLite removes a -wal file when it closes a database, unless its index, -shm, cannot be written. With
@@ -80,7 +81,7 @@ def at_rest(path: Path) -> Iterator[Database]:
             index.unlink()
 
 
-def _with_log(path: Path) -> Database:
+def _with_log(path: Path) -> Connection:
     """Connect to a file that has a log; without the log if SQLite would go on without it."""
     try:
         return connect(path, read_only=True, options="&readonly_shm=1")  # reads the schema, and so the log
@@ -107,7 +108,7 @@ def check_at_rest(path: Path, mark: Mark) -> None:
         raise LedgerLostError(f"{lost}. {ADVICE}")
 
 
-def missing(path: Path, db: Database, mark: Mark | None) -> str | None:
+def missing(path: Path, db: Connection, mark: Mark | None) -> str | None:
     """Return what a ledger lacks of its mark, None if it has the mark's entry."""
     if mark is None or reaches(db, mark):
         return None
@@ -171,14 +172,14 @@ def _check_shared(path: Path, mark: Mark) -> None:
         raise LedgerUnavailableError(OTHER_FILES.format(path=path))
 
 
-def newest_of(db: Database) -> tuple[int, bytes]:
+def newest_of(db: Connection) -> tuple[int, bytes]:
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone() is None:
         return 0, NO_ENTRY
     row = db.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
     return (row[0], row[1]) if row else (0, NO_ENTRY)
 
 
-def reaches(db: Database, mark: Mark) -> bool:
+def reaches(db: Connection, mark: Mark) -> bool:
     """Return whether a ledger has the mark's entry."""
     if mark.number == 0:
         return True

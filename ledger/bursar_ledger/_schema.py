@@ -6,22 +6,43 @@ import contextlib
 import functools
 import importlib.resources
 import sqlite3
-
-from sqlite_utils import Database, Migrations
-from sqlite_utils.db import Database as _Database
+from sqlite3 import Connection
+from typing import TYPE_CHECKING
 
 from .errors import LedgerVersionError
 
-MIGRATIONS = Migrations("bursar_ledger")
+if TYPE_CHECKING:
+    from sqlite_utils.db import Database
+
+MIGRATIONS = {
+    file.name.removesuffix(".sql"): file.read_text("utf-8")
+    for file in sorted(
+        importlib.resources.files(__package__).joinpath("migrations").iterdir(), key=lambda file: file.name
+    )
+    if file.name.endswith(".sql")
+}
+"""Names and texts of the files in `migrations/`, in their order."""
+
+_SET = "bursar_ledger"
 
 
-def register(name: str, sql: str) -> None:
-    """Add a migration: the name and text of a file in `migrations/`."""
+def apply(db: Connection, *, last: str | None = None) -> None:
+    """Apply the migrations that a file has not had, up to `last`, each in one transaction with its record."""
+    # Imported where a schema is made: it imports pandas where that is installed, half a second of every process.
+    from sqlite_utils import Database, Migrations
 
-    @MIGRATIONS(name=name)
-    def apply(db: _Database) -> None:
-        for statement in _statements(sql):
-            db.execute(statement)
+    migrations = Migrations(_SET)
+    for name, sql in MIGRATIONS.items():
+        migrations(name=name)(lambda db, sql=sql: _execute(db, sql))
+    migrations.apply(
+        Database(db, execute_plugins=False), stop_before=() if last is None else known()[known().index(last) + 1 :]
+    )
+
+
+def _execute(db: Database, sql: str) -> None:
+    """Execute statements one by one: `executescript` would first end the transaction."""
+    for statement in _statements(sql):
+        db.execute(statement)
 
 
 def _statements(sql: str) -> tuple[str, ...]:
@@ -38,23 +59,20 @@ def _statements(sql: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-for _file in sorted(importlib.resources.files(__package__).joinpath("migrations").iterdir(), key=lambda f: f.name):
-    if _file.name.endswith(".sql"):
-        register(_file.name.removesuffix(".sql"), _file.read_text("utf-8"))
-
-
-def applied(db: Database) -> tuple[str, ...]:
+def applied(db: Connection) -> tuple[str, ...]:
     """Return the names of the migrations that a file has had, in order; none for a file that is no ledger."""
-    return tuple(str(migration.name) for migration in MIGRATIONS.applied(db))  # in a damaged file it may be anything
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '_sqlite_migrations'").fetchall():
+        return ()
+    rows = db.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = ? ORDER BY rowid", (_SET,))
+    return tuple(str(name) for (name,) in rows)  # in a damaged file it may be anything
 
 
 def known() -> tuple[str, ...]:
     """Return the names of the migrations of this version, in order."""
-    with contextlib.closing(Database(memory=True, execute_plugins=False)) as db:
-        return tuple(migration.name for migration in MIGRATIONS.pending(db))
+    return tuple(MIGRATIONS)
 
 
-def check_version(db: Database) -> None:
+def check_version(db: Connection) -> None:
     """Check that no newer version has changed a file. Raises LedgerVersionError."""
     newer = [name for name in applied(db) if name not in known()]
     if newer:
@@ -64,7 +82,7 @@ def check_version(db: Database) -> None:
         )
 
 
-def schema_of(db: Database) -> dict[str, str]:
+def schema_of(db: Connection) -> dict[str, str]:
     """Return the name and text of every table, index and trigger of a file."""
     rows = db.execute("SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_master")
     return dict(rows.fetchall())
@@ -73,12 +91,12 @@ def schema_of(db: Database) -> dict[str, str]:
 @functools.cache
 def expected_schema(version: str) -> dict[str, str]:
     """Return what `schema_of` gives for a ledger file whose newest migration is `version`."""
-    with contextlib.closing(Database(memory=True, execute_plugins=False)) as db:
-        MIGRATIONS.apply(db, stop_before=known()[known().index(version) + 1 :])
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        apply(db, last=version)
         return schema_of(db)
 
 
-def schema_problems(db: Database) -> tuple[str, ...]:
+def schema_problems(db: Connection) -> tuple[str, ...]:
     """Return one line for every table, index or trigger that is missing, changed or foreign to the file's version."""
     had = applied(db)
     if had != known()[: len(had)] or not had:

@@ -26,7 +26,7 @@ from ._canonical import NO_ENTRY, Entry, chain, read_entry
 from ._kinds import EntryKind
 from ._mark import Mark, OpenFiles, create_mark, mark_of
 from ._opening import BUSY_SECONDS, OTHER_FILES, connect, joined, newest_of, reaches, translated
-from ._schema import MIGRATIONS
+from ._schema import apply
 from ._types import check_name
 from .errors import (
     LedgerError,
@@ -158,7 +158,7 @@ class Store:
         store = cls(path)
         try:
             with translated():
-                MIGRATIONS.apply(store.db)
+                apply(store.db)
         except BaseException:
             store.close()
             raise
@@ -286,7 +286,7 @@ class Store:
             self._advance(batch, base, newest)
         except BaseException as error:
             # An interrupt from the keyboard comes most likely while the disk works, and is raised after the commit.
-            committed = not isinstance(error, Exception) and begun and not self.db.conn.in_transaction
+            committed = not isinstance(error, Exception) and begun and not self.db.in_transaction
             self._roll_back()
             if committed:
                 self._advance(batch, base, newest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._kinds import EntryKind
-from ._schema import MIGRATIONS, applied, known
+from ._schema import applied, apply, known
 from ._store import Store
 
 _ACTOR = "bursar"
@@ -19,7 +19,7 @@ def _apply(store: Store) -> None:
     had = applied(store.db)
     if had == known():  # another process was faster
         return
-    MIGRATIONS.apply(store.db)
+    apply(store.db)
     store.append(
         EntryKind.UPGRADE, actor=_ACTOR, details={"from": had[-1], "to": known()[-1], "reason": "a newer version"}
     )

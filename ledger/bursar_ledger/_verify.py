@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-
-from sqlite_utils import Database
+from sqlite3 import Connection
 
 from ._bounds_check import price_range
 from ._canonical import NO_ENTRY
@@ -107,7 +106,7 @@ def verify(
     return found if lost is None else replace(found, problems=(*found.problems, lost))
 
 
-def check(db: Database, *, reprice: bool, processes: int = 1, known: Verified | None = None) -> Verification:
+def check(db: Connection, *, reprice: bool, processes: int = 1, known: Verified | None = None) -> Verification:
     """Verify an open connection as `verify` does, as one consistent read; `reprice` also prices every debit again."""
     replay, verified, first = Replay(), None, 0
     try:
@@ -136,7 +135,7 @@ def check(db: Database, *, reprice: bool, processes: int = 1, known: Verified | 
     )
 
 
-def rows_digest(db: Database, last: int) -> bytes:
+def rows_digest(db: Connection, last: int) -> bytes:
     """Return the SHA-256 of all rows up to entry `last`; of every number that SQLite has, so that none is left out."""
     found = hashlib.sha256()
     for number, body, stored in db.execute(
@@ -148,7 +147,7 @@ def rows_digest(db: Database, last: int) -> bytes:
     return found.digest()
 
 
-def _read(db: Database, replay: Replay, reprice: bool, processes: int) -> None:
+def _read(db: Connection, replay: Replay, reprice: bool, processes: int) -> None:
     replay.problems.extend(schema_problems(db))
     newest = db.execute("SELECT max(number) FROM entries").fetchone()[0]
     if processes == 1 or not isinstance(newest, int) or not SHORT < newest - replay.number <= _bytes(db):
@@ -179,13 +178,13 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _bytes(db: Database) -> int:
+def _bytes(db: Connection) -> int:
     """Return the size of the file: no honest ledger has more entries, and a forged number would give endless ranges."""
     pages, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     return int(pages * size)
 
 
-def _read_together(db: Database, replay: Replay, reprice: bool, processes: int, newest: int) -> None:
+def _read_together(db: Connection, replay: Replay, reprice: bool, processes: int, newest: int) -> None:
     """Read as `_read`, with everything that needs no history done by other processes, a range of entries each."""
     file = file_of(db)
     # The first range is open, so that no row is outside all of them. Entries are only ever added: what another
@@ -218,18 +217,18 @@ def _replay(replay: Replay, entries: Iterable[Examined], digests: Iterable[tuple
     replay.take_releases(digests)
 
 
-def file_of(db: Database) -> Path:
+def file_of(db: Connection) -> Path:
     """Return the path of an open database."""
     return Path(db.execute("PRAGMA database_list").fetchone()[2])
 
 
-def damage(db: Database) -> list[str]:
+def damage(db: Connection) -> list[str]:
     """Let SQLite check its pages, and every index against its table."""
     found = (row[0] for row in db.execute("PRAGMA integrity_check(10)"))
     return [f"file: {line}" for line in found if line != "ok"]
 
 
-def _digests(db: Database) -> Iterator[tuple[int, str]]:
+def _digests(db: Connection) -> Iterator[tuple[int, str]]:
     for debit, content in db.execute("SELECT debit, content FROM releases ORDER BY debit"):
         yield debit, hashlib.sha256(content).hexdigest()
 
@@ -273,7 +272,7 @@ _CACHE_KIB = 1 << 16
 _Range = tuple[Path, int, int, bool]
 
 
-def _restatement_problems(db: Database, restatement: Restatement) -> list[str]:
+def _restatement_problems(db: Connection, restatement: Restatement) -> list[str]:
     """Return analysts whose sum under a new total is not what their debits before it cost at the new order."""
     low, high = Counter[str](), Counter[str]()
     # Read from the bodies: a column that is computed from them could disagree in a damaged file.

@@ -17,9 +17,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from sqlite3 import Connection
 from typing import Any
-
-from sqlite_utils import Database
 
 from ._canonical import NO_ENTRY
 from ._check_entry import UNREADABLE, Examined, examine, unreadable
@@ -43,7 +42,7 @@ class Witness:
     head: bytes
 
 
-def check_witnessed(db: Database, witness: Witness, *, processes: int = 1) -> tuple[str, ...] | None:
+def check_witnessed(db: Connection, witness: Witness, *, processes: int = 1) -> tuple[str, ...] | None:
     """Find problems of a ledger whose first `witness.size` entries were verified before, as one consistent read.
 
     None means that this check does not apply and every entry has to be verified: the ledger is short, has an older
@@ -72,7 +71,7 @@ def check_witnessed(db: Database, witness: Witness, *, processes: int = 1) -> tu
 
 
 @contextlib.contextmanager
-def _damage_beside(db: Database, processes: int) -> Iterator[Any]:
+def _damage_beside(db: Connection, processes: int) -> Iterator[Any]:
     """Let SQLite compare indexes with tables, in a process of its own if there is more than one."""
     if processes == 1:
         yield lambda: damage(db)
@@ -81,7 +80,7 @@ def _damage_beside(db: Database, processes: int) -> Iterator[Any]:
         yield pool.submit(damage_of, file_of(db)).result
 
 
-def _chain_problems(db: Database, witness: Witness) -> list[str]:
+def _chain_problems(db: Connection, witness: Witness) -> list[str]:
     """Check that each body has its hash and names the one before it, and that the signed entry is what was signed."""
     expected, previous, signed = 1, NO_ENTRY.hex(), b""
     sha256 = hashlib.sha256
@@ -101,12 +100,12 @@ def _chain_problems(db: Database, witness: Witness) -> list[str]:
 _PREVIOUS = '"previous":"'
 
 
-def _tail(db: Database, size: int) -> list[Examined]:
+def _tail(db: Connection, size: int) -> list[Examined]:
     rows = db.execute("SELECT number, body, hash FROM entries WHERE number > ? ORDER BY number", [size])
     return [examine(*row, reprice=True) for row in rows]
 
 
-def _tail_problems(db: Database, witness: Witness, tail: Sequence[Examined]) -> list[str]:
+def _tail_problems(db: Connection, witness: Witness, tail: Sequence[Examined]) -> list[str]:
     """Replay the entries behind the checkpoint from the sums at the checkpoint."""
     replay = Replay(number=witness.size, head=witness.head)
     fields = [entry.fields for entry in tail if entry.fields is not None]
@@ -132,11 +131,11 @@ _REQUEST = "SELECT number FROM entries WHERE kind = 'debit' AND actor = ? AND re
 _RELEASED = "SELECT number FROM entries WHERE kind = 'release' AND debit = ? AND number <= ?"
 
 
-def _stored_behind(db: Database, size: int) -> list[int]:
+def _stored_behind(db: Connection, size: int) -> list[int]:
     return [row[0] for row in db.execute("SELECT debit FROM releases WHERE debit > ?", [size])]
 
 
-def _know_account(db: Database, size: int, replay: Replay, dataset: str, analyst: str) -> None:
+def _know_account(db: Connection, size: int, replay: Replay, dataset: str, analyst: str) -> None:
     """Put the state of a dataset's account at the checkpoint, with one analyst's part, into a replay."""
     registered = _one(db, "SELECT account FROM entries WHERE kind = 'registration' AND dataset = ?", dataset)
     if registered is None:
@@ -191,7 +190,7 @@ _ALLOWED = """
 """
 
 
-def _shares(db: Database, account: str, analyst: str, size: int) -> dict[str, Any]:
+def _shares(db: Connection, account: str, analyst: str, size: int) -> dict[str, Any]:
     share = _share(_one(db, _ALLOWED, account, analyst, size))
     return {} if share is None else {analyst: share}
 
@@ -200,6 +199,6 @@ def _share(row: tuple[Any, ...] | None) -> Any:
     return None if row is None or row[0] is None else share_of(row[0])
 
 
-def _one(db: Database, sql: str, *parameters: object) -> tuple[Any, ...] | None:
+def _one(db: Connection, sql: str, *parameters: object) -> tuple[Any, ...] | None:
     row: tuple[Any, ...] | None = db.execute(sql, parameters).fetchone()
     return row

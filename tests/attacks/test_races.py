@@ -120,7 +120,7 @@ def test_a_payment_is_whole_or_not_at_all(purse: Bursar) -> None:
         state = purse.ledger.dataset("people")
         return state.spent_cost_units, state.spent_delta_units
 
-    db = purse.ledger._store.db.conn
+    db = purse.ledger._store.db
     assert states_after_interruptions(db, lambda: purse.ledger.debit(request), sums, 40) == {(0, 0)}
     cost = price((event,), order)
     assert sums() == (cost.cost_units, cost.delta_units)

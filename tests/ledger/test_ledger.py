@@ -237,7 +237,7 @@ def test_durability_settings(ledger: Ledger) -> None:
 def test_one_decision_is_one_immediate_transaction(ledger: Ledger, ask: Ask) -> None:
     """SQLite sees BEGIN IMMEDIATE before the newest entry is read, and one COMMIT after everything."""
     seen: list[str] = []
-    ledger._store.db.conn.set_trace_callback(seen.append)
+    ledger._store.db.set_trace_callback(seen.append)
     ledger.debit(ask("a"))
     statements = [s.split()[0] for s in seen if not s.startswith("--")]
     assert seen[0] == "BEGIN IMMEDIATE"

@@ -217,7 +217,7 @@ def test_a_mark_is_a_line_that_people_can_read() -> None:
 def marked_before_its_commit(ledger: Ledger, ask: Ask, path: Path) -> None:
     """The mark is behind while SQLite commits: else a power cut would leave a mark that no ledger reaches."""
     seen: list[int] = []
-    connection = ledger._store.db.conn
+    connection = ledger._store.db
     connection.set_trace_callback(
         lambda sql: seen.append(Mark.decode(mark_of(path).read_bytes()).number) if sql == "COMMIT" else None
     )

@@ -90,11 +90,11 @@ def prepared(ledger: Ledger, ask: Ask) -> Ledger:
 def statements(ledger: Ledger) -> Iterator[list[str]]:
     """The texts that SQLite executes, with their parameters filled in; those of triggers come as comments."""
     seen: list[str] = []
-    ledger._store.db.conn.set_trace_callback(seen.append)
+    ledger._store.db.set_trace_callback(seen.append)
     try:
         yield seen
     finally:
-        ledger._store.db.conn.set_trace_callback(None)
+        ledger._store.db.set_trace_callback(None)
 
 
 def walks(db: sqlite3.Connection, sql: str, parameters: dict[str, None] | None = None) -> list[str]:
@@ -111,7 +111,7 @@ def walks(db: sqlite3.Connection, sql: str, parameters: dict[str, None] | None =
 
 def test_no_query_of_a_decision_walks_the_entries(prepared: Ledger, ask: Ask) -> None:
     """Every statement that a decision sends has a plan of searches by index or number."""
-    db = prepared._store.db.conn
+    db = prepared._store.db
     texts: set[str] = set()
     for act in decisions(prepared, ask).values():
         with statements(prepared) as seen:
@@ -123,7 +123,7 @@ def test_no_query_of_a_decision_walks_the_entries(prepared: Ledger, ask: Ask) ->
 
 def test_a_query_that_walks_is_noticed(prepared: Ledger) -> None:
     """The check above would find one."""
-    db = prepared._store.db.conn
+    db = prepared._store.db
     for sql in (
         "SELECT 1 FROM entries WHERE actor = 'ann'",
         "SELECT max(cost_units) FROM entries",
@@ -133,7 +133,7 @@ def test_a_query_that_walks_is_noticed(prepared: Ledger) -> None:
 
 def test_no_rule_of_the_file_walks_the_entries(prepared: Ledger) -> None:
     """The triggers of an insert, each query with the new row's values as parameters."""
-    db = prepared._store.db.conn
+    db = prepared._store.db
     triggers = db.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND sql LIKE '%BEFORE INSERT%'"
     ).fetchall()
@@ -162,11 +162,11 @@ def steps(ledger: Ledger, act: Act) -> int:
         return 0
 
     act()  # what is compiled and cached once is not counted
-    ledger._store.db.conn.set_progress_handler(count, 10)
+    ledger._store.db.set_progress_handler(count, 10)
     try:
         act()
     finally:
-        ledger._store.db.conn.set_progress_handler(None, 10)
+        ledger._store.db.set_progress_handler(None, 10)
     return taken
 
 

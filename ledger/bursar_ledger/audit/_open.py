@@ -8,10 +8,10 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 import click
-from sqlite_utils import Database
 
 from .._opening import connect
 from .._schema import check_version
@@ -62,7 +62,7 @@ class Row:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Database]:
+def opened(path: Path) -> Iterator[Connection]:
     """Open a read-only connection to a ledger.
 
     Raises:
@@ -81,7 +81,7 @@ def opened(path: Path) -> Iterator[Database]:
         ) from error
 
 
-def rows(db: Database, first: int = 1, last: int | None = None) -> Iterator[Row]:
+def rows(db: Connection, first: int = 1, last: int | None = None) -> Iterator[Row]:
     """Yield entries `first` to `last` in order, as one consistent read."""
     found = db.execute(
         "SELECT number, body, hash, EXISTS (SELECT 1 FROM releases WHERE debit = number) FROM entries"
@@ -106,7 +106,7 @@ def visible_name(path: Path) -> str:
     return repr(str(path))
 
 
-def _check_version(path: Path, db: Database) -> None:
+def _check_version(path: Path, db: Connection) -> None:
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"entries", "releases"} <= tables:
         raise UnreadableError(f"{visible_name(path)} is not a ledger: it has no table of entries")

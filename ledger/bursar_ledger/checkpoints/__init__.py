@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Protocol
-
-from sqlite_utils import Database
 
 from .._canonical import read_entry
 from .._opening import connect, translated
@@ -169,7 +168,7 @@ def compare(
 class _History:
     """Ledger file as one consistent read."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Connection) -> None:
         self._db = db
         genesis = db.execute("SELECT number, body, hash FROM entries WHERE number = 1").fetchone()
         if genesis is None:
