@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, helmert, solve_triangular
 from scipy.special import logsumexp, ndtri
-from scipy.stats import qmc
 
 from bursar_models._density import CovarianceType
 from bursar_models._intervals import Interval, plain, positive, share, within
@@ -167,7 +166,7 @@ class _Problem:
         self._sums, self._variances = np.concatenate(sums), np.concatenate(variances)
         points = min(max(_WORK / (size * len(steps)), _LEAST_POINTS), _MOST_POINTS)
         self._normals = _normals(2 ** max(int(math.log2(points / K)), 6), d)
-        self._uniforms = box[0] + (box[1] - box[0]) * qmc.Sobol(d, seed=1).random(_LEAST_POINTS // 4)
+        self._uniforms = box[0] + (box[1] - box[0]) * _sobol(_LEAST_POINTS // 4, d, seed=1)
         self._shapes = _shape_basis(covariance_type, d)
         self._helmert = helmert(K).T if K > 1 else np.zeros((1, 0))
 
@@ -337,9 +336,16 @@ def _shape_basis(kind: CovarianceType, d: int) -> FloatArray:
     return np.concatenate([diagonal, off])
 
 
+def _sobol(count: int, d: int, *, seed: int) -> FloatArray:
+    """Return quasi-random points (count, d) of the unit cube."""
+    from scipy.stats import qmc  # here, because it takes .4 s of every process that imports the models
+
+    return np.asarray(qmc.Sobol(d, seed=seed).random(count))
+
+
 def _normals(count: int, d: int) -> FloatArray:
     """Return an even number of quasi-random normal points (count, d) with mean 0 and covariance 1, odd moments 0."""
-    half = ndtri(np.clip(qmc.Sobol(d, seed=0).random(count // 2), 1e-12, 1 - 1e-12))
+    half = ndtri(np.clip(_sobol(count // 2, d, seed=0), 1e-12, 1 - 1e-12))
     points = np.concatenate([half, -half])
     root = np.linalg.cholesky(points.T @ points / count)
     return np.asarray(solve_triangular(root, points.T, lower=True).T)

@@ -14,8 +14,7 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import chi2, gamma
+from scipy.special import gammaincinv, ndtri
 
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf._inference import spread, sum_to
@@ -91,7 +90,7 @@ class Observed:
         It is that of the gamma distribution with the same mean and variance, which of Laplace noise is exact.
         """
         ratio = float(np.square(self.mean / self.std) / (1 - np.square(self.mean / self.std))) if self.std > 0 else 1.0
-        return float(gamma.ppf(level, max(cells, 1e-9) * ratio) * self.mean / ratio)
+        return float(gammaincinv(max(cells, 1e-9) * ratio, level) * self.mean / ratio)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,4 +309,5 @@ def _noise_bound(observed: Observed, level: float) -> float:
     cells = observed.counts.size
     if observed.laplace:
         return observed.noise(cells, level)
-    return float(observed.std * math.sqrt(cells * chi2.ppf(level, cells)))
+    chi_squared = 2 * gammaincinv(cells / 2, level)
+    return float(observed.std * math.sqrt(cells * chi_squared))
