@@ -36,6 +36,14 @@ def _no_history_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _own_notes(_no_history_at_home: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each file of tests has its own folder of these notes, which are read and written as a whole at each fit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("notes")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A headless Chromium; tests that use it are slow, and skipped without Node.js unless in CI."""

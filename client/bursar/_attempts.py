@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -213,10 +213,10 @@ def _is_running(process: int) -> bool:
 
 def _written(servers: dict[str, _Notes]) -> str:
     def plain(notes: _Notes) -> dict[str, Any]:
-        return {"nonce": notes.nonce, "count": notes.count, "attempts": [*map(asdict, notes.attempts.values())]}
+        return {"nonce": notes.nonce, "count": notes.count, "attempts": [*map(vars, notes.attempts.values())]}
 
-    content = {"format": _FORMAT, "servers": {name: plain(notes) for name, notes in servers.items()}}
-    return json.dumps(content, indent=1)
+    # Without an indent, which only the encoder in Python makes, twenty times slower.
+    return json.dumps({"format": _FORMAT, "servers": {name: plain(notes) for name, notes in servers.items()}})
 
 
 def _read(path: Path) -> dict[str, _Notes]:
