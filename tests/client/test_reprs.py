@@ -62,6 +62,13 @@ def shown(data: bursar.Dataset) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="module")
+def things(toys: Server) -> dict[str, Any]:
+    """One of everything, fitted once."""
+    with Line(toys, "exhibitor", toys.token("exhibitor")).client() as client:
+        return shown(client.dataset("toy"))
+
+
 def renamed(thing: Any) -> Any:
     """The same with evil names wherever it has any."""
     match thing:
@@ -97,25 +104,23 @@ def test_everything_shows_itself_as_text_and_html_and_nothing_runs(evil: bursar.
             assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), (name, tag)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("dataset", ("height", "100 to 220", "1000 rows", "epsilon 100000")),
-        ("remaining", ("rho=", "pure_epsilon=", "share=", "%")),
-        ("limits", ("dataset", "available now", "###################", "%")),
-        ("receipt", ("of 'toy'", "debited rho=0.1", "%)", "replace_one", "ledger head")),
-        ("releases", ("8 releases", "FitDPEM", "released")),
-        ("sketches", ("1 sketch", "height, weight", "16")),
-        ("preview", ("debits rho=0.1", "would be left", "like it", "expected error", "standard deviations")),
-        ("suggestion", ("bursar.rho(", "left", "mean_error of height")),
-    ],
-)
-def test_a_repr_says_what_one_wants_to_know(toy: bursar.Dataset, name: str, words: tuple[str, ...]) -> None:
+WORDS = {
+    "dataset": ("height", "100 to 220", "1000 rows", "epsilon 100000"),
+    "remaining": ("rho=", "pure_epsilon=", "share=", "%"),
+    "limits": ("dataset", "available now", "###################", "%"),
+    "receipt": ("of 'toy'", "debited rho=0.1", "%)", "replace_one", "ledger head"),
+    "releases": ("8 releases", "FitDPEM", "released"),
+    "sketches": ("1 sketch", "height, weight", "16"),
+    "preview": ("debits rho=0.1", "would be left", "like it", "expected error", "standard deviations"),
+    "suggestion": ("bursar.rho(", "left", "mean_error of height"),
+}
+
+
+def test_a_repr_says_what_one_wants_to_know(things: dict[str, Any]) -> None:
     """In the text; the HTML has the same numbers."""
-    thing = shown(toy)[name]
-    for word in words:
-        assert word in repr(thing), word
-    assert re.search(r"9\d\.\d%|0\.1|1000|height", thing._repr_html_())
+    for name, words in WORDS.items():
+        assert [word for word in words if word not in repr(things[name])] == [], name
+        assert re.search(r"9\d\.\d%|0\.1|1000|height", things[name]._repr_html_()), name
 
 
 @pytest.mark.parametrize(
@@ -147,9 +152,9 @@ def test_a_receipt_says_what_was_free_and_what_came_again(toy: bursar.Dataset) -
 
 
 @pytest.mark.parametrize("name", ["mixture", "kmeans", "field", "lines", "line", "symmetric", "separated", "releases"])
-def test_tables_come_out(toy: bursar.Dataset, name: str) -> None:
+def test_tables_come_out(things: dict[str, Any], name: str) -> None:
     """The same cells for every library that is there, whatever features are called: the toy has one called weight."""
-    thing = shown(toy)[name]
+    thing = things[name]
     plain = thing.to_table(output="dict")
     frame, arrow = thing.to_table(), thing.to_table("arrow")
     assert list(plain) == list(frame.columns) == arrow.column_names
@@ -159,9 +164,8 @@ def test_tables_come_out(toy: bursar.Dataset, name: str) -> None:
         thing.to_table("excel")
 
 
-def test_a_table_has_the_numbers_of_the_model(toy: bursar.Dataset) -> None:
+def test_a_table_has_the_numbers_of_the_model(things: dict[str, Any]) -> None:
     """Under the names of their attributes."""
-    things = shown(toy)
     mixture = things["separated"].to_table("dict")
     np.testing.assert_array_equal(mixture["means_.weight"], things["separated"].means_[:, 1])
     np.testing.assert_array_equal(mixture["mean_errors_.height"], things["separated"].mean_errors_[:, 0])

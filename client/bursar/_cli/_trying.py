@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,8 +62,10 @@ def try_(ctx: click.Context, schema: Path | None, command: tuple[str, ...]) -> N
       bursar try bursar datasets
       bursar try python analysis.py
     """  # noqa: D301  click reads the backslash
-    say("starting a server; the first time on a machine this may take a minute", err=True)
     with explained():
+        if command and shutil.which(command[0], path=_path()) is None:  # before a server is started for it
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
+        say("starting a server; the first time on a machine this may take a minute", err=True)
         try:
             with serve(_SCHEMA if schema is None else schema) as server:
                 say(f"{server.address} serves synthetic rows, with a new ledger and budget", err=True)
@@ -76,14 +80,18 @@ def _environment(server: Server) -> dict[str, str]:
     folder = server.state.parent
     return {
         **os.environ,
-        # So that the command finds `bursar` and `python` of this installation.
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "PATH": _path(),
         "BURSAR_ADDRESS": server.address,
         "BURSAR_CA": str(server.ca),
         "BURSAR_TOKEN": server.tokens["analyst"],
         HISTORY: str(folder / "history.json"),
         SETTINGS: str(folder / "config.toml"),
     }
+
+
+def _path() -> str:
+    """Return the search path, with `bursar` and `python` of this installation first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _shell() -> str:
