@@ -19,7 +19,8 @@ from tests.audit.gradient_em import UNITS
 from tests.audit.gradient_em import pair as gradient_pair
 from tests.audit.sketch import COLUMNS, pair, planned
 from tests.audit.wire import (
-    MRF_RHO,
+    LITTLE_RHO,
+    RHO,
     Miswired,
     gradient_numbers,
     masked_numbers,
@@ -31,6 +32,8 @@ from tests.audit.wire import (
 from tests.server.fits.running import NoNoise
 
 AR = Adjacency.ADD_REMOVE_ONE
+ENOUGH = 15
+"""Fits on each table that show what is not noised at all, at `LITTLE_RHO`."""
 
 
 def true_n_told(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
@@ -49,26 +52,28 @@ class WireMutant:
         bug: in words.
         fit: what it has for FitDPEM.
         n: fits on each table in a sample.
+        rho: of each fit.
     """
 
     bug: str
     fit: Miswired
-    n: int
+    n: int = ENOUGH
+    rho: float = LITTLE_RHO
 
 
 WIRE_MUTANTS = (
-    pytest.param(WireMutant("noise x 0.25", Miswired(source=Scaled(0.25)), 80), marks=pytest.mark.slow),
-    pytest.param(WireMutant("noise x 0.5", Miswired(source=Scaled(0.5)), 250), marks=pytest.mark.slow),
-    WireMutant("raw sums", Miswired(source=NoNoise()), 30),
-    WireMutant("the true number of rows", Miswired(run_instead=true_n_told), 30),
+    pytest.param(WireMutant("noise x 0.25", Miswired(source=Scaled(0.25)), 80, RHO), marks=pytest.mark.slow),
+    pytest.param(WireMutant("noise x 0.5", Miswired(source=Scaled(0.5)), 250, RHO), marks=pytest.mark.slow),
+    WireMutant("raw sums", Miswired(source=NoNoise())),
+    WireMutant("the true number of rows", Miswired(run_instead=true_n_told)),
 )
 """At n = 80 noise x 0.25 has p-values near 1e-12, held to 1e-4; noise x 0.5 has them near 1e-13 at n = 250."""
 
 
 def test_what_an_analyst_gets_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
-    """From hundreds of models no linear test does better between D and D' than their debits allow."""
-    with wire(tmp_path, AR) as server:
-        condemned, finding = server.verdict(40)
+    """From tens of models no linear test does better between D and D' than their debits allow."""
+    with wire(tmp_path, AR, rho=LITTLE_RHO) as server:
+        condemned, finding = server.verdict(ENOUGH)
     assert not condemned, finding
 
 
@@ -84,15 +89,15 @@ def test_what_an_analyst_gets_does_not_tell_the_tables_apart_on_many_runs(tmp_pa
 @pytest.mark.parametrize("mutant", WIRE_MUTANTS, ids=lambda mutant: mutant.bug)
 def test_a_server_that_is_wired_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
     """The models alone betray it."""
-    with wire(tmp_path, AR, mutant.fit) as server:
+    with wire(tmp_path, AR, mutant.fit, rho=mutant.rho) as server:
         finding = server.look(mutant.n)
     assert finding.rejects, finding
 
 
 def test_one_row_or_two_is_noised_like_everything_else(tmp_path: Path) -> None:
     """On tables of one row and of two rows, too, n leaves the server noised."""
-    with wire(tmp_path, AR, tables=one_row_or_two()) as server:
-        condemned, finding = server.verdict(30)
+    with wire(tmp_path, AR, tables=one_row_or_two(), rho=LITTLE_RHO) as server:
+        condemned, finding = server.verdict(ENOUGH)
     assert not condemned, finding
 
 
@@ -108,11 +113,14 @@ def far_first(adjacency: Adjacency) -> tuple[ArrayRows, ArrayRows]:
 SKETCH = {"method": "FitSketchKMeans", "ask": sketch_numbers, "columns": COLUMNS}
 
 
-@pytest.mark.parametrize("adjacency", [AR, pytest.param(Adjacency.REPLACE_ONE, marks=pytest.mark.slow)])
-def test_a_sketch_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
-    """From hundreds of sketches no linear test does better between D and D' than their debits allow."""
-    with wire(tmp_path, adjacency, tables=far_first(adjacency), **SKETCH) as server:  # type: ignore[arg-type] # see there
-        condemned, finding = server.verdict(40)
+@pytest.mark.parametrize(
+    ("adjacency", "rho", "n"),
+    [(AR, LITTLE_RHO, ENOUGH), *(pytest.param(one, RHO, 40, marks=pytest.mark.slow) for one in Adjacency)],
+)
+def test_a_sketch_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency, rho: float, n: int) -> None:
+    """From tens or hundreds of sketches no linear test does better between D and D' than their debits allow."""
+    with wire(tmp_path, adjacency, tables=far_first(adjacency), rho=rho, **SKETCH) as server:  # type: ignore[arg-type] # see there
+        condemned, finding = server.verdict(n)
     assert not condemned, finding
 
 
@@ -127,14 +135,16 @@ def test_a_masked_sketch_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "mutant",
     [
-        pytest.param(WireMutant("noise x 0.5", Miswired(source=Scaled(0.5), fit=sketch), 200), marks=pytest.mark.slow),
-        WireMutant("raw sums", Miswired(source=NoNoise(), fit=sketch), 30),
+        pytest.param(
+            WireMutant("noise x 0.5", Miswired(source=Scaled(0.5), fit=sketch), 200, RHO), marks=pytest.mark.slow
+        ),
+        WireMutant("raw sums", Miswired(source=NoNoise(), fit=sketch)),
     ],
     ids=lambda mutant: mutant.bug,
 )
 def test_a_server_that_sketches_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
     """The sketches alone betray it."""
-    with wire(tmp_path, AR, mutant.fit, far_first(AR), **SKETCH) as server:  # type: ignore[arg-type] # see there
+    with wire(tmp_path, AR, mutant.fit, far_first(AR), rho=mutant.rho, **SKETCH) as server:  # type: ignore[arg-type] # see there
         finding = server.look(mutant.n)
     assert finding.rejects, finding
 
@@ -144,7 +154,7 @@ FIELD = {
     "method": "FitMRF",
     "ask": mrf_numbers,
     "columns": (BoundedColumn("x", -1.0, 1.0, BINS), BoundedColumn("y", -1.0, 1.0, BINS)),
-    "rho": MRF_RHO,
+    "rho": LITTLE_RHO,
 }
 
 
@@ -160,7 +170,7 @@ def test_a_field_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjac
 def test_a_server_that_tells_raw_tables_is_condemned(tmp_path: Path) -> None:
     """The fields alone betray it."""
     with wire(tmp_path, AR, Miswired(source=NoNoise(), fit=mrf), **FIELD) as server:  # type: ignore[arg-type] # see there
-        finding = server.look(15)
+        finding = server.look(ENOUGH)
     assert finding.rejects, finding
 
 
@@ -190,15 +200,15 @@ def test_a_gradient_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Ad
     "mutant",
     [
         pytest.param(
-            WireMutant("noise x 0.5", Miswired(source=Scaled(0.5), fit=gradient_em), 250), marks=pytest.mark.slow
+            WireMutant("noise x 0.5", Miswired(source=Scaled(0.5), fit=gradient_em), 250, RHO), marks=pytest.mark.slow
         ),
-        WireMutant("raw sums", Miswired(source=NoNoise(), fit=gradient_em), 30),
+        WireMutant("raw sums", Miswired(source=NoNoise(), fit=gradient_em)),
     ],
     ids=lambda mutant: mutant.bug,
 )
 def test_a_server_that_steps_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
     """The steps alone betray it."""
-    with wire(tmp_path, AR, mutant.fit, far_last(AR), **GRADIENT) as server:  # type: ignore[arg-type] # see there
+    with wire(tmp_path, AR, mutant.fit, far_last(AR), rho=mutant.rho, **GRADIENT) as server:  # type: ignore[arg-type] # see there
         finding = server.look(mutant.n)
     assert finding.rejects, finding
 
@@ -220,14 +230,14 @@ def test_separated_components_do_not_tell_the_tables_apart(tmp_path: Path, adjac
 @pytest.mark.parametrize(
     "mutant",
     [
-        WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=separated_gmm), 120),
-        WireMutant("raw sums", Miswired(source=NoNoise(), fit=separated_gmm), 30),
+        WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=separated_gmm), 120, RHO),
+        WireMutant("raw sums", Miswired(source=NoNoise(), fit=separated_gmm)),
     ],
     ids=lambda mutant: mutant.bug,
 )
 def test_a_server_that_separates_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
     """The models alone betray it."""
-    with wire(tmp_path, AR, mutant.fit, **SEPARATED) as server:  # type: ignore[arg-type] # see there
+    with wire(tmp_path, AR, mutant.fit, rho=mutant.rho, **SEPARATED) as server:  # type: ignore[arg-type] # see there
         finding = server.look(mutant.n)
     assert finding.rejects, finding
 

@@ -37,7 +37,13 @@ from tests.audit.dpem import COVARIANCES, pair
 from tests.audit.target import Sample
 
 RHO = 2.0
-"""Of every request, so that mu = 2."""
+"""Of every request, so that mu = 2: under it noise that is too small shows in the fewest fits."""
+
+LITTLE_RHO = 0.125
+"""Of every request, so that mu = 0.5 and nearly every guess of an honest server's tables is luck.
+
+15 fits on each table are enough then for what is not noised at all: 0.5987^30 = 2e-7, held to 1e-4.
+"""
 
 BUDGET = Budget(2.0**17, 1e-6)
 """Enough for tens of thousands of such requests."""
@@ -78,37 +84,36 @@ class Miswired:
         return model
 
 
-def dpem_numbers(dataset: bursar.Dataset) -> FloatArray:
+def dpem_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
     """What an analyst gets from one fit of FitDPEM."""
-    return numbers_of(one_fit(dataset))
+    return numbers_of(one_fit(dataset, rho))
 
 
-def sketch_numbers(dataset: bursar.Dataset, *, r: int | None = None) -> FloatArray:
+def sketch_numbers(dataset: bursar.Dataset, rho: float, *, r: int | None = None) -> FloatArray:
     """What an analyst gets from one sketch (of r frequencies per row): its sums and its number of rows."""
     made = dataset.fit(
         bursar.SketchKMeans(decoding="none", n_frequencies=8, frequencies_per_row=r, scale=0.01, public_seed=3),
-        spend=bursar.rho(RHO),
+        spend=bursar.rho(rho),
         progress=False,
     )
     return np.array([*made.sums.ravel(), made.n_rows])
 
 
-def masked_numbers(dataset: bursar.Dataset) -> FloatArray:
+def masked_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
     """The same of a sketch for which each row is asked for one frequency in eight."""
-    return sketch_numbers(dataset, r=1)
+    return sketch_numbers(dataset, rho, r=1)
 
 
-MRF_RHO = 0.125
-"""Of every table, so that its noise has a standard deviation of two rows: with less its law is not nearly Gaussian."""
+def mrf_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
+    """What an analyst gets from one field of two columns: its table, its marginal and its number of rows.
 
-
-def mrf_numbers(dataset: bursar.Dataset) -> FloatArray:
-    """What an analyst gets from one field of two columns: its table, its marginal and its number of rows."""
-    made = dataset.fit(bursar.MRF(cliques=[("x", "y")], estimator="naive"), spend=bursar.rho(MRF_RHO), progress=False)
+    At `LITTLE_RHO` its noise has a standard deviation of two rows: with less its law is not nearly Gaussian.
+    """
+    made = dataset.fit(bursar.MRF(cliques=[("x", "y")], estimator="naive"), spend=bursar.rho(rho), progress=False)
     return np.array([*made.tables_[0].counts.ravel(), *made.marginals_[0].ravel(), made.n_rows])
 
 
-def gradient_numbers(dataset: bursar.Dataset) -> FloatArray:
+def gradient_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
     """What an analyst gets from one step of FitGradientEM: a multiple of its noisy sum, and its number of rows."""
     made = dataset.fit(
         bursar.GradientEM(
@@ -118,7 +123,7 @@ def gradient_numbers(dataset: bursar.Dataset) -> FloatArray:
             noise_std=0.3,
             iterations=1,
         ),
-        spend=bursar.rho(RHO),
+        spend=bursar.rho(rho),
         progress=False,
     )
     if made.trace is None or made.n_rows is None:
@@ -127,14 +132,14 @@ def gradient_numbers(dataset: bursar.Dataset) -> FloatArray:
     return np.append((end - start) * made.n_rows, made.n_rows)
 
 
-def separated_numbers(dataset: bursar.Dataset) -> FloatArray:
+def separated_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
     """What an analyst gets from one component of FitSeparatedGMM: the moments that it implies."""
     return numbers_of(
         dataset.fit(
             bursar.SeparatedGMM(
                 columns=["x", "y"], n_components=1, sigma_min=0.05, sigma_max=0.5, covariance_type="full"
             ),
-            spend=bursar.rho(RHO),
+            spend=bursar.rho(rho),
             progress=False,
         )
     )
@@ -146,12 +151,12 @@ class Wire:
 
     Attributes:
         client: of the server.
-        ask: what the analyst does with a dataset, and all the numbers that come of it.
+        ask: what the analyst does with a dataset and a rho, and all the numbers that come of it.
         rho: of each time that it is done.
     """
 
     client: bursar.Client
-    ask: Callable[[bursar.Dataset], FloatArray]
+    ask: Callable[[bursar.Dataset, float], FloatArray]
     rho: float = RHO
 
     def sample(self, n: int) -> Sample:
@@ -159,7 +164,7 @@ class Wire:
         datasets = [self.client.dataset(name) for name in NAMES]
         order = [datasets[i % 2] for i in range(2 * n)]
         with ThreadPoolExecutor(_CALLERS) as pool:
-            features = np.array(list(pool.map(self.ask, order)))
+            features = np.array(list(pool.map(lambda dataset: self.ask(dataset, self.rho), order)))
         unseen = np.empty((2 * n, 0))
         return Sample(
             residual=unseen,
@@ -187,13 +192,12 @@ class Wire:
         return black_box(self.sample(n), self.sample(n))
 
 
-def one_fit(dataset: bursar.Dataset) -> GaussianMixture:
+def one_fit(dataset: bursar.Dataset, rho: float) -> GaussianMixture:
     """One release of the whole spend, from the start that the audit of FitDPEM has, too."""
     start = bursar.GivenStart(means=[[-0.45, 0.0], [0.45, 0.0]], covariances=COVARIANCES[fit_pb2.COVARIANCE_TYPE_FULL])
-    spend = bursar.rho(RHO)
     # About a fixed origin, where a far row changes a release by its whole sensitivity at any spend.
     asked = bursar.DPEM(n_components=2, iterations=1, clip_radius=1.0, start=start, moments="fixed_origin")
-    return dataset.fit(asked, spend=spend, progress=False)
+    return dataset.fit(asked, spend=bursar.rho(rho), progress=False)
 
 
 def numbers_of(model: GaussianMixture) -> FloatArray:
@@ -212,7 +216,7 @@ def wire(
     tables: tuple[ArrayRows, ArrayRows] | None = None,
     *,
     method: str = "FitDPEM",
-    ask: Callable[[bursar.Dataset], FloatArray] = dpem_numbers,
+    ask: Callable[[bursar.Dataset, float], FloatArray] = dpem_numbers,
     columns: Sequence[BoundedColumn] = BALL,
     rho: float = RHO,
 ) -> Iterator[Wire]:
