@@ -218,10 +218,10 @@ def test_default_number_of_steps_is_the_papers_for_three_components() -> None:
 
 @pytest.mark.parametrize("spend", [types_pb2.Spend(rho=0.02), types_pb2.Spend(epsilon=3.0)], ids=["rho", "epsilon"])
 def test_more_rows_buy_more_steps(spend: types_pb2.Spend) -> None:
-    """Steps are added while the noise of each stays small, up to 21, and never for noise that rules."""
+    """Steps are added while the noise of each stays small, up to 21; where noise rules there are five."""
     steps = [plan(table(rows=n), spend=spend).iterations for n in (10, 1000, 10_000, 100_000, 10**7)]
     assert steps == sorted(steps)
-    assert steps[0] == 8
+    assert steps[0] == 5
     assert steps[-1] == 31
     assert 10 < max(steps[2], steps[3]) <= 31
 
@@ -229,7 +229,7 @@ def test_more_rows_buy_more_steps(spend: types_pb2.Spend) -> None:
 def test_noise_leaves_room_for_fewer_components() -> None:
     """Where noise would rule, a plan has fewer components than asked for, and says so; a given start keeps its own."""
     spend = types_pb2.Spend(rho=0.001)
-    made = [plan(table(5, rows=n), spend=spend, n_components=8) for n in (100, 3000, 10_000, 10**6)]
+    made = [plan(table(5, rows=n), spend=spend, n_components=8) for n in (100, 20_000, 40_000, 10**6)]
     found = [one.settings.components for one in made]
     assert found == sorted(found)
     assert found[0] == 1
@@ -237,6 +237,14 @@ def test_noise_leaves_room_for_fewer_components() -> None:
     assert [bool(one.warnings) for one in made] == [k < 8 for k in found]
     seeded = plan(table(5, rows=100), spend=spend, n_components=8, random=fit_pb2.StartAtRandom(public_seed=1))
     assert seeded.settings.components == 8
+
+
+@pytest.mark.parametrize("spend", [types_pb2.Spend(rho=0.0001), types_pb2.Spend(epsilon=0.02)], ids=["rho", "epsilon"])
+def test_where_noise_rules_a_mixture_is_one_gaussian_of_the_same_spend(spend: types_pb2.Spend) -> None:
+    """It is then no worse than one Gaussian, because it is the same releases: as many, at the same price."""
+    many, one = (plan(table(5, rows=3000), spend=spend, n_components=k) for k in (8, 1))
+    assert (many.events, many.steps) == (one.events, one.steps)
+    assert [step.phase for step in many.steps] == [Phase.SPLIT, *4 * [Phase.EM]]
 
 
 def test_low_noise_doubles_the_cells_of_the_start() -> None:

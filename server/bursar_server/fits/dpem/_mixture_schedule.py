@@ -10,9 +10,15 @@ from bursar_server.fits.mixtures.schedule import default_iterations
 from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.fits.mixtures.steps import Step
 
-_HOPELESS = 2.0
-"""Noise of a component's covariance over the covariance from which there are fewer components. As the other numbers
-here, chosen on real tables.
+_HOPELESS = 0.108
+"""Noise of a component's covariance over the covariance from which there are fewer components, for each root of the
+number d of columns, or d / 2 if less. As the other numbers here, chosen on real tables: up to there a mixture is not
+below one Gaussian.
+"""
+
+_FEW, _NOISY, _STEPS_SAVED = 2, 0.6, 3
+"""Number of components up to which fewer steps serve better where noise rules, that noise (any, under pure epsilon),
+and how many are saved.
 """
 
 _ROOM, _ROOM_RELATIVE = 0.6, 0.006
@@ -65,16 +71,26 @@ def size_of(
     covariance = _noise(single, d) / rows
     components = k
     if splitting:
-        steps = iterations or base
-        components = max(1, min(k, math.floor(_HOPELESS / (covariance * steps**power))))
+        bound = _HOPELESS * min(d**0.5, d / 2.0)
+        components = next((K for K in range(k, 1, -1) if _effective(covariance * K, K, iterations, power) <= bound), 1)
         base = default_iterations(components, splitting=True)
+        if components <= _FEW and (pure or covariance * components * base**power > _NOISY):
+            base -= _STEPS_SAVED
     if iterations:
         return Size(components, components, iterations)
     quiet = min(_STEP / (covariance * components), _STEP_RELATIVE / (relative * components)) ** (1.0 / power)
-    T = int(min(max(base, quiet), base + _MORE_STEPS))
+    # One Gaussian has nothing to find: its first steps settle it.
+    more = _MORE_STEPS if components > 1 or not splitting else 0
+    T = int(min(max(base, quiet), base + more))
     room = covariance * k * base**power <= _ROOM and relative * k <= _ROOM_RELATIVE
     doubled = splitting and background and 1 < k == components and room and k <= _MOST_DOUBLED
     return Size(components, 2 * k if doubled else components, T)
+
+
+def _effective(noise: float, components: int, iterations: int, power: float) -> float:
+    """Return the noise of a fit's covariances when all its steps are taken together."""
+    base = default_iterations(components, splitting=True)
+    return float(noise * (iterations or base) ** power / base**0.5)
 
 
 def _noise(single: Step, d: int) -> float:
