@@ -23,6 +23,7 @@ from bursar_ledger.audit.cli import main as audit
 from bursar_models.requests import arguments
 from bursar_server.__main__ import main as server
 from bursar_server.admin.cli import main as admin
+from tests.each import each
 from tests.pages import FRONT_MATTER, PAGES, ROOT, WITH_CODE
 
 PROGRAMS: Mapping[str, click.Command] = MappingProxyType(
@@ -100,7 +101,7 @@ def _broken(page: str, links: Iterator[str]) -> list[str]:
     return bad
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     """Every relative link names a file that exists, and its anchor a heading in it."""
     assert not _broken(page, _links(page))
@@ -112,7 +113,7 @@ def test_a_link_that_leads_nowhere_is_found(link: str) -> None:
     assert _broken("docs/limits.md", iter([link, "guarantee.md#statement", "#of-the-fits"])) == [link]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_every_block_says_what_it_is(page: str) -> None:
     """Python is run by tests, or is an exception with a name; everything else is marked as what it is."""
     for kind, text in _blocks(page):
@@ -171,7 +172,7 @@ def _unknown(words: list[str]) -> list[str]:
     return bad
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_shell_lines_name_commands_and_options_that_exist(page: str) -> None:
     """What a reader types is at least understood."""
     assert not [(words, _unknown(words)) for words in _commands(page) if _unknown(words)]
@@ -191,7 +192,7 @@ def test_a_shell_line_with_an_unknown_word_is_found(line: str, bad: list[str]) -
     assert _unknown(line.split()) == bad
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_every_page_has_a_place_on_the_site(page: str) -> None:
     """Whoever adds a page says in mkdocs.yml for whom it is."""
     listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -233,7 +234,7 @@ def test_a_fits_page_explains_every_argument(page: str, kind: type[bursar.Reques
     assert {argument.name for argument in arguments(kind)} - said == set()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_tests_that_a_page_names_exist(page: str) -> None:
     """A page that says which test plays an attack names a file and, where it gives one, a function in it."""
     for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / page).read_text(encoding="utf-8")):

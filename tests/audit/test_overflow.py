@@ -36,6 +36,7 @@ from bursar_server.vault import (
     sensitivity,
 )
 from bursar_server.vault._engine import Engine, Task, spans_of
+from tests.each import each
 from tests.server.fits import fielding, gradient, running, separated, sketching
 from tests.server.fits.catalogue import CATALOGUE, Entry, contribution, rows
 
@@ -126,7 +127,7 @@ def adversarial(entry: Entry, statistic: Statistic, coordinate: int) -> tuple[Ar
     return found[int(np.argmax(added))], found[int(np.argmin(added))]
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
+@each("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_no_statistic_overflows_on_the_largest_table(entry: Entry) -> None:
     """Of rows that add the most, or the least, to the first number and to the last, under both adjacencies."""
     statistic = entry.made(np.random.default_rng(0))  # noqa: TID251 - parameters of a test

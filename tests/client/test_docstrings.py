@@ -16,6 +16,7 @@ import pytest
 import bursar
 import bursar.testing
 import bursar_models
+from tests.each import each
 
 mpl.use("Agg")
 
@@ -48,7 +49,7 @@ def test_an_example_does_what_it_says(
     assert not told, "".join(told)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         *(f"Dataset.{name}" for name in ("fit", "preview", "dry_run", "suggest_spend", "plan", "model")),

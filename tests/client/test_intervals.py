@@ -23,6 +23,7 @@ from bursar_models import (
     SymmetricMixture,
 )
 from tests.client.conftest import TOY
+from tests.each import each
 
 Z = 1.959963984540054
 """Quantile of the normal law for 95 %."""
@@ -104,8 +105,8 @@ def test_numbers_without_an_interval_are_named() -> None:
     assert "as a whole" in separated("diag").intervals().left_out[0]
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, 95.0, float("nan")])
-@pytest.mark.parametrize("name", list(models()))
+@each("level", [0.0, 1.0, -1.0, 95.0, float("nan")])
+@each("name", list(models()))
 def test_a_level_is_between_0_and_1(name: str, level: float) -> None:
     """Percent and NaN are refused by every model."""
     with pytest.raises(ValueError, match=r"level: expected a number above 0 and below 1"):

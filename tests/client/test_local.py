@@ -19,6 +19,7 @@ from scipy import integrate, stats
 import bursar
 from bursar import local
 from bursar.local import Agreement, agree
+from tests.each import each
 
 Array = NDArray[np.float64]
 
@@ -336,7 +337,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "fields"), WRONG, ids=str)
+@each(("name", "fields"), WRONG, ids=str)
 def test_a_wrong_argument_is_named(name: str, fields: dict[str, Any]) -> None:
     """Before anything is drawn."""
     with pytest.raises(bursar.InvalidRequestError, match=f"^{name}: ") as caught:

@@ -15,6 +15,7 @@ from bursar_models import Frequencies
 from bursar_models.requests import REQUIRED, arguments
 from bursar_models.schema import NumericColumn
 from bursar_proto.v1 import fit_pb2
+from tests.each import each
 
 COLUMNS = tuple(NumericColumn(name, "", 0.0, 1.0) for name in ("x", "y"))
 ASKED = Asked(dataset="toy", columns=COLUMNS, spend=bursar.rho(0.1), request_id="key")
@@ -128,7 +129,7 @@ def sent(kind: type[bursar.Request], name: str) -> list[tuple[Any, Any]]:
     return pairs
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, one.name) for kind in KINDS for one in arguments(kind)])
+@each(("kind", "name"), [(kind, one.name) for kind in KINDS for one in arguments(kind)])
 def test_every_argument_reaches_the_message(kind: type[bursar.Request], name: str) -> None:
     """Another value makes another message."""
     pairs = sent(kind, name)

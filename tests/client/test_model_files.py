@@ -30,6 +30,7 @@ from tests.client.made_up_models import (
     MODELS,
     sketches,
 )
+from tests.each import each
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 
@@ -109,7 +110,7 @@ def kmeans(**change: Any) -> KMeans:
     return KMeans(**{**good, "columns": ("a",), "noise": noise, **change})
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "message"),
     [
         ({"version": 2}, "version: 2 was written by a newer bursar"),

@@ -13,6 +13,7 @@ from bursar_models.mrf._canonical import canonical, canonical_chain
 from bursar_models.mrf._graph import is_forest
 from bursar_models.mrf._inference import LoopyBeliefs, chain_marginals, exact, loopy, spread
 from bursar_models.mrf._work import check_chain_work, check_work, evaluations, routine
+from tests.each import each
 
 GRAPHS = {
     "tree": Graph((3, 4, 2, 5), ((0, 1), (1, 2), (1, 3))),
@@ -171,8 +172,8 @@ def test_loopy_fits_have_the_marginals_of_their_potentials() -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e6, 1e12, 1e15, 1e17])
-@pytest.mark.parametrize("name", GRAPHS)
+@each("scale", [1.0, 1e6, 1e12, 1e15, 1e17])
+@each("name", GRAPHS)
 def test_loopy_marginals_add_up_to_one(name: str, scale: float) -> None:
     """Whatever the potentials are, converged or not."""
     graph = GRAPHS[name]

@@ -16,6 +16,7 @@ from bursar_models.mrf._descent import minimized
 from bursar_models.mrf._estimation import ESTIMATORS, _shrunken, continued, merge, project_to_simplex, with_sums
 from bursar_models.mrf._inference import chain_marginals, exact
 from bursar_models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
+from tests.each import each
 
 GRAPHS = {
     "chain": Graph((4, 3, 5, 4), ((0, 1), (1, 2), (2, 3))),
@@ -170,10 +171,10 @@ def test_graphs_too_dense_for_exact_inference_are_learnt_by_loopy() -> None:
         estimate(graph, tables, 1e5, inference="exact")
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("laplace", [False, True])
-@pytest.mark.parametrize("fill", [0.0, 1.0, -1.0, 1e300, -1e300, 1e12])
-@pytest.mark.parametrize("std", [0.0, 1.0, 1e9])
+@each("estimator", ESTIMATORS)
+@each("laplace", [False, True])
+@each("fill", [0.0, 1.0, -1.0, 1e300, -1e300, 1e12])
+@each("std", [0.0, 1.0, 1e9])
 def test_any_finite_counts_give_a_model(estimator: Any, laplace: bool, fill: float, std: float) -> None:
     """Zeros, huge numbers of either sign, one cell unlike the others, with a number of rows or without, in turns."""
     n_rows = None if (laplace + (fill > 0) + (std > 1)) % 2 else -5.0
@@ -232,9 +233,9 @@ def test_rows_are_the_inverse_variance_mean_of_the_totals() -> None:
     assert estimated_rows([NoisyTable((0,), np.array([-10.0, 2.0]), 1.0)]) == 1
 
 
-@pytest.mark.parametrize("tilt", [-1.0, -0.1, -0.026, 0.0, 0.02, 0.034])
-@pytest.mark.parametrize("count", [-200.0, -40.0, 0.0, 5.0, 400.0])
-@pytest.mark.parametrize("laplace", [False, True])
+@each("tilt", [-1.0, -0.1, -0.026, 0.0, 0.02, 0.034])
+@each("count", [-200.0, -40.0, 0.0, 5.0, 400.0])
+@each("laplace", [False, True])
 def test_posterior_means_are_those_of_quadrature(laplace: bool, count: float, tilt: float) -> None:
     """Both likelihoods against numerical integration over counts of at least 0, and the derivative of the integral."""
     std = 40.0
@@ -257,9 +258,9 @@ def test_posterior_means_are_those_of_quadrature(laplace: bool, count: float, ti
     assert (ends_of_step[0] - ends_of_step[1]) / (2 * step) == pytest.approx(moment / mass, rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("near", [0.01, 3.0, 200.0])
-@pytest.mark.parametrize("count", [-100.0, 0.0, 30.0, 400.0])
-@pytest.mark.parametrize("laplace", [False, True])
+@each("near", [0.01, 3.0, 200.0])
+@each("count", [-100.0, 0.0, 30.0, 400.0])
+@each("laplace", [False, True])
 def test_posteriors_of_two_exponentials_are_those_of_quadrature(laplace: bool, count: float, near: float) -> None:
     """Mean under the mixture as prior, and the derivative of its logarithm of the integral, tilted either way."""
     std, far, tilt = 40.0, 300.0, -0.003

@@ -13,6 +13,7 @@ from bursar_models.mrf import MAX_TABLE, Graph, MarkovRandomField, Variable, che
 from bursar_models.mrf._graph import MAX_CLIQUE, is_exact, junction_tree, tree_cells
 from bursar_models.mrf._inference import alone, calibrate, chain_marginals, draw, exact, gibbs, loopy, spread, sum_to
 from bursar_models.mrf._pairs import joined_cells, pair_marginals
+from tests.each import each
 
 Infer = Callable[[Graph, list[FloatArray]], tuple[list[FloatArray], float]]
 
@@ -69,8 +70,8 @@ def without_a_tree(graph: Graph, theta: list[FloatArray]) -> tuple[list[FloatArr
     return alone(theta)
 
 
-@pytest.mark.parametrize("strength", STRENGTHS)
-@pytest.mark.parametrize(
+@each("strength", STRENGTHS)
+@each(
     ("infer", "name"),
     [
         *((exact, name) for name in [*TREES, *CYCLES]),
@@ -90,8 +91,8 @@ def test_agrees_with_enumeration(infer: Infer, name: str, strength: str) -> None
     assert log_partition == pytest.approx(expected_log, rel=1e-9, abs=1e-6)
 
 
-@pytest.mark.parametrize("strength", STRENGTHS)
-@pytest.mark.parametrize("name", [*TREES, *CYCLES])
+@each("strength", STRENGTHS)
+@each("name", [*TREES, *CYCLES])
 def test_calibrated_trees_agree_with_enumeration(name: str, strength: str) -> None:
     """Probabilities of every clique of the junction tree, and the factorisation from its roots to its leaves."""
     graph = {**TREES, **CYCLES}[name]
@@ -108,8 +109,8 @@ def test_calibrated_trees_agree_with_enumeration(name: str, strength: str) -> No
     np.testing.assert_allclose(product, joint, atol=1e-9)
 
 
-@pytest.mark.parametrize("strength", ["uniform", "usual", "peaked"])
-@pytest.mark.parametrize("name", [*TREES, *CYCLES])
+@each("strength", ["uniform", "usual", "peaked"])
+@each("name", [*TREES, *CYCLES])
 def test_queries_agree_with_enumeration(name: str, strength: str) -> None:
     """Marginals of all pairs and of three columns, and what they are given the state of another one."""
     graph = {**TREES, **CYCLES}[name]
@@ -309,8 +310,8 @@ def test_states_without_probability_are_not_drawn() -> None:
     assert {tuple(row) for row in rows.tolist()} <= {(1, 0), (2, 1)}
 
 
-@pytest.mark.parametrize("strength", STRENGTHS)
-@pytest.mark.parametrize("name", [*TREES, *CYCLES])
+@each("strength", STRENGTHS)
+@each("name", [*TREES, *CYCLES])
 def test_all_pairs_agree_with_enumeration(name: str, strength: str) -> None:
     """Those of one clique, of several cliques on a way, and of parts that nothing joins."""
     graph = {**TREES, **CYCLES}[name]

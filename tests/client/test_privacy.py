@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 import bursar
 from bursar import _convert
 from bursar_proto.v1 import types_pb2
+from tests.each import each
 
 NOT_POSITIVE = [0.0, -1.0, math.nan, math.inf, -math.inf, "0.1", None]
 
 
-@pytest.mark.parametrize("value", NOT_POSITIVE)
-@pytest.mark.parametrize(
+@each("value", NOT_POSITIVE)
+@each(
     ("make", "field"),
     [
         (bursar.rho, "spend.rho"),

@@ -28,6 +28,7 @@ from bursar_models._decoding import decode_mixture
 from bursar_models._frequencies import FREQUENCY_LAWS
 from bursar_models._sketch import SIGNATURES, TYPICAL_ENERGY, Signature
 from bursar_models.arrays import FloatArray
+from tests.each import each
 
 FREQUENCIES = Frequencies(m=60, d=2, public_seed=1, sigma=0.2)
 CENTRE, UNIT = np.array([10.0, -1.0]), np.array([4.0, 2.0])
@@ -369,7 +370,7 @@ def test_trust_has_the_two_conditions_of_the_paper() -> None:
     assert trustworthy_clusters(d=10, m=1000, snr=0.0) == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "message"),
     [
         ({"columns": ("a",)}, "columns: expected 2 names"),

@@ -20,6 +20,7 @@ from bursar_ledger._codec import (
     encode_fraction,
     gaussian_numbers,
 )
+from tests.each import each
 
 COUNTS = st.integers(1, 2**70)
 SCALES = st.fractions(min_value=Fraction(1, 10**30)).filter(lambda f: f > 0)
@@ -71,7 +72,7 @@ def test_the_short_form_of_an_event_is_that_of_the_event(value: dict[str, Any]) 
     assert gaussian_numbers(value) == short_form(value)
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         {"mechanism": "laplace"},

@@ -24,6 +24,7 @@ from bursar_ledger import (
     rdp,
 )
 from bursar_ledger._rounding import float_down, float_up, lower, precise, to_decimal, upper
+from tests.each import each
 
 ORDERS = [Fraction(5, 4), Fraction(2), Fraction("8.926"), Fraction(32)]
 FRACTIONS = st.fractions(min_value=Fraction(1, 1000), max_value=1000, max_denominator=1000)
@@ -36,9 +37,9 @@ def divergence(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: fl
     return float(np.logaddexp.reduce(order * log_p + (1 - order) * log_q)) / (order - 1)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(7, 3), Fraction(20)])
-@pytest.mark.parametrize("shift", [1, 2, 7])
+@each("order", ORDERS)
+@each("scale", [Fraction(1, 2), Fraction(7, 3), Fraction(20)])
+@each("shift", [1, 2, 7])
 def test_laplace_is_the_brute_force_divergence(order: Fraction, scale: Fraction, shift: int) -> None:
     """The closed form is the divergence of the discrete Laplace law from its shifted self."""
     x = np.arange(-3000, 3001)

@@ -27,6 +27,7 @@ from bursar_ledger import (
 )
 from bursar_ledger._bounds_check import price_range
 from bursar_ledger._codec import decode_event, decode_events, encode_event
+from tests.each import each
 
 FloatArray = NDArray[np.float64]
 RANGES = st.fractions(Fraction(1, 1000), 50, max_denominator=1000)
@@ -86,8 +87,8 @@ def worst_pair(order: float, sensitivity: int, scale: int) -> tuple[FloatArray, 
     return np.array([lead + sensitivity, -sensitivity], np.float64), np.array([lead, 0], np.float64)
 
 
-@pytest.mark.parametrize("order", [1.25, 2.0, 8.926, 40.0])
-@pytest.mark.parametrize("reach", [0.01, 0.3, 1.0, 4.0, 30.0])
+@each("order", [1.25, 2.0, 8.926, 40.0])
+@each("reach", [0.01, 0.3, 1.0, 4.0, 30.0])
 def test_two_candidates_that_move_against_each_other_are_the_worst_case(order: float, reach: float) -> None:
     """They attain the formula; the price is near it while order * eta is small, and at most 1.7 times for any."""
     sensitivity = 10**6

@@ -30,6 +30,7 @@ from bursar_ledger.audit._sentences import (
     request_in_words,
     story,
 )
+from tests.each import each
 from tests.ledger.history import KINDS, play
 
 
@@ -147,8 +148,8 @@ def test_small_parts_days_and_lists() -> None:
     assert listed(list("abcdefg")) == "a, b, c, d, e and 2 more"
 
 
-@pytest.mark.parametrize("kind", [*EntryKind, "unknown", None])
-@pytest.mark.parametrize("details", [{}, {"events": 3, "share": "x/0", "previous": 1, "reason": ["a"]}, {"events": []}])
+@each("kind", [*EntryKind, "unknown", None])
+@each("details", [{}, {"events": 3, "share": "x/0", "previous": 1, "reason": ["a"]}, {"events": []}])
 def test_what_cannot_be_read_is_said(kind: str | None, details: dict[str, Any]) -> None:
     """Never an exception, whatever is missing."""
     row = Row(5, "", b"", False, {"kind": kind, "details": details, "time": 7})

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import bursar
 from bursar_models.budget import Price, Receipt, Remaining
 from bursar_models.requests import REQUIRED, arguments
+from tests.each import each
 
 KINDS = (bursar.DPEM, bursar.SeparatedGMM, bursar.GradientEM, bursar.SketchKMeans, bursar.MRF)
 NAN, INF = math.nan, math.inf
@@ -181,7 +182,7 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
 ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "others", "field", "value"),
     [(kind, others, field, value) for kind, others, field, values in WRONG for value in values],
 )

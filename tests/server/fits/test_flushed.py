@@ -16,6 +16,7 @@ from bursar_server.fits.mixtures import kernel as dpem_kernel
 from bursar_server.fits.separated_gmm import _kernel as separated_kernel
 from bursar_server.fits.sketch import _kernel as sketch_kernel
 from bursar_server.vault import Statistic
+from tests.each import each
 from tests.server.fits.catalogue import CATALOGUE, WIDTH, Entry
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are x86's")
@@ -50,7 +51,7 @@ def small_rows(columns: int) -> list[NDArray[np.float64]]:
     return rows + [np.where(np.arange(columns) == 0, value, 0.3) for value in values]
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
+@each("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_small_numbers_become_zero_before_they_are_squared(entry: Entry) -> None:
     """Of every statistic: nothing underflows; and nothing subnormal is worked with unless a row has it."""
     statistic = entry.made(np.random.default_rng(2))  # noqa: TID251 - parameters of a test

@@ -14,6 +14,7 @@ import pytest
 from bursar_ledger import Adjacency, LaplaceEvent, rdp
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable
+from tests.each import each
 from tests.server.fits.gradient import MISSING, MIXTURE, REGRESSIONS, SYMMETRIC, plan, run, table
 from tests.server.fits.running import expected_numbers
 
@@ -94,7 +95,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "field", "text"), WRONG, ids=str)
+@each(("fields", "field", "text"), WRONG, ids=str)
 def test_wrong_requests_are_refused_with_the_field(fields: dict[str, Any], field: str, text: str) -> None:
     """Before the debit, naming the field, saying what was expected."""
     with pytest.raises(InvalidFieldsError) as caught:
@@ -125,9 +126,9 @@ def test_limits_on_columns() -> None:
         plan(wide)
 
 
-@pytest.mark.parametrize("adjacency", Adjacency)
-@pytest.mark.parametrize("model", [SYMMETRIC, MIXTURE, REGRESSIONS, MISSING])
-@pytest.mark.parametrize("variant", [0, *range(1, 5)])
+@each("adjacency", Adjacency)
+@each("model", [SYMMETRIC, MIXTURE, REGRESSIONS, MISSING])
+@each("variant", [0, *range(1, 5)])
 def test_a_plan_costs_what_is_offered(adjacency: Adjacency, model: Any, variant: Any) -> None:
     """Never more, and all but a rounding of it; a look and T equal steps."""
     target = {"target": "y"} if model in (REGRESSIONS, MISSING) else {}

@@ -27,6 +27,7 @@ from bursar_server.fits.gradient_em._statistics import (
 )
 from bursar_server.fits.gradient_em._truncation import curve, limit, smoothed
 from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, Statistic, exact_sum
+from tests.each import each
 from tests.server.fits.gradient import contribution, located, looked, regressed, regressed_with_missing
 from tests.server.fits.running import Array
 
@@ -149,8 +150,8 @@ ZETAS = ((1, 1 - 1e-6), (1, 0.5), (1, 0.05), (20, 0.05), (65, 1e-6))
 """Numbers of coordinates with zeta: the least smoothing's precision, the usual, and the largest."""
 
 
-@pytest.mark.parametrize("a", [1e-12, 1e-7, 0.01, 0.1, 0.3, 1.0, 1.4, 2.0, 3.0, 10.0, 300.0, 1e4])
-@pytest.mark.parametrize(("q", "zeta"), ZETAS)
+@each("a", [1e-12, 1e-7, 0.01, 0.1, 0.3, 1.0, 1.4, 2.0, 3.0, 10.0, 300.0, 1e4])
+@each(("q", "zeta"), ZETAS)
 def test_smoothed_truncation_is_the_expectation(a: float, q: int, zeta: float) -> None:
     """The quadrature is E phi(a (1 + eta)), and the kernel's polynomial to 1e-8 of the limit and a lattice unit."""
     root = root_beta(q, zeta)

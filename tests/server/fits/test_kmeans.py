@@ -18,6 +18,7 @@ from bursar_server.fits.mixtures.splitting import Cell
 from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.fits.mixtures.steps import Phase
 from bursar_server.vault import Release
+from tests.each import each
 from tests.server.fits.running import Array, NoNoise, array, expected_numbers, plan, run, table
 
 KMEANS = fit_pb2.MODE_KMEANS
@@ -93,8 +94,8 @@ def test_quieter_fits_make_more_lloyd_steps() -> None:
     assert given == [4, 16]
 
 
-@pytest.mark.parametrize("iterations", range(1, 30))
-@pytest.mark.parametrize("d", [1, 3])
+@each("iterations", range(1, 30))
+@each("d", [1, 3])
 def test_a_number_of_steps_that_is_asked_for_is_kept(iterations: int, d: int) -> None:
     """Whatever the start, and at least one Lloyd step from three on."""
     made = kmeans(d, iterations=iterations, **rho(0.5))

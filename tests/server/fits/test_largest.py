@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import pytest
 
 from bursar_server import fits
 from bursar_server.fits.gradient_em import _kernel as gradient_kernel
@@ -19,10 +18,11 @@ from bursar_server.fits.gradient_em import _statistics as gradients
 from bursar_server.fits.sketch import _kernel as sketch_kernel
 from bursar_server.fits.sketch._statistics import MAX_COUNT_WEIGHT
 from bursar_server.vault import MAX_ROWS
+from tests.each import each
 from tests.server.fits.catalogue import CATALOGUE, EXACT, Entry, search
 
 
-@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
+@each("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_no_row_passes_the_declared_number_and_some_reach_it(entry: Entry) -> None:
     """Over public parameters and rows; what is left of the lattice's last places is in the catalogue."""
     found = [search(entry, seed) for seed in range(4)]
@@ -30,7 +30,7 @@ def test_no_row_passes_the_declared_number_and_some_reach_it(entry: Entry) -> No
     assert max(part for part, _ in found) >= entry.reached
 
 
-@pytest.mark.parametrize("entry", [e for e in CATALOGUE if e.reached == EXACT], ids=lambda entry: entry.name)
+@each("entry", [e for e in CATALOGUE if e.reached == EXACT], ids=lambda entry: entry.name)
 def test_a_declared_number_that_is_one_too_small_is_found(entry: Entry) -> None:
     """The planted bug: where rows reach the number, the search says so of one less."""
     generator = np.random.default_rng(0)  # noqa: TID251 - parameters of a test

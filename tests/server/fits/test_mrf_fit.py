@@ -24,6 +24,7 @@ from bursar_server.fits.mrf._selection import targets_of
 from bursar_server.fits.mrf._statistics import Layout, blocks_of
 from bursar_server.vault import Noise, NoiseSource, OpenDPNoise, OverspendError, SelectionNoise, Session
 from tests.audit.faults import Scaled
+from tests.each import each
 from tests.server.fits.fielding import AR, RO, cliques, nothing, people, plan, rows_of, run, variables
 from tests.server.fits.running import Array, NoNoise, array, session
 from tests.server.vault.goodness import ALPHA, Bins
@@ -452,10 +453,10 @@ RELEASING: list[tuple[dict[str, Any], PublicTable, Array]] = [
 ]
 
 
-@pytest.mark.parametrize("weights", [fit_pb2.UNIT_WEIGHTS_ROWS, fit_pb2.UNIT_WEIGHTS_SHARES])
-@pytest.mark.parametrize("spend", [AMPLE, types_pb2.Spend(epsilon=1.0)])
-@pytest.mark.parametrize("case", range(len(RELEASING)))
-@pytest.mark.parametrize("adjacency", [AR, RO])
+@each("weights", [fit_pb2.UNIT_WEIGHTS_ROWS, fit_pb2.UNIT_WEIGHTS_SHARES])
+@each("spend", [AMPLE, types_pb2.Spend(epsilon=1.0)])
+@each("case", range(len(RELEASING)))
+@each("adjacency", [AR, RO])
 def test_what_is_released_is_what_was_planned(
     case: int, weights: int, spend: types_pb2.Spend, adjacency: Adjacency
 ) -> None:

@@ -19,6 +19,7 @@ from bursar_server.fits.mrf._reuse import MOST_REUSED
 from bursar_server.fits.mrf._rounds import Rounds
 from bursar_server.fits.mrf._schema import MOST_CLIQUES
 from bursar_server.fits.mrf._wire import table_from
+from tests.each import each
 from tests.server.fits.fielding import AR, PAIRS, PURE, RHO, RO, cliques, nothing, people, plan, request, rows_of, run
 from tests.server.fits.running import nothing_released
 
@@ -101,7 +102,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "fields"), WRONG, ids=lambda value: str(value).replace("\n", " ")[:60])
+@each(("field", "fields"), WRONG, ids=lambda value: str(value).replace("\n", " ")[:60])
 def test_a_wrong_field_is_named(field: str, fields: dict[str, Any]) -> None:
     """Everything in a request is checked before the debit."""
     assert field in refused(**fields)
@@ -230,10 +231,10 @@ GRAPHS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("graph", GRAPHS, ids=lambda value: str(value).replace("\n", " ")[:50])
-@pytest.mark.parametrize("adjacency", [AR, RO])
-@pytest.mark.parametrize("weights", [fit_pb2.UNIT_WEIGHTS_ROWS, fit_pb2.UNIT_WEIGHTS_SHARES])
-@pytest.mark.parametrize(("spend", "amount"), [(RHO, 1.0), (PURE, 2.0), (types_pb2.Spend(rho=0.013), 0.013)])
+@each("graph", GRAPHS, ids=lambda value: str(value).replace("\n", " ")[:50])
+@each("adjacency", [AR, RO])
+@each("weights", [fit_pb2.UNIT_WEIGHTS_ROWS, fit_pb2.UNIT_WEIGHTS_SHARES])
+@each(("spend", "amount"), [(RHO, 1.0), (PURE, 2.0), (types_pb2.Spend(rho=0.013), 0.013)])
 def test_events_cost_what_was_offered(
     graph: dict[str, Any], adjacency: Adjacency, weights: int, spend: types_pb2.Spend, amount: float
 ) -> None:

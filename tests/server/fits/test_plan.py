@@ -16,6 +16,7 @@ from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, d
 from bursar_server.fits.mixtures.schedule import em_weights
 from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.fits.mixtures.steps import Phase
+from tests.each import each
 from tests.server.fits.running import expected_numbers, nothing_released, plan, request, table
 
 NAN, INF = float("nan"), float("inf")
@@ -91,7 +92,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "fields"), WRONG, ids=lambda value: str(value).replace("\n", " ")[:60])
+@each(("field", "fields"), WRONG, ids=lambda value: str(value).replace("\n", " ")[:60])
 def test_wrong_field_is_named(field: str, fields: dict[str, Any]) -> None:
     """Whatever is wrong with a request is refused under its field's name, once, before any price is known."""
     with pytest.raises(InvalidFieldsError) as caught:

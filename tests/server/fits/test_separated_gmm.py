@@ -23,6 +23,7 @@ from bursar_server.fits.separated_gmm._search import BallFamily, SplitFamily, Ti
 from bursar_server.fits.separated_gmm._statistics import NOWHERE, Slab, View, lattice_directions
 from bursar_server.fits.separated_gmm._tree import Leaf
 from bursar_server.vault import Node, Noise, PartRelease, PartSearch, Scores, SelectionNoise
+from tests.each import each
 from tests.server.fits.running import Array, array, session
 from tests.server.fits.separated import mixture, plan, run, table, worst_distance
 
@@ -53,7 +54,7 @@ def _hostile(n: int, d: int) -> dict[str, Array]:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("d", "fields"),
     [
         (1, {}),
@@ -62,7 +63,7 @@ def _hostile(n: int, d: int) -> dict[str, Array]:
         (2, {"sigma_min": 1e-5}),
     ],
 )
-@pytest.mark.parametrize("name", list(_hostile(1, 1)))
+@each("name", list(_hostile(1, 1)))
 def test_total_after_the_debit(name: str, d: int, fields: dict[str, Any]) -> None:
     """Whatever the rows are, a valid model comes back, with at least one component."""
     X = _hostile(300, d)[name]

@@ -15,6 +15,7 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable
 from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.fits.separated_gmm import _plan
+from tests.each import each
 from tests.server.fits.running import array, expected_numbers
 from tests.server.fits.separated import mixture, plan, run, table
 
@@ -22,7 +23,7 @@ EASY, SAMPLED = fit_pb2.SEPARATED_VARIANT_EASY, fit_pb2.SEPARATED_VARIANT_SAMPLE
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "fields"),
     [
         ("spend.epsilon", {"spend": types_pb2.Spend(epsilon=1.0)}),

@@ -21,6 +21,7 @@ from bursar_server.fits.sketch._choices import schema_sigma
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA, estimate_scales, frequency_scale
 from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import Noise, NoiseSource, OpenDPNoise, Release
+from tests.each import each
 from tests.server.fits.running import Array, NoNoise, array, clusters, nothing_released, table
 from tests.server.fits.sketching import foreign_sketch, nothing, plan, run
 
@@ -358,9 +359,9 @@ def pilot(d: int, k: int, sd: float, noise: float, seed: int, reach: float = 1.0
     )
 
 
-@pytest.mark.parametrize("d", [1, 5, 30])
-@pytest.mark.parametrize("k", [2, 5, 20])
-@pytest.mark.parametrize("sd", [0.01, 0.03, 0.1, 0.3])
+@each("d", [1, 5, 30])
+@each("k", [2, 5, 20])
+@each("sd", [0.01, 0.03, 0.1, 0.3])
 def test_the_width_of_clusters_is_found_from_noisy_moments(d: int, k: int, sd: float) -> None:
     """From a hundredth to a third of the bounds, few and many clusters and columns, a known or an unknown k."""
     for noise, worst in ((1e-6, 1.25), (1e-3, 2.0)):
@@ -404,9 +405,9 @@ def test_noise_alone_gives_the_middle_of_the_range() -> None:
         assert 0.01 < frequency_scale(pilot(3, 4, 0.05, 1e3, seed), 4, "adapted_radius") < 0.5
 
 
-@pytest.mark.parametrize("n_rows", [-1e15, 0.0, 1e15])
-@pytest.mark.parametrize("size", [0.0, 1e-300, 1.0, 1e100])
-@pytest.mark.parametrize("noise_std", [1e-300, 1.0, 1e100])
+@each("n_rows", [-1e15, 0.0, 1e15])
+@each("size", [0.0, 1e-300, 1.0, 1e100])
+@each("noise_std", [1e-300, 1.0, 1e100])
 def test_the_scale_is_always_within_its_range(n_rows: float, size: float, noise_std: float) -> None:
     """Nonsense moments give some scale."""
     box = np.ones(1)

@@ -15,6 +15,7 @@ from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, rho_of
 from bursar_models import MAX_FREQUENCIES
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, sketch
+from tests.each import each
 from tests.server.fits.running import expected_number, nothing_released, table
 from tests.server.fits.sketching import PURE, RHO, foreign_sketch, new_request, nothing, plan, run
 
@@ -70,7 +71,7 @@ WRONG_NEW: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "fields"), WRONG_NEW, ids=lambda value: str(value).replace("\n", " ")[:60])
+@each(("field", "fields"), WRONG_NEW, ids=lambda value: str(value).replace("\n", " ")[:60])
 def test_wrong_field_of_a_new_sketch_is_named(field: str, fields: dict[str, Any]) -> None:
     """Whatever is wrong with a request is refused under its field's name, once, before any price is known."""
     assert field in refused(new_request(**fields))
@@ -171,7 +172,7 @@ WRONG_FREE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "fields"), WRONG_FREE, ids=lambda value: str(value).replace("\n", " ")[:60])
+@each(("field", "fields"), WRONG_FREE, ids=lambda value: str(value).replace("\n", " ")[:60])
 def test_wrong_field_of_foreign_sketches_is_named(field: str, fields: dict[str, Any]) -> None:
     """Sketches of other sites are taken apart field by field, and must be of one kind."""
     assert field in refused(free(**fields), d=2)

@@ -27,6 +27,7 @@ from bursar_server.fits.sketch._statistics import (
     sketch_statistic,
 )
 from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, Statistic, exact_sum, laplace_for, sensitivity
+from tests.each import each
 from tests.server.fits.running import Array
 
 Ints = NDArray[np.int64]
@@ -104,10 +105,10 @@ def one_row(statistic: Statistic, row: Any, slot: int = 0) -> Ints:
     return exact_sum(statistic, ArrayRows(columns, present), len(row))
 
 
-@pytest.mark.parametrize("weight", [0, 3])
-@pytest.mark.parametrize("r", [1, 11, 36, 37])
-@pytest.mark.parametrize("signature", SIGNATURES)
-@pytest.mark.parametrize("structure", STRUCTURES)
+@each("weight", [0, 3])
+@each("r", [1, 11, 36, 37])
+@each("signature", SIGNATURES)
+@each("structure", STRUCTURES)
 def test_sums_are_those_of_the_definition(
     structure: FrequencyStructure, signature: Signature, r: int, weight: int
 ) -> None:

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from bursar_server.fits.mixtures import kernel
 from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_bounds, moment_statistic
 from bursar_server.vault import CHUNK
+from tests.each import each
 
 KINDS = [Moments.SPHERICAL, Moments.DIAG, Moments.FULL, Moments.TIED]
 REACHED = {Moments.FULL: 0.99, Moments.TIED: 0.95, Moments.SPHERICAL: 0.85, Moments.DIAG: 0.7}
@@ -70,9 +71,9 @@ def largest_distance(
     return best
 
 
-@pytest.mark.parametrize("w", WEIGHTS, ids=str)
-@pytest.mark.parametrize("moments", KINDS)
-@pytest.mark.parametrize("K", [1, 2])
+@each("w", WEIGHTS, ids=str)
+@each("moments", KINDS)
+@each("K", [1, 2])
 def test_distance_is_bounded_and_the_bound_is_reached(K: int, moments: Moments, w: tuple[float, float, float]) -> None:
     """No pair of rows is further apart than declared; and the search comes close."""
     d = 2
@@ -82,9 +83,9 @@ def test_distance_is_bounded_and_the_bound_is_reached(K: int, moments: Moments, 
     assert found >= REACHED[moments] * declared
 
 
-@pytest.mark.parametrize("w", [*WEIGHTS, (1.0, 0.1, 0.1)], ids=str)
-@pytest.mark.parametrize("moments", KINDS)
-@pytest.mark.parametrize("K", [1, 2])
+@each("w", [*WEIGHTS, (1.0, 0.1, 0.1)], ids=str)
+@each("moments", KINDS)
+@each("K", [1, 2])
 def test_distance_with_a_background_is_bounded(K: int, moments: Moments, w: tuple[float, float, float]) -> None:
     """No pair of rows is further apart than declared, one of the background and one of a component included."""
     declared = moment_bounds(K, 2, moments, Weights(*w), background=True).l2_squared_distance / 2.0**72

@@ -25,6 +25,7 @@ from bursar_server.access import oidc
 from bursar_server.access.auth import KeysUnavailableError, Principal, UnauthenticatedError
 from bursar_server.access.oidc import OidcTokens, ProviderKeys
 from bursar_server.config import Config, ConfigError, Oidc
+from tests.each import each
 from tests.server.serving.identity import (
     CLAIMS,
     EC,
@@ -52,7 +53,7 @@ def test_a_good_token_lets_its_holder_in(key: Any, algorithm: str, kid: str) -> 
     assert tokens().principal(signed(key, algorithm, kid)) == Principal("oidc:ann@example.org", Role.ANALYST)
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"iss": "https://login.example.org/hospital/"},

@@ -47,6 +47,7 @@ from bursar_server.vault import (
     sensitivity,
 )
 from bursar_server.vault import _parts as parts
+from tests.each import each
 from tests.server.vault.doubles import Echo, Untouchable
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -254,9 +255,9 @@ def share(before: Sequence[Row], after: Sequence[Row], adjacency: Adjacency) -> 
     return Fraction(touched, len(before) * (2 if adjacency is RO else 1))
 
 
-@pytest.mark.parametrize("adjacency", [AR, RO])
-@pytest.mark.parametrize("cap", [1, 2, 3])
-@pytest.mark.parametrize("statistic", VECTORS, ids=["opposed", "near", "table", "count"])
+@each("adjacency", [AR, RO])
+@each("cap", [1, 2, 3])
+@each("statistic", VECTORS, ids=["opposed", "near", "table", "count"])
 def test_a_release_tells_what_the_units_share_of_its_price_allows(
     statistic: Statistic, cap: int, adjacency: Adjacency
 ) -> None:

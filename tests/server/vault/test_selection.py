@@ -38,6 +38,7 @@ from bursar_server.vault import (
     event_of,
     sensitivity,
 )
+from tests.each import each
 from tests.server.vault.doubles import Echo, Untouchable
 from tests.server.vault.goodness import ALPHA, Bins
 
@@ -166,7 +167,7 @@ def test_targets_are_copied() -> None:
         made.targets[0] = 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "message"),
     [
         ({"blocks": ()}, "blocks: expected at least one"),

@@ -15,6 +15,7 @@ from bursar_ledger import Ledger, Role, verify
 from bursar_server.access.auth import hash_token
 from bursar_server.admin.cli import main
 from bursar_server.state import State
+from tests.each import each
 
 if TYPE_CHECKING:
     from tests.server.serving.admin.conftest import Admin
@@ -168,7 +169,7 @@ def test_every_command_wants_a_state_directory(tmp_path: Path) -> None:
         assert "bursar-admin init" in result.output
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+@each("path", COMMANDS, ids=" ".join)
 def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
     """More than its name said again."""
     result = click.testing.CliRunner().invoke(main, [*path, "--help"])
