@@ -69,6 +69,14 @@ upper = 360
 date = { unit = "months", since = 2000-01-01, format = "%d.%m.%Y" }
 
 [[columns]]
+kind = "numeric"
+name = "bill"
+description = "what the visit cost, in euros"
+lower = 0
+upper = 50000
+transform = "log1p"
+
+[[columns]]
 kind = "categorical"
 name = "ward"
 description = "where the visit took place"
@@ -175,8 +183,8 @@ ERRORS: Mapping[str, tuple[str, str]] = {
 def manifest_page() -> str:
     """Return the page of the manifest's fields."""
     example = tomllib.loads(EXAMPLE)
-    numeric, dated, categorical, code, boolean = example["columns"]
-    numeric["date"], categorical["first"] = dated["date"], code["first"]
+    numeric, dated, money, categorical, code, boolean = example["columns"]
+    numeric["date"], numeric["transform"], categorical["first"] = dated["date"], money["transform"], code["first"]
     parts = (
         ("Table", "At the top of the file.", Manifest, {**example, "columns": "see below"}),
         ("[unit]", _about(Unit), Unit, example["unit"]),

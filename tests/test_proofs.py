@@ -29,6 +29,7 @@ MUST_BE_PROVEN = [
             "_sensitivity",
             "_session",
             "_statistic",
+            "_transforms",
         )
     ),
     *sorted(SERVER.glob("fits/*/*statistics.py")),

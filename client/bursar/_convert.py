@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -39,6 +39,7 @@ from bursar_models.budget import (
 )
 from bursar_models.errors import InvalidRequestError
 from bursar_models.mrf import Learning
+from bursar_models.transforms import Transform
 from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
 Value = TypeVar("Value")
@@ -99,6 +100,10 @@ SEPARATED_VARIANTS = {
 SEPARATED_SEARCHES = {"slabs": fit_pb2.SEPARATED_SEARCH_SLABS, "balls": fit_pb2.SEPARATED_SEARCH_BALLS}
 SEPARATED_ESTIMATORS = {"em": fit_pb2.SEPARATED_ESTIMATOR_EM, "clusters": fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS}
 DECODINGS = {"kmeans": fit_pb2.DECODING_KMEANS, "mixture": fit_pb2.DECODING_MIXTURE}
+TRANSFORMS: dict[Transform, types_pb2.Transform.ValueType] = {
+    "none": types_pb2.TRANSFORM_NONE,
+    "log1p": types_pb2.TRANSFORM_LOG1P,
+}
 ROLES = {"admin": admin_pb2.ROLE_ADMIN, "analyst": admin_pb2.ROLE_ANALYST, "auditor": admin_pb2.ROLE_AUDITOR}
 ADJACENCIES = {
     NeighbouringRelation.REPLACE_ONE: types_pb2.ADJACENCY_REPLACE_ONE,
@@ -234,6 +239,20 @@ def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
     )
 
 
+def transforms_to(by_column: Mapping[str, Transform] | None) -> list[types_pb2.ColumnTransform]:
+    """The transforms that a request asks for."""
+    asked = (by_column or {}).items()
+    return [types_pb2.ColumnTransform(column=name, transform=TRANSFORMS[one]) for name, one in asked]
+
+
+def transforms_from(values: Sequence[types_pb2.Transform.ValueType]) -> tuple[Transform, ...]:
+    """The transforms of a model's columns. Raises ServerError for one that this version does not know."""
+    names = {value: name for name, value in TRANSFORMS.items()}
+    if unknown := [value for value in values if value not in names]:
+        raise ServerError(f"the server sent a transform that this version does not know: {unknown[0]}; upgrade bursar")
+    return tuple(names[value] for value in values)
+
+
 def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None) -> GaussianMixture | KMeans:
     """A released model, of the type that its mode says.
 
@@ -247,6 +266,7 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
         "noise": tuple(map(noise_from, message.noise)),
         "iterations": message.iterations,
         "n_rows": message.n_rows,
+        "transforms": transforms_from(message.transforms),
     }
     means, covariances = tensor_from(message.means), tensor_from(message.covariances)
     try:

@@ -46,7 +46,7 @@ from bursar_models.errors import InvalidRequestError
 from bursar_models.requests import Fits, Request, Study
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 from bursar_models.text import html_table, text_table
-from bursar_proto.v1 import catalog_pb2
+from bursar_proto.v1 import catalog_pb2, types_pb2
 
 ResultT = TypeVar("ResultT")
 
@@ -516,8 +516,17 @@ def _column_from(message: catalog_pb2.Column) -> Column:
     match message.WhichOneof("kind"):
         case "numeric":
             bounds = message.numeric
-            edges = tuple(bounds.bin_edges)
-            return NumericColumn(message.name, message.description, bounds.lower, bounds.upper, edges, bounds.nullable)
+            # An older server sends none.
+            (transform,) = _convert.transforms_from([bounds.transform or types_pb2.TRANSFORM_NONE])
+            return NumericColumn(
+                name=message.name,
+                description=message.description,
+                lower=bounds.lower,
+                upper=bounds.upper,
+                bin_edges=tuple(bounds.bin_edges),
+                nullable=bounds.nullable,
+                transform=transform,
+            )
         case "categorical":
             return CategoricalColumn(message.name, message.description, tuple(message.categorical.categories))
     raise ServerError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -47,6 +47,17 @@ from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
 from bursar_models.schema import Column
 from bursar_models.text import html_table, text_table
+from bursar_models.transforms import (
+    Transform,
+    checked_transforms,
+    into_model,
+    into_units,
+    log_slopes,
+    means_in_units,
+    names_in_model,
+    said_transforms,
+    slopes,
+)
 
 if TYPE_CHECKING:
     from bursar_models._sketch import Sketch
@@ -57,7 +68,11 @@ _DRAWS = 50
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixture(Estimator, Model):
-    """Mixture of `k` Gaussians on `d` features, in the data's own units. Everything in it is released or public.
+    """Mixture of `k` Gaussians on `d` features. Everything in it is released or public.
+
+    The features are the columns in their own units or, with a transform, log(1 + x) of them: that is the model's space,
+    and means and covariances are numbers of it. Rows that go in and come out, and `bounds_`, are in the columns' own
+    units, and densities are per own unit.
 
     The arrays are read-only copies. Names and shapes are those of `sklearn.mixture.GaussianMixture`.
 
@@ -78,10 +93,12 @@ class GaussianMixture(Estimator, Model):
             made the model.
         background_weight: weight of the background, a uniform distribution over the box of the bounds, for rows that no
             Gaussian explains. `weights_` are those of the Gaussians among themselves, whose part is the rest.
-        bounds_: public bounds of the columns, shape (2, d), lower and upper; None for a model that knows none.
+        bounds_: public bounds of the columns in their own units, shape (2, d), lower and upper; None for a model that
+            knows none. The background is uniform over their box in the model's space.
         dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
         trajectory: what the last EM steps released, from which `intervals` are computed; None unless FitDPEM made the
             model, and in releases of older servers.
+        transforms: transform of each column, "none" or "log1p"; () if none has one.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
@@ -119,6 +136,7 @@ class GaussianMixture(Estimator, Model):
     bounds_: FloatArray | None = None
     dummy_: bool = False
     trajectory: Trajectory | None = None
+    transforms: tuple[Transform, ...] = ()
 
     def __post_init__(self) -> None:
         if self.covariance_type not in COVARIANCE_TYPES:
@@ -132,6 +150,7 @@ class GaussianMixture(Estimator, Model):
         object.__setattr__(self, "columns", checked_columns(self.columns, d))
         if self.bounds_ is not None:
             object.__setattr__(self, "bounds_", _frozen_bounds(self.bounds_, d))
+        object.__setattr__(self, "transforms", checked_transforms(self.transforms, d, self.bounds_))
         if not 0 <= self.background_weight < 1:
             raise ValueError(
                 f"background_weight: expected a number from 0 to less than 1, got {self.background_weight}"
@@ -156,6 +175,16 @@ class GaussianMixture(Estimator, Model):
     def n_features(self) -> int:
         """Number of features, d."""
         return int(self.means_.shape[1])
+
+    @property
+    def own_means_(self) -> FloatArray:
+        """Means of the components in the columns' own units, shape (k, d): with log1p, of exp(z) - 1 for Gaussian z."""
+        return means_in_units(self.means_, self._variances(), self.transforms)
+
+    @property
+    def own_medians_(self) -> FloatArray:
+        """Medians of the components in the columns' own units, shape (k, d)."""
+        return into_units(self.means_, self.transforms)
 
     @property
     def mean_errors_(self) -> FloatArray | None:
@@ -185,14 +214,15 @@ class GaussianMixture(Estimator, Model):
         Args:
             X: array-like of shape (n, d), or a table that has the model's columns by name.
         """
-        densities = self._log_densities(X)[0]
-        if self.bounds_ is None or self.background_weight == 0:
-            return densities
         rows = as_rows(X, self.columns, self.n_features)
+        densities, volumes = self._log_densities(rows)[0], log_slopes(rows, self.transforms)
+        if self.bounds_ is None or self.background_weight == 0:
+            return densities + volumes
         inside = np.all((rows >= self.bounds_[0]) & (rows <= self.bounds_[1]), axis=1)
-        uniform = np.log(self.background_weight) - np.sum(np.log(self.bounds_[1] - self.bounds_[0]))
+        box = into_model(self.bounds_, self.transforms)
+        uniform = np.log(self.background_weight) - np.sum(np.log(box[1] - box[0]))
         both = np.logaddexp(np.log1p(-self.background_weight) + densities, np.where(inside, uniform, -np.inf))
-        return np.asarray(both)
+        return np.asarray(both) + volumes
 
     def score(self, X: Any) -> float:
         """Return the mean log-likelihood per row, in nats; `X` as in `score_samples`, at least one row."""
@@ -282,14 +312,17 @@ class GaussianMixture(Estimator, Model):
             labels = np.append(labels, -1)
         counts = rng.multinomial(n, weights)
         factors = cholesky_factors(self.covariances_, self.covariance_type, *self.means_.shape)
-        box = self.bounds_ if bounded else None
+        edges = None if self.bounds_ is None else into_model(self.bounds_, self.transforms)
+        box = edges if bounded else None
         parts = [
             _normals(rng, mean, factor, count, box)
             for mean, factor, count in zip(self.means_, factors, counts[: self.n_components], strict=True)
         ]
-        if self.background_weight > 0 and self.bounds_ is not None:
-            parts.append(rng.uniform(self.bounds_[0], self.bounds_[1], (int(counts[-1]), self.n_features)))
-        rows, labels = np.concatenate(parts), np.repeat(labels, counts)
+        if self.background_weight > 0 and edges is not None:
+            parts.append(rng.uniform(edges[0], edges[1], (int(counts[-1]), self.n_features)))
+        rows, labels = into_units(np.concatenate(parts), self.transforms), np.repeat(labels, counts)
+        if bounded and self.bounds_ is not None:
+            rows = np.clip(rows, *self.bounds_)  # rounding on the way back may lead out by a last bit
         if output is None:
             return rows, labels
         table = dict(zip(feature_names(self.columns, self.n_features), rows.T, strict=True))
@@ -315,9 +348,10 @@ class GaussianMixture(Estimator, Model):
             rows, left_out = trajectory_intervals(
                 self.columns, self.covariance_type, self._fitted(self.trajectory, self.bounds_), two_sided(level)
             )
-            return Intervals(level, MIXTURE, tuple(rows), tuple(left_out))
+            return Intervals(level, MIXTURE, self._with_medians(rows), tuple(left_out))
         if self.sketch is None or self.covariance_type != "diag":
-            return super().intervals(level)
+            found = super().intervals(level)
+            return replace(found, rows=self._with_medians(found.rows))
         z, names = two_sided(level), feature_names(self.columns, self.n_features)
         model = Decoded(self.weights_, self.means_, self.covariances_, residual=0.0, mass=1.0)
         errors = decoding_errors(self.sketch, model, mixture=True, replicates=replicates, public_seed=public_seed)
@@ -331,7 +365,27 @@ class GaussianMixture(Estimator, Model):
             for k, parts in enumerate(zip(self.covariances_, errors.variances, strict=True))
             for name, value, error in zip(names, *parts, strict=True)
         ]
-        return Intervals(level, DECODED, tuple(rows))
+        return Intervals(level, DECODED, self._with_medians(rows))
+
+    def _with_medians(self, rows: Sequence[Interval]) -> tuple[Interval, ...]:
+        """Return intervals, and after them those of the medians in own units that follow from means of log1p."""
+        names = feature_names(self.columns, self.n_features)
+        logs = {name for name, one in zip(names, self.transforms, strict=bool(self.transforms)) if one == "log1p"}
+        medians = {
+            f"means_[{k}].{name}": (f"own_medians_[{k}].{name}", f"median of {name!r} in component {k}, in own units")
+            for k in range(self.n_components)
+            for name in names
+            if name in logs
+        }
+        found = []
+        for row in rows:
+            if row.name in medians:
+                name, about = medians[row.name]
+                # The exponential is monotone, so an interval of a mean of logarithms becomes one of the median.
+                with np.errstate(over="ignore"):
+                    estimate, low, high = np.expm1([row.estimate, row.low, row.high]).tolist()
+                found.append(Interval(name, estimate, low, high, about))
+        return (*rows, *found)
 
     def _fitted(self, trajectory: Trajectory, bounds: FloatArray) -> Fitted:
         """Return the mixture that explains all sums of the trajectory."""
@@ -340,7 +394,8 @@ class GaussianMixture(Estimator, Model):
         )
         start = self.weights_, self.means_, covariances
         rows = 1.0 if self.n_rows is None else self.n_rows
-        return fit_trajectory(trajectory, bounds, self.covariance_type, start, self.background_weight, rows)
+        box = into_model(bounds, self.transforms)
+        return fit_trajectory(trajectory, box, self.covariance_type, start, self.background_weight, rows)
 
     def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the components on two columns, as ellipses of 1 and 2 standard deviations; on one, the density.
@@ -365,7 +420,8 @@ class GaussianMixture(Estimator, Model):
     def to_sklearn(self) -> Any:
         """Return a fitted `sklearn.mixture.GaussianMixture` with these parameters, without the background.
 
-        scikit-learn has none, so densities there are those of the Gaussians alone.
+        scikit-learn has none, so densities there are those of the Gaussians alone. Nor has it transforms: features are
+        those of the model's space, named such as "log1p(income)".
 
         Raises:
             bursar.Error: scikit-learn is not installed.
@@ -377,7 +433,7 @@ class GaussianMixture(Estimator, Model):
         model.precisions_cholesky_ = _precisions_cholesky(self.covariances_, self.covariance_type)
         model.precisions_ = _precisions(model.precisions_cholesky_, self.covariance_type)
         model.converged_, model.n_iter_, model.n_features_in_ = True, self.iterations or 0, self.n_features
-        return named_features(model, self.columns)
+        return named_features(model, names_in_model(self.columns, self.transforms))
 
     def _components(self, columns: str | Sequence[str] | None) -> Components:
         """Return the parts of the picture on one or two columns.
@@ -396,10 +452,17 @@ class GaussianMixture(Estimator, Model):
             centres=self.means_[:, places],
             covariances=matrices[:, places][:, :, places],
             errors=None if self.mean_errors_ is None else self.mean_errors_[:, places],
+            transforms=tuple(self.transforms[place] for place in places) if self.transforms else (),
+        )
+
+    def _variances(self) -> FloatArray:
+        """Return the variance of each column in each component, (k, d)."""
+        return reshaped_covariances(
+            self.covariances_, self.weights_, self.n_features, given=self.covariance_type, wanted="diag"
         )
 
     def _log_densities(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        rows = as_rows(X, self.columns, self.n_features)
+        rows = into_model(as_rows(X, self.columns, self.n_features), self.transforms)
         return log_mixture_density(rows, self.weights_, self.means_, self.covariances_, self.covariance_type)
 
     def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
@@ -430,6 +493,8 @@ class GaussianMixture(Estimator, Model):
             **weight_errors,
             **spread("means_", names, self.means_),
             **spread("mean_errors_", names, self.mean_errors_),
+            **spread("own_means_", names, self.own_means_ if self.transforms else None),
+            **spread("own_medians_", names, self.own_medians_ if self.transforms else None),
         }
 
     def _title(self) -> str:
@@ -437,7 +502,7 @@ class GaussianMixture(Estimator, Model):
         background = f", background {self.background_weight:.2g}" if self.background_weight > 0 else ""
         return (
             f"GaussianMixture: {self.n_components} components{sought}, {self.covariance_type} covariances"
-            f"{background}{origin(self.receipt, dummy=self.dummy_)}"
+            f"{background}{said_transforms(self.columns, self.transforms)}{origin(self.receipt, dummy=self.dummy_)}"
         )
 
     def __repr__(self) -> str:
@@ -446,9 +511,13 @@ class GaussianMixture(Estimator, Model):
     def _repr_html_(self) -> str:
         return html_table(self._title(), *self._table())
 
+    def _own_errors(self) -> FloatArray | None:
+        """Return errors of `own_means_` by the delta rule, as if variances were exact."""
+        return None if self.mean_errors_ is None else self.mean_errors_ * slopes(self.own_means_, self.transforms)
+
     def _table(self) -> tuple[list[str], list[list[str]]]:
         headers, cells = component_table(
-            self.columns, self.weights_, self.means_, self.mean_errors_, self.weight_errors_
+            self.columns, self.weights_, self.own_means_, self._own_errors(), self.weight_errors_
         )
         if self.separation is None:
             return headers, cells

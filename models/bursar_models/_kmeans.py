@@ -24,6 +24,14 @@ from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
 from bursar_models.schema import Column
 from bursar_models.text import html_table, text_table
+from bursar_models.transforms import (
+    Transform,
+    checked_transforms,
+    into_model,
+    into_units,
+    names_in_model,
+    said_transforms,
+)
 
 if TYPE_CHECKING:
     from bursar_models._sketch import Sketch
@@ -31,7 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KMeans(Estimator, Model):
-    """Model of `k` cluster centres on `d` features, in the data's own units. All of it is released or public.
+    """Model of `k` cluster centres on `d` features. All of it is released or public.
+
+    The features are the columns in their own units or, with a transform, log(1 + x) of them: that is the model's space,
+    and centres, variances and distances are numbers of it. Rows that go in are in the columns' own units.
 
     The arrays are read-only copies. Names and shapes are those of `sklearn.cluster.KMeans`.
 
@@ -46,6 +57,7 @@ class KMeans(Estimator, Model):
         n_rows: estimated number of rows: public under REPLACE_ONE, a sum of noisy counts under ADD_REMOVE_ONE.
         sketch: sketch from which it was decoded, for other decodings; None for a model without one.
         dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
+        transforms: transform of each column, "none" or "log1p"; () if none has one.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, or weights that do not sum to 1.
@@ -69,6 +81,7 @@ class KMeans(Estimator, Model):
     n_rows: float | None = None
     sketch: Sketch | None = None
     dummy_: bool = False
+    transforms: tuple[Transform, ...] = ()
 
     def __post_init__(self) -> None:
         centres = frozen("cluster_centers_", self.cluster_centers_)
@@ -81,6 +94,7 @@ class KMeans(Estimator, Model):
         object.__setattr__(self, "weights_", frozen_weights(self.weights_, k))
         object.__setattr__(self, "variances_", variances)
         object.__setattr__(self, "columns", checked_columns(self.columns, d))
+        object.__setattr__(self, "transforms", checked_transforms(self.transforms, d))
 
     @property
     def n_clusters(self) -> int:
@@ -91,6 +105,11 @@ class KMeans(Estimator, Model):
     def n_features(self) -> int:
         """Number of features, d."""
         return int(self.cluster_centers_.shape[1])
+
+    @property
+    def own_centers_(self) -> FloatArray:
+        """Centres in the columns' own units, shape (k, d)."""
+        return into_units(self.cluster_centers_, self.transforms)
 
     def transform(self, X: Any, *, output: Output | None = None) -> Any:
         """Return the distance of each row to each centre, shape (n, k).
@@ -144,6 +163,8 @@ class KMeans(Estimator, Model):
     def to_sklearn(self) -> Any:
         """Return a fitted `sklearn.cluster.KMeans` with these centres, without labels and inertia, which need rows.
 
+        It has no transforms: features are those of the model's space, named such as "log1p(income)".
+
         Raises:
             bursar.Error: scikit-learn is not installed.
         """
@@ -156,7 +177,7 @@ class KMeans(Estimator, Model):
         model.cluster_centers_ = self.cluster_centers_.copy()
         # They would describe the centres themselves, not the rows.
         del model.labels_, model.inertia_
-        return named_features(model, self.columns)
+        return named_features(model, names_in_model(self.columns, self.transforms))
 
     def intervals(self, level: float = 0.95, *, replicates: int = REPLICATES, public_seed: int = 0) -> Intervals:
         """Return intervals of centres, weights and variances, at no cost to privacy; without a sketch there are none.
@@ -215,11 +236,13 @@ class KMeans(Estimator, Model):
             weights=self.weights_,
             centres=self.cluster_centers_[:, places],
             covariances=self.variances_[:, None, None] * np.eye(len(places)),
+            transforms=tuple(self.transforms[place] for place in places) if self.transforms else (),
         )
         return put_schema(plot_centres(shown, self._title(), ax), shown.names, schema)
 
     def _squared_distances(self, X: Any) -> FloatArray:
-        return squared_distances(as_rows(X, self.columns, self.n_features), self.cluster_centers_)
+        rows = into_model(as_rows(X, self.columns, self.n_features), self.transforms)
+        return squared_distances(rows, self.cluster_centers_)
 
     def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
         del z
@@ -227,16 +250,18 @@ class KMeans(Estimator, Model):
 
     def _parameters(self) -> dict[str, FloatArray]:
         centres = spread("cluster_centers_", feature_names(self.columns, self.n_features), self.cluster_centers_)
-        return {"weights_": self.weights_, **centres, "variances_": self.variances_}
+        own = spread("own_centers_", feature_names(self.columns, self.n_features), self.own_centers_)
+        return {"weights_": self.weights_, **centres, "variances_": self.variances_, **(own if self.transforms else {})}
 
     def _title(self) -> str:
-        return f"KMeans: {self.n_clusters} clusters{origin(self.receipt, dummy=self.dummy_)}"
+        space = said_transforms(self.columns, self.transforms)
+        return f"KMeans: {self.n_clusters} clusters{space}{origin(self.receipt, dummy=self.dummy_)}"
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*component_table(self.columns, self.weights_, self.cluster_centers_))}"
+        return f"{self._title()}\n{text_table(*component_table(self.columns, self.weights_, self.own_centers_))}"
 
     def _repr_html_(self) -> str:
-        return html_table(self._title(), *component_table(self.columns, self.weights_, self.cluster_centers_))
+        return html_table(self._title(), *component_table(self.columns, self.weights_, self.own_centers_))
 
 
 def squared_distances(X: FloatArray, centres: FloatArray) -> FloatArray:

@@ -16,6 +16,7 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_models.optional import require
 from bursar_models.schema import Column, NumericColumn
+from bursar_models.transforms import Transform, into_units, log_slopes
 
 _LISTED = 12
 """Number of components that a legend names; more would not fit beside the axes."""
@@ -28,6 +29,9 @@ _LETTER = 0.088
 
 _DEVIATIONS = 4.0
 """Range of a drawn density around the outermost means, in standard deviations: beyond it a line looks flat."""
+
+_CIRCLE = np.stack([np.cos(np.linspace(0, 2 * np.pi, 129)), np.sin(np.linspace(0, 2 * np.pi, 129))], axis=1)
+"""Points of the unit circle, for outlines that are no ellipses in own units."""
 
 _FAINTEST, _DARKEST = 0.06, 0.3
 """Opacity of a component without weight, and of the heaviest."""
@@ -43,6 +47,8 @@ class Components:
         centres: centres of the components, shape (k, len(names)).
         covariances: covariances of the components, shape (k, len(names), len(names)).
         errors: standard errors of the centres, shape (k, len(names)); None if unknown.
+        transforms: transforms of the columns, () if none has one; the numbers above are those of the model's space, and
+            pictures are in the columns' own units.
     """
 
     names: tuple[str, ...]
@@ -50,6 +56,7 @@ class Components:
     centres: FloatArray
     covariances: FloatArray
     errors: FloatArray | None = None
+    transforms: tuple[Transform, ...] = ()
 
 
 def feature_names(columns: tuple[str, ...], d: int) -> tuple[str, ...]:
@@ -141,9 +148,10 @@ def plot_centres(shown: Components, title: str, ax: Any = None) -> Any:
     if len(shown.names) == 1:
         deviations = np.sqrt(shown.covariances[:, 0, 0])
         for number in range(len(shown.weights)):
-            centre, weight = shown.centres[number, 0], shown.weights[number]
+            weight = shown.weights[number]
+            centre, bars = _in_units(shown.centres[number], deviations[number : number + 1], shown.transforms)
             style = {"color": _colour(number), "label": _label(shown.weights, number)}
-            ax.errorbar(centre, weight, xerr=deviations[number], fmt="o", capsize=4, **style)
+            ax.errorbar(centre, [weight], xerr=bars, fmt="o", capsize=4, **style)
             ax.vlines(centre, 0, weight, color=_colour(number), alpha=0.5)
         ax.set(xlabel=shown.names[0], ylabel="share of the rows")
         ax.set_ylim(bottom=0)
@@ -212,10 +220,12 @@ def _plot_density(shown: Components, ax: Any) -> None:
     x = np.unique(np.concatenate([np.linspace(low, high, 401), near]))
     standard = (x - means[:, None]) / deviations[:, None]
     parts = shown.weights[:, None] * np.exp(-0.5 * np.square(standard)) / (deviations[:, None] * math.sqrt(2 * math.pi))
+    x = into_units(x[:, None], shown.transforms)
+    parts, x = parts * np.exp(log_slopes(x, shown.transforms)), x[:, 0]
     for number, part in enumerate(parts):
         ax.fill_between(x, part, color=_colour(number), alpha=0.35, linewidth=0, label=_label(shown.weights, number))
     ax.plot(x, parts.sum(axis=0), color="0.15")
-    ax.set(xlabel=shown.names[0], ylabel="density", xlim=(low, high))
+    ax.set(xlabel=shown.names[0], ylabel="density", xlim=(x[0], x[-1]))
     ax.set_ylim(bottom=0)
 
 
@@ -231,18 +241,30 @@ def _plot_ellipses(shown: Components, radii: Sequence[int], ax: Any) -> None:
         colour = _colour(number)
         for radius in radii:
             ellipse = patches.Ellipse(centre, radius * width, radius * height, angle=angle, edgecolor=colour)
+            if shown.transforms:
+                points = centre + radius * _CIRCLE @ (np.sqrt(np.maximum(lengths, 0))[:, None] * directions.T)
+                ellipse = patches.Polygon(into_units(points, shown.transforms), closed=True, edgecolor=colour)
             ellipse.set(linewidth=1.5 / radius, facecolor=(colour, _FAINTEST + (_DARKEST - _FAINTEST) * share))
             ax.add_patch(ellipse)
-        ax.plot(*centre, "o", color=colour, markersize=4 + 6 * math.sqrt(share), markeredgecolor="white", zorder=3)
+        errors = np.zeros(2) if shown.errors is None else 2 * shown.errors[number]
+        middle, bars = _in_units(centre, errors, shown.transforms)
+        ax.plot(*middle, "o", color=colour, markersize=4 + 6 * math.sqrt(share), markeredgecolor="white", zorder=3)
         if shown.errors is not None:
-            x_error, y_error = 2 * shown.errors[number]
-            ax.errorbar(*centre, xerr=x_error, yerr=y_error, color=colour, capsize=3, zorder=4)
+            ax.errorbar(*middle, xerr=bars[:, :1], yerr=bars[:, 1:], color=colour, capsize=3, zorder=4)
     # Empty plots, so that the legend has the model's order and not the order of drawing.
     for number in range(len(shown.weights)):
         ax.plot([], [], "o", color=_colour(number), label=_label(shown.weights, number))
     ax.autoscale_view()
     ax.margins(0.05)
     ax.set(xlabel=shown.names[0], ylabel=shown.names[1])
+
+
+def _in_units(
+    centre: FloatArray, deviations: FloatArray, transforms: tuple[Transform, ...]
+) -> tuple[FloatArray, FloatArray]:
+    """Return a point (d,) in own units, and how far deviations (d,) of it go down and up there, (2, d)."""
+    low, middle, high = (into_units(centre + sign * deviations, transforms) for sign in (-1, 0, 1))
+    return middle, np.stack([middle - low, high - middle])
 
 
 def _bars(shown: Components) -> str:

@@ -6,6 +6,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from bursar_models.transforms import Transform
+
 
 @dataclass(frozen=True)
 class NumericColumn:
@@ -19,6 +21,7 @@ class NumericColumn:
         bin_edges: edges of the public bins that are the states of its values in a Markov random field, ascending, one
             more than bins; empty if the owner declared none.
         nullable: True if rows may have no value here; only fits that support it can use such a column.
+        transform: what mixtures and clusters fit in place of the column unless a request says otherwise.
     """
 
     name: str
@@ -27,13 +30,15 @@ class NumericColumn:
     upper: float
     bin_edges: tuple[float, ...] = ()
     nullable: bool = False
+    transform: Transform = "none"
 
     @property
     def domain(self) -> str:
-        """Bounds, number of bins, and whether values may be missing, as text for people."""
+        """Bounds, number of bins, transform, and whether values may be missing, as text for people."""
         bins = len(self.bin_edges) - 1
         in_bins = f", {bins} bin{'s' * (bins > 1)}" if self.bin_edges else ""
-        return f"{self.lower:g} to {self.upper:g}{in_bins}{', or null' * self.nullable}"
+        space = "" if self.transform == "none" else f", {self.transform}"
+        return f"{self.lower:g} to {self.upper:g}{in_bins}{space}{', or null' * self.nullable}"
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "iterations": (7,),
     "start": (5, START),
     "background": ("off",),
+    "transform": ({"x": "log1p"},),
     "clip_radius": (0.5,),
     "sigma_min": (0.5,),
     "sigma_max": (3,),
@@ -165,7 +166,7 @@ FULL: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
         {"n_components": 2, "start": bursar.RandomStart(3)},
         {"n_components": 2, "start": bursar.GivenStart([[1.0]], [1.0], [1.0])},
         {"n_components": 2, "covariance_type": "diag", "iterations": 3, "clip_radius": 2, "background": "off"},
-        {"n_components": 2, "prior": bursar.GaussianPrior(1, 2, 3, 4)},
+        {"n_components": 2, "prior": bursar.GaussianPrior(1, 2, 3, 4), "transform": {"x": "log1p"}},
     ),
     bursar.SeparatedGMM: (
         {

@@ -52,6 +52,7 @@ from bursar_server.vault import (
     SyntheticBudget,
     exact_sum,
     sensitivity,
+    transformed,
 )
 
 ORDER = Fraction(9)
@@ -269,7 +270,7 @@ def run(case: Case, rows: ArrayRows, source: Any) -> Seen:
             seen.statistics.append(operation.family.statistic(0, 1))
 
     session = Watched(
-        rows=rows,
+        rows=transformed(rows, case.plan.transforms),
         columns=len(rows.columns),
         adjacency=case.table.adjacency,
         unit_cap=case.table.unit_cap,
@@ -430,7 +431,8 @@ def twins_are_close(case: Case) -> str | None:
     for name, one, other in twins(case, rows):
         for statistic in statistics:
             claimed = sensitivity(statistic.bounds, case.table.adjacency, case.table.unit_cap)
-            change = np.subtract(*(exact_sum(statistic, table, len(rows.columns)) for table in (one, other)))
+            read = (transformed(table, case.plan.transforms) for table in (one, other))
+            change = np.subtract(*(exact_sum(statistic, table, len(rows.columns)) for table in read))
             change = change.ravel().astype(object)
             if np.sum(change**2) > claimed.l2_squared or np.sum(np.abs(change)) > claimed.l1_total:
                 return f"{name}: {statistic.name} changes by more than is claimed"

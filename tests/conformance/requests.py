@@ -95,6 +95,11 @@ VARIANTS: Mapping[str, Any] = {
     "mixture, fixed origin": _dpem(moments=2),
     "mixture, a posteriori": _dpem(estimator=2),
     "mixture, random start": _dpem(random=_RANDOM),
+    "mixture, log1p": _dpem(transforms=[types_pb2.ColumnTransform(column="y", transform=types_pb2.TRANSFORM_LOG1P)]),
+    "k-means, log1p": _dpem(
+        mode=fit_pb2.MODE_KMEANS,
+        transforms=[types_pb2.ColumnTransform(column="y", transform=types_pb2.TRANSFORM_LOG1P)],
+    ),
     "mixture, one step": _dpem(iterations=1),
     "mixture, one component": _dpem(n_components=1),
     "mixture, nine components": _dpem(n_components=9, iterations=4),

@@ -15,6 +15,7 @@ from bursar._cli import _values
 from bursar._cli._failing import in_options, option
 from bursar_models import requests
 from bursar_models.requests import REQUIRED, GradientStart, MRFGraph, PaidSketch, PaidTables, Scale, Start
+from bursar_models.transforms import Transform
 
 Given = dict[str, Any]
 """Typed values by the names of click's parameters; a value that was not typed is None or an empty tuple."""
@@ -190,6 +191,11 @@ def _numbers_of_sets(name: str, default: object) -> Argument:
     return Argument(name, default, (made,), lambda given: dict(given[name]) or None)
 
 
+def _transforms(name: str, default: object) -> Argument:
+    made = _option(name, _values.Value("COLUMN=TRANSFORM", _values.transform), default, _TRANSFORM, many=True)
+    return Argument(name, default, (made,), lambda given: dict(given[name]) or None)
+
+
 DRY_RUN = (
     click.Option(
         ["--dry-run", "dry_run"],
@@ -255,6 +261,10 @@ pays for (pilot:share=S,n_frequencies=M says which part); from the public schema
 or a number in the sketch's units.
 """
 _FOREIGN = "Sketch of another site with the same frequencies, in a file (repeat it), merged with yours before decoding."
+_TRANSFORM = (
+    "Of a column, as income=log1p (repeat it): fit log(1 + x) in its place; none for the column itself. Left out: what "
+    "the owner declared. Answers are in the columns' own units."
+)
 _OF_SETS = {
     "precisions": """
 Of listed cliques relative to one another, as a,b=4 (repeat it): the noise on a clique's table is divided by the square
@@ -269,6 +279,7 @@ columns that share a set are chosen. Left out: all pairs alike.
 _SPECIAL: list[tuple[object, Callable[[str, object], Argument]]] = [
     (MRFGraph, _cliques),
     (Mapping[tuple[str, ...], float], _numbers_of_sets),
+    (Mapping[str, Transform], _transforms),
     (Start, _simple("start", _values.start, _START)),
     (GradientStart, _simple("start", _values.gradient_start, _GRADIENT_START)),
     (bursar.GaussianPrior, _simple("prior", _values.prior, _PRIOR)),

@@ -92,6 +92,14 @@ def precision(text: str) -> tuple[tuple[str, ...], float]:
     return tuple(names(clique)), _number(number)
 
 
+def transform(text: str) -> tuple[str, str]:
+    """A column and its transform, such as "income=log1p". Raises ValueError."""
+    name, found, word = text.rpartition("=")
+    if not (found and name.strip()):
+        raise ValueError(f"expected a column and its transform, such as income=log1p, got {text!r}")
+    return name.strip(), word.strip()
+
+
 def named_number(text: str) -> tuple[str, float]:
     """A name and a number, such as "moments=5". Raises ValueError."""
     name, found, number = text.rpartition("=")

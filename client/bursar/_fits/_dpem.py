@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bursar import _convert
-from bursar._fits._kind import Asked, Kind, entry_of
+from bursar._fits._kind import Asked, Kind, check_start_space, entry_of
 from bursar_models import GaussianMixture, KMeans, reshaped_covariances
 from bursar_models.budget import Receipt
 from bursar_models.errors import InvalidRequestError
@@ -34,11 +34,13 @@ class DPEMKind(Kind[DPEM[Any]]):
             mode=_convert.MODES[request.mode],
             moments=_convert.MOMENTS[request.moments],
             background=_convert.BACKGROUNDS[request.background],
+            transforms=_convert.transforms_to(request.transform),
             iterations=request.iterations or 0,
             clip_radius=request.clip_radius or 0.0,
         )
         if request.prior is not None:
             message.prior.CopyFrom(_prior(request.prior))
+        check_start_space("start", request.start, message.columns, asked.transforms(message.columns, request.transform))
         _set_start(message, request.start, by_numbers=asked.dry)
         return message
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from bursar_models import GaussianMixture, KMeans
 from bursar_models.budget import Receipt, Spend
 from bursar_models.errors import InvalidRequestError
 from bursar_models.requests import Request, arguments
 from bursar_models.schema import Column, NumericColumn
+from bursar_models.transforms import Transform
 from bursar_proto.v1 import catalog_pb2
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -47,6 +49,12 @@ class Asked:
         """Return the names of the numeric columns without nulls, or with `nullable` of all: most fits need values."""
         found = [column for column in self.columns if isinstance(column, NumericColumn)]
         return [column.name for column in found if nullable or not column.nullable]
+
+    def transforms(self, columns: Sequence[str], asked: Mapping[str, Transform] | None) -> tuple[Transform, ...]:
+        """Return the transform that each column will have: what is asked for, or what the owner declared."""
+        declared = {column.name: column.transform for column in self.columns if isinstance(column, NumericColumn)}
+        wanted = {**declared, **(asked or {})}
+        return tuple(wanted.get(name, "none") for name in columns)
 
 
 class Kind(ABC, Generic[RequestT]):
@@ -102,6 +110,21 @@ def entry_of(field: str, released: _Released | Receipt, otherwise: str) -> int:
     if receipt.entry < 1:
         raise InvalidRequestError.of(field, f"its receipt is free and names no entry of the ledger; {otherwise}")
     return receipt.entry
+
+
+def check_start_space(field: str, start: object, columns: Sequence[str], transforms: Sequence[Transform]) -> None:
+    """Check that a model to start from has the transforms that its columns will have.
+
+    Raises:
+        InvalidRequestError: it has others.
+    """
+    if not isinstance(start, GaussianMixture | KMeans) or start.n_features != len(columns):
+        return
+    ours = dict(zip(columns, transforms, strict=True))
+    theirs = dict(zip(columns, start.transforms or ("none",) * len(columns), strict=True))
+    if ours != theirs:
+        differ = ", ".join(name for name in columns if ours[name] != theirs[name])
+        raise InvalidRequestError.of(field, f"is a model with other transforms of {differ}; ask for transform={theirs}")
 
 
 def check_dataset(field: str, released: _Released | Receipt, dataset: str, things: str) -> None:

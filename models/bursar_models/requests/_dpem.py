@@ -16,6 +16,7 @@ from bursar_models.checks import MAX_COUNT, MAX_SEED, Whole, names, whole
 from bursar_models.errors import InvalidRequestError
 from bursar_models.requests._request import Request
 from bursar_models.requests._starts import GaussianPrior, GivenStart, RandomStart
+from bursar_models.requests._transforms import Transforms
 
 Start: TypeAlias = Literal["splitting"] | RandomStart | GivenStart | GaussianMixture | KMeans | Receipt | int
 """Start of EM: private splitting, a public place, or an earlier release, its receipt or its entry."""
@@ -54,6 +55,9 @@ class DPEM(Request, Generic[ModeT]):
         iterations: number of noisy steps, the start's included; None lets the server choose from public numbers.
         start: where EM starts: "splitting", which is private, a `RandomStart`, a `GivenStart`, or an earlier model, its
             receipt or its entry. A `GaussianMixture` of another fit is sent as numbers. Starts cost nothing.
+        transform: by column, "log1p" to fit log(1 + x) in place of the column, "none" for the column itself, such as
+            `{"income": "log1p"}`; None, and columns left out: what the owner declared. The model keeps its numbers in
+            the transformed space, and answers in the columns' own units.
         clip_radius: radius of the public ball to which rows are clipped, in half-widths of a column's bounds (for
             spherical covariances and k-means: the largest half-width); None for the ball that holds the whole box.
 
@@ -77,6 +81,7 @@ class DPEM(Request, Generic[ModeT]):
     background: Literal["on", "off"] | None = None
     iterations: Annotated[int | None, Whole(1, MAX_COUNT)] = None
     start: Annotated[Start, _start] = "splitting"
+    transform: Transforms = None
     clip_radius: Annotated[float | None, positive] = None
 
     @overload

@@ -63,6 +63,8 @@ class RandomStart:
 class GivenStart:
     """Start from parameters that the caller knows without the protected rows, in the data's own units.
 
+    Of a column with a transform they are those of the transformed values.
+
     Attributes:
         means: array-like of shape (n_components, n_columns).
         weights: array-like of shape (n_components,); None for equal ones.

@@ -26,53 +26,53 @@ from bursar_proto.v1 import fit_pb2 as bursar__proto_dot_v1_dot_fit__pb2
 from bursar_proto.v1 import types_pb2 as bursar__proto_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x62ursar_proto/v1/catalog.proto\x12\tbursar.v1\x1a\x19\x62ursar_proto/v1/fit.proto\x1a\x1b\x62ursar_proto/v1/types.proto\"R\n\rNumericColumn\x12\r\n\x05lower\x18\x01 \x01(\x01\x12\r\n\x05upper\x18\x02 \x01(\x01\x12\x11\n\tbin_edges\x18\x03 \x03(\x01\x12\x10\n\x08nullable\x18\x04 \x01(\x08\"\'\n\x11\x43\x61tegoricalColumn\x12\x12\n\ncategories\x18\x01 \x03(\t\"\x95\x01\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12+\n\x07numeric\x18\x03 \x01(\x0b\x32\x18.bursar.v1.NumericColumnH\x00\x12\x33\n\x0b\x63\x61tegorical\x18\x04 \x01(\x0b\x32\x1c.bursar.v1.CategoricalColumnH\x00\x42\x06\n\x04kind\"=\n\x0bPrivacyUnit\x12\x13\n\x0bunit_column\x18\x01 \x01(\t\x12\x19\n\x11max_rows_per_unit\x18\x02 \x01(\r\"\xa4\x03\n\x07\x44\x61taset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\"\n\x07\x63olumns\x18\x03 \x03(\x0b\x32\x11.bursar.v1.Column\x12\'\n\tadjacency\x18\x04 \x01(\x0e\x32\x14.bursar.v1.Adjacency\x12,\n\x0cprivacy_unit\x18\x05 \x01(\x0b\x32\x16.bursar.v1.PrivacyUnit\x12\x13\n\x0bpublic_rows\x18\x06 \x01(\x04\x12&\n\x05total\x18\x07 \x01(\x0b\x32\x17.bursar.v1.EpsilonDelta\x12\'\n\tremaining\x18\x08 \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\'\n\tavailable\x18\t \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x31\n\x13\x61llowance_remaining\x18\n \x01(\x0b\x32\x14.bursar.v1.Remaining\x12(\n\ncall_limit\x18\x0b \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x0f\n\x07retired\x18\x0c \x01(\x08\"\x15\n\x13ListDatasetsRequest\"<\n\x14ListDatasetsResponse\x12$\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x12.bursar.v1.Dataset\"$\n\x11GetDatasetRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\"9\n\x12GetDatasetResponse\x12#\n\x07\x64\x61taset\x18\x01 \x01(\x0b\x32\x12.bursar.v1.Dataset\"\xbd\x01\n\x0eReleaseSummary\x12\r\n\x05\x65ntry\x18\x01 \x01(\x04\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x1f\n\x05price\x18\x05 \x01(\x0b\x32\x10.bursar.v1.Price\x12\x0c\n\x04time\x18\x06 \x01(\t\x12\x10\n\x08released\x18\x07 \x01(\x08\x12&\n\x05state\x18\x08 \x01(\x0e\x32\x17.bursar.v1.ReleaseState\"M\n\x13ListReleasesRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\x04\"\\\n\x14ListReleasesResponse\x12+\n\x08releases\x18\x01 \x03(\x0b\x32\x19.bursar.v1.ReleaseSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x04\"\"\n\x11GetReleaseRequest\x12\r\n\x05\x65ntry\x18\x01 \x01(\x04\"\xc3\x02\n\x12GetReleaseResponse\x12#\n\x07receipt\x18\x01 \x01(\x0b\x32\x12.bursar.v1.Receipt\x12/\n\x04\x64pem\x18\x02 \x01(\x0b\x32\x1f.bursar.v1.GaussianMixtureModelH\x00\x12/\n\rsketch_kmeans\x18\x03 \x01(\x0b\x32\x16.bursar.v1.SketchModelH\x00\x12\"\n\x03mrf\x18\x04 \x01(\x0b\x32\x13.bursar.v1.MRFModelH\x00\x12\x31\n\x0bgradient_em\x18\x05 \x01(\x0b\x32\x1a.bursar.v1.GradientEMModelH\x00\x12\x30\n\rseparated_gmm\x18\x06 \x01(\x0b\x32\x17.bursar.v1.SeparatedGMMH\x00\x12\x14\n\x0cn_components\x18\x07 \x01(\rB\x07\n\x05model\"\x95\x01\n\rSketchSummary\x12\r\n\x05\x65ntry\x18\x01 \x01(\x04\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x1f\n\x05price\x18\x04 \x01(\x0b\x32\x10.bursar.v1.Price\x12\x0c\n\x04time\x18\x05 \x01(\t\x12!\n\x06sketch\x18\x06 \x01(\x0b\x32\x11.bursar.v1.Sketch\"M\n\x13ListSketchesRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\x04\"[\n\x14ListSketchesResponse\x12*\n\x08sketches\x18\x01 \x03(\x0b\x32\x18.bursar.v1.SketchSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x04\"!\n\x11GetHistoryRequest\x12\x0c\n\x04size\x18\x01 \x01(\x04\"\x83\x01\n\x12GetHistoryResponse\x12\x11\n\tledger_id\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0c\n\x04head\x18\x03 \x01(\x0c\x12\x19\n\x0chead_at_size\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\ncheckpoint\x18\x05 \x01(\tB\x0f\n\r_head_at_size*\x8d\x01\n\x0cReleaseState\x12\x1d\n\x19RELEASE_STATE_UNSPECIFIED\x10\x00\x12(\n$RELEASE_STATE_RUNNING_OR_INTERRUPTED\x10\x01\x12\x1a\n\x16RELEASE_STATE_RELEASED\x10\x02\x12\x18\n\x14RELEASE_STATE_FAILED\x10\x03\x32\xe4\x03\n\x0e\x43\x61talogService\x12O\n\x0cListDatasets\x12\x1e.bursar.v1.ListDatasetsRequest\x1a\x1f.bursar.v1.ListDatasetsResponse\x12I\n\nGetDataset\x12\x1c.bursar.v1.GetDatasetRequest\x1a\x1d.bursar.v1.GetDatasetResponse\x12O\n\x0cListReleases\x12\x1e.bursar.v1.ListReleasesRequest\x1a\x1f.bursar.v1.ListReleasesResponse\x12O\n\x0cListSketches\x12\x1e.bursar.v1.ListSketchesRequest\x1a\x1f.bursar.v1.ListSketchesResponse\x12I\n\nGetRelease\x12\x1c.bursar.v1.GetReleaseRequest\x1a\x1d.bursar.v1.GetReleaseResponse\x12I\n\nGetHistory\x12\x1c.bursar.v1.GetHistoryRequest\x1a\x1d.bursar.v1.GetHistoryResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x62ursar_proto/v1/catalog.proto\x12\tbursar.v1\x1a\x19\x62ursar_proto/v1/fit.proto\x1a\x1b\x62ursar_proto/v1/types.proto\"{\n\rNumericColumn\x12\r\n\x05lower\x18\x01 \x01(\x01\x12\r\n\x05upper\x18\x02 \x01(\x01\x12\x11\n\tbin_edges\x18\x03 \x03(\x01\x12\x10\n\x08nullable\x18\x04 \x01(\x08\x12\'\n\ttransform\x18\x05 \x01(\x0e\x32\x14.bursar.v1.Transform\"\'\n\x11\x43\x61tegoricalColumn\x12\x12\n\ncategories\x18\x01 \x03(\t\"\x95\x01\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12+\n\x07numeric\x18\x03 \x01(\x0b\x32\x18.bursar.v1.NumericColumnH\x00\x12\x33\n\x0b\x63\x61tegorical\x18\x04 \x01(\x0b\x32\x1c.bursar.v1.CategoricalColumnH\x00\x42\x06\n\x04kind\"=\n\x0bPrivacyUnit\x12\x13\n\x0bunit_column\x18\x01 \x01(\t\x12\x19\n\x11max_rows_per_unit\x18\x02 \x01(\r\"\xa4\x03\n\x07\x44\x61taset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\"\n\x07\x63olumns\x18\x03 \x03(\x0b\x32\x11.bursar.v1.Column\x12\'\n\tadjacency\x18\x04 \x01(\x0e\x32\x14.bursar.v1.Adjacency\x12,\n\x0cprivacy_unit\x18\x05 \x01(\x0b\x32\x16.bursar.v1.PrivacyUnit\x12\x13\n\x0bpublic_rows\x18\x06 \x01(\x04\x12&\n\x05total\x18\x07 \x01(\x0b\x32\x17.bursar.v1.EpsilonDelta\x12\'\n\tremaining\x18\x08 \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\'\n\tavailable\x18\t \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x31\n\x13\x61llowance_remaining\x18\n \x01(\x0b\x32\x14.bursar.v1.Remaining\x12(\n\ncall_limit\x18\x0b \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x0f\n\x07retired\x18\x0c \x01(\x08\"\x15\n\x13ListDatasetsRequest\"<\n\x14ListDatasetsResponse\x12$\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x12.bursar.v1.Dataset\"$\n\x11GetDatasetRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\"9\n\x12GetDatasetResponse\x12#\n\x07\x64\x61taset\x18\x01 \x01(\x0b\x32\x12.bursar.v1.Dataset\"\xbd\x01\n\x0eReleaseSummary\x12\r\n\x05\x65ntry\x18\x01 \x01(\x04\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x1f\n\x05price\x18\x05 \x01(\x0b\x32\x10.bursar.v1.Price\x12\x0c\n\x04time\x18\x06 \x01(\t\x12\x10\n\x08released\x18\x07 \x01(\x08\x12&\n\x05state\x18\x08 \x01(\x0e\x32\x17.bursar.v1.ReleaseState\"M\n\x13ListReleasesRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\x04\"\\\n\x14ListReleasesResponse\x12+\n\x08releases\x18\x01 \x03(\x0b\x32\x19.bursar.v1.ReleaseSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x04\"\"\n\x11GetReleaseRequest\x12\r\n\x05\x65ntry\x18\x01 \x01(\x04\"\xc3\x02\n\x12GetReleaseResponse\x12#\n\x07receipt\x18\x01 \x01(\x0b\x32\x12.bursar.v1.Receipt\x12/\n\x04\x64pem\x18\x02 \x01(\x0b\x32\x1f.bursar.v1.GaussianMixtureModelH\x00\x12/\n\rsketch_kmeans\x18\x03 \x01(\x0b\x32\x16.bursar.v1.SketchModelH\x00\x12\"\n\x03mrf\x18\x04 \x01(\x0b\x32\x13.bursar.v1.MRFModelH\x00\x12\x31\n\x0bgradient_em\x18\x05 \x01(\x0b\x32\x1a.bursar.v1.GradientEMModelH\x00\x12\x30\n\rseparated_gmm\x18\x06 \x01(\x0b\x32\x17.bursar.v1.SeparatedGMMH\x00\x12\x14\n\x0cn_components\x18\x07 \x01(\rB\x07\n\x05model\"\x95\x01\n\rSketchSummary\x12\r\n\x05\x65ntry\x18\x01 \x01(\x04\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x1f\n\x05price\x18\x04 \x01(\x0b\x32\x10.bursar.v1.Price\x12\x0c\n\x04time\x18\x05 \x01(\t\x12!\n\x06sketch\x18\x06 \x01(\x0b\x32\x11.bursar.v1.Sketch\"M\n\x13ListSketchesRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\x04\"[\n\x14ListSketchesResponse\x12*\n\x08sketches\x18\x01 \x03(\x0b\x32\x18.bursar.v1.SketchSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x04\"!\n\x11GetHistoryRequest\x12\x0c\n\x04size\x18\x01 \x01(\x04\"\x83\x01\n\x12GetHistoryResponse\x12\x11\n\tledger_id\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0c\n\x04head\x18\x03 \x01(\x0c\x12\x19\n\x0chead_at_size\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\ncheckpoint\x18\x05 \x01(\tB\x0f\n\r_head_at_size*\x8d\x01\n\x0cReleaseState\x12\x1d\n\x19RELEASE_STATE_UNSPECIFIED\x10\x00\x12(\n$RELEASE_STATE_RUNNING_OR_INTERRUPTED\x10\x01\x12\x1a\n\x16RELEASE_STATE_RELEASED\x10\x02\x12\x18\n\x14RELEASE_STATE_FAILED\x10\x03\x32\xe4\x03\n\x0e\x43\x61talogService\x12O\n\x0cListDatasets\x12\x1e.bursar.v1.ListDatasetsRequest\x1a\x1f.bursar.v1.ListDatasetsResponse\x12I\n\nGetDataset\x12\x1c.bursar.v1.GetDatasetRequest\x1a\x1d.bursar.v1.GetDatasetResponse\x12O\n\x0cListReleases\x12\x1e.bursar.v1.ListReleasesRequest\x1a\x1f.bursar.v1.ListReleasesResponse\x12O\n\x0cListSketches\x12\x1e.bursar.v1.ListSketchesRequest\x1a\x1f.bursar.v1.ListSketchesResponse\x12I\n\nGetRelease\x12\x1c.bursar.v1.GetReleaseRequest\x1a\x1d.bursar.v1.GetReleaseResponse\x12I\n\nGetHistory\x12\x1c.bursar.v1.GetHistoryRequest\x1a\x1d.bursar.v1.GetHistoryResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bursar_proto.v1.catalog_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RELEASESTATE']._serialized_start=2266
-  _globals['_RELEASESTATE']._serialized_end=2407
+  _globals['_RELEASESTATE']._serialized_start=2307
+  _globals['_RELEASESTATE']._serialized_end=2448
   _globals['_NUMERICCOLUMN']._serialized_start=100
-  _globals['_NUMERICCOLUMN']._serialized_end=182
-  _globals['_CATEGORICALCOLUMN']._serialized_start=184
-  _globals['_CATEGORICALCOLUMN']._serialized_end=223
-  _globals['_COLUMN']._serialized_start=226
-  _globals['_COLUMN']._serialized_end=375
-  _globals['_PRIVACYUNIT']._serialized_start=377
-  _globals['_PRIVACYUNIT']._serialized_end=438
-  _globals['_DATASET']._serialized_start=441
-  _globals['_DATASET']._serialized_end=861
-  _globals['_LISTDATASETSREQUEST']._serialized_start=863
-  _globals['_LISTDATASETSREQUEST']._serialized_end=884
-  _globals['_LISTDATASETSRESPONSE']._serialized_start=886
-  _globals['_LISTDATASETSRESPONSE']._serialized_end=946
-  _globals['_GETDATASETREQUEST']._serialized_start=948
-  _globals['_GETDATASETREQUEST']._serialized_end=984
-  _globals['_GETDATASETRESPONSE']._serialized_start=986
-  _globals['_GETDATASETRESPONSE']._serialized_end=1043
-  _globals['_RELEASESUMMARY']._serialized_start=1046
-  _globals['_RELEASESUMMARY']._serialized_end=1235
-  _globals['_LISTRELEASESREQUEST']._serialized_start=1237
-  _globals['_LISTRELEASESREQUEST']._serialized_end=1314
-  _globals['_LISTRELEASESRESPONSE']._serialized_start=1316
-  _globals['_LISTRELEASESRESPONSE']._serialized_end=1408
-  _globals['_GETRELEASEREQUEST']._serialized_start=1410
-  _globals['_GETRELEASEREQUEST']._serialized_end=1444
-  _globals['_GETRELEASERESPONSE']._serialized_start=1447
-  _globals['_GETRELEASERESPONSE']._serialized_end=1770
-  _globals['_SKETCHSUMMARY']._serialized_start=1773
-  _globals['_SKETCHSUMMARY']._serialized_end=1922
-  _globals['_LISTSKETCHESREQUEST']._serialized_start=1924
-  _globals['_LISTSKETCHESREQUEST']._serialized_end=2001
-  _globals['_LISTSKETCHESRESPONSE']._serialized_start=2003
-  _globals['_LISTSKETCHESRESPONSE']._serialized_end=2094
-  _globals['_GETHISTORYREQUEST']._serialized_start=2096
-  _globals['_GETHISTORYREQUEST']._serialized_end=2129
-  _globals['_GETHISTORYRESPONSE']._serialized_start=2132
-  _globals['_GETHISTORYRESPONSE']._serialized_end=2263
-  _globals['_CATALOGSERVICE']._serialized_start=2410
-  _globals['_CATALOGSERVICE']._serialized_end=2894
+  _globals['_NUMERICCOLUMN']._serialized_end=223
+  _globals['_CATEGORICALCOLUMN']._serialized_start=225
+  _globals['_CATEGORICALCOLUMN']._serialized_end=264
+  _globals['_COLUMN']._serialized_start=267
+  _globals['_COLUMN']._serialized_end=416
+  _globals['_PRIVACYUNIT']._serialized_start=418
+  _globals['_PRIVACYUNIT']._serialized_end=479
+  _globals['_DATASET']._serialized_start=482
+  _globals['_DATASET']._serialized_end=902
+  _globals['_LISTDATASETSREQUEST']._serialized_start=904
+  _globals['_LISTDATASETSREQUEST']._serialized_end=925
+  _globals['_LISTDATASETSRESPONSE']._serialized_start=927
+  _globals['_LISTDATASETSRESPONSE']._serialized_end=987
+  _globals['_GETDATASETREQUEST']._serialized_start=989
+  _globals['_GETDATASETREQUEST']._serialized_end=1025
+  _globals['_GETDATASETRESPONSE']._serialized_start=1027
+  _globals['_GETDATASETRESPONSE']._serialized_end=1084
+  _globals['_RELEASESUMMARY']._serialized_start=1087
+  _globals['_RELEASESUMMARY']._serialized_end=1276
+  _globals['_LISTRELEASESREQUEST']._serialized_start=1278
+  _globals['_LISTRELEASESREQUEST']._serialized_end=1355
+  _globals['_LISTRELEASESRESPONSE']._serialized_start=1357
+  _globals['_LISTRELEASESRESPONSE']._serialized_end=1449
+  _globals['_GETRELEASEREQUEST']._serialized_start=1451
+  _globals['_GETRELEASEREQUEST']._serialized_end=1485
+  _globals['_GETRELEASERESPONSE']._serialized_start=1488
+  _globals['_GETRELEASERESPONSE']._serialized_end=1811
+  _globals['_SKETCHSUMMARY']._serialized_start=1814
+  _globals['_SKETCHSUMMARY']._serialized_end=1963
+  _globals['_LISTSKETCHESREQUEST']._serialized_start=1965
+  _globals['_LISTSKETCHESREQUEST']._serialized_end=2042
+  _globals['_LISTSKETCHESRESPONSE']._serialized_start=2044
+  _globals['_LISTSKETCHESRESPONSE']._serialized_end=2135
+  _globals['_GETHISTORYREQUEST']._serialized_start=2137
+  _globals['_GETHISTORYREQUEST']._serialized_end=2170
+  _globals['_GETHISTORYRESPONSE']._serialized_start=2173
+  _globals['_GETHISTORYRESPONSE']._serialized_end=2304
+  _globals['_CATALOGSERVICE']._serialized_start=2451
+  _globals['_CATALOGSERVICE']._serialized_end=2935
 # @@protoc_insertion_point(module_scope)

@@ -61,10 +61,13 @@ class NumericColumn(_message.Message):
     UPPER_FIELD_NUMBER: _builtins.int
     BIN_EDGES_FIELD_NUMBER: _builtins.int
     NULLABLE_FIELD_NUMBER: _builtins.int
+    TRANSFORM_FIELD_NUMBER: _builtins.int
     lower: _builtins.float
     upper: _builtins.float
     nullable: _builtins.bool
     """Rows may have no value here. Only fits that say so can use the column."""
+    transform: _types_pb2.Transform.ValueType
+    """What mixtures and clusters fit in place of the column unless a request says otherwise."""
     @_builtins.property
     def bin_edges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Edges of the public bins that make states of its values, ascending; empty if the schema has none."""
@@ -76,10 +79,11 @@ class NumericColumn(_message.Message):
         upper: _builtins.float = ...,
         bin_edges: _abc.Iterable[_builtins.float] | None = ...,
         nullable: _builtins.bool = ...,
+        transform: _types_pb2.Transform.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bin_edges", b"bin_edges", "lower", b"lower", "nullable", b"nullable", "upper", b"upper"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bin_edges", b"bin_edges", "lower", b"lower", "nullable", b"nullable", "transform", b"transform", "upper", b"upper"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -626,6 +626,7 @@ class FitDPEMRequest(_message.Message):
     RELEASED_FIELD_NUMBER: _builtins.int
     CLIP_RADIUS_FIELD_NUMBER: _builtins.int
     BACKGROUND_FIELD_NUMBER: _builtins.int
+    TRANSFORMS_FIELD_NUMBER: _builtins.int
     REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]. The same id and body get the same bytes for nothing."""
@@ -660,6 +661,12 @@ class FitDPEMRequest(_message.Message):
     def given(self) -> Global___StartGiven: ...
     @_builtins.property
     def released(self) -> Global___StartReleased: ...
+    @_builtins.property
+    def transforms(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ColumnTransform]:
+        """Of `columns`, each at most once; the others have what the schema declares. With a transform, the model is of the transformed
+        values: lengths and starts are in its space.
+        """
+
     def __init__(
         self,
         *,
@@ -680,11 +687,12 @@ class FitDPEMRequest(_message.Message):
         released: Global___StartReleased | None = ...,
         clip_radius: _builtins.float = ...,
         background: Global___Background.ValueType = ...,
+        transforms: _abc.Iterable[_types_pb2.ColumnTransform] | None = ...,
         refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "prior", b"prior", "random", b"random", "released", b"released", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "clip_radius", b"clip_radius", "columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "given", b"given", "iterations", b"iterations", "mode", b"mode", "moments", b"moments", "n_components", b"n_components", "prior", b"prior", "random", b"random", "refuse_useless", b"refuse_useless", "released", b"released", "request_id", b"request_id", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "clip_radius", b"clip_radius", "columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "given", b"given", "iterations", b"iterations", "mode", b"mode", "moments", b"moments", "n_components", b"n_components", "prior", b"prior", "random", b"random", "refuse_useless", b"refuse_useless", "released", b"released", "request_id", b"request_id", "spend", b"spend", "splitting", b"splitting", "start", b"start", "transforms", b"transforms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["splitting", "random", "given", "released"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -694,7 +702,9 @@ Global___FitDPEMRequest: _TypeAlias = FitDPEMRequest  # noqa: Y015
 
 @_typing.final
 class GaussianMixtureModel(_message.Message):
-    """A released mixture, in the data's own units. Every number is noise-protected or public."""
+    """A released mixture, in the data's own units or, for columns with a transform, those of the transformed values. Every number
+    is noise-protected or public.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -710,6 +720,7 @@ class GaussianMixtureModel(_message.Message):
     BACKGROUND_WEIGHT_FIELD_NUMBER: _builtins.int
     BOUNDS_FIELD_NUMBER: _builtins.int
     TRAJECTORY_FIELD_NUMBER: _builtins.int
+    TRANSFORMS_FIELD_NUMBER: _builtins.int
     covariance_type: Global___CovarianceType.ValueType
     mode: Global___Mode.ValueType
     iterations: _builtins.int
@@ -733,11 +744,17 @@ class GaussianMixtureModel(_message.Message):
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
     @_builtins.property
     def bounds(self) -> _types_pb2.Tensor:
-        """(2, n_columns): lower and upper bounds of the columns, which are public; left out for k-means."""
+        """(2, n_columns): lower and upper bounds of the columns in their own units, which are public; left out for k-means. The box of
+        the background is that of the transformed bounds.
+        """
 
     @_builtins.property
     def trajectory(self) -> Global___MixtureTrajectory:
         """What the last EM steps released, for intervals; left out for k-means, for moments FIXED_ORIGIN and in older releases."""
+
+    @_builtins.property
+    def transforms(self) -> _containers.RepeatedScalarFieldContainer[_types_pb2.Transform.ValueType]:
+        """One for each column; empty: none has one."""
 
     def __init__(
         self,
@@ -754,10 +771,11 @@ class GaussianMixtureModel(_message.Message):
         background_weight: _builtins.float = ...,
         bounds: _types_pb2.Tensor | None = ...,
         trajectory: Global___MixtureTrajectory | None = ...,
+        transforms: _abc.Iterable[_types_pb2.Transform.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariances", b"covariances", "means", b"means", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "trajectory", b"trajectory", "transforms", b"transforms", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,6 +45,28 @@ ADJACENCY_ADD_REMOVE_ONE: Adjacency.ValueType  # 2
 """One slot's content is present or absent; the number of rows is private."""
 Global___Adjacency: _TypeAlias = Adjacency  # noqa: Y015
 
+class _Transform:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransformEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transform.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSFORM_UNSPECIFIED: _Transform.ValueType  # 0
+    """in requests: what the schema declares"""
+    TRANSFORM_NONE: _Transform.ValueType  # 1
+    TRANSFORM_LOG1P: _Transform.ValueType  # 2
+    """Natural logarithm of one plus the value; of columns whose lower bound is at least 0."""
+
+class Transform(_Transform, metaclass=_TransformEnumTypeWrapper):
+    """Public transform of a numeric column, whose values are moved into the bounds first."""
+
+TRANSFORM_UNSPECIFIED: Transform.ValueType  # 0
+"""in requests: what the schema declares"""
+TRANSFORM_NONE: Transform.ValueType  # 1
+TRANSFORM_LOG1P: Transform.ValueType  # 2
+"""Natural logarithm of one plus the value; of columns whose lower bound is at least 0."""
+Global___Transform: _TypeAlias = Transform  # noqa: Y015
+
 @_typing.final
 class EpsilonDelta(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -287,6 +309,28 @@ class Progress(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class ColumnTransform(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    TRANSFORM_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    transform: Global___Transform.ValueType
+    def __init__(
+        self,
+        *,
+        column: _builtins.str = ...,
+        transform: Global___Transform.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "transform", b"transform"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColumnTransform: _TypeAlias = ColumnTransform  # noqa: Y015
 
 @_typing.final
 class Tensor(_message.Message):

@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from bursar_ledger import Adjacency, Event
+from bursar_models.transforms import Transform
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.vault import Session
+from bursar_server.vault import Log1p, Session
 
 JSON = str | int | float | bool | None | list["JSON"] | dict[str, "JSON"]
 
@@ -39,6 +40,7 @@ class BoundedColumn:
         bins: edges of the public bins that are the states of its values, ascending from lower to upper, one more than
             states; () if the schema has none. State i is bins[i] <= x < bins[i + 1], the last one its upper edge, too.
         nullable: True if a present row may have no value here; a session's rows then hold NaN.
+        transform: transform that the owner declared for fits that have any, "none" or "log1p".
     """
 
     name: str
@@ -46,6 +48,7 @@ class BoundedColumn:
     upper: float
     bins: tuple[float, ...] = ()
     nullable: bool = False
+    transform: Transform = "none"
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ class Plan:
         warnings: warnings for the analyst, as in `PreviewResponse.warnings`.
         useless: True if the public rule of `usefulness.judged` says so.
         preflight: result of the preflight, as in `PreviewResponse.preflight`.
+        transforms: transforms of the columns, by their places; a session's rows are the transformed ones.
         of_entry: for a plan without events, the debit of the release from which it computes, 0 if there is none; for
             any other plan that is run, its own debit.
     """
@@ -163,6 +167,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     useless: bool = False
     preflight: fit_pb2.Preflight | None = None
+    transforms: tuple[Log1p, ...] = ()
     of_entry: int = 0
 
 

@@ -71,6 +71,7 @@ def check_useful(plan: Plan) -> None:
 def _findings(plan: Plan, table: PublicTable) -> Iterator[_Finding]:
     known = {name: one.value for name, one in plan.expected.items()}
     widths = {column.name: column.upper - column.lower for column in table.numeric}
+    widths |= {plan.columns[one.place]: one.ends[1] - one.ends[0] for one in plan.transforms}
     for name, value in known.items():
         match name, value:
             case "mean_error", Mapping():

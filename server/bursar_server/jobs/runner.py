@@ -24,6 +24,7 @@ from bursar_server.vault import (
     RowSource,
     Session,
     SyntheticBudget,
+    transformed,
 )
 
 Fits = Mapping[str, AnyFit]
@@ -120,7 +121,7 @@ def open_session(job: Job, progress: Progress, source: NoiseSource | None = None
     """
     with contextlib.ExitStack() as stack:
         try:
-            rows = job.rows.open()
+            rows = transformed(job.rows.open(), job.plan.transforms)
             engine = stack.enter_context(job.engine.open())
         except Exception as error:
             raise NothingReadError from error

@@ -28,9 +28,10 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from bursar_ledger import Adjacency
+from bursar_models.transforms import Transform
 from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable
 from bursar_server.tables._errors import ManifestError
-from bursar_server.vault import MAX_ROWS, MAX_UNIT_ROWS
+from bursar_server.vault import MAX_ROWS, MAX_UNIT_ROWS, Log1p
 
 MAX_BINS = 1000
 """Maximum number of bins of a numeric column: a model has a state for each. Chosen, not tuned."""
@@ -129,6 +130,9 @@ class Numeric(_Model):
         thousands: character between groups of three digits; "" if there is none.
         null_values: cells that mean that there is no value, such as "n/a" or 999.
         date: what is counted, if the cells are dates; the bounds are then numbers of these steps.
+        transform: "log1p" to have mixtures and clusters fit log(1 + x) in place of the column unless a request says
+            otherwise: for money, counts and durations with `lower` at least 0. Bounds and bins stay in the column's own
+            unit, and so do answers.
     """
 
     kind: Literal["numeric"]
@@ -142,6 +146,17 @@ class Numeric(_Model):
     thousands: Literal["", ",", ".", " ", "'"] = ""
     null_values: Texts = ()
     date: Dates | None = None
+    transform: Transform = "none"
+
+    @model_validator(mode="after")
+    def _has_logarithms(self) -> Self:
+        if self.transform == "log1p":
+            try:
+                Log1p(0, self.lower, self.upper)
+            except ValueError:
+                text = f"of at least 0 that differ in their logarithms, got lower = {self.lower}, upper = {self.upper}"
+                raise ValueError(f"transform: log1p needs bounds {text}") from None
+        return self
 
     @model_validator(mode="after")
     def _is_written_clearly(self) -> Self:
@@ -402,7 +417,7 @@ class Manifest(_Model):
         return PublicTable(
             name=self.name,
             numeric=tuple(
-                BoundedColumn(c.name, c.lower, c.upper, c.edges, c.nullable)
+                BoundedColumn(c.name, c.lower, c.upper, c.edges, c.nullable, c.transform)
                 for c in self.columns
                 if isinstance(c, Numeric)
             ),

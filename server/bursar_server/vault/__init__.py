@@ -49,6 +49,7 @@ from bursar_server.vault._sensitivity import (
 )
 from bursar_server.vault._session import Choice, Release, Session
 from bursar_server.vault._statistic import Factor, Kernel, Statistic, exact_sum
+from bursar_server.vault._transforms import Log1p, TransformedRows, transformed
 
 __all__ = [
     "CHUNK",
@@ -76,6 +77,7 @@ __all__ = [
     "Kernel",
     "LaplaceNoise",
     "LocalEngine",
+    "Log1p",
     "Meter",
     "Node",
     "Noise",
@@ -101,6 +103,7 @@ __all__ = [
     "Statistic",
     "SyntheticBudget",
     "Task",
+    "TransformedRows",
     "estimates_cap",
     "event_of",
     "exact_sum",
@@ -113,4 +116,5 @@ __all__ = [
     "search_noise_for",
     "selection_for",
     "sensitivity",
+    "transformed",
 ]

@@ -187,7 +187,11 @@ def _column(column: Any) -> catalog_pb2.Column:
     if column.kind == "numeric":
         message.numeric.CopyFrom(
             catalog_pb2.NumericColumn(
-                lower=column.lower, upper=column.upper, bin_edges=column.edges, nullable=column.nullable
+                lower=column.lower,
+                upper=column.upper,
+                bin_edges=column.edges,
+                nullable=column.nullable,
+                transform=types_pb2.Transform.Value(f"TRANSFORM_{column.transform.upper()}"),
             )
         )
     else:

@@ -31,6 +31,7 @@ GIVEN: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             *("--n-components", "2", "--epsilon", "1", "--delta", "1e-6", "--columns", "weight,height"),
             *("--covariance-type", "diag", "--estimator", "map", "--prior", "kappa=2,scale=0.5", "--iterations", "4"),
             *("--start", "random:7", "--clip-radius", "0.5", "--moments", "fixed_origin"),
+            *("--transform", "weight=log1p", "--transform", "height=none"),
         ),
         {
             "n_components": 2,
@@ -43,6 +44,7 @@ GIVEN: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "start": bursar.RandomStart(7),
             "clip_radius": 0.5,
             "moments": "fixed_origin",
+            "transform": {"weight": "log1p", "height": "none"},
         },
     ),
     "sketch-kmeans": (

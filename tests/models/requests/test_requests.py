@@ -78,6 +78,8 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
     (bursar.DPEM, {"n_components": 2}, "mode", ("k-means", None)),
     (bursar.DPEM, {"n_components": 2}, "moments", ("centred", None)),
     (bursar.DPEM, {"n_components": 2}, "background", ("yes", True)),
+    (bursar.DPEM, {"n_components": 2}, "transform", ("log1p", ["a"], {1: "log1p"})),
+    (bursar.DPEM, {"n_components": 2}, "transform['a']", ({"a": "sqrt"}, {"a": None})),
     (bursar.DPEM, {"n_components": 2}, "iterations", NOT_COUNTS),
     (bursar.DPEM, {"n_components": 2}, "start", ("split", 0, -1, 2**64, None, 1.5, bursar.Pilot())),
     (bursar.DPEM, {"n_components": 2}, "clip_radius", NOT_POSITIVE),

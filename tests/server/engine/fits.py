@@ -9,7 +9,17 @@ import numpy as np
 
 from bursar_ledger import cost_units
 from bursar_server.jobs.trial import made_up_rows
-from bursar_server.vault import ArrayRows, Engine, Meter, Rows, Scores, SelectionNoise, Session, SyntheticBudget
+from bursar_server.vault import (
+    ArrayRows,
+    Engine,
+    Meter,
+    Rows,
+    Scores,
+    SelectionNoise,
+    Session,
+    SyntheticBudget,
+    transformed,
+)
 from tests.conformance.requests import TABLE, VARIANTS, fit_of
 from tests.server.fits.running import ORDER, NoNoise
 
@@ -29,10 +39,10 @@ def planned(name: str) -> Any:
 
 
 def fitted(name: str, rows: Rows, engine: Engine) -> bytes:
-    """The model that an engine's exact integers make, as it would be stored; rows have the columns of the plan."""
+    """The model that an engine's exact integers make, as it would be stored; rows are the stored ones."""
     plan = planned(name)
     session = Session(
-        rows=rows,
+        rows=transformed(rows, plan.transforms),
         columns=len(plan.columns),
         adjacency=TABLE.adjacency,
         unit_cap=TABLE.unit_cap,

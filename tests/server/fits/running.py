@@ -26,6 +26,7 @@ from bursar_server.vault import (
     SelectionNoise,
     Session,
     SyntheticBudget,
+    transformed,
 )
 
 Array = NDArray[np.float64]
@@ -92,9 +93,9 @@ def session(
     part_tap: Callable[[PartRelease | PartSearch], None] = lambda operation: None,
     device: str | None = None,
 ) -> Session:
-    """Access to rows X (n, d) under a meter that knows the price of a plan."""
+    """Access to stored rows X (n, d) under a meter that knows the price of a plan."""
     return Session(
-        rows=ArrayRows(np.ascontiguousarray(X.T), present),
+        rows=transformed(ArrayRows(np.ascontiguousarray(X.T), present), made.transforms),
         columns=X.shape[1],
         adjacency=adjacency,
         unit_cap=unit_cap,

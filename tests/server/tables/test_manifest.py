@@ -55,6 +55,16 @@ def test_a_manifest_is_read_from_toml(tmp_path: Path) -> None:
     assert manifest.columns[1].description == "Insurance plan"
 
 
+def test_a_transform_is_declared_and_a_default(tmp_path: Path) -> None:
+    """The public table has it; an older manifest, which says nothing, has none."""
+    declared = load(tmp_path, GOOD.replace("upper = 1e6", 'upper = 1e6\ntransform = "log1p"'))
+    assert declared.table(1).numeric[0].transform == "log1p"
+    assert Manifest.from_public(declared.public()) == declared
+    older = declared.public()
+    del older["columns"][0]["transform"]
+    assert Manifest.from_public(older).table(1).numeric[0].transform == "none"
+
+
 def test_a_row_is_the_unit_unless_a_column_is_named(manifest: Callable[..., Manifest]) -> None:
     """Without a unit section the cap is one row."""
     assert manifest().unit.column is None
@@ -74,6 +84,8 @@ BAD = [
     ('adjacency = "replace_one"', "", "adjacency: missing"),
     ('adjacency = "replace_one"', 'adjacency = "swap"', "adjacency: expected 'replace_one'"),
     ('name = "rand-hie"', "", "name: missing"),
+    ("lower = 0\n", 'lower = -1\ntransform = "log1p"\n', "transform: log1p needs bounds of at least 0"),
+    ("lower = 0\n", 'lower = 0\ntransform = "sqrt"\n', "transform: expected 'none' or 'log1p'"),
     ('name = "rand-hie"', 'name = "RAND HIE"', "name: "),
     ('name = "rand-hie"', f'name = "{"a" * 64}"', "name: "),
     ('name = "rand-hie"', "name = 7", "name: expected a valid string, got 7"),

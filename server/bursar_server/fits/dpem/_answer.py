@@ -49,8 +49,9 @@ def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
         noise=plan.noise,
         n_rows=float(plan.public_rows if plan.public_rows is not None else rows),
         background_weight=beyond / rows,
-        bounds=None if kmeans else tensor_of(plan.box),
+        bounds=None if kmeans else tensor_of(plan.own.own_box),
         trajectory=trajectory,
+        transforms=plan.own.wire,
     )
 
 

@@ -8,11 +8,9 @@ from itertools import groupby
 import numpy as np
 
 from bursar_ledger import Adjacency
-from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
 from bursar_server.fits._seam import (
-    COLUMN_UNIT,
     JSON,
     BoundedColumn,
     InvalidFieldsError,
@@ -21,6 +19,7 @@ from bursar_server.fits._seam import (
     Released,
     by_column,
 )
+from bursar_server.fits._transforms import ModelColumns, model_columns
 from bursar_server.fits.dpem._kmeans import KMeansSettings
 from bursar_server.fits.dpem._kmeans_schedule import Quotes, Schedule, mean_noise
 from bursar_server.fits.dpem._kmeans_schedule import schedule as kmeans_schedule
@@ -50,13 +49,13 @@ class DPEMPlan(Plan):
 
     Attributes:
         settings: public parameters.
-        box: public bounds of the columns, (2, d): lower and upper.
+        own: columns in their own units and in the model's space.
         steps: releases.
         public_rows: number of slots if it is public, else None.
     """
 
     settings: EMSettings | KMeansSettings
-    box: FloatArray
+    own: ModelColumns
     steps: tuple[Step, ...]
     public_rows: int | None
 
@@ -68,7 +67,8 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     """
     violations: Violations = []
     amount = amount_of(request.spend, violations)
-    columns = columns_of(request.columns, table, violations)
+    own = model_columns(columns_of(request.columns, table, violations), request.transforms, violations)
+    columns = own.columns
     k, T = _sizes(request, violations)
     kmeans, moments, recentred = _model(request, violations)
     background = _background(request, violations)
@@ -76,8 +76,8 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     stop_if(violations)
     frame = _frame(columns, request.clip_radius, common=moments is Moments.SPHERICAL, violations=violations)
     stop_if(violations)
-    names = tuple(column.name for column in columns)
-    start = start_mixture(request, names, k, frame, moments, released, violations)
+    names = own.names
+    start = start_mixture(request, own, k, frame, moments, released, violations)
     stop_if(violations)
     d, splitting = len(columns), start is None
     box = np.array([[column.lower for column in columns], [column.upper for column in columns]])
@@ -114,12 +114,13 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         events=tuple(event_of(of_step(s, d, table.adjacency, table.unit_cap), s.noise) for s in steps),
         iterations=len(steps),
         noise=tuple(_noise_summary(steps, d)),
-        expected=by_column("mean_error", names, _expected_mean_error(steps, settings, table.rows), COLUMN_UNIT),
+        expected=by_column("mean_error", names, _expected_mean_error(steps, settings, table.rows), own.unit),
         sum_units=tuple(map(float, frame.scale)),
         warnings=warnings,
-        parameters=_parameters(settings, request, names),
+        parameters={**_parameters(settings, request, names), **own.parameters},
+        transforms=own.transforms,
         settings=settings,
-        box=box,
+        own=own,
         steps=steps,
         public_rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
     )

@@ -10,6 +10,7 @@ from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import Violations, array_of, checked_array
 from bursar_server.fits._seam import Released
+from bursar_server.fits._transforms import ModelColumns
 from bursar_server.fits.dpem._kmeans import WIDER, floored
 from bursar_server.fits.mixtures.em import Mixture, shaped
 from bursar_server.fits.mixtures.splitting import inside_ball
@@ -21,7 +22,7 @@ _FAR = 1e100
 
 def start_mixture(
     request: fit_pb2.FitDPEMRequest,
-    columns: tuple[str, ...],
+    columns: ModelColumns,
     k: int,
     frame: BallFrame,
     moments: Moments,
@@ -122,7 +123,7 @@ def _full(values: FloatArray, k: int, d: int, moments: Moments) -> FloatArray:
 def _released(
     model: Message | None,
     entry: int,
-    columns: tuple[str, ...],
+    columns: ModelColumns,
     k: int,
     frame: BallFrame,
     moments: Moments,
@@ -132,8 +133,11 @@ def _released(
     if not isinstance(model, fit_pb2.GaussianMixtureModel):
         violations.append((field, f"no release of this dataset is stored under entry {entry}"))
         return None
-    if list(model.means.shape) != [k, len(frame.scale)] or tuple(model.columns) != columns:
+    if list(model.means.shape) != [k, len(frame.scale)] or tuple(model.columns) != columns.names:
         violations.append((field, "the earlier release has other columns or another number of components"))
+        return None
+    if tuple(model.transforms) != columns.wire:
+        violations.append((field, "the earlier release has other transforms of its columns; ask for the same"))
         return None
     means = _into_frame(array_of(model.means), frame)
     form = (
