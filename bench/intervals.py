@@ -1,4 +1,4 @@
-"""Coverage of intervals: `python bench/intervals.py [fields] [sketches] [gradients] [separated]`.
+"""Coverage of intervals: `python bench/intervals.py [fields] [sketches] [gradients] [separated] [clusters]`.
 
     python bench/intervals.py fields --seeds 4
     python bench/intervals.py sketches --quick
@@ -15,6 +15,8 @@ sketches: k-means and mixtures decoded from a sketch, of populations in the plan
     the population from its own means, and the population's means.
 gradients: means by FitGradientEM, coefficients of mixtures of regressions.
 separated: FitSeparatedGMM, three Gaussians in three columns.
+clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares and means of the
+    population's rows nearest to the returned centres.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any
 import numpy as np
 from _common import Json, options_of, output_of, saved
 from _kmeans import array_rows
-from _real import CATEGORIES, Array, MissingTableError
+from _real import CATEGORIES, NUMBERS, Array, MissingTableError
 from real_tables import fitted, names_of, spend_of
 
 import bursar
@@ -280,6 +282,78 @@ def gradients(seeds: int, *, quick: bool) -> list[Json]:
     return found
 
 
+def groups(k: int, d: int, width: float) -> Array:
+    """Return a million rows of k normal groups of this deviation in [-1, 1]^d."""
+    rng = generator(4, k, d)
+    means, weights = rng.uniform(-0.7, 0.7, (k, d)), rng.dirichlet(np.full(k, 5.0))
+    return Population("groups", means, weights, width).rows(1_000_000, k * d)
+
+
+ADD, REPLACE = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
+CLUSTERS: tuple[tuple[str, int, float, Adjacency], ...] = (
+    ("stops", 20_000, 0.3, ADD),
+    ("stops", 100_000, 3.0, REPLACE),
+    ("diamonds", 20_000, 1.0, REPLACE),
+    ("diamonds", 200_000, 1.0, ADD),
+    ("magic", 5_000, 3.0, ADD),
+    ("magic", 20_000, 0.3, REPLACE),
+    ("letter", 50_000, 1.0, ADD),
+    ("places", 1_000_000, 0.1, ADD),
+    ("storms", 20_000, 0.3, ADD),
+    ("careers", 50_000, 1.0, REPLACE),
+    ("weather", 20_000, 0.3, REPLACE),
+    ("weather", 100_000, 3.0, ADD),
+    ("movies", 20_000, 1.0, ADD),
+    ("earnings", 50_000, 0.3, ADD),
+    ("earnings", 500_000, 1.0, REPLACE),
+    ("8 groups, 2", 5_000, 1.0, ADD),
+    ("5 groups, 5", 50_000, 0.1, ADD),
+    ("5 groups, 20", 100_000, 1.0, REPLACE),
+    ("8 groups, 20", 1_000_000, 3.0, ADD),
+)
+"""Populations (number of groups and columns of a planted one), rows, epsilon and neighbouring relation."""
+
+
+def population_of(name: str) -> tuple[Array, int]:
+    """Return a population's rows and its number of clusters. Raises MissingTableError."""
+    if "groups" in name:
+        k, d = (int(part.split()[0]) for part in name.split(","))
+        return groups(k, d, 0.15), k
+    (table,) = (table for table in NUMBERS if table.name == name)
+    return table.rows(), table.clusters
+
+
+def clusters(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure k-means by FitDPEM."""
+    found = []
+    for name, n, epsilon, adjacency in CLUSTERS[::6] if quick else CLUSTERS:
+        try:
+            rows, k = population_of(name)
+        except MissingTableError as missing:
+            print(missing)
+            continue
+        d, trials = rows.shape[1], []
+        for seed in range(seeds):
+            drawn = rows[generator(5, seed).integers(0, len(rows), n)]
+            columns = tuple(BoundedColumn(column, -1.0, 1.0) for column in names_of(d))
+            request = bursar.DPEM(n_components=k, mode="kmeans")
+            table = PublicTable("bench", columns, adjacency, 1, n)
+            model = fitted(request, spend_of(epsilon), table, array_rows(drawn))
+            nearest = model.predict(rows)
+            tallies: Tallies = {"share": Tally(), "mean": Tally()}
+            for one in model.intervals():
+                cell = nearest == int(one.name.partition("[")[2].partition("]")[0])
+                if one.name.startswith("weights_"):
+                    tallies["share"].add([one], [float(cell.mean())])
+                elif cell.any():
+                    tallies["mean"].add([one], [float(rows[cell, int(one.name.partition(".x")[2])].mean())])
+            trials.append(tallies)
+        facts = {"table": name, "k": k, "d": d, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
+        found.append({**facts, "kinds": joined(trials)})
+        printed(found[-1])
+    return found
+
+
 # --- tables --------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +384,7 @@ PARTS: dict[str, Callable[..., list[Json]]] = {
     "sketches": sketches,
     "gradients": gradients,
     "separated": separated,
+    "clusters": clusters,
 }
 
 

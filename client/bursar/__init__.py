@@ -38,6 +38,7 @@ from bursar._releases import Releases, ReleaseState, ReleaseSummary, Sketches, S
 from bursar._sketch_file import load_sketch, save_sketch
 from bursar._suggest import Suggestion, Target
 from bursar_models import (
+    ClusterReport,
     GaussianMixture,
     GradientTrace,
     Interval,
@@ -102,6 +103,7 @@ __all__ = [
     "CategoricalColumn",
     "Chain",
     "Client",
+    "ClusterReport",
     "Column",
     "Dataset",
     "DatasetRetiredError",

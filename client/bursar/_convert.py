@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from bursar._errors import ServerError
 from bursar_models import (
+    ClusterReport,
     Estimate,
     Frequencies,
     GaussianMixture,
@@ -271,7 +272,8 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
     means, covariances = tensor_from(message.means), tensor_from(message.covariances)
     try:
         if message.mode == fit_pb2.MODE_KMEANS:
-            return KMeans(cluster_centers_=means, variances_=covariances, **shared)
+            report = _report_from(message.report) if message.HasField("report") else None
+            return KMeans(cluster_centers_=means, variances_=covariances, report=report, **shared)
         # The mixed key type keeps mypy from seeing that the names are the literals of CovarianceType.
         covariance_type: Any = named(COVARIANCE_TYPES, message.covariance_type)
         return GaussianMixture(
@@ -285,6 +287,19 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
         )
     except ValueError as error:
         raise ServerError(f"the server sent no valid model: {error}") from error
+
+
+def _report_from(message: fit_pb2.ClusterReport) -> ClusterReport:
+    """The last release of a k-means. Raises ValueError if it is none."""
+    return ClusterReport(
+        counts=tensor_from(message.counts),
+        sums=tensor_from(message.sums),
+        squares=tensor_from(message.squares),
+        radii=tensor_from(message.radii),
+        count_std=message.count_std,
+        sum_std=message.sum_std,
+        square_std=message.square_std,
+    )
 
 
 def _trajectory_from(message: fit_pb2.MixtureTrajectory) -> Trajectory:

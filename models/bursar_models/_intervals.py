@@ -25,11 +25,17 @@ CENTRES = (
 )
 """Target of intervals of centres that were decoded from a sketch."""
 
+CELLS = (
+    "the rows of the population nearest to the returned centres: their shares, and their means within the public "
+    "bounds; noise and sampling are covered. Means differ from the centres where these have not settled"
+)
+"""Target of intervals of k-means by FitDPEM."""
+
 REPLICATES = 60
 """Decodings of a bootstrap: the error's own relative error is 9 %."""
 
-NO_ERRORS = "all: the release has no errors and no noisy sums of its steps; mixtures by FitDPEM of newer servers do"
-"""Reason why k-means by FitDPEM, and its older mixtures, have no intervals."""
+NO_ERRORS = "all: the release has no errors and no noisy sums of its steps; most by FitDPEM have them"
+"""Reason why older releases by FitDPEM, and those without room for a report, have no intervals."""
 
 MIXTURE = (
     "the best mixture of this form of the population that the rows are an independent sample of: noise and sampling "

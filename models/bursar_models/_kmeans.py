@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from bursar_models._bootstrap import decoding_errors
+from bursar_models._cluster_report import ClusterReport, checked_report, report_intervals, report_means
 from bursar_models._decoding import Decoded
-from bursar_models._describe import component_table, origin
+from bursar_models._describe import component_table, origin, with_errors
 from bursar_models._estimator import Estimator, named_features
-from bursar_models._intervals import CENTRES, NO_ERRORS, REPLICATES, Interval, Intervals, positive, share, two_sided
+from bursar_models._intervals import (
+    CELLS,
+    CENTRES,
+    NO_ERRORS,
+    REPLICATES,
+    Interval,
+    Intervals,
+    positive,
+    share,
+    two_sided,
+)
 from bursar_models._intervals import spread as spread_intervals
 from bursar_models._plot import Components, chosen, feature_names, plot_centres, put_schema
 from bursar_models._portable import Model
@@ -58,6 +69,8 @@ class KMeans(Estimator, Model):
         sketch: sketch from which it was decoded, for other decodings; None for a model without one.
         dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
         transforms: transform of each column, "none" or "log1p"; () if none has one.
+        report: what was released of the rows nearest to the centres, from which `intervals` are computed; None unless
+            FitDPEM made the model, where noise left no room for it, and in releases of older servers.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, or weights that do not sum to 1.
@@ -82,6 +95,7 @@ class KMeans(Estimator, Model):
     sketch: Sketch | None = None
     dummy_: bool = False
     transforms: tuple[Transform, ...] = ()
+    report: ClusterReport | None = None
 
     def __post_init__(self) -> None:
         centres = frozen("cluster_centers_", self.cluster_centers_)
@@ -95,6 +109,7 @@ class KMeans(Estimator, Model):
         object.__setattr__(self, "variances_", variances)
         object.__setattr__(self, "columns", checked_columns(self.columns, d))
         object.__setattr__(self, "transforms", checked_transforms(self.transforms, d))
+        checked_report(self.report, (k, d))
 
     @property
     def n_clusters(self) -> int:
@@ -180,10 +195,11 @@ class KMeans(Estimator, Model):
         return named_features(model, names_in_model(self.columns, self.transforms))
 
     def intervals(self, level: float = 0.95, *, replicates: int = REPLICATES, public_seed: int = 0) -> Intervals:
-        """Return intervals of centres, weights and variances, at no cost to privacy; without a sketch there are none.
+        """Return intervals of centres and weights, of a sketch's also of variances, at no cost to privacy.
 
-        A bootstrap decodes sketches of rows that are drawn from the released model: seconds to minutes on this machine,
-        with a bar on terminals. The same seed gives the same intervals.
+        By FitDPEM they are about the means and shares of the rows nearest to the returned centres, in closed form from
+        the last release. Of a sketch a bootstrap decodes sketches of rows that are drawn from the released model:
+        seconds to minutes on this machine, with a bar on terminals. The same seed gives the same intervals.
 
         Args:
             level: share of fits in which an interval is meant to contain its target, above 0 and below 1.
@@ -193,12 +209,15 @@ class KMeans(Estimator, Model):
         Raises:
             ValueError: an argument out of its range.
         """
+        z, names = two_sided(level), feature_names(self.columns, self.n_features)
+        if self.report is not None:
+            features = names_in_model(names, self.transforms)
+            found, left_out = report_intervals(self.report, self.cluster_centers_, names, z, features)
+            return Intervals(level, CELLS, tuple(found), tuple(left_out))
         if self.sketch is None:
             return super().intervals(level)
-        z = two_sided(level)
         model = Decoded(self.weights_, self.cluster_centers_, self.variances_, residual=0.0, mass=1.0)
         errors = decoding_errors(self.sketch, model, mixture=False, replicates=replicates, public_seed=public_seed)
-        names = feature_names(self.columns, self.n_features)
         rows = [
             share(f"weights_[{k}]", weight, error, z, f"share of the rows in cluster {k}")
             for k, (weight, error) in enumerate(zip(self.weights_, errors.weights, strict=True))
@@ -215,7 +234,8 @@ class KMeans(Estimator, Model):
     def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the centres on two columns, each with a circle at its cluster's root mean square distance per column.
 
-        On one column: the centres, their shares of the rows, and that distance as a bar.
+        On one column: the centres, their shares of the rows, and that distance as a bar. Bars on two columns are two
+        standard errors about the means of the rows nearest to each centre, if `report` has them.
 
         Args:
             ax: matplotlib axes to draw on; None makes a figure.
@@ -238,6 +258,9 @@ class KMeans(Estimator, Model):
             covariances=self.variances_[:, None, None] * np.eye(len(places)),
             transforms=tuple(self.transforms[place] for place in places) if self.transforms else (),
         )
+        if self.report is not None:
+            means, errors = report_means(self.report, self.cluster_centers_)
+            shown = replace(shown, means=means[:, places], errors=errors[:, places])
         return put_schema(plot_centres(shown, self._title(), ax), shown.names, schema)
 
     def _squared_distances(self, X: Any) -> FloatArray:
@@ -258,10 +281,26 @@ class KMeans(Estimator, Model):
         return f"KMeans: {self.n_clusters} clusters{space}{origin(self.receipt, dummy=self.dummy_)}"
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*component_table(self.columns, self.weights_, self.own_centers_))}"
+        return f"{self._title()}{self._subtitle()}\n{text_table(*self._table())}"
 
     def _repr_html_(self) -> str:
-        return html_table(self._title(), *component_table(self.columns, self.weights_, self.own_centers_))
+        return html_table(f"{self._title()}{self._subtitle()}", *self._table())
+
+    def _subtitle(self) -> str:
+        return (
+            ""
+            if self.report is None or self.transforms
+            else "; mean: of the rows nearest to it, with one standard error"
+        )
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Return headers and cells: one row a cluster, with its weight, its centre, and the mean of a report."""
+        headers, cells = component_table(self.columns, self.weights_, self.own_centers_)
+        if self.report is None or self.transforms:
+            return headers, cells
+        means = with_errors(*report_means(self.report, self.cluster_centers_))
+        rows = [[*row, *mean] for row, mean in zip(cells, means, strict=True)]
+        return [*headers, *(f"mean {name}" for name in headers[1:])], rows
 
 
 def squared_distances(X: FloatArray, centres: FloatArray) -> FloatArray:

@@ -46,7 +46,8 @@ class Components:
         weights: weights of the components, shape (k,).
         centres: centres of the components, shape (k, len(names)).
         covariances: covariances of the components, shape (k, len(names), len(names)).
-        errors: standard errors of the centres, shape (k, len(names)); None if unknown.
+        errors: standard errors of the centres or `means`, shape (k, len(names)); None if unknown.
+        means: places of the errors' bars, shape (k, len(names)); None for the centres.
         transforms: transforms of the columns, () if none has one; the numbers above are those of the model's space, and
             pictures are in the columns' own units.
     """
@@ -56,6 +57,7 @@ class Components:
     centres: FloatArray
     covariances: FloatArray
     errors: FloatArray | None = None
+    means: FloatArray | None = None
     transforms: tuple[Transform, ...] = ()
 
 
@@ -157,8 +159,10 @@ def plot_centres(shown: Components, title: str, ax: Any = None) -> Any:
         ax.set_ylim(bottom=0)
     else:
         _plot_ellipses(shown, (1,), ax)
-    shape = "bars" if len(shown.names) == 1 else "outlines"
-    put_legend(ax, f"cluster: share of the rows\n{shape}: root mean square distance")
+    shape = "bars: root mean square distance"
+    if len(shown.names) == 2:
+        shape = f"outlines: root mean square distance{_bars(shown)}"
+    put_legend(ax, f"cluster: share of the rows\n{shape}")
     put_title(ax, title)
     return ax
 
@@ -246,10 +250,11 @@ def _plot_ellipses(shown: Components, radii: Sequence[int], ax: Any) -> None:
                 ellipse = patches.Polygon(into_units(points, shown.transforms), closed=True, edgecolor=colour)
             ellipse.set(linewidth=1.5 / radius, facecolor=(colour, _FAINTEST + (_DARKEST - _FAINTEST) * share))
             ax.add_patch(ellipse)
-        errors = np.zeros(2) if shown.errors is None else 2 * shown.errors[number]
-        middle, bars = _in_units(centre, errors, shown.transforms)
+        middle, _ = _in_units(centre, np.zeros(2), shown.transforms)
         ax.plot(*middle, "o", color=colour, markersize=4 + 6 * math.sqrt(share), markeredgecolor="white", zorder=3)
-        if shown.errors is not None:
+        if shown.errors is not None and np.isfinite(shown.errors[number]).all():
+            mean = centre if shown.means is None else shown.means[number]
+            middle, bars = _in_units(mean, 2 * shown.errors[number], shown.transforms)
             ax.errorbar(*middle, xerr=bars[:, :1], yerr=bars[:, 1:], color=colour, capsize=3, zorder=4)
     # Empty plots, so that the legend has the model's order and not the order of drawing.
     for number in range(len(shown.weights)):
@@ -268,7 +273,8 @@ def _in_units(
 
 
 def _bars(shown: Components) -> str:
-    return "" if shown.errors is None else "\nbars: 2 standard errors of the mean"
+    what = "the mean" if shown.means is None else "the mean of the nearest rows"
+    return "" if shown.errors is None else f"\nbars: 2 standard errors of {what}"
 
 
 def _label(weights: FloatArray, number: int) -> str | None:

@@ -150,7 +150,8 @@ def numbers_of(model: object) -> FloatArray:
     """Every number of a released mixture."""
     if not isinstance(model, fit_pb2.GaussianMixtureModel):
         raise TypeError(f"expected a GaussianMixtureModel, got {type(model).__name__}")
-    parts = (model.weights, model.means, model.covariances)
+    report = model.report  # empty unless a k-means has one
+    parts = (model.weights, model.means, model.covariances, report.counts, report.sums, report.squares)
     return np.array([*(value for part in parts for value in part.values), model.n_rows, model.background_weight])
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2
-from bursar_server.vault import ArrayRows, Noise, OpenDPNoise, Session
+from bursar_server.fits.mixtures.statistics import Moments
+from bursar_server.vault import ArrayRows, Noise, OpenDPNoise, Session, Statistic
 from tests.audit.dpem import AR, PURE, RO, fit_dpem, one_or_background
 from tests.audit.faults import (
     Blind,
@@ -55,6 +56,17 @@ class ScaledByCount(OpenDPNoise):
         """See `NoiseSource`."""
         least = float(sums[:2].min()) / 2.0**36
         return OpenDPNoise().add(sums, type(noise)(noise.scale * (1.0 + 1.0 / (1.0 + 4.0 * least))))
+
+
+class RawReport(Raw):
+    """The fit gets the raw sums of the report alone: those with diagonal second moments."""
+
+    def noisy_sum(self, statistic: Statistic, noise: Noise) -> FloatArray:
+        """See `Session`."""
+        kernel: Any = statistic.kernel
+        if kernel.moments is Moments.DIAG:
+            return super().noisy_sum(statistic, noise)
+        return Session.noisy_sum(self, statistic, noise)
 
 
 def with_piece(name: str, piece: Callable[..., FloatArray]) -> Callable[..., Session]:
@@ -140,6 +152,8 @@ def wrong_sensitivities() -> list[Mutant]:
     several = fit_dpem(AR, background=fit_pb2.BACKGROUND_ON, split=True, iterations=5)
     sharing = replace(several, session=with_piece("shares", beyond_one))
     negative = replace(ADD_REMOVE, session=with_piece("shares", unfloored))
+    report = fit_dpem(AR, mode=kmeans)
+    unpaid = replace(report, events=report.events[:-1], meter=Blind)
     priced = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     told = ("T0 agreement", "T2 distinguish", "T4 sensitivity")
     return [
@@ -150,6 +164,7 @@ def wrong_sensitivities() -> list[Mutant]:
         planted("scatter about the noised mean", far_mean, *told, n=50, slow=True),
         planted("a row in two bins", two_bins, "T0 agreement", "T4 sensitivity", n=10),
         planted("a row in two cells", two_cells, "T0 agreement", "T4 sensitivity", n=10),
+        planted("a report that no one paid for", unpaid, "T5 arithmetic", n=10),
         planted("a background that no one paid for", alone, "T4 sensitivity", n=10),
         planted("shares and a background beyond one", sharing, "T0 agreement", "T4 sensitivity", n=10),
         planted("indefinite covariance in the E-step", negative, "T0 agreement", "T4 sensitivity", n=10),
@@ -168,11 +183,12 @@ def wrong_laws() -> list[Mutant]:
 
 def wrong_flows() -> list[Mutant]:
     """True values that reach the model, or decide what is done."""
-    one = fit_dpem(AR, iterations=1)
+    one, clusters = fit_dpem(AR, iterations=1), fit_dpem(AR, mode=fit_pb2.MODE_KMEANS)
     halting = stopping(ADD_REMOVE, fit_dpem(AR, iterations=2), lambda columns: columns[0].mean() > 0)
     return [
         planted("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=80),
         planted("bins kept by their true counts", replace(GRID, session=Raw), "T7 replay", n=10),
+        planted("a report without noise", replace(clusters, session=RawReport), "T7 replay", n=10),
         planted("cells split by their true moments", replace(CELLS, session=Raw), "T7 replay", n=10),
         planted("division by the true n", telling_true_n(ADD_REMOVE), "T7 replay", n=10),
         planted("the true n, 1 or 2", telling_true_n(tiny()), "T6 black box", "T7 replay", n=50),

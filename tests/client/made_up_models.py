@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import bursar
 from bursar_models import (
+    ClusterReport,
     Frequencies,
     GaussianMixture,
     GradientTrace,
@@ -164,6 +165,17 @@ MODELS: dict[Any, st.SearchStrategy[Any]] = {
         weights_=weights(2),
         variances_=arrays((2,), POSITIVE),
         sketch=st.none() | sketches(),
+        report=st.none()
+        | st.builds(
+            ClusterReport,
+            counts=arrays((2,)),
+            sums=arrays((2, 1)),
+            squares=arrays((2, 1)),
+            radii=arrays((2,), POSITIVE),
+            count_std=POSITIVE,
+            sum_std=POSITIVE,
+            square_std=POSITIVE,
+        ),
         **without_trace(released(2, 1)),
     ),
     SymmetricMixture: st.builds(

@@ -721,6 +721,7 @@ class GaussianMixtureModel(_message.Message):
     BOUNDS_FIELD_NUMBER: _builtins.int
     TRAJECTORY_FIELD_NUMBER: _builtins.int
     TRANSFORMS_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
     covariance_type: Global___CovarianceType.ValueType
     mode: Global___Mode.ValueType
     iterations: _builtins.int
@@ -756,6 +757,12 @@ class GaussianMixtureModel(_message.Message):
     def transforms(self) -> _containers.RepeatedScalarFieldContainer[_types_pb2.Transform.ValueType]:
         """One for each column; empty: none has one."""
 
+    @_builtins.property
+    def report(self) -> Global___ClusterReport:
+        """Of k-means, for intervals: the last release, about the returned centres. Left out where noise leaves no room for it, for a
+        single Lloyd step, for moments FIXED_ORIGIN and in older releases.
+        """
+
     def __init__(
         self,
         *,
@@ -772,14 +779,69 @@ class GaussianMixtureModel(_message.Message):
         bounds: _types_pb2.Tensor | None = ...,
         trajectory: Global___MixtureTrajectory | None = ...,
         transforms: _abc.Iterable[_types_pb2.Transform.ValueType] | None = ...,
+        report: Global___ClusterReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariances", b"covariances", "means", b"means", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariances", b"covariances", "means", b"means", "report", b"report", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "trajectory", b"trajectory", "transforms", b"transforms", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "report", b"report", "trajectory", b"trajectory", "transforms", b"transforms", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GaussianMixtureModel: _TypeAlias = GaussianMixtureModel  # noqa: Y015
+
+@_typing.final
+class ClusterReport(_message.Message):
+    """Noisy sums over the rows nearest to each of k centres. A row x of cluster j counts with u = x - centre, shortened to radii[j]."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    SUMS_FIELD_NUMBER: _builtins.int
+    SQUARES_FIELD_NUMBER: _builtins.int
+    RADII_FIELD_NUMBER: _builtins.int
+    COUNT_STD_FIELD_NUMBER: _builtins.int
+    SUM_STD_FIELD_NUMBER: _builtins.int
+    SQUARE_STD_FIELD_NUMBER: _builtins.int
+    count_std: _builtins.float
+    """Standard deviation of the noise on each count."""
+    sum_std: _builtins.float
+    """Standard deviation of the noise on each sum, in clip radii."""
+    square_std: _builtins.float
+    """Standard deviation of the noise on each sum of squares, in squared clip radii."""
+    @_builtins.property
+    def counts(self) -> _types_pb2.Tensor:
+        """(k,): numbers of rows."""
+
+    @_builtins.property
+    def sums(self) -> _types_pb2.Tensor:
+        """(k, n_columns): sums of u, in the data's own units."""
+
+    @_builtins.property
+    def squares(self) -> _types_pb2.Tensor:
+        """(k, n_columns): sums of the squares of u."""
+
+    @_builtins.property
+    def radii(self) -> _types_pb2.Tensor:
+        """(k,): clip radii."""
+
+    def __init__(
+        self,
+        *,
+        counts: _types_pb2.Tensor | None = ...,
+        sums: _types_pb2.Tensor | None = ...,
+        squares: _types_pb2.Tensor | None = ...,
+        radii: _types_pb2.Tensor | None = ...,
+        count_std: _builtins.float = ...,
+        sum_std: _builtins.float = ...,
+        square_std: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "radii", b"radii", "squares", b"squares", "sums", b"sums"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count_std", b"count_std", "counts", b"counts", "radii", b"radii", "square_std", b"square_std", "squares", b"squares", "sum_std", b"sum_std", "sums", b"sums"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterReport: _TypeAlias = ClusterReport  # noqa: Y015
 
 @_typing.final
 class MixtureTrajectory(_message.Message):

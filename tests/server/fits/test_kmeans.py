@@ -69,7 +69,7 @@ def test_the_start_has_six_cells_for_each_cluster() -> None:
     """One release for the spread, then 1, 2, 4, ... cells up to six for each cluster, then Lloyd steps."""
     cells = [size for phase, size in phases(kmeans(**rho(5.0))) if phase is Phase.SPLIT]
     assert cells == [1, 1, 2, 4, 8, 16, 18]
-    assert kmeans(n_components=100, **rho(1000.0)).steps[-17].components == 256
+    assert kmeans(n_components=100, **rho(1000.0)).steps[-18].components == 256
 
 
 def test_few_columns_have_a_grid_instead() -> None:
@@ -84,23 +84,29 @@ def test_few_columns_have_a_grid_instead() -> None:
 
 
 def test_quieter_fits_make_more_lloyd_steps() -> None:
-    """4 to 16 under zCDP, 2 to 16 under pure epsilon; none where a step would be noise; given starts, too."""
+    """4 to 16 under zCDP, 2 to 16 under pure epsilon; none where a step would be noise; given starts, too.
+
+    One release after them reports the clusters.
+    """
     for spends in ([rho(10.0**x) for x in range(-6, 4)], [pure(10.0**x) for x in range(-2, 4)]):
         steps = [sum(p is Phase.LLOYD for p, _ in phases(kmeans(**spend))) for spend in spends]
         assert steps == sorted(steps)
         assert (steps[0], steps[-1]) == (0, 16)
     means = types_pb2.Tensor(shape=(3, 3), values=[0.0] * 3 + [1.0] * 3 + [2.0] * 3)
     given = [kmeans(given=fit_pb2.StartGiven(means=means), **rho(r)).iterations for r in (1e-5, 100.0)]
-    assert given == [4, 16]
+    assert given == [5, 17]
 
 
 @each("iterations", range(1, 30))
 @each("d", [1, 3])
 def test_a_number_of_steps_that_is_asked_for_is_kept(iterations: int, d: int) -> None:
-    """Whatever the start, and at least one Lloyd step from three on."""
+    """Whatever the start, and at least one Lloyd step from three on; a report as soon as two are left beside it."""
     made = kmeans(d, iterations=iterations, **rho(0.5))
     assert len(made.steps) == made.iterations == iterations
-    assert (phases(made)[-1][0] is Phase.LLOYD) == (iterations >= (2 if d == 1 else 3))
+    steps = [phase for phase, _ in phases(made)]
+    assert (Phase.LLOYD in steps) == (iterations >= (2 if d == 1 else 3))
+    assert (steps[-1] is Phase.REPORT) == (steps.count(Phase.LLOYD) + steps.count(Phase.REPORT) >= 3)
+    assert steps.count(Phase.REPORT) <= 1
 
 
 def test_pure_epsilon_takes_diagonal_moments() -> None:
@@ -146,7 +152,7 @@ def test_the_expected_error_falls_with_the_spend() -> None:
 
 def test_one_cluster_needs_no_start() -> None:
     """One cluster is Lloyd steps about the middle of the ball; clipped tails draw its mean a little."""
-    assert {phase for phase, _ in phases(kmeans(n_components=1, **rho(1.0)))} == {Phase.LLOYD}
+    assert {phase for phase, _ in phases(kmeans(n_components=1, **rho(1.0)))} == {Phase.LLOYD, Phase.REPORT}
     X = skewed(4000, 3)
     model = run(kmeans(n_components=1, **rho(1.0)), X, adjacency=AR)
     assert array(model.means)[0] == pytest.approx(X.mean(axis=0), abs=0.25)
@@ -243,6 +249,79 @@ def test_quiet_fits_are_corrected_and_noisy_ones_averaged() -> None:
         settings = kmeans(**fields).settings
         assert isinstance(settings, KMeansSettings)
         assert settings.corrected is corrected
+
+
+# --- the report -----------------------------------------------------------------------------------------------
+
+
+def reported(X: Array, model: fit_pb2.GaussianMixtureModel) -> tuple[Array, Array, Array]:
+    """What a report says of the rows without noise: counts (k,), sums (k, d) and squares (k, d)."""
+    centres, radii = array(model.means), array(model.report.radii)
+    nearest = np.argmin([np.sum((X - centre) ** 2, axis=1) for centre in centres], axis=0)
+    u = X - centres[nearest]
+    u *= np.minimum(1.0, radii[nearest] / np.maximum(np.linalg.norm(u, axis=1), 1e-300))[:, None]
+    cells = [u[nearest == j] for j in range(len(centres))]
+    counts, sums, squares_ = ([f(cell) for cell in cells] for f in (len, lambda c: c.sum(0), lambda c: (c**2).sum(0)))
+    return np.array(counts, dtype=np.float64), np.array(sums), np.array(squares_)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("spend", [rho(1.0), pure(3.0)], ids=["rho", "epsilon"])
+def test_the_report_is_of_the_rows_nearest_to_the_returned_centres(adjacency: Adjacency, spend: dict[str, Any]) -> None:
+    """Without noise: their number, and sums of their clipped distances and squares, in the data's own units."""
+    X = skewed(4000, 3)
+    model = run(kmeans(3, len(X), adjacency, **spend), X, adjacency=adjacency, source=NoNoise())
+    counts, sums, second = reported(X, model)
+    assert array(model.report.counts) == pytest.approx(counts, rel=1e-4)
+    assert array(model.report.sums) == pytest.approx(sums, abs=1e-3 * float(np.abs(second).max()))
+    assert array(model.report.squares) == pytest.approx(second, rel=1e-3)
+    # Few rows are farther away than the clip radius.
+    distances = np.sqrt(np.min([np.sum((X - centre) ** 2, axis=1) for centre in array(model.means)], axis=0))
+    assert np.mean(distances > array(model.report.radii).max()) < 0.02
+
+
+def chi_square(X: Array, model: fit_pb2.GaussianMixtureModel) -> tuple[float, int]:
+    """The squared errors of a report's numbers over the noise that it states, and how many there are."""
+    report, (counts, sums, second) = model.report, reported(X, model)
+    radii = array(report.radii)[:, None]
+    errors = (
+        (array(report.counts) - counts) / report.count_std,
+        (array(report.sums) - sums) / (report.sum_std * radii),
+        (array(report.squares) - second) / (report.square_std * radii**2),
+    )
+    return float(sum(np.sum(error**2) for error in errors)), sum(error.size for error in errors)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_the_report_has_the_noise_that_it_states(adjacency: Adjacency) -> None:
+    """Noise that is 30 % smaller or larger would be seen: the stated one is within five deviations of a chi-square."""
+    X = skewed(400, 3)
+    start = fit_pb2.StartGiven(means=types_pb2.Tensor(shape=(3, 3), values=[0.5] * 3 + [1.5] * 3 + [4.0] * 3))
+    made = kmeans(3, 400, adjacency, iterations=3, given=start, **rho(0.5))
+    found = [chi_square(X, run(made, X, adjacency=adjacency)) for _ in range(60)]
+    total, numbers = (sum(part) for part in zip(*found, strict=True))
+    deviation = (2.0 / numbers) ** 0.5
+    assert abs(total / numbers - 1.0) < 5.0 * deviation
+    for factor in (0.7, 1.3):  # power: six deviations beyond the limit
+        assert abs(factor**2 - 1.0) > 11.0 * deviation
+
+
+def test_a_report_is_charged() -> None:
+    """One event for each release, the report's with diagonal second moments, at half the price of a Lloyd step."""
+    made = kmeans(4, **rho(1.0))
+    step, last = made.steps[-1], made.steps[-2]
+    assert (step.phase, step.moments, last.phase) == (Phase.REPORT, Moments.DIAG, Phase.LLOYD)
+    assert len(made.events) == len(made.steps)
+    assert step.std == pytest.approx(2**0.5 * last.std, rel=0.05)
+
+
+def test_what_has_no_room_for_a_report_has_none() -> None:
+    """A single centre, starts without a Lloyd step, moments about a fixed origin, few iterations."""
+    fixed = {"moments": fit_pb2.MOMENTS_FIXED_ORIGIN}
+    for fields in ({**rho(1.0), **fixed}, {"iterations": 2, **rho(1.0)}, rho(1e-9)):
+        made = kmeans(**fields)
+        assert Phase.REPORT not in {phase for phase, _ in phases(made)}
+        assert not run(made, skewed(500, 3), adjacency=AR).HasField("report")
 
 
 # --- pseudo-rows ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import tensor_of
-from bursar_server.fits.dpem._kmeans import KMeansSettings
+from bursar_server.fits.dpem._kmeans import KMeansSettings, Report
 from bursar_server.fits.dpem._kmeans import run as run_kmeans
 from bursar_server.fits.dpem._plan import DPEMPlan
 from bursar_server.fits.mixtures.statistics import BallFrame, Moments
@@ -28,9 +28,10 @@ _TYPES = {
 def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
     """Make the plan's releases and return the model. Total: returns a valid model for any rows and noise."""
     settings = plan.settings
-    kmeans, trajectory = isinstance(settings, KMeansSettings), None
+    kmeans, trajectory, report = isinstance(settings, KMeansSettings), None, None
     if isinstance(settings, KMeansSettings):
-        mixture = run_kmeans(settings, plan.steps, session)
+        mixture, reported = run_kmeans(settings, plan.steps, session)
+        report = None if reported is None else _report(reported, float(settings.frame.scale[0]))
     else:
         mixture, measured = traced(settings, plan.steps, session)
         trajectory = _trajectory(measured, settings.frame)
@@ -52,6 +53,22 @@ def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
         bounds=None if kmeans else tensor_of(plan.own.own_box),
         trajectory=trajectory,
         transforms=plan.own.wire,
+        report=report,
+    )
+
+
+def _report(report: Report, unit: float) -> fit_pb2.ClusterReport:
+    """Return a report in the data's own units; all columns of a k-means have the same one."""
+    released, radii = report.released, unit * report.radii
+    squares = np.diagonal(released.seconds, axis1=1, axis2=2)
+    return fit_pb2.ClusterReport(
+        counts=tensor_of(released.counts),
+        sums=tensor_of(radii[:, None] * released.sums),
+        squares=tensor_of(np.square(radii)[:, None] * squares),
+        radii=tensor_of(radii),
+        count_std=released.count_std,
+        sum_std=released.sum_std,
+        square_std=released.second_std,
     )
 
 

@@ -33,6 +33,11 @@ costs. Chosen on real tables.
 WIDER, _LEAST_RADIUS = 1.5, 1e-3
 """Clip radius about a centre of pseudo-rows, in their rms distances, and its minimum. Chosen, not tuned."""
 
+_REPORT_RADIUS, _REPORT_NOISE = 3.5, 0.5
+"""Minimum clip radius of the report, in rms distances of a cluster's rows, and noise of a sum in its sampling error up
+to which the radius is larger: where noise is low, what is cut off would be seen. Chosen on real tables.
+"""
+
 _INNER_STEPS, _MEMORY = 5, 0.25
 """Free steps on pseudo-rows after a release, and the minimum weight of the latest correction. Chosen, not tuned."""
 
@@ -61,6 +66,14 @@ class KMeansSettings:
     def moments(self) -> Moments:
         """Form of a cluster's variances."""
         return Moments.SPHERICAL
+
+
+@dataclass(frozen=True)
+class Report:
+    """Moments of the rows nearest to the returned centres, clipped to radii (k,) about them."""
+
+    radii: FloatArray
+    released: Released
 
 
 class _Releases:
@@ -97,19 +110,42 @@ class _Releases:
         return replace(released, counts=released.counts[:K], sums=released.sums[:K], seconds=released.seconds[:K])
 
 
-def run(settings: KMeansSettings, steps: tuple[Step, ...], session: Sums) -> Mixture:
-    """Make the plan's releases and return the clusters. A total function of rows and noise."""
+def run(settings: KMeansSettings, steps: tuple[Step, ...], session: Sums) -> tuple[Mixture, Report | None]:
+    """Make the plan's releases; return the clusters and their report, if the plan has one.
+
+    A total function of rows and noise.
+    """
     releases = _Releases(settings.frame, steps, session)
-    early = tuple(step for step in steps if step.phase is not Phase.LLOYD)
-    lloyd = steps[len(early) :]
+    early = tuple(step for step in steps if step.phase not in (Phase.LLOYD, Phase.REPORT))
+    lloyd = tuple(step for step in steps if step.phase is Phase.LLOYD)
     if not early:
         d = len(settings.box)
         cells = splitting.whole_ball(d) if settings.start is None else _cells_of(settings.start)
-        return _as_mixture(_settle(settings, lloyd, releases, cells, None))
+        return _reported(settings, steps, releases, _settle(settings, lloyd, releases, cells, None))
     if early[-1].phase is Phase.SPLIT and early[-1].moments is Moments.SPHERICAL:
-        return _same(_shrunk_root(early[0], releases), settings.components)
+        return _same(_shrunk_root(early[0], releases), settings.components), None
     pseudo = (_binned if early[0].phase is Phase.GRID else _split)(settings, early, releases)
-    return _as_mixture(_settle(settings, lloyd, releases, _clustered(pseudo, settings.components), pseudo))
+    cells = _settle(settings, lloyd, releases, _clustered(pseudo, settings.components), pseudo)
+    return _reported(settings, steps, releases, cells)
+
+
+def _reported(
+    settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releases, cells: Cells
+) -> tuple[Mixture, Report | None]:
+    """Return the cells as clusters, with the release of the plan's last step if that reports them."""
+    step, mixture = steps[-1], _as_mixture(cells)
+    if step.phase is not Phase.REPORT:
+        return mixture, None
+    d = len(settings.box)
+    variances = np.array([float(np.trace(cell.covariance)) / d for cell in cells])
+    counts = np.array([cell.count for cell in cells])
+    # No row is farther from a centre than the farthest corner of the box.
+    farthest = np.linalg.norm(np.abs(mixture.means) + settings.box, axis=1)
+    quiet = _REPORT_NOISE * np.sqrt(variances * counts) / (step.std / step.weights.b)
+    radii = np.minimum(np.maximum(_REPORT_RADIUS * np.sqrt(d * variances), quiet), farthest)
+    radii = np.maximum(radii, _LEAST_RADIUS)
+    about = tuple(replace(cell, radius=float(radius)) for cell, radius in zip(cells, radii, strict=True))
+    return mixture, Report(radii, releases.make(step, about))
 
 
 def _shrunk_root(step: Step, releases: _Releases) -> Cell:

@@ -44,6 +44,8 @@ class Phase(enum.Enum):
     """The bins of a grid, of which k-means in few columns needs the counts only."""
     LLOYD = "lloyd"
     """The k clusters of a k-means; afterwards only their parameters move."""
+    REPORT = "report"
+    """The k clusters of a k-means as they are returned; afterwards nothing moves."""
     EM = "em"
     """Responsibilities of a mixture."""
 

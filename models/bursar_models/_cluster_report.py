@@ -1,0 +1,131 @@
+"""What the last step of a k-means releases of the rows nearest to each returned centre, and intervals from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bursar_models._intervals import Interval, plain, share
+from bursar_models.arrays import FloatArray, frozen
+
+_CLEAR = 5.0
+"""Minimum count of a cluster with intervals, in deviations of its noise: a ratio is about normal from there on."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusterReport:
+    """Noisy sums over the rows nearest to each of k centres in d columns. Everything in it is released or public.
+
+    A row x of cluster j counts with u = x - centre, shortened to length `radii[j]`. The arrays are read-only copies.
+
+    Attributes:
+        counts: noisy numbers of rows, shape (k,).
+        sums: noisy sums of u, shape (k, d), in the data's own units.
+        squares: noisy sums of the squares of u, shape (k, d).
+        radii: clip radii, shape (k,), positive.
+        count_std: standard deviation of the noise on each count, positive.
+        sum_std: that on each sum, in clip radii.
+        square_std: that on each sum of squares, in squared clip radii.
+
+    Raises:
+        ValueError: a field with a wrong shape or out of its range.
+    """
+
+    counts: FloatArray
+    sums: FloatArray
+    squares: FloatArray
+    radii: FloatArray
+    count_std: float
+    sum_std: float
+    square_std: float
+
+    def __post_init__(self) -> None:
+        sums = frozen("sums", self.sums)
+        if sums.ndim != 2 or 0 in sums.shape:
+            raise ValueError(f"sums: expected shape (k, d), got {sums.shape}")
+        k = len(sums)
+        radii = frozen("radii", self.radii, (k,))
+        if not (radii > 0).all():
+            raise ValueError("radii: every entry must be above 0")
+        for name in ("count_std", "sum_std", "square_std"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)}")
+        cleaned = {
+            "counts": frozen("counts", self.counts, (k,)),
+            "sums": sums,
+            "squares": frozen("squares", self.squares, sums.shape),
+            "radii": radii,
+        }
+        for name, array in cleaned.items():  # a frozen dataclass can store its cleaned fields in no other way
+            object.__setattr__(self, name, array)
+
+    def __repr__(self) -> str:
+        return f"ClusterReport: counts and sums of the rows nearest to {len(self.counts)} centres"
+
+
+def checked_report(report: ClusterReport | None, shape: tuple[int, int]) -> None:
+    """Check that a report belongs to centres (k, d). Raises ValueError if it has another shape."""
+    if report is not None and report.sums.shape != shape:
+        raise ValueError(f"report: expected sums of shape {shape}, got {report.sums.shape}")
+
+
+def report_shares(report: ClusterReport) -> tuple[FloatArray, FloatArray]:
+    """Return shares (k,) of the rows nearest to each centre, and their standard errors: noise and sampling."""
+    k, counts = len(report.counts), np.maximum(report.counts, report.count_std)
+    rows = float(counts.sum())
+    shares = counts / rows
+    # A share is N_j over the sum of all counts, whose noise N_j has a part in.
+    noise = (report.count_std / rows) ** 2 * ((1 - shares) ** 2 + (k - 1) * shares**2)
+    return shares, np.sqrt(noise + shares * (1 - shares) / rows)
+
+
+def report_means(report: ClusterReport, centres: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return means (k, d) of the rows nearest to each centre, and their standard errors, infinite where noise hides N.
+
+    Noise is independent on counts N and sums S. A mean is centre + S / N, so that its error is that of S less the mean
+    times that of N, over N; sampling adds the variance of the cluster's rows over N.
+    """
+    clear = report.counts >= _CLEAR * report.count_std
+    counts = np.where(clear, report.counts, 1.0)[:, None]
+    shift = np.where(clear[:, None], report.sums / counts, 0.0)
+    noise = (report.sum_std * report.radii[:, None]) ** 2 + (shift * report.count_std) ** 2
+    variances = np.maximum(report.squares / counts - shift**2, 0.0)
+    errors = np.sqrt(noise / counts**2 + variances / counts)
+    return centres + shift, np.where(clear[:, None], errors, np.inf)
+
+
+def report_intervals(
+    report: ClusterReport, centres: FloatArray, names: Sequence[str], z: float, features: Sequence[str] = ()
+) -> tuple[list[Interval], list[str]]:
+    """Return intervals of shares and means of the rows nearest to each centre (k, d), and what has none, in words.
+
+    Args:
+        report: noisy sums.
+        centres: centres in the model's space, (k, d).
+        names: names of the d columns.
+        z: standard errors on both sides.
+        features: what the numbers of a column are, such as "log1p(income)"; () for the columns themselves.
+    """
+    found: list[Interval] = []
+    for j, (p, error) in enumerate(zip(*report_shares(report), strict=True)):
+        if 0 < p < 1:
+            words = f"share of the rows nearest to centre {j}"
+            found.append(share(f"weights_[{j}]", p, error / (p * (1 - p)), z, words))
+    hidden = []
+    for j, (means, errors) in enumerate(zip(*report_means(report, centres), strict=True)):
+        if not np.isfinite(errors).all():
+            hidden.append(f"cluster_centers_[{j}]")
+            continue
+        about = f"over the rows nearest to centre {j}"
+        found += [
+            plain(f"cluster_centers_[{j}].{name}", mean, error, z, f"mean of {feature!r} {about}")
+            for name, feature, mean, error in zip(names, features or names, means, errors, strict=True)
+        ]
+    return found, [*([f"{', '.join(hidden)}: noise hides whether any row is nearest"] if hidden else []), NO_VARIANCES]
+
+
+NO_VARIANCES = "variances_: how much they vary from sample to sample was not released"
+"""Reason why variances of k-means by FitDPEM have no intervals."""
