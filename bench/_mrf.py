@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_ledger import Adjacency, cost_units, rho_of
+from bursar_amounts import rho_of
+from bursar_ledger import Adjacency, cost_units
 from bursar_models import MarkovRandomField
 from bursar_models.mrf import Graph, NoisyTable, Variable
 from bursar_models.mrf._inference import cached_tree, calibrate, draw, exact

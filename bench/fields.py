@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from real_tables import Codes, by_field, digest, names_of
 from real_tables import codes_of as codes_of_numbers
 
-from bursar_ledger import rho_of
+from bursar_amounts import rho_of
 from bursar_models.mrf import Graph, NoisyTable, estimate
 from bursar_models.mrf._estimation import continued
 from bursar_models.mrf._pairs import joined_cells, pair_marginals

@@ -63,7 +63,7 @@ from _em import (
 from _kmeans import Box, array_rows
 from _kmeans import fit as fit_in_box
 
-from bursar_ledger import rho_of
+from bursar_amounts import rho_of
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, dpem, gradient_em
 

@@ -8,12 +8,15 @@ import pytest
 from click.testing import CliRunner
 
 import bursar
+import bursar_amounts
 import bursar_ledger
 import bursar_server
 from tests.refresh_proofs import FENCE, ProofError, fingerprint, front_matter, main, stale
 
-CLIENT, SERVER, LEDGER = (Path(next(iter(package.__path__))) for package in (bursar, bursar_server, bursar_ledger))
-PROOFS = sorted([*CLIENT.rglob("*.md"), *SERVER.rglob("*.md"), *LEDGER.rglob("*.md")])
+AMOUNTS, CLIENT, SERVER, LEDGER = (
+    Path(next(iter(package.__path__))) for package in (bursar_amounts, bursar, bursar_server, bursar_ledger)
+)
+PROOFS = sorted(proof for folder in (AMOUNTS, CLIENT, SERVER, LEDGER) for proof in folder.rglob("*.md"))
 MUST_BE_PROVEN = [
     SERVER / "tables" / "_partitions.py",
     SERVER / "tables" / "_snapshot.py",
@@ -33,6 +36,7 @@ MUST_BE_PROVEN = [
         )
     ),
     *sorted(SERVER.glob("fits/*/*statistics.py")),
+    AMOUNTS / "_conversion.py",
     LEDGER / "_pricing.py",
     CLIENT / "local.py",
 ]

@@ -70,10 +70,12 @@ from bursar_models.budget import (
     Rho,
     Spend,
     WhatIsLeft,
+    convert,
     epsilon_delta,
     percent,
     pure,
     rho,
+    rho_of,
     what_is_left,
 )
 from bursar_models.errors import Error, InvalidRequestError, MissingDependencyError, RefusedError
@@ -177,12 +179,14 @@ __all__ = [
     "Verification",
     "WhatIsLeft",
     "connect",
+    "convert",
     "epsilon_delta",
     "load",
     "load_sketch",
     "percent",
     "pure",
     "rho",
+    "rho_of",
     "save_sketch",
     "what_is_left",
 ]

@@ -34,7 +34,6 @@ from bursar_models.budget import (
     Limits,
     NeighbouringRelation,
     Percent,
-    Price,
     PrivacyUnit,
     Receipt,
     Remaining,
@@ -327,10 +326,10 @@ class Dataset:
 
         Args:
             requests: in the order in which they would be fitted.
-            spend: one for all, so that each may cost as much, or one for each; amounts, not what is left.
+            spend: one for all, so that each may cost as much, or one for each; not what is left.
             total: instead, what all may cost together: `bursar.percent(10)`, `bursar.what_is_left()` or an amount.
-            shares: with a total, weights of the requests in it, 0 for one that uses earlier releases alone; None for
-                equal ones.
+            shares: weights of the requests in the total, 0 for one that uses earlier releases alone; None for equal
+                ones. Without a total they divide what is left.
 
         Returns:
             A plan, which shows itself as a table. `plan.fits` has requests, spends and previews; `plan.save` keeps it,
@@ -354,17 +353,12 @@ class Dataset:
         limits, requests = self.limits(), tuple(requests)
         for request in requests:
             kind_of(request)
+        if spend is not None and (total is not None or shares is not None):
+            raise InvalidRequestError.of("spend", "must not be given with total or shares")
         if total is None and shares is None:
-            spends = spends_of(requests, spend)
-        elif total is None or spend is not None:
-            raise InvalidRequestError.of("total", "must be given with shares, and without spend")
+            spends = spends_of(requests, spend, limits)
         else:
-            amount = total
-
-            def price() -> Price:
-                return self.preview(requests[0], spend=amount).price
-
-            spends = divided(amount, shares, requests, limits, price)
+            spends = divided(total or WhatIsLeft(), shares, requests, limits)
         return self._planned(Study(uuid.uuid4().hex[:16], self.name, requests, tuple(spends)), limits)
 
     def load_plan(self, path: str | Path) -> Plan:

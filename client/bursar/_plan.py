@@ -9,9 +9,22 @@ from fractions import Fraction
 from pathlib import Path
 
 from bursar._preview import Preview, forecast
-from bursar_models.budget import EpsilonDelta, Limits, Percent, Price, Pure, Remaining, Rho, Spend, WhatIsLeft, positive
+from bursar_models.budget import (
+    Amount,
+    EpsilonDelta,
+    Limits,
+    Percent,
+    Price,
+    Pure,
+    Remaining,
+    Rho,
+    Spend,
+    WhatIsLeft,
+    implied_rho,
+    positive,
+)
 from bursar_models.errors import InvalidRequestError
-from bursar_models.requests import Amount, Request, Study
+from bursar_models.requests import Request, Study
 from bursar_models.text import html_table, text_table
 
 
@@ -153,23 +166,21 @@ def plan(
     return Plan(study, tuple(fits), limits)
 
 
-def spends_of(requests: Sequence[Request], spend: Spend | Sequence[Spend | None] | None) -> list[Amount | None]:
+def spends_of(
+    requests: Sequence[Request], spend: Spend | Sequence[Spend | None] | None, limits: Limits
+) -> list[Amount | None]:
     """Return the amount of each request, from one for all or one for each.
 
     Raises:
-        InvalidRequestError: they are not as many as the requests, or one of them is no amount.
+        InvalidRequestError: they are not as many as the requests, or one of them is what is left.
     """
     spends = list(spend) if isinstance(spend, Sequence) else [spend] * len(requests)
     _check_number("spend", spends, requests)
-    return [None if one is None else _amount(one) for one in spends]
+    return [None if one is None else _amount(one, limits) for one in spends]
 
 
 def divided(
-    total: Spend,
-    shares: Sequence[float] | None,
-    requests: Sequence[Request],
-    limits: Limits,
-    price: Callable[[], Price],
+    total: Spend, shares: Sequence[float] | None, requests: Sequence[Request], limits: Limits
 ) -> list[Amount | None]:
     """Return the amounts into which a total is divided; together they cost no more than it does.
 
@@ -178,7 +189,6 @@ def divided(
         shares: weights of the requests, 0 for one that uses earlier releases alone; None for equal ones.
         requests: which share it.
         limits: of the dataset and the caller.
-        price: asks for the price of the total, which only the server tells of an (epsilon, delta).
 
     Raises:
         InvalidRequestError: the shares are not as many as the requests, none is positive, or the total is too small.
@@ -191,15 +201,15 @@ def divided(
     parts = [weight / whole for weight in weights]
     if isinstance(total, Pure):
         return [Pure(float(Fraction(total.epsilon) * part)) if part else None for part in parts]
-    units = price().cost_units if isinstance(total, EpsilonDelta) else units_of(total, limits)
+    units = units_of(total, limits)
     return [Rho(limits.dataset.rho_of(math.floor(units * part))) if part else None for part in parts]
 
 
-def units_of(spend: Rho | Percent | WhatIsLeft, limits: Limits) -> int:
+def units_of(spend: Rho | EpsilonDelta | Percent | WhatIsLeft, limits: Limits) -> int:
     """Return the units of cost of a spend, rounded down."""
     match spend:
-        case Rho():
-            return math.floor(2**40 * Fraction(limits.dataset.order) * Fraction(spend.value))
+        case Rho() | EpsilonDelta():
+            return math.floor(2**40 * Fraction(limits.dataset.order) * implied_rho(spend))
         case Percent():
             return math.floor(limits.dataset.cap_cost_units * Fraction(spend.value) / 100)
         case WhatIsLeft():
@@ -216,11 +226,11 @@ def _check_number(field: str, values: Sequence[object], requests: Sequence[Reque
         raise InvalidRequestError.of(field, text)
 
 
-def _amount(spend: Spend) -> Amount:
-    if isinstance(spend, WhatIsLeft | Percent):
-        text = "must be amounts: what is left depends on the fits before it; say bursar.rho(...), or total=..."
+def _amount(spend: Spend, limits: Limits) -> Amount:
+    if isinstance(spend, WhatIsLeft):
+        text = "must be amounts: what is left depends on the fits before it; say bursar.percent(...), or total=..."
         raise InvalidRequestError.of("spend", text)
-    return spend
+    return Rho(limits.dataset.rho_of(units_of(spend, limits))) if isinstance(spend, Percent) else spend
 
 
 def _budgets(limits: Limits) -> list[Remaining]:

@@ -1,8 +1,9 @@
 """bursar_ledger: privacy losses, budgets, the filter and the ledger that holds them. Knows neither wire nor rows."""
 
+from bursar_amounts import COST_UNIT, DELTA_UNIT
+
 from ._budget import Budget, Remainder
 from ._canonical import Entry
-from ._conversion import epsilon_of, rho_of
 from ._events import (
     Adjacency,
     ApproximateEvent,
@@ -18,7 +19,7 @@ from ._kinds import REQUESTS, EntryKind, by_kind
 from ._ledger import Ledger
 from ._mark import mark_of, move_ledger
 from ._opening import adopt_copy, check_mark
-from ._pricing import COST_UNIT, DELTA_UNIT, Cost, cost_units, laplace_rdp, price, pure_rdp, rdp, selection_rdp
+from ._pricing import Cost, cost_units, laplace_rdp, price, pure_rdp, rdp, selection_rdp
 from ._replay import AccountTotals
 from ._types import (
     EVERYONE,
@@ -115,14 +116,12 @@ __all__ = [
     "by_kind",
     "check_mark",
     "cost_units",
-    "epsilon_of",
     "laplace_rdp",
     "mark_of",
     "move_ledger",
     "price",
     "pure_rdp",
     "rdp",
-    "rho_of",
     "selection_rdp",
     "verify",
 ]

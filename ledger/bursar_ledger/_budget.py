@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ._conversion import best_order, divergence_cap
+from bursar_amounts import COST_UNIT, DELTA_UNIT, best_order, divergence_cap, float_down
+
 from ._events import PureEvent
-from ._pricing import COST_UNIT, DELTA_UNIT, cost_units
-from ._rounding import float_down
+from ._pricing import cost_units
 
 _LARGEST_EPSILON = 2.0**20  # keeps every cap below 2^63, the largest integer of SQLite
 

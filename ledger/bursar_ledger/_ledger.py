@@ -14,12 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from bursar_amounts import COST_UNIT, DELTA_UNIT
+
 from . import _accounts, _administration, _credentials, _datasets, _debits
 from ._backup import copy_to
 from ._canonical import Entry
 from ._kinds import EntryKind
 from ._opening import BUSY_SECONDS, translated
-from ._pricing import COST_UNIT, DELTA_UNIT
 from ._schema import check_version
 from ._store import Store
 from ._upgrade import upgrade

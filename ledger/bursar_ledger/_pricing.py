@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from bursar_amounts import COST_UNIT, DELTA_UNIT, float_up, precise, to_decimal, upper
+
 from ._events import (
     ApproximateEvent,
     ConcentratedEvent,
@@ -21,16 +23,6 @@ from ._events import (
     PureEvent,
     SelectionEvent,
 )
-from ._rounding import float_up, precise, to_decimal, upper
-
-COST_UNIT = 2**40
-"""Cost is counted in units of 1 / COST_UNIT of Renyi divergence at the dataset's order.
-
-A unit is about 1e-12, so rounding a request up costs next to nothing, and the cap of the largest total (epsilon 2^20)
-stays below 2^63, where SQLite's integers end.
-"""
-DELTA_UNIT = 2**60
-"""Failure probability is counted in units of 1 / DELTA_UNIT, about 1e-18; a delta of 1 stays below 2^63."""
 
 # Beyond this scale the cancellations in the Laplace curve would reach the margin; the pure curve is an upper bound
 # there, too.

@@ -1,6 +1,6 @@
 """Budget amounts: the budget requested for a fit, its cost, the remaining budget, and the receipt of a debit.
 
-The server enforces amounts as integers; the floats beside them are for people. Imports no other room.
+The server enforces amounts as integers; the floats beside them are for people.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
+import bursar_amounts
 from bursar_models.errors import InvalidRequestError
 from bursar_models.text import html_bar, html_table, text_bar, text_table
 
@@ -133,7 +134,10 @@ class Percent:
         return f"bursar.percent({self.value:g})"
 
 
-Spend: TypeAlias = Rho | EpsilonDelta | Pure | Percent | WhatIsLeft
+Amount: TypeAlias = Rho | EpsilonDelta | Pure
+"""Spend that is an amount: neither a part of a budget nor what is left of one."""
+
+Spend: TypeAlias = Amount | Percent | WhatIsLeft
 """Budget requested for one fit; the fit divides it among its releases."""
 
 LimitName: TypeAlias = Literal["dataset", "allowance", "call"]
@@ -185,6 +189,65 @@ def what_is_left() -> WhatIsLeft:
     There is no such budget with Laplace noise: use `bursar.pure(data.available().pure_epsilon)`.
     """
     return WhatIsLeft()
+
+
+def rho_of(epsilon: float, delta: float) -> float:
+    """Return the largest rho that implies (epsilon, delta), which `bursar.epsilon_delta` requests, rounded down.
+
+    Raises:
+        InvalidRequestError: a number outside its range, or no positive rho implies the pair.
+
+    Example:
+        >>> round(bursar.rho_of(1, 1e-6), 4)
+        0.0244
+    """
+    pair = EpsilonDelta(epsilon, delta)
+    try:
+        return bursar_amounts.rho_of(pair.epsilon, pair.delta)
+    except ValueError as error:
+        raise InvalidRequestError.of("epsilon", f"no positive rho implies {pair!r}; take a larger one") from error
+
+
+def implied_rho(spend: Amount) -> Fraction:
+    """Return the rho that a spend implies (Bun and Steinke 2016, Prop. 1.4, for a pure epsilon).
+
+    Raises:
+        InvalidRequestError: not an amount, or an (epsilon, delta) that no positive rho implies.
+    """
+    match spend:
+        case Rho():
+            return Fraction(spend.value)
+        case EpsilonDelta():
+            return Fraction(rho_of(spend.epsilon, spend.delta))
+        case Pure():
+            return Fraction(spend.epsilon) ** 2 / 2
+    raise InvalidRequestError.of(
+        "spend", f"must be bursar.rho(...), bursar.epsilon_delta(...) or bursar.pure(...), got {spend!r}"
+    )
+
+
+def convert(spend: Amount, delta: float) -> float:
+    """Return the epsilon at `delta` that a spend implies, rounded up. No server is asked.
+
+    Add up in rho, and convert the sum: epsilons of several fits add up to more than they imply together.
+
+    Args:
+        spend: an amount; what a percentage of a budget implies is `data.limits().dataset.part_of(...)`.
+        delta: between 0 and 1, both excluded.
+
+    Raises:
+        InvalidRequestError: another spend, or a delta outside its range.
+
+    Example:
+        >>> round(bursar.convert(bursar.rho(0.01), 1e-6), 3)
+        0.622
+        >>> bursar.convert(bursar.pure(0.5), 1e-6)
+        0.5
+    """
+    if not 0 < delta < 1:
+        raise InvalidRequestError.of("delta", f"must be between 0 and 1, got {delta!r}")
+    epsilon = bursar_amounts.epsilon_of(implied_rho(spend), delta)
+    return min(epsilon, spend.epsilon) if isinstance(spend, Pure) else epsilon
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,6 +14,7 @@ from dp_accounting import rdp as dp_rdp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bursar_amounts import divergence_cap
 from bursar_ledger import (
     COST_UNIT,
     Adjacency,
@@ -26,7 +27,6 @@ from bursar_ledger import (
     SelectionEvent,
     cost_units,
 )
-from bursar_ledger._conversion import divergence_cap
 from bursar_proto.v1 import types_pb2
 from bursar_server.vault import Bounds, sensitivity
 from tests.attacks.conftest import BUDGET

@@ -125,6 +125,18 @@ def test_a_total_is_divided_and_never_exceeded(lone: bursar.Dataset) -> None:
             assert spent == pytest.approx([float(whole) * one / sum(weights) for one in weights], rel=1e-6)
 
 
+def test_percents_are_planned_as_they_are_fitted(lone: bursar.Dataset) -> None:
+    """One for all, or one for each; without a total, shares divide what is left."""
+    cap, left = lone.remaining().cap_cost_units, lone.remaining().cost_units
+    same = lone.plan(FITS, spend=bursar.percent(10))
+    each = lone.plan(FITS, spend=[bursar.percent(10), bursar.rho(0.1), bursar.percent(5)])
+    assert same.fits[0].preview.price == lone.preview(FITS[0], spend=bursar.percent(10)).price
+    assert [one.preview.price.cost_units / cap for one in same.fits] == pytest.approx([0.1] * 3, rel=1e-9)
+    assert each.fits[2].preview.price.cost_units == pytest.approx(cap / 20, rel=1e-9)
+    assert each.fits[1].spend == bursar.rho(0.1)
+    assert left - 1000 <= lone.plan(FITS, shares=[1, 2, 3]).total.cost_units <= left
+
+
 def test_a_pure_total_is_divided_as_epsilons_are(lone: bursar.Dataset) -> None:
     """They add up; the ledger charges no more than for one of that epsilon."""
     found = lone.plan(FITS, total=bursar.pure(0.5), shares=[1, 2, 2])
@@ -152,12 +164,12 @@ def test_what_is_no_part_of_a_budget_is_refused(value: Any) -> None:
     "wrong",
     [
         {"total": bursar.rho(1), "spend": bursar.rho(1)},
-        {"shares": [1, 1, 1]},
+        {"spend": bursar.rho(1), "shares": [1, 1, 1]},
+        {"shares": [1, 1]},
         {"total": bursar.rho(1), "shares": [1, 1]},
         {"total": bursar.rho(1), "shares": [0, 0, 0]},
         {"total": bursar.rho(1), "shares": [1, 1, -1]},
         {"total": bursar.rho(1), "shares": [1, 1, float("nan")]},
-        {"spend": bursar.percent(10)},
     ],
 )
 def test_totals_and_shares_that_do_not_go_together_are_refused(toy: bursar.Dataset, wrong: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from pydantic import ValidationError
 import bursar
 from bursar._preview import Preview, preview_from
 from bursar._suggest import suggest
+from bursar_amounts import rho_of
 from bursar_ledger import (
     ApproximateEvent,
     Budget,
@@ -43,7 +44,6 @@ from bursar_ledger import (
     Role,
     SelectionEvent,
     price,
-    rho_of,
 )
 from bursar_ledger._codec import decode_event, encode_event
 from bursar_proto.v1 import dummy_pb2, fit_pb2

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bursar_amounts import best_order, divergence_cap, epsilon_of, rho_of
 from bursar_ledger import (
     COST_UNIT,
     DELTA_UNIT,
@@ -20,10 +21,7 @@ from bursar_ledger import (
     PureEvent,
     Remainder,
     cost_units,
-    epsilon_of,
-    rho_of,
 )
-from bursar_ledger._conversion import best_order, divergence_cap
 
 GOLDEN = [
     (0.5, 1e-5, 0.008505531, 31.7726, 0.27024258),

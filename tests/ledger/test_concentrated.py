@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bursar_amounts import epsilon_of
 from bursar_ledger import (
     COST_UNIT,
     ApproximateEvent,
@@ -25,7 +26,6 @@ from bursar_ledger import (
     Ledger,
     PureEvent,
     cost_units,
-    epsilon_of,
     price,
     rdp,
     verify,

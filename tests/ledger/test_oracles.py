@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opendp.mod import OpenDPException
 
-from bursar_ledger import COST_UNIT, Budget, GaussianEvent, PureEvent, cost_units, epsilon_of, rdp, rho_of
+from bursar_amounts import epsilon_of, rho_of
+from bursar_ledger import COST_UNIT, Budget, GaussianEvent, PureEvent, cost_units, rdp
 from bursar_ledger._events import LaplaceEvent
 
 

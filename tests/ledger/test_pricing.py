@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bursar_amounts import float_down, float_up, lower, precise, to_decimal, upper
 from bursar_ledger import (
     COST_UNIT,
     GaussianEvent,
@@ -23,7 +24,6 @@ from bursar_ledger import (
     pure_rdp,
     rdp,
 )
-from bursar_ledger._rounding import float_down, float_up, lower, precise, to_decimal, upper
 from tests.each import each
 
 ORDERS = [Fraction(5, 4), Fraction(2), Fraction("8.926"), Fraction(32)]

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
+from bursar_amounts import COST_UNIT
+
 from .._codec import decode_fraction
 from .._kinds import REQUESTS, EntryKind, by_kind
-from .._pricing import COST_UNIT
 from ._open import Fields, Row
 from ._text import percent
 

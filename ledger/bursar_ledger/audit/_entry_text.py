@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
+from bursar_amounts import COST_UNIT, DELTA_UNIT
+
 from .._canonical import body_hash
 from .._codec import decode_event, decode_fraction
 from .._events import ApproximateEvent, ConcentratedEvent, Event, GaussianEvent, LaplaceEvent, SelectionEvent
 from .._kinds import EntryKind
-from .._pricing import COST_UNIT, DELTA_UNIT, price
+from .._pricing import price
 from ._columns import Line, rho, summary
 from ._formats import json_text
 from ._open import Fields, Row

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from bursar_amounts import COST_UNIT
+
 from .._codec import decode_event, decode_fraction
 from .._events import (
     ApproximateEvent,
@@ -29,7 +31,6 @@ from .._events import (
     SelectionEvent,
 )
 from .._kinds import EntryKind
-from .._pricing import COST_UNIT
 from ._history import Losses
 from ._open import Row
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .._conversion import divergence_cap
-from .._pricing import COST_UNIT, DELTA_UNIT, rdp
+from bursar_amounts import COST_UNIT, DELTA_UNIT, divergence_cap
+
+from .._pricing import rdp
 from ._history import AccountHistory, Losses, Spender
 from ._oracle import tighter_epsilon
 

@@ -10,13 +10,12 @@ from bursar_models.requests._request import REQUIRED, Argument, Fits, Request, a
 from bursar_models.requests._separated_gmm import ColumnUnits, SeparatedGMM
 from bursar_models.requests._sketch_kmeans import Computer, Decoding, PaidSketch, Pilot, Scale, SketchKMeans
 from bursar_models.requests._starts import GaussianPrior, GivenCoefficients, GivenStart, RandomStart
-from bursar_models.requests._study import Amount, Study
+from bursar_models.requests._study import Study
 
 __all__ = [
     "DPEM",
     "MRF",
     "REQUIRED",
-    "Amount",
     "Argument",
     "Chain",
     "ColumnUnits",

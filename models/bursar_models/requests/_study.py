@@ -8,16 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from bursar_models.budget import EpsilonDelta, Pure, Rho
+from bursar_models.budget import Amount, EpsilonDelta, Pure, Rho
 from bursar_models.errors import InvalidRequestError
 from bursar_models.files import write_whole
 from bursar_models.requests._request import Request
 
 VERSION = 1
 """Version of the JSON form."""
-
-Amount = Rho | EpsilonDelta | Pure
-"""Spend that is an amount: neither a part of a budget nor what is left of one."""
 
 _AMOUNTS: dict[str, type[Amount]] = {"rho": Rho, "epsilon_delta": EpsilonDelta, "pure": Pure}
 

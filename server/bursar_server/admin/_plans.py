@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from bursar_ledger import epsilon_of, rho_of
-from bursar_models.budget import EpsilonDelta, Pure, Rho
+from bursar_amounts import epsilon_of
+from bursar_models.budget import implied_rho
 from bursar_models.errors import InvalidRequestError
-from bursar_models.requests import Amount, Study
+from bursar_models.requests import Study
 from bursar_server.admin._acting import JSON, PATH, explained, say_json
 from bursar_server.admin._shares import table
 
@@ -37,7 +37,7 @@ def plan(file: Path, delta: float, as_json: bool) -> None:
             study = Study.load(file)
         except InvalidRequestError as error:
             raise ValueError(str(error)) from error
-        amounts = [Fraction(0) if one is None else implied(one) for one in study.spends]
+        amounts = [Fraction(0) if one is None else implied_rho(one) for one in study.spends]
         total = sum(amounts, Fraction(0))
         epsilon = needed(total, delta) if total else 0.0
     if as_json:
@@ -50,17 +50,6 @@ def plan(file: Path, delta: float, as_json: bool) -> None:
     rows = [[type(request).__name__, f"{float(one):.6g}"] for request, one in zip(study.requests, amounts, strict=True)]
     click.echo(table([["fit", "rho"], *rows]))
     click.echo(f"{len(rows)} fits of {study.dataset!r}: rho {float(total):.6g}, a total of ({epsilon:g}, {delta:g})")
-
-
-def implied(spend: Amount) -> Fraction:
-    """Return the rho that a spend implies (Bun and Steinke 2016, Prop. 3, for a pure epsilon)."""
-    match spend:
-        case Rho():
-            return Fraction(spend.value)
-        case EpsilonDelta():
-            return Fraction(rho_of(spend.epsilon, spend.delta))
-        case Pure():
-            return Fraction(spend.epsilon) ** 2 / 2
 
 
 def needed(rho: Fraction, delta: float) -> float:

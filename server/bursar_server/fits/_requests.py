@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bursar_ledger import rho_of
+from bursar_amounts import rho_of
 from bursar_proto.v1 import types_pb2
 from bursar_server.fits._seam import BoundedColumn, InvalidFieldsError, PublicTable
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bursar_amounts import epsilon_of
 from bursar_ledger import (
     COST_UNIT,
     ApproximateEvent,
@@ -23,7 +24,6 @@ from bursar_ledger import (
     PureEvent,
     SelectionEvent,
     cost_units,
-    epsilon_of,
 )
 from bursar_ledger._codec import encode_event, encode_fraction
 from bursar_ledger.audit._history import Losses, history

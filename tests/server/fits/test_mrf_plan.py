@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent, rho_of
+from bursar_amounts import rho_of
+from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import UNIT_ROWS, CodedColumn, InvalidFieldsError, PublicTable, mrf
 from bursar_server.fits.mrf._plan import DEFAULT_SHARE, DIRECT, LEAST_SINGLES, MOST_NUMBERS, MOST_SINGLES, OF_CHOICES

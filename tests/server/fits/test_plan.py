@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, rho_of
+from bursar_amounts import rho_of
+from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, dpem
 from bursar_server.fits.mixtures.schedule import em_weights

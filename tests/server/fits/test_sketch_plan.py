@@ -11,7 +11,8 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, rho_of
+from bursar_amounts import rho_of
+from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
 from bursar_models import MAX_FREQUENCIES
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, sketch

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bursar_ledger import Budget, ConcentratedEvent, PureEvent, cost_units, rho_of
-from bursar_models.budget import EpsilonDelta, Pure, Rho
-from bursar_models.requests import DPEM, Amount, Study
-from bursar_server.admin._plans import implied, needed
+from bursar_amounts import rho_of
+from bursar_ledger import Budget, ConcentratedEvent, PureEvent, cost_units
+from bursar_models.budget import Amount, EpsilonDelta, Pure, Rho, implied_rho
+from bursar_models.requests import DPEM, Study
+from bursar_server.admin._plans import needed
 from bursar_server.admin.cli import main
 
 
@@ -35,7 +36,7 @@ def test_a_tiny_plan_needs_a_total_all_the_same() -> None:
 def test_a_pure_epsilon_is_no_dearer_than_it_is_told(epsilon: float) -> None:
     """What the ledger charges for it is at most what the rho costs that it implies."""
     for order in (Fraction(2), Fraction(9), Fraction(200)):
-        told = cost_units([ConcentratedEvent(implied(Pure(epsilon)))], order)
+        told = cost_units([ConcentratedEvent(implied_rho(Pure(epsilon)))], order)
         assert cost_units([PureEvent(Fraction(epsilon))], order) <= told
 
 

@@ -12,25 +12,32 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 
-from ._pricing import COST_UNIT
 from ._rounding import float_down, float_up, lower, precise, to_decimal, upper
+from ._units import COST_UNIT
 
 ORDER_STEP = Fraction(1, 2**20)
 """Orders are multiples of this: exact in every file and language, and within 1e-9 of the best one's rho."""
+_LEAST_ORDER = 1 + ORDER_STEP
 
 # Bounds of ln(order - 1); the best order is about 1 + sqrt(ln(1/delta) / rho), inside for every budget that can be
 # asked for.
 _SEARCH = (math.log(float(ORDER_STEP)), 40 * math.log(2))
 
 
-def epsilon_of(rho: float, delta: float) -> float:
-    """Return the epsilon that rho-zCDP implies at `delta`, rounded up; rho > 0, 0 < delta < 1."""
+@functools.lru_cache(maxsize=4096)
+def epsilon_of(rho: float | Fraction, delta: float | Fraction, least_order: Fraction = _LEAST_ORDER) -> float:
+    """Return the least epsilon at `delta` that D_a <= a rho implies for all orders a from `least_order` on, rounded up.
+
+    By default for all orders, which is rho-zCDP. rho > 0, 0 < delta < 1.
+    """
     _check("rho", rho)
     _check_delta(delta)
-    order = _nearest_order(_minimise(lambda a: a * rho + _excess_float(a, delta)))
+    r, d = Fraction(rho), Fraction(delta)
+    best = _nearest_order(_minimise(lambda a: a * float(r) + _excess_float(a, float(d))))
     with precise():
-        epsilon = to_decimal(order * Fraction(rho)) + _excess(order, Fraction(delta))
-    return float_up(max(upper(epsilon), Fraction(0)))
+        # The least order is tried, too: there a whole budget is exactly its epsilon.
+        found = min(to_decimal(a * r) + _excess(a, d) for a in {max(best, least_order), least_order})
+    return float_up(max(upper(found), Fraction(0)))
 
 
 def rho_of(epsilon: float, delta: float) -> float:
@@ -89,14 +96,14 @@ def _minimise(objective: Callable[[float], float]) -> float:
 
 
 def _nearest_order(order: float) -> Fraction:
-    return max(round(Fraction(order) / ORDER_STEP) * ORDER_STEP, 1 + ORDER_STEP)
+    return max(round(Fraction(order) / ORDER_STEP) * ORDER_STEP, _LEAST_ORDER)
 
 
-def _check(name: str, value: float) -> None:
+def _check(name: str, value: float | Fraction) -> None:
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
-def _check_delta(delta: float) -> None:
+def _check_delta(delta: float | Fraction) -> None:
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1, got {delta}")

@@ -1,0 +1,27 @@
+"""bursar_amounts: units of cost, their conversion to epsilon, amounts as people read them; the standard library alone.
+
+Everything here rounds in a stated direction: an epsilon is never shown too small.
+"""
+
+from ._conversion import best_order, divergence_cap, epsilon_of, rho_of
+from ._parts import Part, epsilon_text, percent_text
+from ._rounding import float_down, float_up, lower, precise, to_decimal, upper
+from ._units import COST_UNIT, DELTA_UNIT
+
+__all__ = [
+    "COST_UNIT",
+    "DELTA_UNIT",
+    "Part",
+    "best_order",
+    "divergence_cap",
+    "epsilon_of",
+    "epsilon_text",
+    "float_down",
+    "float_up",
+    "lower",
+    "percent_text",
+    "precise",
+    "rho_of",
+    "to_decimal",
+    "upper",
+]

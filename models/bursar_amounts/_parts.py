@@ -1,0 +1,91 @@
+"""Amounts of a budget as people read them: epsilon at the budget's delta, and percent of the budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+
+from ._conversion import epsilon_of
+from ._units import COST_UNIT
+
+_DIGITS = 3
+"""Significant digits of amounts."""
+_LEAST_PERCENT = 0.001
+_SLACK = 1e-9
+"""Relative error of a share that came as a float: 0.1 is shown as 10%, not as 10.1%."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part of a budget: a cost, a sum of costs, or a remainder. As text "epsilon 0.31 (12.3%)".
+
+    The epsilon holds at the budget's delta, for this amount alone; epsilons of parts do not add up, percents do.
+
+    Attributes:
+        cost_units: Renyi divergence at `order`, in units of 1 / COST_UNIT.
+        budget_units: the whole budget in the same unit.
+        order: Renyi order at which both are counted.
+        delta: part of the budget's delta that converts divergence to epsilon.
+        is_left: True for a remainder, whose percent is rounded down, so that it can be requested; a cost's is up.
+    """
+
+    cost_units: int
+    budget_units: int
+    order: Fraction
+    delta: Fraction
+    is_left: bool = False
+
+    @property
+    def rho(self) -> Fraction:
+        """Parameter of zCDP of Gaussian noise at this cost."""
+        return Fraction(self.cost_units) / (COST_UNIT * self.order)
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon at `delta`, rounded up; infinite without a delta. The proof is in `_conversion.md`."""
+        if not self.cost_units > 0:
+            return 0.0
+        return epsilon_of(self.rho, self.delta, self.order) if 0 < self.delta < 1 < self.order else math.inf
+
+    @property
+    def share(self) -> float:
+        """Part of the budget, 0 for an empty budget."""
+        return self.cost_units / self.budget_units if self.budget_units > 0 else 0.0
+
+    @property
+    def percent(self) -> str:
+        """Share as text."""
+        return percent_text(self.share, is_left=self.is_left)
+
+    def __str__(self) -> str:
+        return f"epsilon {epsilon_text(self.epsilon)} ({self.percent})"
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the amount for programs; rho is rounded to the nearest float."""
+        return {"epsilon": self.epsilon, "delta": float(self.delta), "share": self.share, "rho": float(self.rho)}
+
+
+def epsilon_text(epsilon: float) -> str:
+    """Return an epsilon in three digits, rounded up."""
+    return _text(_rounded(epsilon, ROUND_CEILING)) if math.isfinite(epsilon) else "infinite"
+
+
+def percent_text(share: float | Fraction, *, is_left: bool = False) -> str:
+    """Return a share in percent, in three digits; a remainder is rounded down, anything else up."""
+    percent = 100 * float(share)
+    if 0 < percent < _LEAST_PERCENT:
+        return f"<{_LEAST_PERCENT:g}%"
+    if is_left:
+        return f"{_text(_rounded(percent * (1 + _SLACK), ROUND_FLOOR))}%"
+    return f"{_text(_rounded(percent * (1 - _SLACK), ROUND_CEILING))}%"
+
+
+def _rounded(value: float, rounding: str) -> Decimal:
+    return Context(prec=_DIGITS, rounding=rounding).create_decimal_from_float(value)
+
+
+def _text(value: Decimal) -> str:
+    """Return a number without trailing zeros; without an exponent unless it is tiny."""
+    return f"{float(value):g}" if abs(value) < 1e6 else f"{value:f}"
