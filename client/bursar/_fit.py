@@ -230,6 +230,7 @@ def paid_once(connection: Connection, request: Request, asked: Asked) -> Iterato
             warnings.warn(f"{text}, this one is another debit", RepeatedFitWarning, stacklevel=callers_level())
         yield replace(asked, request_id=name)
     except BaseException as error:
+        # Forget a name only if nothing was debited under it: the same fit once more has to find a name that was paid.
         refused = is_new and name not in connection.attempts.entries and isinstance(error, RefusedError | Warning)
         connection.attempts.end(name, forget=refused or _is_over(error))
         if isinstance(error, TransportError):

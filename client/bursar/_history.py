@@ -106,8 +106,10 @@ class Shelf:
             with locked(self.path):
                 content = _read(self.path)
                 kept = _head(content, self.server, self.path)
+                # The older head stays: it is the evidence.
                 if kept is not None and kept.contradicts(head):
                     return kept
+                # Another program that shares the file may have seen more.
                 if kept is None or kept.size < head.size:
                     content["servers"][self.server] = {"address": self._address, **asdict(head)}
                     write_whole(self.path, json.dumps(content, indent=1, sort_keys=True), mode=0o600)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, TypeVar
 
-from bursar_models.text import html_table, text_table
+from bursar_models.text import TableText
 
 T = TypeVar("T")
 
 
-class Listing(list[T]):
+class Listing(TableText, list[T]):
     """List that shows itself as a table with a row for each item."""
 
     _names: ClassVar[tuple[str, str]]
@@ -26,9 +26,3 @@ class Listing(list[T]):
 
     def _title(self) -> str:
         return f"{len(self)} {self._names[len(self) != 1]}"
-
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())

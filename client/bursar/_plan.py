@@ -25,7 +25,7 @@ from bursar_models.budget import (
 )
 from bursar_models.errors import InvalidRequestError
 from bursar_models.requests import Request, Study
-from bursar_models.text import html_table, text_table
+from bursar_models.text import TableText
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PlannedFit:
 
 
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(TableText):
     """Several fits with their prices. Nothing was debited: it is made of previews.
 
     A fit that the budget does not allow is passed over, and those after it are compared with what is left without it.
@@ -131,12 +131,6 @@ class Plan:
             for one in self.fits
         ]
         return ["fit", "rho", "of the budget", "affordable", "rho left", "expected"], rows
-
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())
 
 
 def plan(

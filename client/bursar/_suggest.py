@@ -10,7 +10,7 @@ from typing import Any
 from bursar._preview import Preview
 from bursar_models.budget import EpsilonDelta, Pure, Rho, Spend, positive
 from bursar_models.errors import InvalidRequestError
-from bursar_models.text import html_table, text_table
+from bursar_models.text import TableText
 
 STEP, TOLERANCE = 4.0, 1.02
 """Factor between amounts while a bracket is looked for, and between the two ends of the bracket in the end."""
@@ -133,7 +133,7 @@ def _told(name: str, preview: Preview) -> float | Mapping[str, float] | None:
 
 
 @dataclass(frozen=True, repr=False)
-class Suggestion:
+class Suggestion(TableText):
     """A spend that a fit needs for a target, found from previews. Nothing was debited.
 
     Attributes:
@@ -162,12 +162,6 @@ class Suggestion:
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         return ["target", "expected"], [[name, f"{value:.3g}"] for name, value in self.expected.items()]
-
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())
 
 
 def suggest(ask: Callable[[Spend], Preview], target: Target, spend: Spend) -> Suggestion:

@@ -75,6 +75,7 @@ def _bill(request: DebitRequest, order: Fraction) -> _Bill:
 
 
 def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | None) -> Debit:
+    # Inside the transaction: of two equal requests at once, only this look-up decides which one is charged.
     earlier = _earlier(store, request.principal, request.request_id)
     if earlier is not None:
         return _again(store, earlier, request.request_hash)
@@ -84,8 +85,10 @@ def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | No
     left = limits(account, inside)
     if isinstance(request, RestRequest):
         if not left.available.cost_units >= 1:
+            # The least cost that there is: the refusal then names the limit that is empty.
             _check(Cost(1, 0, account.order), left)
         request = request.planned(left.available)
+    # The bill was made before the lock, at the order of the last debit; a new total since then has another order.
     if bill is None or bill.price.order != account.order:
         bill = _bill(request, account.order)
         store.orders[request.dataset] = account.order
@@ -182,6 +185,7 @@ def _store_release(store: Store, number: int, content: bytes, more: Mapping[str,
         if stored is not None:
             raise ReleaseExistsError(f"debit {number} has its release already; send that one")
         details = {"debit": number, "sha256": digest, "size": len(content), **more}
+        # Digest and bytes in one transaction: an entry whose bytes are missing would not verify.
         store.append(EntryKind.RELEASE, dataset=paid.dataset, actor=paid.actor, details=details)
         store.db.execute("INSERT INTO releases (debit, content) VALUES (?, ?)", [number, content])
 

@@ -105,6 +105,7 @@ class Replay:
     def take(self, entry: Examined) -> None:
         """Take the next entry."""
         expected, previous = self.number + 1, self.head
+        # Go on from what is there, also after a finding: one damaged entry must not hide those behind it.
         self.number, self.head = entry.number, entry.hash
         if self.number != expected:
             self._problem(f"expected entry {expected} here; entries are missing or out of order")
@@ -231,6 +232,7 @@ class Replay:
             self._problem("previous is not the total that was in force")
         analysts = {name: (cost, delta) for name, (cost, delta) in details["analysts"].items()}
         stated = {name: delta for name, (_, delta) in analysts.items()}
+        # A new order changes what debits cost; failure probabilities have no order, so they stay.
         if stated != {name: delta for name, (_, delta) in totals.analysts.items()}:
             self._problem("analysts are not those who were debited, or their units of delta changed")
         totals.budgets += ((self.number, details["epsilon"], details["delta"]),)
@@ -281,6 +283,7 @@ class Replay:
         totals.spent_cost_units += cost
         totals.spent_delta_units += failure
         self._check_state(details, totals)
+        # Only a debit is wrong here: a total that was set below what was spent closes the account, and is no finding.
         if totals.closed:
             self._problem(f"account {totals.name!r} is overspent")
         self._check_limits(details, totals, analyst)

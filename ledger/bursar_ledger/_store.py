@@ -244,6 +244,7 @@ class Store:
                     self._led = False
                 else:
                     following.leads = True
+            # The next group commits while the mark of this one is flushed.
             if following is not None:
                 following.wake()
             try:
@@ -274,12 +275,15 @@ class Store:
         try:
             with translated():
                 self.check_files()
+                # The write lock before the first read: one that is taken later could find that what was read is no
+                # longer so.
                 self.db.execute("BEGIN IMMEDIATE")
                 begun = True
                 base = self._tip = self.newest()
                 for decision in batch:
                     self._carry_out(decision)
                 newest = self._current()
+                # As late as possible: the files may have been replaced while the decisions were carried out.
                 self._check_mark(base)
                 self.check_files()
                 self.db.execute("COMMIT")
@@ -327,6 +331,7 @@ class Store:
             self.db.close()
 
     def _carry_out(self, decision: _Decision[Any]) -> None:
+        # A savepoint each, so that a refused decision undoes nothing of the others in its group.
         self.db.execute("SAVEPOINT decision")
         if not decision.carry_out():
             self._tip = None

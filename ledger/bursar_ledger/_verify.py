@@ -117,6 +117,7 @@ def check(db: Connection, *, reprice: bool, processes: int = 1, known: Verified 
             with _without_collection():
                 _read(db, replay, reprice, processes)
             if known is not None and not replay.problems:
+                # They are verified now; the next visit goes on without them.
                 replay.restatements.clear()
                 verified = Verified(replay, rows_digest(db, replay.number))
         finally:

@@ -46,7 +46,7 @@ from bursar_models.arrays import FloatArray, IntArray, as_rows, check_centres, c
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
 from bursar_models.schema import Column
-from bursar_models.text import html_table, text_table
+from bursar_models.text import TableText
 from bursar_models.transforms import (
     Transform,
     checked_transforms,
@@ -67,7 +67,7 @@ _DRAWS = 50
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianMixture(Estimator, Model):
+class GaussianMixture(TableText, Estimator, Model):
     """Mixture of `k` Gaussians on `d` features. Everything in it is released or public.
 
     The features are the columns in their own units or, with a transform, log(1 + x) of them: that is the model's space,
@@ -504,12 +504,6 @@ class GaussianMixture(Estimator, Model):
             f"GaussianMixture: {self.n_components} components{sought}, {self.covariance_type} covariances"
             f"{background}{said_transforms(self.columns, self.transforms)}{origin(self.receipt, dummy=self.dummy_)}"
         )
-
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())
 
     def _own_errors(self) -> FloatArray | None:
         """Return errors of `own_means_` by the delta rule, as if variances were exact."""

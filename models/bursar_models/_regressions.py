@@ -21,11 +21,11 @@ from bursar_models._tables import spread
 from bursar_models.arrays import FloatArray, IntArray, as_rows, as_target, checked_columns, frozen, frozen_weights
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
-from bursar_models.text import html_table, text_table
+from bursar_models.text import TableText
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearRegression(Estimator, Model):
+class LinearRegression(TableText, Estimator, Model):
     """Linear regression, target = <features, coef> + intercept + noise, in the data's own units.
 
     Features may be missing: they then count as independent and normal, with public or released means and standard
@@ -225,15 +225,9 @@ class LinearRegression(Estimator, Model):
         names = [*feature_names(self.columns, self.n_features), "intercept"]
         return ["feature", "coefficient"], [[name, *cell] for name, cell in zip(names, cells, strict=True)]
 
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixtureOfRegressions(Estimator, Model):
+class MixtureOfRegressions(TableText, Estimator, Model):
     """Mixture of `k` linear regressions of one target, of which each row follows one; in the data's own units.
 
     Given its features, a row's target is <features, coef_[z]> + intercept_[z] + noise, with z drawn by `weights_`.
@@ -476,12 +470,6 @@ class MixtureOfRegressions(Estimator, Model):
             ["weight", *names, "intercept", "noise"],
             [[f"{weight:.4g}", *numbers, f"{std:.4g}"] for weight, numbers, std in parts],
         )
-
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())
 
 
 def _per_unit(target: str) -> str:

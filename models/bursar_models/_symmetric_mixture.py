@@ -20,11 +20,11 @@ from bursar_models._tables import Output
 from bursar_models.arrays import FloatArray, IntArray, checked_columns, frozen
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.schema import Column
-from bursar_models.text import html_table, text_table
+from bursar_models.text import TableText
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SymmetricMixture(Estimator, Model):
+class SymmetricMixture(TableText, Estimator, Model):
     """Symmetric mixture, y = c + z b + noise with z = 1 or -1 equally likely, on d features in the data's own units.
 
     b and -b are the same model: the start decides which of them is called b. Everything in it is released or public.
@@ -229,9 +229,3 @@ class SymmetricMixture(Estimator, Model):
         errors = None if self.beta_errors_ is None else self.beta_errors_[:, None]
         cells = zip(names, self.centre_, with_errors(self.beta_[:, None], errors), self.noise_std_, strict=True)
         return ["column", "centre", "b", "noise"], [[n, f"{c:.4g}", b, f"{s:.4g}"] for n, c, (b,), s in cells]
-
-    def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._title(), *self._table())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from abc import abstractmethod
 from collections.abc import Sequence
 
 
@@ -38,3 +39,21 @@ def html_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     caption = html.escape(title)
     return f"<div><p>{caption}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+class TableText:
+    """Base of values that are shown as a title over a table, on terminals and in notebooks."""
+
+    @abstractmethod
+    def _title(self) -> str:
+        """Return the line above the table."""
+
+    @abstractmethod
+    def _table(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        """Return headers and rows."""
+
+    def __repr__(self) -> str:
+        return f"{self._title()}\n{text_table(*self._table())}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title(), *self._table())

@@ -272,6 +272,7 @@ class _Pages:
         if not posted:
             context = {"name": visible(self._watch.path.name), "token": token}
             return await _page(datasette, request, "enter.html", context)
+        # The link is used up: whoever finds it later, in a history or a log, gets nothing.
         datasette._root_token = None
         answer = Response.redirect("/", status=303)
         answer.set_cookie("ds_actor", datasette.sign(_COOKIE, "actor"), httponly=True)

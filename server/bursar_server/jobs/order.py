@@ -268,6 +268,7 @@ class Orders:
         self.check(order, plan)
         if order.request.refuse_useless:
             check_useful(plan)
+        # Last, since it may read the whole table: a request that is refused anyway must not cost that.
         with _rows_needed():
             self._datasets.compare(order.state)
         return order.debit_of_the_rest() if order.rest else order.debit()
@@ -333,6 +334,7 @@ class Orders:
                 return None
             asked = (paid.method, paid.dataset, paid.principal)
             release = self._ledger.release(entry) if asked == (method, dataset, principal) else None
+            # The empty release of a failed fit parses, too: as an answer without a model.
             message = METHODS[method].response.FromString(release or b"")
             model: Message | None = message.model if message.HasField("model") else None
             return model

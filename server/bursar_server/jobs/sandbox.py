@@ -215,6 +215,7 @@ class _Reserved:
         try:
             told = _framed(_JOB, pickle.dumps(job))
             socket.send_fds(self.children.control, [b"fit"], [self.data.fileno(), self.held.fileno()])
+            # The fit's own ends: while this process holds them, it would not see them close when the fit dies.
             self.data.close()
             self.held.close()
         except Exception as error:
@@ -272,6 +273,7 @@ class _Heard:
 
     @property
     def opened(self) -> bool:
+        # Half a message counts as "opened": what it would have said is not known, and a second draw is worse than none.
         return self._said_opened or self._damaged or bool(self._buffer)
 
     def listen(self, data: socket.socket, life: socket.socket, until: float) -> None:
@@ -422,6 +424,7 @@ class _Parent:
             raise
         gc.collect()
         gc.freeze()  # a collection in a child would copy every page that it looks at
+        # They may name secrets, and a fit needs none of them.
         for name in [name for name in os.environ if name.startswith("BURSAR_")]:
             del os.environ[name]
         reader, writer = os.pipe2(os.O_NONBLOCK)
@@ -453,6 +456,7 @@ class _Parent:
             return True
         data, held = (socket.socket(fileno=descriptor) for descriptor in descriptors)
         parent = os.getpid()
+        # Closed here after the fork: while the parent holds it, the server would not see the fit's death.
         with data:
             try:
                 child = os.fork()

@@ -53,6 +53,7 @@ class Follower:
         """
         until = time.monotonic() + self.longest
         shown = 0
+        # Wakes at multiples of the quantum, where a run settles, too: its end tells no finer time.
         while not run.settled.wait(run.to_next_tick(self.quantum)):
             if not active():
                 return

@@ -102,6 +102,7 @@ class Dummies:
         facts = self._facts(asked.dataset)
         wanted = request.rows or facts.table.rows or DEFAULT_ROWS
         rows = min(wanted, MAX_ROWS)
+        # Planned with the wanted rows first: how many rows are possible depends on the plan's columns and releases.
         plan: Plan = fit.plan(asked, _with_rows(facts.table, rows), _nothing_released)
         rows = min(rows, _most_rows(plan))
         if rows < wanted:

@@ -21,7 +21,6 @@ from fractions import Fraction
 from pathlib import Path
 
 from bursar_ledger import (
-    DatasetState,
     Ledger,
     LedgerError,
     Verification,
@@ -37,7 +36,7 @@ from bursar_server.config import Config
 from bursar_server.ops.checkpoints import load_key, places_of, write_checkpoint
 from bursar_server.state import State, StateError, write_private
 from bursar_server.tables import Keyring, sync
-from bursar_server.tables.catalogue import Registered
+from bursar_server.tables.registration import rows_folder
 
 _MARK = ".restoring"
 _NOTE = "backup.json"
@@ -188,7 +187,7 @@ def _made_safe(state: State, ledger: Ledger, entries: int, actor: str, reason: s
         closed=closed,
         lost=lost,
         tokens=tuple(credential.name for credential in ledger.credentials() if not credential.revoked),
-        missing_rows=tuple(dataset.name for dataset in live if not _folder(state, dataset).is_dir()),
+        missing_rows=tuple(dataset.name for dataset in live if not rows_folder(state, dataset).is_dir()),
         problems=(),
     )
 
@@ -303,11 +302,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
 def _snapshots(state: State, ledger: Ledger) -> tuple[Path, ...]:
     """Return the folders of the tables that the ledger names; `check` reports missing ones."""
-    return tuple(folder for dataset in ledger.datasets() if (folder := _folder(state, dataset)).is_dir())
-
-
-def _folder(state: State, dataset: DatasetState) -> Path:
-    return state.datasets / Registered.of(dataset.manifest).snapshot
+    return tuple(folder for dataset in ledger.datasets() if (folder := rows_folder(state, dataset)).is_dir())
 
 
 def _flush(folder: Path) -> None:

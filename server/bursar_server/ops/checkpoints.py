@@ -68,6 +68,7 @@ def prepare_checkpoints(state: State, ledger: Ledger, *, actor: str = SERVER) ->
         CheckpointError: the file holds another ledger's key.
     """
     path, origin = key_file(state), origin_of(ledger.ledger_id)
+    # A crash may have left the key's file without its entry; the same key is then named now.
     if not path.exists():
         SigningKey.create(origin).save(path)
     key = SigningKey.load(path)
@@ -270,6 +271,7 @@ class Checkpointer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # One last note each: entries after the newest checkpoint have no witness but receipts.
         self._ending.set()
         for writer in self._writers:
             writer.join(self._end_seconds / len(self._writers))

@@ -257,6 +257,7 @@ class ParquetSource:
                 parts = self._parts(path)
                 stored = [name for name in columns if name not in parts]
                 with pyarrow.parquet.ParquetFile(path) as file:
+                    # Every file like the first: what a column holds must not depend on which file a row is in.
                     found = [(field.name, field.type) for field in file.schema_arrow]
                     if [*found, *((name, pa.string()) for name in parts)] != known:
                         raise TableImportError(

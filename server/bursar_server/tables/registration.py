@@ -196,6 +196,7 @@ def remove_rows(state: State, ledger: Ledger, name: str, *, actor: str, reason: 
     if not dataset.retired:
         raise StateError(f"the dataset {name!r} is not retired; its rows are needed")
     with state.importing():
+        # The rows first, then the entry: the ledger never says that something is gone which is there.
         if (folder := rows_folder(state, dataset)).exists():
             remove_snapshot(folder)
         _remove_unnamed(state, ledger)
@@ -286,6 +287,8 @@ def _imported(
     dry_run: bool,
     look: Look,
 ) -> tuple[ImportReport, Entry]:
+    # A secret of its own for each snapshot: under a common one, equal tags would tell auditors that two tables are
+    # equal.
     ring, keys = Keyring(state.keys), Keys.draw()
     if not dry_run:
         _remove_unnamed(state, ledger)
@@ -300,6 +303,7 @@ def _imported(
         if not dry_run:
             if storage is not None:
                 Partitions.write(snapshot, storage)
+            # Before the entry: a table that is named without its key could never be compared with its rows again.
             ring.save(report.dataset_id, keys)
         fields = Registered.imported(snapshot, rows_tag(keys, snapshot)).fields
         entry = enter(content_tag(keys, report.fingerprint), fields)
@@ -332,6 +336,7 @@ def _check_people(ring: Keyring, ledger: Ledger, manifest: Manifest, fingerprint
     gone = {}
     for entry in ledger.contents():
         registered = Registered.of(entry.details["manifest"])
+        # Such tables are never equal, so a key of theirs that is gone does not stop this import.
         if len(registered.manifest.columns) != len(manifest.columns):
             continue
         if not ring.has(registered.snapshot):

@@ -142,6 +142,7 @@ class Gate(grpc.ServerInterceptor):
                 return self._turnstile.passed(None)
             principal = self._known(metadata, address_of(context.peer()))
             auth.set_caller(principal)
+            # The role before the rate: calls that a role forbids count as failures, not as calls.
             self._authorise(method, principal)
             self._throttle.check_rate(principal.name)
             return self._turnstile.passed(principal)
@@ -186,6 +187,7 @@ def _guarded(method: str, handler: _Handler, admit: Admit, span: Span, events: l
 
     def argument(requests: Iterator[object]) -> object:
         if method in auth.PUBLIC_METHODS:
+            # Probes carry nothing that is read, so a stranger's bytes are not even parsed.
             return deserialise(b"") if deserialise else b""
         if handler.request_streaming:
             return map(_decoded, requests)
@@ -262,6 +264,7 @@ def _abort(context: grpc.ServicerContext, events: log.Events, method: str, statu
 
 def _known(method: str) -> str:
     """Return a method's name; one constant for unknown methods, whose names strangers invent."""
+    # Else strangers could fill the metrics with labels of their own.
     return method if method in auth.METHOD_ROLES or method in auth.PUBLIC_METHODS else "unlisted"
 
 
