@@ -124,6 +124,7 @@ class Attempts:
             notes.attempts = _kept(notes.attempts, now)
             same = [one for one in notes.attempts.values() if one.digest == digest]
             left = [one for one in same if not (one.fetched or one.is_awaited())]
+            # A fit whose model never came back goes on under its name, so that it is paid at most once.
             name, earlier = request_id or (left[-1].request_id if left else ""), None
             is_new = not name
             if is_new:

@@ -70,7 +70,7 @@ class Connection:
         object.__setattr__(self, "audits", audit_pb2_grpc.AuditServiceStub(self.channel))
 
     def ask(self, method: grpc.UnaryUnaryMultiCallable[Request, Response], request: Request) -> Response:
-        """The answer to one question.
+        """Return the answer to one question.
 
         Raises:
             HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
@@ -85,7 +85,7 @@ class Connection:
         return patiently(attempt, seconds=self.patience, timeout=self.timeout)
 
     def ask_all(self, method: grpc.UnaryStreamMultiCallable[Request, Response], request: Request) -> list[Response]:
-        """The whole of a streamed answer.
+        """Return the whole of a streamed answer.
 
         Raises:
             HistoryError: the server's ledger is not the one that was seen before; nothing was asked.

@@ -113,7 +113,7 @@ ADJACENCIES = {
 
 
 def choice(field: str, value: str, table: Mapping[str, Value]) -> Value:
-    """The wire's value for one of a field's names.
+    """Return the wire's value for one of a field's names.
 
     Raises:
         InvalidRequestError: none of them.
@@ -124,7 +124,7 @@ def choice(field: str, value: str, table: Mapping[str, Value]) -> Value:
 
 
 def named(table: Mapping[Value, Any], wire: object) -> Value:
-    """The name of a wire's value.
+    """Return the name of a wire's value.
 
     Raises:
         ServerError: a value that this client does not know.
@@ -136,13 +136,13 @@ def named(table: Mapping[Value, Any], wire: object) -> Value:
 
 
 def tensor_to(array: npt.ArrayLike) -> types_pb2.Tensor:
-    """Numbers in row-major order, with their shape."""
+    """Return numbers in row-major order, with their shape."""
     numbers = np.asarray(array, dtype=np.float64)
     return types_pb2.Tensor(shape=numbers.shape, values=numbers.ravel().tolist())
 
 
 def tensor_from(message: types_pb2.Tensor) -> FloatArray:
-    """An array of the shape that the message says.
+    """Return an array of the shape that the message says.
 
     Raises:
         ServerError: the shape does not fit the number of values.
@@ -178,7 +178,7 @@ def spend_to(spend: Spend | None) -> types_pb2.Spend:
 
 
 def price_from(message: types_pb2.Price) -> Price:
-    """A cost as the ledger counts it."""
+    """Return a cost as the ledger counts it."""
     return Price(message.cost_units, message.delta_units, message.rho)
 
 
@@ -229,7 +229,7 @@ def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
 
 
 def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
-    """The noise of one kind of release."""
+    """Return the noise of one kind of release."""
     return ReleaseNoise(
         name=message.name,
         size=message.size,
@@ -241,13 +241,13 @@ def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
 
 
 def transforms_to(by_column: Mapping[str, Transform] | None) -> list[types_pb2.ColumnTransform]:
-    """The transforms that a request asks for."""
+    """Return the transforms that a request asks for."""
     asked = (by_column or {}).items()
     return [types_pb2.ColumnTransform(column=name, transform=TRANSFORMS[one]) for name, one in asked]
 
 
 def transforms_from(values: Sequence[types_pb2.Transform.ValueType]) -> tuple[Transform, ...]:
-    """The transforms of a model's columns. Raises ServerError for one that this version does not know."""
+    """Return the transforms of a model's columns. Raises ServerError for one that this version does not know."""
     names = {value: name for name, value in TRANSFORMS.items()}
     if unknown := [value for value in values if value not in names]:
         raise ServerError(f"the server sent a transform that this version does not know: {unknown[0]}; upgrade bursar")
@@ -255,7 +255,7 @@ def transforms_from(values: Sequence[types_pb2.Transform.ValueType]) -> tuple[Tr
 
 
 def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None) -> GaussianMixture | KMeans:
-    """A released model, of the type that its mode says.
+    """Return a released model, of the type that its mode says.
 
     Raises:
         ServerError: the parameters are not those of a model.
@@ -303,7 +303,7 @@ def _report_from(message: fit_pb2.ClusterReport) -> ClusterReport:
 
 
 def _trajectory_from(message: fit_pb2.MixtureTrajectory) -> Trajectory:
-    """The releases of a mixture's last steps. Raises ValueError if they are none."""
+    """Return the releases of a mixture's last steps. Raises ValueError if they are none."""
     steps = (
         TrajectoryStep(
             log_scale=tensor_from(step.log_scale),
@@ -335,7 +335,7 @@ class SketchModel:
 
 
 def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt | None) -> SketchModel:
-    """A released sketch and what was decoded from it, which knows it.
+    """Return a released sketch and what was decoded from it, which knows it.
 
     Raises:
         ServerError: the parameters are not those of a sketch or a model, or its frequencies are others here.
@@ -347,7 +347,7 @@ def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt | None) -> 
 
 
 def sketch_to(sketch: Sketch, *, entry: int) -> fit_pb2.Sketch:
-    """A sketch as it is sent and stored.
+    """Return a sketch as it is sent and stored.
 
     Args:
         sketch: any.
@@ -383,7 +383,7 @@ def sketch_to(sketch: Sketch, *, entry: int) -> fit_pb2.Sketch:
 
 
 def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
-    """A sketch from the wire or a file.
+    """Return a sketch from the wire or a file.
 
     Raises:
         ServerError: the parameters are not those of a sketch, or this version draws other frequencies from its seed.
@@ -414,7 +414,7 @@ def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
 
 
 def _frequencies_from(message: fit_pb2.Frequencies, d: int) -> Frequencies:
-    """The frequencies of a sketch of `d` columns. Raises ServerError, or ValueError for a number out of its range."""
+    """Return frequencies of a sketch of `d` columns. Raises ServerError, or ValueError for a number out of range."""
     # Before the matrix is drawn, which would be as large as a wrong message says.
     if message.d != d:
         raise ValueError(f"frequencies.d: expected {d}, one for each column, got {message.d}")
@@ -430,7 +430,7 @@ def _frequencies_from(message: fit_pb2.Frequencies, d: int) -> Frequencies:
 
 
 def mrf_from(message: fit_pb2.MRFModel, receipt: Receipt | None) -> MarkovRandomField:
-    """A released Markov random field with the noisy tables that it was learnt from, or is learnt from now.
+    """Return a Markov random field with the noisy tables that it was learnt from, or is learnt from now.
 
     Raises:
         ServerError: the parameters are not those of a model, or there is nothing that it could be learnt from.

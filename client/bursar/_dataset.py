@@ -103,7 +103,7 @@ class Dataset:
         return _convert.limits_from(get_dataset(self._connection, self.name))
 
     def releases(self) -> Releases:
-        """The caller's own debits on this dataset, oldest first; asks the server.
+        """Ask for the caller's own debits on this dataset, oldest first.
 
         Raises:
             Error: the call failed.
@@ -147,7 +147,7 @@ class Dataset:
         return get_release(self._connection, self.name, entry)
 
     def sketches(self) -> Sketches:
-        """The caller's own sketches of this dataset, oldest first; asks the server.
+        """Ask for the caller's own sketches of this dataset, oldest first.
 
         Each can be fetched and decoded again for free: `model(entry)`, `fit(bursar.SketchKMeans(sketch=entry, ...))`.
 
@@ -487,7 +487,7 @@ def _draft_id(spend: Spend | None) -> str:
 
 
 def dataset_from(message: catalog_pb2.Dataset, connection: Connection) -> Dataset:
-    """A handle on the dataset that a message describes.
+    """Return a handle on the dataset that a message describes.
 
     Raises:
         ServerError: a column or an adjacency that this client does not know.

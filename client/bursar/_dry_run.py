@@ -48,7 +48,7 @@ class SyntheticRows:
 
 
 def run_dummy(connection: Connection, fit: fit_pb2.PreviewRequest, rows: SyntheticRows, report: Report) -> Any:
-    """The wire's model of a fit on made-up rows. Nothing is debited, so a stream that breaks is not asked for again.
+    """Return the wire's model of a fit on made-up rows. Nothing is debited, so a stream that breaks is not repeated.
 
     A `RuntimeWarning` says if fewer rows were made up than the table has.
 
@@ -82,7 +82,7 @@ def callers_level() -> int:
 
 
 def _read(answers: Iterable[dummy_pb2.DummyResponse], report: Report) -> Any:
-    """The model; None if there was none."""
+    """Return the model; None if there was none."""
     model = None
     for answer in answers:
         match answer.WhichOneof("event"):

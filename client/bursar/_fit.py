@@ -308,7 +308,7 @@ class _Fit(Generic[Result]):
     report: Report
 
     def persist(self) -> Result:
-        """The result, asked for again when the server is busy and when a stream broke.
+        """Return the result; ask again when the server is busy and when a stream broke.
 
         A stream that breaks is asked for again at most `len(connection.retry_delays)` times, a busy server as long as
         it says when, and `connection.patience` lasts; always with the same request_id.

@@ -51,7 +51,7 @@ class HistoryHead:
 
     @classmethod
     def now(cls, ledger_id: str, size: int, head: bytes) -> HistoryHead:
-        """Seen at this moment."""
+        """Return a head that is seen at this moment."""
         return cls(ledger_id, size, head.hex(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     def contradicts(self, other: HistoryHead) -> bool:
@@ -80,7 +80,7 @@ class Shelf:
         self._warned = False
 
     def load(self) -> HistoryHead | None:
-        """The newest head that any program saw; None if there is none.
+        """Return the newest head that any program saw; None if there is none.
 
         Raises:
             InvalidRequestError: the file is not one of these.
@@ -207,7 +207,7 @@ class History:
             self._learn(HistoryHead.now(newest.ledger_id, entry, head))
 
     def _known(self) -> HistoryHead | None:
-        """The newest of what this program and others saw."""
+        """Return the newest of what this program and others saw."""
         kept, newest = self._shelf.load(), self._newest
         if kept is None or newest is None:
             return newest or kept
@@ -271,7 +271,7 @@ def server_name(ca: bytes | None, address: str) -> str:
 
 
 def default_file() -> Path:
-    """The file of those who name none: below $XDG_STATE_HOME, or ~/.local/state."""
+    """Return the file of those who name none: below $XDG_STATE_HOME, or ~/.local/state."""
     state = os.environ.get("XDG_STATE_HOME")
     # The specification of these folders says that one that is not absolute counts for nothing.
     if state and Path(state).is_absolute():
@@ -321,7 +321,7 @@ def _no_history(path: Path) -> InvalidRequestError:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One writer at a time. Without such locks (Windows) the last one wins: an older head is only a weaker witness."""
+    """Let in one writer at a time. Without such locks (Windows) the last one wins: an older head witnesses less."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":

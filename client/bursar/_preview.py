@@ -127,7 +127,7 @@ class Preview:
 
 
 def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Preview:
-    """The preview of a fit to `columns`."""
+    """Return the preview of a fit to `columns`."""
     return Preview(
         price=_convert.price_from(message.price),
         remaining=_convert.remaining_from(message.remaining),
@@ -184,7 +184,7 @@ _SHOWN = 8
 
 
 def _by_name(values: Mapping[str, float]) -> str:
-    """Numbers with their names, of the first columns."""
+    """Return numbers with their names, of the first columns."""
     shown = ", ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:_SHOWN])
     return shown if len(values) <= _SHOWN else f"{shown}, and {len(values) - _SHOWN} more"
 

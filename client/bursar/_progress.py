@@ -25,12 +25,12 @@ class OneMore:
         self._steps = 0
 
     def __call__(self, step: int, steps: int) -> None:
-        """The server is done with a step of its own."""
+        """Take note that the server is done with a step of its own."""
         self._steps = steps
         self._report(step, steps + 1)
 
     def done(self) -> None:
-        """The last step is done, too."""
+        """Take note that the last step is done, too."""
         self._report(self._steps + 1, self._steps + 1)
 
 

@@ -82,7 +82,7 @@ class Releases(Listing[ReleaseSummary]):
     _headers = ("entry", "dataset", "method", "state", "rho", "time")
 
     def to_table(self, output: Output = "pandas") -> Any:
-        """The same as a table: entry, dataset, method, state, rho, time and request_id, a row each.
+        """Return a table with a row each: entry, dataset, method, state, rho, time and request_id.
 
         Args:
             output: "pandas" or "polars" for a DataFrame, "arrow" for a pyarrow Table, "dict" for arrays by name.
@@ -155,7 +155,7 @@ class Sketches(Listing[SketchSummary]):
 
 
 def list_releases(connection: Connection, dataset: str) -> Releases:
-    """The caller's own debits on a dataset, oldest first; on all of them if its name is empty.
+    """Return the caller's own debits on a dataset, oldest first; on all of them if its name is empty.
 
     Raises:
         Error: the call failed.
@@ -205,7 +205,7 @@ def get_release(connection: Connection, dataset: str, paid: ReleaseSummary | Rec
 
 
 def list_sketches(connection: Connection, dataset: str) -> Sketches:
-    """The caller's own sketches of a dataset, oldest first.
+    """Return the caller's own sketches of a dataset, oldest first.
 
     Raises:
         Error: the call failed.
@@ -219,7 +219,7 @@ def list_sketches(connection: Connection, dataset: str) -> Sketches:
 
 
 def _pages(page: Callable[[int], PageT]) -> list[PageT]:
-    """All pages, from that of token 0 on; each has the token of the next, or 0 if it is the last."""
+    """Yield all pages, from that of token 0 on; each has the token of the next, or 0 if it is the last."""
     pages = [page(0)]
     token = 0
     while pages[-1].next_page_token > token:  # a smaller one would never end
@@ -229,7 +229,7 @@ def _pages(page: Callable[[int], PageT]) -> list[PageT]:
 
 
 def _model_from(message: catalog_pb2.GetReleaseResponse) -> Model | Sketch:
-    """The model of the type that its fit returned, or the sketch. Raises ServerError for what is none."""
+    """Return the model of the type that its fit returned, or the sketch. Raises ServerError for what is none."""
     receipt = _convert.receipt_from(message.receipt, replayed=True)
     kind = BY_NAME.get(message.WhichOneof("model") or "")
     if kind is None:

@@ -34,7 +34,7 @@ def save_sketch(sketch: Sketch, path: str | Path) -> None:
 
 
 def load_sketch(path: str | Path) -> Sketch:
-    """A sketch from a file that `save_sketch` or `bursar-admin sketch` wrote. It has no receipt.
+    """Return a sketch from a file that `save_sketch` or `bursar-admin sketch` wrote. It has no receipt.
 
     Args:
         path: of the file.

@@ -165,7 +165,7 @@ class Suggestion(TableText):
 
 
 def suggest(ask: Callable[[Spend], Preview], target: Target, spend: Spend) -> Suggestion:
-    """The least amount, within two per cent, with which a preview promises the target.
+    """Return the least amount, within two per cent, with which a preview promises the target.
 
     What a preview promises gets better with the amount, but for places where the server makes another choice, such as
     one more step; the amount that is found has a larger one's promise in any case.

@@ -182,7 +182,7 @@ class _Details:
         )
 
     def unsaid(self) -> list[str]:
-        """The violations, and the time to wait, that the status text does not have already."""
+        """Return the violations, and the time to wait, that the status text does not have already."""
         violations = [f"{name}: {said}" for name, said in self.violations if said not in self.text]
         again = "" if self.retry_after is None else f"again in {self.retry_after:g} s"
         return violations if again in self.text else [*violations, f"ask {again}"]

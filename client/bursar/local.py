@@ -95,7 +95,7 @@ class Agreement:
         return self._half * self._largest * (_noise_scale(self.rho, self.n_columns) / _STEPS)
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon for which a report is (epsilon, delta)-private (Bun and Steinke 2016, proposition 1.3).
+        """Return an epsilon for which a report is (epsilon, delta)-private (Bun and Steinke 2016, proposition 1.3).
 
         Raises:
             InvalidRequestError: delta is not between 0 and 1.
@@ -192,7 +192,7 @@ def agree(
 
 
 def perturb(row: npt.ArrayLike, agreement: Agreement) -> FloatArray:
-    """One row of one's own as it may leave the device: truncated, with exact discrete Gaussian noise.
+    """Return one's own row as it may leave the device: truncated, with exact discrete Gaussian noise.
 
     NOTHING HERE REMEMBERS: a second report about the same row, or about another row of the same person, costs `rho`
     again. Send one, and send it again if it got lost.
@@ -217,7 +217,7 @@ def perturb(row: npt.ArrayLike, agreement: Agreement) -> FloatArray:
 
 
 def mean(reports: npt.ArrayLike, agreement: Agreement) -> MeanEstimate:
-    """The mean of the rows behind some reports, with a standard error that has everything but the truncation's bias.
+    """Return the mean of the rows behind reports, with a standard error of everything but the truncation's bias.
 
     Args:
         reports: (n, d), what `perturb` gave on n >= 2 devices; (n,) for a single column. A device can report anything,

@@ -174,7 +174,7 @@ def _public(data: bursar.Dataset) -> dict[str, object]:
 
 
 def _short(path: Path) -> str:
-    """A path with ~ for the home, as people write it."""
+    """Return a path with ~ for the home, as people write it."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
@@ -184,7 +184,7 @@ def _without(row: tuple[Any, ...], place: int) -> tuple[Any, ...]:
 
 
 def _amounts(limits: bursar.Limits) -> list[tuple[str, bursar.Remaining]]:
-    """The limits that there are, in words, the smallest last."""
+    """Return the limits that there are, in words, the smallest last."""
     named = [
         ("left of the budget", limits.dataset),
         ("left of your allowance", limits.allowance),

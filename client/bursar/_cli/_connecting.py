@@ -81,7 +81,7 @@ class Connecting:
         )
 
     def client(self, timeout: float | None = None) -> bursar.Client:
-        """A client of that server.
+        """Return a client of that server.
 
         Args:
             timeout: seconds that one call may take; None for no limit.
@@ -112,7 +112,7 @@ class Connecting:
 
 
 def settings_file() -> Path:
-    """The file of settings: BURSAR_CONFIG, else bursar/config.toml in $XDG_CONFIG_HOME or ~/.config."""
+    """Return the file of settings: BURSAR_CONFIG, else bursar/config.toml in $XDG_CONFIG_HOME or ~/.config."""
     named = os.environ.get(VARIABLE)
     base = os.environ.get("XDG_CONFIG_HOME")
     return Path(named) if named else (Path(base) if base else Path.home() / ".config") / "bursar" / "config.toml"
@@ -139,11 +139,11 @@ class Dataset(click.ParamType[str]):
     name = "dataset"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name as it was typed: the server knows which there are."""
+        """Return the name as it was typed: the server knows which there are."""
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Names that begin so; none if the server cannot be asked, since nobody reads an error there."""
+        """Return the names that begin so; none if the server cannot be asked, since nobody reads an error there."""
         said = Connecting(*(ctx.params.get(name) for name in (*_KEYS, "profile")))
         try:
             with said.completed().client(timeout=_COMPLETION_SECONDS) as client:

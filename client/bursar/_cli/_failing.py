@@ -54,7 +54,7 @@ class Unfinished(click.ClickException):
 
 
 def in_options(text: str) -> str:
-    """Text of the SDK with arguments such as mode="kmeans" as the command line has them: --mode kmeans."""
+    """Return text of the SDK with arguments such as mode="kmeans" as the command line has them: --mode kmeans."""
     for said, meant in _FOR_PROGRAMS.items():
         text = text.replace(said, meant)
     text = _WITH_WORD.sub(lambda found: f"{option(found[1])} {found[2]}", text)
@@ -63,7 +63,7 @@ def in_options(text: str) -> str:
 
 
 def option(name: str) -> str:
-    """The option for an argument of the SDK."""
+    """Return the option for an argument of the SDK."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -88,7 +88,7 @@ class _Typed:
         self.options = [option for argument in self._made for option in argument.options]
 
     def request(self, given: Given) -> bursar.Request:
-        """The request with what was typed; it knows what the other arguments are."""
+        """Return the request with what was typed; it knows what the other arguments are."""
         typed = {argument.name: argument.value(given) for argument in self._made}
         return self._kind(**{name: value for name, value in typed.items() if value not in (None, ())})
 
@@ -270,7 +270,7 @@ def _first_sentence(kind: type[bursar.Request]) -> str:
 
 
 def _example(group: str, method: Method) -> str:
-    """A line to begin with: what must be given, and a spend."""
+    """Return a line to begin with: what must be given, and a spend."""
     last = {"fit": f"--rho 0.01 --save {method.name}.json", "preview": "--rho 0.01"}.get(group, method.wanted)
     return " ".join(["bursar", group, method.name, "people", method.example, last])
 
@@ -330,7 +330,7 @@ def _resumable(request_id: str | None) -> Iterator[None]:
 
 
 def _try(run: Callable[[], Any], save: Path | None, *, as_json: bool) -> None:
-    """A dry run, which pays nothing and is kept nowhere but in the file."""
+    """Make a dry run, which pays nothing and is kept nowhere but in the file."""
     if save is not None:
         check_new(save)
     with warnings.catch_warnings(record=True) as warned:

@@ -232,7 +232,7 @@ def _draw(found: bursar.Model, out: Path, chosen: Mapping[str, Any]) -> None:
 
 
 def _sampled(found: bursar.Model, n: int, seed: int | None) -> dict[str, list[Any]]:
-    """Rows that a model draws, by column."""
+    """Return rows that a model draws, by column."""
     match found:
         case bursar.GaussianMixture() | bursar.SymmetricMixture():
             rows, _ = found.sample(n, random_state=seed)

@@ -55,7 +55,7 @@ def arguments(kind: type[bursar.Request]) -> list[Argument]:
 
 
 def _for_people(text: str) -> str:
-    """An argument's words without Python: None is what happens if an option is left out."""
+    """Return an argument's words without Python: None is what happens if an option is left out."""
     text = in_options(_SHAPE.sub("", text.replace("`", "")))
     for python, said in _SAID.items():
         text = re.sub(rf"\b{python}\b", said, text)
@@ -74,7 +74,7 @@ def _argument(field: requests.Argument) -> Argument:
 
 
 def _type_of(name: str, hint: object) -> tuple[click.ParamType[Any], bool]:
-    """The type of an option's value, and whether the option may be repeated."""
+    """Return the type of an option's value, and whether the option may be repeated."""
     for known, kind, many in _TYPES:
         if hint == known:
             return kind, many
@@ -122,7 +122,7 @@ SPEND = (
 
 
 def spend(given: Given, *, must: bool) -> bursar.Spend | None:
-    """The spend that was typed.
+    """Return the spend that was typed.
 
     Args:
         given: what was typed.

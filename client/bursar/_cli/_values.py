@@ -26,7 +26,7 @@ class Value(click.ParamType[Any]):
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The SDK's value; what cannot be one is an error of usage."""
+        """Return the SDK's value; what cannot be one is an error of usage."""
         try:
             return self._read(value)
         except (ValueError, bursar.InvalidRequestError) as error:
@@ -44,7 +44,7 @@ def percent(text: str) -> bursar.Percent:
 
 
 def names(text: str) -> list[str]:
-    """Names between commas. Raises ValueError."""
+    """Return names between commas. Raises ValueError."""
     found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
         raise ValueError(f"expected names such as a,b,c, got {text!r}")
@@ -52,17 +52,17 @@ def names(text: str) -> list[str]:
 
 
 def numbers(text: str) -> list[float]:
-    """Numbers between commas. Raises ValueError."""
+    """Return numbers between commas. Raises ValueError."""
     return [_number(part) for part in text.split(",")]
 
 
 def prior(text: str) -> bursar.GaussianPrior:
-    """A prior such as "kappa=1,scale=0.1". Raises ValueError, or InvalidRequestError."""
+    """Return a prior such as "kappa=1,scale=0.1". Raises ValueError, or InvalidRequestError."""
     return bursar.GaussianPrior(**_settings(text, bursar.GaussianPrior))
 
 
 def scale(text: str) -> str | float | bursar.Pilot:
-    """The scale of a sketch: "pilot", "schema", "pilot:share=0.2" or a number. Raises as `prior` does."""
+    """Return the scale of a sketch: "pilot", "schema", "pilot:share=0.2" or a number. Raises as `prior` does."""
     word, _, settings = text.partition(":")
     if word == "pilot" and settings:
         found = _settings(settings, bursar.Pilot)
@@ -85,7 +85,7 @@ def gradient_start(text: str) -> Any:
 
 
 def precision(text: str) -> tuple[tuple[str, ...], float]:
-    """A clique and its precision, such as "age,work=4". Raises ValueError."""
+    """Return a clique and its precision, such as "age,work=4". Raises ValueError."""
     clique, found, number = text.rpartition("=")
     if not found:
         raise ValueError(f"expected a clique and its precision, such as age,work=4, got {text!r}")
@@ -93,7 +93,7 @@ def precision(text: str) -> tuple[tuple[str, ...], float]:
 
 
 def transform(text: str) -> tuple[str, str]:
-    """A column and its transform, such as "income=log1p". Raises ValueError."""
+    """Return a column and its transform, such as "income=log1p". Raises ValueError."""
     name, found, word = text.rpartition("=")
     if not (found and name.strip()):
         raise ValueError(f"expected a column and its transform, such as income=log1p, got {text!r}")
@@ -101,7 +101,7 @@ def transform(text: str) -> tuple[str, str]:
 
 
 def named_number(text: str) -> tuple[str, float]:
-    """A name and a number, such as "moments=5". Raises ValueError."""
+    """Return a name and a number, such as "moments=5". Raises ValueError."""
     name, found, number = text.rpartition("=")
     if not (found and name.strip()):
         raise ValueError(f"expected a name and a number, such as moments=5, got {text!r}")
@@ -114,12 +114,12 @@ def accuracy(text: str) -> float | dict[str, float]:
 
 
 def foreign(text: str) -> bursar.Sketch:
-    """A sketch from a file. Raises InvalidRequestError, or OSError."""
+    """Return a sketch from a file. Raises InvalidRequestError, or OSError."""
     return bursar.load_sketch(text)
 
 
 def graph(texts: Sequence[str]) -> str | list[tuple[str, ...]]:
-    """The word "auto", "tree" or "independent", or cliques such as "age,work". Raises ValueError."""
+    """Return "auto", "tree" or "independent", or cliques such as "age,work". Raises ValueError."""
     if len(texts) == 1 and texts[0] in ("auto", "tree", "independent"):
         return texts[0]
     return [tuple(names(text)) for text in texts]
@@ -135,7 +135,7 @@ def _random(text: str) -> bursar.RandomStart | None:
 
 
 def _given(path: Path, kind: type[Any], field: str) -> Any:
-    """A start from a file: the fields of `kind`, of which `field` is one that it must have; or a saved model."""
+    """Return a start from a file: the fields of `kind`, which must have `field`; or a saved model."""
     content = _json_object(path)
     if field not in content:
         return bursar.load(path)

@@ -138,7 +138,7 @@ def _positive(weights: FloatArray) -> FloatArray:
 
 
 def gradient_em_from(message: fit_pb2.GradientEMModel, receipt: Receipt | None) -> GradientEMModel:
-    """A released model, of the type that it says, with its trace.
+    """Return a released model, of the type that it says, with its trace.
 
     Raises:
         ServerError: the parameters are not those of a model.

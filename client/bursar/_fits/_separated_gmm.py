@@ -57,7 +57,7 @@ class SeparatedGMMKind(Kind[SeparatedGMM]):
 
 
 def separated_gmm_from(message: fit_pb2.SeparatedGMM, receipt: Receipt | None, *, sought: int) -> GaussianMixture:
-    """A released mixture of the components that were found.
+    """Return a released mixture of the components that were found.
 
     Args:
         message: of the wire.
