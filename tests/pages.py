@@ -44,5 +44,6 @@ WITH_CODE = (
     "docs/local-mean.md",
     "docs/testing.md",
     "docs/useless.md",
+    "docs/forecasts.md",
 )
 """Pages whose code `tests/test_demo.py` runs against the demo's server."""

@@ -79,6 +79,7 @@ from bursar_models.budget import (
     what_is_left,
 )
 from bursar_models.errors import Error, InvalidRequestError, MissingDependencyError, RefusedError
+from bursar_models.forecasts import Forecast, Guess
 from bursar_models.requests import (
     DPEM,
     MRF,
@@ -112,12 +113,14 @@ __all__ = [
     "DeadlineError",
     "EpsilonDelta",
     "Error",
+    "Forecast",
     "GaussianMixture",
     "GaussianPrior",
     "GivenCoefficients",
     "GivenStart",
     "GradientEM",
     "GradientTrace",
+    "Guess",
     "HistoryError",
     "HistoryHead",
     "Interval",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,8 +12,9 @@ from bursar import _convert
 from bursar._connection import Connection
 from bursar._dry_run import SyntheticRows
 from bursar._errors import ServerError
-from bursar._fit import dry_run, fit, get_dataset, paid_once, preview
+from bursar._fit import columns_of, dry_run, fit, get_dataset, paid_once, preview
 from bursar._fits import Asked, kind_of, refuse_dry_runs
+from bursar._forecast import forecast, most_rows, rows_of
 from bursar._listing import Listing
 from bursar._plan import Plan, divided, plan, spends_of, units_of
 from bursar._preview import Preview
@@ -29,6 +30,7 @@ from bursar._releases import (
 )
 from bursar._suggest import FIRST_RHO, Suggestion, Target, suggest
 from bursar_models import Model, Sketch
+from bursar_models.arrays import FloatArray
 from bursar_models.budget import (
     EpsilonDelta,
     Limits,
@@ -42,6 +44,7 @@ from bursar_models.budget import (
     WhatIsLeft,
 )
 from bursar_models.errors import InvalidRequestError
+from bursar_models.forecasts import Like, rows_like
 from bursar_models.requests import Fits, Request, Study
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 from bursar_models.text import html_table, text_table
@@ -211,12 +214,25 @@ class Dataset:
                 model: ResultT = fit(self._connection, value, replace(asked, refuse_useless=not anyway), report)
                 return model
 
-    def preview(self, request: Request, *, spend: Spend | None = None) -> Preview:
+    def preview(
+        self,
+        request: Request,
+        *,
+        spend: Spend | None = None,
+        like: Like | None = None,
+        progress: bool | None = None,
+    ) -> Preview:
         """Return what a fit would cost and how accurate it would be. Reads no rows, debits nothing.
+
+        Without `like` the accuracy is a rule of thumb from the public schema, which knows nothing of the rows. With it,
+        the fit is tried a dozen times on rows of nobody that are like those of the model or the guess, see `dry_run`.
 
         Args:
             request: as for `fit`.
             spend: as for `fit`.
+            like: what the rows are expected to look like: an earlier model of any fit, released or made by hand, or a
+                `bursar.Guess`.
+            progress: with `like`, show a bar; None shows it in terminals and notebooks.
 
         Raises:
             RefusedError: the fit would be refused for its arguments; a price above the remaining budget is no error.
@@ -236,7 +252,40 @@ class Dataset:
               ...
               expected error of a component's mean: height 2, weight 2
         """
-        return preview(self._connection, request, self._asked(spend, _draft_id(spend)))
+        found = preview(self._connection, request, self._asked(spend, _draft_id(spend)))
+        return found if like is None else self._foretold(request, spend, found, like, progress)
+
+    def _foretold(
+        self, request: Any, spend: Spend | None, found: Preview, like: Like, progress: bool | None
+    ) -> Preview:
+        """Return a preview with a forecast.
+
+        Raises:
+            InvalidRequestError: the fit is free, or the forecast does not go with the model.
+            Error: a dry run failed.
+        """
+        if spend is None:
+            raise InvalidRequestError.of("like", "is for what is paid; leave it out")
+        columns = self._columns_like(request, like)
+
+        def run(amount: Spend, values: Mapping[str, FloatArray]) -> Any:
+            asked = replace(self._asked(amount, _draft_id(amount)), dry=True)
+            rows = SyntheticRows(values=values)
+            return dry_run(self._connection, request, asked, rows, lambda step, steps: None)
+
+        n = rows_of(like, self.public_rows)
+        with progress_bar(progress, f"forecast of {type(request).__name__} on {self.name}") as report:
+            made = forecast(run, like, columns, n, price=found.price, spend=spend, report=report)
+        return replace(found, forecast=made, expected={**found.expected, **made.expected})
+
+    def _columns_like(self, request: Any, like: Like) -> list[Column]:
+        """Return the columns of a fit whose values are drawn from a model.
+
+        A field without names may have any column: those that the model lacks are made up.
+        """
+        asked = Asked(dataset=self.name, columns=self.columns, spend=Rho(1.0), dry=True)
+        names = set(columns_of(request, asked)) or set(getattr(like, "columns", [one.name for one in self.columns]))
+        return [column for column in self.columns if column.name in names]
 
     def dry_run(
         self,
@@ -245,12 +294,14 @@ class Dataset:
         spend: Spend | None = None,
         rows: int | None = None,
         seed: int = 0,
+        like: Like | None = None,
         progress: bool | None = None,
     ) -> ResultT:
         """Run the server's code of a fit on synthetic rows, for free. Nothing is debited or stored.
 
         Synthetic rows are drawn from the public schema, columns independent of each other: numbers even over a column's
         bounds, or over its bins; categories equally likely; a tenth of the values null where a column may be null.
+        With `like` they are drawn from a model or a guess instead.
 
         Args:
             request: as for `fit`.
@@ -258,6 +309,7 @@ class Dataset:
             rows: number of synthetic rows, 1 to 2^20; None for the public or declared number, as far as the server
                 allows, and 10,000 if there is none.
             seed: seed of the rows, 0 to 2^64 - 1. The noise is drawn afresh each time, as it is for the fit itself.
+            like: as for `preview`; then there are 20,000 rows at most, and 200,000 numbers.
             progress: show a bar; None shows it in terminals and notebooks.
 
         Returns:
@@ -274,6 +326,10 @@ class Dataset:
         """
         kind_of(request)
         synthetic = SyntheticRows(rows, seed)
+        if like is not None:
+            columns = self._columns_like(request, like)
+            n = most_rows(len(columns), rows or rows_of(like, self.public_rows))
+            synthetic = replace(synthetic, rows=n, values=rows_like(like, columns, n, seed))
         amount = Rho(self._available_rho()) if isinstance(spend, WhatIsLeft) else spend
         value: Any = request
         with progress_bar(progress, f"dry run of {type(request).__name__} on {self.name}") as report:

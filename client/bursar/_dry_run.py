@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from bursar._connection import Connection
@@ -13,6 +13,7 @@ from bursar._errors import UnavailableError
 from bursar._patience import patiently
 from bursar._progress import Report
 from bursar._wire_errors import translated
+from bursar_models.arrays import FloatArray
 from bursar_models.checks import whole
 from bursar_proto.v1 import dummy_pb2, fit_pb2
 
@@ -33,6 +34,7 @@ class SyntheticRows:
         rows: how many, 1 to 2^20; None for the public or declared number, as far as the server allows, and 10,000 if
             there is none.
         seed: of the rows, 0 to 2^64 - 1. The noise is drawn afresh each time, as it is for the fit itself.
+        values: the caller's own values by column, instead of drawn ones.
 
     Raises:
         InvalidRequestError: a number out of its range.
@@ -40,6 +42,7 @@ class SyntheticRows:
 
     rows: int | None = None
     seed: int = 0
+    values: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.rows is not None:
@@ -57,6 +60,8 @@ def run_dummy(connection: Connection, fit: fit_pb2.PreviewRequest, rows: Synthet
         Error: the call failed.
     """
     request = dummy_pb2.DummyRequest(fit=fit, rows=rows.rows or 0, public_seed=rows.seed)
+    for name, values in rows.values.items():
+        request.columns.add(name=name, values=values)
 
     def attempt(timeout: float | None) -> Any:
         connection.check_once()

@@ -148,6 +148,16 @@ def preview(connection: Connection, request: Request, asked: Asked) -> Preview:
     return preview_from(answer, message.columns)
 
 
+def columns_of(request: Request, asked: Asked) -> list[str]:
+    """Return the names of a fit's columns, the target of a regression among them.
+
+    Raises:
+        InvalidRequestError: the request cannot be sent.
+    """
+    message = kind_of(request).message(request, asked)
+    return [*message.columns, *filter(None, [getattr(message, "target", "")])]
+
+
 def _no_sketch(sketch: SketchKMeans[Any]) -> Any:
     raise InvalidRequestError.of("sketch", f"a dry run looks nothing up in the ledger, got {sketch!r}")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bursar import _convert
 from bursar_models.budget import Price, ReleaseNoise, Remaining
+from bursar_models.forecasts import Forecast
 from bursar_models.text import html_table, text_table
 from bursar_proto.v1 import fit_pb2
 
@@ -55,6 +56,8 @@ class Preview:
         warnings: what to know before paying.
         useless: whether the public rule says that noise leaves nothing of the answer, so that a fit is refused without
             `anyway`; `warnings` tell why.
+        forecast: with `like`: where numbers of `expected` come from, and how far single fits are from them. None for
+            rules of thumb from the public schema.
         preflight: of a separated mixture, whether its components will be found; None for other fits, and if the number
             of rows is neither public nor declared.
     """
@@ -72,6 +75,7 @@ class Preview:
     preflight: Preflight | None = None
     sum_units: Mapping[str, float] = field(default_factory=dict)
     useless: bool = False
+    forecast: Forecast | None = None
 
     @property
     def rho_left_after(self) -> float:
@@ -121,6 +125,7 @@ class Preview:
             if units := self.noise_in_units(name):
                 facts.append(f"at most, in the columns' units times rows, on sums of {name}: {_by_name(units)}")
         facts += [_fact(name, value, self.units.get(name)) for name, value in self.expected.items()]
+        facts += [] if self.forecast is None else _forecast_lines(self.forecast)
         if self.preflight is not None:
             facts += _preflight_lines(self.preflight)
         return [*facts, *(f"warning: {warning}" for warning in self.warnings)]
@@ -159,6 +164,20 @@ def forecast(preview: Preview) -> str:
     return ": ".join(said)
 
 
+def _forecast_lines(forecast: Forecast) -> list[str]:
+    """Return where the expected errors come from, and their range."""
+    lines = []
+    for name, low in forecast.low.items():
+        high = forecast.high[name]
+        if isinstance(low, Mapping) and isinstance(high, Mapping):
+            shown = _joined({column: f"{low[column]:.3g} to {high[column]:.3g}" for column in low})
+        else:
+            shown = f"{low:.3g} to {high:.3g}"
+        lines.append(f"eight of ten fits: {name} {shown}")
+    source = f"foretold by {forecast.replicates} dry runs on rows like those of {forecast.like}"
+    return [*lines, f"{source}, which is nothing released" if forecast.guessed else source]
+
+
 def _preflight_from(message: fit_pb2.Preflight) -> Preflight:
     return Preflight(
         margins={rule.name: rule.margin for rule in message.rules},
@@ -185,7 +204,12 @@ _SHOWN = 8
 
 def _by_name(values: Mapping[str, float]) -> str:
     """Return numbers with their names, of the first columns."""
-    shown = ", ".join(f"{name} {value:.3g}" for name, value in list(values.items())[:_SHOWN])
+    return _joined({name: f"{value:.3g}" for name, value in values.items()})
+
+
+def _joined(values: Mapping[str, str]) -> str:
+    """Return texts with their names, of the first columns."""
+    shown = ", ".join(f"{name} {value}" for name, value in list(values.items())[:_SHOWN])
     return shown if len(values) <= _SHOWN else f"{shown}, and {len(values) - _SHOWN} more"
 
 

@@ -23,6 +23,7 @@ import bursar
 from bursar._fit import STOP, Stop
 from bursar_models import Model, Sketch
 from bursar_models.budget import Limits, Receipt, Remaining, Spend
+from bursar_models.forecasts import Like
 from bursar_models.requests import Fits, Request
 
 __all__ = ["Client", "Dataset", "connect"]
@@ -64,9 +65,16 @@ class Dataset:
         """See `bursar.Dataset.model`."""
         return await asyncio.to_thread(self.public.model, entry)
 
-    async def preview(self, request: Request, *, spend: Spend | None = None) -> bursar.Preview:
+    async def preview(
+        self,
+        request: Request,
+        *,
+        spend: Spend | None = None,
+        like: Like | None = None,
+        progress: bool | None = None,
+    ) -> bursar.Preview:
         """See `bursar.Dataset.preview`."""
-        return await asyncio.to_thread(self.public.preview, request, spend=spend)
+        return await asyncio.to_thread(self.public.preview, request, spend=spend, like=like, progress=progress)
 
     async def suggest_spend(
         self, request: Request, *, target: bursar.Target, spend: Spend | None = None
@@ -107,10 +115,11 @@ class Dataset:
         spend: Spend | None = None,
         rows: int | None = None,
         seed: int = 0,
+        like: Like | None = None,
         progress: bool | None = None,
     ) -> ResultT:
         """See `bursar.Dataset.dry_run`."""
-        asked = partial(self.public.dry_run, request, spend=spend, rows=rows, seed=seed, progress=progress)
+        asked = partial(self.public.dry_run, request, spend=spend, rows=rows, seed=seed, like=like, progress=progress)
         return await asyncio.to_thread(asked)
 
     async def fit(

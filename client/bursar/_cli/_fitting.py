@@ -20,7 +20,7 @@ from bursar._cli._failing import STATUS, Refused, Unfinished, again, in_options,
 from bursar._cli._groups import JSON, InOrder
 from bursar._cli._printing import at_most, percent, rho, say, say_json
 from bursar._cli._released import check_new, save_released
-from bursar._cli._signatures import DRY_RUN, SPEND, Given, arguments, dry_run, spend
+from bursar._cli._signatures import DRY_RUN, LIKE, SPEND, Given, arguments, dry_run, like, spend
 from bursar._cli._values import Value, accuracy, named_number
 from bursar._fit import begin
 
@@ -125,15 +125,15 @@ def _preview_command(method: Method) -> click.Command:
     @connected
     @JSON
     def command(client: bursar.Client, dataset: str, as_json: bool, **given: Any) -> None:
-        amount = spend(given, must=not method.may_be_free)
-        found = client.dataset(dataset).preview(typed.request(given), spend=amount)
+        amount, rows = spend(given, must=not method.may_be_free), like(given)
+        found = client.dataset(dataset).preview(typed.request(given), spend=amount, like=rows)
         if as_json:
             say_json(found)
         else:
             say(found)
 
     text = f"Price bursar fit {method.name}: what it would debit, and how exact it would be."
-    return _command(method, "preview", command, [*SPEND, *typed.options], text)
+    return _command(method, "preview", command, [*SPEND, *LIKE, *typed.options], text)
 
 
 def _suggest_command(method: Method) -> click.Command:

@@ -231,6 +231,39 @@ def dry_run(given: Given) -> dict[str, int] | None:
     return None
 
 
+LIKE = (
+    click.Option(
+        ["--like"],
+        type=_values.Value("FILE", _values.model),
+        help="Foretell errors from rows like those of this saved model: the fit is tried on rows of nobody, for free.",
+    ),
+    click.Option(
+        ["--guess"],
+        type=_values.Value("W,W,...", _values.numbers),
+        help="Instead: from groups with these shares of the rows; with --guess-spread.",
+    ),
+    click.Option(
+        ["--guess-spread"],
+        type=_values.Value("X or NAME=X,...", _values.accuracy),
+        help="With --guess: standard deviation within a group, for all columns or by column.",
+    ),
+)
+"""Options that say what rows are expected to look like."""
+
+
+def like(given: Given) -> bursar.Model | bursar.Guess | None:
+    """What was typed about the rows; None if nothing was.
+
+    Raises:
+        click.UsageError: options that do not go together.
+        InvalidRequestError: a number of a guess that is not positive and finite.
+    """
+    model, weights, spread = (given.pop(name) for name in ("like", "guess", "guess_spread"))
+    if (weights is None) != (spread is None) or (model is not None and weights is not None):
+        raise click.UsageError("say what rows look like: --like, or --guess with --guess-spread; one of them")
+    return model if weights is None else bursar.Guess(weights=weights, spread=spread)
+
+
 def _simple(
     label: str, read: Callable[[str], Any], words: str, *, many: bool = False
 ) -> Callable[[str, object], Argument]:

@@ -113,6 +113,11 @@ def accuracy(text: str) -> float | dict[str, float]:
     return dict(map(named_number, text.split(","))) if "=" in text else _number(text)
 
 
+def model(text: str) -> bursar.Model:
+    """A saved model from a file. Raises ValueError, or OSError."""
+    return bursar.load(text)
+
+
 def foreign(text: str) -> bursar.Sketch:
     """Return a sketch from a file. Raises InvalidRequestError, or OSError."""
     return bursar.load_sketch(text)

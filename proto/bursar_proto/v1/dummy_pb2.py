@@ -26,21 +26,25 @@ from bursar_proto.v1 import fit_pb2 as bursar__proto_dot_v1_dot_fit__pb2
 from bursar_proto.v1 import types_pb2 as bursar__proto_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ursar_proto/v1/dummy.proto\x12\tbursar.v1\x1a\x19\x62ursar_proto/v1/fit.proto\x1a\x1b\x62ursar_proto/v1/types.proto\"Y\n\x0c\x44ummyRequest\x12&\n\x03\x66it\x18\x01 \x01(\x0b\x32\x19.bursar.v1.PreviewRequest\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x13\n\x0bpublic_seed\x18\x03 \x01(\x04\"M\n\nDummyStart\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x1f\n\x05price\x18\x02 \x01(\x0b\x32\x10.bursar.v1.Price\x12\x10\n\x08warnings\x18\x03 \x03(\t\"\x80\x02\n\nDummyModel\x12/\n\x04\x64pem\x18\x01 \x01(\x0b\x32\x1f.bursar.v1.GaussianMixtureModelH\x00\x12/\n\rsketch_kmeans\x18\x02 \x01(\x0b\x32\x16.bursar.v1.SketchModelH\x00\x12\"\n\x03mrf\x18\x03 \x01(\x0b\x32\x13.bursar.v1.MRFModelH\x00\x12\x31\n\x0bgradient_em\x18\x04 \x01(\x0b\x32\x1a.bursar.v1.GradientEMModelH\x00\x12\x30\n\rseparated_gmm\x18\x05 \x01(\x0b\x32\x17.bursar.v1.SeparatedGMMH\x00\x42\x07\n\x05model\"\x91\x01\n\rDummyResponse\x12&\n\x05start\x18\x01 \x01(\x0b\x32\x15.bursar.v1.DummyStartH\x00\x12\'\n\x08progress\x18\x02 \x01(\x0b\x32\x13.bursar.v1.ProgressH\x00\x12&\n\x05model\x18\x03 \x01(\x0b\x32\x15.bursar.v1.DummyModelH\x00\x42\x07\n\x05\x65vent2O\n\x0c\x44ummyService\x12?\n\x08RunDummy\x12\x17.bursar.v1.DummyRequest\x1a\x18.bursar.v1.DummyResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ursar_proto/v1/dummy.proto\x12\tbursar.v1\x1a\x19\x62ursar_proto/v1/fit.proto\x1a\x1b\x62ursar_proto/v1/types.proto\"\x82\x01\n\x0c\x44ummyRequest\x12&\n\x03\x66it\x18\x01 \x01(\x0b\x32\x19.bursar.v1.PreviewRequest\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x13\n\x0bpublic_seed\x18\x03 \x01(\x04\x12\'\n\x07\x63olumns\x18\x04 \x03(\x0b\x32\x16.bursar.v1.DummyColumn\"/\n\x0b\x44ummyColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x06values\x18\x02 \x03(\x02\x42\x02\x10\x01\"M\n\nDummyStart\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x1f\n\x05price\x18\x02 \x01(\x0b\x32\x10.bursar.v1.Price\x12\x10\n\x08warnings\x18\x03 \x03(\t\"\x80\x02\n\nDummyModel\x12/\n\x04\x64pem\x18\x01 \x01(\x0b\x32\x1f.bursar.v1.GaussianMixtureModelH\x00\x12/\n\rsketch_kmeans\x18\x02 \x01(\x0b\x32\x16.bursar.v1.SketchModelH\x00\x12\"\n\x03mrf\x18\x03 \x01(\x0b\x32\x13.bursar.v1.MRFModelH\x00\x12\x31\n\x0bgradient_em\x18\x04 \x01(\x0b\x32\x1a.bursar.v1.GradientEMModelH\x00\x12\x30\n\rseparated_gmm\x18\x05 \x01(\x0b\x32\x17.bursar.v1.SeparatedGMMH\x00\x42\x07\n\x05model\"\x91\x01\n\rDummyResponse\x12&\n\x05start\x18\x01 \x01(\x0b\x32\x15.bursar.v1.DummyStartH\x00\x12\'\n\x08progress\x18\x02 \x01(\x0b\x32\x13.bursar.v1.ProgressH\x00\x12&\n\x05model\x18\x03 \x01(\x0b\x32\x15.bursar.v1.DummyModelH\x00\x42\x07\n\x05\x65vent2O\n\x0c\x44ummyService\x12?\n\x08RunDummy\x12\x17.bursar.v1.DummyRequest\x1a\x18.bursar.v1.DummyResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bursar_proto.v1.dummy_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DUMMYREQUEST']._serialized_start=98
-  _globals['_DUMMYREQUEST']._serialized_end=187
-  _globals['_DUMMYSTART']._serialized_start=189
-  _globals['_DUMMYSTART']._serialized_end=266
-  _globals['_DUMMYMODEL']._serialized_start=269
-  _globals['_DUMMYMODEL']._serialized_end=525
-  _globals['_DUMMYRESPONSE']._serialized_start=528
-  _globals['_DUMMYRESPONSE']._serialized_end=673
-  _globals['_DUMMYSERVICE']._serialized_start=675
-  _globals['_DUMMYSERVICE']._serialized_end=754
+  _globals['_DUMMYCOLUMN'].fields_by_name['values']._loaded_options = None
+  _globals['_DUMMYCOLUMN'].fields_by_name['values']._serialized_options = b'\020\001'
+  _globals['_DUMMYREQUEST']._serialized_start=99
+  _globals['_DUMMYREQUEST']._serialized_end=229
+  _globals['_DUMMYCOLUMN']._serialized_start=231
+  _globals['_DUMMYCOLUMN']._serialized_end=278
+  _globals['_DUMMYSTART']._serialized_start=280
+  _globals['_DUMMYSTART']._serialized_end=357
+  _globals['_DUMMYMODEL']._serialized_start=360
+  _globals['_DUMMYMODEL']._serialized_end=616
+  _globals['_DUMMYRESPONSE']._serialized_start=619
+  _globals['_DUMMYRESPONSE']._serialized_end=764
+  _globals['_DUMMYSERVICE']._serialized_start=766
+  _globals['_DUMMYSERVICE']._serialized_end=845
 # @@protoc_insertion_point(module_scope)

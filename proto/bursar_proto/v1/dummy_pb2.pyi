@@ -27,6 +27,7 @@ class DummyRequest(_message.Message):
     FIT_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     PUBLIC_SEED_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
     """How many rows are made up; 0: the public or declared number, at most as many as the server allows; 10,000 if there is none."""
     public_seed: _builtins.int
@@ -37,20 +38,54 @@ class DummyRequest(_message.Message):
         are no earlier releases here.
         """
 
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___DummyColumn]:
+        """Values of the caller's own for some of the columns, each once and all equally many: then that is the number of rows, also that of
+        the plan, and `rows` is 0 or the same. Other columns are made up. Nothing of it is kept.
+        """
+
     def __init__(
         self,
         *,
         fit: _fit_pb2.PreviewRequest | None = ...,
         rows: _builtins.int = ...,
         public_seed: _builtins.int = ...,
+        columns: _abc.Iterable[Global___DummyColumn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fit", b"fit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fit", b"fit", "public_seed", b"public_seed", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "fit", b"fit", "public_seed", b"public_seed", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DummyRequest: _TypeAlias = DummyRequest  # noqa: Y015
+
+@_typing.final
+class DummyColumn(_message.Message):
+    """What a caller thinks that a column may look like: rows of an earlier model, or of a guess."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Numbers are moved into the column's bounds, NaN where there is none; of categories, positions in the list of the schema."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DummyColumn: _TypeAlias = DummyColumn  # noqa: Y015
 
 @_typing.final
 class DummyStart(_message.Message):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from google.protobuf.message import Message
 
 from bursar_ledger import Adjacency, Cost, price
 from bursar_models import made_up_codes, made_up_numbers, made_up_unit_rows
+from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import dummy_pb2
 from bursar_server.fits import UNIT_ROWS, AnyFit, BoundedColumn, InvalidFieldsError, Plan, PublicFacts, PublicTable
 from bursar_server.fits.contract import FitRequest, Method
@@ -45,6 +47,7 @@ class DummyOrder:
         price: cost of the plan.
         rows: number of synthetic rows.
         public_seed: seed of the synthetic rows.
+        values: the caller's own values by column, instead of synthetic ones.
         warnings: warnings about the rows; a preview has those about the fit.
     """
 
@@ -54,6 +57,7 @@ class DummyOrder:
     price: Cost
     rows: int
     public_seed: int
+    values: Mapping[str, FloatArray]
     warnings: tuple[str, ...]
 
 
@@ -100,15 +104,19 @@ class Dummies:
             text = "a dummy run does not know what is left; expected one of rho, epsilon_delta, epsilon"
             raise InvalidFieldsError(("spend", text))
         facts = self._facts(asked.dataset)
-        wanted = request.rows or facts.table.rows or DEFAULT_ROWS
+        values = _own_values(request, facts.table)
+        given = len(next(iter(values.values()))) if values else 0
+        wanted = given or request.rows or facts.table.rows or DEFAULT_ROWS
         rows = min(wanted, MAX_ROWS)
+        if given:  # also a declared number
+            facts = replace(facts, table=replace(facts.table, rows=rows))
         # Planned with the wanted rows first: how many rows are possible depends on the plan's columns and releases.
         plan: Plan = fit.plan(asked, _with_rows(facts.table, rows), _nothing_released)
         rows = min(rows, _most_rows(plan))
         if rows < wanted:
-            if request.rows:
+            if request.rows or given:
                 text = f"expected at most {rows} for a dummy run of this fit, or 0 for about the public number"
-                raise InvalidFieldsError(("rows", f"{text}; got {wanted}"))
+                raise InvalidFieldsError(("columns" if given else "rows", f"{text}; got {wanted}"))
             plan = fit.plan(asked, _with_rows(facts.table, rows), _nothing_released)
         table = _with_rows(facts.table, rows)
         self._check(asked, plan, table.rows)
@@ -122,6 +130,7 @@ class Dummies:
             price=price(plan.events, facts.order),
             rows=rows,
             public_seed=request.public_seed,
+            values=values,
             warnings=(cut,) if rows < wanted else (),
         )
 
@@ -136,6 +145,7 @@ class Dummies:
                 columns=plan.columns,
                 n=order.rows if plan.events else 0,
                 public_seed=order.public_seed,
+                values=order.values,
                 budget=SyntheticBudget(order.facts.order, order.price.cost_units),
             ),
             adjacency=table.adjacency,
@@ -160,6 +170,7 @@ class MadeUp:
         columns: names of the columns, in order.
         n: number of rows.
         public_seed: seed of the random numbers.
+        values: the caller's own values by column, (n,) each, instead of drawn ones.
         budget: cost that the fit would be charged; nothing is debited.
     """
 
@@ -167,14 +178,24 @@ class MadeUp:
     columns: tuple[str, ...]
     n: int
     public_seed: int
+    values: Mapping[str, FloatArray]
     budget: SyntheticBudget
 
     def open(self) -> Rows:
         """Draw the rows."""
-        return made_up_rows(self.table, self.columns, self.n, self.public_seed)
+        return made_up_rows(self.table, self.columns, self.n, self.public_seed, self.values)
 
 
-def made_up_rows(table: PublicTable, columns: tuple[str, ...], n: int, public_seed: int) -> ArrayRows:
+_NO_VALUES: Mapping[str, FloatArray] = MappingProxyType({})
+
+
+def made_up_rows(
+    table: PublicTable,
+    columns: tuple[str, ...],
+    n: int,
+    public_seed: int,
+    values: Mapping[str, FloatArray] = _NO_VALUES,
+) -> ArrayRows:
     """Draw synthetic rows with these columns in their order, all present.
 
     Args:
@@ -182,11 +203,14 @@ def made_up_rows(table: PublicTable, columns: tuple[str, ...], n: int, public_se
         columns: names, or `UNIT_ROWS`.
         n: number of rows.
         public_seed: seed of the rows.
+        values: the caller's own values by column, (n,) each, instead of drawn ones.
     """
     numeric = {column.name: column for column in table.numeric}
     sizes = {column.name: len(column.categories) for column in table.categorical}
 
-    def made_up(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def made_up(name: str) -> FloatArray:
+        if n and name in values:
+            return values[name]
         if name == UNIT_ROWS:
             return made_up_unit_rows(n, public_seed, cap=table.unit_cap)
         if name in sizes:
@@ -206,6 +230,35 @@ def made_up_rows(table: PublicTable, columns: tuple[str, ...], n: int, public_se
     for place, name in enumerate(columns):
         made[place] = made_up(name)
     return ArrayRows(made)
+
+
+def _own_values(request: dummy_pb2.DummyRequest, table: PublicTable) -> Mapping[str, FloatArray]:
+    """Return the caller's own values by column, within the schema. Raises InvalidFieldsError."""
+    numeric = {column.name: column for column in table.numeric}
+    sizes = {column.name: len(column.categories) for column in table.categorical}
+    found: dict[str, FloatArray] = {}
+    for place, column in enumerate(request.columns):
+        where, values = f"columns[{place}]", np.array(column.values, dtype=np.float64)
+        first = len(request.columns[0].values)
+        if column.name in found or column.name not in numeric | sizes:
+            text = f"expected each of the dataset's columns at most once, got {column.name!r}"
+            raise InvalidFieldsError((f"{where}.name", text))
+        if not 1 <= len(values) == first or request.rows not in (0, first):
+            text = f"expected as many values in each column, and `rows` 0 or that number; got {len(values)}"
+            raise InvalidFieldsError((f"{where}.values", text))
+        if column.name in sizes:
+            states = np.arange(sizes[column.name])
+            valid = np.isin(values, states).all()
+            text = f"expected whole numbers from 0 to {sizes[column.name] - 1}: positions of categories"
+        else:
+            bounds = numeric[column.name]
+            valid = np.all(np.isfinite(values) | (bounds.nullable & np.isnan(values)))
+            text = f"expected finite numbers{', or NaN for none' if bounds.nullable else ''}"
+            values = np.clip(values, bounds.lower, bounds.upper)
+        if not valid:
+            raise InvalidFieldsError((f"{where}.values", text))
+        found[column.name] = values
+    return found
 
 
 def _with_rows(table: PublicTable, rows: int) -> PublicTable:

@@ -223,6 +223,60 @@ def test_what_a_dummy_refuses(change: dict[str, Any], field: str) -> None:
     assert [name for name, _ in refusal.value.violations] == [field]
 
 
+X = dummy_pb2.DummyColumn(name="x", values=[-3.0, 0.5, 3.0])
+OWN = [X, dummy_pb2.DummyColumn(name="town", values=[2, 0, 1])]
+
+
+def test_own_values_stand_for_made_up_ones() -> None:
+    """Within the bounds; the plan has their number of rows, also where one is declared; other columns are made up."""
+    for table in (TABLE, replace(TABLE, adjacency=Adjacency.ADD_REMOVE_ONE)):
+        order = dummies(table).order(dummy_pb2.DummyRequest(fit=REQUESTS["dpem"], columns=OWN))
+        assert order.rows == order.facts.table.rows == 3
+        rows = made_up_rows(order.facts.table, ("x", "y", "town"), 3, 0, order.values).columns
+        assert rows[0].tolist() == [-1.0, 0.5, 1.0]
+        assert rows[2].tolist() == [2.0, 0.0, 1.0]
+        assert rows[1].tolist() == made_up_rows(TABLE, ("y",), 3, 0).columns[0].tolist()
+
+
+def test_a_fit_runs_on_own_values() -> None:
+    """Without noise the one mean is theirs."""
+    request = fit_pb2.PreviewRequest()
+    request.CopyFrom(REQUESTS["dpem"])
+    request.dpem.n_components = 1
+    values = np.tile([-0.5, 0.25], 50)
+    columns = [dummy_pb2.DummyColumn(name=name, values=values + shift) for name, shift in (("x", 0.0), ("y", 4.0))]
+    runner = dummies(runner=InProcess(FITS, NoNoise()))
+    order = runner.order(dummy_pb2.DummyRequest(fit=request, columns=columns))
+    answer = dummy_pb2.DummyResponse.FromString(runner.run(order, Run(incident="test"))).model.dpem
+    np.testing.assert_allclose(answer.means.values, [-0.125, 3.875], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "field"),
+    [
+        ([X, X], "columns[1].name"),
+        ([dummy_pb2.DummyColumn(name="else", values=[1])], "columns[0].name"),
+        ([dummy_pb2.DummyColumn(name="x")], "columns[0].values"),
+        ([X, dummy_pb2.DummyColumn(name="y", values=[1])], "columns[1].values"),
+        ([dummy_pb2.DummyColumn(name="x", values=[float("nan")])], "columns[0].values"),
+        ([dummy_pb2.DummyColumn(name="z", values=[float("inf")])], "columns[0].values"),
+        ([dummy_pb2.DummyColumn(name="town", values=[3])], "columns[0].values"),
+        ([dummy_pb2.DummyColumn(name="town", values=[0.5])], "columns[0].values"),
+    ],
+)
+def test_own_values_are_checked(columns: list[dummy_pb2.DummyColumn], field: str) -> None:
+    """Before anything runs; no value is quoted."""
+    with pytest.raises(InvalidFieldsError) as refusal:
+        dummies().order(dummy_pb2.DummyRequest(fit=REQUESTS["dpem"], columns=columns))
+    assert [name for name, _ in refusal.value.violations] == [field]
+
+
+def test_rows_and_own_values_are_one_number() -> None:
+    """Given twice, it is the same."""
+    with pytest.raises(InvalidFieldsError, match="or that number"):
+        dummies().order(dummy_pb2.DummyRequest(fit=REQUESTS["dpem"], rows=4, columns=OWN))
+
+
 @dataclass
 class Answers:
     """A dummy run's answers by their kind."""

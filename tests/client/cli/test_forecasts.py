@@ -1,0 +1,37 @@
+"""`bursar preview ... --like` and `--guess`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import bursar
+from tests.client.cli.conftest import Run
+
+DPEM = ("preview", "dpem", "toy", "--n-components", "2", "--rho", "0.1")
+GUESS = ("--guess", "2,1", "--guess-spread", "height=8,weight=10")
+
+
+def test_a_guess_is_foretold(run: Run) -> None:
+    """In words and as JSON."""
+    found = run(*DPEM, *GUESS)
+    assert found.exit_code == 0
+    assert "12 dry runs on rows like those of a guess" in found.stdout
+    told = json.loads(run(*DPEM, *GUESS, "--json").stdout)
+    assert told["forecast"]["guessed"]
+    assert set(told["forecast"]["low"]["mean_error"]) == {"height", "weight"}
+
+
+def test_a_saved_model_is_foretold_from(run: Run, tmp_path: Path) -> None:
+    """Of any kind that has the columns."""
+    path = tmp_path / "people.json"
+    bursar.KMeans([[140, 60], [180, 100]], [0.5, 0.5], [64, 64], columns=("height", "weight")).save(path)
+    assert "a KMeans without a receipt" in run(*DPEM, "--like", str(path)).stdout
+
+
+@pytest.mark.parametrize("words", [("--guess", "1"), ("--guess-spread", "2"), ("--like", "nowhere.json")])
+def test_half_a_guess_is_none(run: Run, words: tuple[str, ...]) -> None:
+    """Both options, or a file that is there."""
+    assert run(*DPEM, *words).exit_code == 2

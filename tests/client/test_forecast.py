@@ -1,0 +1,162 @@
+"""Forecasts: `preview(..., like=...)` tells errors that fits then have, from rows of nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bursar
+from bursar_models.forecasts import REPLICATES, foretold, rows_like, spreads
+from bursar_models.schema import CategoricalColumn, NumericColumn
+from tests.client.line import Line
+
+SPEND = bursar.rho(0.1)
+HEIGHT = NumericColumn("height", "", 100.0, 220.0)
+WEIGHT = NumericColumn("weight", "", 30.0, 150.0)
+ARM = CategoricalColumn("group", "", ("control", "treated"))
+PEOPLE = bursar.GaussianMixture(
+    weights_=[0.6, 0.4],
+    means_=[[140, 60], [180, 100]],
+    covariances_=[[64, 64], [100, 100]],
+    covariance_type="diag",
+    columns=("height", "weight"),
+)
+
+
+def generator(seed: int) -> np.random.Generator:  # noqa: TID251 - made-up releases
+    """A generator of made-up releases."""
+    return np.random.default_rng(seed)  # noqa: TID251 - made-up releases
+
+
+@pytest.mark.parametrize(
+    ("request_", "like", "name"),
+    [
+        (bursar.DPEM(n_components=2), PEOPLE, "mean_error"),
+        (bursar.DPEM(n_components=2, mode="kmeans"), PEOPLE, "mean_error"),
+        (bursar.DPEM(n_components=2), bursar.Guess(weights=[1, 1], spread=8), "mean_error"),
+        (bursar.SketchKMeans(n_clusters=2), PEOPLE, "relative_sse"),
+        (bursar.SketchKMeans(n_clusters=2), PEOPLE, "mean_error"),
+        (bursar.GradientEM(model="gaussian_mixture", n_components=2), PEOPLE, "mean_error"),
+        (bursar.GradientEM(model="mixture_of_regressions", target="weight", features=["height"]), PEOPLE, "coef_error"),
+        (bursar.SeparatedGMM(n_components=2, sigma_min=5, sigma_max=15), PEOPLE, "mean_error"),
+        (bursar.MRF(cliques=[("group", "spring")]), bursar.Guess(weights=[1], spread=9), "table_error"),
+    ],
+)
+def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, name: str) -> None:
+    """From rows of a model or a guess; the range has the middle, and nothing is debited."""
+    before = toy.remaining()
+    found = toy.preview(request_, spend=SPEND, like=like)
+    assert toy.remaining() == before
+    assert found.forecast is not None
+    assert found.forecast.replicates == REPLICATES
+    assert found.forecast.rows == toy.public_rows
+    assert found.forecast.guessed
+    low, middle, high = found.forecast.low[name], found.expected[name], found.forecast.high[name]
+    if isinstance(middle, float):
+        assert 0 < low <= middle <= high  # type: ignore[operator]
+    else:
+        assert all(0 < low[c] <= middle[c] <= high[c] for c in middle)  # type: ignore[index]
+    assert "dry runs on rows like those of" in repr(found)
+
+
+def test_what_is_foretold_comes_true(toy: bursar.Dataset) -> None:
+    """Fits to other rows of the same mixture, with the same spend, differ as much as was foretold.
+
+    The error of a fit is that of the forecast's own measure. With 12 fits on either side the ratio of medians is beyond
+    a factor of 3 less than once in a million times: they have a relative error of about 0.2 each.
+    """
+    request = bursar.DPEM(n_components=2)
+    told = toy.preview(request, spend=SPEND, like=PEOPLE).expected["mean_error"]
+    fits = [toy.dry_run(request, spend=SPEND, like=PEOPLE, seed=1) for _ in range(REPLICATES)]
+    seen = np.median(spreads([fit.means_ for fit in fits]), axis=0)
+    ratios = seen / np.array([told[name] for name in ("height", "weight")])  # type: ignore[index]
+    assert (ratios > 1 / 3).all()
+    assert (ratios < 3).all()
+
+
+def test_a_dry_run_has_rows_like_the_models(toy: bursar.Dataset, server: Line) -> None:
+    """With hardly any noise the model comes back."""
+    made = toy.dry_run(bursar.DPEM(n_components=2), spend=bursar.rho(1e4), like=PEOPLE)
+    assert made.dummy_
+    np.testing.assert_allclose(made.means_[made.means_[:, 0].argsort()], PEOPLE.means_, atol=4)
+    assert len(server.dummy_requests[-1].columns[0].values) == toy.public_rows
+
+
+def test_spreads_are_the_deviations_of_the_noise() -> None:
+    """Whatever the order of the components; a spread that is 30 % off would be seen.
+
+    The root mean square of two normal deviations has a median of 0.8326; over 120 releases it is known within 8 %.
+    """
+    rng, middle, std = generator(3), np.array([[0.0, 0.0], [50.0, 80.0]]), np.array([1.0, 3.0])
+    found = spreads([(middle + std * rng.normal(size=(2, 2)))[rng.permutation(2)] for _ in range(120)])
+    assert (np.abs(np.median(found, axis=0) / std / 0.8326 - 1) < 0.2).all()
+
+
+def test_a_release_of_fewer_components_is_as_far_as_its_nearest() -> None:
+    """A lost component counts."""
+    whole, less = np.array([[0.0], [10.0]]), np.array([[0.0]])
+    found = spreads([whole, whole, whole, less])
+    assert found.shape == (4, 1)
+    assert found[3, 0] > 5
+    assert (found[:3] == 0).all()
+
+
+def test_a_table_is_compared_with_the_rows(toy: bursar.Dataset) -> None:
+    """The distance at the worst table is that of the model's marginal from the rows' own."""
+    field = toy.dry_run(bursar.MRF(cliques=[("group", "spring")]), spend=SPEND)
+    rows = {"group": np.zeros(10), "spring": np.zeros(10)}
+    found = foretold([field, field, field], rows)["table_error"]
+    assert found[1] == pytest.approx(1 - field.marginal(["group", "spring"])[0, 0])
+
+
+def test_rows_of_every_model(toy: bursar.Dataset) -> None:
+    """Within the bounds, with positions for categories, and with the moments of the model."""
+    rows = rows_like(PEOPLE, [HEIGHT, WEIGHT], 4000, 0)
+    assert rows["height"].mean() == pytest.approx(156, abs=3)
+    clusters = bursar.KMeans([[120, 50], [200, 130]], [0.5, 0.5], [25, 0], columns=("height", "weight"))
+    rows = rows_like(clusters, [WEIGHT, HEIGHT], 4000, 0)
+    assert list(rows) == ["weight", "height"]
+    assert np.unique(rows["height"][rows["height"] > 160].round(3)).tolist() == [200]
+    line = bursar.LinearRegression([0.5], 10.0, 2.0, columns=("height",), target="weight")
+    rows = rows_like(line, [HEIGHT, WEIGHT], 4000, 0)
+    assert np.std(rows["weight"] - 0.5 * rows["height"] - 10) == pytest.approx(2, abs=0.3)
+    field = toy.dry_run(bursar.MRF(cliques=[("group", "weight")]), spend=SPEND)
+    rows = rows_like(field, [ARM, WEIGHT], 500, 0)
+    assert set(rows["group"]) == {0.0, 1.0}
+    assert (rows["weight"] >= 30).all()
+    assert (rows["weight"] <= 150).all()
+    guess = bursar.Guess(weights=[3, 1], spread={"height": 1}, means=[[0], [150]])
+    rows = rows_like(guess, [HEIGHT, ARM], 400, 0)
+    assert set(rows["group"]) == {0.0, 1.0}
+    assert (rows["height"] == 100).mean() == pytest.approx(0.75, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        (bursar.Guess(weights=[1], spread={"height": 1}), "like.spread: has no 'weight'"),
+        (bursar.Guess(weights=[1], spread=1, means=[[1]]), "like.means: must be finite and of shape"),
+        (bursar.GaussianMixture([1], [[0]], [[1]], "diag", columns=("height",)), "like: is a model without 'weight'"),
+        (bursar.GaussianMixture([1], [[0, 0]], [[1, 1]], "diag"), "like: is a model without names"),
+        (7, "like: must be a bursar.Guess or a model"),
+    ],
+)
+def test_what_does_not_go_together_is_said(toy: bursar.Dataset, like: Any, message: str) -> None:
+    """By name, before any dry run."""
+    with pytest.raises(bursar.InvalidRequestError, match=message):
+        toy.preview(bursar.DPEM(n_components=2), spend=SPEND, like=like)
+
+
+def test_a_fit_that_has_no_error_is_not_foretold(toy: bursar.Dataset) -> None:
+    """A sketch by itself has none, and what is free is not foretold."""
+    with pytest.raises(bursar.InvalidRequestError, match="foretells nothing of a Sketch"):
+        toy.preview(bursar.SketchKMeans(decoding="none", n_clusters=2), spend=SPEND, like=PEOPLE)
+
+
+@pytest.mark.parametrize("wrong", [{"weights": []}, {"weights": [0.0]}, {"spread": -1.0}, {"spread": {"x": np.nan}}])
+def test_a_guess_is_checked(wrong: dict[str, Any]) -> None:
+    """When it is made."""
+    with pytest.raises(bursar.InvalidRequestError, match="like"):
+        bursar.Guess(**({"weights": [1.0], "spread": 1.0} | wrong))
