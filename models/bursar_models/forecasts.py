@@ -292,7 +292,8 @@ def _table_error(model: MarkovRandomField, rows: Mapping[str, FloatArray]) -> fl
     """Return the total variation distance between model and rows at the worst of the released tables of known rows."""
     variables = {variable.name: variable for variable in model.variables_ if variable.name in rows}
     states = {
-        name: one.encode(rows[name]) if one.edges else rows[name].astype(np.intp) for name, one in variables.items()
+        name: one.encode(rows[name].tolist()) if one.edges else rows[name].astype(np.intp)
+        for name, one in variables.items()
     }
     worst = None
     for names in dict.fromkeys(table.columns for table in model.tables_ if not table.pooled):

@@ -16,10 +16,11 @@ SPEND = bursar.rho(0.1)
 HEIGHT = NumericColumn("height", "", 100.0, 220.0)
 WEIGHT = NumericColumn("weight", "", 30.0, 150.0)
 ARM = CategoricalColumn("group", "", ("control", "treated"))
+ONE = np.ones((1, 1))
 PEOPLE = bursar.GaussianMixture(
-    weights_=[0.6, 0.4],
-    means_=[[140, 60], [180, 100]],
-    covariances_=[[64, 64], [100, 100]],
+    weights_=np.array([0.6, 0.4]),
+    means_=np.array([[140, 60], [180, 100]]),
+    covariances_=np.array([[64, 64], [100, 100]]),
     covariance_type="diag",
     columns=("height", "weight"),
 )
@@ -115,11 +116,13 @@ def test_rows_of_every_model(toy: bursar.Dataset) -> None:
     """Within the bounds, with positions for categories, and with the moments of the model."""
     rows = rows_like(PEOPLE, [HEIGHT, WEIGHT], 4000, 0)
     assert rows["height"].mean() == pytest.approx(156, abs=3)
-    clusters = bursar.KMeans([[120, 50], [200, 130]], [0.5, 0.5], [25, 0], columns=("height", "weight"))
+    clusters = bursar.KMeans(
+        np.array([[120, 50], [200, 130]]), np.array([0.5, 0.5]), np.array([25, 0]), columns=("height", "weight")
+    )
     rows = rows_like(clusters, [WEIGHT, HEIGHT], 4000, 0)
     assert list(rows) == ["weight", "height"]
     assert np.unique(rows["height"][rows["height"] > 160].round(3)).tolist() == [200]
-    line = bursar.LinearRegression([0.5], 10.0, 2.0, columns=("height",), target="weight")
+    line = bursar.LinearRegression(np.array([0.5]), 10.0, 2.0, columns=("height",), target="weight")
     rows = rows_like(line, [HEIGHT, WEIGHT], 4000, 0)
     assert np.std(rows["weight"] - 0.5 * rows["height"] - 10) == pytest.approx(2, abs=0.3)
     field = toy.dry_run(bursar.MRF(cliques=[("group", "weight")]), spend=SPEND)
@@ -138,8 +141,8 @@ def test_rows_of_every_model(toy: bursar.Dataset) -> None:
     [
         (bursar.Guess(weights=[1], spread={"height": 1}), "like.spread: has no 'weight'"),
         (bursar.Guess(weights=[1], spread=1, means=[[1]]), "like.means: must be finite and of shape"),
-        (bursar.GaussianMixture([1], [[0]], [[1]], "diag", columns=("height",)), "like: is a model without 'weight'"),
-        (bursar.GaussianMixture([1], [[0, 0]], [[1, 1]], "diag"), "like: is a model without names"),
+        (bursar.GaussianMixture(ONE[0], ONE, ONE, "diag", columns=("height",)), "like: is a model without 'weight'"),
+        (bursar.GaussianMixture(ONE[0], np.ones((1, 2)), np.ones((1, 2)), "diag"), "like: is a model without names"),
         (7, "like: must be a bursar.Guess or a model"),
     ],
 )
@@ -159,4 +162,4 @@ def test_a_fit_that_has_no_error_is_not_foretold(toy: bursar.Dataset) -> None:
 def test_a_guess_is_checked(wrong: dict[str, Any]) -> None:
     """When it is made."""
     with pytest.raises(bursar.InvalidRequestError, match="like"):
-        bursar.Guess(**({"weights": [1.0], "spread": 1.0} | wrong))
+        bursar.Guess(**({"weights": [1.0], "spread": 1.0} | wrong))  # type: ignore[arg-type]

@@ -214,7 +214,8 @@ def _fit_command(method: Method) -> click.Command:
         if dry is not None:
             if request_id is not None:
                 raise click.UsageError("--request-id is for what is paid for; leave it out with --dry-run")
-            _try(lambda: data.dry_run(request, spend=amount, progress=progress, **dry), save, as_json=as_json)
+            wanted: Any = dry
+            _try(lambda: data.dry_run(request, spend=amount, progress=progress, **wanted), save, as_json=as_json)
             return
         bought = noted = None
         if amount is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bursar
@@ -27,7 +28,8 @@ def test_a_guess_is_foretold(run: Run) -> None:
 def test_a_saved_model_is_foretold_from(run: Run, tmp_path: Path) -> None:
     """Of any kind that has the columns."""
     path = tmp_path / "people.json"
-    bursar.KMeans([[140, 60], [180, 100]], [0.5, 0.5], [64, 64], columns=("height", "weight")).save(path)
+    centres, shares = np.array([[140, 60], [180, 100]]), np.array([0.5, 0.5])
+    bursar.KMeans(centres, shares, 64 * np.ones(2), columns=("height", "weight")).save(path)
     assert "a KMeans without a receipt" in run(*DPEM, "--like", str(path)).stdout
 
 
