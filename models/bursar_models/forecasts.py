@@ -28,6 +28,7 @@ from bursar_models.budget import positive
 from bursar_models.errors import InvalidRequestError
 from bursar_models.mrf import MarkovRandomField
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
+from bursar_models.transforms import into_units
 
 REPLICATES = 12
 """Number of fits of a forecast: their median has a relative error of about a quarter by column, less over several."""
@@ -131,7 +132,7 @@ def rows_like(like: Like, columns: Sequence[Column], n: int, seed: int) -> dict[
         case GaussianMixture() | SymmetricMixture():
             drawn = _named(like.columns, like.sample(n, seed)[0])
         case KMeans():
-            drawn = _named(like.columns, _balls(like).sample(n, seed, bounded=False)[0])
+            drawn = _named(like.columns, into_units(_balls(like).sample(n, seed, bounded=False)[0], like.transforms))
         case MarkovRandomField():
             drawn = like.sample(n, seed, output="dict")
         case LinearRegression() | MixtureOfRegressions():
