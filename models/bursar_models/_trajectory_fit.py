@@ -119,12 +119,14 @@ def fit_trajectory(
         design, residual = problem.whitened(theta)
         information = design.T @ design
         move = np.linalg.solve(information + _DAMPING * np.eye(len(information)), design.T @ residual)
+        # Far from the optimum the linear model is wrong, and a whole step could leave the valid range.
         move *= min(1.0, _LONGEST / max(float(np.abs(move).max()), 1e-12))
         theta = problem.moved(theta, np.asarray(move))
         settled = math.sqrt(float(move @ information @ move) / len(move)) < _CLOSE
         if settled:
             break
     design, _ = problem.whitened(theta)
+    # Without the damping, which would make what the sums leave open look known.
     values, vectors = np.linalg.eigh(design.T @ design)
     spread = vectors / np.sqrt(np.maximum(values, 1e-9))
     return problem.in_units(theta, trajectory, spread, settled)

@@ -197,6 +197,7 @@ class _Track:
 
         The share is at least `least` (blocks, q), unless there is a brake.
         """
+        # Never released again: a step that was too long once would be too long again.
         brake = np.maximum(self.brake, self._overshoot(move, noise))
         chance = 1.0 + _SURPRISE * math.sqrt(2.0 / move.shape[1])
         expected = self.variance + noise
@@ -238,6 +239,7 @@ def run(settings: GradientSettings, session: Session) -> Result:
         statistic = gradient_statistic(model.kernel(view, states[-1], bounded))
         sums = decode(session.noisy_sum(statistic, settings.noise), settings.shape)
         counts.append(float(np.sum(sums.counts)))
+        # Counts of all steps are averaged, since the number of rows does not change between them.
         count_std = settings.std / count_weight() * (settings.shape.blocks / len(counts)) ** 0.5
         rows = believed_rows(float(np.mean(counts)), count_std, settings.declared)
         target, noise = _target(settings, view, states[-1], bounded, sums, rows)
@@ -291,8 +293,10 @@ def _target(
     """Return the state after a whole step, and the variances of its theta from the noise alone."""
     model, blocks = settings.model, settings.shape.blocks
     least = max(_TRUSTED_COUNT * settings.std / count_weight(), 1.0)
+    # One block has all rows, whose number is known better than this step's count says.
     N = np.maximum(sums.counts, least) if blocks > 1 else np.array([max(rows, least)])
     gain = model.response(view, state, bounded).gain if settings.variant.adaptive else np.ones_like(state.theta)
+    # Bounding shortens the mean gradient by the gain.
     unit = bounded.reach[:, None] / (N[:, None] * gain)
     theta = (model.origin(state) if bounded.split else state.theta) + unit * sums.vectors
     weights = state.weights
@@ -334,6 +338,7 @@ def _result(
         sigma=np.sqrt(np.mean([state.sigma**2 for state in last], axis=0)),
     )
     if settings.tracked:
+        # Of targets, not of states, which still have a part of where the steps began.
         theta = np.sum(rest * targets[-m:], axis=0) / np.sum(rest, axis=0)
         # A wide pass estimates the noise level with more noise, and about less accurate parameters.
         weight = np.mean(rest, axis=2)

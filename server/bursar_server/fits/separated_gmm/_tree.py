@@ -177,6 +177,8 @@ class _Growth:
             candidates = [leaf for leaf in leaves if leaf.attempts < 2 and leaf.rows >= 2.0 * _ENOUGH * self.smallest]
             if not candidates:
                 break
+            # The largest first, since it most likely holds several components; second attempts only when no first is
+            # left.
             chosen = min(candidates, key=lambda leaf: (leaf.attempts, -leaf.rows))
             leaves = [leaf for leaf in leaves if leaf is not chosen] + self._attempt(chosen, k - len(leaves))
         return [self._settle(leaf) for leaf in leaves]
@@ -206,6 +208,7 @@ class _Growth:
         """Return the two halves of a leaf, or the leaf with one attempt more."""
         s = self.parts.settings
         first = leaf.attempts == 0
+        # A second attempt looks for directions anew: the inherited ones showed no gap.
         leaf = replace(leaf, attempts=leaf.attempts + 1, basis=leaf.basis if first else None)
         if first:
             levels = min(remaining, math.ceil(math.log2(remaining + 1)) + 1)
@@ -215,8 +218,10 @@ class _Growth:
         if budget < LEAST_SHARE:
             return [leaf]
         m = min(s.d, remaining + 1, _BALL_DIMENSIONS if s.balls else s.d)
+        # So few columns need no principal directions: the search is in all of them.
         if s.d <= max(FEW_MORE * m if not s.balls else m, 2):
             return self._search(leaf, np.zeros((0, s.d)), budget, projected=True)[1]
+        # A split in raw directions shrinks the ball, and with it the noise on second moments.
         if leaf.basis is None and self._is_blurred(leaf):
             split, leaves = self._search(leaf, np.zeros((0, s.d)), 0.5 * budget, projected=False)
             if split:
@@ -255,6 +260,7 @@ class _Growth:
         if projected and self._is_scarce(leaf, shares[0] * budget):
             shares = (0.8, 0.0, 0.2)
         cut = look(leaf, view, shares[0] * budget, shares[1] * budget, projected=projected)
+        # Charged whether or not the split stands: what was asked of the rows is spent.
         leaf = replace(leaf, split=leaf.split + budget)
         flat, std = self.parts.release(leaf.node, cut.counts, shares[2] * budget)
         inside, outside, between = (float(x) for x in flat)
@@ -284,6 +290,7 @@ class _Growth:
         family = self._slab_family(leaf, view, np.concatenate([axes, self.generator.standard_normal((random, m))]))
         group, index = self._choose(leaf, family, first)
         if second:
+            # Far and near ones: how well the first search aimed is not known.
             spread = 0.5 * np.geomspace(1.0, 0.1, _REFINED_DIRECTIONS * m)[:, None] / math.sqrt(m)
             best = family.directions[group] / max(float(np.linalg.norm(family.directions[group])), 1.0)
             near = best + spread * self.generator.standard_normal((_REFINED_DIRECTIONS * m, m))
@@ -318,6 +325,7 @@ class _Growth:
 
     def _slab_family(self, leaf: Leaf, view: View, directions: FloatArray) -> SplitFamily:
         s = self.parts.settings
+        # A power of two, so that edges of bins are exact in floating point.
         width = 2.0 ** max(0, math.ceil(math.log2(2.0 * leaf.ball.radius * view.unit / BINS)))
         least = math.ceil(LEAST_RADIUS * s.sigma_min * view.unit / width)
         return SplitFamily(s.frame, view, lattice_directions(directions), width, least, *self._rows(leaf))

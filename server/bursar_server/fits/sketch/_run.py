@@ -161,6 +161,7 @@ def _release(new: New, iterations: int, session: Session) -> Sketch:
         pilot = _measure(new, new.pilot, new.pilot.shape.frequencies, None, session)
         session.progress(1, iterations)
         pilot_sigma = frequency_scale(pilot, new.n_clusters, frequencies.law)
+        # Only the scale follows the pilot, which is released; directions and lengths stay those of the public seed.
         frequencies = replace(frequencies, sigma=pilot_sigma)
     main = _measure(new, new.main, frequencies, pilot_sigma, session)
     done = len(new.measurements)
