@@ -14,6 +14,7 @@ import tempfile
 import threading
 import tokenize
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 
@@ -72,6 +73,21 @@ def comments() -> float:
     return 100 * count / lines(tracked(*PRODUCT))
 
 
+def reasons() -> float:
+    """Constants with a docstring below them, where a number has its reason, for each hundred lines of the product."""
+    count = 0
+    for path in tracked(*PRODUCT):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for constant, text in pairwise(body):
+            told = (
+                isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            )
+            count += told and isinstance(constant, ast.Assign | ast.AnnAssign)
+    return 100 * count / lines(tracked(*PRODUCT))
+
+
 def entered() -> int:
     """Product files that one FitDPEM enters on the server's threads, the child process of the fit not counted."""
     files: set[str] = set()
@@ -112,6 +128,7 @@ def main() -> None:
         "lines of the benchmarks": lines(bench),
         "lines of committed JSON": lines(tracked("bench", "tests", suffix=".json")),
         "comments for each hundred lines": round(comments(), 1),
+        "constants with a reason below them for each hundred lines": round(reasons(), 1),
         "lines of the README": lines([ROOT / "README.md"]),
         "words of pages that people wrote": words(generated=False),
         "words of pages that are generated": words(generated=True),
