@@ -37,6 +37,7 @@ WITH_CODE = (
     "docs/choosing-budget.md",
     "docs/comparison.md",
     "docs/fit-dpem.md",
+    "docs/howto-transforms.md",
     "docs/fit-sketch-kmeans.md",
     "docs/fit-mrf.md",
     "docs/fit-gradient-em.md",

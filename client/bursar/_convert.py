@@ -379,6 +379,7 @@ def sketch_to(sketch: Sketch, *, entry: int) -> fit_pb2.Sketch:
         entry=entry,
         pilot_sigma=sketch.pilot_sigma or 0.0,
         dummy=sketch.dummy_,
+        transforms=[TRANSFORMS[one] for one in sketch.transforms],
     )
 
 
@@ -408,6 +409,7 @@ def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
             receipt=receipt,
             pilot_sigma=message.pilot_sigma or None,
             dummy_=message.dummy,
+            transforms=transforms_from(message.transforms),
         )
     except ValueError as error:
         raise ServerError(f"this is no valid sketch: {error}") from error

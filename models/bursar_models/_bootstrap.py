@@ -172,7 +172,7 @@ def _moments(sketch: Sketch, population: Decoded) -> ComplexArray:
 def _clustered(sketch: Sketch, population: Decoded, start: FloatArray, public_seed: int) -> Decoded:
     """Return k-means of a mixture, from centres (k, d): Lloyd's algorithm on its points within the bounds."""
     counts = np.maximum(np.rint(_TARGET_POINTS * population.weights), 1).astype(np.intp)
-    points = np.clip(_points(population, counts, public_seed), sketch.lower, sketch.upper)
+    points = np.clip(_points(population, counts, public_seed), *sketch.edges())
     found = lloyd(points, start)
     return Decoded(found.weights, found.centres, found.variances, residual=0.0, mass=1.0)
 

@@ -24,6 +24,7 @@ from bursar_models._portable import Portable
 from bursar_models.arrays import FloatArray, checked_columns, frozen
 from bursar_models.budget import Receipt
 from bursar_models.text import html_table
+from bursar_models.transforms import Transform, checked_transforms, into_model, said_transforms
 
 ComplexArray = npt.NDArray[np.complex128]
 
@@ -74,9 +75,9 @@ class Sketch(Portable):
 
     Attributes:
         columns: names of the d features in their order; empty if they have none.
-        centre: origin of the frame, shape (d,), in the data's own units, as are the next three.
-        unit: units of the frame, shape (d,), positive.
-        lower: public lower bounds, shape (d,).
+        centre: origin of the frame, shape (d,), in the data's own units or, for columns with a transform, of it.
+        unit: units of the frame, shape (d,), positive, likewise.
+        lower: public lower bounds, shape (d,), in the data's own units.
         upper: public upper bounds, shape (d,), above the lower ones.
         frequencies: the m frequencies.
         signature: term that is summed at frequency w: "exponential" exp(i w x'); "one_bit" sign cos(w x' + dither) +
@@ -90,6 +91,7 @@ class Sketch(Portable):
         receipt: receipt of its debit; None for a sketch that is merged or comes from elsewhere.
         pilot_sigma: scale estimated by a pilot sketch; None if there was none.
         dummy_: True if a dry run made it from synthetic rows; its numbers carry no information.
+        transforms: transform of each column, "none" or "log1p"; () if none has one.
 
     Raises:
         ValueError: a field with a wrong shape, or an entry outside its range; the message names the field.
@@ -119,6 +121,7 @@ class Sketch(Portable):
     receipt: Receipt | None = None
     pilot_sigma: float | None = None
     dummy_: bool = False
+    transforms: tuple[Transform, ...] = ()
 
     def __post_init__(self) -> None:
         # A frozen dataclass can store its cleaned fields in no other way.
@@ -130,6 +133,8 @@ class Sketch(Portable):
             raise ValueError("unit: every unit must be above 0")
         if not (self.lower < self.upper).all():
             raise ValueError("upper: every upper bound must be above the lower one")
+        bounds = np.stack([self.lower, self.upper])
+        object.__setattr__(self, "transforms", checked_transforms(self.transforms, self.d, bounds))
         with np.errstate(over="ignore", invalid="ignore"):
             if not (np.abs(self._box()) <= _FARTHEST).all():
                 raise ValueError("unit: the bounds must be in [-1, 1] of the frame (x - centre) / unit, up to rounding")
@@ -243,6 +248,7 @@ class Sketch(Portable):
             n_rows_std=math.hypot(*(site.n_rows_std for site in sites)),
             sites=sum(site.sites for site in sites),
             dummy_=any(site.dummy_ for site in sites),
+            transforms=self.transforms,
             pilot_sigma=self.pilot_sigma if all(site.pilot_sigma == self.pilot_sigma for site in others) else None,
         )
 
@@ -272,6 +278,7 @@ class Sketch(Portable):
             dummy_=self.dummy_,
             n_rows=self.n_rows,
             sketch=self,
+            transforms=self.transforms,
         )
 
     def gaussian_mixture(self, n_components: int, *, n_init: int = 20, public_seed: int = 0) -> GaussianMixture:
@@ -295,12 +302,14 @@ class Sketch(Portable):
             dummy_=self.dummy_,
             n_rows=self.n_rows,
             sketch=self,
+            bounds_=np.stack([self.lower, self.upper]),
+            transforms=self.transforms,
         )
 
     def decode(self, k: int, *, mixture: bool = False, n_init: int = 20, public_seed: int = 0) -> Decoded:
         """Return the decoded model of `kmeans` or `gaussian_mixture` as plain arrays, with its unexplained residual.
 
-        The arrays are in the data's own units.
+        The arrays are in the data's own units or, for columns with a transform, of it.
 
         Args:
             k: number of clusters or components, at least 1.
@@ -325,9 +334,14 @@ class Sketch(Portable):
         return replace(
             found,
             # Clipped, because rounding could move centres out of the bounds.
-            centres=np.clip(found.centres * self.unit + self.centre, self.lower, self.upper),
+            centres=np.clip(found.centres * self.unit + self.centre, *self.edges()),
             variances=found.variances * squares if mixture else (found.variances[:, None] * squares).mean(axis=1),
         )
+
+    def edges(self) -> tuple[FloatArray, FloatArray]:
+        """Return lower and upper public bounds, (d,) each, transformed as the rows were."""
+        lower, upper = into_model(np.stack([self.lower, self.upper]), self.transforms)
+        return lower, upper
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the size of each moment against the length of its frequency, with the size that noise alone would give.
@@ -371,15 +385,19 @@ class Sketch(Portable):
         if other.frequencies != self.frequencies and other.frequencies.digest() != self.frequencies.digest():
             different = self.frequencies.differences(other.frequencies)
             raise ValueError(f"frequencies: sketches to merge must have the same, but another's {different}")
+        if other.transforms != self.transforms:
+            raise ValueError("transforms: sketches to merge must have the same; give all sites the same ones")
         if other.signature != self.signature:
             raise ValueError(f"signature: expected {self.signature!r} to merge, got {other.signature!r}")
 
     def _box(self) -> tuple[FloatArray, FloatArray]:
         """Return the public bounds in frame coordinates, (d,) each."""
-        return (self.lower - self.centre) / self.unit, (self.upper - self.centre) / self.unit
+        lower, upper = self.edges()
+        return (lower - self.centre) / self.unit, (upper - self.centre) / self.unit
 
     def _title(self) -> str:
-        return f"Sketch: {self.m} frequencies of {self.d} columns{origin(self.receipt, dummy=self.dummy_)}"
+        space = said_transforms(self.columns, self.transforms)
+        return f"Sketch: {self.m} frequencies of {self.d} columns{space}{origin(self.receipt, dummy=self.dummy_)}"
 
     def _facts(self) -> list[list[str]]:
         """Return names and values of the facts that describe a sketch."""

@@ -99,10 +99,12 @@ FITS: Mapping[str, AnyFit] = {
     "FitSeparatedGMM": Miswired(Deaf(), deafly, separated_gmm),
 }
 
-_RHO, _EPSILON = types_pb2.Spend(rho=0.01), types_pb2.Spend(epsilon=0.5)
+_RHO, _LITTLE, _EPSILON = types_pb2.Spend(rho=0.01), types_pb2.Spend(rho=0.001), types_pb2.Spend(epsilon=0.5)
 _XY = ["x", "y"]
+_LOG = [types_pb2.ColumnTransform(column="y", transform=types_pb2.TRANSFORM_LOG1P)]
 REQUESTS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("FitDPEM", "dpem", {"spend": _RHO, "n_components": 2, "iterations": 3, "columns": _XY}),
+    ("FitDPEM", "dpem", {"spend": _LITTLE, "n_components": 2, "iterations": 3, "columns": _XY, "transforms": _LOG}),
     ("FitDPEM", "dpem", {"spend": _EPSILON, "n_components": 3, "iterations": 2, "columns": _XY, "mode": 2}),
     ("FitSeparatedGMM", "separated_gmm", {"spend": _RHO, "n_components": 2, "sigma_min": 0.05, "sigma_max": 0.3}),
     (
@@ -132,7 +134,7 @@ REQUESTS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         "FitSketchKMeans",
         "sketch_kmeans",
         {
-            "spend": types_pb2.Spend(rho=0.001),
+            "spend": _LITTLE,
             "columns": _XY,
             "n_clusters": 2,
             "new_sketch": fit_pb2.NewSketch(),

@@ -175,6 +175,7 @@ FULL: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
             "min_weight": 0.1,
             "separation": 1,
             "public_seed": 1,
+            "transform": {"x": "log1p"},
         },
     ),
     bursar.GradientEM: (
@@ -194,6 +195,7 @@ FULL: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
     bursar.SketchKMeans: (
         {"n_clusters": 2, "sketch": 3},
         {"n_clusters": 2, "scale": 0.3, "foreign": [SKETCH], "n_init": 2, "decoder_seed": 3, "public_seed": 2},
+        {"n_clusters": 2, "scale": 0.3, "transform": {"x": "log1p"}},
         {"n_clusters": 2, "scale": "schema", "n_frequencies": 20, "frequencies_per_row": 3},
         {"n_clusters": 2, "scale": bursar.Pilot(0.2, 32)},
     ),

@@ -20,6 +20,7 @@ _RHO = types_pb2.Spend(rho=1.0)
 _PURE = types_pb2.Spend(epsilon=2.0)
 _RANDOM = fit_pb2.StartAtRandom(public_seed=3)
 _XY = ["x", "y"]
+_LOG = [types_pb2.ColumnTransform(column="y", transform=types_pb2.TRANSFORM_LOG1P)]
 
 TABLE = PublicTable(
     "people",
@@ -95,11 +96,10 @@ VARIANTS: Mapping[str, Any] = {
     "mixture, fixed origin": _dpem(moments=2),
     "mixture, a posteriori": _dpem(estimator=2),
     "mixture, random start": _dpem(random=_RANDOM),
-    "mixture, log1p": _dpem(transforms=[types_pb2.ColumnTransform(column="y", transform=types_pb2.TRANSFORM_LOG1P)]),
-    "k-means, log1p": _dpem(
-        mode=fit_pb2.MODE_KMEANS,
-        transforms=[types_pb2.ColumnTransform(column="y", transform=types_pb2.TRANSFORM_LOG1P)],
-    ),
+    "mixture, log1p": _dpem(transforms=_LOG),
+    "k-means, log1p": _dpem(mode=fit_pb2.MODE_KMEANS, transforms=_LOG),
+    "separated, log1p": _separated(transforms=_LOG),
+    "sketch, log1p": _sketch(new_sketch=_new(sigma=0.2, transforms=_LOG), decoding=fit_pb2.DECODING_MIXTURE),
     "mixture, one step": _dpem(iterations=1),
     "mixture, one component": _dpem(n_components=1),
     "mixture, nine components": _dpem(n_components=9, iterations=4),

@@ -45,6 +45,7 @@ class SeparatedGMMKind(Kind[SeparatedGMM]):
             estimator=_convert.SEPARATED_ESTIMATORS[estimator],
             units=_convert.COLUMN_UNITS[request.units],
             public_seed=request.public_seed,
+            transforms=_convert.transforms_to(request.transform),
         )
 
     def result(self, request: SeparatedGMM, answer: Any, receipt: Receipt | None) -> GaussianMixture:
@@ -83,6 +84,8 @@ def separated_gmm_from(message: fit_pb2.SeparatedGMM, receipt: Receipt | None, *
             noise=tuple(map(_convert.noise_from, message.noise)),
             iterations=message.iterations,
             n_rows=message.n_rows,
+            transforms=_convert.transforms_from(message.transforms),
+            bounds_=_convert.tensor_from(message.bounds) if message.HasField("bounds") else None,
             separation=Separation(
                 sought=sought,
                 mean_errors=_convert.tensor_from(message.mean_errors),

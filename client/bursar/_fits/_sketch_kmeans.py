@@ -198,6 +198,7 @@ def _new_sketch(request: SketchKMeans[Any], request_id: str) -> fit_pb2.NewSketc
         signature=_convert.SIGNATURES[request.signature],
         units=_convert.COLUMN_UNITS[request.units],
         public_seed=_seed_of(request_id) if request.public_seed is None else request.public_seed,
+        transforms=_convert.transforms_to(request.transform),
     )
     match request.scale:
         case "schema":

@@ -11,6 +11,7 @@ from bursar_models.budget import positive
 from bursar_models.checks import MAX_COUNT, MAX_SEED, Whole, names
 from bursar_models.errors import InvalidRequestError
 from bursar_models.requests._request import Request
+from bursar_models.requests._transforms import Transforms
 
 ColumnUnits: TypeAlias = Literal["common", "bounds"]
 """Unit of distances: the data's, or every column's half-width."""
@@ -46,6 +47,8 @@ class SeparatedGMM(Request):
             row counts for the component it was assigned to. None is "em" for the variant "recursive", and "clusters"
             for the others; "sample_and_aggregate" always averages its blocks' answers.
         units: "common" measures distances as the data do; "bounds" takes every column's half-width as its unit.
+        transform: by column, "log1p" to fit log(1 + x) in place of the column, "none" for the column itself; None, and
+            columns left out: what the owner declared. Distances are then those of the transformed values.
         public_seed: seed of the directions in which splits are looked for, 0 to 2^64 - 1. It is part of the request
             and protects nothing.
 
@@ -69,6 +72,7 @@ class SeparatedGMM(Request):
     search: Literal["slabs", "balls"] = "slabs"
     estimator: Literal["em", "clusters"] | None = None
     units: ColumnUnits = "common"
+    transform: Transforms = None
     public_seed: Annotated[int, Whole(0, MAX_SEED)] = 0
 
     def _check(self) -> None:

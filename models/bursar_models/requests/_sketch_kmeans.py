@@ -19,6 +19,7 @@ from bursar_models.errors import InvalidRequestError
 from bursar_models.requests._json import part
 from bursar_models.requests._request import Request
 from bursar_models.requests._separated_gmm import ColumnUnits
+from bursar_models.requests._transforms import Transforms
 
 Decoding: TypeAlias = Literal["kmeans", "mixture", "none"]
 DecodingT = TypeVar("DecodingT", bound=Decoding, default=Literal["kmeans"], covariant=True)
@@ -31,6 +32,7 @@ PaidSketch: TypeAlias = Sketch | Receipt | int
 
 NEW_SKETCH = (
     "columns",
+    "transform",
     "n_frequencies",
     "frequencies_per_row",
     "law",
@@ -121,6 +123,8 @@ class SketchKMeans(Request, Generic[DecodingT]):
         foreign: sketches of other sites with the same frequencies, merged with that one before decoding.
         columns: numeric columns in the order that the model has them; None for all that are never null. This and the
             arguments down to `public_seed` are for a new sketch only.
+        transform: by column, "log1p" to sketch log(1 + x) in place of the column, "none" for the column itself. None,
+            and columns left out: what the owner declared.
         n_frequencies: m, number of moments, 1 to 16384; None lets the server choose from public numbers.
         frequencies_per_row: r, number of moments that each row takes part in; None for all m. Fewer save the server's
             time; they save no privacy and cost accuracy.
@@ -156,6 +160,7 @@ class SketchKMeans(Request, Generic[DecodingT]):
     sketch: Annotated[PaidSketch | None, _paid_sketch] = None
     foreign: Annotated[Sequence[Sketch], _sketches] = ()
     columns: Annotated[Sequence[str] | None, names] = None
+    transform: Transforms = None
     n_frequencies: Annotated[int | None, Whole(1, MAX_FREQUENCIES)] = None
     frequencies_per_row: Annotated[int | None, Whole(1, MAX_FREQUENCIES)] = None
     law: FrequencyLaw = "adapted_radius"

@@ -991,6 +991,7 @@ class FitSeparatedGMMRequest(_message.Message):
     ESTIMATOR_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     PUBLIC_SEED_FIELD_NUMBER: _builtins.int
+    TRANSFORMS_FIELD_NUMBER: _builtins.int
     REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in FitDPEMRequest. A spend in pure epsilon is refused."""
@@ -1024,6 +1025,10 @@ class FitSeparatedGMMRequest(_message.Message):
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def spend(self) -> _types_pb2.Spend: ...
+    @_builtins.property
+    def transforms(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ColumnTransform]:
+        """As in FitDPEMRequest."""
+
     def __init__(
         self,
         *,
@@ -1043,11 +1048,12 @@ class FitSeparatedGMMRequest(_message.Message):
         estimator: Global___SeparatedEstimator.ValueType = ...,
         units: Global___ColumnUnits.ValueType = ...,
         public_seed: _builtins.int = ...,
+        transforms: _abc.Iterable[_types_pb2.ColumnTransform] | None = ...,
         refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spend", b"spend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "min_weight", b"min_weight", "n_components", b"n_components", "public_seed", b"public_seed", "radius", b"radius", "refuse_useless", b"refuse_useless", "request_id", b"request_id", "search", b"search", "separation", b"separation", "sigma_max", b"sigma_max", "sigma_min", b"sigma_min", "spend", b"spend", "units", b"units", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "min_weight", b"min_weight", "n_components", b"n_components", "public_seed", b"public_seed", "radius", b"radius", "refuse_useless", b"refuse_useless", "request_id", b"request_id", "search", b"search", "separation", b"separation", "sigma_max", b"sigma_max", "sigma_min", b"sigma_min", "spend", b"spend", "transforms", b"transforms", "units", b"units", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1071,6 +1077,8 @@ class SeparatedGMM(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     NOISE_FIELD_NUMBER: _builtins.int
     N_ROWS_FIELD_NUMBER: _builtins.int
+    TRANSFORMS_FIELD_NUMBER: _builtins.int
+    BOUNDS_FIELD_NUMBER: _builtins.int
     covariance_type: Global___CovarianceType.ValueType
     """As asked for; diag where spheres in half-widths of the bounds are no spheres in the data's units."""
     found: _builtins.int
@@ -1110,6 +1118,14 @@ class SeparatedGMM(_message.Message):
 
     @_builtins.property
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
+    @_builtins.property
+    def transforms(self) -> _containers.RepeatedScalarFieldContainer[_types_pb2.Transform.ValueType]:
+        """One for each column; empty: none has one."""
+
+    @_builtins.property
+    def bounds(self) -> _types_pb2.Tensor:
+        """(2, n_columns): lower and upper bounds of the columns in their own units."""
+
     def __init__(
         self,
         *,
@@ -1125,10 +1141,12 @@ class SeparatedGMM(_message.Message):
         iterations: _builtins.int = ...,
         noise: _abc.Iterable[_types_pb2.ReleaseNoise] | None = ...,
         n_rows: _builtins.float = ...,
+        transforms: _abc.Iterable[_types_pb2.Transform.ValueType] | None = ...,
+        bounds: _types_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["covariance_errors", b"covariance_errors", "covariances", b"covariances", "mean_errors", b"mean_errors", "means", b"means", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariance_errors", b"covariance_errors", "covariances", b"covariances", "mean_errors", b"mean_errors", "means", b"means", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "covariance_errors", b"covariance_errors", "covariance_type", b"covariance_type", "covariances", b"covariances", "found", b"found", "iterations", b"iterations", "mean_errors", b"mean_errors", "means", b"means", "n_rows", b"n_rows", "noise", b"noise", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "columns", b"columns", "covariance_errors", b"covariance_errors", "covariance_type", b"covariance_type", "covariances", b"covariances", "found", b"found", "iterations", b"iterations", "mean_errors", b"mean_errors", "means", b"means", "n_rows", b"n_rows", "noise", b"noise", "transforms", b"transforms", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1567,6 +1585,7 @@ class NewSketch(_message.Message):
     PILOT_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
     SIGMA_FIELD_NUMBER: _builtins.int
+    TRANSFORMS_FIELD_NUMBER: _builtins.int
     n_frequencies: _builtins.int
     """m; 0 lets the server choose from public numbers."""
     frequencies_per_row: _builtins.int
@@ -1584,6 +1603,10 @@ class NewSketch(_message.Message):
 
     @_builtins.property
     def schema(self) -> Global___ScaleFromSchema: ...
+    @_builtins.property
+    def transforms(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ColumnTransform]:
+        """As in FitDPEMRequest."""
+
     def __init__(
         self,
         *,
@@ -1597,10 +1620,11 @@ class NewSketch(_message.Message):
         pilot: Global___PilotSketch | None = ...,
         schema: Global___ScaleFromSchema | None = ...,
         sigma: _builtins.float = ...,
+        transforms: _abc.Iterable[_types_pb2.ColumnTransform] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pilot", b"pilot", "scale", b"scale", "schema", b"schema", "sigma", b"sigma"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frequencies_per_row", b"frequencies_per_row", "law", b"law", "n_frequencies", b"n_frequencies", "pilot", b"pilot", "public_seed", b"public_seed", "scale", b"scale", "schema", b"schema", "sigma", b"sigma", "signature", b"signature", "structure", b"structure", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frequencies_per_row", b"frequencies_per_row", "law", b"law", "n_frequencies", b"n_frequencies", "pilot", b"pilot", "public_seed", b"public_seed", "scale", b"scale", "schema", b"schema", "sigma", b"sigma", "signature", b"signature", "structure", b"structure", "transforms", b"transforms", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_scale: _TypeAlias = _typing.Literal["pilot", "schema", "sigma"]  # noqa: Y015
     _WhichOneofArgType_scale: _TypeAlias = _typing.Literal["scale", b"scale"]  # noqa: Y015
@@ -1630,6 +1654,7 @@ class Sketch(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     PILOT_SIGMA_FIELD_NUMBER: _builtins.int
     DUMMY_FIELD_NUMBER: _builtins.int
+    TRANSFORMS_FIELD_NUMBER: _builtins.int
     signature: Global___Signature.ValueType
     frequencies_per_row: _builtins.int
     """r."""
@@ -1650,13 +1675,13 @@ class Sketch(_message.Message):
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def centre(self) -> _types_pb2.Tensor:
-        """(d,) each: frequencies act on (x - centre) / unit. All in the data's own units."""
+        """(d,) each: frequencies act on (x - centre) / unit. In the data's own units or, for columns with a transform, of it."""
 
     @_builtins.property
     def unit(self) -> _types_pb2.Tensor: ...
     @_builtins.property
     def lower(self) -> _types_pb2.Tensor:
-        """(d,) each: the public bounds."""
+        """(d,) each: the public bounds, in the data's own units."""
 
     @_builtins.property
     def upper(self) -> _types_pb2.Tensor: ...
@@ -1665,6 +1690,10 @@ class Sketch(_message.Message):
     @_builtins.property
     def sums(self) -> _types_pb2.Tensor:
         """(2, m): noisy sums of real and imaginary parts, as they were released. Nothing is divided out."""
+
+    @_builtins.property
+    def transforms(self) -> _containers.RepeatedScalarFieldContainer[_types_pb2.Transform.ValueType]:
+        """One for each column; empty: none has one."""
 
     def __init__(
         self,
@@ -1685,10 +1714,11 @@ class Sketch(_message.Message):
         entry: _builtins.int = ...,
         pilot_sigma: _builtins.float = ...,
         dummy: _builtins.bool = ...,
+        transforms: _abc.Iterable[_types_pb2.Transform.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "frequencies", b"frequencies", "lower", b"lower", "sums", b"sums", "unit", b"unit", "upper", b"upper"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "columns", b"columns", "dummy", b"dummy", "entry", b"entry", "frequencies", b"frequencies", "frequencies_per_row", b"frequencies_per_row", "lower", b"lower", "n_rows", b"n_rows", "n_rows_std", b"n_rows_std", "noise_std", b"noise_std", "pilot_sigma", b"pilot_sigma", "signature", b"signature", "sites", b"sites", "sums", b"sums", "unit", b"unit", "upper", b"upper"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "columns", b"columns", "dummy", b"dummy", "entry", b"entry", "frequencies", b"frequencies", "frequencies_per_row", b"frequencies_per_row", "lower", b"lower", "n_rows", b"n_rows", "n_rows_std", b"n_rows_std", "noise_std", b"noise_std", "pilot_sigma", b"pilot_sigma", "signature", b"signature", "sites", b"sites", "sums", b"sums", "transforms", b"transforms", "unit", b"unit", "upper", b"upper"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

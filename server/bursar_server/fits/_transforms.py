@@ -20,6 +20,16 @@ _NAMES: Mapping[types_pb2.Transform.ValueType, Transform] = {
 }
 
 
+def transforms_to(transforms: Sequence[Transform]) -> list[types_pb2.Transform.ValueType]:
+    """Return transforms on the wire."""
+    return [number for one in transforms for number, name in _NAMES.items() if name == one]
+
+
+def transforms_from(numbers: Sequence[types_pb2.Transform.ValueType]) -> tuple[Transform, ...]:
+    """Return the known ones among transforms on the wire."""
+    return tuple(_NAMES[number] for number in numbers if number in _NAMES)
+
+
 @dataclass(frozen=True)
 class ModelColumns:
     """Columns of a fit in the space of its model.

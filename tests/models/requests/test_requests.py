@@ -79,6 +79,8 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
     (bursar.DPEM, {"n_components": 2}, "moments", ("centred", None)),
     (bursar.DPEM, {"n_components": 2}, "background", ("yes", True)),
     (bursar.DPEM, {"n_components": 2}, "transform", ("log1p", ["a"], {1: "log1p"})),
+    (bursar.SeparatedGMM, {"n_components": 2, "sigma_min": 1, "sigma_max": 2}, "transform", ("log1p",)),
+    (bursar.SketchKMeans, {"n_clusters": 2}, "transform", ("log1p",)),
     (bursar.DPEM, {"n_components": 2}, "transform['a']", ({"a": "sqrt"}, {"a": None})),
     (bursar.DPEM, {"n_components": 2}, "iterations", NOT_COUNTS),
     (bursar.DPEM, {"n_components": 2}, "start", ("split", 0, -1, 2**64, None, 1.5, bursar.Pilot())),

@@ -42,6 +42,8 @@ def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
         iterations=plan.iterations,
         noise=plan.noise,
         n_rows=rows,
+        transforms=plan.own.wire,
+        bounds=tensor_of(plan.own.own_box),
     )
 
 

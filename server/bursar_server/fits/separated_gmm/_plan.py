@@ -12,7 +12,6 @@ from bursar_ledger import Adjacency, ConcentratedEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Violations, amount_of, check_enum, columns_of, stop_if
 from bursar_server.fits._seam import (
-    COLUMN_UNIT,
     JSON,
     BoundedColumn,
     InvalidFieldsError,
@@ -21,6 +20,7 @@ from bursar_server.fits._seam import (
     Released,
     by_column,
 )
+from bursar_server.fits._transforms import ModelColumns, model_columns
 from bursar_server.fits.mixtures.statistics import LATTICE, BallFrame, Moments, moment_bounds
 from bursar_server.fits.separated_gmm._aggregate import answer_std, shares
 from bursar_server.fits.separated_gmm._estimate import SETTLED_STEPS, precisions, released_components
@@ -70,10 +70,12 @@ class SeparatedPlan(Plan):
     Attributes:
         settings: public parameters.
         per_column: True if every column has its own unit, so that spheres are not spheres in the data's units.
+        own: columns in their own units and in the model's space.
     """
 
     settings: SplitSettings
     per_column: bool
+    own: ModelColumns
 
 
 def plan(request: fit_pb2.FitSeparatedGMMRequest, table: PublicTable, released: Released) -> SeparatedPlan:
@@ -87,28 +89,30 @@ def plan(request: fit_pb2.FitSeparatedGMMRequest, table: PublicTable, released: 
         text = "splits and estimates have Gaussian noise, which no pure epsilon pays for; expected rho or epsilon_delta"
         violations.append(("spend.epsilon", text))
     _check_choices(request, violations)
-    columns = columns_of(request.columns, table, violations, most=MAX_COLUMNS)
+    named = columns_of(request.columns, table, violations, most=MAX_COLUMNS)
+    own = model_columns(named, request.transforms, violations)
     _check_numbers(request, violations)
     stop_if(violations)
-    settings = _settings(request, columns, table, amount.value, violations)
+    settings = _settings(request, own.columns, table, amount.value, violations)
     stop_if(violations)
     try:
         noise = _noise_summary(settings)
     except ValueError as error:
         raise InvalidFieldsError(("spend", str(error))) from None
-    names = tuple(column.name for column in columns)
     return SeparatedPlan(
-        columns=names,
+        columns=own.names,
         events=tuple(map(ConcentratedEvent, shares(settings) if settings.aggregate else (amount.value,))),
         iterations=EM_STEPS + _OUTER_STEPS,
         noise=noise,
-        parameters=_parameters(request, columns, settings),
-        expected=by_column("mean_error", names, expected_mean_error(settings, table.rows), COLUMN_UNIT),
+        parameters={**_parameters(request, own.columns, settings), **own.parameters},
+        expected=by_column("mean_error", own.names, expected_mean_error(settings, table.rows), own.unit),
+        transforms=own.transforms,
         sum_units=tuple(map(float, settings.frame.scale)),
         warnings=warnings(settings, table.rows),
         preflight=preflight(settings, table.rows),
         settings=settings,
         per_column=request.units == fit_pb2.COLUMN_UNITS_BOUNDS,
+        own=own,
     )
 
 

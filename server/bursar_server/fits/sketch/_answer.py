@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bursar_models import Decoded, Sketch
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import tensor_of
+from bursar_server.fits._transforms import transforms_to
 from bursar_server.fits.sketch._plan import SketchPlan
 from bursar_server.fits.sketch._run import run as run_settings
 from bursar_server.fits.sketch._wire import noise_of, sketch_to
@@ -40,4 +43,6 @@ def _decoded(
         iterations=1 if sketch.pilot_sigma is None else 2,
         noise=noise,
         n_rows=sketch.n_rows,
+        transforms=transforms_to(sketch.transforms),
+        bounds=tensor_of(np.stack([sketch.lower, sketch.upper])) if mixture else None,
     )

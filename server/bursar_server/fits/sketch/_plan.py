@@ -23,6 +23,7 @@ from bursar_models import (
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
 from bursar_server.fits._seam import JSON, BoundedColumn, InvalidFieldsError, Plan, PublicTable, Released
+from bursar_server.fits._transforms import ModelColumns, model_columns, transforms_from
 from bursar_server.fits.sketch._choices import default_frequencies, outlook, schema_sigma
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA
 from bursar_server.fits.sketch._run import Decoding, Measurement, New, Shape, SketchSettings
@@ -106,28 +107,29 @@ def _paid(
 ) -> SketchPlan:
     asked = request.new_sketch
     amount = amount_of(request.spend, violations)
-    columns = columns_of(request.columns, table, violations)
+    own = model_columns(columns_of(request.columns, table, violations), asked.transforms, violations)
     _check_new(asked, violations)
     if request.foreign and asked.WhichOneof("scale") in (None, "pilot"):
         text = "foreign sketches have their scale, which a pilot would not find again; give their sigma"
         violations.append(("new_sketch.scale", text))
     stop_if(violations)
-    frame = _frame(columns, asked.units, violations)
+    frame = _frame(own.columns, asked.units, violations)
     stop_if(violations)
-    names = tuple(column.name for column in columns)
-    new = _new(asked, _Payment(amount, table), frame, names, decoding.n_clusters)
+    new = _new(asked, _Payment(amount, table), frame, own, decoding.n_clusters)
     frequencies = new.main.shape.frequencies
     if not asked.frequencies_per_row <= frequencies.m:
         text = f"expected at most the sketch's {frequencies.m} frequencies, got {asked.frequencies_per_row}"
         violations.append(("new_sketch.frequencies_per_row", text))
-    check_kinds(Kind(new.columns, frame, frequencies, new.main.shape.signature), request, foreign, violations)
+    in_units = replace(frame, lower=own.own_box[0], upper=own.own_box[1])
+    kind = Kind(new.columns, in_units, frequencies, new.main.shape.signature, transforms_from(own.wire))
+    check_kinds(kind, request, foreign, violations)
     decoding = _fitted(decoding, frequencies, violations)
     stop_if(violations)
     # Without a public number of rows there is no prediction: it would reveal the private one.
     snr = None
     if table.rows is not None:
-        own = (float(table.rows), _snr(new.main, table.rows))
-        snr = _merged_snr([own, *((sketch.n_rows, sketch.snr()) for sketch in foreign)])
+        here = (float(table.rows), _snr(new.main, table.rows))
+        snr = _merged_snr([here, *((sketch.n_rows, sketch.snr()) for sketch in foreign)])
     expected = outlook(snr, decoding.n_clusters, frequencies, per_row=new.main.shape.per_row, pure=amount.pure)
     return SketchPlan(
         columns=new.columns,
@@ -137,7 +139,8 @@ def _paid(
             release_noise(name, one.shape.frequencies.m, one.std, one.count_std)
             for name, one in zip(("pilot sketch", "sketch")[-len(new.measurements) :], new.measurements, strict=True)
         ),
-        parameters=_parameters(request, new, decoding),
+        parameters={**_parameters(request, new, decoding), **own.parameters},
+        transforms=own.transforms,
         expected=expected.accuracy,
         warnings=expected.warnings,
         settings=SketchSettings(new, None, foreign, decoding),
@@ -226,9 +229,9 @@ class _Payment:
         )
 
 
-def _new(asked: fit_pb2.NewSketch, payment: _Payment, frame: SketchFrame, columns: tuple[str, ...], k: int) -> New:
+def _new(asked: fit_pb2.NewSketch, payment: _Payment, frame: SketchFrame, own: ModelColumns, k: int) -> New:
     """Return the releases of a new sketch. Raises InvalidFieldsError if the budget is too small."""
-    d, table = len(columns), payment.table
+    d, table = len(own.columns), payment.table
     share = Fraction(asked.pilot.share) or DEFAULT_SHARE
     scale = asked.WhichOneof("scale") or "pilot"
     main_payment = payment.of(1 - share) if scale == "pilot" else payment
@@ -249,7 +252,7 @@ def _new(asked: fit_pb2.NewSketch, payment: _Payment, frame: SketchFrame, column
         pilot = payment.of(share).measure(_pilot_shape(asked, d, counted)) if scale == "pilot" else None
     except ValueError as error:
         raise InvalidFieldsError(("spend", str(error))) from None
-    return New(columns, frame, pilot, main, None if counted else table.rows, k)
+    return New(own, frame, pilot, main, None if counted else table.rows, k)
 
 
 def _pilot_shape(asked: fit_pb2.NewSketch, d: int, counted: bool) -> Shape:

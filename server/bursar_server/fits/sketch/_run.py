@@ -12,6 +12,7 @@ import numpy as np
 
 from bursar_ledger import Adjacency, Event
 from bursar_models import Decoded, Frequencies, Signature, Sketch
+from bursar_server.fits._transforms import ModelColumns, transforms_from
 from bursar_server.fits.sketch._pilot import frequency_scale
 from bursar_server.fits.sketch._statistics import LATTICE, SketchFrame, sketch_bounds, sketch_statistic
 from bursar_server.vault import Noise, Sensitivity, Session, event_of, noise_std, sensitivity
@@ -66,20 +67,25 @@ class New:
     """New sketch.
 
     Attributes:
-        columns: names of the columns, in the order of the frame.
-        frame: frame of the rows.
+        own: the columns in their own units.
+        frame: frame of the rows, in the space of the transforms.
         pilot: measurement that sets the scale of the main frequencies; None if it is decided.
         main: measurement of the sketch itself.
         public_rows: number of rows if it is public, else None.
         n_clusters: number of clusters for the pilot's estimate; 0 if unknown.
     """
 
-    columns: tuple[str, ...]
+    own: ModelColumns
     frame: SketchFrame
     pilot: Measurement | None
     main: Measurement
     public_rows: int | None
     n_clusters: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns, in the order of the frame."""
+        return self.own.names
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -181,8 +187,9 @@ def _measure(
         columns=new.columns,
         centre=frame.centre,
         unit=frame.unit,
-        lower=frame.lower,
-        upper=frame.upper,
+        lower=new.own.own_box[0],
+        upper=new.own.own_box[1],
+        transforms=transforms_from(new.own.wire),
         frequencies=frequencies,
         signature=shape.signature,
         frequencies_per_row=shape.per_row,

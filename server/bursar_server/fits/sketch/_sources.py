@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bursar_models import Frequencies, Signature, Sketch
+from bursar_models.transforms import Transform
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations
 from bursar_server.fits._seam import PublicTable, Released
@@ -19,18 +20,19 @@ MAX_FOREIGN = 64
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """Properties that two sketches must share to be merged."""
+    """Properties that two sketches must share to be merged; the bounds of the frame are in own units."""
 
     columns: tuple[str, ...]
     frame: SketchFrame
     frequencies: Frequencies
     signature: Signature
+    transforms: tuple[Transform, ...] = ()
 
 
 def kind_of(sketch: Sketch) -> Kind:
     """Return the kind of sketch with which this one can be merged."""
     frame = SketchFrame(sketch.centre, sketch.unit, sketch.lower, sketch.upper)
-    return Kind(sketch.columns, frame, sketch.frequencies, sketch.signature)
+    return Kind(sketch.columns, frame, sketch.frequencies, sketch.signature, sketch.transforms)
 
 
 def earlier_sketch(
@@ -89,6 +91,8 @@ def check_kinds(
         for name in ("centre", "unit", "lower", "upper"):
             if not np.array_equal(getattr(kind.frame, name), getattr(expected.frame, name)):
                 violations.append((f"{field}.{name}", "expected that of the other sketches, to the last bit"))
+        if kind.transforms != expected.transforms:
+            violations.append((f"{field}.transforms", "expected those of the other sketches"))
         if kind.signature != expected.signature:
             violations.append((f"{field}.signature", f"expected {expected.signature}"))
         if different := expected.frequencies.differences(kind.frequencies):

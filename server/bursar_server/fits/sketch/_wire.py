@@ -11,6 +11,7 @@ from bursar_models import Frequencies, FrequencyLaw, FrequencyStructure, Signatu
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import MAX_COLUMNS, Violations, check_enum, checked_array, tensor_of
+from bursar_server.fits._transforms import transforms_from, transforms_to
 
 LAWS: Mapping[fit_pb2.FrequencyLaw.ValueType, FrequencyLaw] = {
     fit_pb2.FREQUENCY_LAW_UNSPECIFIED: "adapted_radius",
@@ -56,6 +57,7 @@ def sketch_to(sketch: Sketch, entry: int = 0) -> fit_pb2.Sketch:
         sites=sketch.sites,
         entry=entry,
         pilot_sigma=sketch.pilot_sigma or 0.0,
+        transforms=transforms_to(sketch.transforms),
     )
 
 
@@ -74,6 +76,8 @@ def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> 
         return None
     frequencies = _frequencies_from(message.frequencies, d, f"{field}.frequencies", violations)
     check_enum(f"{field}.signature", fit_pb2.Signature, message.signature, violations)
+    if len(transforms_from(message.transforms)) != len(message.transforms) or len(message.transforms) not in (0, d):
+        violations.append((f"{field}.transforms", f"expected none, or {d} of TRANSFORM_NONE and TRANSFORM_LOG1P"))
     frame = _frame_from(message, d, field, violations)
     _check_numbers(message, field, violations)
     if frequencies is None or frame is None or len(violations) > before:
@@ -104,6 +108,7 @@ def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> 
             n_rows_std=message.n_rows_std,
             sites=message.sites,
             pilot_sigma=message.pilot_sigma or None,
+            transforms=transforms_from(message.transforms),
         )
     except ValueError as error:
         violations.append(_violation(field, error))
