@@ -1,4 +1,4 @@
-"""Coverage of intervals: `python bench/intervals.py [fields] [sketches] [gradients] [separated] [clusters]`.
+"""Coverage of intervals: `python bench/intervals.py [fields] [sketches] [gradients] [separated] [clusters] [mixtures]`.
 
     python bench/intervals.py fields --seeds 4
     python bench/intervals.py sketches --quick
@@ -17,13 +17,14 @@ gradients: means by FitGradientEM, coefficients of mixtures of regressions.
 separated: FitSeparatedGMM, three Gaussians in three columns.
 clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares and means of the
     population's rows nearest to the returned centres.
+mixtures: mixtures by FitDPEM, of planted groups; targets are weights, means and variances of the best mixture.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -157,7 +158,8 @@ class Population:
         means: shape (k, d).
         weights: shape (k,).
         width: standard deviation of every column.
-        law: "normal", "t" with three degrees of freedom, "exponential" less its mean, or "outliers": 1 % uniform.
+        law: "normal", "t" with three degrees of freedom, "exponential" less its mean, "gamma" of shape 4 in the same
+            way, "discrete": rounded to half a deviation, or "outliers": 1 % uniform.
     """
 
     name: str
@@ -173,11 +175,14 @@ class Population:
         noise: Array = {
             "t": lambda: rng.standard_t(3, (n, d)) / math.sqrt(3),
             "exponential": lambda: rng.exponential(1.0, (n, d)) - 1,
+            "gamma": lambda: (rng.gamma(4.0, 1.0, (n, d)) - 4) / 2,
         }.get(self.law, lambda: rng.standard_normal((n, d)))()
         drawn = self.means[rng.choice(len(self.weights), n, p=self.weights)] + self.width * noise
         if self.law == "outliers":
             far = rng.random(n) < 0.01
             drawn[far] = rng.uniform(-1, 1, (int(far.sum()), d))
+        if self.law == "discrete":
+            drawn = np.rint(2 * drawn / self.width) * self.width / 2
         return np.asarray(np.clip(drawn, -1, 1))
 
 
@@ -289,6 +294,12 @@ def groups(k: int, d: int, width: float) -> Array:
     return Population("groups", means, weights, width).rows(1_000_000, k * d)
 
 
+def grid(k: int, d: int, apart: float) -> Array:
+    """Return k corners of a cube in [-1, 1]^d, whose edges have this length."""
+    corners = (generator(6, k, d).permutation(2**d) if d < 10 else np.arange(2**d))[:k]
+    return np.asarray(apart * (((corners[:, None] >> np.arange(d)) & 1) - 0.5), dtype=np.float64)
+
+
 ADD, REPLACE = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 CLUSTERS: tuple[tuple[str, int, float, Adjacency], ...] = (
     ("stops", 20_000, 0.3, ADD),
@@ -354,6 +365,72 @@ def clusters(seeds: int, *, quick: bool) -> list[Json]:
     return found
 
 
+MIXTURES: tuple[tuple[Population, int, float, Adjacency], ...] = (
+    (PLANE[0], 5_000, 1.0, ADD),
+    (PLANE[0], 20_000, 1.0, REPLACE),
+    (PLANE[0], 100_000, 0.3, ADD),
+    (PLANE[1], 20_000, 1.0, ADD),
+    (PLANE[1], 100_000, 3.0, REPLACE),
+    (PLANE[2], 20_000, 3.0, ADD),
+    (PLANE[2], 200_000, 0.3, REPLACE),
+    (Population("2 in 5", grid(2, 5, 1.0), np.array([0.7, 0.3]), 0.15), 20_000, 1.0, ADD),
+    (Population("4 in 5", grid(4, 5, 1.0), np.full(4, 0.25), 0.15), 100_000, 1.0, REPLACE),
+    (Population("8 in 3", grid(8, 3, 1.0), np.full(8, 0.125), 0.12), 200_000, 1.0, ADD),
+    (Population("3 in 10", grid(3, 10, 0.8), np.array([0.5, 0.3, 0.2]), 0.1), 100_000, 3.0, ADD),
+    (PLANE[0], 1_000_000, 1.0, ADD),
+)
+"""Right models, rows, epsilon and neighbouring relation."""
+
+WRONG = ("t", "exponential", "gamma", "discrete", "outliers")
+"""Laws of residuals that are not normal, of the first population."""
+
+
+def best_of(population: Population) -> tuple[Array, Array, Array]:
+    """Return weights, means and variances of the best mixture of the population, by EM from its own."""
+    from sklearn.mixture import GaussianMixture
+
+    k, d = population.means.shape
+    if population.law in ("normal", "outliers"):  # a background is part of the model
+        return population.weights, population.means, np.full((k, d), population.width**2)
+    start = {"weights_init": population.weights, "means_init": population.means}
+    found = GaussianMixture(k, **start, tol=1e-6, max_iter=500).fit(population.rows(400_000, 10**6))
+    return found.weights_, found.means_, np.diagonal(found.covariances_, axis1=1, axis2=2)
+
+
+def mixture_trial(population: Population, best: Any, n: int, epsilon: float, adjacency: Adjacency, seed: int) -> Any:
+    """Return tallies of one mixture by FitDPEM, and the model."""
+    k, d = population.means.shape
+    columns = tuple(BoundedColumn(column, -1.0, 1.0) for column in names_of(d))
+    table = PublicTable("bench", columns, adjacency, 1, n)
+    model = fitted(bursar.DPEM(n_components=k), spend_of(epsilon), table, array_rows(population.rows(n, seed)))
+    weights, means, variances = best
+    order = [int(np.square(means - mean).sum(axis=1).argmin()) for mean in model.means_]
+    tallies: Tallies = {"mean": Tally(), "weight": Tally(), "variance": Tally()}
+    for one in model.intervals():
+        attribute, _, rest = one.name.partition("[")
+        parts = rest.replace("]", "").split(".")
+        if attribute == "weights_":
+            tallies["weight"].add([one], [float(weights[order[int(parts[0])]])])
+        elif attribute in ("means_", "covariances_") and len(parts) == 2:
+            kind, truth = ("mean", means) if attribute == "means_" else ("variance", variances)
+            tallies[kind].add([one], [float(truth[order[int(parts[0])], int(parts[1][1:])])])
+    return tallies, model
+
+
+def mixtures(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure mixtures by FitDPEM: right models, and residuals that are not normal."""
+    found = []
+    wrong = [(replace(PLANE[0], name=f"3 apart, {law}", law=law), 20_000, 1.0, ADD) for law in WRONG]
+    settings = [*MIXTURES[:2], *wrong[:1]] if quick else [*MIXTURES, *wrong]
+    for population, n, epsilon, adjacency in settings:
+        best = best_of(population)
+        trials = [mixture_trial(population, best, n, epsilon, adjacency, seed)[0] for seed in range(seeds)]
+        facts = {"table": population.name, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
+        found.append({**facts, "kinds": joined(trials)})
+        printed(found[-1])
+    return found
+
+
 # --- tables --------------------------------------------------------------------------------------------------
 
 
@@ -385,6 +462,7 @@ PARTS: dict[str, Callable[..., list[Json]]] = {
     "gradients": gradients,
     "separated": separated,
     "clusters": clusters,
+    "mixtures": mixtures,
 }
 
 

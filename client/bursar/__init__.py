@@ -40,6 +40,7 @@ from bursar._suggest import Suggestion, Target
 from bursar_models import (
     ClusterReport,
     GaussianMixture,
+    Goodness,
     GradientTrace,
     Interval,
     Intervals,
@@ -118,6 +119,7 @@ __all__ = [
     "GaussianPrior",
     "GivenCoefficients",
     "GivenStart",
+    "Goodness",
     "GradientEM",
     "GradientTrace",
     "Guess",

@@ -31,6 +31,7 @@ from bursar_models._frequencies import (
     public_uniforms,
 )
 from bursar_models._gaussian_mixture import GaussianMixture
+from bursar_models._goodness import Goodness
 from bursar_models._gradient_trace import GRADIENT_VARIANTS, GradientTrace, GradientVariant
 from bursar_models._intervals import Interval, Intervals
 from bursar_models._kmeans import KMeans, squared_distances
@@ -83,6 +84,7 @@ __all__ = [
     "FrequencyLaw",
     "FrequencyStructure",
     "GaussianMixture",
+    "Goodness",
     "GradientTrace",
     "GradientVariant",
     "Graph",

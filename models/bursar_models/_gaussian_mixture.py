@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -21,6 +22,7 @@ from bursar_models._density import (
 )
 from bursar_models._describe import component_table, origin
 from bursar_models._estimator import Estimator, named_features
+from bursar_models._goodness import Goodness, background_goodness
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._intervals import (
     DECODED,
@@ -344,10 +346,11 @@ class GaussianMixture(TableText, Estimator, Model):
         Raises:
             ValueError: an argument out of its range.
         """
-        if self.trajectory is not None and self.bounds_ is not None:
-            rows, left_out = trajectory_intervals(
-                self.columns, self.covariance_type, self._fitted(self.trajectory, self.bounds_), two_sided(level)
-            )
+        if self._explained is not None:
+            z, goodness = two_sided(level), self.goodness
+            rows, left_out = trajectory_intervals(self.columns, self.covariance_type, self._explained, z)
+            if goodness is not None and goodness.doubtful:
+                left_out = [*left_out, f"all intervals are not to be trusted: {goodness}"]
             return Intervals(level, MIXTURE, self._with_medians(rows), tuple(left_out))
         if self.sketch is None or self.covariance_type != "diag":
             found = super().intervals(level)
@@ -387,15 +390,29 @@ class GaussianMixture(TableText, Estimator, Model):
                 found.append(Interval(name, estimate, low, high, about))
         return (*rows, *found)
 
-    def _fitted(self, trajectory: Trajectory, bounds: FloatArray) -> Fitted:
-        """Return the mixture that explains all sums of the trajectory."""
+    @property
+    def goodness(self) -> Goodness | None:
+        """Test of the mixture's form on what FitDPEM released, free: seconds at the first time.
+
+        None where nothing that was released tells: models of other fits, without a background, and of older servers.
+        """
+        found = self._explained
+        if found is None or found.background is None:
+            return None
+        return background_goodness(found.background, found.background_error)
+
+    @cached_property
+    def _explained(self) -> Fitted | None:
+        """Mixture that explains all sums of the trajectory; None without one."""
+        if self.trajectory is None or self.bounds_ is None:
+            return None
         covariances = reshaped_covariances(
             self.covariances_, self.weights_, self.n_features, given=self.covariance_type, wanted="full"
         )
         start = self.weights_, self.means_, covariances
         rows = 1.0 if self.n_rows is None else self.n_rows
-        box = into_model(bounds, self.transforms)
-        return fit_trajectory(trajectory, box, self.covariance_type, start, self.background_weight, rows)
+        box = into_model(self.bounds_, self.transforms)
+        return fit_trajectory(self.trajectory, box, self.covariance_type, start, self.background_weight, rows)
 
     def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the components on two columns, as ellipses of 1 and 2 standard deviations; on one, the density.
