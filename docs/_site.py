@@ -15,7 +15,15 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("*.md", "docs/**/*.md", "client/**/*.md", "ledger/**/*.md", "server/**/*.md", "tests/attacks/*.md")
+PAGES = (
+    "*.md",
+    "docs/**/*.md",
+    "client/**/*.md",
+    "ledger/**/*.md",
+    "models/**/*.md",
+    "server/**/*.md",
+    "tests/attacks/*.md",
+)
 """Everything that is read as a page."""
 
 TESTS = tuple(f"tests/{folder}/**/test_*.py" for folder in ("attacks", "audit", "e2e", "fuzz", "ledger", "server"))

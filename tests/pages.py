@@ -16,6 +16,7 @@ PAGES = tuple(
         "docs/*/*.md",
         "client/**/*.md",
         "ledger/**/*.md",
+        "models/**/*.md",
         "server/**/*.md",
         "tests/attacks/*.md",
     )
