@@ -26,8 +26,8 @@ from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, We
 from bursar_server.fits.mrf._statistics import (
     Layout,
     firsts_statistic,
-    pairs_statistic,
     table_statistic,
+    tables_statistic,
     transitions_statistic,
 )
 from bursar_server.vault import CHUNK, Statistic
@@ -167,6 +167,6 @@ def _tables() -> Iterator[Case]:
             X = np.concatenate([X, generator.integers(1, 4, (1, CHUNK))]) if shares else X
             layout, about = Layout(variables, shares), f"{kind}{', shares' if shares else ''}"
             yield f"FitMRF table of {about}", table_statistic(layout, (0, 1)), X
-            yield f"FitMRF pairs of {about}", pairs_statistic(layout, [(0, 1), (0, 2), (1, 2)]), X
+            yield f"FitMRF pairs of {about}", tables_statistic(layout, [(0, 1), (0, 2), (1, 2)]), X
             yield f"FitMRF firsts of {about}", firsts_statistic(layout, 0), X
             yield f"FitMRF transitions of {about}", transitions_statistic(layout, 0), X

@@ -51,8 +51,8 @@ from real_tables import codes_of as codes_of_numbers
 
 from bursar_amounts import rho_of
 from bursar_models.mrf import Graph, NoisyTable, estimate
+from bursar_models.mrf._candidates import candidate_marginals, joined_cells
 from bursar_models.mrf._estimation import continued
-from bursar_models.mrf._pairs import joined_cells, pair_marginals
 from bursar_server.fits.mrf._rounds import EVALUATIONS, MOST_CELLS
 
 Rows = NDArray[np.int64]
@@ -124,8 +124,7 @@ def aim_loop(task: Task) -> Any:
         return [NoisyTable(c, total / precision, precision**-0.5) for c, (precision, total) in measured.items()]
 
     def marginals() -> dict[Clique, Any]:
-        joint = pair_marginals(graph, fitted.estimate.log_potentials)
-        found: dict[Clique, Any] = {tuple(pair): p for pair, p in joint.items()}
+        found: dict[Clique, Any] = dict(candidate_marginals(graph, fitted.estimate.log_potentials, pairs))
         for v in range(d):
             i, j = (v, v + 1) if v + 1 < d else (v - 1, v)
             found[v,] = found[i, j].sum(axis=1 if v == i else 0)
@@ -140,8 +139,8 @@ def aim_loop(task: Task) -> Any:
             rest, last = rho - used, True
             sigma, choice = math.sqrt(1 / (1.8 * rest)), math.sqrt(0.8 * rest)
         used += 1 / (2 * sigma**2) + choice**2 / 8
-        model, cells = marginals(), joined_cells(graph)
-        offered = [c for c in exact if len(c) == 1 or c in measured or cells[c[0], c[1]] <= MOST_CELLS * used / rho]
+        model, cells = marginals(), joined_cells(graph, pairs)
+        offered = [c for c in exact if len(c) == 1 or c in measured or cells[c] <= MOST_CELLS * used / rho]
         scores = np.array(
             [
                 weights[c]

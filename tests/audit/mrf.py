@@ -217,6 +217,9 @@ CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS, null_category=
 PLAIN_CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS)}
 TREE: Fields = {"tree": fit_pb2.SelectTree(share=0.8), "columns": ["a", "b", "x"]}
 AUTO: Fields = {"auto": fit_pb2.ChooseCliques(), "columns": ["a", "b", "x"]}
+TRIPLES: Fields = {"auto": fit_pb2.ChooseCliques(all_sets_of=3), "columns": ["a", "b", "x"]}
+"""All three columns together may be chosen, too."""
+
 ALL_PAIRS: Fields = {**AUTO, "declared": 10**6}
 """Noise would be small among so many rows, so that tables of all pairs are released, too."""
 
@@ -262,6 +265,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "rounds, Laplace, replace": lambda: fit_mrf(RO, spend=pure(10), **AUTO),
     "rounds, shares of units, replace": lambda: fit_mrf(RO, cap=3, **AUTO),
     "rounds, rows of units, add or remove": lambda: fit_mrf(AR, cap=2, **AUTO, **ROWS),
+    "rounds of triples, add or remove": lambda: fit_mrf(AR, **TRIPLES),
+    "rounds of triples, shares of units, replace": lambda: fit_mrf(RO, cap=3, **TRIPLES),
     "beside an earlier table, add or remove": lambda: fit_mrf(AR, earlier=released(), reuse=[1], **TABLES),
     "tree beside an earlier table, replace": lambda: fit_mrf(RO, earlier=released(), reuse=[1], **TREE),
 }
@@ -288,6 +293,7 @@ _SLOW = frozenset(
         "rounds and all pairs, shares of units, add or remove",
         "rounds, Laplace, replace",
         "rounds, rows of units, add or remove",
+        "rounds of triples, shares of units, replace",
     }
 )
 QUICK = TARGETS.keys() - _SLOW

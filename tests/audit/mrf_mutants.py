@@ -53,6 +53,7 @@ from tests.audit.mrf import (
     ROWS,
     TABLES,
     TREE,
+    TRIPLES,
     Fields,
     cliques,
     fit_mrf,
@@ -338,6 +339,8 @@ def wrong_choices() -> list[Mutant]:
     tree, rounds = fit_mrf(RO, **TREE), fit_mrf(RO, **AUTO)
     cheap, few = mispriced(fit_mrf(AR, **TREE), tree), mispriced(fit_mrf(AR, **AUTO), rounds)
     more, direct = round_twice(rounds, AUTO), fit_mrf(AR, **ALL_PAIRS)
+    triples = fit_mrf(RO, **TRIPLES)
+    cheap_triples = mispriced(fit_mrf(AR, **TRIPLES), triples)
     unpriced = replace(tree, events=tree.claims, session=FreeChoices)
     told = ("T5 arithmetic", "form")
     return [
@@ -352,6 +355,8 @@ def wrong_choices() -> list[Mutant]:
         planted("tables of all pairs not paid for", unpaid(direct, -1), *told, n=2),
         planted("tables of all pairs priced as one", priced_as_one(direct), "T4 sensitivity", n=2),
         planted("rounds of add-remove sensitivity", few, "T4 sensitivity", "T5 arithmetic", n=2),
+        planted("rounds of triples of add-remove sensitivity", cheap_triples, "T4 sensitivity", "T5 arithmetic", n=2),
+        planted("rounds of triples against the rows", replace(triples, session=TargetsFromRows), "T7 replay", n=2),
         planted("rounds against the rows", replace(rounds, session=TargetsFromRows), "T7 replay", n=2),
         planted("discounts from the rows", replace(rounds, session=DiscountsFromRows), "T7 replay", n=2),
         planted("pairs of rounds offered by rows", replace(rounds, session=OfferedByRows), "T7 replay", n=2),

@@ -45,12 +45,14 @@ class Said:
         shares: every row counts 1 / K.
         chain: columns are the steps of a homogeneous chain.
         null: its state that stands for "not observed"; -1 if there is none.
+        largest: columns of the largest sets that may be chosen.
     """
 
     columns: tuple[Column, ...]
     shares: bool
     chain: bool
     null: int
+    largest: int = 2
 
     @property
     def unit(self) -> int:
@@ -63,7 +65,8 @@ def said(parameters: Mapping[str, Any], table: PublicTable) -> Said:
     columns = tuple(_column(name, table) for name in parameters["columns"])
     null, categories = parameters["null_category"], {one.name: one.categories for one in table.categorical}
     state = -1 if null is None else categories[columns[0].name].index(null)
-    return Said(columns, parameters["unit_weights"] == "shares", parameters["graph"] == "chain", state)
+    shares, chain = parameters["unit_weights"] == "shares", parameters["graph"] == "chain"
+    return Said(columns, shares, chain, state, parameters["all_sets_of"] or 2)
 
 
 def _column(name: str, table: PublicTable) -> Column:
@@ -153,7 +156,9 @@ def cells(said: Said, statistic: Statistic, row: FloatArray, pieces: Pieces) -> 
 def _cliques(said: Said, statistic: Statistic) -> list[tuple[int, ...]]:
     """Of the tables that a statistic consists of, one after the other."""
     if statistic.name.startswith("tables of"):
-        return list(combinations(range(len(said.columns)), 2))
+        number = int(statistic.name.split(" ")[2])  # of all candidates, smaller sets first, or of the largest
+        sets = [one for k in range(2, said.largest + 1) for one in combinations(range(len(said.columns)), k)]
+        return sets[-number:]
     names = [one.name for one in said.columns]
     return [tuple(names.index(name) for name in statistic.name.removeprefix("table of ").split(", "))]
 

@@ -99,7 +99,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "decoded_by": ("server",),
     "cliques": ("independent",),
     "precisions": ({("x", "y"): 4},),
-    "workload": ({("x", "y"): 4},),
+    "workload": ({("x", "y"): 4}, "triples"),
     "share": (0.5,),
     "regularization": (2,),
     "inference": ("loopy",),
@@ -201,6 +201,7 @@ FULL: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
     ),
     bursar.MRF: (
         {"workload": {("x", "y"): 2}},
+        {"workload": "triples"},
         {"cliques": "tree", "share": 0.5},
         {"cliques": "independent", "columns": ["x"]},
         {"cliques": bursar.Chain(["x", "y"], null="no"), "reuse": [3], "regularization": 2, "unit_weights": "rows"},

@@ -10,9 +10,9 @@ import pytest
 
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf import MAX_TABLE, Graph, MarkovRandomField, Variable, check_cliques, check_exact, largest_table
+from bursar_models.mrf._candidates import candidate_marginals, joined_cells
 from bursar_models.mrf._graph import MAX_CLIQUE, is_exact, junction_tree, tree_cells
 from bursar_models.mrf._inference import alone, calibrate, chain_marginals, draw, exact, gibbs, loopy, spread, sum_to
-from bursar_models.mrf._pairs import joined_cells, pair_marginals
 from tests.each import each
 
 Infer = Callable[[Graph, list[FloatArray]], tuple[list[FloatArray], float]]
@@ -312,26 +312,31 @@ def test_states_without_probability_are_not_drawn() -> None:
 
 @each("strength", STRENGTHS)
 @each("name", [*TREES, *CYCLES])
-def test_all_pairs_agree_with_enumeration(name: str, strength: str) -> None:
+def test_small_sets_agree_with_enumeration(name: str, strength: str) -> None:
     """Those of one clique, of several cliques on a way, and of parts that nothing joins."""
     graph = {**TREES, **CYCLES}[name]
     theta = potentials(graph, STRENGTHS[strength])
-    joint, found = everything(graph, theta), pair_marginals(graph, theta)
-    assert sorted(found) == list(combinations(range(len(graph.sizes)), 2))
+    sets = [one for k in (1, 2, 3, 4) for one in combinations(range(len(graph.sizes)), k)]
+    joint, found = everything(graph, theta), candidate_marginals(graph, theta, sets)
+    clusters = junction_tree(graph).cliques
+    assert set(found) == {one for one in sets if any(len(set(one) - set(cluster)) <= 1 for cluster in clusters)}
     for pair, table in found.items():
         assert table == pytest.approx(sum_to(joint, range(len(graph.sizes)), pair), abs=1e-9)
 
 
 def test_cells_of_joined_pairs_are_enough() -> None:
-    """No pair needs more; pairs of one clique, or of parts that nothing joins, need exactly so many."""
+    """No set needs more; pairs of one clique, or of parts that nothing joins, need exactly so many."""
     for graph in (*TREES.values(), *CYCLES.values()):
-        now = tree_cells(graph)
-        for pair, cells in joined_cells(graph).items():
-            joined = Graph(graph.sizes, (*graph.cliques, pair))
+        now, T = tree_cells(graph), range(len(graph.sizes))
+        sets = [one for k in (2, 3, 4) for one in combinations(T, k)]
+        needed = joined_cells(graph, sets)
+        assert set(combinations(T, 2)) <= set(needed)
+        for one, cells in needed.items():
+            joined = Graph(graph.sizes, (*graph.cliques, one))
             assert now <= cells
             assert tree_cells(joined) <= cells
-    forest = joined_cells(TREES["forest"])
+    forest = joined_cells(TREES["forest"], [(0, 1), (1, 2)])
     assert forest[0, 1] == tree_cells(TREES["forest"]) == 2 * 3 + 2 * 4 + 3
     assert forest[1, 2] == forest[0, 1] + 3 * 2
-    path = joined_cells(TREES["chain"])
+    path = joined_cells(TREES["chain"], [(0, 2)])
     assert path[0, 2] == tree_cells(TREES["chain"]) + min(2 * 4 * 2, 1 * 3 * 4)

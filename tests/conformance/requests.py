@@ -127,6 +127,7 @@ VARIANTS: Mapping[str, Any] = {
         ),
         spend=_PURE,
     ),
+    "rounds of triples": _field(auto=fit_pb2.ChooseCliques(all_sets_of=3), columns=["a", "b", "c"]),
     "chain, naive": _field(chain=fit_pb2.HomogeneousChain(columns=["b", "c"]), estimator=fit_pb2.MRF_ESTIMATOR_NAIVE),
 }
 """Requests that are charged, by what is special about them."""

@@ -14,7 +14,7 @@ import bursar
 from bursar._cli import _values
 from bursar._cli._failing import in_options, option
 from bursar_models import requests
-from bursar_models.requests import REQUIRED, GradientStart, MRFGraph, PaidSketch, PaidTables, Scale, Start
+from bursar_models.requests import REQUIRED, GradientStart, MRFGraph, PaidSketch, PaidTables, Scale, Start, Workload
 from bursar_models.transforms import Transform
 
 Given = dict[str, Any]
@@ -196,6 +196,21 @@ def _transforms(name: str, default: object) -> Argument:
     return Argument(name, default, (made,), lambda given: dict(given[name]) or None)
 
 
+def _workload(name: str, default: object) -> Argument:
+    words = " ".join(_WORKLOAD.split())
+    made = _option(name, _values.Value("pairs|triples|a,b=number", _values.weighted), None, words, many=True)
+    return Argument(name, default, (made,), lambda given: _one_workload(given[name]) or default)
+
+
+def _one_workload(given: Sequence[Any]) -> Any:
+    words = [one for one in given if isinstance(one, str)]
+    if not words:
+        return dict(given)
+    if len(given) > 1:
+        raise click.UsageError("--workload is pairs, or triples, or sets such as a,b,c=2; one of them")
+    return words[0]
+
+
 DRY_RUN = (
     click.Option(
         ["--dry-run", "dry_run"],
@@ -303,14 +318,16 @@ _OF_SETS = {
 Of listed cliques relative to one another, as a,b=4 (repeat it): the noise on a clique's table is divided by the square
 root of its precision. Left out: 1.
 """,
-    "workload": """
-What the model is for, with --cliques auto: sets of columns with their weights, as a,b,c=2 (repeat it). Only pairs of
-columns that share a set are chosen. Left out: all pairs alike.
-""",
 }
+
+_WORKLOAD = """
+Tables that the model is for, with --cliques auto: all pairs of columns, all triples, or sets of columns with their
+weights, as a,b,c=2 (repeat it). Only these sets, and sets within them, are chosen. [default: pairs]
+"""
 
 _SPECIAL: list[tuple[object, Callable[[str, object], Argument]]] = [
     (MRFGraph, _cliques),
+    (Workload, _workload),
     (Mapping[tuple[str, ...], float], _numbers_of_sets),
     (Mapping[str, Transform], _transforms),
     (Start, _simple("start", _values.start, _START)),

@@ -100,6 +100,17 @@ def transform(text: str) -> tuple[str, str]:
     return name.strip(), word.strip()
 
 
+def weighted(text: str) -> str | tuple[tuple[str, ...], float]:
+    """Return "pairs", "triples", or a set of columns and its weight, such as "age,work=4". Raises ValueError."""
+    if text in ("pairs", "triples"):
+        return text
+    if "=" not in text:
+        raise ValueError(
+            f"expected pairs, triples, or a set of columns and its weight, such as age,work=4, got {text!r}"
+        )
+    return precision(text)
+
+
 def named_number(text: str) -> tuple[str, float]:
     """Return a name and a number, such as "moments=5". Raises ValueError."""
     name, found, number = text.rpartition("=")

@@ -61,8 +61,12 @@ def _set_graph(message: fit_pb2.FitMRFRequest, request: MRF) -> None:
     match request.cliques:
         case "auto":
             message.auto.SetInParent()
-            for columns, weight in (request.workload or {}).items():
-                message.auto.workload.add(columns=columns, weight=weight)
+            match request.workload:
+                case "pairs" | "triples" as every:
+                    message.auto.all_sets_of = {"pairs": 0, "triples": 3}[every]
+                case named:
+                    for columns, weight in named.items():
+                        message.auto.workload.add(columns=columns, weight=weight)
         case "tree":
             message.tree.SetInParent()
             message.tree.share = request.share or 0.0

@@ -1,4 +1,4 @@
-"""Answers for pairs that have a released table which no clique of the model contains."""
+"""Answers for columns that have a released table together which no clique of the model contains."""
 
 from __future__ import annotations
 

@@ -158,8 +158,8 @@ class MarkovRandomField(Model):
     def marginal(self, columns: str | Sequence[str]) -> FloatArray:
         """Return the probabilities of the joint states of a few columns, one axis a column in the order of `columns`.
 
-        Exact by elimination; where the graph is too dense for that, the approximate marginal of a clique. Two columns
-        that have a released table which is in no clique are answered between the model and that table.
+        Exact by elimination; where the graph is too dense for that, the approximate marginal of a clique. Columns that
+        are in no clique together, but in a released table, are answered between the model and that table.
 
         Raises:
             ValueError: a column that the model does not have, or columns whose table is too large to compute.
@@ -167,7 +167,7 @@ class MarkovRandomField(Model):
         found = self.conditional(columns, {})
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         within = any(set(names) <= set(clique) for clique in self.cliques_)
-        if len(names) != 2 or within or self.n_rows is None or self.homogeneous_chain:
+        if len(names) < 2 or within or self.n_rows is None or self.homogeneous_chain:
             return found
         observed = self._evidence().observed(names)
         return found if observed is None else between(found, observed.counts, observed.std, max(self.n_rows, 1.0))

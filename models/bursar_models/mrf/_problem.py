@@ -93,8 +93,9 @@ class Problem:
     ) -> None:
         self.rows, self._infer, self.limit = rows, infer, limit
         self._scopes = [table.variables for table in tables]
-        holders = {v: [i for i, scope in enumerate(scopes) if v in scope] for scope in scopes for v in scope}
-        self._shared = {variable: numbers for variable, numbers in holders.items() if len(numbers) > 1}
+        parts = [*dict.fromkeys((v,) for scope in scopes for v in scope), *(s for s in scopes if len(s) > 1)]
+        holders = {part: [i for i, scope in enumerate(scopes) if set(part) <= set(scope)] for part in parts}
+        self._shared = {part: numbers for part, numbers in holders.items() if len(numbers) > 1}
         self._shapes = [table.counts.shape for table in tables]
         self._lengths = [table.counts.size for table in tables]
         ends = np.cumsum(self._lengths).tolist()
@@ -131,32 +132,32 @@ class Problem:
     def solver(self, marginals: FloatArray, own: FloatArray) -> Solve:
         """Return an approximate inverse of the second derivatives diag(marginals + own) + those of dependent cells.
 
-        Some directions do not change the model: a constant for all cells of a table, and functions of one variable that
-        move from one table to another. In them only `own` is curved, often by orders of magnitude less than the
-        diagonal suggests, so that descent would be slow; they get their own steps.
+        Some directions do not change the model: a constant for all cells of a table, and functions of one variable, or
+        of those of a smaller table, that move from one table to another. In them only `own` is curved, often by orders
+        of magnitude less than the diagonal suggests, so that descent would be slow; they get their own steps.
         """
         # For independent cells the second derivative of A is about the marginal itself.
         diagonal, parts = 1 / (marginals + own + _FLAT), self.split(own + _FLAT)
         totals = [float(part.sum()) for part in parts]
         rows = {
-            (number, variable): sum_to(parts[number], self._scopes[number], (variable,))
-            for variable, numbers in self._shared.items()
+            (number, part): sum_to(parts[number], self._scopes[number], part)
+            for part, numbers in self._shared.items()
             for number in numbers
         }
 
         def solve(vector: FloatArray) -> FloatArray:
             pieces = self.split(vector)
             steps = [np.full(piece.shape, piece.sum() / total) for piece, total in zip(pieces, totals, strict=True)]
-            for variable, numbers in self._shared.items():
-                sums = [sum_to(pieces[number], self._scopes[number], (variable,)) for number in numbers]
+            for part, numbers in self._shared.items():
+                sums = [sum_to(pieces[number], self._scopes[number], part) for number in numbers]
                 moves = [
-                    (one - mean) / rows[number, variable]
+                    (one - mean) / rows[number, part]
                     for mean in [np.mean(sums, axis=0)]
                     for one, number in zip(sums, numbers, strict=True)
                 ]
                 for mean in [np.mean(moves, axis=0)]:
                     for move, number in zip(moves, numbers, strict=True):
-                        steps[number] += spread(move - mean, (variable,), self._scopes[number])
+                        steps[number] += spread(move - mean, part, self._scopes[number])
             return np.asarray(diagonal * vector + np.concatenate([step.ravel() for step in steps]))
 
         return solve

@@ -5,7 +5,7 @@ Imports nothing of gRPC or of the contract: the client turns requests into messa
 
 from bursar_models.requests._dpem import DPEM, Start
 from bursar_models.requests._gradient_em import GradientEM, GradientEMModel, GradientStart, LatentModel
-from bursar_models.requests._mrf import MRF, Chain, MRFGraph, PaidTables
+from bursar_models.requests._mrf import MRF, Chain, MRFGraph, PaidTables, Workload
 from bursar_models.requests._request import REQUIRED, Argument, Fits, Request, arguments, described
 from bursar_models.requests._separated_gmm import ColumnUnits, SeparatedGMM
 from bursar_models.requests._sketch_kmeans import Computer, Decoding, PaidSketch, Pilot, Scale, SketchKMeans
@@ -40,6 +40,7 @@ __all__ = [
     "SketchKMeans",
     "Start",
     "Study",
+    "Workload",
     "arguments",
     "described",
 ]

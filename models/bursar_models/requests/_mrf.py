@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
 from bursar_models.budget import Receipt, positive
 from bursar_models.checks import MAX_SEED, Between, different_names, names, whole
@@ -57,6 +57,9 @@ CliqueColumns: TypeAlias = tuple[str, ...] | list[str]
 MRFGraph: TypeAlias = Literal["auto", "tree", "independent"] | Chain | Sequence[CliqueColumns]
 """Sets of columns with a common table: chosen by the server, none, those of a chain, or the analyst's."""
 
+Workload: TypeAlias = Literal["pairs", "triples"] | Mapping[tuple[str, ...], float]
+"""Sets of columns that a model is for: all of two or of three columns, or those that are named, with their weights."""
+
 PaidTables: TypeAlias = MarkovRandomField | Receipt | int
 """Tables of an earlier release of the caller's: the model that has them, its receipt or its entry."""
 
@@ -96,6 +99,19 @@ def _numbers(name: str, value: object) -> dict[tuple[str, ...], float]:
     return found
 
 
+def _workload(name: str, value: object) -> Workload:
+    """Return a workload, named sets as tuples. Raises InvalidRequestError."""
+    if value in ("pairs", "triples"):
+        return cast(Workload, value)
+    if not (isinstance(value, Mapping) and value):
+        expected = '"pairs", "triples", or sets of columns with their weights such as {("a", "b", "c"): 2}'
+        raise InvalidRequestError.of(name, f"must be {expected}, got {value!r}")
+    found = _numbers(name, value)
+    if not all(len(columns) >= 2 for columns in found):
+        raise InvalidRequestError.of(name, f"must be sets of two or more columns, got {value!r}")
+    return found
+
+
 def _reuse(name: str, value: object) -> tuple[PaidTables, ...]:
     """Return sources of earlier tables as a tuple. Raises InvalidRequestError."""
     if isinstance(value, str) or not isinstance(value, Sequence):
@@ -123,11 +139,12 @@ class MRF(Request):
     free. Fit it with a spend for new tables, and without one if `reuse` has all tables.
 
     Attributes:
-        cliques: columns that have a table together. "auto" lets the server choose pairs one after the other, each where
-            the model of the tables so far is furthest from the rows; "tree" lets it choose a tree of strong
-            dependences. A part of the spend pays for the choice. A list such as `[("age", "work"), ("work", "income")]`
-            has one or more columns each; "independent" is one table for each column; a `bursar.Chain` has its columns
-            in the order of time, with the same transitions between all neighbours.
+        cliques: columns that have a table together. "auto" lets the server choose pairs, or what `workload` says, one
+            after the other, each where the model of the tables so far is furthest from the rows; "tree" lets it choose
+            a tree of strong dependences. A part of the spend pays for the choice. A list such as
+            `[("age", "work"), ("work", "income")]` has one or more columns each; "independent" is one table for each
+            column; a `bursar.Chain` has its columns in the order of time, with the same transitions between all
+            neighbours.
         columns: categorical columns, and numeric ones that the schema has bins for, in the order that the model has
             them; those in no clique get a table of their own. None for those of the listed cliques in the order of the
             schema; for "auto", "tree" and "independent" all that there are. Not with a chain.
@@ -145,9 +162,9 @@ class MRF(Request):
             "rows" where a row is the privacy unit.
         reuse: earlier models of this dataset, their receipts or their entries. All their tables are used beside the new
             ones, and cliques that are within one of them are not paid for again.
-        workload: what the model is for, for "auto": sets of two or more columns with their weights, such as
-            `{("age", "work", "income"): 2, ("sex", "income"): 1}`. Only pairs of columns that share a set are chosen,
-            and count as much as their sets together. None: all pairs alike.
+        workload: tables that the model is for, for "auto": all "pairs" of columns, all "triples", or sets of columns
+            with their weights, such as `{("age", "work", "income"): 2, ("sex", "income"): 1}`. Only these sets, and
+            sets of two or more columns within them, are chosen, and count as much as the sets that contain them.
         estimated_by: "client", or "server" if this machine is too slow: the owner's server learns the model then, for
             free, and the fit takes longer.
 
@@ -168,19 +185,15 @@ class MRF(Request):
     inference: Inference = "auto"
     unit_weights: UnitWeights | None = None
     reuse: Annotated[Sequence[PaidTables], _reuse] = ()
-    workload: Annotated[Mapping[tuple[str, ...], float] | None, _numbers] = None
+    workload: Annotated[Workload, _workload] = "pairs"
     # Which machine estimates changes no release, so that it is no part of equality and digest.
     estimated_by: Computer = field(default="client", compare=False)
 
     def _check(self) -> None:
         if self.share is not None and self.cliques != "tree":
             raise InvalidRequestError.of("share", 'is for cliques="tree" only; leave share out')
-        if self.workload is not None:
-            if self.cliques != "auto":
-                raise InvalidRequestError.of("workload", 'is for cliques="auto" only; leave workload out')
-            if not self.workload or not all(len(columns) >= 2 for columns in self.workload):
-                text = f"must be one or more sets of two or more columns, got {self.workload!r}"
-                raise InvalidRequestError.of("workload", text)
+        if self.workload != "pairs" and self.cliques != "auto":
+            raise InvalidRequestError.of("workload", 'is for cliques="auto" only; leave workload out')
         if self.columns is not None and isinstance(self.cliques, Chain):
             text = "are those of the chain; leave them out, and add other columns to another model"
             raise InvalidRequestError.of("columns", text)

@@ -1955,18 +1955,24 @@ class ChooseCliques(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKLOAD_FIELD_NUMBER: _builtins.int
+    ALL_SETS_OF_FIELD_NUMBER: _builtins.int
+    all_sets_of: _builtins.int
+    """2 or 3; 0: 2, or the named sets."""
     @_builtins.property
     def workload(self) -> _containers.RepeatedCompositeFieldContainer[Global___WeightedSet]:
-        """What the model is for: only pairs of columns that share a set are chosen, and weigh what their sets do. Empty: all pairs alike."""
+        """What the model is for: only these sets and sets of two or more columns within them are chosen, and weigh what the sets
+        that contain them do. Empty: all sets of `all_sets_of` columns alike.
+        """
 
     def __init__(
         self,
         *,
         workload: _abc.Iterable[Global___WeightedSet] | None = ...,
+        all_sets_of: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_sets_of", b"all_sets_of", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -179,7 +179,7 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
         bursar.MRF,
         {},
         "workload",
-        (3, {}, {("a",): 1}, {("a", "b"): 0}, {("a", "b"): NAN}, {("a", "b"): 1, ("b", "a"): 1}),
+        (3, None, "quadruples", {}, {("a",): 1}, {("a", "b"): 0}, {("a", "b"): NAN}, {("a", "b"): 1, ("b", "a"): 1}),
     ),
     (bursar.MRF, {"cliques": "tree"}, "workload", ({("a", "b"): 1},)),
     (bursar.MRF, {"cliques": bursar.Chain(["a", "b"])}, "columns", (["a"],)),

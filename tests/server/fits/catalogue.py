@@ -17,8 +17,8 @@ from bursar_server.fits.mixtures.statistics import EStep, Moments, Weights, mome
 from bursar_server.fits.mrf._statistics import (
     Layout,
     firsts_statistic,
-    pairs_statistic,
     table_statistic,
+    tables_statistic,
     transitions_statistic,
 )
 from bursar_server.fits.separated_gmm._search import BallFamily, RadiusFamily, ReachFamily, SplitFamily, TightFamily
@@ -280,7 +280,7 @@ def catalogue() -> Iterator[Entry]:
         table: dict[str, Any] = {"shares": shares, "sizes": (2, 3, 4)}
         columns = 3 + shares
         yield Entry(table_statistic, about, cells(table_statistic, (0, 2), **table), columns, EXACT, 4)
-        yield Entry(pairs_statistic, about, cells(pairs_statistic, [(0, 1), (1, 2)], **table), columns, EXACT, 4)
+        yield Entry(tables_statistic, about, cells(tables_statistic, [(0, 1), (0, 1, 2)], **table), columns, EXACT, 4)
         for null in (None, 0):
             yield Entry(
                 firsts_statistic, f"{about} null {null}", cells(firsts_statistic, null, **path), columns, EXACT, 3

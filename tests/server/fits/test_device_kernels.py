@@ -21,8 +21,8 @@ from bursar_server.fits.mrf import _array_kernel as _array_tables
 from bursar_server.fits.mrf._statistics import (
     Layout,
     firsts_statistic,
-    pairs_statistic,
     table_statistic,
+    tables_statistic,
     transitions_statistic,
 )
 from bursar_server.vault import (
@@ -186,7 +186,7 @@ MIXED = (
     Variable("one", ("only",), (0.0, 1.0)),
     Variable("b", ("p", "q")),
 )
-PAIRS = [(0, 1), (1, 2), (0, 3), (3, 1)]
+SETS = [(0, 1), (1, 2, 3), (0, 3), (3, 1), (2, 1, 0, 3)]
 
 
 def states(n: int, columns: int) -> ArrayRows:
@@ -200,11 +200,11 @@ def states(n: int, columns: int) -> ArrayRows:
 @pytest.mark.parametrize("shares", [False, True], ids=["rows", "shares"])
 def test_the_same_tables(device: str, shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of cliques, of pairs in two groups, and of chains with and without a state that stands for nothing."""
-    monkeypatch.setattr(_array_tables, "_PAIRS", 3)
+    monkeypatch.setattr(_array_tables, "_TABLES", 3)
     layout, paths = Layout(MIXED, shares), Layout(variables(3, 3, 3, 3, 3), shares)
     tables = [table_statistic(layout, clique) for clique in ((0,), (1,), (2,), (3, 1), (2, 1, 0, 3))]
     chains = [make(paths, null) for make in (firsts_statistic, transitions_statistic) for null in (None, 0, 2)]
-    for of, statistics in ((layout, [*tables, pairs_statistic(layout, PAIRS)]), (paths, chains)):
+    for of, statistics in ((layout, [*tables, tables_statistic(layout, SETS)]), (paths, chains)):
         columns = len(of.columns)
         for statistic in statistics:
             check(device, statistic, states(CHUNK + 100, columns), columns)

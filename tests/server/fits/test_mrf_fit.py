@@ -334,20 +334,35 @@ def test_rounds_say_what_their_models_left_unexplained() -> None:
 
 
 def test_rounds_choose_within_the_workload() -> None:
-    """Whatever is chosen; a pair that is chosen twice has one table, of less noise."""
+    """Whatever is chosen; a set that is chosen twice has one table, of less noise."""
     asked = fit_pb2.ChooseCliques(workload=[fit_pb2.WeightedSet(columns=["a", "b", "c"])])
     for seed in range(5):
         made = plan(auto=asked)
         model = run(made, np.zeros((50, 5)), source=AnyChoice(seed))
-        assert made.noise[-2].name == "table of a chosen pair"
-        direct = made.noise[-1].count_std  # of tables of all pairs
-        pairs = [tuple(one.columns) for one in model.tables if len(one.columns) == 2 and one.noise_std != direct]
-        assert set(pairs) == {("a", "b"), ("a", "c"), ("b", "c")}
-        assert len(pairs) == 3
-        assert sum(one.noise_std == direct for one in model.tables) == 3
-        noise = {one.noise_std for one in model.tables if len(one.columns) == 2} - {direct}
+        assert made.noise[-2].name == "table of a chosen set of columns"
+        direct = made.noise[-1].count_std  # of the table of the whole set
+        sets = [tuple(one.columns) for one in model.tables if len(one.columns) > 1 and one.noise_std != direct]
+        assert set(sets) <= {("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")}
+        assert len(sets) == len(set(sets)) > 1
+        assert [tuple(one.columns) for one in model.tables if one.noise_std == direct] == [("a", "b", "c")]
+        noise = {one.noise_std for one in model.tables if len(one.columns) > 1} - {direct}
         times = [round((made.noise[-2].count_std / std) ** 2, 6) for std in noise]
         assert all(k == int(k) for k in times)
+
+
+def test_a_triple_that_no_pairs_explain_is_chosen() -> None:
+    """The third column is the parity of two others, so that all pairs are independent; the workload looks further."""
+    rows = np.random.default_rng(5).integers(0, 2, (4000, 4)).astype(float)  # noqa: TID251 - rows of a test
+    rows[:, 2] = (rows[:, 0] + rows[:, 1]) % 2
+    public = people(rows=len(rows), a=2, b=2, c=2, d=2)
+    parity = np.bincount(rows[:, :3].astype(np.int64) @ [4, 2, 1], minlength=8).reshape(2, 2, 2) / len(rows)
+    errors = []
+    for auto in ({}, {"all_sets_of": 3}):
+        made = plan(public, auto=auto, spend=AMPLE, columns=["a", "b", "c", "d"])
+        model = _convert.mrf_from(run(made, rows), None)
+        errors.append(float(np.abs(model.marginal(["a", "b", "c"]) - parity).sum()) / 2)
+    assert errors[0] > 0.4
+    assert errors[1] < 0.02
 
 
 def test_rounds_stay_within_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -679,7 +694,7 @@ def test_kernels_are_compiled_before_the_first_request() -> None:
         _kernel.states,
         _kernel.shares,
         _kernel.add_clique,
-        _kernel.add_pairs,
+        _kernel.add_tables,
         _kernel.add_firsts,
         _kernel.add_transitions,
     ]

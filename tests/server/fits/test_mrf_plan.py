@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -77,6 +79,8 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     *(("auto.workload[0].weight", {"auto": workload("ab", weights=[x])}) for x in (-1.0, 1e-7, 1e7, NAN, INF)),
     ("auto.workload", {"auto": workload(*["ab"] * (MOST_CLIQUES + 1))}),
     ("auto.workload", {"auto": workload("a" * 10_000)}),
+    *(("auto.all_sets_of", {"auto": {"all_sets_of": k}}) for k in (1, 4, 2**32 - 1)),
+    ("auto.all_sets_of", {"auto": {"all_sets_of": 3, "workload": [{"columns": ["a", "b"]}]}}),
     ("columns[1]", {"auto": {}, "columns": ["a", "salary"]}),
     ("estimator", {"estimator": 77}),
     ("inference", {"inference": 77}),
@@ -147,8 +151,16 @@ def wide(count: int, size: int) -> PublicTable:
     return PublicTable("people", people().numeric, RO, 1, 5000, columns)
 
 
+def candidates_among(public: PublicTable, auto: Any) -> dict[int, int]:
+    """How many sets of each size a plan may choose from."""
+    pairs = plan(public, auto=auto).settings.pairs
+    assert pairs is not None
+    assert pairs.rounds is not None
+    return Counter(map(len, pairs.rounds.cliques))
+
+
 def candidates(**fields: Any) -> Rounds:
-    """Pairs that a plan may choose from."""
+    """Sets that a plan may choose from."""
     pairs = plan(**fields).settings.pairs
     assert pairs is not None
     assert pairs.rounds is not None
@@ -339,16 +351,25 @@ def test_tables_of_all_pairs_are_released_where_noise_moves_little() -> None:
 
 
 def test_a_workload_says_what_may_be_chosen_and_how_much_it_weighs() -> None:
-    """Pairs within a set, by the weights of the sets that have both; what is in none has a table of its own."""
+    """Sets within one of the workload's, by the weights of those that have them; others have tables of their own."""
     rounds = candidates(auto=workload("abc", "cd", "bc", weights=[2.0, 1.0]))
-    assert dict(zip(rounds.pairs, rounds.weights, strict=True)) == {
+    assert dict(zip(rounds.cliques, rounds.weights, strict=True)) == {
         (0, 1): Fraction(2, 3),
         (0, 2): Fraction(2, 3),
+        (0, 1, 2): Fraction(2, 3),
         (1, 2): Fraction(1),
         (2, 3): Fraction(1, 3),
     }
-    assert len(candidates(auto={}).pairs) == 10
+    assert rounds.pairs == ((0, 1), (0, 2), (1, 2), (2, 3))
+    assert rounds.largest == ((2, 3), (0, 1, 2))
+    assert candidates(auto={}).cliques == candidates(auto={}).largest == tuple(combinations(range(5), 2))
     assert set(candidates(auto={}).weights) == {Fraction(1)}
+    triples = candidates(auto={"all_sets_of": 3})
+    assert triples.largest == tuple(combinations(range(5), 3))
+    assert dict(zip(triples.cliques, triples.weights, strict=True)) == {
+        one: Fraction(1) if len(one) == 2 else Fraction(1, 3) for k in (2, 3) for one in combinations(range(5), k)
+    }
+    assert candidates(auto=workload("abcd", "ad")).largest == ((0, 1, 2, 3),)
     made = plan(auto=workload("ab"))
     assert made.parameters["tables"] == [[name] for name in ("a", "b", "c", "d", "x")]
     assert made.parameters["workload"] == [[["a", "b"], 1.0]]
@@ -357,11 +378,18 @@ def test_a_workload_says_what_may_be_chosen_and_how_much_it_weighs() -> None:
 def test_too_much_to_choose_from_is_refused_with_what_fits() -> None:
     """Cells of all pairs together, and of one; and rounds that would take hours."""
     assert refused(wide(62, 60), auto={}) == ["auto"]
+    assert refused(wide(4, 60), auto={"all_sets_of": 3}) == refused(wide(40, 2), auto={"all_sets_of": 3}) == ["auto"]
+    assert "the 16 smallest fit, of up to 10,800 cells" in message_of(wide(4, 60), auto={"all_sets_of": 3})
+    assert "the 4,096 smallest fit, of up to 8 cells" in message_of(wide(40, 2), auto={"all_sets_of": 3})
+    assert plan(wide(25, 4), auto={"all_sets_of": 3}).events
     assert "the 1,223 smallest fit, of up to 3,600 cells" in message_of(wide(62, 60), auto={})
     assert "1,210,000, more than the limits" in message_of(wide(3, 1100), cliques=None)
-    assert plan(wide(62, 60), auto={"workload": [{"columns": [f"v{i}" for i in range(12)]}]}).events
+    twelve = {"workload": [{"columns": [f"v{i}" for i in range(12)]}]}
+    assert candidates_among(wide(62, 60), twelve) == {2: 66}
+    assert candidates_among(wide(62, 5), twelve) == {2: 66, 3: 220, 4: 495, 5: 792}
+    assert candidates_among(wide(62, 3), twelve) == {k: math.comb(12, k) for k in range(2, 8)}
     assert refused(wide(62, 45), auto={}) == ["graph"]
-    assert "choices among 1,953 pairs take too long" in message_of(wide(62, 45), auto={})
+    assert "choices among 1,953 sets take too long" in message_of(wide(62, 45), auto={})
     assert plan(wide(62, 10), auto={}).events
 
 

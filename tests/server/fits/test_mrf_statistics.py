@@ -20,9 +20,9 @@ from bursar_server.fits.mrf._statistics import (
     Layout,
     blocks_of,
     firsts_statistic,
-    pairs_statistic,
     table_bounds,
     table_statistic,
+    tables_statistic,
     transitions_statistic,
 )
 from bursar_server.vault import CHUNK, Statistic, event_of, gaussian_for, laplace_for, sensitivity
@@ -115,17 +115,17 @@ def test_any_number_of_bins_is_searched(bins: int) -> None:
 
 
 @pytest.mark.parametrize("shares", [False, True])
-def test_tables_of_pairs_are_the_tables(shares: bool) -> None:
+def test_many_tables_are_the_tables(shares: bool) -> None:
     """One pass over the rows gives what as many releases would, block by block."""
-    layout, pairs = Layout(MIXED, shares), [(0, 1), (2, 3), (1, 2), (0, 3)]
+    layout, cliques = Layout(MIXED, shares), [(0, 1), (2, 3), (1, 2, 3), (0,), (0, 1, 2, 3), (0, 3)]
     X = awkward_rows(300, len(layout.columns))
-    flat = summed(pairs_statistic(layout, pairs), X)
-    blocks = blocks_of(layout, pairs)
+    flat = summed(tables_statistic(layout, cliques), X)
+    blocks = blocks_of(layout, cliques)
     assert blocks[0][0] == 0
     assert blocks[-1][1] == flat.size
-    for pair, (start, stop) in zip(pairs, blocks, strict=True):
-        table_of_pair, empty = flat[start : stop - 1], flat[stop - 1]
-        assert np.array_equal(table_of_pair.reshape(layout.shape(pair)), summed(table_statistic(layout, pair), X))
+    for clique, (start, stop) in zip(cliques, blocks, strict=True):
+        table, empty = flat[start : stop - 1], flat[stop - 1]
+        assert np.array_equal(table.reshape(layout.shape(clique)), summed(table_statistic(layout, clique), X))
         assert empty == 0
 
 
@@ -160,7 +160,7 @@ def statistics(shares: bool) -> list[tuple[Statistic, int]]:
     layout = Layout(PATH, shares)
     return [
         (table_statistic(layout, (0, 2)), 1),
-        (pairs_statistic(layout, [(0, 1), (1, 4), (2, 3)]), 3),
+        (tables_statistic(layout, [(0, 1), (1, 2, 4), (2, 3)]), 3),
         (firsts_statistic(layout, 1), 1),
         (transitions_statistic(layout, 1), 1),
         (transitions_statistic(layout, None), 1),

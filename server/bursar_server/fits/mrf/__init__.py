@@ -22,8 +22,8 @@ from bursar_server.fits.mrf._plan import MRFPlan, plan
 from bursar_server.fits.mrf._statistics import (
     Layout,
     firsts_statistic,
-    pairs_statistic,
     table_statistic,
+    tables_statistic,
     transitions_statistic,
 )
 from bursar_server.vault import CHUNK
@@ -36,7 +36,7 @@ def warm_up() -> None:
     layout = Layout((Variable("a", ("0", "1")), Variable("b", ("0", "1"), (0.0, 1.0, 2.0))), shares=True)
     for statistic in (
         table_statistic(layout, (0, 1)),
-        pairs_statistic(layout, [(0, 1)]),
+        tables_statistic(layout, [(0, 1)]),
         firsts_statistic(layout, None),
         transitions_statistic(layout, None),
     ):

@@ -21,8 +21,8 @@ IntArray = NDArray[np.int64]
 Reading = tuple[IntArray, IntArray, IntArray, NDArray[np.float64], int]
 """Arguments of `_kernel.states` and `_kernel.shares`: places, sizes, starts, edges; and the place of divisors."""
 
-_PAIRS = 64
-"""Tables of pairs that are sorted together: some MB of cells. Chosen, not tuned."""
+_TABLES = 64
+"""Tables that are sorted together: some MB of cells. Chosen, not tuned."""
 
 
 def add_clique(
@@ -41,26 +41,35 @@ def add_clique(
     _add(xp, cells, _weights(xp, device, reading, unit, block, present), out)
 
 
-def add_pairs(
+def add_tables(
     xp: Any,
     device: Any,
     reading: Reading,
     unit: int,
-    pairs: Sequence[tuple[int, int]],
+    cliques: Sequence[tuple[int, ...]],
+    strides: Sequence[tuple[int, ...]],
     offsets: Sequence[int],
     block: NDArray[np.float64],
     present: NDArray[np.bool_],
     out: IntArray,
 ) -> None:
-    """Implement `_kernel.add_pairs`; offsets ascend."""
+    """Implement `_kernel.add_tables`; offsets ascend."""
     codes = _states(xp, device, reading, block)
     weights = _weights(xp, device, reading, unit, block, present)
-    sizes, ends = reading[1].tolist(), [*offsets, len(out)]
-    for first in range(0, len(pairs), _PAIRS):
-        group = range(first, min(first + _PAIRS, len(pairs)))
+    ends = [*offsets, len(out)]
+    for first in range(0, len(cliques), _TABLES):
+        group = range(first, min(first + _TABLES, len(cliques)))
         base, end = ends[group.start], ends[group.stop]
-        cells = [ends[p] - base + codes[a, :] * sizes[b] + codes[b, :] for p in group for a, b in [pairs[p]]]
+        cells = [_cells(codes, cliques[t], strides[t]) + (ends[t] - base) for t in group]
         _add(xp, xp.concat(cells), xp.concat([weights] * len(group)), out[base:end])
+
+
+def _cells(codes: Any, clique: Sequence[int], strides: Sequence[int]) -> Any:
+    """Return the cell of each row in a table."""
+    found = codes[clique[0], :] * strides[0]
+    for variable, stride in zip(clique[1:], strides[1:], strict=True):
+        found = found + codes[variable, :] * stride
+    return found
 
 
 def add_firsts(

@@ -88,16 +88,18 @@ def add_clique(codes, strides, present, share, unit, out):  # type: ignore[no-un
 
 
 @njit(**_options)
-def add_pairs(codes, firsts, seconds, sizes, offsets, present, share, unit, out):  # type: ignore[no-untyped-def]
-    """Add floor(unit / share[r]) to one cell of each pair's table.
+def add_tables(codes, members, strides, starts, offsets, present, share, unit, out):  # type: ignore[no-untyped-def]
+    """Add floor(unit / share[r]) to one cell of each of several tables.
 
-    Pair p is of columns firsts[p] and seconds[p], and its table begins at out[offsets[p]].
+    Table t begins at out[offsets[t]]. Its columns are members[starts[t]] to members[starts[t + 1] - 1], with `strides`.
     """
     for r in range(len(present)):
         weight = present[r] * (unit // share[r])
-        for p in range(len(firsts)):
-            a, b = firsts[p], seconds[p]
-            out[offsets[p] + codes[a, r] * sizes[b] + codes[b, r]] += weight
+        for t in range(len(offsets)):
+            cell = offsets[t]
+            for i in range(starts[t], starts[t + 1]):
+                cell += strides[i] * codes[members[i], r]
+            out[cell] += weight
 
 
 @njit(**_options)

@@ -1,8 +1,8 @@
-"""Pairs of columns chosen one after the other, each where the model of the tables so far is furthest from the rows.
+"""Sets of columns chosen one after the other, each where the model of the tables so far is furthest from the rows.
 
-The loop of McKenna, Mullins, Sheldon and Miklau 2022 ("AIM") with pairs for candidates and a number of rounds that is
-decided before: a choice by the exponential mechanism, the table of the chosen pair, and a new model, all rounds at the
-same price. Only which pair is chosen depends on releases. A pair may be chosen again; its tables are averaged.
+The loop of McKenna, Mullins, Sheldon and Miklau 2022 ("AIM") with a number of rounds that is decided before: a choice
+by the exponential mechanism, the table of the chosen set, and a new model, all rounds at the same price. Only which set
+is chosen depends on releases. A set may be chosen again; its tables are averaged.
 `_rounds.md` proves what the rounds release.
 """
 
@@ -18,22 +18,22 @@ from numpy.typing import NDArray
 
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Graph, ReleasedTable, believed_rows, used_tables
+from bursar_models.mrf._candidates import Clique, candidate_marginals, joined_cells
 from bursar_models.mrf._estimation import Fitted, continued
 from bursar_models.mrf._graph import is_exact, junction_tree
 from bursar_models.mrf._intervals import mean_absolute, missed
-from bursar_models.mrf._pairs import Pair, joined_cells, pair_marginals
 from bursar_server.fits.mrf._selection import Selection
-from bursar_server.fits.mrf._statistics import Layout, blocks_of, pairs_statistic, table_bounds
+from bursar_server.fits.mrf._statistics import Layout, blocks_of, table_bounds, tables_statistic
 from bursar_server.vault import MAX_ROWS, Candidates, LaplaceNoise, Noise, Session, noise_std
 
 MOST_CELLS = 2**17
 """Maximum number of cells of the junction tree. Larger ones make models better and fits slower, both by little."""
 
 MOST_WORK = 2**34
-"""Maximum number of cells that all tables of pairs of all rounds may visit: a minute or two of one CPU."""
+"""Maximum number of cells that the tables of all candidates of all rounds may visit: a minute or two of one CPU."""
 
 MOST_DIRECT = 2**18
-"""Maximum number of cells of the tables of all pairs, where they are released: 2 MiB of an answer."""
+"""Maximum number of cells of the tables of all pairs, or larger sets, where they are released: 2 MiB of an answer."""
 
 EVALUATIONS = 40
 """Maximum number of evaluations of each model between rounds, which continues from the one before."""
@@ -41,20 +41,36 @@ EVALUATIONS = 40
 
 @dataclass(frozen=True)
 class Rounds:
-    """Pairs that may be chosen in rounds.
+    """Sets of variables that may be chosen in rounds.
 
     Attributes:
-        pairs: variables, the smaller index first.
-        weights: weight of each pair, above 0 to 1.
+        cliques: ascending variables of each set, and all pairs within the sets.
+        weights: weight of each set, above 0 to 1.
     """
 
-    pairs: tuple[Pair, ...]
+    cliques: tuple[Clique, ...]
     weights: tuple[Fraction, ...]
 
     @property
+    def pairs(self) -> tuple[Clique, ...]:
+        """Those sets that are pairs."""
+        return tuple(clique for clique in self.cliques if len(clique) == 2)
+
+    @property
+    def largest(self) -> tuple[Clique, ...]:
+        """Those sets that are within no other."""
+        sets = [set(clique) for clique in self.cliques]
+        larger = max(map(len, sets), default=0)
+        return tuple(
+            clique
+            for clique, own in zip(self.cliques, sets, strict=True)
+            if len(own) == larger or not any(own < other for other in sets)
+        )
+
+    @property
     def columns(self) -> int:
-        """Number of variables that are in some pair."""
-        return len({variable for pair in self.pairs for variable in pair})
+        """Number of variables that are in some set."""
+        return len({variable for clique in self.cliques for variable in clique})
 
     def limits(self, layout: Layout, times: int) -> tuple[int, int]:
         """Return the numbers of cells that the junction tree may have in the first and in the last of the rounds.
@@ -62,8 +78,8 @@ class Rounds:
         A forest of these pairs is always within the first. It is the larger one where `MOST_WORK` is exceeded.
         """
         sizes = sorted((math.prod(layout.shape(pair)) for pair in self.pairs), reverse=True)
-        states = sum(layout.sizes)
-        return states + sum(sizes[: self.columns - 1]), min(MOST_CELLS, MOST_WORK // (times * states))
+        states, sums = sum(layout.sizes), len(self.cliques) // max(len(self.pairs), 1)
+        return states + sum(sizes[: self.columns - 1]), min(MOST_CELLS, MOST_WORK // (times * states * sums))
 
 
 def choose_in_rounds(
@@ -72,73 +88,79 @@ def choose_in_rounds(
     rounds: Rounds,
     tables: Sequence[ReleasedTable],
     public_rows: float | None,
-    release: Callable[[Pair], ReleasedTable],
+    release: Callable[[Clique], ReleasedTable],
     session: Session,
-) -> tuple[list[Pair], list[float]]:
-    """Choose pairs and release their tables, round by round.
+) -> tuple[list[Clique], list[float]]:
+    """Choose sets of columns and release their tables, round by round.
 
     Args:
         layout: layout of the rows; at least two variables.
         selection: choices, one in each round; `cell_cost` is what noise on a cell adds to the distance of its table.
-        rounds: pairs that may be chosen.
+        rounds: sets that may be chosen.
         tables: tables of single columns, and earlier ones.
         public_rows: number of rows if it is public, else None.
-        release: releases the table of a chosen pair.
+        release: releases the table of a chosen set.
         session: session that is charged for every choice.
 
     Returns:
-        Each chosen pair once, and by how much each round's model missed the table that was released next.
+        Each chosen set once, and by how much each round's model missed the table that was released next.
     """
     names, seen = [variable.name for variable in layout.variables], list(tables)
-    graph, chosen, misses = Graph(layout.sizes, ()), list[Pair](), list[float]()
-    fitted, statistic = None, pairs_statistic(layout, rounds.pairs)
+    graph, chosen, misses = Graph(layout.sizes, ()), list[Clique](), list[float]()
+    fitted, statistic = None, tables_statistic(layout, rounds.cliques)
     first, last = rounds.limits(layout, selection.times)
     for number in range(selection.times):
         fitted = _model(names, graph, seen, public_rows, fitted)
         rows = min(fitted.estimate.n_rows, float(MAX_ROWS))
-        marginals = pair_marginals(graph, fitted.estimate.log_potentials)
+        marginals = candidate_marginals(graph, fitted.estimate.log_potentials, rounds.cliques)
         candidates = Candidates(
             statistic=statistic,
-            blocks=blocks_of(layout, rounds.pairs),
-            targets=_targets(layout, rounds.pairs, rows, marginals),
+            blocks=blocks_of(layout, rounds.cliques),
+            targets=_targets(layout, rounds.cliques, rows, marginals),
             block_bounds=table_bounds(layout),
-            discounts=_discounts(layout, rounds.pairs, selection.cell_cost),
+            discounts=_discounts(layout, rounds.cliques, selection.cell_cost),
             weights=rounds.weights,
         )
         limit = max(first, last * (number + 1) // selection.times)
-        offered = _offered(graph, rounds.pairs, chosen, limit)
-        pair = rounds.pairs[session.choose(candidates, offered, selection.noise)]
-        table = release(pair)
+        offered = _offered(graph, rounds.cliques, chosen, limit)
+        clique = rounds.cliques[session.choose(candidates, offered, selection.noise)]
+        table = release(clique)
         seen.append(table)
         noise = table.noise_std * mean_absolute(laplace=table.laplace)
-        misses.append(missed(marginals[pair], rows, table.counts, noise))
-        larger = Graph(layout.sizes, (*chosen, pair))
+        misses.append(missed(marginals[clique], rows, table.counts, noise))
+        larger = Graph(layout.sizes, widest((*chosen, clique)))
         if is_exact(larger):
-            graph, chosen = larger, list(dict.fromkeys((*chosen, pair)))
+            graph, chosen = larger, list(dict.fromkeys((*chosen, clique)))
     return chosen, misses
 
 
-def within_clusters(layout: Layout, pairs: Sequence[Pair], chosen: Sequence[Pair]) -> list[Pair]:
-    """Return the chosen pairs, and those others whose table costs no larger junction tree: they are in one cluster."""
+def widest(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
+    """Return those sets that are within no other, each once: tables of the others observe the same potentials."""
+    once = list(dict.fromkeys(cliques))
+    return tuple(one for one in once if not any(set(one) < set(other) for other in once))
+
+
+def within_clusters(layout: Layout, cliques: Sequence[Clique], chosen: Sequence[Clique]) -> list[Clique]:
+    """Return the chosen sets, and those others whose table costs no larger junction tree: they are in one cluster."""
     clusters = [set(cluster) for cluster in junction_tree(Graph(layout.sizes, tuple(chosen))).cliques]
-    others = [pair for pair in pairs if pair not in chosen and any(set(pair) <= cluster for cluster in clusters)]
+    others = [one for one in cliques if one not in chosen and any(set(one) <= cluster for cluster in clusters)]
     return [*chosen, *others]
 
 
 def direct_tables(
-    layout: Layout, pairs: Sequence[Pair], flat: FloatArray, noise: Noise, entry: int
+    layout: Layout, cliques: Sequence[Clique], flat: FloatArray, noise: Noise, entry: int
 ) -> tuple[ReleasedTable, ...]:
-    """Return the tables of a released `pairs_statistic`, without the cells that follow them."""
+    """Return the tables of a released `tables_statistic`, without the cells that follow them."""
     names, std = [variable.name for variable in layout.variables], noise_std(noise, layout.lattice)
     return tuple(
         ReleasedTable(
-            (names[a], names[b]),
-            flat[start : stop - 1].reshape(layout.shape((a, b))),
+            tuple(names[variable] for variable in clique),
+            flat[start : stop - 1].reshape(layout.shape(clique)),
             std,
             isinstance(noise, LaplaceNoise),
             entry,
         )
-        for (a, b), (start, stop) in zip(pairs, blocks_of(layout, pairs), strict=True)
+        for clique, (start, stop) in zip(cliques, blocks_of(layout, cliques), strict=True)
     )
 
 
@@ -170,20 +192,28 @@ def _model(
     return continued(graph, used, believed_rows(public_rows, used), start=start, most=EVALUATIONS)
 
 
-def _offered(graph: Graph, pairs: Sequence[Pair], chosen: Sequence[Pair], limit: int) -> list[int]:
-    """Return the places of pairs that are chosen already, or with which the junction tree is within a limit."""
-    cells = joined_cells(graph)
-    return [place for place, pair in enumerate(pairs) if pair in chosen or cells[pair] <= limit]
+def _offered(graph: Graph, cliques: Sequence[Clique], chosen: Sequence[Clique], limit: int) -> list[int]:
+    """Return the places of sets that are chosen already, or with which the junction tree is known to be in a limit."""
+    cells = joined_cells(graph, cliques)
+    return [place for place, one in enumerate(cliques) if one in chosen or cells.get(one, limit + 1) <= limit]
 
 
 def _targets(
-    layout: Layout, pairs: Sequence[Pair], rows: float, marginals: Mapping[Pair, FloatArray]
+    layout: Layout, cliques: Sequence[Clique], rows: float, marginals: Mapping[Clique, FloatArray]
 ) -> NDArray[np.int64]:
-    """Return the model's tables in lattice units, in the order of `pairs_statistic`; 0 for the empty cells."""
-    parts = [part for pair in pairs for part in (rows * marginals[pair].ravel(), np.zeros(1))]
+    """Return the model's tables in lattice units, in the order of `tables_statistic`.
+
+    0 for the empty cells, and for sets without marginals, which are not offered.
+    """
+    parts = [part for one in cliques for part in (_counts(layout, one, rows, marginals), np.zeros(1))]
     return np.rint(np.concatenate(parts) / layout.lattice).astype(np.int64)
 
 
-def _discounts(layout: Layout, pairs: Sequence[Pair], cell_cost: float) -> tuple[int, ...]:
-    """Return what noise adds to the distance of each pair's table, in lattice units, rounded up."""
-    return tuple(math.ceil(cell_cost * math.prod(layout.shape(pair)) / layout.lattice) for pair in pairs)
+def _counts(layout: Layout, clique: Clique, rows: float, marginals: Mapping[Clique, FloatArray]) -> FloatArray:
+    found = marginals.get(clique)
+    return np.zeros(math.prod(layout.shape(clique))) if found is None else rows * found.ravel()
+
+
+def _discounts(layout: Layout, cliques: Sequence[Clique], cell_cost: float) -> tuple[int, ...]:
+    """Return what noise adds to the distance of each set's table, in lattice units, rounded up."""
+    return tuple(math.ceil(cell_cost * math.prod(layout.shape(one)) / layout.lattice) for one in cliques)

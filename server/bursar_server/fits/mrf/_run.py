@@ -12,10 +12,17 @@ from dataclasses import dataclass
 
 from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import Estimate, Graph, Learning, ReleasedTable, believed_rows, estimate, used_tables
+from bursar_models.mrf._candidates import Clique
 from bursar_models.mrf._estimation import Estimator, Inference
 from bursar_models.mrf._intervals import unexplained
-from bursar_models.mrf._pairs import Pair
-from bursar_server.fits.mrf._rounds import Rounds, averaged, choose_in_rounds, direct_tables, within_clusters
+from bursar_server.fits.mrf._rounds import (
+    Rounds,
+    averaged,
+    choose_in_rounds,
+    direct_tables,
+    widest,
+    within_clusters,
+)
 from bursar_server.fits.mrf._selection import Selection, select_tree
 from bursar_server.fits.mrf._statistics import (
     Layout,
@@ -59,13 +66,13 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs to be chosen, whose tables are released: those of a tree, or any, in rounds.
+    """Sets of columns to be chosen, whose tables are released: the pairs of a tree, or any sets, in rounds.
 
     Attributes:
         selection: choices, and their noise.
-        noise: noise on every cell of a chosen pair's table.
+        noise: noise on every cell of a chosen set's table.
         rounds: candidates of the rounds; None for a tree.
-        direct: tables of all candidates, released once after the rounds; None if they are not.
+        direct: tables of the largest candidates, released once after the rounds; None if they are not.
     """
 
     selection: Selection
@@ -181,11 +188,11 @@ def run(settings: MRFSettings, entry: int, iterations: int, session: Session) ->
     if settings.pairs is not None:
         chosen, misses = _chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release)
         if settings.pairs.rounds is not None and settings.pairs.direct is not None:
-            layout, pairs, every = settings.layout, settings.pairs.rounds.pairs, settings.pairs.direct
-            direct = direct_tables(layout, pairs, session.noisy_sum(every.statistic, every.noise), every.noise, entry)
+            layout, sets, every = settings.layout, settings.pairs.rounds.largest, settings.pairs.direct
+            direct = direct_tables(layout, sets, session.noisy_sum(every.statistic, every.noise), every.noise, entry)
             step()
-            chosen = within_clusters(layout, pairs, chosen)
-        cliques = tuple(chosen)
+            chosen = within_clusters(layout, sets, chosen)
+        cliques = widest(chosen)
     tables, learning = (*averaged(new), *direct, *settings.earlier), settings.learning(cliques)
     found = learning.learn(tables) if settings.here else None
     if next(steps) <= iterations:  # if the client learns, the last release was the last step
@@ -200,16 +207,16 @@ def _chosen(
     session: Session,
     step: Callable[[], None],
     release: Callable[[Measurement], ReleasedTable],
-) -> tuple[list[Pair], list[float]]:
-    """Choose pairs from tables of single variables and earlier ones, and release their tables.
+) -> tuple[list[Clique], list[float]]:
+    """Choose sets of columns from tables of single variables and earlier ones, and release their tables.
 
-    Returns the pairs, and for each round by how much its model missed the table that was released next.
+    Returns the sets, and for each round by how much its model missed the table that was released next.
     """
     layout = settings.layout
 
-    def measured(pair: Pair) -> ReleasedTable:
+    def measured(clique: Clique) -> ReleasedTable:
         step()
-        return release(table_measurement(layout, pair, pairs.noise))
+        return release(table_measurement(layout, clique, pairs.noise))
 
     if pairs.rounds is not None:
         public_rows = settings.public_rows
@@ -217,10 +224,10 @@ def _chosen(
     singles = Graph(layout.sizes, ())
     used = used_tables([variable.name for variable in layout.variables], singles, tables)
     found = estimate(singles, used, believed_rows(settings.public_rows, used))
-    chosen = []
+    chosen = list[Clique]()
     for pair in select_tree(layout, pairs.selection, found.marginals, found.n_rows, session):
         step()
         chosen.append(pair)
-    for pair in chosen:
-        release(table_measurement(layout, pair, pairs.noise))
+    for clique in chosen:
+        release(table_measurement(layout, clique, pairs.noise))
     return chosen, []

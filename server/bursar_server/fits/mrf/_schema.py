@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise
@@ -14,6 +14,7 @@ from bursar_models.mrf._work import check_chain_work, check_work
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import Violations, check_never_null
 from bursar_server.fits._seam import BoundedColumn, CodedColumn, PublicTable
+from bursar_server.fits.mrf._rounds import MOST_CELLS as MOST_TREE
 from bursar_server.fits.mrf._rounds import Rounds
 from bursar_server.fits.mrf._statistics import Layout
 
@@ -26,7 +27,10 @@ MOST_CLIQUES = 2016
 MOST_NAMED = 2**16
 """Maximum number of pairs in the sets of a workload, as often as they are named: a tenth of a second to add up."""
 
-LESS = "leave out columns, give them fewer bins, or name a workload of fewer pairs"
+MOST_CANDIDATES = 4096
+"""Maximum number of candidates; 64 columns have 2,016 pairs. A thousand take a tenth of a second in each round."""
+
+LESS = "leave out columns, give them fewer bins, or name a workload of fewer or smaller sets"
 """Advice where there is too much to choose from."""
 
 
@@ -109,19 +113,65 @@ def listed_cliques(request: fit_pb2.Cliques, violations: Violations) -> tuple[Wa
     return tuple(wanted)
 
 
-def candidates_of(request: fit_pb2.ChooseCliques, names: Sequence[str], violations: Violations) -> Rounds:
-    """Return the pairs that may be chosen: all, or those within a set of the workload, weighted by these sets."""
-    weights: dict[tuple[int, int], Fraction] = {}
+def candidates_of(request: fit_pb2.ChooseCliques, variables: Sequence[Variable], violations: Violations) -> Rounds:
+    """Return the sets of columns that may be chosen: those of the workload, and all sets of two or more within them.
+
+    Each weighs as much as the sets of the workload that contain it together. Within named sets, those of so many
+    columns that there would be more than `MOST_CANDIDATES`, or too many cells, are no candidates, and neither are those
+    with a table beyond the limit on the junction tree.
+    """
+    names, sizes = [variable.name for variable in variables], [len(variable.states) for variable in variables]
+    before, workload = len(violations), _workload(request, names, violations)
+    if len(violations) > before or not workload:
+        return Rounds((), ())
+    weights = _within(workload, 2)
+    for k in range(3, max(map(len, workload)) + 1):
+        if request.workload and not sum(math.comb(len(one), k) for one in workload) <= MOST_NAMED:
+            break
+        larger = {
+            one: weight
+            for one, weight in _within(workload, k).items()
+            if not request.workload or math.prod(sizes[v] for v in one) <= MOST_TREE
+        }
+        cells = sum(math.prod(sizes[v] for v in one) for one in (*weights, *larger))
+        if request.workload and not (len(weights) + len(larger) <= MOST_CANDIDATES and cells <= MAX_CELLS):
+            break
+        weights |= larger
+    most = max(weights.values())
+    return Rounds(tuple(weights), tuple(weight / most for weight in weights.values()))
+
+
+def _within(workload: Mapping[tuple[int, ...], Fraction], k: int) -> dict[tuple[int, ...], Fraction]:
+    """Return the sets of k columns within the sets of a workload, ascending, with the sums of their weights."""
+    found: dict[tuple[int, ...], Fraction] = {}
+    for places, weight in workload.items():
+        for one in combinations(places, k):
+            found[one] = found.get(one, Fraction(0)) + weight
+    return dict(sorted(found.items()))
+
+
+def _workload(
+    request: fit_pb2.ChooseCliques, names: Sequence[str], violations: Violations
+) -> dict[tuple[int, ...], Fraction]:
+    """Return the sets of a workload as places of columns, with their weights; all pairs where none is named."""
+    if request.all_sets_of not in (0, 2, 3) or (request.all_sets_of and request.workload):
+        text = f"expected 2 or 3, or 0 and a named workload, got {request.all_sets_of}"
+        violations.append(("auto.all_sets_of", text))
+        return {}
+    if not request.workload:
+        size = min(request.all_sets_of or 2, len(names))
+        return dict.fromkeys(combinations(range(len(names)), size), Fraction(1)) if len(names) >= 2 else {}
     if not len(request.workload) <= MOST_CLIQUES:
         violations.append(("auto.workload", f"expected at most {MOST_CLIQUES} sets, got {len(request.workload)}"))
-        return Rounds((), ())
+        return {}
     named = sum(math.comb(len(one.columns), 2) for one in request.workload)
     if not named <= MOST_NAMED:
         text = f"expected sets of at most {MOST_NAMED:,} pairs together, got {named:,}; name fewer or smaller sets"
         violations.append(("auto.workload", text))
-        return Rounds((), ())
+        return {}
+    found: dict[tuple[int, ...], Fraction] = {}
     for index, one in enumerate(request.workload):
-        places = sorted(names.index(column) for column in one.columns if column in names)
+        places = tuple(sorted(names.index(column) for column in one.columns if column in names))
         if not 2 <= len(one.columns) == len(set(one.columns)) == len(places):
             text = f"expected two or more of the model's columns, each once; they are {', '.join(names)}"
             violations.append((f"auto.workload[{index}].columns", text))
@@ -130,22 +180,24 @@ def candidates_of(request: fit_pb2.ChooseCliques, names: Sequence[str], violatio
             text = f"expected {LEAST_PRECISION:g} to {MOST_PRECISION:g}, or 0 for 1, got {one.weight}"
             violations.append((f"auto.workload[{index}].weight", text))
             weight = 1.0
-        for pair in combinations(places, 2):
-            weights[pair] = weights.get(pair, Fraction(0)) + Fraction(weight)
-    pairs = sorted(weights) or list(combinations(range(len(names)), 2))
-    most = max(weights.values(), default=Fraction(1))
-    return Rounds(tuple(pairs), tuple(weights.get(pair, most) / most for pair in pairs))
+        found[places] = found.get(places, Fraction(0)) + Fraction(weight)
+    return found
 
 
 def check_candidates(field: str, rounds: Rounds, layout: Layout, violations: Violations) -> None:
-    """Check that the tables of all pairs that may be chosen can be compared at once."""
-    sizes = sorted(math.prod(layout.shape(pair)) for pair in rounds.pairs)
-    fit = sum(size <= MAX_CLIQUE and total <= MAX_CELLS for size, total in zip(sizes, accumulate(sizes), strict=True))
-    if fit < len(sizes):
+    """Check that sets to choose from are few, their tables can be compared at once, and each can be in the model."""
+    tables = sorted((math.prod(layout.shape(one)), len(one)) for one in rounds.cliques)
+    totals = accumulate(cells for cells, _ in tables)
+    fit = sum(
+        number <= MOST_CANDIDATES and total <= MAX_CELLS and cells <= (MAX_CLIQUE if size == 2 else MOST_TREE)
+        for number, ((cells, size), total) in enumerate(zip(tables, totals, strict=True), 1)
+    )
+    if fit < len(tables):
         text = (
-            f"the tables of the {len(sizes):,} pairs to choose from have {sum(sizes):,} cells, the largest "
-            f"{sizes[-1]:,}, more than the limits of {MAX_CELLS:,} and {MAX_CLIQUE:,}; the {fit:,} smallest fit, of up "
-            f"to {sizes[fit - 1] if fit else 0:,} cells: {LESS}"
+            f"the tables of the {len(tables):,} sets of columns to choose from have {sum(c for c, _ in tables):,} "
+            f"cells, the largest {tables[-1][0]:,}, more than the limits of {MOST_CANDIDATES:,} sets, {MAX_CELLS:,} "
+            f"cells, {MAX_CLIQUE:,} for a pair and {MOST_TREE:,} for a larger set; the {fit:,} smallest fit, of up to "
+            f"{tables[fit - 1][0] if fit else 0:,} cells: {LESS}"
         )
         violations.append((field, text))
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency, Event
 from bursar_models.arrays import FloatArray
-from bursar_server.fits.mrf._statistics import Layout, blocks_of, pairs_statistic, table_bounds
+from bursar_server.fits.mrf._statistics import Layout, blocks_of, table_bounds, tables_statistic
 from bursar_server.vault import MAX_ROWS, Candidates, SelectionNoise, Session, event_of, sensitivity
 
 
@@ -64,7 +64,7 @@ def select_tree(
     """
     pairs = list(combinations(range(len(layout.variables)), 2))
     candidates = Candidates(
-        statistic=pairs_statistic(layout, pairs),
+        statistic=tables_statistic(layout, pairs),
         blocks=blocks_of(layout, pairs),
         targets=targets_of(layout, pairs, singles, n_rows, selection.cell_cost),
         block_bounds=table_bounds(layout),
@@ -81,7 +81,7 @@ def select_tree(
 def targets_of(
     layout: Layout, pairs: Sequence[tuple[int, int]], singles: Sequence[FloatArray], n_rows: float, cell_cost: float
 ) -> NDArray[np.int64]:
-    """Return the tables of pairs whose columns are independent, in lattice units, in the order of `pairs_statistic`.
+    """Return the tables of pairs whose columns are independent, in lattice units, in the order of `tables_statistic`.
 
     The empty cell after each table has a target of the difference between the cost of the largest table's cells and
     that of the pair's. It increases the score by as much for any rows.

@@ -124,27 +124,30 @@ class _CliqueKernel:
 
     @cached_property
     def _strides(self) -> IntArray:
-        return _ints([math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))])
+        return _ints(_strides_of(self.shape))
 
 
 @dataclass(frozen=True)
-class _PairsKernel:
+class _TablesKernel:
     rows: _Rows
-    pairs: tuple[tuple[int, int], ...]
+    cliques: tuple[tuple[int, ...], ...]
     offsets: tuple[int, ...]
 
     def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: IntArray) -> None:
-        firsts, seconds = (_ints([pair[side] for pair in self.pairs]) for side in (0, 1))
         codes, shares = self.rows.codes(block), self.rows.shares(block)
-        sizes = _ints(self.rows.layout.sizes)
-        _kernel.add_pairs(
-            codes, firsts, seconds, sizes, _ints(self.offsets), present, shares, self.rows.layout.unit, out
-        )
+        members, strides = (_ints([one for each in parts for one in each]) for parts in (self.cliques, self._strides))
+        starts = _ints([0, *np.cumsum([len(clique) for clique in self.cliques])])
+        offsets, unit = _ints(self.offsets), self.rows.layout.unit
+        _kernel.add_tables(codes, members, strides, starts, offsets, present, shares, unit, out)
 
     def on(self, xp: Any, device: Any) -> Callable[..., None]:
         """Implement `bursar_server.vault._device.DeviceKernel`."""
-        arguments = (self.rows.reading, self.rows.layout.unit, self.pairs, self.offsets)
-        return partial(_array_kernel.add_pairs, xp, device, *arguments)
+        arguments = (self.rows.reading, self.rows.layout.unit, self.cliques, self._strides, self.offsets)
+        return partial(_array_kernel.add_tables, xp, device, *arguments)
+
+    @cached_property
+    def _strides(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(_strides_of(self.rows.layout.shape(clique)) for clique in self.cliques)
 
 
 @dataclass(frozen=True)
@@ -188,20 +191,20 @@ def table_statistic(layout: Layout, clique: tuple[int, ...]) -> Statistic:
     return _statistic("table of " + _listed(layout, clique), kernel, shape, layout.bits, table_bounds(layout))
 
 
-def pairs_statistic(layout: Layout, pairs: Sequence[tuple[int, int]]) -> Statistic:
-    """Return the tables of many pairs of variables, one after the other, each in the order of `table_statistic`.
+def tables_statistic(layout: Layout, cliques: Sequence[tuple[int, ...]]) -> Statistic:
+    """Return the tables of many cliques, one after the other, each in the order of `table_statistic`.
 
     Each is followed by one cell without rows, whose target is a public number (see `select_tree`).
     """
-    blocks = blocks_of(layout, pairs)
-    kernel = _PairsKernel(_everything(layout), tuple(pairs), tuple(start for start, _ in blocks))
-    bounds = _bounds(layout.unit, len(pairs), per_unit=layout.shares)
-    return _statistic(f"tables of {len(pairs)} pairs", kernel, (blocks[-1][1],), layout.bits, bounds)
+    blocks = blocks_of(layout, cliques)
+    kernel = _TablesKernel(_everything(layout), tuple(cliques), tuple(start for start, _ in blocks))
+    bounds = _bounds(layout.unit, len(cliques), per_unit=layout.shares)
+    return _statistic(f"tables of {len(cliques)} sets of columns", kernel, (blocks[-1][1],), layout.bits, bounds)
 
 
-def blocks_of(layout: Layout, pairs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return where each pair's table begins in `pairs_statistic`, and where the cell after it ends."""
-    ends = np.cumsum([math.prod(layout.shape(pair)) + 1 for pair in pairs]).tolist()
+def blocks_of(layout: Layout, cliques: Sequence[tuple[int, ...]]) -> tuple[tuple[int, int], ...]:
+    """Return where each clique's table begins in `tables_statistic`, and where the cell after it ends."""
+    ends = np.cumsum([math.prod(layout.shape(clique)) + 1 for clique in cliques]).tolist()
     return tuple(zip([0, *ends[:-1]], ends, strict=True))
 
 
@@ -248,6 +251,10 @@ def _statistic(name: str, kernel: Kernel, shape: tuple[int, ...], bits: int, bou
 
 def _everything(layout: Layout) -> _Rows:
     return _Rows(layout, tuple(range(len(layout.variables))))
+
+
+def _strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def _listed(layout: Layout, clique: Sequence[int]) -> str:
