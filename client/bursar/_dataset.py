@@ -28,7 +28,7 @@ from bursar._releases import (
     list_sketches,
     list_unfetched,
 )
-from bursar._suggest import FIRST_RHO, Suggestion, Target, suggest
+from bursar._suggest import FIRST_RHO, Suggestion, Target, suggest, suggest_foretold
 from bursar_models import Model, Sketch
 from bursar_models.arrays import FloatArray
 from bursar_models.budget import (
@@ -337,17 +337,28 @@ class Dataset:
             model: ResultT = dry_run(self._connection, value, asked, synthetic, report)
             return model
 
-    def suggest_spend(self, request: Request, *, target: Target, spend: Spend | None = None) -> Suggestion:
+    def suggest_spend(
+        self,
+        request: Request,
+        *,
+        target: Target,
+        spend: Spend | None = None,
+        like: Like | None = None,
+        progress: bool | None = None,
+    ) -> Suggestion:
         """Find the least spend with which a preview promises an accuracy. Debits nothing.
 
         It asks for some twenty previews and ends within two per cent of the least amount. What previews promise are
-        rules of thumb from public numbers.
+        rules of thumb from public numbers. With `like` they are forecasts, of which it makes eight at most, and the
+        suggestion says its range.
 
         Args:
             request: as for `fit`.
             target: what the preview shall promise.
             spend: kind of the amount, and where to begin: `bursar.rho(...)`, `bursar.epsilon_delta(...)`, which keeps
                 its delta, or `bursar.pure(...)`. None is rho.
+            like: as for `preview`.
+            progress: as for `preview`.
 
         Returns:
             A suggestion with the spend and its preview. It says if it is more than is left, which is no error.
@@ -366,8 +377,11 @@ class Dataset:
         """
         if not isinstance(target, Target):
             raise InvalidRequestError.of("target", f"must be a bursar.Target, got {type(target).__name__}")
-        return suggest(
-            lambda amount: self.preview(request, spend=amount), target, self._resolved(spend) or Rho(FIRST_RHO)
+        find = suggest if like is None else suggest_foretold
+        return find(
+            lambda amount: self.preview(request, spend=amount, like=like, progress=progress),
+            target,
+            self._resolved(spend) or Rho(FIRST_RHO),
         )
 
     def plan(
@@ -377,6 +391,7 @@ class Dataset:
         spend: Spend | Sequence[Spend | None] | None = None,
         total: Spend | None = None,
         shares: Sequence[float] | None = None,
+        like: Like | None = None,
     ) -> Plan:
         """Price several fits, and say which of them the budget allows in this order. Debits nothing.
 
@@ -386,6 +401,7 @@ class Dataset:
             total: instead, what all may cost together: `bursar.percent(10)`, `bursar.what_is_left()` or an amount.
             shares: weights of the requests in the total, 0 for one that uses earlier releases alone; None for equal
                 ones. Without a total they divide what is left.
+            like: as for `preview`, of every fit that is paid; the file of a plan does not keep it.
 
         Returns:
             A plan, which shows itself as a table. `plan.fits` has requests, spends and previews; `plan.save` keeps it,
@@ -415,7 +431,7 @@ class Dataset:
             spends = spends_of(requests, spend, limits)
         else:
             spends = divided(total or WhatIsLeft(), shares, requests, limits)
-        return self._planned(Study(uuid.uuid4().hex[:16], self.name, requests, tuple(spends)), limits)
+        return self._planned(Study(uuid.uuid4().hex[:16], self.name, requests, tuple(spends)), limits, like)
 
     def load_plan(self, path: str | Path) -> Plan:
         """Return the plan that `Plan.save` wrote, with the prices and limits of now, and what of it is paid.
@@ -478,12 +494,16 @@ class Dataset:
             models.append(self.fit(request, spend=one.spend, request_id=name, anyway=anyway, progress=progress))
         return models
 
-    def _planned(self, study: Study, limits: Limits | None = None) -> Plan:
+    def _planned(self, study: Study, limits: Limits | None = None, like: Like | None = None) -> Plan:
         """Return the plan of a study as it is now. Raises as `load_plan` does."""
         if study.dataset != self.name:
             raise InvalidRequestError.of("plan", f"is of dataset {study.dataset!r}, not of {self.name!r}")
         paid = {release.request_id for release in self.releases()}.intersection(study.request_ids)
-        return plan(study, lambda request, amount: self.preview(request, spend=amount), limits or self.limits(), paid)
+
+        def told(request: Request, amount: Spend | None) -> Preview:
+            return self.preview(request, spend=amount, like=None if amount is None else like)
+
+        return plan(study, told, limits or self.limits(), paid)
 
     def _asked(self, spend: Spend | None, request_id: str) -> Asked:
         """Return what a message has beside its request."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bursar._preview import Preview
@@ -14,6 +14,10 @@ from bursar_models.text import TableText
 
 STEP, TOLERANCE = 4.0, 1.02
 """Factor between amounts while a bracket is looked for, and between the two ends of the bracket in the end."""
+
+TRIES, CLOSE = 8, 0.8
+"""Forecasts that are made at most, and the part of the wanted error from which on one is close enough: a forecast is
+itself known to about a fifth."""
 
 FIRST_RHO = 0.01
 """Rho of the first preview, if none was given."""
@@ -90,6 +94,23 @@ class Target:
             for name, (told, wanted) in self._compared(preview).items()
         )
 
+    def missed(self, preview: Preview) -> float:
+        """Return the largest part of what is wanted that a preview promises: at most 1 if it is met.
+
+        Raises:
+            InvalidRequestError: the preview does not tell it.
+        """
+        more = {"snr", "found"}
+        parts = []
+        for name, (told, wanted) in self._compared(preview).items():
+            if name in more:
+                parts.append(wanted / told if told > 0 else math.inf)
+            elif name == "relative_sse" and wanted > 1.0:
+                parts.append((told - 1.0) / (wanted - 1.0))
+            else:
+                parts.append(told / wanted)
+        return max(parts)
+
     def _compared(self, preview: Preview) -> dict[str, tuple[float, float]]:
         """Return pairs of a promised and a wanted number."""
         pairs: dict[str, tuple[float, float]] = {}
@@ -141,12 +162,16 @@ class Suggestion(TableText):
         preview: of the fit with that spend.
         target: what was asked for.
         expected: what the preview promises of each part of it, by its name.
+        low: with a forecast, the spend at which one fit in ten would be as accurate; None for rules of thumb.
+        high: likewise nine in ten.
     """
 
     spend: Spend
     preview: Preview
     target: Target
     expected: Mapping[str, float]
+    low: Spend | None = None
+    high: Spend | None = None
 
     @property
     def affordable(self) -> bool:
@@ -156,6 +181,8 @@ class Suggestion(TableText):
     def _title(self) -> str:
         price, left = self.preview.price.rho, self.preview.available.rho
         cost = f"rho={price:.6g} of rho={left:.6g} left"
+        if self.low is not None:
+            cost += f" (one fit in ten would do with {self.low!r}, nine in ten with {self.high!r})"
         if self.affordable:
             return f"Suggestion: {self.spend!r}, which is {cost}; {self.preview.fits_left} like it are left"
         return f"Suggestion: {self.spend!r}, which is more than is left: {cost}"
@@ -200,6 +227,38 @@ def suggest(ask: Callable[[Spend], Preview], target: Target, spend: Spend) -> Su
     return trial.suggestion(high)
 
 
+def suggest_foretold(ask: Callable[[Spend], Preview], target: Target, spend: Spend) -> Suggestion:
+    """Return an amount with which a forecast promises the target and hardly more, and the range of amounts.
+
+    The error of noise goes with 1 / epsilon, or the root of 1 / rho, which gives the next amount to try.
+
+    Args:
+        ask: gives the preview of a fit for a spend, with a forecast.
+        target: what it shall promise.
+        spend: the first amount that is tried, and of which kind they are.
+
+    Raises:
+        InvalidRequestError: none of the amounts that were tried does, the preview does not tell what was asked for, or
+            the spend is `what_is_left`.
+        Error: a preview failed.
+    """
+    trial, amount = _Trial(ask, target, spend), _amount(spend)
+    power = 2.0 if isinstance(spend, Rho) else 1.0
+    enough = []
+    for _ in range(TRIES):
+        missed = trial.missed(amount)
+        if missed <= 1.0:
+            enough.append(amount)
+        if CLOSE <= missed <= 1.0:
+            break
+        # A refused amount was too small. Aims at the middle of what is close enough.
+        factor = STEP if missed == math.inf else (missed / (CLOSE**0.5)) ** power
+        amount = min(MOST, max(LEAST, _up(amount * min(STEP**4, max(STEP**-4, factor)))))
+    if not enough:
+        raise trial.hopeless()
+    return trial.range_of(min(enough), power)
+
+
 class _Trial:
     """Amounts and what their previews promise."""
 
@@ -214,6 +273,24 @@ class _Trial:
         """Return whether an amount is enough; one that the fit refuses is too small, or far too large."""
         preview = self._preview(amount)
         return preview is not None and self._target.met(preview)
+
+    def missed(self, amount: float) -> float:
+        """Return the largest part of a wanted error that is promised, at most 1 if all are met; infinite if refused."""
+        preview = self._preview(amount)
+        return math.inf if preview is None else self._target.missed(preview)
+
+    def range_of(self, amount: float, power: float) -> Suggestion:
+        """Return the suggestion of an amount that is enough, and the amounts for more and less lucky fits."""
+        told = self._previews[amount]
+        if told is None or told.forecast is None:
+            return self.suggestion(amount)
+        found = Suggestion(_with_amount(self._spend, amount), told, self._target, self._target.expected(told))
+        few, most = (
+            self._target.missed(replace(told, expected={**told.expected, **part}))
+            for part in (told.forecast.low, told.forecast.high)
+        )
+        low, high = (_with_amount(self._spend, _up(amount * part**power)) for part in (few, most))
+        return replace(found, low=low, high=high)
 
     def suggestion(self, amount: float) -> Suggestion:
         """Return the suggestion of an amount that is enough, rounded up to three digits if that is enough, too."""

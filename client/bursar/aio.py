@@ -77,10 +77,18 @@ class Dataset:
         return await asyncio.to_thread(self.public.preview, request, spend=spend, like=like, progress=progress)
 
     async def suggest_spend(
-        self, request: Request, *, target: bursar.Target, spend: Spend | None = None
+        self,
+        request: Request,
+        *,
+        target: bursar.Target,
+        spend: Spend | None = None,
+        like: Like | None = None,
+        progress: bool | None = None,
     ) -> bursar.Suggestion:
         """See `bursar.Dataset.suggest_spend`."""
-        return await asyncio.to_thread(self.public.suggest_spend, request, target=target, spend=spend)
+        given = {"target": target, "spend": spend, "like": like, "progress": progress}
+        asked: Callable[[], bursar.Suggestion] = partial(self.public.suggest_spend, request, **given)  # type: ignore[arg-type]
+        return await asyncio.to_thread(asked)
 
     async def plan(
         self,
@@ -89,9 +97,10 @@ class Dataset:
         spend: Spend | Sequence[Spend | None] | None = None,
         total: Spend | None = None,
         shares: Sequence[float] | None = None,
+        like: Like | None = None,
     ) -> bursar.Plan:
         """See `bursar.Dataset.plan`."""
-        return await asyncio.to_thread(self.public.plan, requests, spend=spend, total=total, shares=shares)
+        return await asyncio.to_thread(self.public.plan, requests, spend=spend, total=total, shares=shares, like=like)
 
     async def load_plan(self, path: str | Path) -> bursar.Plan:
         """See `bursar.Dataset.load_plan`."""

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import bursar
+from bursar.testing import Server
 from bursar_models.forecasts import REPLICATES, foretold, rows_like, spreads
 from bursar_models.schema import CategoricalColumn, NumericColumn
+from tests.client.conftest import TOY
 from tests.client.line import Line
 
 SPEND = bursar.rho(0.1)
@@ -163,3 +165,24 @@ def test_a_guess_is_checked(wrong: dict[str, Any]) -> None:
     """When it is made."""
     with pytest.raises(bursar.InvalidRequestError, match="like"):
         bursar.Guess(**({"weights": [1.0], "spread": 1.0} | wrong))  # type: ignore[arg-type]
+
+
+def test_plans_are_foretold(toy: bursar.Dataset) -> None:
+    """Each of their fits."""
+    plan = toy.plan([bursar.DPEM(n_components=2)], spend=SPEND, like=PEOPLE)
+    assert plan.fits[0].preview.forecast is not None
+
+
+def test_no_row_is_read(toys: Server, client: bursar.Client) -> None:
+    """With the table's rows gone from the disk, all is as before."""
+    earlier = set(toys.state.rglob("rows.arrow"))
+    name = toys.add_table(TOY.replace('"toy"', '"without-rows"'))
+    (rows,) = set(toys.state.rglob("rows.arrow")) - earlier
+    rows.rename(rows.with_suffix(".away"))
+    lone = client.dataset(name)
+    before = lone.remaining()
+    assert lone.preview(bursar.DPEM(n_components=2), spend=SPEND, like=PEOPLE).forecast is not None
+    assert lone.dry_run(bursar.DPEM(n_components=2), spend=SPEND, like=PEOPLE).dummy_
+    assert lone.remaining() == before
+    with pytest.raises(bursar.Error):
+        lone.fit(bursar.DPEM(n_components=2), spend=SPEND)

@@ -11,7 +11,7 @@ import pytest
 
 import bursar
 from bursar._preview import Preview
-from bursar._suggest import MOST, TOLERANCE, suggest
+from bursar._suggest import MOST, TOLERANCE, suggest, suggest_foretold
 from tests.client.line import Line
 
 LEFT = bursar.Remaining(9 * 2**40, 0, 10 * 2**40, 0, 0.9, 1.3, 10.0)
@@ -227,3 +227,47 @@ def test_another_fit_is_refused(toy: bursar.Dataset) -> None:
         toy.suggest_spend("kmeans", target=bursar.Target(mean_error=1))  # type: ignore[arg-type]  # on purpose
     with pytest.raises(bursar.InvalidRequestError, match=r"target: must be a bursar\.Target, got float"):
         toy.suggest_spend(bursar.DPEM(n_components=2), target=0.5)  # type: ignore[arg-type]  # on purpose
+
+
+def forecast_of(error: float) -> bursar.Forecast:
+    """A forecast whose single fits are at half and twice the error."""
+    numbers = [{"mean_error": {"x": error * part}} for part in (1.0, 0.5, 2.0)]
+    expected, low, high = numbers
+    return bursar.Forecast(like="a guess", guessed=True, replicates=12, rows=100, expected=expected, low=low, high=high)
+
+
+@pytest.mark.parametrize(
+    ("first", "power", "low", "high"),
+    [(bursar.rho(0.01), 0.5, 0.25, 4.0), (bursar.rho(500.0), 0.5, 0.25, 4.0), (bursar.pure(0.1), 1.0, 0.5, 2.0)],
+)
+def test_a_forecast_is_turned_around_in_few_tries(first: bursar.Spend, power: float, low: float, high: float) -> None:
+    """The range is what fits at the ends of the forecast would need."""
+    tried: list[float] = []
+
+    def ask(spend: bursar.Spend) -> Preview:
+        tried.append(amount_of(spend))
+        told = forecast_of(tried[-1] ** -power)
+        return replace(preview(), expected=told.expected, forecast=told)
+
+    found = suggest_foretold(ask, bursar.Target(mean_error=0.5), first)
+    assert len(tried) <= 3
+    assert 0.8 <= found.expected["mean_error of x"] / 0.5 <= 1
+    amount = amount_of(found.spend)
+    assert found.low is not None
+    assert found.high is not None
+    # Of what the target itself needs, which the amount is somewhat above.
+    least = amount * (found.expected["mean_error of x"] / 0.5) ** (1 / power)
+    assert amount_of(found.low) == pytest.approx(low * least, rel=0.02)
+    assert amount_of(found.high) == pytest.approx(high * least, rel=0.02)
+    assert "nine in ten with" in repr(found)
+
+
+def test_a_forecast_that_no_spend_betters_is_said() -> None:
+    """Where only something else than noise is left."""
+    told = forecast_of(1.0)
+    with pytest.raises(bursar.InvalidRequestError, match="no spend reaches it"):
+        suggest_foretold(
+            lambda spend: replace(preview(), expected=told.expected, forecast=told),
+            bursar.Target(mean_error=0.5),
+            bursar.rho(1),
+        )

@@ -152,9 +152,11 @@ def _suggest_command(method: Method) -> click.Command:
         if pure and delta is not None:
             raise click.UsageError("--pure or --delta, not both")
         first = bursar.pure(_FIRST) if pure else None if delta is None else bursar.epsilon_delta(_FIRST, delta)
-        found = client.dataset(dataset).suggest_spend(typed.request(given), target=goal, spend=first)
+        rows = like(given)
+        found = client.dataset(dataset).suggest_spend(typed.request(given), target=goal, spend=first, like=rows)
         if as_json:
-            say_json({"spend": found.spend, "expected": found.expected, "preview": found.preview})
+            said = {"spend": found.spend, "expected": found.expected, "preview": found.preview}
+            say_json(said if rows is None else said | {"low": found.low, "high": found.high})
         else:
             say(found)
 
@@ -167,7 +169,7 @@ def _suggest_command(method: Method) -> click.Command:
     delta = click.Option(["--delta"], type=click.FLOAT, help="Look for an epsilon at this delta, instead of rho.")
     pure = click.Option(["--pure"], is_flag=True, help="Look for a pure epsilon, instead of rho.")
     text = f"Find the least spend of bursar fit {method.name} for an accuracy."
-    made = _command(method, "suggest", command, typed.options, text)
+    made = _command(method, "suggest", command, [*LIKE, *typed.options], text)
     made.params = [made.params[0], *targets, noise, delta, pure, *made.params[1:]]
     return made
 

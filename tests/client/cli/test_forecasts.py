@@ -37,3 +37,11 @@ def test_a_saved_model_is_foretold_from(run: Run, tmp_path: Path) -> None:
 def test_half_a_guess_is_none(run: Run, words: tuple[str, ...]) -> None:
     """Both options, or a file that is there."""
     assert run(*DPEM, *words).exit_code == 2
+
+
+def test_a_spend_is_suggested_with_its_range(run: Run) -> None:
+    """The ends of the range are spends, and the middle is what the preview has."""
+    words = ("suggest", "dpem", "toy", "--n-components", "2", "--mean-error", "2", *GUESS, "--json")
+    told = json.loads(run(*words).stdout)
+    assert 0 < told["low"]["value"] < told["high"]["value"]
+    assert told["preview"]["forecast"]["expected"]["mean_error"]["height"] <= 2

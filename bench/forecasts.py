@@ -1,0 +1,212 @@
+"""Forecasts against what fits then do: `python bench/forecasts.py [PART ...]`.
+
+    python bench/forecasts.py kmeans --seeds 12 --quick
+
+An earlier release at a quarter of the spend is the prior: a mixture by FitDPEM with as many components as are asked for
+("same") or three times as many ("more"), for fields a field. From rows that are drawn from it, twelve fits foretell
+errors; as many fits of the table itself as `--seeds` says realise them. A table has the ratio of realised to foretold
+errors by column or table: medians, and the range of nine in ten. Planted tables are groups of normal rows in
+[-1, 1]^d; real tables are those of `_real.py`, of which at most 30,000 rows are drawn, without replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from _common import Json, options_of, output_of, saved
+from _kmeans import array_rows
+from _real import CATEGORIES, NUMBERS, Array, MissingTableError
+from real_tables import fitted, names_of, number_table
+
+import bursar
+from bursar._forecast import forecast
+from bursar_ledger import Adjacency
+from bursar_models import Model
+from bursar_models.forecasts import foretold
+from bursar_models.requests import Request
+from bursar_models.schema import CategoricalColumn, Column, NumericColumn
+from bursar_server.fits import CodedColumn, PublicTable
+
+SEEDS = 12
+MOST = 30_000
+RHO = 0.02
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with what is public about them.
+
+    Attributes:
+        name: what it is.
+        real: True if nobody made it up.
+        rows: shape (n, d), numbers in [-1, 1].
+        k: number of groups to look for.
+    """
+
+    name: str
+    real: bool
+    rows: Array
+    k: int
+
+
+def generator(*seed: int) -> np.random.Generator:
+    """Return the generator of a table."""
+    return np.random.default_rng(seed)
+
+
+def planted() -> Iterator[Table]:
+    """Make tables of normal groups, 3 to 8 deviations apart."""
+    for number, (n, k, d, near) in enumerate(
+        [(8_000, 3, 2, 0.8), (20_000, 5, 2, 0.8), (20_000, 3, 2, 0.35), (30_000, 3, 5, 0.6), (5_000, 2, 3, 0.5)]
+    ):
+        rng = generator(4, number)
+        means = (
+            near * rng.uniform(-1, 1, (k, d))
+            if d > 2
+            else near * np.array([[-0.9, -0.9], [0.9, -0.9], [0, 0.9], [0, 0], [0.9, 0.9]][:k])
+        )
+        z = rng.choice(k, n, p=rng.dirichlet(np.full(k, 10.0)))
+        yield Table(f"planted {number + 1}", False, np.clip(means[z] + 0.1 * rng.standard_normal((n, d)), -1, 1), k)
+
+
+def real() -> Iterator[Table]:
+    """Load the real tables that are installed."""
+    for table in NUMBERS:
+        try:
+            rows = table.rows()
+        except MissingTableError as missing:
+            print(missing)
+            continue
+        kept = generator(5).permutation(len(rows))[:MOST]
+        yield Table(table.name, True, rows[kept], min(table.clusters, 4))
+
+
+def ratios(
+    request: Request, like: Model, public: PublicTable, columns: list[Column], rows: Array, rho: float, seeds: int
+) -> dict[str, list[float]]:
+    """Return realised over foretold errors, by the name of the error."""
+
+    def run(amount: Any, values: Mapping[str, Array]) -> Any:
+        drawn = np.stack([values[column.name] for column in columns], axis=1)
+        return fitted(request, amount, with_rows(public, len(drawn)), array_rows(drawn))
+
+    price = bursar.Price(0, 0, rho)
+    told = forecast(run, like, columns, len(rows), price=price, spend=bursar.rho(rho), report=lambda *_: None)
+    fits = [fitted(request, bursar.rho(rho), public, array_rows(rows)) for _ in range(seeds)]
+    own = dict(zip([column.name for column in columns], rows.T, strict=True))
+    found: dict[str, list[float]] = {}
+    for name, (_, middle, _) in foretold(fits, own).items():
+        said = told.expected[name]
+        if isinstance(middle, Mapping) and isinstance(said, Mapping):
+            found[name] = [middle[column] / said[column] for column in middle]
+        elif isinstance(middle, float) and isinstance(said, float):
+            found[name] = [middle / said]
+    return found
+
+
+def with_rows(table: PublicTable, n: int) -> PublicTable:
+    """Return the table with another declared number of rows."""
+    return PublicTable(table.name, table.numeric, table.adjacency, 1, n, table.categorical)
+
+
+Make = Callable[[int, list[str]], Request]
+
+
+def clusters(make: Make, seeds: int, *, quick: bool) -> list[Json]:
+    """Measure a fit of groups on all tables, with both priors."""
+    found = []
+    for table in [*planted(), *real()]:
+        n, d = table.rows.shape
+        if quick and (d > 6 or table.name in ("places", "flights")):
+            continue
+        names = names_of(d)
+        columns: list[Column] = [NumericColumn(name, "", -1.0, 1.0) for name in names]
+        public = number_table(n, d)
+        for prior, more in (("same", 1), ("more", 3)):
+            asked = bursar.DPEM(n_components=more * table.k, columns=names)
+            like = fitted(asked, bursar.rho(RHO / 4), public, array_rows(table.rows))
+            one = ratios(make(table.k, names), like, public, columns, table.rows, RHO, seeds)
+            found.append({"table": table.name, "real": table.real, "prior": prior, "ratios": one})
+            printed(found[-1])
+    return found
+
+
+def fields(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure FitMRF on real tables."""
+    found = []
+    for table in CATEGORIES:
+        try:
+            rows = table.rows()
+        except MissingTableError as missing:
+            print(missing)
+            continue
+        rows = rows[generator(5).permutation(len(rows))[: MOST // (2 if quick else 1)]]
+        names = names_of(len(table.sizes))
+        states = {name: tuple(map(str, range(size))) for name, size in zip(names, table.sizes, strict=True)}
+        public = PublicTable(
+            "bench",
+            (),
+            Adjacency.ADD_REMOVE_ONE,
+            1,
+            len(rows),
+            tuple(CodedColumn(name, one) for name, one in states.items()),
+        )
+        columns: list[Column] = [CategoricalColumn(name, "", one) for name, one in states.items()]
+        for graph in ("tree",) if quick else ("tree", "auto"):
+            request = bursar.MRF(cliques=graph)  # type: ignore[arg-type]
+            like = fitted(request, bursar.rho(RHO / 4), public, array_rows(rows))
+            one = ratios(request, like, public, columns, rows, RHO, seeds)
+            found.append({"table": f"{table.name}, {graph}", "real": True, "prior": "field", "ratios": one})
+            printed(found[-1])
+    return found
+
+
+def printed(row: Json) -> None:
+    """Print one setting."""
+    told = [f"{name} {np.round(values, 2).tolist()}" for name, values in row["ratios"].items()]
+    print(f"{row['table']}, prior {row['prior']}: {'; '.join(told)}", flush=True)
+
+
+def summary(rows: list[Json]) -> None:
+    """Print medians and ranges over tables, planted and real ones apart."""
+    for is_real in (False, True):
+        for prior in dict.fromkeys(row["prior"] for row in rows):
+            chosen = [row["ratios"] for row in rows if row["real"] == is_real and row["prior"] == prior]
+            for name in dict.fromkeys(name for one in chosen for name in one):
+                values = [value for one in chosen for value in one.get(name, [])]
+                low, middle, high = np.percentile(values, [5, 50, 95])
+                kind = "real" if is_real else "planted"
+                print(f"| {kind}, {prior} | {name} | {len(values)} | {middle:.2f} | {low:.2f} to {high:.2f} |")
+
+
+MAKES: dict[str, Make] = {
+    "mixtures": lambda k, names: bursar.DPEM(n_components=k, columns=names),
+    "kmeans": lambda k, names: bursar.DPEM(n_components=k, columns=names, mode="kmeans"),
+    "sketches": lambda k, names: bursar.SketchKMeans(n_clusters=k, columns=names),
+    "gradients": lambda k, names: bursar.GradientEM(model="gaussian_mixture", n_components=k, columns=names),
+    "separated": lambda k, names: bursar.SeparatedGMM(n_components=k, columns=names, sigma_min=0.05, sigma_max=0.2),
+}
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parts = [*MAKES, "fields"]
+    parser = options_of(__doc__, parts)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each table")
+    options: Any = parser.parse_args()
+    output = output_of(options, __file__)
+    for part in options.parts or parts:
+        print(f"--- {part}")
+        if part in MAKES:
+            rows = clusters(MAKES[part], options.seeds, quick=options.quick)
+        else:
+            rows = fields(options.seeds, quick=options.quick)
+        summary(rows)
+        saved(output, part, "rows", rows, seeds=options.seeds)
+
+
+if __name__ == "__main__":
+    main()
