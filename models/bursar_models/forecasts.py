@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import qmc
 
 from bursar_models._decoding import lloyd
 from bursar_models._gaussian_mixture import GaussianMixture
@@ -81,6 +80,8 @@ class Guess:
         k, d = len(self.weights), len(columns)
         ends = np.array([[column.lower, column.upper] for column in columns]).reshape(d, 2)
         if self.means is None:
+            from scipy.stats import qmc  # here, because it takes .4 s of every process that imports the models
+
             places = qmc.Halton(d, scramble=False).random(k + 1)[1:]  # its first point is a corner
             places = _INNER[0] + (_INNER[1] - _INNER[0]) * places
             means = (1 - places) * ends[:, 0] + places * ends[:, 1]
