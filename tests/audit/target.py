@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -216,10 +216,12 @@ def collect(target: Target, n: int) -> Sample | str:
             return f"{len(one.releases)} releases where {len(claims)} were debited"
         if len(one.choices) != len(target.chosen):
             return f"{len(one.choices)} choices where {len(target.chosen)} were debited"
-    sizes = [release.statistic.size for release in seen[0].releases]
-    if any([release.statistic.size for release in one.releases] != sizes for one in seen):
+    found = np.array([[release.statistic.size for release in one.releases] for one in seen])
+    # A set of columns that is chosen has as many cells as it has; `checks.replay` shows that nothing else decides that.
+    if not target.chosen and (found != found[0]).any():
         return "the number of released coordinates changes from run to run"
-    lines = [_standardised(target, one.releases, bool(other)) for one, other in zip(seen, others, strict=True)]
+    sizes = found.min(axis=0).tolist()
+    lines = [_standardised(target, one.releases, bool(other), sizes) for one, other in zip(seen, others, strict=True)]
     residual, gaps, here, there = (np.array(part) for part in zip(*lines, strict=True))
     choices, gap = _choices(target, seen, others) if target.chosen else (NO_CHOICES, 0.0)
     release = np.repeat(np.arange(len(claims)), sizes)
@@ -244,11 +246,16 @@ def _tables(target: Target, other: bool) -> tuple[ArrayRows, ArrayRows]:
     return (target.neighbour, target.rows) if other else (target.rows, target.neighbour)
 
 
-def _standardised(target: Target, releases: tuple[Release, ...], other: bool) -> tuple[FloatArray, ...]:
-    """Residuals of one run against the reference, its gaps, and residuals of the code on both tables."""
+def _standardised(
+    target: Target, releases: tuple[Release, ...], other: bool, sizes: Sequence[int]
+) -> tuple[FloatArray, ...]:
+    """Residuals of one run against the reference, its largest gap, and residuals of the code on both tables.
+
+    Of each release the last so many cells, where the unit that changes is; gaps are of all.
+    """
     table, neighbour = _tables(target, other)
     parts: list[list[FloatArray]] = [[], [], [], []]
-    for release, claim in zip(releases, target.claims, strict=True):
+    for release, claim, size in zip(releases, target.claims, sizes, strict=True):
         ran, columns, scale = release.statistic, len(table.columns), float(claim.scale)
         expected, here, there = (
             np.asarray((release.noisy - total).ravel(), dtype=np.float64)
@@ -258,8 +265,9 @@ def _standardised(target: Target, releases: tuple[Release, ...], other: bool) ->
                 exact_sum(ran, neighbour, columns),
             )
         )
-        gaps = (expected - here) / scale
-        for part, values in zip(parts, (smoothed(expected, claim), gaps, here / scale, there / scale), strict=True):
+        gap = np.abs(expected - here).max(keepdims=True) / scale
+        kept = (smoothed(expected[-size:], claim), gap, here[-size:] / scale, there[-size:] / scale)
+        for part, values in zip(parts, kept, strict=True):
             part.append(values)
     return tuple(np.concatenate(part) for part in parts)
 
