@@ -12,7 +12,7 @@ import pytest
 from bursar_models import GaussianMixture, TrajectoryStep
 from bursar_models._goodness import background_goodness
 from bursar_models._trajectory_fit import _of_step
-from tests.client.test_trajectory import MEANS, released
+from tests.client.trajectories import MEANS, released
 
 
 def with_rows(model: GaussianMixture, z: Any, seed: int) -> GaussianMixture:

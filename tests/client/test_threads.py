@@ -68,7 +68,7 @@ def test_asyncio_waits_for_several_at_once(toy: bursar.Dataset) -> None:
     async def fits() -> list[int]:
         clock = asyncio.create_task(ticking())
         asked = [
-            asyncio.to_thread(partial(asking.fit, toy, bursar.DPEM), n_components=k, spend=bursar.rho(0.01))
+            asyncio.to_thread(partial(asking.fit, toy, bursar.DPEM), n_components=k, spend=bursar.rho(1))
             for k in (2, 3, 4)
         ]
         models = await asyncio.gather(*asked)

@@ -11,50 +11,8 @@ import numpy as np
 import pytest
 
 import bursar
-from bursar_models import GaussianMixture, Trajectory, TrajectoryStep
-from bursar_models._trajectory_fit import _of_step
-
-MEANS = np.array([[-0.5, -0.4], [0.5, 0.4]])
-SHAPES: dict[Any, Any] = {
-    "full": np.broadcast_to(0.02 * np.eye(2), (2, 2, 2)),
-    "tied": 0.02 * np.eye(2),
-    "diag": np.full((2, 2), 0.02),
-    "spherical": np.full(2, 0.02),
-}
-
-
-def released(kind: Any, seed: int, *, noise: float = 20.0, n: int = 20_000, steps: int = 4) -> GaussianMixture:
-    """A mixture of two Gaussians in the bounds from 9 to 11, with the sums of steps at slightly different places."""
-    rng = np.random.default_rng(seed)  # noqa: TID251 - rows of a test
-    z = MEANS[(rng.random(n) < 0.4).astype(int)] + math.sqrt(0.02) * rng.standard_normal((n, 2))
-    z = np.clip(z, -1, 1)
-    made = []
-    for _ in range(steps):
-        step = TrajectoryStep(
-            log_scale=np.array([1.0, 1.0, -6.0]),
-            means=MEANS + 0.01 * rng.standard_normal((2, 2)),
-            factors=np.broadcast_to(np.eye(2) / math.sqrt(0.02), (2, 2, 2)),
-            radii=np.full(2, 4.0),
-            precisions=np.array([0.5, 1.0, 1.0]),
-            sums=np.zeros(1),
-            noise_std=noise,
-        )
-        units = np.ones(_of_step(step, z[:1], kind).shape[1])
-        units[[0, 1, -1]] = 0.5
-        sums = units * _of_step(step, z, kind).sum(axis=0) + noise * rng.standard_normal(len(units))
-        made.append(replace(step, sums=sums))
-    return GaussianMixture(
-        np.array([0.6, 0.4]),
-        10 + MEANS,
-        SHAPES[kind],
-        kind,
-        columns=("a", "b"),
-        n_rows=float(n),
-        background_weight=0.001,
-        bounds_=np.array([[9.0, 9.0], [11.0, 11.0]]),
-        trajectory=Trajectory(np.full(2, 10.0), np.ones(2), tuple(made)),
-    )
-
+from bursar_models import GaussianMixture, Trajectory
+from tests.client.trajectories import SHAPES, released
 
 TRUTH = {"weights_[0]": 0.6, "weights_[1]": 0.4, "background_weight": 0.0, "means_[0].a": 9.5, "means_[1].b": 10.4}
 

@@ -112,6 +112,7 @@ def test_json_has_the_names_of_the_sdk(run: Run) -> None:
         "upper": 220.0,
         "bin_edges": [],
         "nullable": False,
+        "transform": "none",
     }
     assert shown["adjacency"] == "replace_one"
     limits = json.loads(run("limits", "toy", "--json").stdout)
