@@ -176,10 +176,7 @@ def _show(model: bursar.GaussianMixture, *, by: str) -> None:
 
 def _show_receipt(receipt: bursar.Receipt | None) -> None:
     if receipt is not None:
-        left, debited = receipt.remaining, f"{receipt.price.rho:.5f}"
-        click.echo(
-            f"  receipt: entry {receipt.entry}, debited rho {debited}, left rho {left.rho:.5f} ({left.share:.1%})"
-        )
+        click.echo(f"  receipt: entry {receipt.entry}, debited {receipt.price}, left {receipt.remaining}")
 
 
 def _indented(text: str) -> str:

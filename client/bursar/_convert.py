@@ -179,11 +179,13 @@ def spend_to(spend: Spend | None) -> types_pb2.Spend:
 
 def price_from(message: types_pb2.Price) -> Price:
     """Return a cost as the ledger counts it."""
-    return Price(message.cost_units, message.delta_units, message.rho)
+    epsilon = message.epsilon if message.HasField("epsilon") else math.inf
+    share = message.share if message.HasField("share") else math.inf
+    return Price(message.cost_units, message.delta_units, message.rho, epsilon, share)
 
 
-def remaining_from(message: types_pb2.Remaining) -> Remaining:
-    """Return the remaining budget of a message."""
+def remaining_from(message: types_pb2.Remaining, dataset: types_pb2.Remaining) -> Remaining:
+    """Return the remaining budget of a message; `dataset` is that of the whole dataset."""
     return Remaining(
         cost_units=message.cost_units,
         delta_units=message.delta_units,
@@ -192,17 +194,25 @@ def remaining_from(message: types_pb2.Remaining) -> Remaining:
         rho=message.rho,
         pure_epsilon=message.pure_epsilon,
         order=message.order,
+        delta=message.delta,
+        budget_cost_units=dataset.cap_cost_units,
     )
 
 
 def limits_from(message: catalog_pb2.Dataset) -> Limits:
     """Return the limits of a request of the caller."""
     return Limits(
-        dataset=remaining_from(message.remaining),
-        allowance=remaining_from(message.allowance_remaining) if message.HasField("allowance_remaining") else None,
-        call=remaining_from(message.call_limit) if message.HasField("call_limit") else None,
-        available=remaining_from(message.available),
+        dataset=remaining_from(message.remaining, message.remaining),
+        allowance=allowance_from(message),
+        call=remaining_from(message.call_limit, message.remaining) if message.HasField("call_limit") else None,
+        available=remaining_from(message.available, message.remaining),
     )
+
+
+def allowance_from(message: catalog_pb2.Dataset | types_pb2.Receipt) -> Remaining | None:
+    """Return the remaining allowance of a message; None without one."""
+    given = message.HasField("allowance_remaining")
+    return remaining_from(message.allowance_remaining, message.remaining) if given else None
 
 
 def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
@@ -216,12 +226,10 @@ def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
         request_id=message.request_id,
         entry=message.entry,
         price=price_from(message.price),
-        remaining=remaining_from(message.remaining),
+        remaining=remaining_from(message.remaining, message.remaining),
         ledger_head=message.ledger_head.hex(),
         adjacency=named(ADJACENCIES, message.adjacency),
-        allowance_remaining=(
-            remaining_from(message.allowance_remaining) if message.HasField("allowance_remaining") else None
-        ),
+        allowance_remaining=allowance_from(message),
         replayed=replayed,
         free=message.free,
         warnings=tuple(message.warnings),

@@ -240,7 +240,7 @@ class Dataset:
 
         Example:
             >>> data.preview(bursar.DPEM(n_components=2), spend=bursar.rho(0.1))
-            Preview: debits rho=0.1 of rho=... left; affordable, ... like it are left
+            Preview: debits epsilon ... (...%) of epsilon ... (...%) left; affordable, ... like it are left
               13 steps; standard deviations of the noise:
               release  times  numbers  counts  sums  moments
                 split      1        4    25.2  25.2     25.2
@@ -248,7 +248,7 @@ class Dataset:
                repair      2       12    18.4  18.4     14.7
                    em      1       12    32.7  21.7     15.4
                    em      8       13    32.7  21.7     15.4
-              rho=... would be left
+              epsilon ... (...%) would be left
               ...
               expected error of a component's mean: height 2, weight 2
         """
@@ -370,7 +370,7 @@ class Dataset:
 
         Example:
             >>> data.suggest_spend(bursar.DPEM(n_components=2), target=bursar.Target(mean_error=0.3))
-            Suggestion: bursar.rho(4.45), which is rho=4.45 of rho=... left; ... like it are left
+            Suggestion: bursar.rho(4.45), which is epsilon ... (...%) of epsilon ... (...%) left; ... like it are left
                             target  expected
               mean_error of height     0.299
               mean_error of weight     0.299
@@ -416,11 +416,11 @@ class Dataset:
         Example:
             >>> requests = [bursar.DPEM(n_components=k) for k in (2, 3, 4)]
             >>> data.plan(requests, spend=bursar.rho(0.4))
-            Plan: 3 fits for rho=1.2 of rho=... left, ...% of the budget; all affordable
-               fit  rho  of the budget  affordable  rho left  expected
-              DPEM  0.4           ...%         yes       ...  mean_error height ..., weight ...
-              DPEM  0.4           ...%         yes       ...  mean_error height ..., weight ...
-              DPEM  0.4           ...%         yes       ...  mean_error height ..., weight ...
+            Plan: 3 fits for epsilon ... (...%) of epsilon ... (...%) left; all affordable
+               fit                cost  affordable  left  expected
+              DPEM  epsilon ... (...%)         yes  epsilon ... (...%)  mean_error height ..., weight ...
+              DPEM  epsilon ... (...%)         yes  epsilon ... (...%)  mean_error height ..., weight ...
+              DPEM  epsilon ... (...%)         yes  epsilon ... (...%)  mean_error height ..., weight ...
         """
         limits, requests = self.limits(), tuple(requests)
         for request in requests:

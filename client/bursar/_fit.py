@@ -41,7 +41,7 @@ from bursar._patience import Patience, deadline_of, left
 from bursar._preview import Preview, preview_from
 from bursar._progress import OneMore, Report
 from bursar._wire_errors import translated
-from bursar_models.budget import Price, Receipt
+from bursar_models.budget import Receipt
 from bursar_models.errors import Error, InvalidRequestError, RefusedError
 from bursar_models.requests import Request, SketchKMeans
 from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
@@ -174,7 +174,7 @@ def _free_receipt(connection: Connection, asked: Asked) -> Receipt:
         dataset=asked.dataset,
         request_id=asked.request_id,
         entry=0,
-        price=Price(0, 0, 0.0),
+        price=limits.dataset.price(0),
         remaining=limits.dataset,
         ledger_head="",
         adjacency=_convert.named(_convert.ADJACENCIES, message.adjacency),

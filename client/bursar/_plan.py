@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from bursar._preview import Preview, forecast
+from bursar_amounts import percent_text
 from bursar_models.budget import (
     Amount,
     EpsilonDelta,
@@ -37,7 +38,7 @@ class PlannedFit:
         spend: what it may cost; None for a fit that uses earlier releases alone.
         preview: its price and its expected accuracy by itself.
         affordable: whether the budget allows it after the affordable fits before it, or it is paid.
-        rho_left: about the rho that one request may still cost after the affordable fits up to this one.
+        left: what one request may still cost after the affordable fits up to this one.
         request_id: its name, under which it is paid once.
         paid: whether it was paid when the plan was made.
     """
@@ -46,7 +47,7 @@ class PlannedFit:
     spend: Amount | None
     preview: Preview
     affordable: bool
-    rho_left: float
+    left: Remaining
     request_id: str = ""
     paid: bool = False
 
@@ -70,12 +71,12 @@ class Plan(TableText):
     @property
     def total(self) -> Price:
         """Price of all fits together, affordable or not, paid or not: the sum of the ledger's integers."""
-        return _sum([one.preview.price for one in self.fits])
+        return _sum(self.limits, [one.preview.price for one in self.fits])
 
     @property
     def unpaid(self) -> Price:
         """Price of the fits that are not paid yet."""
-        return _sum([one.preview.price for one in self.fits if not one.paid])
+        return _sum(self.limits, [one.preview.price for one in self.fits if not one.paid])
 
     @property
     def affordable(self) -> bool:
@@ -86,7 +87,7 @@ class Plan(TableText):
     def largest(self) -> float:
         """Largest part of every spend with which the budget allows all unpaid fits; above 1 if there is room."""
         unpaid = [one.preview.price for one in self.fits if not one.paid]
-        parts = [_part(left.cost_units, _sum(unpaid).cost_units) for left in _budgets(self.limits)]
+        parts = [_part(left.cost_units, self.unpaid.cost_units) for left in _budgets(self.limits)]
         if self.limits.call is not None:
             parts.append(_part(self.limits.call.cost_units, max((one.cost_units for one in unpaid), default=0)))
         return min(parts)
@@ -100,13 +101,11 @@ class Plan(TableText):
         self.study.save(path)
 
     def _title(self) -> str:
-        total, cap = self.total, self.limits.dataset.cap_cost_units
         count = len(self.fits)
-        cost = f"rho={total.rho:.6g} of rho={self.limits.dataset.rho:.6g} left"
-        share = f", {total.cost_units / cap:.1%} of the budget" if cap else ""
+        cost = f"{self.total} of {self.limits.dataset} left"
         paid = sum(one.paid for one in self.fits)
         return (
-            f"Plan: {count} {'fit' if count == 1 else 'fits'} for {cost}{share}; "
+            f"Plan: {count} {'fit' if count == 1 else 'fits'} for {cost}; "
             f"{f'{paid} paid; ' if paid else ''}{self._verdict()}"
         )
 
@@ -115,22 +114,20 @@ class Plan(TableText):
             return "all affordable"
         allowed = f"{sum(one.affordable for one in self.fits)} of them affordable in this order"
         alone = "each alone would be; " if all(one.preview.affordable for one in self.fits) else ""
-        return f"{allowed}; {alone}{self.largest:.1%} of every spend would fit"
+        return f"{allowed}; {alone}{percent_text(self.largest, is_left=True)} of every spend would fit"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        cap = self.limits.dataset.cap_cost_units
         rows = [
             [
                 type(one.request).__name__,
-                f"{one.preview.price.rho:.6g}",
-                f"{one.preview.price.cost_units / cap:.1%}" if cap else "",
+                str(one.preview.price),
                 "paid" if one.paid else "yes" if one.affordable else "no",
-                f"{one.rho_left:.6g}",
+                str(one.left),
                 forecast(one.preview),
             ]
             for one in self.fits
         ]
-        return ["fit", "rho", "of the budget", "affordable", "rho left", "expected"], rows
+        return ["fit", "cost", "affordable", "left", "expected"], rows
 
 
 def plan(
@@ -156,7 +153,7 @@ def plan(
         found, is_paid = preview(request, amount), name in paid
         affordable = is_paid or (found.affordable and _allows(limits, admitted, found.price))
         admitted += [found.price] * (affordable and not is_paid)
-        fits.append(PlannedFit(request, amount, found, affordable, _rho_left(limits, admitted), name, is_paid))
+        fits.append(PlannedFit(request, amount, found, affordable, _left(limits, admitted), name, is_paid))
     return Plan(study, tuple(fits), limits)
 
 
@@ -203,7 +200,7 @@ def units_of(spend: Rho | EpsilonDelta | Percent | WhatIsLeft, limits: Limits) -
     """Return the units of cost of a spend, rounded down."""
     match spend:
         case Rho() | EpsilonDelta():
-            return math.floor(2**40 * Fraction(limits.dataset.order) * implied_rho(spend))
+            return limits.dataset.units_of(implied_rho(spend))
         case Percent():
             return math.floor(limits.dataset.cap_cost_units * Fraction(spend.value) / 100)
         case WhatIsLeft():
@@ -237,22 +234,18 @@ def _part(left: int, asked: int) -> float:
 
 def _allows(limits: Limits, admitted: Sequence[Price], price: Price) -> bool:
     """Return whether a fit may follow others. The most for one request does not add up; budgets do."""
-    together = _sum([*admitted, price])
+    together = _sum(limits, [*admitted, price])
     return all(
         together.cost_units <= left.cost_units and together.delta_units <= left.delta_units for left in _budgets(limits)
     )
 
 
-def _rho_left(limits: Limits, admitted: Sequence[Price]) -> float:
-    spent = _sum(admitted).rho
-    budgets = [left.rho - spent for left in _budgets(limits)]
-    return max(min([*budgets, *([limits.call.rho] if limits.call is not None else [])]), 0.0)
+def _left(limits: Limits, admitted: Sequence[Price]) -> Remaining:
+    spent = sum(price.cost_units for price in admitted)
+    found = [left.less(spent) for left in _budgets(limits)] + ([limits.call] if limits.call is not None else [])
+    return min(found, key=lambda left: left.cost_units)
 
 
-def _sum(prices: Sequence[Price]) -> Price:
+def _sum(limits: Limits, prices: Sequence[Price]) -> Price:
     """Return prices added up, as the ledger adds debits."""
-    return Price(
-        sum(price.cost_units for price in prices),
-        sum(price.delta_units for price in prices),
-        sum(price.rho for price in prices),
-    )
+    return limits.dataset.price(sum(price.cost_units for price in prices), sum(price.delta_units for price in prices))

@@ -78,10 +78,9 @@ class Preview:
     forecast: Forecast | None = None
 
     @property
-    def rho_left_after(self) -> float:
-        """Most that a request of the caller could cost after this one, in rho; 0 if this one is not affordable."""
-        left = self.available.cost_units - self.price.cost_units
-        return max(0.0, self.available.rho * left / self.available.cost_units) if self.available.cost_units else 0.0
+    def left_after(self) -> Remaining:
+        """Most that a request of the caller could cost after this one; nothing if this one is not affordable."""
+        return self.available.less(self.price.cost_units)
 
     def noise_in_units(self, release: str) -> dict[str, float]:
         """Standard deviation of the noise on the sums of a release, by column, in the column's unit times rows.
@@ -113,21 +112,21 @@ class Preview:
 
     def _title(self) -> str:
         verdict = f"affordable, {self.fits_left} like it are left" if self.affordable else "not affordable"
-        return f"Preview: debits rho={self.price.rho:.6g} of rho={self.available.rho:.6g} left; {verdict}"
+        return f"Preview: debits {self.price} of {self.available} left; {verdict}"
 
     def _steps(self) -> str:
         return f"  {self.iterations} steps; standard deviations of the noise:"
 
     def _facts(self) -> list[str]:
         """Return what to expect, a line each."""
-        facts = [f"rho={self.rho_left_after:.6g} would be left"] if self.affordable else []
+        facts = [f"{self.left_after} would be left"] if self.affordable else []
         for name in dict.fromkeys(noise.name for noise in self.noise):
             if units := self.noise_in_units(name):
                 facts.append(f"at most, in the columns' units times rows, on sums of {name}: {_by_name(units)}")
         facts += [_fact(name, value, self.units.get(name)) for name, value in self.expected.items()]
         facts += [] if self.forecast is None else _forecast_lines(self.forecast)
         if self.preflight is not None:
-            facts += _preflight_lines(self.preflight)
+            facts += _preflight_lines(self.preflight, self.remaining)
         return [*facts, *(f"warning: {warning}" for warning in self.warnings)]
 
 
@@ -135,8 +134,10 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
     """Return the preview of a fit to `columns`."""
     return Preview(
         price=_convert.price_from(message.price),
-        remaining=_convert.remaining_from(message.remaining),
-        available=_convert.remaining_from(message.available if message.HasField("available") else message.remaining),
+        remaining=_convert.remaining_from(message.remaining, message.remaining),
+        available=_convert.remaining_from(
+            message.available if message.HasField("available") else message.remaining, message.remaining
+        ),
         affordable=message.affordable,
         fits_left=message.fits_left,
         noise=tuple(map(_convert.noise_from, message.noise)),
@@ -187,14 +188,14 @@ def _preflight_from(message: fit_pb2.Preflight) -> Preflight:
     )
 
 
-def _preflight_lines(preflight: Preflight) -> list[str]:
+def _preflight_lines(preflight: Preflight, budget: Remaining) -> list[str]:
     rules = ", ".join(f"{name} {margin:.3g}" for name, margin in preflight.margins.items())
     rho = preflight.suggested_rho
     return [
         f"expected to find {preflight.predicted_found} components; "
         f"relative error of a covariance: {preflight.expected_covariance_error:.2g}",
         f"rules of thumb, which hold from 1 on: {rules}"
-        + ("" if rho is None else f"; all do from about rho={rho:.3g}"),
+        + ("" if rho is None else f"; all do from about {budget.price(budget.units_of(rho))}"),
     ]
 
 

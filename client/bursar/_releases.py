@@ -79,10 +79,10 @@ class Releases(Listing[ReleaseSummary]):
     """Debits, which show themselves as a table."""
 
     _names = ("release", "releases")
-    _headers = ("entry", "dataset", "method", "state", "rho", "time")
+    _headers = ("entry", "dataset", "method", "state", "paid", "time")
 
     def to_table(self, output: Output = "pandas") -> Any:
-        """Return a table with a row each: entry, dataset, method, state, rho, time and request_id.
+        """Return a table with a row each: entry, dataset, method, state, epsilon, share, rho, time and request_id.
 
         Args:
             output: "pandas" or "polars" for a DataFrame, "arrow" for a pyarrow Table, "dict" for arrays by name.
@@ -96,6 +96,8 @@ class Releases(Listing[ReleaseSummary]):
             "dataset": np.array([one.dataset for one in self], dtype=np.str_),
             "method": np.array([one.method for one in self], dtype=np.str_),
             "state": np.array([one.state.value for one in self], dtype=np.str_),
+            "epsilon": np.array([one.price.epsilon for one in self], dtype=np.float64),
+            "share": np.array([one.price.share for one in self], dtype=np.float64),
             "rho": np.array([one.price.rho for one in self], dtype=np.float64),
             "time": np.array([one.time for one in self], dtype=np.str_),
             "request_id": np.array([one.request_id for one in self], dtype=np.str_),
@@ -103,7 +105,7 @@ class Releases(Listing[ReleaseSummary]):
         return as_table(columns, output)
 
     def _row(self, one: ReleaseSummary) -> list[str]:
-        return [str(one.entry), one.dataset, one.method, one.state.value, f"{one.price.rho:.6g}", one.time]
+        return [str(one.entry), one.dataset, one.method, one.state.value, str(one.price), one.time]
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,11 @@ class Sketches(Listing[SketchSummary]):
     """Sketches, which show themselves as a table."""
 
     _names = ("sketch", "sketches")
-    _headers = ("entry", "dataset", "columns", "frequencies", "sigma", "rho")
+    _headers = ("entry", "dataset", "columns", "frequencies", "sigma", "paid")
 
     def _row(self, one: SketchSummary) -> list[str]:
         columns = ", ".join(one.columns)
-        return [str(one.entry), one.dataset, columns, str(one.m), f"{one.sigma:.4g}", f"{one.price.rho:.6g}"]
+        return [str(one.entry), one.dataset, columns, str(one.m), f"{one.sigma:.4g}", str(one.price)]
 
 
 def list_releases(connection: Connection, dataset: str) -> Releases:

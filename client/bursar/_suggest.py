@@ -179,8 +179,7 @@ class Suggestion(TableText):
         return self.preview.affordable
 
     def _title(self) -> str:
-        price, left = self.preview.price.rho, self.preview.available.rho
-        cost = f"rho={price:.6g} of rho={left:.6g} left"
+        cost = f"{self.preview.price} of {self.preview.available} left"
         if self.low is not None:
             cost += f" (one fit in ten would do with {self.low!r}, nine in ten with {self.high!r})"
         if self.affordable:
@@ -309,7 +308,7 @@ class _Trial:
         best = max(found, key=lambda preview: preview.price.cost_units)
         told = ", ".join(f"{name} {value:.3g}" for name, value in self._target.expected(best).items())
         return InvalidRequestError.of(
-            "target", f"no spend reaches it; with rho={best.price.rho:.3g}, the most that was tried: {told}"
+            "target", f"no spend reaches it; with {best.price}, the most that was tried: {told}"
         )
 
     def _preview(self, amount: float) -> Preview | None:

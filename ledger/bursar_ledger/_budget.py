@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from bursar_amounts import COST_UNIT, DELTA_UNIT, best_order, divergence_cap, float_down
+from bursar_amounts import COST_UNIT, DELTA_UNIT, Part, best_order, divergence_cap, float_down
 
 from ._events import PureEvent
 from ._pricing import cost_units
@@ -53,12 +53,12 @@ class Budget:
     @property
     def order(self) -> Fraction:
         """Renyi order a* at which every entry of the dataset is priced: the best one for zCDP at this total."""
-        return best_order(Fraction(self.epsilon), self._conversion_delta)
+        return best_order(Fraction(self.epsilon), self.conversion_delta)
 
     @property
     def cap_cost_units(self) -> int:
         """B*: the largest sum of costs that keeps the promise, in units of 1 / COST_UNIT, rounded down."""
-        return math.floor(COST_UNIT * divergence_cap(Fraction(self.epsilon), self._conversion_delta, self.order))
+        return math.floor(COST_UNIT * divergence_cap(Fraction(self.epsilon), self.conversion_delta, self.order))
 
     @property
     def cap_delta_units(self) -> int:
@@ -66,8 +66,24 @@ class Budget:
         return math.floor(DELTA_UNIT * Fraction(self.delta) * self.delta_fail_share)
 
     @property
-    def _conversion_delta(self) -> Fraction:
+    def conversion_delta(self) -> Fraction:
+        """Part of delta that converts divergence; releases may fail with the rest."""
         return Fraction(self.delta) * (1 - self.delta_fail_share)
+
+    def part(self, cost_units: int, order: Fraction | None = None, *, is_left: bool = False) -> Part:
+        """Return an amount of this budget for people.
+
+        Args:
+            cost_units: the amount.
+            order: order at which it is counted; None for the budget's, that of a debit under an earlier total for it.
+            is_left: whether it is a remainder.
+        """
+        at = order or self.order
+        return Part(cost_units, math.floor(self.cap_cost_units * at / self.order), at, self.conversion_delta, is_left)
+
+    def part_of_rho(self, rho: float | Fraction, *, is_left: bool = False) -> Part:
+        """Return a rho as an amount of this budget for people."""
+        return self.part(math.ceil(COST_UNIT * self.order * Fraction(rho)), is_left=is_left)
 
 
 @dataclass(frozen=True)

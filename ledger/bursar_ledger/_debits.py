@@ -14,7 +14,7 @@ from ._accounts import Account, Bounds, bounds, limits, read_account
 from ._budget import Remainder
 from ._canonical import Entry
 from ._codec import decode_event, decode_fraction, encode_event, encode_fraction
-from ._datasets import live_account, read_facts
+from ._datasets import budget_in_force, live_account, read_facts
 from ._kinds import EntryKind
 from ._pricing import Cost, price
 from ._store import Store
@@ -86,14 +86,14 @@ def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | No
     if isinstance(request, RestRequest):
         if not left.available.cost_units >= 1:
             # The least cost that there is: the refusal then names the limit that is empty.
-            _check(Cost(1, 0, account.order), left)
+            _check(store, account, Cost(1, 0, account.order), left)
         request = request.planned(left.available)
     # The bill was made before the lock, at the order of the last debit; a new total since then has another order.
     if bill is None or bill.price.order != account.order:
         bill = _bill(request, account.order)
         store.orders[request.dataset] = account.order
     new = bill.price
-    _check(new, left)
+    _check(store, account, new, left)
     details = _details(request, bill, account, inside)
     entry = store.append(EntryKind.DEBIT, dataset=request.dataset, actor=request.principal, details=details)
     return Debit(
@@ -287,11 +287,11 @@ def _fits(new: Cost, left: Remainder) -> bool:
     return new.cost_units <= left.cost_units and new.delta_units <= left.delta_units
 
 
-def _check(new: Cost, left: SpendingLimits) -> None:
+def _check(store: Store, account: Account, new: Cost, left: SpendingLimits) -> None:
     """Check that `new` fits into every limit. Raises BudgetExhaustedError, naming the first that refuses."""
     for name, limit in (("dataset", left.dataset), ("allowance", left.allowance), ("call", left.call)):
         if limit is not None and not _fits(new, limit):
-            raise BudgetExhaustedError(new, limit, name)
+            raise BudgetExhaustedError(new, limit, budget_in_force(store, account.name), name)
 
 
 def _again(store: Store, entry: Entry, request_hash: bytes) -> Debit:

@@ -10,6 +10,8 @@ from dataclasses import InitVar, dataclass, field
 from fractions import Fraction
 from typing import NoReturn
 
+from bursar_amounts import Part
+
 from ._budget import Budget, Remainder
 from ._canonical import canonical
 from ._events import (
@@ -94,6 +96,16 @@ class DatasetState:
     spent_cost_units: int
     spent_delta_units: int
     destroyed: frozenset[str] = frozenset()
+
+    @property
+    def spent(self) -> Part:
+        """What was spent of the account, for people."""
+        return self.budget.part(self.spent_cost_units)
+
+    @property
+    def left(self) -> Part:
+        """What is left of the account, for people."""
+        return self.budget.part(self.remaining.cost_units, is_left=True)
 
     @property
     def remaining(self) -> Remainder:

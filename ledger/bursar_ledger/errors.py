@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._budget import Remainder
+    from ._budget import Budget, Remainder
     from ._pricing import Cost
 
 
@@ -39,18 +39,20 @@ class BudgetExhaustedError(LedgerError):
     Attributes:
         requested: the price of the refused request.
         remaining: what is left of the limit that refused, unchanged by the refusal.
+        budget: the total in force, of which amounts are shown as parts.
         limit: which one refused: "dataset" (the total), "allowance" (the analyst's part) or "call" (the most that one
             request may cost).
     """
 
-    def __init__(self, requested: Cost, remaining: Remainder, limit: str = "dataset") -> None:
-        super().__init__(f"{_exhausted(requested, remaining, limit)}. Nothing was debited")
+    def __init__(self, requested: Cost, remaining: Remainder, budget: Budget, limit: str = "dataset") -> None:
+        super().__init__(f"{_exhausted(requested, remaining, budget, limit)}. Nothing was debited")
         self.requested = requested
         self.remaining = remaining
+        self.budget = budget
         self.limit = limit
 
 
-def _exhausted(requested: Cost, remaining: Remainder, limit: str) -> str:
+def _exhausted(requested: Cost, remaining: Remainder, budget: Budget, limit: str) -> str:
     """Say what was asked for and what is left of a limit, or that nothing is."""
     if not remaining.cost_units * _NOTHING >= remaining.cap_cost_units > 0:
         what = {"allowance": "nothing is left of your allowance", "call": "one request may cost nothing"}
@@ -58,10 +60,9 @@ def _exhausted(requested: Cost, remaining: Remainder, limit: str) -> str:
     delta = f" and {requested.delta_units} units of delta" if requested.delta_units else ""
     delta_left = f" and {remaining.delta_units} units of delta" if requested.delta_units else ""
     left = {"allowance": "is left of your allowance", "call": "is the most that one request may cost"}
-    return (
-        f"the request costs rho = {requested.rho:.6g}{delta}, and rho = {remaining.rho:.6g}{delta_left} "
-        f"{left.get(limit, 'is left')}; ask for less"
-    )
+    cost = budget.part(requested.cost_units, requested.order)
+    rest = budget.part(remaining.cost_units, remaining.order, is_left=True)
+    return f"the request costs {cost}{delta}, and {rest}{delta_left} {left.get(limit, 'is left')}; ask for less"
 
 
 class RequestIdReusedError(LedgerError):

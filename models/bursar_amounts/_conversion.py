@@ -64,6 +64,7 @@ def best_order(epsilon: Fraction, delta: Fraction) -> Fraction:
     return _nearest_order(_minimise(lambda a: (_excess_float(a, d) - e) / a))
 
 
+@functools.lru_cache(maxsize=256)
 def divergence_cap(epsilon: Fraction, delta: Fraction, order: Fraction) -> Fraction:
     """Return the largest B such that D_order <= B implies (epsilon, delta)-DP, rounded down; at most 0 if none does.
 

@@ -14,7 +14,9 @@ _DIGITS = 3
 """Significant digits of amounts."""
 _LEAST_PERCENT = 0.001
 _SLACK = 1e-9
-"""Relative error of a share that came as a float: 0.1 is shown as 10%, not as 10.1%."""
+"""Relative excess of a cost that is not shown: the ledger rounds a tenth of a budget up by some units of 1e-12."""
+_FLOAT = 1e-14
+"""Relative error of a share that came as a float: 0.29 is shown as 29%, not as 28.9%; less than a unit."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,17 @@ class Part:
         return percent_text(self.share, is_left=self.is_left)
 
     def __str__(self) -> str:
-        return f"epsilon {epsilon_text(self.epsilon)} ({self.percent})"
+        return amount_text(self.epsilon, self.share, is_left=self.is_left)
 
     def to_dict(self) -> dict[str, float]:
         """Return the amount for programs; rho is rounded to the nearest float."""
-        return {"epsilon": self.epsilon, "delta": float(self.delta), "share": self.share, "rho": float(self.rho)}
+        shown = {"epsilon": self.epsilon, "delta": float(self.delta), "share": self.share}
+        return {**shown, "rho": float(self.rho), "cost_units": self.cost_units}
+
+
+def amount_text(epsilon: float, share: float, *, is_left: bool = False) -> str:
+    """Return an amount as text."""
+    return f"epsilon {epsilon_text(epsilon)} ({percent_text(share, is_left=is_left)})"
 
 
 def epsilon_text(epsilon: float) -> str:
@@ -75,10 +83,12 @@ def epsilon_text(epsilon: float) -> str:
 def percent_text(share: float | Fraction, *, is_left: bool = False) -> str:
     """Return a share in percent, in three digits; a remainder is rounded down, anything else up."""
     percent = 100 * float(share)
+    if not math.isfinite(percent):
+        return "unknown part"
     if 0 < percent < _LEAST_PERCENT:
         return f"<{_LEAST_PERCENT:g}%"
     if is_left:
-        return f"{_text(_rounded(percent * (1 + _SLACK), ROUND_FLOOR))}%"
+        return f"{_text(_rounded(percent * (1 + _FLOAT), ROUND_FLOOR))}%"
     return f"{_text(_rounded(percent * (1 - _SLACK), ROUND_CEILING))}%"
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import enum
 import math
 import numbers
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
 import bursar_amounts
+from bursar_amounts import COST_UNIT, Part, amount_text, epsilon_text, float_down, float_up
 from bursar_models.errors import InvalidRequestError
 from bursar_models.text import html_bar, html_table, text_bar, text_table
 
@@ -232,7 +233,7 @@ def convert(spend: Amount, delta: float) -> float:
     Add up in rho, and convert the sum: epsilons of several fits add up to more than they imply together.
 
     Args:
-        spend: an amount; what a percentage of a budget implies is `data.limits().dataset.part_of(...)`.
+        spend: an amount; a preview says what percents of a budget imply.
         delta: between 0 and 1, both excluded.
 
     Raises:
@@ -252,34 +253,45 @@ def convert(spend: Amount, delta: float) -> float:
 
 @dataclass(frozen=True, repr=False)
 class Price:
-    """Cost as the ledger charges it.
+    """Cost as the ledger charges it. As text "epsilon 0.31 (12.3%)": percent of the dataset's budget.
 
     Attributes:
         cost_units: Renyi divergence at the account's order, in units of 2^-40, rounded up.
         delta_units: failure probability in units of 2^-60, rounded up.
         rho: same cost as rho, for people.
+        epsilon: epsilon that it implies by itself at the delta of the budget, rounded up; infinite if that is unknown.
+        share: part of the dataset's budget; infinite if that is unknown.
     """
 
     cost_units: int
     delta_units: int
     rho: float
+    epsilon: float = math.inf
+    share: float = math.inf
+
+    def __str__(self) -> str:
+        return amount_text(self.epsilon, self.share)
 
     def __repr__(self) -> str:
-        return f"Price(rho={self.rho:.6g}, cost_units={self.cost_units}, delta_units={self.delta_units})"
+        return f"Price: {self}, rho={self.rho:.6g}"
 
 
 @dataclass(frozen=True, repr=False)
 class Remaining:
     """Remainder of a dataset's budget, of an allowance inside it, or of the limit of one request.
 
+    As text "epsilon 1.86 (45.1%)": percent of the dataset's budget, rounded down, so that a request for it fits.
+
     Attributes:
         cost_units: remaining cost in the unit of `Price.cost_units`; the server compares this and `delta_units`.
         delta_units: remaining failure probability in the unit of `Price.delta_units`.
-        cap_cost_units: cost of the whole budget, in the same unit.
-        cap_delta_units: failure probability of the whole budget, in the same unit.
+        cap_cost_units: cost of the whole budget, allowance or limit, in the same unit.
+        cap_delta_units: failure probability of the whole, in the same unit.
         rho: largest rho that one request may still request, rounded down.
         pure_epsilon: largest pure epsilon that one request may still request, rounded down.
         order: Renyi order alpha at which the dataset's entries are priced.
+        delta: delta at which amounts are shown as epsilon; 0 if it is unknown.
+        budget_cost_units: cost of the dataset's whole budget; 0 if it is `cap_cost_units`.
     """
 
     cost_units: int
@@ -289,23 +301,56 @@ class Remaining:
     rho: float
     pure_epsilon: float
     order: float
+    delta: float = 0.0
+    budget_cost_units: int = 0
 
     @property
     def share(self) -> float:
-        """Remaining part of the budget, from 0 to 1; 0 for an empty budget."""
+        """Remaining part of the budget, allowance or limit, from 0 to 1; 0 for an empty one."""
         return self.cost_units / self.cap_cost_units if self.cap_cost_units > 0 else 0.0
+
+    @property
+    def percent(self) -> str:
+        """Remaining percent of the dataset's budget as text, rounded down: `bursar.percent` of it fits."""
+        return self._part(self.cost_units).percent
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon at `delta` that spending all of it would imply, rounded up."""
+        return self._part(self.cost_units).epsilon
 
     def rho_of(self, units: int) -> float:
         """Return the largest rho of which so many units of cost pay, at the dataset's order."""
-        exact = Fraction(units) / (2**40 * Fraction(self.order))
-        nearest = float(exact)
-        return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, 0.0)
+        return float_down(Fraction(units) / (COST_UNIT * Fraction(self.order)))
+
+    def units_of(self, rho: float | Fraction) -> int:
+        """Return the units of cost of a rho, rounded down, at the dataset's order."""
+        return math.floor(COST_UNIT * Fraction(self.order) * Fraction(rho))
+
+    def price(self, cost_units: int, delta_units: int = 0) -> Price:
+        """Return a cost of so many units, such as the sum of several prices."""
+        part = self._part(cost_units)
+        return Price(cost_units, delta_units, float_up(part.rho), part.epsilon, part.share)
+
+    def less(self, cost_units: int) -> Remaining:
+        """Return what is left after a cost of so many units; nothing if it is more than there is."""
+        left = max(self.cost_units - cost_units, 0)
+        kept = left / self.cost_units if left else 0.0
+        return replace(self, cost_units=left, rho=self.rho_of(left), pure_epsilon=self.pure_epsilon * kept)
+
+    def _part(self, cost_units: int) -> Part:
+        budget, order = self.budget_cost_units or self.cap_cost_units, Fraction(self.order)
+        return Part(cost_units, budget, order, Fraction(self.delta), is_left=True)
+
+    def __str__(self) -> str:
+        return str(self._part(self.cost_units))
 
     def __repr__(self) -> str:
-        return f"Remaining(rho={self.rho:.6g}, pure_epsilon={self.pure_epsilon:.6g}, share={self.share:.1%})"
+        part = self._part(self.cost_units)
+        return f"Remaining: epsilon {epsilon_text(part.epsilon)} at delta {self.delta:g}, {part.percent} of the budget"
 
     def _repr_html_(self) -> str:
-        return f"<div>{html_bar(self.share)} left: rho={self.rho:.6g}, or pure epsilon={self.pure_epsilon:.6g}</div>"
+        return f"<div>{html_bar(self.share)} left: {self}</div>"
 
 
 @dataclass(frozen=True, repr=False)
@@ -330,11 +375,8 @@ class Limits:
         return [*((name, left) for name, left in found if left is not None), ("available now", self.available)]
 
     def __repr__(self) -> str:
-        rows = [
-            [name, f"{left.rho:.6g}", f"{left.pure_epsilon:.6g}", text_bar(left.share), f"{left.share:.1%}"]
-            for name, left in self._named()
-        ]
-        return f"Limits\n{text_table(['limit', 'rho left', 'or pure epsilon', '', 'of it'], rows)}"
+        rows = [[name, str(left), text_bar(left.share), f"{left.pure_epsilon:.6g}"] for name, left in self._named()]
+        return f"Limits\n{text_table(['limit', f'left at delta {self.dataset.delta:g}', '', 'or pure epsilon'], rows)}"
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td><td>{left._repr_html_()}</td></tr>" for name, left in self._named())
@@ -378,15 +420,14 @@ class Receipt:
     def _title(self) -> str:
         whose = f"entry {self.entry} of {self.dataset!r}" if self.entry else f"nothing of {self.dataset!r}"
         again = ", sent again under the same debit" if self.replayed else ""
-        return f"Receipt: {whose}, {'free' if self.free else f'debited rho={self.price.rho:.6g}'}{again}"
+        return f"Receipt: {whose}, {'free' if self.free else f'debited {self.price}'}{again}"
 
     def _facts(self) -> list[list[str]]:
         """Return names and values."""
-        left = f"rho={self.remaining.rho:.6g} ({self.remaining.share:.1%})"
         yours = self.allowance_remaining
         return [
-            ["left then", left],
-            *([] if yours is None else [["of the allowance", f"rho={yours.rho:.6g} ({yours.share:.1%})"]]),
+            ["left then", str(self.remaining)],
+            *([] if yours is None else [["of the allowance", str(yours)]]),
             ["adjacency", self.adjacency.value],
             ["request id", self.request_id or "none"],
             ["ledger head", self.ledger_head or "none"],

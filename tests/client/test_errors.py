@@ -36,6 +36,8 @@ AMOUNTS = {
     "requested_cost_units": "500",
     "requested_delta_units": "2",
     "requested_rho": "0.5",
+    "requested_epsilon": "0.75",
+    "requested_share": "0.5",
     "remaining_cost_units": "100",
     "remaining_delta_units": "7",
     "cap_cost_units": "1000",
@@ -43,6 +45,8 @@ AMOUNTS = {
     "remaining_rho": "0.1",
     "remaining_pure_epsilon": "0.25",
     "order": "10.0",
+    "delta": "1e-06",
+    "budget_cost_units": "2000",
 }
 
 
@@ -95,8 +99,8 @@ def test_an_exhausted_budget_says_what_is_left(server: Line, toy: bursar.Dataset
     with pytest.raises(bursar.BudgetExhaustedError) as caught:
         toy.fit(bursar.DPEM(n_components=2), spend=bursar.rho(0.5))
     assert str(caught.value) == "too much [BUDGET_EXHAUSTED]"
-    assert caught.value.requested == bursar.Price(500, 2, 0.5)
-    assert caught.value.remaining == bursar.Remaining(100, 7, 1000, 8, 0.1, 0.25, 10.0)
+    assert caught.value.requested == bursar.Price(500, 2, 0.5, 0.75, 0.5)
+    assert caught.value.remaining == bursar.Remaining(100, 7, 1000, 8, 0.1, 0.25, 10.0, 1e-6, 2000)
     assert caught.value.limit is None
     assert len(server.requests) == 0
 

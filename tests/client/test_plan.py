@@ -21,7 +21,7 @@ UNIT = 2**40
 
 def left(rho: float, delta_units: int = 10, cap: float = 10.0) -> Remaining:
     """A budget, at Renyi order 10."""
-    return Remaining(int(10 * rho * UNIT), delta_units, int(10 * cap * UNIT), 20, rho, 0.0, 10.0)
+    return Remaining(int(10 * rho * UNIT), delta_units, int(10 * cap * UNIT), 20, rho, 0.0, 10.0, 1e-6)
 
 
 def priced(rho: float, *, delta_units: int = 0, affordable: bool = True) -> bursar.Preview:
@@ -48,12 +48,13 @@ def test_prices_add_up_in_order() -> None:
     """What fits is taken, what does not is passed over, and later ones are compared with what is left without it."""
     found = planned(Limits(left(1.0), None, None, left(1.0)), priced(0.5), priced(0.75), priced(0.5), priced(0.25))
     assert verdicts(found) == [True, False, True, False]
-    assert [one.rho_left for one in found.fits] == [0.5, 0.5, 0.0, 0.0]
-    assert found.total == Price(20 * UNIT, 0, 2.0)
+    assert [one.left.rho for one in found.fits] == [0.5, 0.5, 0.0, 0.0]
+    assert (found.total.cost_units, found.total.delta_units, found.total.rho) == (20 * UNIT, 0, 2.0)
     assert not found.affordable
+    assert str(found.total) == "epsilon 21.2 (20%)"
     assert repr(found).splitlines()[0] == (
-        "Plan: 4 fits for rho=2 of rho=1 left, 20.0% of the budget; 2 of them affordable in this order; each alone "
-        "would be; 50.0% of every spend would fit"
+        f"Plan: 4 fits for {found.total} of {found.limits.dataset} left; 2 of them affordable in this order; "
+        "each alone would be; 50% of every spend would fit"
     )
 
 
@@ -72,7 +73,7 @@ def test_the_most_for_one_request_does_not_add_up() -> None:
     limits = Limits(left(1.0), None, left(0.5), left(0.5))
     found = planned(limits, priced(0.5), priced(0.5), priced(0.1, affordable=False))
     assert verdicts(found) == [True, True, False]
-    assert found.fits[0].rho_left == 0.5
+    assert found.fits[0].left.rho == 0.5
 
 
 def test_a_plan_asks_for_previews_only(toy: bursar.Dataset) -> None:
@@ -184,7 +185,7 @@ def test_two_that_do_not_fit_together_say_so(lone: bursar.Dataset) -> None:
     assert [one.preview.affordable for one in found.fits] == [True, True]
     assert verdicts(found) == [True, False]
     assert found.largest == pytest.approx(1 / 1.5, rel=1e-6)
-    assert "each alone would be; 66.7% of every spend would fit" in repr(found)
+    assert "each alone would be; 66.6% of every spend would fit" in repr(found)
     with pytest.raises(bursar.InvalidRequestError, match="does not fit into the budget, nothing was debited"):
         lone.run(found)
     assert len(lone.releases()) == 0

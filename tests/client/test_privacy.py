@@ -59,7 +59,7 @@ def test_a_budget_of_nothing_shows_no_nan() -> None:
     """What is left of zero is zero."""
     nothing = bursar.Remaining(0, 0, 0, 0, 0.0, 0.0, 10.0)
     assert nothing.share == 0.0
-    assert repr(nothing) == "Remaining(rho=0, pure_epsilon=0, share=0.0%)"
+    assert repr(nothing) == "Remaining: epsilon 0 at delta 0, 0% of the budget"
 
 
 def test_errors_survive_pickling() -> None:
@@ -74,7 +74,9 @@ def test_errors_survive_pickling() -> None:
 def test_amounts_come_from_the_wire_field_by_field() -> None:
     """No number stands for another: cost is not delta, what is left is not the whole."""
     price = types_pb2.Price(cost_units=1, delta_units=2, rho=3.0)
-    assert _convert.price_from(price) == bursar.Price(1, 2, 3.0)
+    shown = types_pb2.Price(cost_units=1, delta_units=2, rho=3.0, epsilon=4.0, share=0.5)
+    assert _convert.price_from(shown) == bursar.Price(1, 2, 3.0, 4.0, 0.5)
+    assert _convert.price_from(price).epsilon == math.inf
     fields = {
         "cost_units": 1,
         "delta_units": 2,
@@ -83,7 +85,11 @@ def test_amounts_come_from_the_wire_field_by_field() -> None:
         "rho": 5.0,
         "pure_epsilon": 6.0,
         "order": 7.0,
+        "delta": 0.8,
     }
-    assert _convert.remaining_from(types_pb2.Remaining(**fields)) == bursar.Remaining(**fields)  # type: ignore[arg-type]
+    message = types_pb2.Remaining(**fields)  # type: ignore[arg-type]
+    whole = types_pb2.Remaining(cap_cost_units=9)
+    expected = bursar.Remaining(**fields, budget_cost_units=9)  # type: ignore[arg-type]
+    assert _convert.remaining_from(message, whole) == expected
     noise = {"name": "n", "size": 1, "count_std": 2.0, "sum_std": 3.0, "moment_std": 4.0, "times": 5}
     assert _convert.noise_from(types_pb2.ReleaseNoise(**noise)) == bursar.ReleaseNoise(**noise)  # type: ignore[arg-type]

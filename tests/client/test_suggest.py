@@ -152,7 +152,7 @@ def test_what_a_preview_does_not_tell_is_no_target(target: dict[str, Any], text:
 
 def test_a_target_out_of_reach_says_how_far_one_comes() -> None:
     """Also where only sampling is left: no amount up to the largest does."""
-    with pytest.raises(bursar.InvalidRequestError, match=r"no spend reaches it; with rho=.*mean_error of x 2"):
+    with pytest.raises(bursar.InvalidRequestError, match=r"no spend reaches it; with epsilon .*mean_error of x 2"):
         suggest(asking(lambda rho: 2.0), bursar.Target(mean_error=1), bursar.rho(1))
 
 

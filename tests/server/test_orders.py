@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bursar_ledger import Cost, GaussianEvent, Remainder, SpendingLimits
+from bursar_ledger import Budget, Cost, GaussianEvent, Remainder, SpendingLimits
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import InvalidFieldsError, Plan, sketch
 from bursar_server.jobs.order import Orders, Quote, _request_hash
@@ -65,4 +65,7 @@ def test_delta_counts_in_how_many_fits_are_left(cost: int, delta: int, expected:
     """Units of cost or of delta run out first; there are 100 of the one and 12 of the other."""
     left = Remainder(100, 12, 200, 24, Fraction(9))
     plan = Plan(columns=(), events=(GaussianEvent(1, Fraction(1)),), iterations=1, noise=(), parameters={})
-    assert Quote(plan, Cost(cost, delta, Fraction(9)), SpendingLimits(left, None, None)).times == expected
+    assert (
+        Quote(plan, Cost(cost, delta, Fraction(9)), SpendingLimits(left, None, None), Budget(3.0, 1e-6)).times
+        == expected
+    )

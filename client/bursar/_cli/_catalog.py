@@ -11,7 +11,7 @@ import bursar
 from bursar._cli._connecting import CA, DATASET, PROFILE, SERVER, TOKEN_FILE, Connecting, connected, settings_file
 from bursar._cli._failing import STATUS, explained
 from bursar._cli._groups import COLUMNS, JSON
-from bursar._cli._printing import chosen, percent, rho, say, say_json, say_table
+from bursar._cli._printing import chosen, say, say_json, say_table
 
 
 @click.command(epilog=STATUS)
@@ -65,7 +65,7 @@ def datasets(client: bursar.Client, columns: str | None, as_json: bool) -> None:
             "private" if data.public_rows is None else data.public_rows,
             len(data.columns),
             f"({data.total.epsilon:g}, {data.total.delta:g})",
-            "retired" if data.retired else f"{rho(left.rho)} ({percent(left.share)})",
+            "retired" if data.retired else str(left),
             data.description,
         )
         for data, left in found
@@ -100,7 +100,7 @@ def show(client: bursar.Client, dataset: str, columns: str | None, as_json: bool
     say_table(*chosen(columns, ("column", "domain", "description"), rows))
     say(data._facts())
     for name, left in _amounts(limits):
-        say(f"{name}: {rho(left.rho)} ({percent(left.share)})")
+        say(f"{name}: {left}")
 
 
 @click.command(epilog=STATUS)
@@ -110,9 +110,9 @@ def show(client: bursar.Client, dataset: str, columns: str | None, as_json: bool
 def limits(client: bursar.Client, dataset: str, as_json: bool) -> None:
     """Show everything that your next request has to fit into.
 
-    All analysts share the owner's budget. Within it you may have an allowance, and a maximum for one request. In
-    rho, the prices of requests add up. The last line is the most that you may ask for now, which is also what
-    --what-is-left spends.
+    All analysts share the owner's budget. Within it you may have an allowance, and a maximum for one request. Percents
+    of the budget add up over requests, epsilons do not. The last line is the most that you may ask for now, which is
+    also what --what-is-left spends.
 
     \b
       bursar limits rand-hie
@@ -121,10 +121,8 @@ def limits(client: bursar.Client, dataset: str, as_json: bool) -> None:
     if as_json:
         say_json(found)
         return
-    rows = [
-        (name, f"{left.rho:.6g}", percent(left.share), f"{left.pure_epsilon:.6g}") for name, left in _amounts(found)
-    ]
-    say_table(("limit", "rho left", "of it", "or pure epsilon"), rows)
+    rows = [(name, left, f"{left.pure_epsilon:.6g}") for name, left in _amounts(found)]
+    say_table(("limit", f"epsilon at delta {found.dataset.delta:g}", "or pure epsilon"), rows)
 
 
 @click.command(epilog=STATUS)
@@ -148,7 +146,7 @@ def releases(client: bursar.Client, dataset: str | None, columns: str | None, un
         say_json(bought)
         return
     header = ("entry", "date", "dataset", "method", "paid", "state", "request id")
-    rows = [(r.entry, r.time[:10], r.dataset, r.method, rho(r.price.rho), r.state.value, r.request_id) for r in bought]
+    rows = [(r.entry, r.time[:10], r.dataset, r.method, r.price, r.state.value, r.request_id) for r in bought]
     if dataset is not None:
         header, rows = _without(header, 2), [_without(row, 2) for row in rows]
     if rows:

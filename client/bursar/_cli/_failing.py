@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bursar._cli._printing import at_most, say, visible
+from bursar._cli._printing import say, visible
 from bursar._errors import BudgetExhaustedError, ReleaseLostError, ServerError, TransportError
 from bursar_models.errors import Error
 
@@ -99,7 +99,7 @@ def _instead(error: BudgetExhaustedError) -> str:
     left = error.remaining
     if left is None or not left.rho > 0:
         return ""
-    return f". Less would do: --what-is-left, or at most --rho {at_most(left.rho)}"
+    return f". Less would do: --what-is-left, or at most --spend {left.percent}"
 
 
 def again(request_id: str) -> str:

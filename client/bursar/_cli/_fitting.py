@@ -18,7 +18,7 @@ from bursar._attempts import Attempt
 from bursar._cli._connecting import DATASET, FILE, connected
 from bursar._cli._failing import STATUS, Refused, Unfinished, again, in_options, option
 from bursar._cli._groups import JSON, InOrder
-from bursar._cli._printing import at_most, percent, rho, say, say_json
+from bursar._cli._printing import say, say_json
 from bursar._cli._released import check_new, save_released
 from bursar._cli._signatures import DRY_RUN, LIKE, SPEND, Given, arguments, dry_run, like, spend
 from bursar._cli._values import Value, accuracy, named_number
@@ -274,7 +274,7 @@ def _first_sentence(kind: type[bursar.Request]) -> str:
 
 def _example(group: str, method: Method) -> str:
     """Return a line to begin with: what must be given, and a spend."""
-    last = {"fit": f"--rho 0.01 --save {method.name}.json", "preview": "--rho 0.01"}.get(group, method.wanted)
+    last = {"fit": f"--spend 5% --save {method.name}.json", "preview": "--spend 5%"}.get(group, method.wanted)
     return " ".join(["bursar", group, method.name, "people", method.example, last])
 
 
@@ -291,18 +291,17 @@ def _ask(preview: bursar.Preview, dataset: str, earlier: Attempt | None, *, anyw
         click.ClickException: it is useless, or there is no terminal to ask at.
         click.Abort: the answer was no.
     """
-    price, left, yours = preview.price.rho, preview.remaining, preview.available
-    of_all = preview.price.cost_units / left.cap_cost_units if left.cap_cost_units else 0.0
-    say(f"price  {rho(price)} ({percent(of_all)} of the budget)", err=True)
+    price, left, yours = preview.price, preview.remaining, preview.available
+    say(f"price  {price} of the budget", err=True)
     if not preview.affordable:
-        less = f"; ask for at most --rho {at_most(yours.rho)}, or for --what-is-left" if yours.rho > 0 else ""
+        less = f"; ask for at most --spend {yours.percent}, or for --what-is-left" if yours.rho > 0 else ""
         raise Refused(
-            f"the fit costs {rho(price)}, and {rho(yours.rho)} is yours to spend now{less}. Nothing was debited; see: "
+            f"the fit costs {price}, and {yours} is yours to spend now{less}. Nothing was debited; see: "
             f"bursar limits {dataset}"
         )
-    say(f"left   {rho(left.rho)}, after it {rho(left.rho - price)}", err=True)
-    if yours.rho < left.rho:
-        say(f"yours  {rho(yours.rho)} for one request now", err=True)
+    say(f"left   {left}, after it {left.less(price.cost_units)}", err=True)
+    if yours.cost_units < left.cost_units:
+        say(f"yours  {yours} for one request now", err=True)
     for warning in preview.warnings:
         say(f"note   {warning}", err=True)
     if preview.useless and not anyway:
@@ -376,11 +375,11 @@ def _save(model: Any, path: Path, receipt: bursar.Receipt) -> None:
 
 
 def _receipt_line(receipt: bursar.Receipt) -> str:
-    left = f"left {rho(receipt.remaining.rho)} ({percent(receipt.remaining.share)})"
+    left = f"left {receipt.remaining}"
     if receipt.free or receipt.replayed:
         whose = f"entry {receipt.entry} had paid for it, " if receipt.entry else ""
         return f"receipt: {whose}nothing was debited; {left}"
-    return f"receipt: entry {receipt.entry}, debited {rho(receipt.price.rho)}, {left}"
+    return f"receipt: entry {receipt.entry}, debited {receipt.price}, {left}"
 
 
 for _method in METHODS:

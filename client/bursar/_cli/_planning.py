@@ -14,7 +14,7 @@ from bursar._cli._connecting import DATASET, FILE, connected
 from bursar._cli._failing import STATUS
 from bursar._cli._fitting import at_terminal
 from bursar._cli._groups import JSON
-from bursar._cli._printing import percent, rho, say, say_json
+from bursar._cli._printing import say, say_json
 from bursar._cli._released import check_new, save_released
 from bursar._cli._signatures import SPEND, spend
 from bursar._cli._values import Value, numbers
@@ -110,9 +110,7 @@ def _ask(found: bursar.Plan, dataset: str, only: Sequence[int]) -> None:
     say(found, err=True)
     if not at_terminal():
         raise click.ClickException("there is no terminal to ask at: give --yes to pay this, or leave --run out")
-    cap = found.limits.dataset.cap_cost_units
-    share = f" ({percent(found.unpaid.cost_units / cap)} of the budget)" if cap else ""
-    what = f"{rho(found.unpaid.rho)}{share}" if not only else f"fits {', '.join(map(str, only))}"
+    what = str(found.unpaid) if not only else f"fits {', '.join(map(str, only))}"
     click.confirm(f"Spend {what} of {dataset}, for good?", abort=True, err=True)
 
 

@@ -12,7 +12,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 import click
@@ -62,7 +61,7 @@ def json_text(value: object) -> str:
 def plain(value: object) -> Any:
     """A value of the SDK as JSON has it: objects by their public fields, enumerations by their values.
 
-    A `Remaining` also has its `share`, a column its `kind`. Numbers that JSON does not have are null.
+    A `Remaining` also has its `epsilon` and `share`, a column its `kind`. Numbers that JSON does not have are null.
     """
     match value:
         case enum.Enum():
@@ -84,7 +83,7 @@ def _fields(value: Any) -> dict[str, Any]:
     named = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
     fields = {name: plain(getattr(value, name)) for name in named}
     if isinstance(value, Remaining):
-        fields["share"] = plain(value.share)
+        fields |= {"epsilon": plain(value.epsilon), "share": value.share}
     kind = _KINDS.get(type(value))
     return fields if kind is None else {"kind": kind, **fields}
 
@@ -164,18 +163,3 @@ def _fitting(widths: Sequence[int], kept: Sequence[bool], total: int) -> list[in
 
 def _wrapped(cell: str, most: int) -> list[str]:
     return [cell] if len(cell) <= most else textwrap.wrap(cell, most)
-
-
-def rho(value: float) -> str:
-    """An amount as `bursar-admin` prints it."""
-    return f"rho {value:.6g}"
-
-
-def at_most(value: float) -> str:
-    """An amount to be typed, in four digits, rounded down: it has to fit into what is left."""
-    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal_from_float(value)):.4g}"
-
-
-def percent(share: float) -> str:
-    """A part of a whole."""
-    return f"{share:.1%}"

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ursar_proto/v1/types.proto\x12\tbursar.v1\".\n\x0c\x45psilonDelta\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x01\"\x0c\n\nWhatIsLeft\"\x91\x01\n\x05Spend\x12\r\n\x03rho\x18\x01 \x01(\x01H\x00\x12\x30\n\repsilon_delta\x18\x02 \x01(\x0b\x32\x17.bursar.v1.EpsilonDeltaH\x00\x12\x11\n\x07\x65psilon\x18\x03 \x01(\x01H\x00\x12*\n\tremaining\x18\x04 \x01(\x0b\x32\x15.bursar.v1.WhatIsLeftH\x00\x42\x08\n\x06\x61mount\"=\n\x05Price\x12\x12\n\ncost_units\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65lta_units\x18\x02 \x01(\x04\x12\x0b\n\x03rho\x18\x03 \x01(\x01\"\x97\x01\n\tRemaining\x12\x12\n\ncost_units\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65lta_units\x18\x02 \x01(\x04\x12\x16\n\x0e\x63\x61p_cost_units\x18\x03 \x01(\x04\x12\x17\n\x0f\x63\x61p_delta_units\x18\x04 \x01(\x04\x12\x0b\n\x03rho\x18\x05 \x01(\x01\x12\x14\n\x0cpure_epsilon\x18\x06 \x01(\x01\x12\r\n\x05order\x18\x07 \x01(\x01\"\x98\x02\n\x07Receipt\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\r\n\x05\x65ntry\x18\x03 \x01(\x04\x12\x1f\n\x05price\x18\x04 \x01(\x0b\x32\x10.bursar.v1.Price\x12\'\n\tremaining\x18\x05 \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x13\n\x0bledger_head\x18\x06 \x01(\x0c\x12\'\n\tadjacency\x18\x07 \x01(\x0e\x32\x14.bursar.v1.Adjacency\x12\x31\n\x13\x61llowance_remaining\x18\x08 \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x0c\n\x04\x66ree\x18\t \x01(\x08\x12\x10\n\x08warnings\x18\n \x03(\t\"\'\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\r\n\x05steps\x18\x02 \x01(\r\"J\n\x0f\x43olumnTransform\x12\x0e\n\x06\x63olumn\x18\x01 \x01(\t\x12\'\n\ttransform\x18\x02 \x01(\x0e\x32\x14.bursar.v1.Transform\"/\n\x06Tensor\x12\x11\n\x05shape\x18\x01 \x03(\rB\x02\x10\x01\x12\x12\n\x06values\x18\x02 \x03(\x01\x42\x02\x10\x01\"q\n\x0cReleaseNoise\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x11\n\tcount_std\x18\x03 \x01(\x01\x12\x0f\n\x07sum_std\x18\x04 \x01(\x01\x12\x12\n\nmoment_std\x18\x05 \x01(\x01\x12\r\n\x05times\x18\x06 \x01(\r*_\n\tAdjacency\x12\x19\n\x15\x41\x44JACENCY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41\x44JACENCY_REPLACE_ONE\x10\x01\x12\x1c\n\x18\x41\x44JACENCY_ADD_REMOVE_ONE\x10\x02*O\n\tTransform\x12\x19\n\x15TRANSFORM_UNSPECIFIED\x10\x00\x12\x12\n\x0eTRANSFORM_NONE\x10\x01\x12\x13\n\x0fTRANSFORM_LOG1P\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ursar_proto/v1/types.proto\x12\tbursar.v1\".\n\x0c\x45psilonDelta\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x01\"\x0c\n\nWhatIsLeft\"\x91\x01\n\x05Spend\x12\r\n\x03rho\x18\x01 \x01(\x01H\x00\x12\x30\n\repsilon_delta\x18\x02 \x01(\x0b\x32\x17.bursar.v1.EpsilonDeltaH\x00\x12\x11\n\x07\x65psilon\x18\x03 \x01(\x01H\x00\x12*\n\tremaining\x18\x04 \x01(\x0b\x32\x15.bursar.v1.WhatIsLeftH\x00\x42\x08\n\x06\x61mount\"}\n\x05Price\x12\x12\n\ncost_units\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65lta_units\x18\x02 \x01(\x04\x12\x0b\n\x03rho\x18\x03 \x01(\x01\x12\x14\n\x07\x65psilon\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05share\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\n\n\x08_epsilonB\x08\n\x06_share\"\xa6\x01\n\tRemaining\x12\x12\n\ncost_units\x18\x01 \x01(\x04\x12\x13\n\x0b\x64\x65lta_units\x18\x02 \x01(\x04\x12\x16\n\x0e\x63\x61p_cost_units\x18\x03 \x01(\x04\x12\x17\n\x0f\x63\x61p_delta_units\x18\x04 \x01(\x04\x12\x0b\n\x03rho\x18\x05 \x01(\x01\x12\x14\n\x0cpure_epsilon\x18\x06 \x01(\x01\x12\r\n\x05order\x18\x07 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x08 \x01(\x01\"\x98\x02\n\x07Receipt\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\r\n\x05\x65ntry\x18\x03 \x01(\x04\x12\x1f\n\x05price\x18\x04 \x01(\x0b\x32\x10.bursar.v1.Price\x12\'\n\tremaining\x18\x05 \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x13\n\x0bledger_head\x18\x06 \x01(\x0c\x12\'\n\tadjacency\x18\x07 \x01(\x0e\x32\x14.bursar.v1.Adjacency\x12\x31\n\x13\x61llowance_remaining\x18\x08 \x01(\x0b\x32\x14.bursar.v1.Remaining\x12\x0c\n\x04\x66ree\x18\t \x01(\x08\x12\x10\n\x08warnings\x18\n \x03(\t\"\'\n\x08Progress\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\r\n\x05steps\x18\x02 \x01(\r\"J\n\x0f\x43olumnTransform\x12\x0e\n\x06\x63olumn\x18\x01 \x01(\t\x12\'\n\ttransform\x18\x02 \x01(\x0e\x32\x14.bursar.v1.Transform\"/\n\x06Tensor\x12\x11\n\x05shape\x18\x01 \x03(\rB\x02\x10\x01\x12\x12\n\x06values\x18\x02 \x03(\x01\x42\x02\x10\x01\"q\n\x0cReleaseNoise\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\r\x12\x11\n\tcount_std\x18\x03 \x01(\x01\x12\x0f\n\x07sum_std\x18\x04 \x01(\x01\x12\x12\n\nmoment_std\x18\x05 \x01(\x01\x12\r\n\x05times\x18\x06 \x01(\r*_\n\tAdjacency\x12\x19\n\x15\x41\x44JACENCY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41\x44JACENCY_REPLACE_ONE\x10\x01\x12\x1c\n\x18\x41\x44JACENCY_ADD_REMOVE_ONE\x10\x02*O\n\tTransform\x12\x19\n\x15TRANSFORM_UNSPECIFIED\x10\x00\x12\x12\n\x0eTRANSFORM_NONE\x10\x01\x12\x13\n\x0fTRANSFORM_LOG1P\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENSOR'].fields_by_name['shape']._serialized_options = b'\020\001'
   _globals['_TENSOR'].fields_by_name['values']._loaded_options = None
   _globals['_TENSOR'].fields_by_name['values']._serialized_options = b'\020\001'
-  _globals['_ADJACENCY']._serialized_start=1033
-  _globals['_ADJACENCY']._serialized_end=1128
-  _globals['_TRANSFORM']._serialized_start=1130
-  _globals['_TRANSFORM']._serialized_end=1209
+  _globals['_ADJACENCY']._serialized_start=1112
+  _globals['_ADJACENCY']._serialized_end=1207
+  _globals['_TRANSFORM']._serialized_start=1209
+  _globals['_TRANSFORM']._serialized_end=1288
   _globals['_EPSILONDELTA']._serialized_start=42
   _globals['_EPSILONDELTA']._serialized_end=88
   _globals['_WHATISLEFT']._serialized_start=90
@@ -46,17 +46,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SPEND']._serialized_start=105
   _globals['_SPEND']._serialized_end=250
   _globals['_PRICE']._serialized_start=252
-  _globals['_PRICE']._serialized_end=313
-  _globals['_REMAINING']._serialized_start=316
-  _globals['_REMAINING']._serialized_end=467
-  _globals['_RECEIPT']._serialized_start=470
-  _globals['_RECEIPT']._serialized_end=750
-  _globals['_PROGRESS']._serialized_start=752
-  _globals['_PROGRESS']._serialized_end=791
-  _globals['_COLUMNTRANSFORM']._serialized_start=793
-  _globals['_COLUMNTRANSFORM']._serialized_end=867
-  _globals['_TENSOR']._serialized_start=869
-  _globals['_TENSOR']._serialized_end=916
-  _globals['_RELEASENOISE']._serialized_start=918
-  _globals['_RELEASENOISE']._serialized_end=1031
+  _globals['_PRICE']._serialized_end=377
+  _globals['_REMAINING']._serialized_start=380
+  _globals['_REMAINING']._serialized_end=546
+  _globals['_RECEIPT']._serialized_start=549
+  _globals['_RECEIPT']._serialized_end=829
+  _globals['_PROGRESS']._serialized_start=831
+  _globals['_PROGRESS']._serialized_end=870
+  _globals['_COLUMNTRANSFORM']._serialized_start=872
+  _globals['_COLUMNTRANSFORM']._serialized_end=946
+  _globals['_TENSOR']._serialized_start=948
+  _globals['_TENSOR']._serialized_end=995
+  _globals['_RELEASENOISE']._serialized_start=997
+  _globals['_RELEASENOISE']._serialized_end=1110
 # @@protoc_insertion_point(module_scope)

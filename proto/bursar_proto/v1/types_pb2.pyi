@@ -156,24 +156,41 @@ class Price(_message.Message):
     COST_UNITS_FIELD_NUMBER: _builtins.int
     DELTA_UNITS_FIELD_NUMBER: _builtins.int
     RHO_FIELD_NUMBER: _builtins.int
+    EPSILON_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     cost_units: _builtins.int
     """Renyi divergence at the dataset's fixed order, in units of 2^-40, rounded up."""
     delta_units: _builtins.int
     """Failure probability, in units of 2^-60, rounded up; 0 for the exact mechanisms."""
     rho: _builtins.float
     """The same cost for people: cost_units / (2^40 * order)."""
+    epsilon: _builtins.float
+    """The same cost for people: the epsilon that it implies by itself at the delta of the dataset's budget, rounded up. Absent
+    where the budget plays no part, as in dry runs.
+    """
+    share: _builtins.float
+    """The part of the dataset's budget that it is, 0 to 1."""
     def __init__(
         self,
         *,
         cost_units: _builtins.int = ...,
         delta_units: _builtins.int = ...,
         rho: _builtins.float = ...,
+        epsilon: _builtins.float | None = ...,
+        share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epsilon", b"_epsilon", "_share", b"_share", "epsilon", b"epsilon", "share", b"share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_units", b"cost_units", "delta_units", b"delta_units", "rho", b"rho"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epsilon", b"_epsilon", "_share", b"_share", "cost_units", b"cost_units", "delta_units", b"delta_units", "epsilon", b"epsilon", "rho", b"rho", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__epsilon: _TypeAlias = _typing.Literal["epsilon"]  # noqa: Y015
+    _WhichOneofArgType__epsilon: _TypeAlias = _typing.Literal["_epsilon", b"_epsilon"]  # noqa: Y015
+    _WhichOneofReturnType__share: _TypeAlias = _typing.Literal["share"]  # noqa: Y015
+    _WhichOneofArgType__share: _TypeAlias = _typing.Literal["_share", b"_share"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epsilon) -> _WhichOneofReturnType__epsilon | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__share) -> _WhichOneofReturnType__share | None: ...
 
 Global___Price: _TypeAlias = Price  # noqa: Y015
 
@@ -192,6 +209,7 @@ class Remaining(_message.Message):
     RHO_FIELD_NUMBER: _builtins.int
     PURE_EPSILON_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
     cost_units: _builtins.int
     delta_units: _builtins.int
     cap_cost_units: _builtins.int
@@ -202,6 +220,8 @@ class Remaining(_message.Message):
     """The largest pure epsilon that one request may still ask for, rounded down."""
     order: _builtins.float
     """The Renyi order at which this dataset's entries are priced."""
+    delta: _builtins.float
+    """The delta at which amounts of this budget are shown as epsilon: the budget's, less what releases may fail with."""
     def __init__(
         self,
         *,
@@ -212,10 +232,11 @@ class Remaining(_message.Message):
         rho: _builtins.float = ...,
         pure_epsilon: _builtins.float = ...,
         order: _builtins.float = ...,
+        delta: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cap_cost_units", b"cap_cost_units", "cap_delta_units", b"cap_delta_units", "cost_units", b"cost_units", "delta_units", b"delta_units", "order", b"order", "pure_epsilon", b"pure_epsilon", "rho", b"rho"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cap_cost_units", b"cap_cost_units", "cap_delta_units", b"cap_delta_units", "cost_units", b"cost_units", "delta", b"delta", "delta_units", b"delta_units", "order", b"order", "pure_epsilon", b"pure_epsilon", "rho", b"rho"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

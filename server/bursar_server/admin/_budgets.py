@@ -13,10 +13,11 @@ from typing import Any
 
 import click
 
+from bursar_amounts import Part
 from bursar_ledger import EVERYONE, Budget, DatasetState, EntryKind, Ledger, Remainder
 from bursar_server.access.oidc import is_principal
 from bursar_server.admin._acting import JSON, STATE, Act, InOrder, act, opened, say_json
-from bursar_server.admin._shares import Share, amount, delta, percent, rho, table
+from bursar_server.admin._shares import Share, delta, table
 from bursar_server.admin._tables import APPROXIMATE_SHARE_HELP, accounts_names
 from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
 from bursar_server.tables.catalogue import Registered
@@ -151,7 +152,7 @@ def set_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool
     )
     acting.tell(entry, f"{_called(who)} may spend {_share_of(acting.ledger.dataset(name), share)}")
     if analyst is not None and not acting.dry_run:
-        click.echo(_left(acting.ledger.limits(name, analyst).allowance))
+        click.echo(_left(acting.ledger.dataset(name), acting.ledger.limits(name, analyst).allowance))
 
 
 @allowance.command("end")
@@ -283,14 +284,14 @@ class _Standing:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        cap, left = self.caps[0], 0 if self.closed else self.caps[0] - self.spent[0]
+        left = self.budget.part(0 if self.closed else self.caps[0] - self.spent[0], is_left=True)
         return [
             ("total", f"({self.budget.epsilon:g}, {self.budget.delta:g})"),
             ("approximate share", str(self.budget.delta_fail_share)),
             ("order", f"{float(self.order):.4f}"),
-            ("cap", rho(cap, self.order)),
-            ("spent", f"{rho(self.spent[0], self.order)} ({percent(self.spent[0], cap)})"),
-            ("left", f"{rho(left, self.order)} ({percent(left, cap)})" + (", closed" if self.closed else "")),
+            ("rho of the total", f"{float(self.budget.part(self.caps[0]).rho):.6g}"),
+            ("spent", str(self.budget.part(self.spent[0]))),
+            ("left", str(left) + (", closed" if self.closed else "")),
             ("approximate: cap", f"delta {delta(self.caps[1])}"),
             ("approximate: spent", f"delta {delta(self.spent[1])}"),
         ]
@@ -350,14 +351,11 @@ def _check_known(ledger: Ledger, account: str, analyst: str) -> None:
 
 def _share_of(state: DatasetState, share: Fraction) -> str:
     # Rounded down, as the ledger enforces it.
-    units = int(share * state.cap_cost_units)
-    return (
-        f"{share} of the account {state.account}, {rho(units, state.order)} of {rho(state.cap_cost_units, state.order)}"
-    )
+    return f"{share} of the account {state.account}, {state.budget.part(int(share * state.cap_cost_units))}"
 
 
-def _left(limit: Remainder | None) -> str:
-    return "" if limit is None else f"left of it: {rho(limit.cost_units, limit.order)}"
+def _left(state: DatasetState, limit: Remainder | None) -> str:
+    return "" if limit is None else f"left of it: {state.budget.part(limit.cost_units, is_left=True)}"
 
 
 @dataclass(frozen=True)
@@ -367,29 +365,26 @@ class _Limit:
     state: DatasetState
     whose: str | None
     share: Fraction
-    left: int | None
+    left: Part | None
 
     @property
-    def most(self) -> int:
-        return int(self.share * self.state.cap_cost_units)
+    def most(self) -> Part:
+        return self.state.budget.part(int(self.share * self.state.cap_cost_units))
 
     @property
     def row(self) -> tuple[str, str, str, str, str]:
         who = {EVERYONE: "everyone else, each", None: "one request"}.get(self.whose, self.whose)
-        left = "" if self.left is None else rho(self.left, self.state.order)
-        most = rho(self.most, self.state.order)
-        return self.state.account, str(who), f"{self.share} ({percent(self.share)})", most, left
+        return self.state.account, str(who), str(self.share), str(self.most), str(self.left or "")
 
     @property
     def record(self) -> dict[str, object]:
-        cap, order = self.state.cap_cost_units, self.state.order
         return {
             "account": self.state.account,
             "kind": "call_limit" if self.whose is None else "allowance",
             "analyst": None if self.whose in (EVERYONE, None) else self.whose,
             "share": str(self.share),
-            "most": amount(self.most, cap, order),
-            "left": None if self.left is None else amount(self.left, cap, order),
+            "most": self.most.to_dict(),
+            "left": None if self.left is None else self.left.to_dict(),
         }
 
 
@@ -397,21 +392,22 @@ def _limits(ledger: Ledger, state: DatasetState) -> Iterator[_Limit]:
     for whose, share in ledger.shares(state.account).items():
         # Everyone's share is one for each analyst, so it has no remainder of its own.
         own = ledger.limits(state.name, whose).allowance if whose not in (EVERYONE, None) else None
-        yield _Limit(state, whose, share, None if own is None else own.cost_units)
+        left = None if own is None else state.budget.part(own.cost_units, is_left=True)
+        yield _Limit(state, whose, share, left)
 
 
 def _standing_record(ledger: Ledger, state: DatasetState) -> dict[str, object]:
     standing = _Standing.of(state)
-    (cap, cap_delta), (spent, spent_delta) = standing.caps, standing.spent
+    (cap, cap_delta), (_, spent_delta) = standing.caps, standing.spent
     return {
         "account": state.account,
         "datasets": list(accounts_names(ledger, state.account)),
         "total": {"epsilon": state.budget.epsilon, "delta": state.budget.delta},
         "approximate_share": str(state.budget.delta_fail_share),
         "order": str(state.order),
-        "cap": amount(cap, cap, state.order),
-        "spent": amount(spent, cap, state.order),
-        "left": amount(state.remaining.cost_units, cap, state.order),
+        "cap": state.budget.part(cap).to_dict(),
+        "spent": state.spent.to_dict(),
+        "left": state.left.to_dict(),
         "cap_delta_units": cap_delta,
         "spent_delta_units": spent_delta,
         "closed": standing.closed,

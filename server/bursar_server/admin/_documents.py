@@ -19,7 +19,6 @@ from bursar_ledger.audit._open import opened as opened_for_audit
 from bursar_ledger.audit._open import rows
 from bursar_ledger.audit._spend import Spend, spend_lines
 from bursar_server.admin._acting import STATE, InOrder, opened, say_json
-from bursar_server.admin._shares import percent
 from bursar_server.admin._totals import guesses
 from bursar_server.state import State
 from bursar_server.tables import Manifest
@@ -84,7 +83,7 @@ class _Facts:
 
     @property
     def spent(self) -> str:
-        return f"{percent(self.account.spent_cost_units, self.account.cap_cost_units)}, rho {self.spend.rho:.6g}"
+        return str(self.state.spent)
 
     @property
     def factor(self) -> str:
@@ -240,7 +239,7 @@ def _dpia_lines(facts: _Facts) -> Iterator[str]:
     yield f"* privacy unit: {facts.unit}"
     yield f"* total: {facts.total}; share of the account {spend.account}, with {spend.datasets}"
     yield f"* spent: {facts.spent}, by {spend.fits} fits of {len(facts.account.spenders)} analysts"
-    yield f"* left: rho {spend.left_rho:.6g}"
+    yield f"* left: {facts.state.left}"
     if changes := len(facts.account.promises) - 1:
         yield f"* the total was changed {changes} times: bursar-admin budget show {manifest.name} lists them"
     yield "\n## Not protected\n"

@@ -17,8 +17,9 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from bursar_ledger.audit._text import percent
 from bursar_server.admin._acting import JSON, PATH
-from bursar_server.admin._shares import Share, percent, table
+from bursar_server.admin._shares import Share, table
 from bursar_server.state import write_private
 from bursar_server.tables import Categorical, ImportReport, Manifest, Source
 
@@ -39,7 +40,7 @@ def look_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--accept-bad-rows",
             type=Share(),
-            help=f"Accept bad rows up to this share, and columns without any value. [default: {percent(ACCEPTED)}]",
+            help=f"Accept bad rows up to this share, and columns without any value. [default: {percent(float(ACCEPTED))}]",
         ),
     ):
         function = option(function)
@@ -182,4 +183,4 @@ def _share(n: int, report: ImportReport) -> Fraction:
 
 
 def _all(n: int, report: ImportReport) -> str:
-    return percent(_share(n, report))
+    return percent(float(_share(n, report)))

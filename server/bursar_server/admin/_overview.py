@@ -14,7 +14,8 @@ from pathlib import Path
 
 import grpc
 
-from bursar_ledger import COST_UNIT, EVERYONE, REQUESTS, DatasetState, Ledger, LedgerError, ReleaseRecord
+from bursar_amounts import percent_text
+from bursar_ledger import EVERYONE, REQUESTS, DatasetState, Ledger, LedgerError, ReleaseRecord
 from bursar_ledger.audit._text import counted, short_time
 from bursar_ledger.checkpoints import NoteError, Place, PlaceError, VerifierKey, verifier_keys
 from bursar_ledger.refusals import FILE as REFUSALS
@@ -23,10 +24,9 @@ from bursar_server.access.tls import Certificates
 from bursar_server.admin._acting import Held
 from bursar_server.admin._backups import METHOD as WRITE_OFF
 from bursar_server.admin._history import in_words
-from bursar_server.admin._shares import percent, rho
 from bursar_server.admin._tables import is_closed
 from bursar_server.admin._tokens import holders
-from bursar_server.admin._totals import TYPICAL, sentence
+from bursar_server.admin._totals import sentence, typical
 from bursar_server.config import Config
 from bursar_server.ops.backups import BackupNote
 from bursar_server.ops.checkpoints import newest_at, places_of
@@ -143,7 +143,7 @@ def overview(held: Held, config: Config, health: str) -> Overview:
         accounts=tuple(_account(ledger, list(states.values()), s) for s in states.values() if s.account == s.name),
         holders=tuple(holders(ledger)),
         fits=tuple((debit.entry, _fit(debit, states[debit.dataset])) for debit in reversed(debits)),
-        refusals=None if refused is None else tuple(map(_refusal, refused[:_MOST])),
+        refusals=None if refused is None else tuple(_refusal(one, states.get(one.dataset)) for one in refused[:_MOST]),
         acts=tuple(
             (entry.number, f"{short_time(entry.time)} UTC: {entry.actor}: {in_words(entry)}.{_why(entry.details)}")
             for entry in reversed(acts)
@@ -167,7 +167,7 @@ def server_health(address: str, certificates: Certificates) -> str:
 
 def _account(ledger: Ledger, states: list[DatasetState], state: DatasetState) -> Account:
     sharing = [other for other in states if other.account == state.account]
-    cap, order, left = state.cap_cost_units, state.order, state.remaining.cost_units
+    cap, left = state.cap_cost_units, state.remaining.cost_units
     shares, spenders = ledger.shares(state.account), ledger.spenders(state.account)
     names = dict.fromkeys([*sorted(spenders, key=lambda who: -spenders[who][1]), *shares])
     limits = {EVERYONE: "each analyst without an allowance of their own may spend", None: "one request may cost"}
@@ -177,14 +177,14 @@ def _account(ledger: Ledger, states: list[DatasetState], state: DatasetState) ->
         open=tuple(other.name for other in sharing if not other.retired),
         meaning=sentence(state.budget),
         spent=_bar(state.spent_cost_units, cap, "of the total is spent"),
-        left=_left(state, sum(fits for fits, _ in spenders.values()), left, order),
+        left=_left(state, sum(fits for fits, _ in spenders.values()), left),
         analysts=tuple(
             _analyst(name, spenders.get(name, (0, 0)), shares.get(name), state)
             for name in names
             if name is not None and name != EVERYONE
         ),
         others=tuple(
-            f"{text} {percent(shares[whose])} of the total at most, {rho(int(shares[whose] * cap), order)}"
+            f"{text} {state.budget.part(int(shares[whose] * cap))} of the total at most"
             for whose, text in limits.items()
             if whose in shares
         ),
@@ -195,44 +195,43 @@ def _kind(state: DatasetState) -> str:
     return "retired: accepts no fits" if state.retired else "accepts fits"
 
 
-def _left(state: DatasetState, fits: int, left: int, order: Fraction) -> str:
+def _left(state: DatasetState, fits: int, left: int) -> str:
     if is_closed(state):
         return (
             f"More was spent, by {counted(fits, 'debit')}, than the total in force allows: no fit is accepted until "
             "the total is raised."
         )
-    cap = state.cap_cost_units
-    more = int(Fraction(left) / (COST_UNIT * order) / Fraction(TYPICAL))
+    one = typical(state.budget)
     return (
-        f"{percent(left, cap)} of the total is left, {rho(left, order)}: enough for {counted(more, 'fit')} of rho "
-        f"{TYPICAL}. {percent(state.spent_cost_units, cap)} was spent by {counted(fits, 'debit')}."
+        f"{state.left} of the total is left: enough for {counted(left // one.cost_units, 'fit')} of {one}. "
+        f"{state.spent} was spent by {counted(fits, 'debit')}."
     )
 
 
 def _analyst(name: str, spent: tuple[int, int], share: Fraction | None, state: DatasetState) -> Analyst:
     fits, units = spent
-    limit = "no allowance of their own" if share is None else f"at most {percent(share)} of the total"
+    limit = "no allowance of their own" if share is None else f"at most {percent_text(share)} of the total"
     return Analyst(name, fits, _bar(units, state.cap_cost_units, f"of the total was spent by {name}"), limit)
 
 
 def _bar(part: int, whole: int, words: str) -> Bar:
     # Rounded up, so that no debit is invisible; a closed account has spent more than all.
-    return Bar(f"{min(100.0, 100 * part / whole) if whole else 100.0:.2f}%", f"{percent(part, whole)} {words}")
+    share = Fraction(part, whole) if whole else Fraction(1)
+    return Bar(f"{min(100.0, 100 * float(share)):.2f}%", f"{percent_text(share)} {words}")
 
 
 def _fit(debit: ReleaseRecord, state: DatasetState) -> str:
     done = "wrote off" if debit.method == WRITE_OFF else f"ran {debit.method} on"
     released = "" if debit.released else " Nothing is stored as released: it runs, was interrupted, or failed."
-    price = rho(debit.price.cost_units, debit.price.order)
-    share = percent(debit.price.cost_units, state.cap_cost_units)
-    now = f", {share} of the total" if debit.price.order == state.order else ""
-    return f"{short_time(debit.time)} UTC: {debit.principal} {done} {debit.dataset} for {price}{now}.{released}"
+    price = state.budget.part(debit.price.cost_units, debit.price.order)
+    return f"{short_time(debit.time)} UTC: {debit.principal} {done} {debit.dataset} for {price} of the total.{released}"
 
 
-def _refusal(refusal: Refusal) -> str:
+def _refusal(refusal: Refusal, state: DatasetState | None) -> str:
     asked = ""
-    if refusal.rho_asked is not None and refusal.rho_left is not None:
-        asked = f" It asked for rho {refusal.rho_asked:.6g}, and rho {refusal.rho_left:.6g} was left."
+    if refusal.rho_asked is not None and refusal.rho_left is not None and state is not None:
+        wanted = state.budget.part_of_rho(refusal.rho_asked)
+        asked = f" It asked for {wanted}, and {state.budget.part_of_rho(refusal.rho_left, is_left=True)} was left."
     return (
         f"{refusal.analyst}: {refusal.method} on {refusal.dataset} was refused {counted(refusal.times, 'time')} "
         f"({refusal.refused_by}), the last one at {short_time(refusal.last)} UTC.{asked}"

@@ -1,4 +1,4 @@
-"""Shares of a budget as people write them, exact; and amounts as people read them."""
+"""Shares of a budget as people write them, exact; and tables as people read them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import click
 
-from bursar_ledger import COST_UNIT, DELTA_UNIT
+from bursar_amounts import DELTA_UNIT
 from bursar_ledger.audit._text import short_time, table_lines, terminal_width
 
 _DECIMAL = re.compile(r"(?=\.?\d)\d{0,9}\.?\d{0,12}", re.ASCII)
@@ -40,25 +40,9 @@ def _exact(text: str) -> Fraction | None:
     return Fraction(number) / (100 if text.endswith("%") else 1)
 
 
-def rho(units: int, order: Fraction) -> str:
-    """Return units of cost as the rho that they are worth in Gaussian noise."""
-    return f"rho {float(Fraction(units) / (COST_UNIT * order)):.6g}"
-
-
 def delta(units: int) -> str:
     """Return units of failure probability as text."""
     return f"{units / DELTA_UNIT:.3g}"
-
-
-def percent(part: int | Fraction, whole: int = 1) -> str:
-    """Return a share of a whole as text."""
-    return f"{float(Fraction(part) / whole):.1%}" if whole else "-"
-
-
-def amount(units: int, cap: int, order: Fraction) -> dict[str, object]:
-    """Return units of cost for programs: exact, as rho in Gaussian noise, and as a share of a cap."""
-    worth = float(Fraction(units) / (COST_UNIT * order))
-    return {"rho": worth, "share": float(Fraction(units, cap)) if cap else None, "cost_units": units}
 
 
 def table(rows: Sequence[Sequence[object]], indent: str = "", whole: Collection[str] = ()) -> str:

@@ -25,7 +25,6 @@ from bursar_models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
 from bursar_models._sketch import SIGNATURES
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.admin._acting import FILE, PATH, Act, InOrder, act, explained
-from bursar_server.admin._shares import percent, rho
 from bursar_server.jobs.engine import engine_of, storage_of
 from bursar_server.jobs.errors import ReleaseLostError
 from bursar_server.jobs.job import Outcome
@@ -285,11 +284,11 @@ def _check_out(out: Path, *, new: bool) -> None:
 def _show(quote: Quote) -> None:
     """Print cost, noise and remaining budget, and check that the cost fits. Raises BudgetExhaustedError."""
     cost, limits, plan = quote.price, quote.limits, quote.plan
-    share = percent(cost.cost_units, limits.dataset.cap_cost_units)
-    click.echo(f"price  {rho(cost.cost_units, cost.order)} ({share} of the total)")
+    click.echo(f"price  {quote.budget.part(cost.cost_units)} of the total")
     quote.check()
-    left = limits.dataset.cost_units
-    click.echo(f"left   {rho(left, cost.order)}, after it {rho(left - cost.cost_units, cost.order)}")
+    units = limits.dataset.cost_units
+    left, after = (quote.budget.part(one, is_left=True) for one in (units, units - cost.cost_units))
+    click.echo(f"left   {left}, after it {after}")
     (noise,) = plan.noise
     rows = f", on the number of rows {noise.count_std:.4g}" if noise.count_std else ""
     click.echo(f"noise  standard deviation {noise.sum_std:.4g} on {noise.size} sums{rows}")

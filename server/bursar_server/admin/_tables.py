@@ -13,7 +13,7 @@ import click
 from bursar_ledger import Adjacency, Budget, DatasetState, Entry, Ledger
 from bursar_server.admin._acting import FILE, FOLDER, JSON, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._looking import Look, Watched, look_options, record
-from bursar_server.admin._shares import Share, amount, percent, rho, table
+from bursar_server.admin._shares import Share, table
 from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
 from bursar_server.config import Config
 from bursar_server.jobs.engine import storage_of
@@ -357,13 +357,9 @@ def partition_(directory: Path, name: str) -> None:
 
 def left_line(state: DatasetState) -> str:
     """Return the remaining budget of a dataset's account as one line."""
-    left = state.remaining
-    spent = (
-        f"spent {rho(state.spent_cost_units, state.order)} ({percent(state.spent_cost_units, state.cap_cost_units)})"
-    )
     return (
-        f"account {state.account}: total ({state.budget.epsilon:g}, {state.budget.delta:g}), {spent}, "
-        f"left {rho(left.cost_units, state.order)}"
+        f"account {state.account}: total ({state.budget.epsilon:g}, {state.budget.delta:g}), spent {state.spent}, "
+        f"left {state.left}"
     )
 
 
@@ -427,7 +423,7 @@ def _unit(unit: Unit) -> str:
 
 
 def _row(state: DatasetState) -> tuple[str, ...]:
-    budget, left = state.budget, state.remaining
+    budget = state.budget
     notes = [f"account {state.account}"] if state.account != state.name else []
     notes += ["retired"] if state.retired else []
     notes += ["closed: more was spent than the total in force allows"] if is_closed(state) else []
@@ -435,20 +431,20 @@ def _row(state: DatasetState) -> tuple[str, ...]:
         state.name,
         state.adjacency.value,
         f"({budget.epsilon:g}, {budget.delta:g})",
-        f"{rho(left.cost_units, state.order)} ({percent(left.cost_units, state.cap_cost_units)})",
+        str(state.left),
         ", ".join(notes),
     )
 
 
 def _record(state: DatasetState) -> dict[str, object]:
-    cap, budget = state.cap_cost_units, state.budget
+    budget = state.budget
     return {
         "name": state.name,
         "account": state.account,
         "adjacency": state.adjacency.value,
         "total": {"epsilon": budget.epsilon, "delta": budget.delta},
-        "spent": amount(state.spent_cost_units, cap, state.order),
-        "left": amount(state.remaining.cost_units, cap, state.order),
+        "spent": state.spent.to_dict(),
+        "left": state.left.to_dict(),
         "retired": state.retired,
         "closed": is_closed(state),
     }

@@ -7,7 +7,8 @@ from statistics import NormalDist
 
 import click
 
-from bursar_ledger import COST_UNIT, Budget
+from bursar_amounts import Part
+from bursar_ledger import Budget
 from bursar_server.admin._acting import Act
 
 LARGE_EPSILON = 10
@@ -21,14 +22,20 @@ I_KNOW = click.option("--i-know", is_flag=True, help="A total that protects hard
 
 def sentence(total: Budget) -> str:
     """Return what a total means for a person, and what it buys."""
-    fits = int(_rho(total) / TYPICAL)
+    one = typical(total)
+    fits = total.cap_cost_units // one.cost_units
     worst, against_gaussian = guesses(total)
     return (
         f"({total.epsilon:g}, {total.delta:g}) for a person: whoever sees all that is ever released, and cannot tell "
         f"beforehand whether it is with this person's data, may guess right {worst} times of 100 at "
         f"most, and {against_gaussian} times if all of it is Gaussian noise; it buys "
-        f"{'more than 10,000' if fits > 10_000 else fits} fits of rho {TYPICAL}"
+        f"{'more than 10,000' if fits > 10_000 else fits} fits of {one}"
     )
+
+
+def typical(total: Budget) -> Part:
+    """Return the amount of a typical fit."""
+    return total.part_of_rho(TYPICAL)
 
 
 def guesses(total: Budget) -> tuple[str, str]:
@@ -66,7 +73,7 @@ def confirm_total(acting: Act, name: str, total: Budget, rows: int | None, *, i_
 
 
 def _rho(total: Budget) -> float:
-    return float(total.cap_cost_units / (COST_UNIT * total.order))
+    return float(total.part(total.cap_cost_units).rho)
 
 
 def _of_hundred(wrong: float) -> str:

@@ -16,6 +16,7 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from bursar_ledger import (
+    Budget,
     BudgetExhaustedError,
     Cost,
     DatasetState,
@@ -152,11 +153,13 @@ class Quote:
         plan: plan of its releases.
         price: cost of the plan.
         limits: limits for the cost.
+        budget: total of the dataset, of which people read the cost as a part.
     """
 
     plan: Plan
     price: Cost
     limits: SpendingLimits
+    budget: Budget
 
     @property
     def times(self) -> int:
@@ -172,7 +175,7 @@ class Quote:
         """Raise BudgetExhaustedError naming a limit that the cost exceeds; the ledger checks it again at the debit."""
         for name, limit in _named(self.limits):
             if not _times(self.price, limit):
-                raise BudgetExhaustedError(self.price, limit, name)
+                raise BudgetExhaustedError(self.price, limit, self.budget, name)
 
 
 class Orders:
@@ -246,9 +249,9 @@ class Orders:
             with _rows_needed():
                 self._datasets.check(order.state)
             self._engine.check()
-            plan = order.plan(_rest(limits) if order.rest else None, order.rows)
+            plan = order.plan(_rest(limits, order.state.budget) if order.rest else None, order.rows)
         self.check(order, plan)
-        return Quote(plan, price(plan.events, order.state.order), limits)
+        return Quote(plan, price(plan.events, order.state.order), limits, order.state.budget)
 
     def ask(self, order: Order) -> DebitRequest | RestRequest:
         """Return the debit to request from the ledger, for an order that was not debited before.
@@ -263,7 +266,7 @@ class Orders:
         with _rows_needed():
             self._datasets.check(order.state)
         self._engine.check()
-        rho = _rest(self._ledger.limits(order.state.name, order.principal)) if order.rest else None
+        rho = _rest(self._ledger.limits(order.state.name, order.principal), order.state.budget) if order.rest else None
         plan = order.plan(rho, order.rows)
         self.check(order, plan)
         if order.request.refuse_useless:
@@ -381,11 +384,11 @@ def _copy(request: FitRequest) -> Any:
     return copy
 
 
-def _rest(limits: SpendingLimits) -> float:
+def _rest(limits: SpendingLimits, budget: Budget) -> float:
     """Return the largest rho that one request may cost now. Raises BudgetExhaustedError if there is none."""
     for name, limit in _named(limits):
         if limit.cost_units < 1:
-            raise BudgetExhaustedError(Cost(1, 0, limit.order), limit, name)
+            raise BudgetExhaustedError(Cost(1, 0, limit.order), limit, budget, name)
     return limits.available.rho
 
 

@@ -79,15 +79,23 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
     ) -> catalog_pb2.ListReleasesResponse:
         """Return a page of the caller's own debits, of one dataset or of all."""
         records, more = self._page(request, _LARGEST_PAGE)
-        return catalog_pb2.ListReleasesResponse(releases=[_summary(record) for record in records], next_page_token=more)
+        summaries = [_summary(record, self._price(record)) for record in records]
+        return catalog_pb2.ListReleasesResponse(releases=summaries, next_page_token=more)
 
     def ListSketches(  # noqa: N802  the contract's name
         self, request: catalog_pb2.ListSketchesRequest, context: grpc.ServicerContext
     ) -> catalog_pb2.ListSketchesResponse:
         """Return the sketches among a page of the caller's own debits."""
         records, more = self._page(request, _LARGEST_PAGE_OF_SKETCHES)
-        sketches = [_sketch(record, self._ledger.release(record.entry)) for record in records if _has_sketch(record)]
+        sketches = [
+            _sketch(record, self._price(record), self._ledger.release(record.entry))
+            for record in records
+            if _has_sketch(record)
+        ]
         return catalog_pb2.ListSketchesResponse(sketches=[one for one in sketches if one], next_page_token=more)
+
+    def _price(self, record: ReleaseRecord) -> types_pb2.Price:
+        return messages.price(record.price, self._datasets.state(record.dataset).budget)
 
     def _page(
         self, request: catalog_pb2.ListReleasesRequest | catalog_pb2.ListSketchesRequest, largest: int
@@ -120,10 +128,9 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
             if self._ledger.is_lost(record.entry):
                 raise ReleaseLostError
             raise FitFailedError(f"entry-{record.entry}")
-        adjacency = self._datasets.state(paid.dataset).adjacency
         asked: Mapping[str, Any] = paid.parameters
         answer = catalog_pb2.GetReleaseResponse(
-            receipt=messages.receipt(record, adjacency),
+            receipt=messages.receipt(record, self._datasets.state(paid.dataset)),
             n_components=asked.get("n_components", 0),
         )
         getattr(answer, method.field).CopyFrom(message.model)
@@ -174,10 +181,10 @@ class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
             ),
             public_rows=manifest.public_rows or 0,
             total=types_pb2.EpsilonDelta(epsilon=budget.epsilon, delta=budget.delta),
-            remaining=messages.remaining(limits.dataset),
-            available=messages.remaining(limits.available),
-            allowance_remaining=None if limits.allowance is None else messages.remaining(limits.allowance),
-            call_limit=None if limits.call is None else messages.remaining(limits.call),
+            remaining=messages.remaining(limits.dataset, budget),
+            available=messages.remaining(limits.available, budget),
+            allowance_remaining=None if limits.allowance is None else messages.remaining(limits.allowance, budget),
+            call_limit=None if limits.call is None else messages.remaining(limits.call, budget),
             retired=state.retired,
         )
 
@@ -199,13 +206,13 @@ def _column(column: Any) -> catalog_pb2.Column:
     return message
 
 
-def _summary(record: ReleaseRecord) -> catalog_pb2.ReleaseSummary:
+def _summary(record: ReleaseRecord, price: types_pb2.Price) -> catalog_pb2.ReleaseSummary:
     return catalog_pb2.ReleaseSummary(
         entry=record.entry,
         dataset=record.dataset,
         request_id=record.request_id,
         method=record.method,
-        price=messages.price(record.price),
+        price=price,
         time=record.time,
         released=bool(record.size),
         state=_state(record),
@@ -216,7 +223,7 @@ def _has_sketch(record: ReleaseRecord) -> bool:
     return record.method == "FitSketchKMeans" and bool(record.size)
 
 
-def _sketch(record: ReleaseRecord, release: bytes | None) -> catalog_pb2.SketchSummary | None:
+def _sketch(record: ReleaseRecord, price: types_pb2.Price, release: bytes | None) -> catalog_pb2.SketchSummary | None:
     """Return the properties of a sketch without its sums; None for a release without one."""
     message = fit_pb2.FitSketchKMeansResponse.FromString(release or b"")
     if not message.model.HasField("sketch"):
@@ -228,7 +235,7 @@ def _sketch(record: ReleaseRecord, release: bytes | None) -> catalog_pb2.SketchS
         entry=record.entry,
         dataset=record.dataset,
         request_id=record.request_id,
-        price=messages.price(record.price),
+        price=price,
         time=record.time,
         sketch=sketch,
     )

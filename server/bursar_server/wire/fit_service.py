@@ -91,9 +91,9 @@ class FitService:
         quote = self._orders.quote(self._orders.order(method.name, caller().name, asked))
         plan, limits = quote.plan, quote.limits
         return fit_pb2.PreviewResponse(
-            price=messages.price(quote.price),
-            remaining=messages.remaining(limits.dataset),
-            available=messages.remaining(limits.available),
+            price=messages.price(quote.price, quote.budget),
+            remaining=messages.remaining(limits.dataset, quote.budget),
+            available=messages.remaining(limits.available, quote.budget),
             affordable=quote.times >= 1,
             fits_left=min(quote.times, _MOST_FITS_LEFT),
             noise=plan.noise,
@@ -141,20 +141,20 @@ class FitService:
         if not admission.paid_now:
             context.set_trailing_metadata((("bursar-replayed", "true"),))
         run = admission.run
-        return messages.receipt(run.debit, order.state.adjacency), run
+        return messages.receipt(run.debit, order.state), run
 
     def _free(self, order: Order, plan: Plan) -> tuple[types_pb2.Receipt, Run]:
         """Return the receipt of a free request and its run. Neither the ledger nor the data are involved."""
         self._orders.check(order, plan)
         paid = self._ledger.debit_entry(plan.of_entry) if plan.of_entry else None
-        limits = self._ledger.limits(order.state.name, order.principal)
+        limits, budget = self._ledger.limits(order.state.name, order.principal), order.state.budget
         receipt = types_pb2.Receipt(
             dataset=order.state.name,
             request_id=order.request.request_id,
             entry=plan.of_entry,
-            price=messages.price(price((), order.state.order)),
-            remaining=messages.remaining(limits.dataset),
-            allowance_remaining=None if limits.allowance is None else messages.remaining(limits.allowance),
+            price=messages.price(price((), order.state.order), budget),
+            remaining=messages.remaining(limits.dataset, budget),
+            allowance_remaining=None if limits.allowance is None else messages.remaining(limits.allowance, budget),
             ledger_head=b"" if paid is None else paid.head,
             adjacency=messages.ADJACENCIES[order.state.adjacency],
             free=True,

@@ -6,7 +6,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bursar_ledger import Adjacency, Cost, Debit, DebitRecord, Remainder, Role
+from bursar_amounts import float_down
+from bursar_ledger import Adjacency, Budget, Cost, DatasetState, Debit, DebitRecord, Remainder, Role
 from bursar_proto.v1 import admin_pb2, fit_pb2, types_pb2
 from bursar_server.fits import Expected
 from bursar_server.fits.usefulness import WARNINGS
@@ -27,14 +28,19 @@ ROLES: Mapping[Role, admin_pb2.Role.ValueType] = {
 """Role -> value of the contract."""
 
 
-def price(value: Cost) -> types_pb2.Price:
+def price(value: Cost, budget: Budget | None) -> types_pb2.Price:
     """Return a cost as a message; one beyond the wire's range becomes the largest, which no budget covers either."""
+    part = None if budget is None else budget.part(value.cost_units, value.order)
     return types_pb2.Price(
-        cost_units=min(value.cost_units, _UINT64), delta_units=min(value.delta_units, _UINT64), rho=value.rho
+        cost_units=min(value.cost_units, _UINT64),
+        delta_units=min(value.delta_units, _UINT64),
+        rho=value.rho,
+        epsilon=None if part is None else part.epsilon,
+        share=None if part is None else part.share,
     )
 
 
-def remaining(value: Remainder) -> types_pb2.Remaining:
+def remaining(value: Remainder, budget: Budget) -> types_pb2.Remaining:
     """Return a remaining budget as a message."""
     return types_pb2.Remaining(
         cost_units=value.cost_units,
@@ -44,6 +50,7 @@ def remaining(value: Remainder) -> types_pb2.Remaining:
         rho=value.rho,
         pure_epsilon=_pure_epsilon(value),
         order=float(value.order),
+        delta=float_down(budget.conversion_delta),
     )
 
 
@@ -53,19 +60,19 @@ def _pure_epsilon(value: Remainder) -> float:
     return value.pure_epsilon
 
 
-def receipt(debit: Debit | DebitRecord, adjacency: Adjacency) -> types_pb2.Receipt:
-    """Return the receipt of a debit; the same at every request."""
+def receipt(debit: Debit | DebitRecord, state: DatasetState) -> types_pb2.Receipt:
+    """Return the receipt of a debit; the same at every request, until a new total makes its epsilon another part."""
     parameters: Mapping[str, Any] = debit.request.parameters
     warnings: Sequence[str] = parameters.get(WARNINGS, ())
     return types_pb2.Receipt(
         dataset=debit.request.dataset,
         request_id=debit.request.request_id,
         entry=debit.entry,
-        price=price(debit.price),
-        remaining=remaining(debit.remaining),
-        allowance_remaining=None if debit.allowance is None else remaining(debit.allowance),
+        price=price(debit.price, state.budget),
+        remaining=remaining(debit.remaining, state.budget),
+        allowance_remaining=None if debit.allowance is None else remaining(debit.allowance, state.budget),
         ledger_head=debit.head,
-        adjacency=ADJACENCIES[adjacency],
+        adjacency=ADJACENCIES[state.adjacency],
         warnings=warnings,
     )
 

@@ -125,6 +125,7 @@ _SUBJECTS = {"dataset": "dataset budget", "allowance": "allowance of the analyst
 
 def _exhausted(error: BudgetExhaustedError) -> Status:
     left, asked = error.remaining, error.requested
+    part = error.budget.part(asked.cost_units, asked.order)
     amounts = {
         "requested_cost_units": asked.cost_units,
         "requested_delta_units": asked.delta_units,
@@ -133,9 +134,13 @@ def _exhausted(error: BudgetExhaustedError) -> Status:
         "cap_cost_units": left.cap_cost_units,
         "cap_delta_units": left.cap_delta_units,
         "requested_rho": asked.rho,
+        "requested_epsilon": part.epsilon,
+        "requested_share": part.share,
         "remaining_rho": left.rho,
         "remaining_pure_epsilon": left.pure_epsilon,
         "order": float(left.order),
+        "delta": float(error.budget.conversion_delta),
+        "budget_cost_units": part.budget_units,
     }
     violation = error_details_pb2.QuotaFailure.Violation(subject=_SUBJECTS[error.limit], description=str(error))
     quota = error_details_pb2.QuotaFailure(violations=[violation])

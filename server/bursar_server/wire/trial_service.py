@@ -36,9 +36,8 @@ class DummyService(dummy_pb2_grpc.DummyServiceServicer):
         order = self._dummies.order(request)
         run = self._runs.compute(caller().name, lambda run: self._dummies.run(order, run))
         leave_with(context, run)
-        yield dummy_pb2.DummyResponse(
-            start=dummy_pb2.DummyStart(rows=order.rows, price=messages.price(order.price), warnings=order.warnings)
-        )
+        start = dummy_pb2.DummyStart(rows=order.rows, price=messages.price(order.price, None), warnings=order.warnings)
+        yield dummy_pb2.DummyResponse(start=start)
         for event in self._follower.follow(run, context.is_active):
             yield (
                 dummy_pb2.DummyResponse(progress=types_pb2.Progress(step=event.step, steps=event.steps))

@@ -20,7 +20,7 @@ from google.rpc import error_details_pb2
 import bursar
 from bursar._cli._app import app
 from bursar._cli._failing import _FOR_PROGRAMS, explained, in_options
-from bursar._cli._printing import at_most, plain, say, say_table, table
+from bursar._cli._printing import plain, say, say_table, table
 
 if TYPE_CHECKING:
     from tests.client.cli.conftest import Run, Shop
@@ -74,12 +74,12 @@ def test_the_commands_come_in_the_order_of_an_analysts_work(run: Run) -> None:
 def test_what_there_is_and_what_is_left(run: Run) -> None:
     """Names, bounds, categories and amounts, each in its own words."""
     listed = run("datasets").stdout
-    assert re.search(r"toy +1000  6 +\(100000, 1e-06\)  rho \S+ \(\d+\.\d%\) +invented people", listed)
+    assert re.search(r"toy +1000  6 +\(100000, 1e-06\)  epsilon \S+ \(\S+%\) +invented people", listed)
     shown = run("show", "toy").stdout
     assert "height  100 to 220" in shown
     assert "well, ill, unknown" in shown
-    assert re.search(r"left of the budget: rho \S+ \(\d+\.\d%\)", shown)
-    assert re.search(r"yours now +\S+ +\d+\.\d%  \S+", run("limits", "toy").stdout)
+    assert re.search(r"left of the budget: epsilon \S+ \(\S+%\)", shown)
+    assert re.search(r"yours now +epsilon \S+ \(\S+%\)  +\S+", run("limits", "toy").stdout)
 
 
 REMAINING = {
@@ -148,8 +148,8 @@ def test_nothing_is_spent_without_a_yes(run: Run, shop: Shop, answer: str) -> No
     result = run("fit", *DPEM, answer=answer)
     assert result.exit_code == 1
     assert len(shop.requests) == before
-    assert re.search(r"price  rho 0\.1 \(\d+\.\d% of the budget\)", result.stderr)
-    assert re.search(r"left   rho \S+, after it rho \S+", result.stderr)
+    assert re.search(r"price  epsilon \S+ \(\S+%\) of the budget", result.stderr)
+    assert re.search(r"left   epsilon \S+ \(\S+%\), after it epsilon \S+ \(\S+%\)", result.stderr)
     assert "note   the shop is small" in result.stderr
     assert not result.stdout
 
@@ -160,7 +160,7 @@ def test_a_yes_buys_the_model(run: Run, shop: Shop, tmp_path: Path) -> None:
     result = run("fit", *DPEM, "--save", "model.json", answer="y\n")
     assert result.exit_code == 0
     assert result.stdout.startswith("GaussianMixture: 2 components")
-    assert re.search(r"debited rho 0\.1, left rho \S+ \(\d+\.\d%\)", result.stdout)
+    assert re.search(r"debited epsilon \S+ \(\S+%\), left epsilon \S+ \(\S+%\)", result.stdout)
     assert f"request id {shop.requests[-1].request_id}: give it with --request-id" in result.stderr
     assert isinstance(bursar.load(tmp_path / "model.json"), bursar.GaussianMixture)
 
@@ -224,7 +224,7 @@ def test_what_is_above_the_rest_is_refused_before_the_question(run: Run, shop: S
     before = len(shop.requests)
     result = run("fit", *DPEM, answer="y\n")
     assert result.exit_code == 3
-    assert re.search(r"ask for at most --rho \S+, or for --what-is-left\. Nothing was debited", result.stderr)
+    assert re.search(r"ask for at most --spend \S+%, or for --what-is-left\. Nothing was debited", result.stderr)
     assert len(shop.requests) == before
 
 
@@ -239,7 +239,7 @@ def test_a_refusal_of_the_server_has_the_status_of_one(run: Run, shop: Shop) -> 
         result = run("fit", *DPEM, "--yes")
         assert result.exit_code == 3
         assert "Error: too dear" in result.stderr
-        assert ("at most --rho 0.25" in result.stderr) == advice
+        assert ("at most --spend 11.1%" in result.stderr) == advice
 
 
 def test_a_broken_stream_says_how_to_go_on(run: Run, shop: Shop) -> None:
@@ -432,14 +432,6 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> 
     assert table(("a",), [("x\ny",)]) == ["a", "x\\ny"]
 
 
-def test_advice_about_an_amount_is_rounded_down() -> None:
-    """What is advised fits into what is left, and can be typed."""
-    for value in (0.09552095839279764, 0.1, 1.0, 12345.6, 3.9999e-9, 0.99999):
-        assert 0.999 * value <= float(at_most(value)) <= value
-        assert len(at_most(value)) <= 10
-    assert at_most(0.09552095839279764) == "0.09552"
-
-
 def test_a_table_fits_the_terminal() -> None:
     """The widest columns are wrapped, never what is copied, and no letter is lost."""
     rows = [("7", "a" * 30, "b" * 50, "key-0123456789")]
@@ -528,7 +520,7 @@ def test_the_list_of_releases_fits_a_terminal(run: Run, monkeypatch: pytest.Monk
     lines = run("releases").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     first = next(line for line in lines if "ffffff" in line)
-    assert re.match(r"\d+ +\S+ +toy +FitDPEM +rho 0.01 .*f+$", first)
+    assert re.match(r"\d+ +\S+ +toy +FitDPEM +epsilon \S+ .*f+$", first)
     assert "".join(re.findall("f{6,}", "".join(lines))).count("f") == 60
 
 

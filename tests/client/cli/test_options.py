@@ -175,7 +175,7 @@ def test_a_preview_takes_the_options_that_have_a_price(run: Run, shop: Shop, nam
     debits = sum(map(len, _requests(shop).values()))
     result = run("preview", name, "toy", *LEAST[name][0], "--rho", "0.1")
     assert result.exit_code == 0, result.output
-    assert "Preview: debits rho=0.1" in result.stdout
+    assert "Preview: debits epsilon " in result.stdout
     assert sum(map(len, _requests(shop).values())) == debits
 
 

@@ -29,7 +29,7 @@ def test_a_plan_is_shown_kept_and_paid_once(run: Run, shop: Shop, files: tuple[P
     before = len(shop.requests)
     shown = run("plan", "toy", *files, "--rho", "0.3", "--shares", "2,1", "--save", "study.json")
     assert shown.exit_code == 0, shown.stderr
-    assert "Plan: 2 fits for rho=0.3" in shown.stdout
+    assert "Plan: 2 fits for epsilon " in shown.stdout
     assert "all affordable" in shown.stdout
     assert len(shop.requests) == before
     told = json.loads(run("plan", "toy", "study.json", "--json").stdout)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bursar_ledger import BudgetExhaustedError, Cost, DatasetRetiredError, Remainder
+from bursar_ledger import Budget, BudgetExhaustedError, Cost, DatasetRetiredError, Remainder
 from bursar_ledger.refusals import FILE, read_refusals
 from bursar_server import log
 from bursar_server.wire import refusals
@@ -23,7 +23,8 @@ def _refused(error: Exception) -> None:
 
 def _exhausted(limit: str) -> BudgetExhaustedError:
     order = Fraction(9)
-    return BudgetExhaustedError(Cost(2**43, 0, order), Remainder(2**40, 0, 2**44, 0, order), limit)
+    left = Remainder(2**40, 0, 2**44, 0, order)
+    return BudgetExhaustedError(Cost(2**43, 0, order), left, Budget(3.0, 1e-6), limit)
 
 
 def test_each_reason_is_counted(tmp_path: Path) -> None:

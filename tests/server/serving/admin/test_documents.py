@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click.testing
 import pytest
 
+from bursar_amounts import percent_text
 from bursar_ledger.audit.cli import main as audit
 
 if TYPE_CHECKING:
@@ -55,14 +56,14 @@ def test_the_numbers_in_words_are_the_audits(spent: Admin, kind: str) -> None:
     """The total, the share that is spent, its rho, and what the total means for a person."""
     text, line = spent.ok("document", kind, "heights"), _audited(spent)
     assert f"({line['epsilon']:g}, {line['delta']:g})" in text
-    assert f"{line['share']:.1%}, rho {line['rho']:.6g}" in text
+    assert f"({percent_text(line['share'])})" in text
     assert f"{100 / (1 + math.exp(-line['epsilon'])):.2f} times" in text.replace("\n", " ").replace(" of 100", "")
     assert "TODO" in text
     assert "the total was changed 1 times" in text.lower()
     if kind == "statement":
         assert f"factor of {math.exp(line['epsilon']):.3g}" in text
     else:
-        assert f"left: rho {line['left_rho']:.6g}" in text
+        assert f"({percent_text(1 - line['share'], is_left=True)})" in text
 
 
 @pytest.mark.parametrize("kind", ["statement", "dpia", "registry"])

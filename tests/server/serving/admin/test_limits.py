@@ -52,8 +52,8 @@ def test_a_raise_shows_what_it_changes_and_what_it_promises(admin: Admin) -> Non
     for row in (
         ["total", "(1, 1e-06)", "(3, 1e-06)"],
         ["order", "21.9845", "8.9261"],
-        ["spent", "rho 0.005 (20.5%)", "rho 0.005 (2.7%)"],
-        ["left", "rho 0.019356 (79.5%)", "rho 0.18007 (97.3%)"],
+        ["spent", "epsilon 0.43 (20.6%)", "epsilon 0.43 (2.71%)"],
+        ["left", "epsilon 0.885 (79.4%)", "epsilon 2.96 (97.2%)"],
     ):
         assert row in rows
     assert "the deltas add: (3, 2e-06)" in output
@@ -100,7 +100,7 @@ def test_a_total_below_what_was_spent_closes_the_account(admin: Admin) -> None:
     assert "--yes" in admin.refused("budget", "set", "heights", "--epsilon", 0.5)
     output = admin.ok("budget", "set", "heights", "--epsilon", 0.5, "--yes")
     assert "is closed until it is raised" in output
-    assert "rho 0 (0.0%), closed" in output
+    assert "epsilon 0 (0%), closed" in output
     assert "holds for everything" not in output
     assert "closed" in admin.ok("datasets")
     with pytest.raises(BudgetExhaustedError):
@@ -124,7 +124,7 @@ def test_a_total_can_be_tried(admin: Admin, at_a_terminal: None) -> None:
     before = admin.verified.head
     output = admin.ok("budget", "set", "heights", "--epsilon", 3, "--dry-run")
     assert output.startswith("dry run:")
-    assert "rho 0.18507" in output
+    assert "0.18507" in output
     assert "it would be entry" in output
     assert "Aborted" in admin.refused("budget", "set", "heights", "--epsilon", 3, answer="n\n")
     assert admin.verified.head == before
@@ -166,8 +166,8 @@ def test_allowances_bind_from_the_next_request_on(admin: Admin) -> None:
     admin.ok("token", "issue", "--name", "alice", "--role", "analyst")
     admin.spend("r1")
     output = admin.ok("allowance", "set", "heights", "--analyst", "alice", "--share", "25%", "--reason", "her part")
-    assert "alice may spend 1/4 of the account heights, rho 0.00608899 of rho 0.024356" in output
-    assert "left of it: rho 0.00108899" in output
+    assert "alice may spend 1/4 of the account heights, epsilon 0.478 (25%)" in output
+    assert "left of it: epsilon 0.192 (4.47%)" in output
     assert "no token" not in output
     admin.ok("allowance", "set", "heights", "--everyone", "--share", "0")
     for analyst in ("alice", "bob"):
@@ -210,7 +210,7 @@ def test_a_call_limit_stops_the_accident(admin: Admin) -> None:
     """One request may not cost more than its share; ended, it may."""
     admin.add()
     output = admin.ok("call-limit", "set", "heights", "--share", "0.1")
-    assert "one request may cost 1/10 of the account heights, rho 0.0024356 of rho 0.024356" in output
+    assert "one request may cost 1/10 of the account heights, epsilon 0.294 (10%)" in output
     with pytest.raises(BudgetExhaustedError) as caught:
         admin.spend("r1")
     assert caught.value.limit == "call"
@@ -232,9 +232,9 @@ def test_limits_are_listed_with_what_is_left(admin: Admin) -> None:
     admin.spend("r1", scale=30)
     lines = [line.split() for line in admin.ok("allowance", "list").splitlines()]
     assert lines[1:] == [
-        ["heights", "alice", "1/2", "(50.0%)", "rho", "0.012178", "rho", "0.0116224"],
-        ["heights", "one", "request", "1/20", "(5.0%)", "rho", "0.0012178"],
-        ["other", "everyone", "else,", "each", "1", "(100.0%)", "rho", "0.024356"],
+        ["heights", "alice", "1/2", "epsilon", "0.691", "(50%)", "epsilon", "0.674", "(47.7%)"],
+        ["heights", "one", "request", "1/20", "epsilon", "0.204", "(5%)"],
+        ["other", "everyone", "else,", "each", "1", "epsilon", "1", "(100%)"],
     ]
     assert "other" not in admin.ok("allowance", "list", "again")
 

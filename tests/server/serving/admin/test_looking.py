@@ -220,7 +220,7 @@ def test_a_raise_says_what_it_means(admin: Admin) -> None:
     admin.ok("import", *_hospital(admin, GOOD), *TOTAL)
     output = admin.ok("budget", "set", "hospital", "--epsilon", 3, "--yes")
     assert "95.26 times of 100" in output
-    assert "37 fits of rho 0.005" in output
+    assert "37 fits of epsilon 0.43" in output
     assert "epsilon 30 is above" in admin.refused("budget", "set", "hospital", "--epsilon", 30, "--yes")
     admin.ok("budget", "set", "hospital", "--epsilon", 30, "--yes", "--i-know")
 

@@ -123,12 +123,13 @@ def test_the_overview_says_how_things_are(visitor: Visitor, admin: Admin) -> Non
     answer = visitor.get("/")
     page = text(answer)
     for words in (
-        "79.5% of the total is left, rho 0.019356: enough for 3 fits of rho 0.005. 20.5% was spent by 1 debit.",
+        "epsilon 0.885 (79.4%) of the total is left: enough for 3 fits of epsilon 0.43 (20.6%)",
+        "epsilon 0.43 (20.6%) was spent by 1 debit.",
         "(1, 1e-06) for a person: whoever sees all that is ever released",
         "heights: accepts fits. Retire heights again: accepts fits. Retire again",
-        "alice 1 20.5% of the total was spent by alice at most 50.0% of the total",
-        "one request may cost 25.0% of the total at most, rho 0.0060",
-        "UTC: alice ran FitDPEM on heights for rho 0.005, 20.5% of the total. Nothing is stored as released",
+        "alice 1 20.6% of the total was spent by alice at most 50% of the total",
+        "one request may cost epsilon 0.478 (25%) of the total at most",
+        "UTC: alice ran FitDPEM on heights for epsilon 0.43 (20.6%) of the total. Nothing is stored as released",
         "one request may cost 1/4 of heights. Reason: no accidents Entry 7.",
         "admin admin live",
         "server none answers at 127.0.0.1:1",
@@ -140,7 +141,7 @@ def test_the_overview_says_how_things_are(visitor: Visitor, admin: Admin) -> Non
     widths = [float(width) for width in re.findall(r'style="width:([\d.]+)%"', answer.text)]
     assert len(widths) == 2
     assert widths == pytest.approx([20.53, 20.53])
-    assert 'role="img" aria-label="20.5% of the total is spent"' in answer.text
+    assert 'role="img" aria-label="20.6% of the total is spent"' in answer.text
 
 
 def test_what_changes_is_seen_at_the_next_visit(visitor: Visitor, admin: Admin) -> None:
@@ -155,7 +156,7 @@ def test_what_changes_is_seen_at_the_next_visit(visitor: Visitor, admin: Admin) 
     page = text(visitor.get("/"))
     assert "Nothing is stored as released" not in page
     assert "eve: FitMRF on heights was refused 1 time (total), the last one at" in page
-    assert "It asked for rho 0.5, and rho 0.25 was left." in page
+    assert "It asked for epsilon 82.9 (" in page
     assert "More was spent, by 1 debit, than the total in force allows" in page
     admin.ok("backup", admin.files / "copy.sqlite")
     assert "made less than a day ago, at 2" in text(visitor.get("/"))

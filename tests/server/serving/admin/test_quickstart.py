@@ -227,7 +227,7 @@ def test_a_total_that_is_not_meant_is_asked_for_again(folder: Path) -> None:
     result = _run("quickstart", "patients.csv", "--no-start", answers=_lines(*TABLE, *COLUMNS, *total))
     assert result.exit_code == 0, result.output
     assert "epsilon must be positive" in result.output
-    assert result.output.count("fits of rho") >= 3
+    assert result.output.count("fits of epsilon") >= 3
     with Ledger.open(folder / "state" / "ledger.sqlite") as ledger:
         assert ledger.dataset("patients").budget.epsilon == 0.5
 

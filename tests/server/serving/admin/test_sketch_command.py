@@ -69,8 +69,8 @@ def debits(site: Admin) -> list[Entry]:
 def test_a_sketch_is_paid_for_in_the_sites_own_ledger(site: Admin) -> None:
     """Price, what is left, what others have to type; a debit under the operator's name, a release, a file."""
     said = make(site, "--reason", "for the joint study", "--request-id", "r1")
-    assert "price  rho 0.005 (20.5% of the total)" in said
-    assert "left   rho 0.024356, after it rho 0.019356" in said
+    assert "price  epsilon 0.43 (20.6%) of the total" in said
+    assert "left   epsilon 1 (100%), after it epsilon 0.885 (79.4%)" in said
     assert "other sites: --columns height --frequencies 20 --sigma 0.2 --seed 0 --law adapted_radius" in said
     debit, release = site.entries()[-2:]
     assert (debit.kind, release.kind) == ("debit", "release")
@@ -121,7 +121,7 @@ def test_a_dry_run_changes_nothing(site: Admin) -> None:
     """It shows price and noise."""
     before = site.entries()
     said = site.ok("sketch", "make", "heights", "--rho", 0.005, *AGREED, "--out", site.files / "site.json", "--dry-run")
-    assert "price  rho 0.005" in said
+    assert "price  epsilon 0.43" in said
     assert "it would be a debit of this price" in said
     assert site.entries() == before
     assert not (site.files / "site.json").exists()
@@ -143,7 +143,7 @@ def test_scripts_say_yes(site: Admin) -> None:
 
 def test_more_than_is_left_is_refused(site: Admin) -> None:
     """Of the total, and of what everyone may spend; before anybody is asked."""
-    assert "rho = 0.024356 is left" in refused(site, "--rho", 0.025, *AGREED)
+    assert "epsilon 1 (100%) is left" in refused(site, "--rho", 0.025, *AGREED)
     assert "is left" in refused(site, "--rho", 0.025, *AGREED, "--dry-run")
     site.ok("allowance", "set", "heights", "--everyone", "--share", "10%")
     assert "allowance" in refused(site, "--rho", 0.005, *AGREED, "--yes")

@@ -82,11 +82,11 @@ def test_rows_that_are_known_are_refused_until_their_people_are_named(admin: Adm
     assert "--other-people" in output
     assert (admin.verified.head, admin.snapshots) == (head, kept)
     output = admin.ok(*words, "--same-people-as", "heights")
-    assert "spent rho 0.005 (20.5%)" in output
+    assert "spent epsilon 0.43 (20.6%)" in output
     assert "registered again in the account heights" in output
     with Ledger.open(admin.state.ledger) as ledger:
         assert ledger.dataset("again").remaining == ledger.dataset("heights").remaining
-    assert "again    replace_one  (1, 1e-06)  rho 0.019356 (79.5%)  account heights" in admin.ok("datasets")
+    assert "again    replace_one  (1, 1e-06)  epsilon 0.885 (79.4%)  account heights" in admin.ok("datasets")
     assert admin.verified.accounts[0].datasets == ("heights", "again")
 
 
@@ -263,7 +263,7 @@ def test_new_rows_of_the_same_people(admin: Admin) -> None:
     entry = admin.entries()[-1]
     assert (entry.kind, entry.details["reason"]) == ("snapshot", "withdrawals")
     assert f"entry {entry.number}" in output
-    assert "spent rho 0.005" in output
+    assert "spent epsilon 0.43" in output
     second = _snapshot_of(admin, "heights")
     assert admin.snapshots == {first, second}  # a fit that waits for its turn may still open the first
     assert _slots(admin, "heights") == 2
