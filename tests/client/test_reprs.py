@@ -106,12 +106,12 @@ def test_everything_shows_itself_as_text_and_html_and_nothing_runs(evil: bursar.
 
 WORDS = {
     "dataset": ("height", "100 to 220", "1000 rows", "epsilon 100000"),
-    "remaining": ("rho=", "pure_epsilon=", "share=", "%"),
+    "remaining": ("epsilon", "at delta", "% of the budget"),
     "limits": ("dataset", "available now", "###################", "%"),
-    "receipt": ("of 'toy'", "debited rho=0.1", "%)", "replace_one", "ledger head"),
+    "receipt": ("of 'toy'", "debited epsilon ", "%)", "replace_one", "ledger head"),
     "releases": ("8 releases", "FitDPEM", "released"),
     "sketches": ("1 sketch", "height, weight", "16"),
-    "preview": ("debits rho=0.1", "would be left", "like it", "expected error", "standard deviations"),
+    "preview": ("debits epsilon ", "would be left", "like it", "expected error", "standard deviations"),
     "suggestion": ("bursar.rho(", "left", "mean_error of height"),
 }
 

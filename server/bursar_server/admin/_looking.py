@@ -40,7 +40,8 @@ def look_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--accept-bad-rows",
             type=Share(),
-            help=f"Accept bad rows up to this share, and columns without any value. [default: {percent(float(ACCEPTED))}]",
+            help="Accept bad rows up to this share, and columns without any value. "
+            f"[default: {percent(float(ACCEPTED))}]",
         ),
     ):
         function = option(function)
