@@ -115,8 +115,8 @@ class Client:
             >>> model = data.fit(bursar.DPEM(n_components=2), spend=bursar.rho(0.1))
             >>> client.releases()
             1 release
-              entry  dataset   method     state  rho  time
-              ...        toy  FitDPEM  released  0.1  ...
+              entry  dataset   method     state                 paid  time
+              ...        toy  FitDPEM  released  epsilon ... (...%)  ...
             >>> client.model(model.receipt.entry).n_components
             2
         """

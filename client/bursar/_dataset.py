@@ -474,7 +474,7 @@ class Dataset:
             >>> plan.save("study.json")
             >>> len(data.run(data.load_plan("study.json")))
             2
-            >>> data.load_plan("study.json").unpaid.rho
+            >>> data.load_plan("study.json").unpaid.cost_units
             0
         """
         now = self._planned(plan.study)
