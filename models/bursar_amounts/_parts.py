@@ -13,6 +13,8 @@ from ._units import COST_UNIT
 _DIGITS = 3
 """Significant digits of amounts."""
 _LEAST_PERCENT = 0.001
+_LARGEST = 10**100
+"""Amounts from here on are shown as infinite: far above every budget, and their products are still floats."""
 _SLACK = 1e-9
 """Relative excess of a cost that is not shown: the ledger rounds a tenth of a budget up by some units of 1e-12."""
 _FLOAT = 1e-14
@@ -46,15 +48,20 @@ class Part:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon at `delta`, rounded up; infinite without a delta. The proof is in `_conversion.md`."""
+        """Epsilon at `delta`, rounded up; infinite without a delta, or beyond floats. See `_conversion.md`."""
         if not self.cost_units > 0:
             return 0.0
-        return epsilon_of(self.rho, self.delta, self.order) if 0 < self.delta < 1 < self.order else math.inf
+        if not (0 < self.delta < 1 < self.order and self.rho < _LARGEST):
+            return math.inf
+        return epsilon_of(self.rho, self.delta, self.order)
 
     @property
     def share(self) -> float:
-        """Part of the budget, 0 for an empty budget."""
-        return self.cost_units / self.budget_units if self.budget_units > 0 else 0.0
+        """Part of the budget, 0 for an empty budget; infinite beyond floats."""
+        if not self.budget_units > 0:
+            return 0.0
+        exact = Fraction(self.cost_units, self.budget_units)
+        return float(exact) if exact < _LARGEST else math.inf
 
     @property
     def percent(self) -> str:
@@ -84,7 +91,7 @@ def percent_text(share: float | Fraction, *, is_left: bool = False) -> str:
     """Return a share in percent, in three digits; a remainder is rounded down, anything else up."""
     percent = 100 * float(share)
     if not math.isfinite(percent):
-        return "unknown part"
+        return "?%"
     if 0 < percent < _LEAST_PERCENT:
         return f"<{_LEAST_PERCENT:g}%"
     if is_left:

@@ -130,7 +130,7 @@ def test_a_preview_sends_the_same(server: Line, lone: bursar.Dataset, toy: bursa
     assert (preview.affordable, "mean_error" in preview.expected) == (True, False)
     assert [noise.name for noise in preview.noise] == ["table of weight, group", "table of weight, spring"]
     first, _, header, *_ = repr(preview).splitlines()
-    assert first == "Preview: debits rho=0.05 of rho=0.18507 left; affordable, 3 like it are left"
+    assert first == "Preview: debits epsilon 1.48 (27.1%) of epsilon 3 (100%) left; affordable, 3 like it are left"
     assert header.split() == ["release", "times", "numbers", "counts"]
     entry = receipt_of(asking.fit(toy, bursar.MRF, **ASK)).entry
     assert toy.preview(bursar.MRF(cliques=PAIRS, reuse=[entry])).price.rho == 0

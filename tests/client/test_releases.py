@@ -133,8 +133,8 @@ def test_releases_show_themselves(client: bursar.Client, toy: bursar.Dataset) ->
     releases = client.releases()
     lines = repr(releases).splitlines()
     assert lines[0] == "1 release"
-    assert lines[1].split() == ["entry", "dataset", "method", "state", "rho", "time"]
-    assert lines[2].split()[1:5] == ["toy", "FitDPEM", "released", "0.1"]
+    assert lines[1].split() == ["entry", "dataset", "method", "state", "paid", "time"]
+    assert lines[2].split()[1:5] == ["toy", "FitDPEM", "released", "epsilon"]
     assert "<td>FitDPEM</td>" in releases._repr_html_()
 
 

@@ -631,7 +631,7 @@ def test_a_preview_predicts_and_warns(server: Line, toy: bursar.Dataset) -> None
     assert set(preview.expected) == {"snr", "relative_sse"}
     assert preview.warnings
     text = repr(preview)
-    assert text.startswith("Preview: debits rho=0.0001 of ")
+    assert text.startswith("Preview: debits epsilon 0.0538 (")
     assert f"  predicted signal-to-noise ratio: {preview.expected['snr']:.3g}" in text
     assert f"  predicted sum of squares over Lloyd's: {preview.expected['relative_sse']:.3g}" in text
     assert f"  warning: {preview.warnings[0]}" in text

@@ -118,6 +118,11 @@ def test_a_part_without_a_delta_has_no_epsilon() -> None:
     assert str(Part(COST_UNIT, 2 * COST_UNIT, Fraction(9), Fraction(0))) == "epsilon infinite (50%)"
 
 
+def test_an_absurd_amount_is_shown_as_infinite() -> None:
+    """Beyond every float: a refusal says so, and does not fail."""
+    assert str(Part(10**400, 2 * COST_UNIT, Fraction(9), Fraction(1, 10**6))) == "epsilon infinite (?%)"
+
+
 def test_a_spend_is_converted_without_a_server() -> None:
     """To the epsilon that it implies, and back."""
     assert bursar.convert(bursar.rho(0.01), 1e-6) == epsilon_of(0.01, 1e-6)

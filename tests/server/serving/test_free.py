@@ -55,7 +55,7 @@ def test_a_free_answer_says_so_and_names_the_release(served: Harness, paid: type
     """The receipt: free, a price of nothing, and entry and head of the debit that paid."""
     receipt, *_, last = drain(served, again(paid.entry, request_id="r2"))
     assert receipt.receipt.free
-    assert receipt.receipt.price == types_pb2.Price()
+    assert receipt.receipt.price == types_pb2.Price(epsilon=0.0, share=0.0)
     assert (receipt.receipt.entry, receipt.receipt.ledger_head) == (paid.entry, paid.ledger_head)
     assert receipt.receipt.remaining.cost_units == paid.remaining.cost_units
     assert last.HasField("model")
@@ -183,7 +183,7 @@ def test_a_free_request_is_previewed_at_nothing(served: Harness, paid: types_pb2
     """Price zero, affordable, and as many as one likes."""
     stub = fit_pb2_grpc.FitServiceStub(served.channel)
     preview = stub.Preview(fit_pb2.PreviewRequest(dpem=again(paid.entry)), metadata=served.bearer())
-    assert preview.price == types_pb2.Price()
+    assert preview.price == types_pb2.Price(epsilon=0.0, share=0.0)
     assert preview.affordable
     assert preview.fits_left > 10**6
 
