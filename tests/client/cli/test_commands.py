@@ -91,6 +91,9 @@ REMAINING = {
     "pure_epsilon",
     "order",
     "share",
+    "epsilon",
+    "delta",
+    "budget_cost_units",
 }
 DATASET = {"name", "description", "columns", "adjacency", "privacy_unit", "public_rows", "total", "retired"}
 PREVIEW = {"price", "remaining", "available", "affordable", "fits_left", "noise", "iterations", "warnings"}
