@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -402,3 +402,17 @@ CATEGORIES = (
     ),
 )
 """Tables for random fields."""
+
+
+AnyTable = TypeVar("AnyTable", NumberTable, CategoryTable)
+
+
+def installed(tables: Iterable[AnyTable]) -> Iterator[tuple[AnyTable, Array]]:
+    """Load tables with their rows; says which are left out, because their packages are not installed."""
+    for table in tables:
+        try:
+            rows = table.rows()
+        except MissingTableError as missing:
+            print(missing)
+            continue
+        yield table, rows

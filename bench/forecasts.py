@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from _common import Json, options_of, output_of, saved
 from _kmeans import array_rows
-from _real import CATEGORIES, NUMBERS, Array, MissingTableError
+from _real import CATEGORIES, NUMBERS, Array, installed
 from real_tables import fitted, names_of, number_table
 
 import bursar
@@ -41,7 +41,7 @@ class Table:
 
     Attributes:
         name: what it is.
-        real: True if nobody made it up.
+        real: True if it is of real people or things, False if it was made up.
         rows: shape (n, d), numbers in [-1, 1].
         k: number of groups to look for.
     """
@@ -74,12 +74,7 @@ def planted() -> Iterator[Table]:
 
 def real() -> Iterator[Table]:
     """Load the real tables that are installed."""
-    for table in NUMBERS:
-        try:
-            rows = table.rows()
-        except MissingTableError as missing:
-            print(missing)
-            continue
+    for table, rows in installed(NUMBERS):
         kept = generator(5).permutation(len(rows))[:MOST]
         yield Table(table.name, True, rows[kept], min(table.clusters, 4))
 
@@ -137,12 +132,7 @@ def clusters(make: Make, seeds: int, *, quick: bool) -> list[Json]:
 def fields(seeds: int, *, quick: bool) -> list[Json]:
     """Measure FitMRF on real tables."""
     found = []
-    for table in CATEGORIES:
-        try:
-            rows = table.rows()
-        except MissingTableError as missing:
-            print(missing)
-            continue
+    for table, rows in installed(CATEGORIES):
         rows = rows[generator(5).permutation(len(rows))[: MOST // (2 if quick else 1)]]
         names = names_of(len(table.sizes))
         states = {name: tuple(map(str, range(size))) for name, size in zip(names, table.sizes, strict=True)}

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from _common import Json, options_of, output_of, saved
 from _kmeans import array_rows
-from _real import CATEGORIES, NUMBERS, Array, MissingTableError
+from _real import CATEGORIES, NUMBERS, Array, MissingTableError, installed
 from real_tables import fitted, names_of, spend_of
 
 import bursar
@@ -121,12 +121,7 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
     """Measure FitMRF on real tables."""
     found = []
     settings = [(n, eps) for n in (5_000, 20_000, 100_000) for eps in (0.3, 1.0, 3.0)]
-    for table in CATEGORIES:
-        try:
-            rows = table.rows()
-        except MissingTableError as missing:
-            print(missing)
-            continue
+    for table, rows in installed(CATEGORIES):
         for n, epsilon in settings[3:5] if quick else settings:
             for graph in ("tree", "auto"):
                 trials = [field_trial(rows, table.sizes, n, epsilon, graph, seed) for seed in range(seeds)]

@@ -225,7 +225,7 @@ class Dataset:
         """Return what a fit would cost and how accurate it would be. Reads no rows, debits nothing.
 
         Without `like` the accuracy is a rule of thumb from the public schema, which knows nothing of the rows. With it,
-        the fit is tried a dozen times on rows of nobody that are like those of the model or the guess, see `dry_run`.
+        the fit is tried a dozen times on made-up rows that are like those of the model or the guess, see `dry_run`.
 
         Args:
             request: as for `fit`.

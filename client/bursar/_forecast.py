@@ -72,7 +72,7 @@ def rows_of(like: Like, public: int | None) -> int:
     """Return the number of rows that a forecast is for: the public or declared one, or a released estimate.
 
     Raises:
-        InvalidRequestError: nobody knows it.
+        InvalidRequestError: it is neither public nor released.
     """
     known = public or getattr(like, "n_rows", None)
     if known is None or not known >= 1:

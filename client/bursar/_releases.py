@@ -221,7 +221,7 @@ def list_sketches(connection: Connection, dataset: str) -> Sketches:
 
 
 def _pages(page: Callable[[int], PageT]) -> list[PageT]:
-    """Yield all pages, from that of token 0 on; each has the token of the next, or 0 if it is the last."""
+    """Return all pages, from that of token 0 on; each has the token of the next, or 0 if it is the last."""
     pages = [page(0)]
     token = 0
     while pages[-1].next_page_token > token:  # a smaller one would never end

@@ -19,6 +19,9 @@ TRIES, CLOSE = 8, 0.8
 """Forecasts that are made at most, and the part of the wanted error from which on one is close enough: a forecast is
 itself known to about a fifth."""
 
+_MORE = frozenset({"snr", "found"})
+"""Parts of a target of which more is better; of all others less."""
+
 FIRST_RHO = 0.01
 """Rho of the first preview, if none was given."""
 
@@ -88,9 +91,8 @@ class Target:
         Raises:
             InvalidRequestError: the preview does not tell it.
         """
-        more = {"snr", "found"}
         return all(
-            told >= wanted if name in more else told <= wanted
+            told >= wanted if name in _MORE else told <= wanted
             for name, (told, wanted) in self._compared(preview).items()
         )
 
@@ -100,10 +102,9 @@ class Target:
         Raises:
             InvalidRequestError: the preview does not tell it.
         """
-        more = {"snr", "found"}
         parts = []
         for name, (told, wanted) in self._compared(preview).items():
-            if name in more:
+            if name in _MORE:
                 parts.append(wanted / told if told > 0 else math.inf)
             elif name == "relative_sse" and wanted > 1.0:
                 parts.append((told - 1.0) / (wanted - 1.0))
@@ -163,7 +164,7 @@ class Suggestion(TableText):
         target: what was asked for.
         expected: what the preview promises of each part of it, by its name.
         low: with a forecast, the spend at which one fit in ten would be as accurate; None for rules of thumb.
-        high: likewise nine in ten.
+        high: spend at which nine in ten would be.
     """
 
     spend: Spend

@@ -99,12 +99,12 @@ class DatasetState:
 
     @property
     def spent(self) -> Part:
-        """What was spent of the account, for people."""
+        """Spent part of the account's budget, for people."""
         return self.budget.part(self.spent_cost_units)
 
     @property
     def left(self) -> Part:
-        """What is left of the account, for people."""
+        """Remaining part of the account's budget, for people."""
         return self.budget.part(self.remaining.cost_units, is_left=True)
 
     @property

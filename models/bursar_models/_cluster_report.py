@@ -1,4 +1,4 @@
-"""What the last step of a k-means releases of the rows nearest to each returned centre, and intervals from it."""
+"""Report of a k-means: noisy sums of the rows nearest to each returned centre, and intervals from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what was released contradicts the form of a model."""
+"""Tests of whether released numbers contradict the form of a model."""
 
 from __future__ import annotations
 

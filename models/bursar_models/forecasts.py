@@ -1,4 +1,4 @@
-"""Forecasts: how far noise moves what a fit releases, seen in fits to rows of nobody.
+"""Forecasts: how far noise moves what a fit releases, seen in fits to made-up rows.
 
 Rows are drawn from an earlier model or from a guess, and the same fit is run on them several times with fresh noise.
 What differs between those releases is what noise does. All of it is computed from released and public numbers.
@@ -41,7 +41,7 @@ _RANGE = 10, 90
 
 @dataclass(frozen=True, kw_only=True)
 class Guess:
-    """What an analyst believes of the rows before any release: groups of numbers, each normal around a mean.
+    """Belief of an analyst about the rows before any release: groups of numbers, each normal around a mean.
 
     Attributes:
         weights: shares of the groups, positive; they are scaled to sum 1.
@@ -105,7 +105,7 @@ class Guess:
 
 
 Like: TypeAlias = Model | Guess
-"""What rows are expected to look like."""
+"""Prior of a forecast: a model or a guess of what rows look like."""
 
 
 def rows_like(like: Like, columns: Sequence[Column], n: int, seed: int) -> dict[str, FloatArray]:

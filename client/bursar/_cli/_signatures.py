@@ -250,7 +250,7 @@ LIKE = (
     click.Option(
         ["--like"],
         type=_values.Value("FILE", _values.model),
-        help="Foretell errors from rows like those of this saved model: the fit is tried on rows of nobody, for free.",
+        help="Foretell errors from rows like those of this saved model: the fit is tried on made-up rows, for free.",
     ),
     click.Option(
         ["--guess"],
@@ -267,7 +267,7 @@ LIKE = (
 
 
 def like(given: Given) -> bursar.Model | bursar.Guess | None:
-    """What was typed about the rows; None if nothing was.
+    """Return the rows that were typed as expected; None if nothing was.
 
     Raises:
         click.UsageError: options that do not go together.
