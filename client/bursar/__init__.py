@@ -80,7 +80,8 @@ from bursar_models.budget import (
     what_is_left,
 )
 from bursar_models.errors import Error, InvalidRequestError, MissingDependencyError, RefusedError
-from bursar_models.forecasts import Forecast, Guess
+from bursar_models.expected_rows import Guess
+from bursar_models.forecasts import Forecast
 from bursar_models.requests import (
     DPEM,
     MRF,

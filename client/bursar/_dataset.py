@@ -44,7 +44,7 @@ from bursar_models.budget import (
     WhatIsLeft,
 )
 from bursar_models.errors import InvalidRequestError
-from bursar_models.forecasts import Like, rows_like
+from bursar_models.expected_rows import Like, rows_like
 from bursar_models.requests import Fits, Request, Study
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 from bursar_models.text import html_table, text_table

@@ -10,7 +10,8 @@ from bursar_models import Model
 from bursar_models.arrays import FloatArray
 from bursar_models.budget import Price, Pure, Rho, Spend
 from bursar_models.errors import InvalidRequestError
-from bursar_models.forecasts import REPLICATES, Forecast, Guess, Like, foretold, rows_like
+from bursar_models.expected_rows import Guess, Like, rows_like
+from bursar_models.forecasts import REPLICATES, Forecast, foretold
 from bursar_models.schema import Column
 
 MOST_ROWS, MOST_NUMBERS = 20_000, 200_000

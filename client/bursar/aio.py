@@ -23,7 +23,7 @@ import bursar
 from bursar._fit import STOP, Stop
 from bursar_models import Model, Sketch
 from bursar_models.budget import Limits, Receipt, Remaining, Spend
-from bursar_models.forecasts import Like
+from bursar_models.expected_rows import Like
 from bursar_models.requests import Fits, Request
 
 __all__ = ["Client", "Dataset", "connect"]

@@ -9,7 +9,8 @@ import pytest
 
 import bursar
 from bursar.testing import Server
-from bursar_models.forecasts import REPLICATES, foretold, rows_like, spreads
+from bursar_models.expected_rows import rows_like
+from bursar_models.forecasts import REPLICATES, foretold, spreads
 from bursar_models.schema import CategoricalColumn, NumericColumn
 from tests.client.conftest import TOY
 from tests.client.line import Line
