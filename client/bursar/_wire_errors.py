@@ -206,15 +206,15 @@ def _amounts(values: Mapping[str, str]) -> tuple[Price | None, Remaining | None]
             rho=float(values["remaining_rho"]),
             pure_epsilon=float(values["remaining_pure_epsilon"]),
             order=float(values["order"]),
-            delta=float(values.get("delta", 0)),
-            budget_cost_units=int(values.get("budget_cost_units", 0)),
+            delta=float(values["delta"]),
+            budget_cost_units=int(values["budget_cost_units"]),
         )
         requested = Price(
             cost_units=int(values["requested_cost_units"]),
             delta_units=int(values["requested_delta_units"]),
             rho=float(values["requested_rho"]),
-            epsilon=float(values.get("requested_epsilon", "inf")),
-            share=float(values.get("requested_share", "inf")),
+            epsilon=float(values["requested_epsilon"]),
+            share=float(values["requested_share"]),
         )
         return requested, remaining
     except (KeyError, ValueError):

@@ -98,7 +98,7 @@ def test_an_allowance_is_set_on_a_phone_by_keyboard(browser: Browser, admin: Adm
         assert "alice may spend 1/4 of the account heights" in browser.text()
         _tab_to(browser, "To the overview")
         browser.enter()
-        assert "at most 25.0% of the total" in browser.text()
+        assert "at most 25% of the total" in browser.text()
     written = admin.entries()[-1]
     assert (written.kind, written.actor) == ("allowance", "local:olga")
     assert (written.details["share"], written.details["reason"]) == ("1/4", "main study")
