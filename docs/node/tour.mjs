@@ -12,19 +12,19 @@ const authority = grpc.credentials.createSsl(readFileSync(BURSAR_CA));
 const [catalog, fits] = [CatalogService, FitService].map((Service) => new Service(BURSAR_ADDRESS, authority));
 const token = grpc.Metadata.fromHttp2Headers({ authorization: `Bearer ${BURSAR_TOKEN}` });
 const ask = (service, method, request) => promisify(service[method]).call(service, request, token);
-
-for (const one of (await ask(catalog, "ListDatasets", {})).datasets) console.log(`${one.name}: rho ${one.remaining.rho} left`);
+const amount = ({ epsilon, share }) => `epsilon ${epsilon.toPrecision(3)} (${(100 * share).toPrecision(3)} %)`;
+for (const { name, remaining: left } of (await ask(catalog, "ListDatasets", {})).datasets)
+  console.log(`${name}: ${Math.round((100 * left.cost_units) / left.cap_cost_units)} % of the budget is left`);
 const { dataset } = await ask(catalog, "GetDataset", { dataset: name });
 const columns = dataset.columns.filter((column) => column.numeric).map((column) => column.name).slice(-2);
 const dpem = { request_id: `node-${Date.now()}`, dataset: name, columns, n_components: 2, spend: { rho: Number(rho) } };
 const { price, fits_left, expected } = await ask(fits, "Preview", { dpem });
 const errors = expected.find(({ name }) => name === "mean_error").values;
-console.log(`price: rho ${price.rho}; ${fits_left} like it are left; errors of means: ${errors}`);
+console.log(`price: ${amount(price)}; ${fits_left} like it are left; errors of means: ${errors}`);
 for await (const { receipt, model } of fits.FitDPEM(dpem, token)) {
-  if (receipt) console.log(`receipt: entry ${receipt.entry}, rho ${receipt.price.rho}`);
+  if (receipt) console.log(`receipt: entry ${receipt.entry}, ${amount(receipt.price)}`);
   if (model) console.log(`weights: ${model.weights.values}; means of ${columns}: ${model.means.values}`);
 }
-for (const { entry, method, state } of (await ask(catalog, "ListReleases", {})).releases)
-  console.log(`bought: ${entry} ${method} ${state}`);
+for (const one of (await ask(catalog, "ListReleases", {})).releases) console.log(`bought: ${one.entry} ${one.method} ${one.state}`);
 const refused = (error) => console.log(`refused: ${grpc.status[error.code]}: ${error.details}`);
 fits.FitDPEM({ ...dpem, request_id: `${dpem.request_id}-b`, spend: { rho: 1000 } }, token).on("data", console.log).on("error", refused);

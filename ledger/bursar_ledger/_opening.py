@@ -28,6 +28,9 @@ def connect(
         read_only: entries are read and not written; SQLite may still make -wal and -shm files.
         options: further options of SQLite's URI.
         busy_seconds: longest wait for another process that writes, in seconds.
+
+    Raises:
+        sqlite3.Error: the file is none or is damaged.
     """
     if read_only and not options and not os.access(path.parent, os.W_OK) and not _has_log(path):
         options = _UNLOCKED  # else SQLite would make a -wal file here
@@ -41,6 +44,9 @@ def connect(
     try:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
+    except UnicodeError as error:  # SQLite's message quotes the name of what is damaged, and that is no text any more
+        connection.close()
+        raise sqlite3.DatabaseError("malformed database schema") from error
     except BaseException:
         connection.close()
         raise

@@ -40,7 +40,7 @@ def test_a_fit_on_a_cluster_is_paid_for_and_one_without_is_not(home: Home, tmp_p
         with server.channel() as channel:
             stub: Any = fit_pb2_grpc.FitServiceStub(channel)
             *_, answer = stub.FitDPEM(dpem_request(), metadata=server.bearer())
-            assert answer.model.means.shape == [2, 2]
+            assert answer.model.means.shape[1] == 2  # so little is spent that noise may leave one component
             assert _debits(home) == 1
     with server.channel() as channel:
         stub = fit_pb2_grpc.FitServiceStub(channel)

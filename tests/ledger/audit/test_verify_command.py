@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from bursar_ledger import Ledger, verify
+from bursar_ledger import Ledger, LedgerError, adopt_copy, verify
 
 Run = Callable[..., Result]
 
@@ -186,6 +186,17 @@ def test_damaged_pages_never_end_in_a_traceback(run: Run, study: Path, ledger: L
             assert run(command[0], study, *command[1:]).exit_code in (0, 1, 3)
     study.write_bytes(whole[: len(whole) // 2])
     assert run("verify", study).exit_code in (1, 3)
+
+
+def test_a_schema_that_is_no_text_is_damage(run: Run, study: Path, ledger: Ledger) -> None:
+    """SQLite's message quotes the name of a damaged table, here bytes that no text has."""
+    ledger.close()
+    with closing(sqlite3.connect(study, isolation_level=None)) as db:
+        db.execute("PRAGMA writable_schema=ON")
+        db.execute("UPDATE sqlite_master SET name = CAST(x'FFD0' AS TEXT), sql = 'CREATE' WHERE type = 'table'")
+    assert run("verify", study).exit_code in (1, 3)
+    with pytest.raises(LedgerError):
+        adopt_copy(study)
 
 
 @pytest.mark.parametrize("command", [[], ["verify"], ["entries"], ["show"], ["spend"], ["checkpoint"], ["report"]])

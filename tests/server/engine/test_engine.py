@@ -26,7 +26,7 @@ from bursar_server.vault import (
     Task,
 )
 from bursar_server.vault._dask import part_of, worker_environment
-from bursar_server.vault._engine import T, spans_of
+from bursar_server.vault._engine import SpreadRows, T, spans_of
 from tests.conformance.requests import FEW, VARIANTS
 from tests.server.engine.fits import fitted, people
 
@@ -62,23 +62,33 @@ class Elsewhere:
         """See `Engine`. Estimates of blocks are read where they are."""
         self.sent.append(pickle.dumps(task))
         environment = worker_environment()
-        assert isinstance(rows, ArrayRows)
+        assert isinstance(rows, SpreadRows)
         return task.whole(
             pickle.loads(pickle.dumps(part_of(part, self.sent[-1], columns=columns, environment=environment)))  # noqa: S301
-            for part in parts_of(rows)
+            for part in rows.parts
         )
 
 
-def parts_of(rows: ArrayRows) -> list[Part]:
-    """Parts of two blocks and of one, in turns."""
-    parts: list[Part] = []
-    first = 0
-    while first < rows.slots:
-        stop = min(rows.slots, first + CHUNK * (2 - len(parts) % 2))
-        present = None if rows.present is None else rows.present[first:stop]
-        parts.append(Part(ArrayRows(rows.columns[:, first:stop], present), stop - first))
-        first = stop
-    return parts
+@dataclass(frozen=True)
+class Parts(ArrayRows):
+    """A table in memory in parts of two blocks and of one, in turns (`SpreadRows`)."""
+
+    @property
+    def parts(self) -> list[Part]:
+        """Return the parts in the order of their slots."""
+        parts: list[Part] = []
+        first = 0
+        while first < self.slots:
+            stop = min(self.slots, first + CHUNK * (2 - len(parts) % 2))
+            present = None if self.present is None else self.present[first:stop]
+            parts.append(Part(ArrayRows(self.columns[:, first:stop], present), stop - first))
+            first = stop
+        return parts
+
+
+def in_parts(rows: ArrayRows) -> Parts:
+    """Return the same table in parts."""
+    return Parts(rows.columns, rows.present)
 
 
 def globals_of(pickled: bytes) -> set[str]:
@@ -99,7 +109,7 @@ def test_every_fit_is_the_same_from_every_engine(name: str) -> None:
     wanted = fitted(name, rows, LocalEngine())
     assert fitted(name, rows, LocalEngine(3)) == wanted
     elsewhere = Elsewhere()
-    assert fitted(name, rows, elsewhere) == wanted
+    assert fitted(name, in_parts(rows), elsewhere) == wanted
     assert elsewhere.sent
     for sent in elsewhere.sent:
         assert np.float64(SECRET).tobytes() not in sent
@@ -124,7 +134,7 @@ def test_what_must_not_leave_would_be_seen(thing: object) -> None:
 def test_notes_of_labels_stay_where_they_were_made() -> None:
     """However many passes there were over one forest, what leaves has no note of slots in it."""
     elsewhere = Elsewhere()
-    fitted("separated", people("separated", N), elsewhere)
+    fitted("separated", in_parts(people("separated", N)), elsewhere)
     assert max(map(len, elsewhere.sent)) < N // 2
 
 
