@@ -105,6 +105,7 @@ class Remainder:
     def pure_epsilon(self) -> float:
         """Largest float whose `PureEvent` still fits; 0.0 if none does."""
         low, high = 0.0, 4.0 + 2 * self.cost_units / COST_UNIT  # at epsilon >= 4 the divergence exceeds epsilon / 2
+        # Bisected, since the price rises with epsilon and has no closed inverse; ends at neighbouring floats.
         while low < (middle := (low + high) / 2) < high:
             low, high = (middle, high) if self._fits(middle) else (low, middle)
         return low

@@ -140,6 +140,7 @@ def write_off(store: Store, request: DebitRequest, *, actor: str, reason: str) -
         return paid
 
     paid = store.decide(work)
+    # Without a release the debit would count as interrupted, and the fit could run under it.
     lose_release(store, paid.entry)
     return paid
 
@@ -180,6 +181,7 @@ def _store_release(store: Store, number: int, content: bytes, more: Mapping[str,
     def work() -> None:
         paid = store.entry(number, EntryKind.DEBIT)
         stored = _stored(store, number)
+        # A worker that was killed after the commit, before it knew, stores the same bytes again.
         if stored == content:
             return
         if stored is not None:
@@ -295,6 +297,7 @@ def _check(store: Store, account: Account, new: Cost, left: SpendingLimits) -> N
 
 
 def _again(store: Store, entry: Entry, request_hash: bytes) -> Debit:
+    # Refused, not answered: the caller would take the release of another request for this one's.
     if entry.details["request_hash"] != request_hash.hex():
         name = entry.details["request_id"]
         raise RequestIdReusedError(

@@ -29,6 +29,7 @@ _USERS, _WRITING = 0, 1
 """Bytes whose locks show which processes use the ledger, and which one writes the mark."""
 _POLL_SECONDS = 0.002
 """Pause between two tries for a lock, which others hold for about the time of a write."""
+# Linux's `struct flock` on 64 bits: kind, origin, start, length, and a process, which F_OFD_SETLK wants to be 0.
 _FLOCK = "hhqqi"
 
 Identity = tuple[int, int]
@@ -96,6 +97,7 @@ def create_mark(ledger: Path, mark: Mark) -> None:
             file.write(mark.encode())
             file.flush()
             os.fsync(file.fileno())
+        # The folder, too: after a power cut a flushed file could be there without its name.
         flush_path(path.parent)
     except FileExistsError as error:
         raise LedgerExistsError(
@@ -178,10 +180,12 @@ class OpenMark:
 
     def read(self) -> Mark:
         """Return what the file says. Raises LedgerLostError if it is damaged."""
+        # One byte more than a mark has, so that a longer file is seen to be damaged.
         return _decoded(self.path, os.pread(self._descriptor, _SIZE + 1, 0))
 
     def record(self, files: tuple[Identity, ...], number: int, head: bytes) -> None:
         """Write and flush which files are open, and the newest entry in them."""
+        # Without the lock of byte 1: only the process that is alone, and keeps others waiting, calls this.
         self._write(Mark(number, head, files))
         self.flush()
 
@@ -192,6 +196,7 @@ class OpenMark:
             _wait(end, self.path)
         try:
             found = self.read()
+            # Never backwards: another process may have committed, and written its mark, in between.
             if found.number < number:
                 self._write(replace(found, number=number, hash=head))
         finally:
@@ -202,6 +207,7 @@ class OpenMark:
         wanted = self._written
         with self._flushing:
             if self._flushed < wanted:
+                # Read before the flush: what is written during it may not be in it.
                 reached = self._written
                 os.fdatasync(self._descriptor)
                 self._flushed = reached
@@ -219,6 +225,7 @@ class OpenMark:
     def _locked(self, kind: int, byte: int) -> bool:
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, byte, 1, 0))
+        # POSIX allows either error where another process holds the lock.
         except (BlockingIOError, PermissionError):
             return False
         except OSError as error:
@@ -261,6 +268,7 @@ class OpenFiles:
                 return f"{path.name} was removed"
             if (found.st_dev, found.st_ino) != known:
                 return f"{path.name} was replaced"
+            # SQLite names -wal after the database: under a second name the same database would get a second log.
             if found.st_nlink != 1:
                 return f"{path.name} has {found.st_nlink} names"
             if found.st_size < self._sizes[index]:

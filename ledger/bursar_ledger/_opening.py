@@ -187,6 +187,7 @@ def newest_of(db: Connection) -> tuple[int, bytes]:
 
 def reaches(db: Connection, mark: Mark) -> bool:
     """Return whether a ledger has the mark's entry."""
+    # The mark of a ledger that was just created: there is no entry to look for.
     if mark.number == 0:
         return True
     if newest_of(db)[0] < mark.number:

@@ -113,6 +113,7 @@ def _approximate(event: ApproximateEvent, order: Fraction) -> Fraction:
     return event.count * rdp(event.event, order)
 
 
+# Cached: a plan has many events of few kinds, and each price takes exponentials of many digits.
 @functools.lru_cache(maxsize=4096)
 def pure_rdp(order: Fraction, epsilon: Fraction) -> Fraction:
     """Return the largest Renyi divergence at `order` > 1 of any `epsilon`-DP mechanism, rounded up.

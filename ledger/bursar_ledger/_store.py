@@ -153,6 +153,7 @@ class Store:
         try:
             create_mark(path, Mark(0, NO_ENTRY))
         except BaseException:
+            # A ledger without a mark is never opened, and its file would be in the way of the next try.
             path.unlink()
             raise
         store = cls(path)
@@ -309,6 +310,7 @@ class Store:
         try:
             found = self._mark.read()
         except LedgerLostError:
+            # Noted only; `check_files`, called next, refuses everything.
             self._gone = f"{name} was changed"
             return
         if (found.number, found.hash) != base and not reaches(self.db, found):
@@ -335,6 +337,7 @@ class Store:
         self.db.execute("SAVEPOINT decision")
         if not decision.carry_out():
             self._tip = None
+            # The work may have appended entries before it failed, so the newest one is looked up again.
             self.db.execute("ROLLBACK TO decision")
         self.db.execute("RELEASE decision")
 
@@ -353,6 +356,7 @@ class Store:
             "kind": kind,
             "dataset": dataset,
             "actor": actor,
+            # For people: no sum and no decision depends on it.
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         entry = chain(number + 1, previous, head, details)

@@ -142,6 +142,7 @@ def rows_digest(db: Connection, last: int) -> bytes:
     for number, body, stored in db.execute(
         "SELECT number, body, hash FROM entries WHERE number <= ? ORDER BY 1", [last]
     ):
+        # Type and length stand before the text: otherwise different rows could run together into the same bytes.
         text = body.encode() if isinstance(body, str) else repr(body).encode()
         found.update(f"{number!r} {type(body).__name__} {len(text)} {stored!r} ".encode())
         found.update(text)

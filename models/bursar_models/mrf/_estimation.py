@@ -159,9 +159,11 @@ def continued(
         raise ValueError("tables: expected at least one")
     how = routine(graph, inference)
     infer, work = _inference(graph, how)
+    # Only "cgm" has a prior on counts that sums have to correct; to the others they would count the same noise twice.
     merged = with_sums(merge(tables)) if estimator == "cgm" else merge(tables)
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
+    # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
     starts = starting_points([table.variables for table in merged], _denoised(merged, rows))
     limit = evaluations(work, sum(table.counts.size for table in merged))
     problem = Problem(
@@ -174,6 +176,7 @@ def continued(
         [table.variables for table in merged],
         limit if most is None else min(limit, most),
     )
+    # The start of independent columns stays beside it: the search takes the better one.
     if start is not None:
         earlier = [start.get(table.variables, np.zeros(table.counts.shape)) for table in merged]
         problem.starts = [problem.starts[0], np.concatenate([part.ravel() for part in earlier])]
@@ -262,6 +265,7 @@ def estimated_rows(tables: Sequence[NoisyTable]) -> float:
 
     A total has the variance cells std^2. Noise of different tables is independent.
     """
+    # Clipped, because released cells may be anything that 64-bit integers hold.
     totals = np.array([np.clip(table.counts, -_LARGEST, _LARGEST).sum() for table in tables])
     precisions = np.array([1 / (table.counts.size * max(table.std, LEAST_STD) ** 2) for table in tables])
     return max(float(totals @ (precisions / precisions.sum())), 1.0)
@@ -465,6 +469,7 @@ def _mean(variables: tuple[int, ...], tables: list[NoisyTable]) -> NoisyTable:
         (share * sum_to(table.counts, table.variables, variables) for share, table in zip(shares, tables, strict=True)),
         np.zeros(()),
     )
+    # A mean of several noises is nearer to normal than to any of them, and has no density in closed form.
     laplace = len(tables) == 1 and tables[0].laplace
     return NoisyTable(variables, np.asarray(counts), float(precisions.sum() ** -0.5), laplace)
 
@@ -477,6 +482,7 @@ def _home(graph: Graph, table: NoisyTable) -> int:
         raise ValueError(
             f"tables: {table.variables} has shape {table.counts.shape}, not {graph.shape(table.variables)}"
         )
+    # In the smallest clique: sums back to the table then add the fewest cells.
     return min(holders, key=lambda index: (graph.cells(graph.cliques[index]), index))
 
 

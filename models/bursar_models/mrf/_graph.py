@@ -54,6 +54,7 @@ class Graph:
             raise ValueError(f"sizes: every variable must have at least 1 state, got {sizes}")
         cliques = list(dict.fromkeys(_clique(clique, len(sizes)) for clique in self.cliques))
         covered = {variable for clique in cliques for variable in clique}
+        # A column in no clique still has a distribution, and needs a potential for it.
         cliques += [(variable,) for variable in range(len(sizes)) if variable not in covered]
         # A frozen dataclass can store its cleaned fields in no other way.
         object.__setattr__(self, "sizes", sizes)
@@ -93,6 +94,7 @@ def junction_tree(graph: Graph) -> JunctionTree:
     """
     cliques = _maximal_cliques(graph)
     parents, order = _spanning_forest(graph, cliques)
+    # Parents are named by their place in the new order, in which they come before their children.
     place = {clique: rank for rank, clique in enumerate(order)}
     ordered, separators = [], []
     for index in order:

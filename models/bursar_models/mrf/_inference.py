@@ -108,6 +108,7 @@ def alone(theta: Sequence[FloatArray]) -> tuple[list[FloatArray], float]:
     """
     marginals, log_partition = [], 0.0
     for potential in theta:
+        # Subtracted before the exponential, which would overflow above 709.
         top = potential.max()
         weights = np.exp(potential - top)
         total = weights.sum()
@@ -204,6 +205,7 @@ def _joint_state(graph: Graph, rows: IntArray, variables: Sequence[int]) -> IntA
     """Return the index of each row's cell in a flattened table over `variables`; 0 if there are none."""
     states = np.zeros(len(rows), dtype=np.intp)
     for variable in variables:
+        # Row-major order, as numpy flattens tables.
         states = states * graph.sizes[variable] + rows[:, variable]
     return states
 
@@ -325,6 +327,7 @@ class LoopyBeliefs:
         """Return normalised log-beliefs of the variables, (T, states); padding is -inf."""
         total = np.zeros(self._padding.shape)
         np.add.at(total, self._owner, self._to_variable)
+        # Padding takes part in no maximum and in no sum of exponentials.
         total[self._padding] = -np.inf
         total -= total.max(axis=1, keepdims=True)
         return total - _log_sum(total, (1,))
@@ -370,6 +373,7 @@ class LoopyBeliefs:
         degrees = np.bincount(self._owner, minlength=len(self._graph.sizes))
         beliefs = np.exp(log_beliefs)
         entropies = -(beliefs * np.where(beliefs > 0, log_beliefs, 0.0)).sum(axis=1)
+        # Each variable's entropy is in all of its cliques, and is taken back from all but one.
         return marginals, bethe + float(((1 - degrees) * entropies).sum())
 
 

@@ -128,6 +128,7 @@ def nonlinear_belief_propagation(
     """
     variances = _variances(problem)
     ends = np.where(problem.posterior.laplace, 1 / np.sqrt(variances), np.inf)
+    # Outside of this interval the dual function of Laplace noise is infinite.
     point = np.clip(evidence, -ends, ends)
     value, gradient, counts = dual(problem, theta, point)
     recent, used, stretch = [value], 1, 1.0

@@ -94,6 +94,7 @@ class Order:
     def debit(self, rho: float | None = None) -> DebitRequest:
         """Return the debit to request from the ledger. Raises InvalidFieldsError."""
         plan = self.plan(rho, self.rows)
+        # Recorded with the debit, so that the same plan can be made again after a restart.
         resolved: dict[str, JSON] = {_ROWS: self.rows, **({} if rho is None else {_SPEND: {_LEFT: rho}})}
         if plan.warnings:
             resolved[WARNINGS] = list(plan.warnings)
@@ -130,6 +131,7 @@ class Order:
             plan = self.plan(rho, recorded.get(_ROWS, self.rows))
         except InvalidFieldsError as error:  # the rules of a newer version
             raise ReleaseLostError from error
+        # Events, not the whole plan: they are what was charged, and what the meter will allow.
         if plan.events != debit.request.events:
             raise ReleaseLostError
         return plan
@@ -243,6 +245,7 @@ class Orders:
             EngineError: the rows cannot be read now.
             BudgetExhaustedError: the order spends the remaining budget, and none remains.
         """
+        # Read once: check, plan and answer then speak of one state of the ledger.
         limits = self._ledger.limits(order.state.name, order.principal)
         plan = order.free_plan()
         if plan is None:
@@ -347,6 +350,7 @@ class Orders:
 
 def _answer(job: Job, made: bytes) -> bytes:
     """Return the bytes of a fit's model that are stored and sent. Raises if they are not a model of the fit."""
+    # Parsed again: the bytes come from a process that reads rows, and must be a model before they are stored.
     response = METHODS[job.method].response()
     response.model.SetInParent()
     response.model.ParseFromString(made)

@@ -166,6 +166,7 @@ class Runs:
             return self._decide(key, ask, reserve)
         finally:
             with self._lock:
+                # In any case: calls with the same id wait for this, and then find the run, or decide themselves.
                 self._claimed.pop(key.name).set()
 
     def _claim(self, key: RequestKey) -> PaidRun | None:
@@ -183,13 +184,16 @@ class Runs:
             other.wait()
 
     def _decide(self, key: RequestKey, ask: Ask, reserve: Reserve) -> Admission:
+        # Before a place is reserved: a repeated request must be answered where the pool is full, too.
         earlier = self._ledger.find_debit(key.principal, key.request_id, key.hash)
         if earlier is not None and earlier.status is DebitStatus.RELEASED:
             # Takes no place and writes nothing, so that a charged request is always served.
             return Admission(self._settled(earlier), paid_now=False)
+        # Planning comes before the reservation: a request that is wrong takes no place from others.
         found = earlier or ask()
         with contextlib.ExitStack() as unless_run, contextlib.ExitStack() as stack:
             place = self._place_for(key.principal)
+            # Given back in every case but one: once the run is known to `_running`, `_finish` frees the place.
             unless_run.callback(self._give_back, place, key.principal)
             work = stack.enter_context(reserve())
             # Without the lock, so that concurrent requests share one flush of the disk.
@@ -200,6 +204,8 @@ class Runs:
                 raise ReleaseLostError
             run = PaidRun.of(debit)
             with self._lock:
+                # Before the place is given to a worker, so that a second call with this id joins this run and starts
+                # none.
                 self._running[key.name] = run
             unless_run.pop_all()
             reserved = stack.pop_all()
@@ -232,6 +238,8 @@ class Runs:
     def _settled(self, debit: Debit) -> PaidRun:
         """Return the run of a debit that has its release."""
         run = PaidRun.of(debit)
+        # Both are empty: a release that was lost, and one of a fit that raised. Callers are told which of the two it
+        # is.
         if not debit.release and self._ledger.is_lost(debit.entry):
             run.end(Outcome.LOST)
         else:
@@ -282,6 +290,7 @@ class Runs:
             return work(run)
         except (NothingReadError, ReleaseLostError) as error:
             log.failure(error.__cause__ or error, run.incident, entry=run.debit.entry)
+            # Nothing was read, so running again draws the only noise; the owner's setting decides, as after a crash.
             if isinstance(error, NotBegunError) and self._rerun:
                 return Outcome.NOT_BEGUN
             return Outcome.FAILED if isinstance(error, NothingReadError) and self._rerun else Outcome.LOST

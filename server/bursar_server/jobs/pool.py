@@ -66,6 +66,7 @@ class WorkerPool:
 
     def __init__(self, *, workers: int, queue_length: int) -> None:
         self._size = workers + queue_length
+        # Places are counted apart from tasks: one is held from before the debit until its fit has ended.
         self._places = threading.BoundedSemaphore(self._size)
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[Callable[[], None]]] = {}  # by principal; the first one's turn is next
@@ -146,6 +147,7 @@ class WorkerPool:
     def _next(self) -> Callable[[], None] | None:
         """Wait for a task, and take the first one of the principal whose turn it is; None at the end of the pool."""
         with self._changed:
+            # At the end tasks that wait are still handed out: they were accepted, and some are charged.
             self._changed.wait_for(lambda: self._waiting or self._ended)
             if not self._waiting:
                 return None

@@ -114,9 +114,12 @@ class Children:
         self.limits = limits
         self.ending = False
         self._lost = threading.Event()
+        # `bool` serves as the function that does nothing, here and below: it takes one argument or none.
         self._tell_lost: Callable[[], object] = bool
         self._watcher: threading.Thread | None = None
+        # SOCK_SEQPACKET keeps one request apart from the next, and carries descriptors.
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Asked for before the fork: in the child `os.getppid` may name another process if the server has died by then.
         server = os.getpid()
         try:
             self._parent = os.fork()
@@ -157,6 +160,7 @@ class Children:
         with contextlib.ExitStack() as stack:
             try:
                 ours, data = map(stack.enter_context, socket.socketpair())
+                # Four descriptors at once and before the debit: a fit that was charged must not fail for want of one.
                 life, held = map(stack.enter_context, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             except OSError as error:
                 raise NoRoomError from error
@@ -213,6 +217,7 @@ class _Reserved:
         if self._cut_off:
             raise CutOffError
         try:
+            # Before the child is asked for: a job that cannot be sent must not leave a process that waits for it.
             told = _framed(_JOB, pickle.dumps(job))
             socket.send_fds(self.children.control, [b"fit"], [self.data.fileno(), self.held.fileno()])
             # The fit's own ends: while this process holds them, it would not see them close when the fit dies.
@@ -249,6 +254,7 @@ class _Reserved:
             error = log.ElsewhereError("FitKilled", str(over))
             _kill(self.life)
             _end_of(self.life)
+        # Which of the three decides whether the debit may run again; see `bursar_server.jobs.paid`.
         if heard.opened:
             raise error
         raise (NothingReadError if heard.opening else NotBegunError) from error
@@ -282,6 +288,7 @@ class _Heard:
         poll.register(data, select.POLLIN)
         poll.register(life, select.POLLIN)
         while (left := until - time.monotonic()) > 0:
+            # An hour at most, because `poll` takes milliseconds as a 32-bit integer.
             ready = {descriptor for descriptor, _ in poll.poll(min(left, 3600.0) * 1000)}
             if data.fileno() in ready and not self._hear(data):
                 poll.unregister(data)
@@ -314,6 +321,7 @@ class _Heard:
     def _messages(self) -> Iterator[tuple[bytes, bytes]]:
         while len(self._buffer) >= _HEAD.size:
             kind, size = _HEAD.unpack_from(self._buffer)
+            # A size is read before its content: a damaged child must not make the server allocate it.
             if not size <= _LARGEST.get(kind, -1):
                 raise ValueError("no message of a child")
             end = _HEAD.size + size
@@ -326,6 +334,7 @@ class _Heard:
     def _take(self, kind: bytes, content: bytes) -> None:
         ended = self.model is not None or self.error is not None
         said = (self.opening, self._said_opened)
+        # The child's word decides whether a debit runs again, so words are accepted in their one order only.
         if ended or said not in _WHEN.get(kind, _AFTER_OPENING):
             raise ValueError("a message out of turn")
         if kind == _OPENING:
@@ -418,6 +427,7 @@ class _Parent:
         try:
             for name, fit in self._fits.items():
                 self._control.send(_COMPILES + name.encode())
+                # Compiled before the first fork: children share the machine code, and no fit's time includes it.
                 getattr(fit, "warm_up", lambda: None)()
         except BaseException as error:
             self._control.send(" at ".join(log.told(error)).encode())
@@ -427,6 +437,7 @@ class _Parent:
         # They may name secrets, and a fit needs none of them.
         for name in [name for name in os.environ if name.startswith("BURSAR_")]:
             del os.environ[name]
+        # Signals arrive as bytes of a pipe, so that one loop waits for requests and for the ends of children.
         reader, writer = os.pipe2(os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -474,6 +485,7 @@ class _Parent:
 
     def _reap(self) -> None:
         while self._held:
+            # WNOWAIT leaves the ended child unreaped, so that its number still names its group when that is killed.
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return
@@ -519,6 +531,7 @@ def _child(data: socket.socket, fits: Fits, limits: FitLimits, parent: int) -> N
     try:
         hardening.named("bursar-fit")
         hardening.first_to_go()
+        # Before the memory is limited: the job's size is the request's, which was checked, and no row's.
         job = _job(data)
         if limits.lock_memory:
             hardening.lock_memory()
@@ -529,6 +542,7 @@ def _child(data: socket.socket, fits: Fits, limits: FitLimits, parent: int) -> N
             _say(data, _OPENED)
             opened = True
             model = model_of(fits, job, session)
+        # After the session is closed, so that a failure to close an engine is no answer after the answer.
         _say(data, _MODEL, model)
     except BaseException as error:
         cause = error.__cause__ if isinstance(error, NothingReadError) and error.__cause__ else error

@@ -55,6 +55,7 @@ class Follower:
         shown = 0
         # Wakes at multiples of the quantum, where a run settles, too: its end tells no finer time.
         while not run.settled.wait(run.to_next_tick(self.quantum)):
+            # The run goes on: its debit is spent, and its release can be fetched later.
             if not active():
                 return
             if not time.monotonic() < until:
@@ -62,6 +63,7 @@ class Follower:
             if (told := _told(run.step, run.steps)) > shown:
                 shown = told
                 yield Step(shown, run.steps)
+        # A run may settle before its last step was told: progress always ends at the last one.
         if run.step > shown:
             yield Step(run.step, run.steps)
         if run.outcome is Outcome.NOT_STORED:

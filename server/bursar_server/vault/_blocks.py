@@ -156,6 +156,7 @@ def row_hashes(block: NDArray[np.float64]) -> NDArray[np.uint64]:
 
     SplitMix64's mixer (Steele, Lea and Flood 2014), applied column by column.
     """
+    # Without a key: privacy needs only that a row's block depends on that row alone.
     hashed = np.zeros(block.shape[1], dtype=np.uint64)
     for column in np.ascontiguousarray(block).view(np.uint64):
         hashed = (hashed ^ column) + np.uint64(0x9E3779B97F4A7C15)

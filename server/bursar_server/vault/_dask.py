@@ -86,6 +86,7 @@ class DaskEngine:
             )
             # A kernel's parameters may be some MB; they are sent once, which is what the library's warning asks for.
             dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
+            # Not as the default client: no other code of this process may compute there by accident.
             client = Client(self.scheduler, security=security, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
             raise EngineError(
@@ -126,6 +127,8 @@ class _Cluster:
         try:
             # Submitted as a task of its own: the parameters are sent once, and Dask restores them after a lost worker.
             sent = self.client.submit(bytes, task, pure=False)
+            # `pure=False`: otherwise Dask names a task by its arguments, and could answer with the result of an earlier
+            # pass.
             futures = self.client.map(
                 functools.partial(part_of, columns=columns, environment=self.environment),
                 parts,
@@ -148,6 +151,7 @@ class _Cluster:
     def _fetched(self, futures: Sequence[Future[Any]], seconds: float) -> Sequence[Any]:
         """Return the results of `futures`, in their order. Raises TimeoutError, or what a task raised."""
 
+        # `Client.gather` has no time limit; `sync`, which runs it, has one.
         async def gather() -> Sequence[Any]:
             return list(await self.client.gather(futures, asynchronous=True))
 

@@ -32,6 +32,7 @@ class PaidBudget:
         if debit.status is DebitStatus.RELEASED:
             # A second draw of noise under one debit would be unaccounted.
             raise ValueError(f"entry {debit.entry} has its release already; expected a debit without one")
+        # Fields are copied from the debit and are no arguments, so that no caller can make a budget without a debit.
         for name, value in (
             ("entry", debit.entry),
             ("order", debit.price.order),
@@ -76,11 +77,13 @@ class Meter:
 
     def __init__(self, budget: FitBudget) -> None:
         self._order = budget.order
+        # The ledger rounds the sum of the plan's prices up once, so a fit that follows its plan always fits in.
         self._debited = Fraction(budget.cost_units, COST_UNIT)
         self._spent = Fraction(0)
 
     def charge(self, event: Event) -> None:
         """Count an event. Raises OverspendError, and counts nothing, if the budget does not cover it."""
+        # Exact fractions: a sum of floats could be rounded down and let one release too many through.
         spent = self._spent + rdp(event, self._order)
         if not spent <= self._debited:
             raise OverspendError(f"{event!r} is not covered by the debit; a fit must release what its plan says")

@@ -104,12 +104,15 @@ class ExactNoise(OpenDPNoise):
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """Return `sums` (any shape) plus independent noise on every coordinate; results saturate at 64 bits."""
         draw = _sampling.gaussian if isinstance(noise, GaussianNoise) else _sampling.laplace
+        # Drawn without the sums, so that time and number of draws do not depend on them.
         drawn = draw(noise.scale, sums.size).reshape(sums.shape)
         return _saturating(sums, drawn)
 
 
 def _saturating(sums: NDArray[np.int64], drawn: NDArray[Any]) -> NDArray[np.int64]:
     """Return sums + drawn, clipped to 64-bit integers; `drawn` is int64 or Python integers."""
+    # Clipping is post-processing of sum plus noise. Wrapping would be, too, but would turn a large number into its
+    # opposite.
     limits = np.iinfo(np.int64)
     if drawn.dtype == object:
         return np.asarray(np.clip(sums.astype(object) + drawn, limits.min, limits.max), dtype=np.int64)

@@ -123,6 +123,7 @@ class PathMeter:
 
     def __init__(self, rho: Fraction) -> None:
         self._rho = rho
+        # The dearest path below each node is kept up to date: only a charged node's ancestors are computed again.
         self._own: dict[Node, Fraction] = {}
         self._worst: dict[Node, Fraction] = {}
         self._divisions: dict[Node | None, list[tuple[Node, ...]]] = {None: []}
@@ -238,6 +239,7 @@ class Forest:
         ways = rule.ways
         if not 2 <= ways <= MOST_WAYS:
             raise ValueError(f"rule.ways: expected 2 to {MOST_WAYS}, got {ways}")
+        # Free: the rule is a function of public or released numbers, and labels do not leave the vault.
         children = tuple(Node(node, rule, ways, label) for label in range(ways))
         self._meter.grow(node, children)
         return children
@@ -292,6 +294,7 @@ class Forest:
             raise ValueError(f"family: expected at least one group and batch, got {family.groups} and {family.batch}")
         rho = part_cost(family.bounds, self._adjacency, self._unit_cap, noise)
         self._meter.charge([(node, rho)])
+        # A function that sums, not the sums: memory holds those of one batch of groups at a time.
         scores = FamilyScores(family, lambda statistic: self._exact_sums([(node, statistic)])[0])
         chosen = self._search_source.draw(scores, noise)
         self._tap(PartSearch(node, family, chosen, noise, rho))
@@ -365,6 +368,8 @@ class _Labels:
         while here is not None and here.rule is not None:
             needed = (len(self._notes) + 1) * self._blocks * CHUNK
             if _division(here) not in self._notes and here.ways <= _BYTE_WAYS and needed <= MOST_LABELS:
+                # The system maps pages of zeros when they are written, so blocks that no pass has reached take no
+                # memory.
                 labels = np.zeros((self._blocks, CHUNK), dtype=np.int8)
                 self._notes[_division(here)] = labels, np.zeros(self._blocks, dtype=np.bool_)
             here = here.parent
@@ -375,6 +380,7 @@ class _Labels:
         if noted is not None and noted[1][place]:
             return np.asarray(noted[0][place])
         labels = np.zeros(CHUNK, dtype=np.int16)
+        # Rows outside the parent keep label 0; `_Members` masks them with the parent again.
         rule(block, parent, labels)
         # A label out of range would drop rows from all children; the proof needs children that partition their parent.
         labels[(labels < 0) | (labels >= node.ways)] = 0
@@ -396,6 +402,7 @@ class _Members:
         self._first = first
         self._block = block
         self._labels = labels
+        # Nodes of one pass share ancestors, so each mask is computed once for a block.
         self._masks: dict[Node | None, NDArray[np.bool_]] = {None: present}
         self._asked: dict[tuple[Node | None, int], NDArray[Any]] = {}
 

@@ -118,6 +118,7 @@ def _kept(law: _Law, n: int, draw: Bytes) -> NDArray[Any]:
     words = np.frombuffer(draw(8 * n), dtype=np.uint64)
     negative = words >> np.uint64(63) == 1
     u = (words & np.uint64((1 << (law.t - 1).bit_length()) - 1)).astype(np.int64)
+    # Words of their own: bits that were used twice would make sign, size and acceptance depend on each other.
     geometric, coins = np.frombuffer(draw(8 * n), dtype=np.uint32).reshape(2, n)
     # Rejection keeps u uniform below t, which need not be a power of two.
     below = u < law.t
@@ -126,6 +127,7 @@ def _kept(law: _Law, n: int, draw: Bytes) -> NDArray[Any]:
     falls = _coins(law, u, v, coins, draw)
     u, v, negative = u[falls], v[falls], negative[falls]
     if v.max(initial=0) < MOST_WHOLE:
+        # 64-bit integers cannot be shifted by 64 or more; 63 gives 0 as well, since the number is below 2^62.
         y: NDArray[Any] = (u + law.t * v) >> min(law.shift, 63)
     else:
         y = (u.astype(object) + law.t * v.astype(object)) >> law.shift
@@ -188,6 +190,7 @@ def decay(exponent: Fraction, bits: int) -> tuple[int, int]:
     above, below = Decimal(-exponent.numerator), Decimal(exponent.denominator)
     ends = []
     for rounding in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING):
+        # A decimal digit holds more than three bits; ten more digits keep the enclosure narrow.
         context = decimal.Context(prec=bits // 3 + 10, rounding=rounding, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
         # `exp` rounds correctly, but half to even in any context; the adjacent decimals enclose the true value.
         ends.append(context.divide(above, below).exp(context))

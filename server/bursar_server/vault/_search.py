@@ -190,6 +190,7 @@ def draw_score(
         place = _place(counted, scale, drawn, bits)
         if place is not None:
             return counted.top - counted.offsets[place], _evenly(counted.numbers[place], coins)
+        # The bits that were drawn stay the leading ones: the number is one uniform number, known to more digits.
         drawn, bits = drawn << bits | coins(bits), 2 * bits
 
 
@@ -218,6 +219,7 @@ def _weights(offsets: tuple[int, ...], scale: Fraction, bits: int) -> list[tuple
         gap = after - before
         if gap not in decays:
             decays[gap] = decay(gap / scale, bits)
+        # Rounded down and up at every step, so that the pair still encloses the true weight.
         low, high = low * decays[gap][0] >> bits, -(-high * decays[gap][1] >> bits)
         made.append((low, high))
     return made
@@ -225,6 +227,7 @@ def _weights(offsets: tuple[int, ...], scale: Fraction, bits: int) -> list[tuple
 
 def _evenly(number: int, coins: Callable[[int], int]) -> int:
     """Draw an integer from 0 to `number` - 1 uniformly, by rejection."""
+    # Rejection, because a remainder of fair bits would favour small numbers.
     bits = (number - 1).bit_length()
     while not (rank := coins(bits)) < number:
         pass

@@ -68,6 +68,7 @@ class Candidates:
     def scores(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the score of each block, (n_blocks,), from the exact sum of the statistic (any shape of its size)."""
         distances = np.abs(sums.ravel() - self.targets)
+        # Python's integers: the square of a distance can exceed 64 bits.
         plain = [int(distances[start:stop].sum()) for start, stop in self.blocks]
         discounts = self.discounts or (0,) * len(plain)
         weights = self.weights or (Fraction(1),) * len(plain)

@@ -80,6 +80,7 @@ def sensitivity(bounds: Bounds, adjacency: Adjacency, unit_cap: int) -> Sensitiv
     """
     if not unit_cap >= 1:
         raise ValueError(f"unit_cap must be at least 1, got {unit_cap}")
+    # All rows of a unit may push in one direction: norms add up, so squared norms grow with the square of their number.
     rows = 1 if bounds.per_unit else unit_cap
     if adjacency is Adjacency.ADD_REMOVE_ONE:
         return Sensitivity(rows * bounds.l1, rows**2 * bounds.l2_squared)
@@ -242,6 +243,7 @@ def _least_root(rho: Fraction, square: Fraction | int) -> float:
     """Return the least float whose square is at least square / (2 rho)."""
     if not rho > 0:
         raise ValueError(f"rho must be positive, got {rho}")
+    # Compared as a fraction: a float of a number beyond the range would raise, with another message.
     variance = Fraction(square) / (2 * rho)
     if not Fraction(MIN_SCALE) ** 2 <= variance <= Fraction(MAX_SCALE) ** 2:
         raise ValueError(_OUT_OF_RANGE)
@@ -263,6 +265,7 @@ def _least_scale(guess: float, enough: Callable[[Fraction], bool]) -> float:
     # A float near the root may lie on either side of it; exact fractions decide, so that noise is never too small.
     while not enough(Fraction(guess)):
         guess = math.nextafter(guess, math.inf)
+    # The guess may be too large as well, and more noise than the least only costs accuracy.
     while enough(Fraction(below := math.nextafter(guess, 0.0))):
         guess = below
     return guess

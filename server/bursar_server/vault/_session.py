@@ -103,6 +103,7 @@ class Session:
         self._choice_tap = choice_tap
         self._part_tap = part_tap
         self._search_source = search_source or ExactSearch()
+        # Only the latest sum is kept: choices among the same blocks follow one another.
         self._summed: tuple[Statistic, NDArray[np.int64]] | None = None
         self.progress = progress
 
@@ -119,7 +120,10 @@ class Session:
         # Rows are read only after the charge: a failure in between wastes budget but releases nothing.
         exact = exact_sum(statistic, self._rows, self._columns, engine=self._engine)
         noisy = self._source.add(exact, noise)
+        # The tap comes after the noise, so that a hook for audits is no way round it.
         self._tap(Release(statistic, noisy, noise, event))
+        # The lattice is a power of two, so the product is exact; an integer beyond 2^53 is rounded here, after the
+        # noise.
         return noisy.astype(np.float64) * statistic.lattice
 
     def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
@@ -137,10 +141,13 @@ class Session:
             ValueError: `available` is empty, or has an index twice or out of range.
             OverspendError: the debit does not cover the choice; nothing was read.
         """
+        # Checked before the charge, so that a fit with a wrong index loses no budget. Everything checked is public or
+        # released.
         offered = tuple(available)
         n = len(candidates.blocks)
         if not offered or len(set(offered)) != len(offered) or not all(0 <= index < n for index in offered):
             raise ValueError(f"available: expected at least one of the indices 0 to {n - 1}, each once, got {offered}")
+        # A score depends on one block, so the bounds of a block are enough, however many blocks there are.
         event = event_of(sensitivity(candidates.block_bounds, self._adjacency, self._unit_cap), noise)
         self._meter.charge(event)
         chosen = offered[self._source.argmax(self._scores(candidates)[list(offered)], noise)]
@@ -155,6 +162,8 @@ class Session:
         Raises:
             OverspendError: the debit does not cover rho.
         """
+        # As a whole, and now: later operations depend on earlier answers, and the path meter holds them all to this
+        # rho.
         self._meter.charge(ConcentratedEvent(rho))
         return Forest(
             rho,
@@ -195,6 +204,7 @@ class Session:
     def _scores(self, candidates: Candidates) -> NDArray[np.int64]:
         """Return exact scores. They must stay inside this class; call only after the choice was charged."""
         statistic = candidates.statistic
+        # By identity: kernels may hold arrays, for which == has no single answer.
         if self._summed is None or self._summed[0] is not statistic:
             self._summed = statistic, exact_sum(statistic, self._rows, self._columns, engine=self._engine)
         return candidates.scores(self._summed[1])

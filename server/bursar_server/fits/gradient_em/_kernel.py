@@ -67,6 +67,7 @@ def _load(block, first, present, centre, unit, half, nullable, z, missing, valid
     for i in range(z.shape[0]):
         inverse = 1.0 / unit[i]  # a factor, because divisions took a fifth of the time
         c, kept, least = centre[i], nullable[i], LEAST * unit[i]  # here, or the loop does not vectorise
+        # A column of a width below LEAST would be clipped to subnormal numbers.
         most = half[i] if half[i] >= LEAST else 0.0
         column = block[i, first : first + SLICE]  # a view: the sign of `first + r` would be checked, at twice the time
         for r in range(SLICE):
@@ -142,6 +143,7 @@ def _share(logs, valid, gamma):  # type: ignore[no-untyped-def]
         for r in range(SLICE):
             gamma[0, r] = UNIT * valid[r]
         return
+    # The largest logarithm is subtracted, so that one component has weight 1 and the sum is never 0.
     top, total, check = np.full(SLICE, -np.inf), np.zeros(SLICE), np.zeros(SLICE)
     for k in range(K):
         for r in range(SLICE):
@@ -171,6 +173,7 @@ def _into_ball(v, radial):  # type: ignore[no-untyped-def]
         for r in range(SLICE):
             norm = math.sqrt(factor[r])
             u = min(norm, math.sqrt(2.0))
+            # 1e-200 only keeps the division defined: a vector of norm 0 stays 0.
             factor[r] = (u - u * u * u / 6.0) / CATONI / max(norm, 1e-200)
     else:
         for r in range(SLICE):
@@ -193,6 +196,8 @@ def _into_box(v, curve):  # type: ignore[no-untyped-def]
         for r in range(SLICE):
             a = v[j, r]
             a = FAR if a > FAR else -FAR if a < -FAR else a  # NaN stays
+            # Maps the whole line to (-1, 1), on which a polynomial of fixed degree approximates the smoothed
+            # truncation.
             u[r] = a / math.sqrt(a * a + width_squared)
             x[r] = 2.0 * u[r] * u[r] - 1.0
             p[r] = 0.0
@@ -230,6 +235,7 @@ def _add(logs, vectors, residuals, valid, signs, transform, curve, count, weight
     blocks = 1 if folded else K
     if folded:
         for r in range(SLICE):
+            # A folded row counts once, whatever the responsibilities of its components.
             sums[0] += UNIT * valid[r] * count
     for k in range(K):
         if transform == BOX:
@@ -238,6 +244,7 @@ def _add(logs, vectors, residuals, valid, signs, transform, curve, count, weight
             _into_ball(vectors[k], transform == RADIAL)
         for r in range(SLICE):
             share = residuals[k, r] * weight
+            # Capped in integers: a far row counts as the most expensive one, and no more.
             part = np.trunc(share) if share <= weight else weight
             residuals[k, r] = part if share >= 0.0 else 0.0  # NaN fails
         block, sign = (0, signs[k]) if folded else (k, 1.0)
@@ -260,6 +267,7 @@ def location_sums(  # type: ignore[no-untyped-def]
     `residual_scales`.
     """
     K, d = means.shape
+    # A row's number times or minus a tiny parameter could be subnormal, although neither of them is.
     means, origins = _flushed(means), _flushed(origins)
     centre, unit, half, nullable = frame
     transform, curve, count, weight = shape
@@ -375,6 +383,7 @@ def missing_sums(  # type: ignore[no-untyped-def]
             t[r] = min(max(left[r], -clip), clip)
             residuals[0, r] = left[r] * left[r] / residual_scale
         for r in range(SLICE):
+            # Squared length of the longest vector that this row's pattern of missing features allows, in two parts.
             longest[r] = most * most * (1.0 - sigma * sigma / variance[r])
         for j in range(p):
             for r in range(SLICE):
@@ -395,6 +404,7 @@ def missing_sums(  # type: ignore[no-untyped-def]
 @njit(**_options)
 def _add_checked(v, valid, limit, sums):  # type: ignore[no-untyped-def]
     """Add trunc(LOOK_UNIT v) of a row to `sums`, or nothing if its squared norm in integers is above `limit`."""
+    # Integers, since squares of up to 2^25 summed over many numbers leave the exact range of a double.
     check = np.int64(0)
     for j in range(v.shape[0]):
         t = np.trunc(v[j] * (LOOK_UNIT * (1.0 - 2.0**-30)))

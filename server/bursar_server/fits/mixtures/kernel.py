@@ -70,6 +70,7 @@ def _twelve_dots(s, t, i, j, out):  # type: ignore[no-untyped-def]
 
     Products of integers up to 2^18, a slice of them: exact in float64 in any order, fused or not.
     """
+    # Named variables stay in registers; a small array would go through memory at every row.
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = 0.0
     for r in range(s.shape[1]):
         x, y, z = s[i, r], s[i + 1, r], s[i + 2, r]
@@ -119,9 +120,11 @@ def _multiply(forms, z, y):  # type: ignore[no-untyped-def]
     """Set y to the lower triangular `forms` (d, d) times z (d, n): integers, below 2^52 in any order."""
     d, n = z.shape
     for i in range(d):
+        # The diagonal sets, the rest adds, so that y needs no pass that clears it.
         a = forms[i, i]
         for r in range(n):
             y[i, r] = a * z[i, r]
+    # Two rows of the matrix and four columns at a time: a number that was loaded serves several products.
     for i in range(0, d - 1, 2):
         a = forms[i + 1, i]
         for r in range(n):
@@ -152,6 +155,7 @@ def _normalise(block, first, present, centre, inverse, z, norm, valid):  # type:
     Distances below `LEAST` become 0 before they are multiplied. `inverse` is 1 / scale.
     """
     d, n = z.shape
+    # In the data's units: the comparison comes before the multiplication that could be subnormal.
     least = LEAST / inverse
     for r in range(n):
         valid[r] = 1.0 if present[first + r] else 0.0
@@ -179,6 +183,7 @@ def _normalise(block, first, present, centre, inverse, z, norm, valid):  # type:
             z[i, r], z[i + 1, r] = x, y
             norm[r] = norm[r] + x * x + y * y
     for r in range(n):
+        # Inside the ball the factor is the same for all rows; outside it moves the row to the border.
         norm[r] = valid[r] * POSITION / math.sqrt(max(norm[r], 1.0))
     for i in range(d):
         for r in range(n):
@@ -260,6 +265,7 @@ def _soft(squares, log_scale, valid, top, total, check, gamma):  # type: ignore[
             gamma[k, r] = _exp_negative(min(gamma[k, r] - top[r], 0.0))
             total[r] += gamma[k, r]
     for r in range(n):
+        # Slightly less than UNIT, so that rounding does not lift a row's sum above it; `check` would then drop the row.
         total[r] = valid[r] * UNIT * (1.0 - 2.0**-30) / total[r]
     for k in range(K):
         for r in range(n):
@@ -267,6 +273,7 @@ def _soft(squares, log_scale, valid, top, total, check, gamma):  # type: ignore[
             gamma[k, r] = np.trunc(share) if 0.0 <= share <= UNIT else 0.0  # NaN fails
             check[r] += gamma[k, r]
     for r in range(n):
+        # The bound of the proof is enforced on the integers themselves, whatever the arithmetic before did.
         check[r] = 1.0 if check[r] <= UNIT else 0.0
     for k in range(K):
         for r in range(n):
@@ -319,6 +326,7 @@ def _clip(y, squares, radius, gamma):  # type: ignore[no-untyped-def]
             y[i, r], y[i + 1, r] = v, w
             squares[r] = squares[r] + v * v + w * w
     for r in range(n):
+        # As in `_soft`: the norm of the integers is checked, not assumed.
         gamma[r] = gamma[r] if squares[r] <= UNIT * UNIT else 0.0
 
 

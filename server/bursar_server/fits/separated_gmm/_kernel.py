@@ -86,6 +86,7 @@ def _project(p, origin, basis, y):  # type: ignore[no-untyped-def]
             for r in range(SLICE):
                 y[j, r] += basis[j, i] * (p[i, r] - origin[i])
         for r in range(SLICE):
+            # Rounded down, not towards zero: a cell about zero would be twice as wide.
             y[j, r] = np.floor(y[j, r] * _PROJECTED)
 
 
@@ -117,6 +118,7 @@ def slab_labels(block, present, labels, frame, origin, direction, low, high):  #
         _points(block, first, present, frame, p, valid)
         _across(p, origin, direction, v)
         for r in range(SLICE):
+            # Invalid rows get a label like others: no statistic counts them.
             labels[first + r] = (low <= v[r]) & (v[r] < high)
 
 
@@ -220,6 +222,8 @@ def distance_histograms(block, present, out, frame, view, centres, base, sample)
     kept, squares = np.zeros((centres.shape[1], block.shape[1] + SLICE)), np.empty(SLICE)
     marks = np.zeros(block.shape[1] + SLICE, dtype=np.int64)
     count = _keep(block, present, frame, view, sample, kept, marks)
+    # Exponent and leading digits of a non-negative double ascend with it, so a shift of its bits is an exact
+    # logarithmic step.
     bits = squares.view(np.int64)
     steps = out.shape[0] // centres.shape[0]
     for f in range(centres.shape[0]):

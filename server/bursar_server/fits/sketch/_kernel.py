@@ -201,6 +201,7 @@ def _exponential(phase, n):  # type: ignore[no-untyped-def]
     """Return sums of trunc(UNIT cos(pi phase)) and trunc(UNIT sin(pi phase)) over rows with c^2 + s^2 <= UNIT^2."""
     cosines, sines = _ZERO, _ZERO
     for r in range(n):
+        # Adding and subtracting 1.5 x 2^23 rounds to the nearest integer without a call, so that the loop vectorises.
         rounded = phase[r] + _ROUNDER
         x = phase[r] - (rounded - _ROUNDER)
         u = x * x
@@ -270,6 +271,7 @@ def dense_sums(  # type: ignore[no-untyped-def]
     `W` (m, d) and `offsets` (m,) are in half turns, float32.
     """
     m, d = W.shape
+    # The slice's coordinates are read once for every two frequencies, so they should stay in the nearest cache.
     n = SLICE if d <= _FEW_COLUMNS else SHORT_SLICE
     x = np.empty((d, n), np.float32)
     phase = np.empty((2, n), np.float32)
