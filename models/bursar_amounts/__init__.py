@@ -4,7 +4,7 @@ Everything here rounds in a stated direction: an epsilon is never shown too smal
 """
 
 from ._conversion import best_order, divergence_cap, epsilon_of, rho_of
-from ._parts import Part, amount_text, epsilon_text, percent_text
+from ._parts import Part, amount_text, epsilon_text, left_share, percent_text
 from ._rounding import float_down, float_up, lower, precise, to_decimal, upper
 from ._units import COST_UNIT, DELTA_UNIT
 
@@ -19,6 +19,7 @@ __all__ = [
     "epsilon_text",
     "float_down",
     "float_up",
+    "left_share",
     "lower",
     "percent_text",
     "precise",

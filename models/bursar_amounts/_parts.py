@@ -32,7 +32,8 @@ class Part:
         budget_units: the whole budget in the same unit.
         order: Renyi order at which both are counted.
         delta: part of the budget's delta that converts divergence to epsilon.
-        is_left: True for a remainder, whose percent is rounded down, so that it can be requested; a cost's is up.
+        is_left: True for a remainder or a limit, whose percent is rounded down, so that it can be requested; a cost's
+            is rounded up.
     """
 
     cost_units: int
@@ -66,10 +67,14 @@ class Part:
     @property
     def percent(self) -> str:
         """Share as text."""
-        return percent_text(self.share, is_left=self.is_left)
+        return percent_text(self._shown, is_left=self.is_left)
 
     def __str__(self) -> str:
-        return amount_text(self.epsilon, self.share, is_left=self.is_left)
+        return amount_text(self.epsilon, self._shown, is_left=self.is_left)
+
+    @property
+    def _shown(self) -> float | Fraction:
+        return left_share(self.cost_units, self.budget_units) if self.is_left else self.share
 
     def to_dict(self) -> dict[str, float]:
         """Return the amount for programs; rho is rounded to the nearest float."""
@@ -77,7 +82,17 @@ class Part:
         return {**shown, "rho": float(self.rho), "cost_units": self.cost_units}
 
 
-def amount_text(epsilon: float, share: float, *, is_left: bool = False) -> str:
+def left_share(cost_units: int, budget_units: int) -> Fraction:
+    """Return a remainder's part of a budget, with half a unit more: a spend in percent is rounded down to whole units.
+
+    So half of a budget of an odd number of units is shown as 50%, which can be requested.
+    """
+    if not (cost_units > 0 and budget_units > 0):
+        return Fraction(0)
+    return Fraction(2 * cost_units + 1, 2 * budget_units)
+
+
+def amount_text(epsilon: float, share: float | Fraction, *, is_left: bool = False) -> str:
     """Return an amount as text."""
     return f"epsilon {epsilon_text(epsilon)} ({percent_text(share, is_left=is_left)})"
 
@@ -87,8 +102,10 @@ def epsilon_text(epsilon: float) -> str:
     return _text(_rounded(epsilon, ROUND_CEILING)) if math.isfinite(epsilon) else "infinite"
 
 
-def percent_text(share: float | Fraction, *, is_left: bool = False) -> str:
-    """Return a share in percent, in three digits; a remainder is rounded down, anything else up."""
+def percent_text(share: float | Fraction | None, *, is_left: bool = False) -> str:
+    """Return a share in percent, in three digits, "-" for None; a remainder or limit is rounded down, a cost up."""
+    if share is None:
+        return "-"
     percent = 100 * float(share)
     if not math.isfinite(percent):
         return "?%"

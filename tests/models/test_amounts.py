@@ -113,6 +113,17 @@ def test_percents_that_people_type_are_shown_as_typed(share: float, text: str) -
     assert percent_text(share) == text
 
 
+@given(st.integers(10**6, 2**44), st.floats(0.0, 1.0))
+def test_what_is_shown_as_left_can_be_asked_for(budget: int, share: float) -> None:
+    """A spend in percent is rounded down to whole units; half of an odd number of them is 50%."""
+    units = int(share * budget)
+    text = Part(units, budget, Fraction(9), Fraction(0), is_left=True).percent
+    if not text.startswith("<"):
+        assert math.floor(Fraction(text.removesuffix("%")) * budget / 100) <= units
+    assert Part(budget // 2, budget, Fraction(9), Fraction(0), is_left=True).percent == "50%"
+    assert percent_text(None) == "-"
+
+
 def test_a_part_without_a_delta_has_no_epsilon() -> None:
     """As an older server sends it: infinite is never too small."""
     assert str(Part(COST_UNIT, 2 * COST_UNIT, Fraction(9), Fraction(0))) == "epsilon infinite (50%)"

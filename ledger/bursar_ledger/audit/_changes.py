@@ -11,11 +11,13 @@ from pathlib import Path
 
 import click
 
+from bursar_amounts import percent_text
+
 from .._kinds import REQUESTS, EntryKind
 from ..refusals import Refusal
 from ._columns import lines, read_time
 from ._open import UnreadableError, noted_refusals, opened, rows
-from ._sentences import Story, day_of, folded, part_in_words, story
+from ._sentences import Story, day_of, folded, story
 from ._text import counted
 
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
@@ -131,7 +133,7 @@ def changes(ledger: Path, since: Since, certain: int) -> Changes:
     first, last = (new[0][0].number, new[-1][0].number) if new else (0, 0)
     summary = [f"Entries {first:,} to {last:,} are new." if new else "No entry is new."]
     summary += [
-        f"{who} made {counted(len(shares), 'paid request')} to {dataset}, for {part_in_words(sum(shares))} of the "
+        f"{who} made {counted(len(shares), 'paid request')} to {dataset}, for {percent_text(sum(shares))} of the "
         "lifetime budget."
         for (who, dataset), shares in sorted(spent.items())
     ]

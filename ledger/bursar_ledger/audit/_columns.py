@@ -5,19 +5,20 @@ Stability: names, types and order of the columns do not change; new ones come at
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from bursar_amounts import COST_UNIT
+from bursar_amounts import COST_UNIT, Part, amount_text, float_down, percent_text
 
 from .._codec import decode_fraction
 from .._kinds import REQUESTS, EntryKind, by_kind
-from ._open import Fields, Row
-from ._text import percent
+from ._open import BUDGETS, Fields, Row
 
 _INT64 = 2**63
 """Integers of Parquet and SQLite end here; a forged ledger may hold larger ones, which become None."""
@@ -45,6 +46,9 @@ class Line:
         released: whether a debit has its stored release.
         reason: why, in the actor's words, for administrative acts.
         head: hash of the entry, hexadecimal: the head of the chain just after it.
+        epsilon: what was debited, as the epsilon that it implies by itself at `delta`, rounded up.
+        delta: the part of the budget's delta at that time that converts divergence.
+        percent: what was debited, in percent of the account's total at that time.
     """
 
     entry: int
@@ -64,6 +68,9 @@ class Line:
     released: bool | None
     reason: str | None
     head: str
+    epsilon: float | None = None
+    delta: float | None = None
+    percent: float | None = None
 
 
 COLUMNS: dict[str, type] = {
@@ -125,10 +132,24 @@ def read_time(text: str | None) -> datetime | None:
 
 
 class Accounts:
-    """Account of each dataset, learned while entries go by in order."""
+    """Account of each dataset, and the budget's delta of each account, learned while entries go by in order."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, str] = {}
+        self._deltas: dict[str | None, float] = {}
+
+    def learn(self, row: Row, account: str | None) -> None:
+        """Take the delta of a budget that an entry promises; of a budget that cannot be read none is known."""
+        details = row.details
+        if row.text("kind") in BUDGETS and "epsilon" in details:
+            self._deltas.pop(account, None)
+            with contextlib.suppress(KeyError, TypeError, ValueError, ArithmeticError):
+                share = decode_fraction(details["delta_fail_share"])
+                self._deltas[account] = float_down(Fraction(details["delta"]) * (1 - share))
+
+    def delta(self, account: str | None) -> float | None:
+        """Return the part of the delta in force that converts divergence; None if it is unknown."""
+        return self._deltas.get(account)
 
     def of(self, row: Row) -> str | None:
         """Return the account of an entry, None if it concerns none."""
@@ -147,8 +168,10 @@ def lines(rows: Iterable[Row]) -> Iterator[tuple[Row, Line, bool]]:
         details = row.details
         taken = {name: _typed(details, name, kind) for name, kind in _TYPES.items()}
         right = row.fields is not None and all(taken[n] is not None for n in _TYPES if details.get(n) is not None)
-        taken["account"] = accounts.of(row)
+        taken["account"] = account = accounts.of(row)
+        accounts.learn(row, account)
         debit = row.text("kind") == EntryKind.DEBIT
+        share = _share(taken["cost_units"], taken["cap_cost_units"])
         line = Line(
             entry=row.number,
             time=row.text("time"),
@@ -156,12 +179,30 @@ def lines(rows: Iterable[Row]) -> Iterator[tuple[Row, Line, bool]]:
             dataset=row.text("dataset") or None,
             actor=row.text("actor"),
             rho=rho(taken["cost_units"], details.get("order")) if debit else None,
-            share=_share(taken["cost_units"], taken["cap_cost_units"]),
+            share=share,
             released=row.released if debit else None,
             head=row.hash.hex(),
+            delta=accounts.delta(account) if debit else None,
+            percent=None if share is None else 100 * share,
             **taken,
         )
-        yield row, line, right
+        yield row, replace(line, epsilon=_epsilon(row, line)) if debit else line, right
+
+
+def amount(row: Row, line: Line, units: int, *, is_left: bool = False) -> str:
+    """Return units of cost as a part of the budget that was in force at a debit, as people read it.
+
+    Raises KeyError, TypeError, ValueError or ArithmeticError if a field is missing or of another type.
+    """
+    part = _part(row, line, units, is_left=is_left)
+    return str(part) if part.delta else part.percent
+
+
+def cost_text(line: Line) -> str:
+    """Return what a debit cost, as people read it; without the epsilon where the budget's delta is unknown."""
+    if line.epsilon is None or line.share is None:
+        return percent_text(line.share)
+    return amount_text(line.epsilon, line.share)
 
 
 def rho(units: int | None, order: object) -> float | None:
@@ -185,6 +226,21 @@ def summary(row: Row, line: Line) -> str:
 def _typed(details: Fields, name: str, kind: type) -> Any:
     value = details.get(name)
     return value if type(value) is kind and (not isinstance(value, int) or abs(value) < _INT64) else None
+
+
+def _epsilon(row: Row, line: Line) -> float | None:
+    if line.cost_units is None or line.delta is None:
+        return None
+    try:
+        epsilon = _part(row, line, line.cost_units).epsilon
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        return None
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _part(row: Row, line: Line, units: int, *, is_left: bool = False) -> Part:
+    order = decode_fraction(row.details["order"])
+    return Part(units, line.cap_cost_units or 0, order, Fraction(line.delta or 0), is_left)
 
 
 def _share(cost: int | None, cap: int | None) -> float | None:
@@ -216,8 +272,7 @@ def _budget(details: Fields, line: Line) -> str:
 
 def _debit(details: Fields, line: Line) -> str:
     waiting = "" if line.released else ", no release stored"
-    rho_text = "?" if line.rho is None else f"{line.rho:.6g}"
-    return f"{line.method}: rho {rho_text} ({percent(line.share)}), request {line.request_id}{waiting}"
+    return f"{line.method}: {cost_text(line)}, request {line.request_id}{waiting}"
 
 
 def _release(details: Fields, line: Line) -> str:

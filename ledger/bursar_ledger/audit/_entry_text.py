@@ -8,18 +8,18 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from bursar_amounts import COST_UNIT, DELTA_UNIT
+from bursar_amounts import DELTA_UNIT
 
 from .._canonical import body_hash
 from .._codec import decode_event, decode_fraction
 from .._events import ApproximateEvent, ConcentratedEvent, Event, GaussianEvent, LaplaceEvent, SelectionEvent
 from .._kinds import EntryKind
 from .._pricing import price
-from ._columns import Line, rho, summary
+from ._columns import Line, amount, rho, summary
 from ._formats import json_text
 from ._open import Fields, Row
 from ._sentences import story
-from ._text import counted, number, percent, visible
+from ._text import counted, number, visible
 
 _LABEL = 18
 """Characters of the column of labels."""
@@ -104,9 +104,9 @@ def _debit_in_words(row: Row, line: Line) -> Iterator[str]:
         each = price([event], order)
         failure = f", {_delta(each.delta_units)} of delta" if each.delta_units else ""
         yield f"  {event_in_words(event)}"
-        yield f"    costs {number(each.cost_units / COST_UNIT)} of divergence (rho {number(each.rho)}){failure}"
+        yield f"    costs {amount(row, line, each.cost_units)}: rho {number(each.rho)}{failure}"
     yield ""
-    yield from _labelled(_amounts(details))
+    yield from _labelled(_amounts(row, line))
     if details["parameters"]:
         yield ""
         yield "parameters:"
@@ -121,26 +121,25 @@ def _together(events: Iterable[Event]) -> Iterator[Event]:
     yield from (dataclasses.replace(event, count=times) for event, times in counts.items())
 
 
-def _amounts(details: Fields) -> Iterable[tuple[str, str]]:
-    spent, cap, order = details["spent_cost_units"], details["cap_cost_units"], details["order"]
-    yield "debited", _amount(details["cost_units"], cap, order)
-    yield "spent with it", _amount(spent, cap, order)
-    yield "left after it", _amount(max(cap - spent, 0), cap, order)
+def _amounts(row: Row, line: Line) -> Iterable[tuple[str, str]]:
+    details = row.details
+    spent, cap = details["spent_cost_units"], details["cap_cost_units"]
+    yield "debited", _amount(row, line, details["cost_units"])
+    yield "spent with it", _amount(row, line, spent)
+    yield "left after it", _amount(row, line, max(cap - spent, 0), is_left=True)
     if details["delta_units"]:
         yield "delta debited", f"{_delta(details['delta_units'])} ({details['delta_units']} units)"
         yield "delta left", _delta(details["cap_delta_units"] - details["spent_delta_units"])
     if details.get("allowance_cost_units") is not None:
-        of_analyst = details.get("analyst_spent_cost_units", 0)
-        yield (
-            "analyst's part",
-            f"{_amount(of_analyst, cap, order)} of {_amount(details['allowance_cost_units'], cap, order)}",
-        )
+        yield "analyst's part", _amount(row, line, details.get("analyst_spent_cost_units", 0))
+        yield "analyst's limit", _amount(row, line, details["allowance_cost_units"], is_left=True)
     if details.get("call_cost_units") is not None:
-        yield "largest call", _amount(details["call_cost_units"], cap, order)
+        yield "largest call", _amount(row, line, details["call_cost_units"], is_left=True)
 
 
-def _amount(units: int, cap: int, order: str) -> str:
-    return f"rho {number(rho(units, order))}, {percent(units / cap)} of the lifetime budget ({units} units)"
+def _amount(row: Row, line: Line, units: int, *, is_left: bool = False) -> str:
+    details = f"rho {number(rho(units, row.details['order']))}, {units} units"
+    return f"{amount(row, line, units, is_left=is_left)} of the lifetime budget; {details}"
 
 
 def _delta(units: int) -> str:

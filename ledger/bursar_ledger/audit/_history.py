@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,9 +16,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from bursar_amounts import COST_UNIT, Part
+
 from .._codec import decode_event, decode_fraction
 from .._events import ApproximateEvent, GaussianEvent
 from .._kinds import REQUESTS, EntryKind, by_kind
+from ..refusals import Refusal
 from ._columns import Line, lines, read_time, summary
 from ._open import Row
 from ._sentences import Story, story
@@ -152,6 +156,15 @@ class AccountHistory:
         """True if the total was lowered below what had been spent."""
         return self.spent_cost_units > self.cap_cost_units or self.spent_delta_units > self.cap_delta_units
 
+    def part(self, cost_units: int, *, is_left: bool = False) -> Part:
+        """Return units of cost at the order in force as an amount for people."""
+        delta = Fraction(self.delta) * (1 - self.delta_fail_share)
+        return Part(cost_units, self.cap_cost_units, self.order, delta, is_left)
+
+    def limit(self, share: Fraction) -> Part:
+        """Return a share of the total in force as an amount for people."""
+        return self.part(math.floor(self.cap_cost_units * share), is_left=True)
+
     def allowance(self, analyst: str) -> Fraction | None:
         """Return the part of the total that an analyst may spend, None without a limit."""
         return self.allowances.get(analyst, self.allowances.get("*"))
@@ -203,6 +216,20 @@ class History:
     accounts: dict[str, AccountHistory] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
     unread: list[int] = field(default_factory=list)
+
+
+def refused_amounts(refusal: Refusal, told: History) -> tuple[Part, Part] | None:
+    """Return what a refused request would have cost, and what was left; None if the server or the ledger lacks it."""
+    account = next((one for one in told.accounts.values() if refusal.dataset in one.datasets), None)
+    asked, left = refusal.rho_asked, refusal.rho_left
+    # The file may hold anything.
+    if account is None or not all(isinstance(one, float) and math.isfinite(one) for one in (asked, left)):
+        return None
+    unit = COST_UNIT * account.order
+    return (
+        account.part(math.ceil(unit * Fraction(asked or 0))),
+        account.part(math.floor(unit * Fraction(left or 0)), is_left=True),
+    )
 
 
 def history(rows: Iterable[Row]) -> History:

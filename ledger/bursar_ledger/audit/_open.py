@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
@@ -13,12 +13,16 @@ from typing import Any
 
 import click
 
+from .._kinds import EntryKind
 from .._opening import connect
 from .._schema import check_version
 from ..errors import LedgerVersionError
 from ..refusals import FILE, Refusal, read_refusals
 
 Fields = dict[str, Any]
+
+BUDGETS = (EntryKind.REGISTRATION, EntryKind.BUDGET)
+"""Kinds of entries that say which account a dataset spends, and what its budget is."""
 
 DIFFERENT = 1
 """Exit status: the ledger was read, and something in it is not right."""
@@ -90,6 +94,15 @@ def rows(db: Connection, first: int = 1, last: int | None = None) -> Iterator[Ro
     )
     for number, body, digest, released in found:
         yield Row(number, str(body), digest if isinstance(digest, bytes) else b"", bool(released), _decoded(body))
+
+
+def rows_in_context(db: Connection, numbers: Collection[int]) -> Iterator[Row]:
+    """Yield these entries and, before each, those about accounts and budgets, which sentences about it need."""
+    found = db.execute(
+        "SELECT number FROM entries WHERE kind IN (?, ?) AND number <= ?", [*BUDGETS, max(numbers, default=0)]
+    ).fetchall()
+    for number in sorted({*numbers, *(one for (one,) in found)}):
+        yield from rows(db, first=number, last=number)
 
 
 def noted_refusals(path: Path) -> tuple[Refusal, ...] | None:

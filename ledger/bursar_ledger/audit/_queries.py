@@ -8,20 +8,21 @@ _QUERIES: dict[str, dict[str, str]] = {
     "spend_per_analyst": {
         "title": "Spend per analyst",
         "description": "What each analyst spent of each account. Nominal epsilons are for planning.",
-        "sql": """SELECT account, analyst, fits, unreleased, rho, round(100 * share, 2) AS percent_of_total, rho_left,
-    nominal_epsilon, round(100 * allowance, 2) AS allowance_percent
+        "sql": """SELECT account, analyst, fits, unreleased, epsilon, percent, epsilon_left, percent_left,
+    nominal_epsilon, 100 * allowance AS allowance_percent
 FROM analysts ORDER BY account, share DESC, analyst""",
     },
     "refusals_by_analyst": {
         "title": "Refusals",
         "description": "Who asked for what he could not have: the server's word, kept beside the ledger.",
-        "sql": """SELECT analyst, dataset, method, refused_by, times, first, last, rho_asked, rho_left
+        "sql": """SELECT analyst, dataset, method, refused_by, times, first, last, epsilon_asked, percent_asked,
+    epsilon_left, percent_left
 FROM refusals ORDER BY last DESC""",
     },
     "releases_of_a_dataset": {
         "title": "Releases of a dataset",
         "description": "What was released of one dataset; of all if the field is empty. A debit leads to its entry.",
-        "sql": """SELECT debit, time, dataset, analyst, method, rho, bytes, sha256, stored
+        "sql": """SELECT debit, time, dataset, analyst, method, epsilon, percent, bytes, sha256, stored
 FROM releases WHERE (:dataset = '' OR dataset = :dataset) ORDER BY debit DESC""",
     },
     "administrative_acts": {
@@ -32,14 +33,13 @@ FROM releases WHERE (:dataset = '' OR dataset = :dataset) ORDER BY debit DESC"""
     "largest_debits": {
         "title": "Largest debits",
         "description": "By their part of the total that was then in force.",
-        "sql": """SELECT entry, time, dataset, actor AS analyst, method, rho,
-    round(100 * share, 3) AS percent_of_total, released
+        "sql": """SELECT entry, time, dataset, actor AS analyst, method, epsilon, percent, released
 FROM entries WHERE kind = 'debit' AND (:dataset = '' OR dataset = :dataset) ORDER BY share DESC, entry LIMIT 100""",
     },
     "debits_without_a_release": {
         "title": "Debits without a stored release",
         "description": "Paid for, and nothing stored as released: the fit runs, was interrupted, or failed.",
-        "sql": """SELECT entry, time, dataset, actor AS analyst, method, request_id, rho
+        "sql": """SELECT entry, time, dataset, actor AS analyst, method, request_id, epsilon, percent
 FROM entries WHERE kind = 'debit' AND released IS NOT 1 ORDER BY entry DESC""",
     },
     "entries_not_yet_witnessed": {
@@ -60,6 +60,8 @@ _TABLES: dict[str, dict[str, Any]] = {
             "cost_units": "cost in the ledger's own integer units; the guide for auditors has them",
             "rho": "the cost as zCDP's rho of Gaussian noise",
             "share": "the cost as a part of the lifetime budget then in force",
+            "epsilon": "the cost as epsilon at delta, by itself",
+            "percent": "the cost in percent of the lifetime budget then in force",
             "delta_units": "failure probability, in the ledger's own integer units",
             "released": "1 if a debit has its stored release",
             "head": "hash of the entry",

@@ -15,15 +15,17 @@ from typing import Any
 
 from markupsafe import Markup
 
+from bursar_amounts import epsilon_text, left_share, percent_text
+
 from ..refusals import Refusal
 from ._changes import Changes
 from ._charts import OTHERS, burn_down_svg, colours_of
 from ._checks import Findings
-from ._history import AccountHistory, History, Promise
+from ._history import AccountHistory, History, Promise, refused_amounts
 from ._pages import environment, style
-from ._sentences import day_of, folded, listed, part_in_words
-from ._spend import Spend, by_cost, delta_of_units, rho_of_units, spend_lines
-from ._text import counted, number, percent, short_time
+from ._sentences import day_of, folded, listed
+from ._spend import Spend, by_cost, delta_of_units, spend_lines
+from ._text import counted, number, short_time
 from ._text_output import assurances, reservations
 from ._verdict import verdict
 
@@ -138,10 +140,9 @@ def refusal_in_words(refusal: Refusal, told: History) -> str:
         f"An analyst ({refusal.analyst}) asked {times} for {refusal.method} of {refusal.dataset} and was refused by "
         f"this limit: {refusal.refused_by}; the last time on {day_of(str(refusal.last)) or 'an unknown day'}"
     )
-    account = next((one for one in told.accounts.values() if refusal.dataset in one.datasets), None)
-    if account is not None and isinstance(refusal.rho_asked, float) and isinstance(refusal.rho_left, float):
-        budget = rho_of_units(account.cap_cost_units, account.order)
-        asked, left = part_in_words(refusal.rho_asked / budget), part_in_words(refusal.rho_left / budget)
+    amounts = refused_amounts(refusal, told)
+    if amounts is not None:
+        asked, left = amounts
         text += f", when it would have cost {asked} of the lifetime budget and {left} was left"
     return f"{text}."
 
@@ -150,18 +151,18 @@ def analysts_in_words(told: History) -> Iterator[tuple[str, str]]:
     """Yield each analyst of each account, those who spent most first, with sentences about what they spent."""
     for account in told.accounts.values():
         for line in spend_lines(account, by_analyst=True, pld=False):
-            left = part_in_words(line.left_cost_units / account.cap_cost_units)
+            left = percent_text(left_share(line.left_cost_units, line.cap_cost_units), is_left=True)
             text = (
                 f"{line.analyst} made {counted(line.fits, 'paid request')} to {listed(list(account.datasets))} and "
-                f"spent {part_in_words(line.share)} of the lifetime budget: epsilon {number(line.nominal_epsilon, 3)}, "
-                "had all requests been fixed beforehand."
+                f"spent {percent_text(line.share)} of the lifetime budget: epsilon "
+                f"{epsilon_text(line.nominal_epsilon)}, had all requests been fixed beforehand."
             )
             if line.unreleased:
                 text += f" No release is stored of {line.unreleased:,} of them."
             if line.allowance is None:
                 text += f" There is no limit for this analyst alone; {left} of the budget is left for all."
             else:
-                text += f" The limit is {part_in_words(line.allowance)} of the budget; {left} is left."
+                text += f" The limit is {percent_text(line.allowance, is_left=True)} of the budget; {left} is left."
             yield line.analyst or "", text
 
 
@@ -176,7 +177,7 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
         "total": _total(account.epsilon, account.delta),
         "odds": number(math.exp(min(account.epsilon, 700.0)), 3),
         "closed": account.closed,
-        "spent": percent(whole.share),
+        "spent": percent_text(whole.share),
         "width": _width(whole.share),
         "facts": list(_facts(account, whole)),
         "chart": Markup(burn_down_svg(account.burn_down, colours, prefix)) if drawn else None,  # noqa: S704  numbers
@@ -186,10 +187,10 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
                 "analyst": line.analyst or "",
                 "colour": colours[line.analyst or ""],
                 "fits": _fits(line),
-                "share": percent(line.share),
+                "share": percent_text(line.share),
                 "width": _width(line.share),
-                "nominal_epsilon": number(line.nominal_epsilon, 3),
-                "allowance": percent(line.allowance),
+                "nominal_epsilon": epsilon_text(line.nominal_epsilon),
+                "allowance": percent_text(line.allowance, is_left=True),
             }
             for line in (spend_lines(account, by_analyst=True, pld=False) if order else ())
         ],
@@ -199,7 +200,7 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
                 short_time(promise.time),
                 _total(promise.epsilon, promise.delta),
                 _change(before, promise),
-                percent(promise.spent),
+                percent_text(promise.spent),
                 promise.actor,
                 promise.reason,
             )
@@ -211,14 +212,14 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
 def _facts(account: AccountHistory, whole: Spend) -> Iterator[tuple[str, object]]:
     yield "datasets", ", ".join(f"{name} ({what})" for name, what in account.datasets.items())
     yield "fits paid for", _fits(whole)
-    yield "spent", f"{part_in_words(whole.share)} of the lifetime budget"
-    yield "left", part_in_words(account.left_cost_units / account.cap_cost_units)
+    yield "spent", f"{whole.spent} of the lifetime budget"
+    yield "left", whole.left
     if account.spent_delta_units:
         spent, left = delta_of_units(account.spent_delta_units), delta_of_units(account.left_delta_units)
         yield "failure probability", f"{number(spent, 3)} spent, {number(left, 3)} left, as parts of delta"
-    yield "nominal epsilon so far", f"{number(whole.nominal_epsilon, 3)} (for planning; the promise is the budget)"
+    yield "nominal epsilon so far", f"{epsilon_text(whole.nominal_epsilon)} (for planning; the promise is the budget)"
     if account.call_limit is not None:
-        yield "most for one request", f"{part_in_words(float(account.call_limit))} of the lifetime budget"
+        yield "most for one request", f"{account.limit(account.call_limit)} of the lifetime budget"
 
 
 def _legend(order: Sequence[str], colours: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bursar_amounts import percent_text
+
 from .._codec import decode_event, decode_fraction
 from .._events import (
     ApproximateEvent,
@@ -25,9 +27,9 @@ from .._events import (
 )
 from .._kinds import EntryKind, by_kind
 from .._types import EVERYONE
-from ._columns import Line, read_time
+from ._columns import Line, cost_text, read_time
 from ._open import Fields, Row
-from ._text import number, percent
+from ._text import number
 
 _NAMED = 5
 """Columns and kinds of noise that a sentence names; the others are counted."""
@@ -103,11 +105,6 @@ def noise_in_words(events: Sequence[Any]) -> str:
     return ", and ".join(named + ([f"{len(kinds) - _NAMED} other kinds"] if len(kinds) > _NAMED else []))
 
 
-def part_in_words(share: float | None) -> str:
-    """Return a part of a budget in percent, small ones with two digits."""
-    return percent(share) if share is None or share == 0 or share >= 0.001 else f"{share * 100:.2g}%"
-
-
 def listed(names: Sequence[object], most: int = _NAMED) -> str:
     """Return names as a list in a sentence; beyond the first ones they are counted."""
     shown = [str(name) for name in names]
@@ -147,7 +144,7 @@ def _debit(details: Fields, line: Line) -> str:
     released = "the release was delivered" if line.released else "no release is stored"
     return (
         f"an analyst ({line.actor}) asked for {request_in_words(line.method, details['parameters'])} of "
-        f"{line.dataset}; it cost {part_in_words(line.share)} of the lifetime budget; the noise was "
+        f"{line.dataset}; it cost {cost_text(line)} of the lifetime budget; the noise was "
         f"{noise_in_words(details['events'])}; {released}."
     )
 
@@ -211,7 +208,7 @@ def _call_limit(details: Fields, line: Line) -> str:
 
 
 def _share(details: Fields) -> str:
-    return part_in_words(float(decode_fraction(details["share"])))
+    return percent_text(decode_fraction(details["share"]), is_left=True)
 
 
 def _issued(details: Fields, line: Line) -> str:

@@ -30,7 +30,7 @@ from ._columns import lines
 from ._entry_text import entry_in_words
 from ._formats import csv_lines
 from ._history import History
-from ._open import UnreadableError, opened, rows
+from ._open import UnreadableError, opened, rows, rows_in_context
 from ._pages import site_style, style
 from ._queries import METADATA
 from ._report import analysts_in_words, refusal_in_words
@@ -223,7 +223,8 @@ class _Pages:
         look = self._watch.look
         certain = None if look is None or look.found is None else verdict(look.found).certain
         with _found(self._watch.path) as db:
-            read = [item for entry in numbers[:_PAGE] for item in lines(rows(db, first=entry, last=entry))]
+            shown = set(numbers[:_PAGE])
+            read = [item for item in lines(rows_in_context(db, shown)) if item[0].number in shown][::-1]
         stories = [
             {
                 "text": visible(one.text),
@@ -377,12 +378,7 @@ def _entry(path: Path, wanted: int) -> tuple[str, str, str, _Released | None]:
         row = next(rows(db, first=wanted, last=wanted), None)
         if row is None:
             raise NotFound(f"the ledger has no entry {wanted}")
-        # Which account a dataset's entries belong to stands in its registration.
-        registered = db.execute(
-            "SELECT number FROM entries WHERE kind = 'registration' AND dataset = ?", [row.text("dataset")]
-        ).fetchone()
-        before = rows(db, first=registered[0], last=registered[0]) if registered and registered[0] < wanted else ()
-        *_, (row, line, _) = lines([*before, row])
+        *_, (row, line, _) = lines(rows_in_context(db, [wanted]))
         words = "\n".join(entry_in_words(row, line))
         return visible(story(row, line).text), words, visible(row.body), _released(db, wanted)
 

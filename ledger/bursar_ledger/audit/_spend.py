@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from bursar_amounts import COST_UNIT, DELTA_UNIT, divergence_cap
+from bursar_amounts import COST_UNIT, DELTA_UNIT, amount_text, divergence_cap, left_share
 
 from .._pricing import rdp
 from ._history import AccountHistory, Losses, Spender
@@ -45,6 +45,11 @@ class Spend:
         left_rho: the same as rho.
         allowance: the analyst's part of the total, 0 to 1; None without one.
         closed: whether the total was lowered below what had been spent.
+        cap_cost_units: the account's total, in the unit of cost_units.
+        spent_epsilon: what was debited, as epsilon at the part of delta that converts divergence; nominal.
+        spent_percent: the same in percent of the account's total.
+        left_epsilon: what is left, in the same way.
+        left_percent: the same in percent of the account's total.
     """
 
     account: str
@@ -65,6 +70,21 @@ class Spend:
     left_rho: float
     allowance: float | None
     closed: bool
+    cap_cost_units: int
+    spent_epsilon: float
+    spent_percent: float
+    left_epsilon: float
+    left_percent: float
+
+    @property
+    def spent(self) -> str:
+        """What was debited, as people read it."""
+        return amount_text(self.spent_epsilon, self.share)
+
+    @property
+    def left(self) -> str:
+        """What is left, as people read it."""
+        return amount_text(self.left_epsilon, left_share(self.left_cost_units, self.cap_cost_units), is_left=True)
 
 
 def spend_lines(account: AccountHistory, *, by_analyst: bool, pld: bool) -> Iterator[Spend]:
@@ -74,7 +94,7 @@ def spend_lines(account: AccountHistory, *, by_analyst: bool, pld: bool) -> Iter
             spender, share = account.spenders[name], account.allowance(name)
             left = account.left_cost_units
             if share is not None:
-                left = min(left, max(math.floor(account.cap_cost_units * share) - spender.cost_units, 0))
+                left = min(left, max(account.limit(share).cost_units - spender.cost_units, 0))
             yield _line(account, spender, name, left, share, pld)
         return
     whole = Spender(
@@ -128,6 +148,7 @@ def _line(
     account: AccountHistory, spender: Spender, analyst: str | None, left: int, share: Fraction | None, pld: bool
 ) -> Spend:
     nominal = nominal_epsilon(spender.losses, account.delta, account.order)
+    spent, remainder = account.part(spender.cost_units), account.part(left, is_left=True)
     tighter = tighter_epsilon(spender.losses, Fraction(account.delta)) if pld else None
     return Spend(
         account=account.name,
@@ -141,7 +162,7 @@ def _line(
         cost_units=spender.cost_units,
         delta_units=spender.delta_units,
         rho=rho_of_units(spender.cost_units, account.order),
-        share=spender.cost_units / account.cap_cost_units,
+        share=spent.share,
         nominal_epsilon=nominal,
         # Both are upper bounds, and the loss distribution is rounded up to a grid.
         pld_epsilon=None if tighter is None else min(tighter, nominal),
@@ -149,4 +170,9 @@ def _line(
         left_rho=rho_of_units(left, account.order),
         allowance=None if share is None else float(share),
         closed=account.closed,
+        cap_cost_units=account.cap_cost_units,
+        spent_epsilon=spent.epsilon,
+        spent_percent=100 * spent.share,
+        left_epsilon=remainder.epsilon,
+        left_percent=100 * remainder.share,
     )

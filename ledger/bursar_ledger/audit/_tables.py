@@ -19,9 +19,9 @@ from .._kinds import EntryKind
 from ..refusals import Refusal
 from ._checks import Findings
 from ._columns import COLUMNS, Line, lines, summary
-from ._history import History, following
+from ._history import History, following, refused_amounts
 from ._open import Row
-from ._spend import rho_of_units, spend_lines
+from ._spend import Spend, rho_of_units, spend_lines
 from ._text import visible
 from ._verdict import verdict
 
@@ -38,11 +38,12 @@ CREATE TABLE entries (entry INTEGER PRIMARY KEY, what TEXT, {_ENTRY});
 CREATE TABLE accounts (
     account TEXT PRIMARY KEY, datasets TEXT, epsilon REAL, delta REAL, renyi_order REAL, fits INTEGER,
     unreleased INTEGER, rho_spent REAL, share_spent REAL, rho_left REAL, nominal_epsilon REAL, call_limit REAL,
-    closed INTEGER
+    closed INTEGER, epsilon_spent REAL, percent_spent REAL, epsilon_left REAL, percent_left REAL
 );
 CREATE TABLE analysts (
     account TEXT REFERENCES accounts (account), analyst TEXT, fits INTEGER, unreleased INTEGER, rho REAL, share REAL,
-    rho_left REAL, nominal_epsilon REAL, allowance REAL, PRIMARY KEY (account, analyst)
+    rho_left REAL, nominal_epsilon REAL, allowance REAL, epsilon REAL, percent REAL, epsilon_left REAL,
+    percent_left REAL, PRIMARY KEY (account, analyst)
 );
 CREATE TABLE promises (
     entry INTEGER PRIMARY KEY REFERENCES entries (entry), account TEXT REFERENCES accounts (account), time TEXT,
@@ -53,11 +54,11 @@ CREATE TABLE acts (
 );
 CREATE TABLE releases (
     debit INTEGER PRIMARY KEY REFERENCES entries (entry), entry INTEGER, time TEXT, dataset TEXT, analyst TEXT,
-    method TEXT, rho REAL, bytes INTEGER, sha256 TEXT, stored INTEGER
+    method TEXT, rho REAL, bytes INTEGER, sha256 TEXT, stored INTEGER, epsilon REAL, percent REAL
 );
 CREATE TABLE refusals (
     analyst TEXT, dataset TEXT, method TEXT, refused_by TEXT, times INTEGER, first TEXT, last TEXT, rho_asked REAL,
-    rho_left REAL
+    rho_left REAL, epsilon_asked REAL, percent_asked REAL, epsilon_left REAL, percent_left REAL
 );
 CREATE INDEX entries_by_kind ON entries (kind, entry);
 CREATE INDEX entries_by_dataset ON entries (dataset, entry);
@@ -105,7 +106,7 @@ def fill(
         _insert(
             db, "acts", ([a.entry, a.time, a.kind.replace("_", " "), a.dataset, a.actor, a.what] for a in told.acts)
         )
-        _insert(db, "refusals", (list(dataclasses.astuple(refusal)) for refusal in refusals))
+        _fill_refusals(db, refusals, told)
         _fill_checks(db, found, now)
         db.execute("COMMIT")
     except BaseException:
@@ -114,13 +115,13 @@ def fill(
     return told
 
 
-def refresh(db: sqlite3.Connection, found: Findings, refusals: Sequence[Refusal], now: datetime) -> None:
+def refresh(db: sqlite3.Connection, found: Findings, refusals: Sequence[Refusal], told: History, now: datetime) -> None:
     """Replace what may change while entries do not: what verification found, and refusals."""
     with db:
         db.execute("BEGIN")
         for table in ("checks", "problems", "refusals"):
             db.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
-        _insert(db, "refusals", (list(dataclasses.astuple(refusal)) for refusal in refusals))
+        _fill_refusals(db, refusals, told)
         _fill_checks(db, found, now)
 
 
@@ -147,7 +148,7 @@ def _release(row: Row, line: Line, debits: dict[int, Line]) -> Iterator[_Values]
     if debit is not None:
         size, digest = details.get("size"), details.get("sha256")
         whose = (debit.dataset, debit.actor, debit.method, debit.rho)
-        yield [debit.entry, row.number, line.time, *whose, size, digest, debit.released]
+        yield [debit.entry, row.number, line.time, *whose, size, digest, debit.released, debit.epsilon, debit.percent]
 
 
 def _fill_accounts(db: sqlite3.Connection, told: History) -> None:
@@ -157,9 +158,9 @@ def _fill_accounts(db: sqlite3.Connection, told: History) -> None:
         datasets = ", ".join(f"{name} ({what})" for name, what in account.datasets.items())
         spent = (whole.fits, whole.unreleased, rho_of_units(account.spent_cost_units, account.order), whole.share)
         figures = (whole.epsilon, whole.delta, whole.order, *spent, whole.left_rho, whole.nominal_epsilon)
-        _insert(db, "accounts", [[account.name, datasets, *figures, limit, account.closed]])
+        _insert(db, "accounts", [[account.name, datasets, *figures, limit, account.closed, *_shown(whole)]])
         analysts = (
-            [s.account, s.analyst, s.fits, s.unreleased, s.rho, s.share, s.left_rho, s.nominal_epsilon, s.allowance]
+            [s.account, s.analyst, *_figures(s), s.allowance, *_shown(s)]
             for s in spend_lines(account, by_analyst=True, pld=False)
         )
         _insert(db, "analysts", analysts)
@@ -167,6 +168,24 @@ def _fill_accounts(db: sqlite3.Connection, told: History) -> None:
             [p.entry, account.name, p.time, p.actor, p.epsilon, p.delta, p.spent, p.reason] for p in account.promises
         )
         _insert(db, "promises", promises)
+
+
+def _figures(line: Spend) -> list[float]:
+    return [line.fits, line.unreleased, line.rho, line.share, line.left_rho, line.nominal_epsilon]
+
+
+def _shown(line: Spend) -> list[float]:
+    return [line.spent_epsilon, line.spent_percent, line.left_epsilon, line.left_percent]
+
+
+def _fill_refusals(db: sqlite3.Connection, refusals: Sequence[Refusal], told: History) -> None:
+    def each() -> Iterator[_Values]:
+        for refusal in refusals:
+            parts = refused_amounts(refusal, told) or ()
+            shown: list[object] = [number for part in parts for number in (part.epsilon, 100 * part.share)]
+            yield [*dataclasses.astuple(refusal), *(shown or [None] * 4)]
+
+    _insert(db, "refusals", each())
 
 
 def _fill_checks(db: sqlite3.Connection, found: Findings | None, now: datetime) -> None:

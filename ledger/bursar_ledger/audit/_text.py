@@ -79,11 +79,6 @@ def number(value: float | None, digits: int = 6) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-def percent(value: float | None) -> str:
-    """Return a part of a whole in percent; "-" for None."""
-    return "-" if value is None else f"{value:.1%}"
-
-
 def counted(count: int, thing: str) -> str:
     """Return a number of things in words: 1 debit, 2 debits."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
+
+from bursar_amounts import Part, epsilon_text, percent_text
 
 from .._replay import AccountTotals
 from ._checks import Findings
 from ._formats import csv_lines, json_lines
 from ._oracle import SecondOpinion
-from ._spend import Spend, rho_of_units
-from ._text import counted, number, percent, table_lines, visible
+from ._spend import Spend
+from ._text import counted, table_lines, visible
 from ._verdict import Standing, causes, verdict
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ def findings_lines(found: Findings) -> Iterator[str]:
         if judged.certain:
             yield f"  Spend as of entry {judged.certain}: bursar-audit spend"
     else:
-        header = ("account", "epsilon", "delta", "order", "debits", "rho spent", "rho left", "spent")
+        header = ("account", "promised", "debits", "spent", "left")
         yield from table_lines(header, [_account_cells(totals) for totals in verification.accounts])
     yield ""
     yield f"entries  {verification.entries}"
@@ -92,16 +95,17 @@ def witnessed(comparison: Comparison, size: int) -> str:
 
 
 def _account_cells(totals: AccountTotals) -> Sequence[str]:
+    spent, left = _spent_and_left(totals)
+    name = totals.name + (" (closed)" if totals.closed else "")
+    return (name, f"({totals.epsilon:g}, {totals.delta:g})", str(totals.debits), str(spent), str(left))
+
+
+def _spent_and_left(totals: AccountTotals) -> tuple[Part, Part]:
     spent, cap = totals.spent_cost_units, totals.cap_cost_units
+    delta = Fraction(totals.delta) * (1 - totals.delta_fail_share)
     return (
-        totals.name,
-        f"{totals.epsilon:g}",
-        f"{totals.delta:g}",
-        f"{float(totals.order):.4f}",
-        str(totals.debits),
-        number(rho_of_units(spent, totals.order)),
-        number(rho_of_units(max(cap - spent, 0), totals.order)),
-        percent(spent / cap) + (" (closed)" if spent > cap else ""),
+        Part(spent, cap, totals.order, delta),
+        Part(max(cap - spent, 0), cap, totals.order, delta, is_left=True),
     )
 
 
@@ -127,7 +131,8 @@ def findings_json(found: Findings) -> dict[str, Any]:
 
 def _account_json(totals: AccountTotals) -> dict[str, Any]:
     fields = {f.name: getattr(totals, f.name) for f in dataclasses.fields(totals) if not f.name.startswith("_")}
-    return {name: _plain(value) for name, value in fields.items()}
+    spent, left = _spent_and_left(totals)
+    return {name: _plain(value) for name, value in fields.items()} | {"spent": spent.to_dict(), "left": left.to_dict()}
 
 
 def _plain(value: Any) -> Any:
@@ -149,9 +154,8 @@ def _spend_table(spends: Sequence[Spend]) -> Iterator[str]:
         "account",
         *(["analyst", "allowance"] if analysts else ["promised"]),
         "fits",
-        "rho spent",
     ]
-    header += ["spent", "rho left", "nominal epsilon", *(["PLD epsilon"] if with_pld else [])]
+    header += ["spent", "left", "nominal epsilon", *(["PLD epsilon"] if with_pld else [])]
     yield from table_lines(header, [_spend_cells(line, analysts, with_pld) for line in spends])
     yield ""
     yield "The promise is the total; only the cap is a guarantee. Nominal figures are for planning."
@@ -160,17 +164,20 @@ def _spend_table(spends: Sequence[Spend]) -> Iterator[str]:
 
 
 def _spend_cells(line: Spend, analysts: bool, with_pld: bool) -> list[str]:
-    whose = [line.analyst or "", percent(line.allowance)] if analysts else [f"({line.epsilon:g}, {line.delta:g})"]
+    whose = (
+        [line.analyst or "", percent_text(line.allowance, is_left=True)]
+        if analysts
+        else [f"({line.epsilon:g}, {line.delta:g})"]
+    )
     fits = str(line.fits) + (f" ({line.unreleased} without release)" if line.unreleased else "")
     return [
         line.account + (" (closed)" if line.closed else ""),
         *whose,
         fits,
-        number(line.rho),
-        percent(line.share),
-        number(line.left_rho),
-        number(line.nominal_epsilon),
-        *([number(line.pld_epsilon)] if with_pld else []),
+        line.spent,
+        line.left,
+        epsilon_text(line.nominal_epsilon),
+        *(["-" if line.pld_epsilon is None else epsilon_text(line.pld_epsilon)] if with_pld else []),
     ]
 
 

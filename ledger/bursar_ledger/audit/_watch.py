@@ -200,7 +200,7 @@ class Watch:
             if found is None or told is None:
                 told = fill(tables, rows(db, last=entries), found, refusals or (), now)
             else:
-                refresh(tables, found, refusals or (), now)
+                refresh(tables, found, refusals or (), told, now)
         checked = Markup()
         if found is not None:
             new = None if found.since is None else changes(self.path, found.since, verdict(found).certain)

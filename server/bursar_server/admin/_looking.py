@@ -17,7 +17,6 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from bursar_ledger.audit._text import percent
 from bursar_server.admin._acting import JSON, PATH
 from bursar_server.admin._shares import Share, table
 from bursar_server.state import write_private
@@ -40,8 +39,7 @@ def look_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--accept-bad-rows",
             type=Share(),
-            help="Accept bad rows up to this share, and columns without any value. "
-            f"[default: {percent(float(ACCEPTED))}]",
+            help=f"Accept bad rows up to this share, and columns without any value. [default: {float(ACCEPTED):.1%}]",
         ),
     ):
         function = option(function)
@@ -184,4 +182,4 @@ def _share(n: int, report: ImportReport) -> Fraction:
 
 
 def _all(n: int, report: ImportReport) -> str:
-    return percent(float(_share(n, report)))
+    return f"{float(_share(n, report)):.1%}"

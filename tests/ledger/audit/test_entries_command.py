@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.parquet
 import pytest
 from click.testing import Result
 
-from bursar_ledger import Ledger
+from bursar_ledger import Budget, Ledger
 from bursar_ledger.audit import _charts, _report
 from bursar_ledger.audit._columns import COLUMNS
 
@@ -94,6 +95,11 @@ def test_json_lines_csv_and_parquet_say_the_same(run: Run, study: Path, tmp_path
     assert (debit["account"], debit["dataset"], debit["actor"]) == ("people", "people-2", "bob")
     assert debit["released"] is False
     assert debit["share"] == debit["cost_units"] / debit["cap_cost_units"]
+    assert debit["percent"] == 100 * debit["share"]
+    assert (debit["delta"], debit["epsilon"]) == (
+        9e-7,
+        Budget(3, 1e-6, Fraction(1, 10)).part(debit["cost_units"]).epsilon,
+    )
     assert debit["rho"] == pytest.approx(ledger.debit_entry(9).price.rho, rel=1e-12)
     assert debit["head"] == ledger.debit_entry(9).head.hex()
     assert records[0]["cost_units"] is None
@@ -207,13 +213,13 @@ def test_show_says_everything(run: Run, study: Path, ledger: Ledger) -> None:
         "none stored",
         "account           people",
         "analyst's part",
-        "50.0% of the lifetime budget",
+        "(50%) of the lifetime budget",
         "SHA-256 of the body agrees",
         f"Every receipt for this debit says: entry 9, ledger_head {head}",
     ):
         assert part in words
     total = ledger.debit_entry(9).price.cost_units
-    assert f"({total} units)" in words
+    assert f", {total} units" in words
 
 
 def test_show_json_is_what_was_hashed(run: Run, study: Path, ledger: Ledger) -> None:

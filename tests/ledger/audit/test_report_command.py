@@ -79,7 +79,7 @@ def test_the_page_says_everything(run: Run, study: Path, tmp_path: Path) -> None
         "people (replace_one), people-2 (replace_one, retired)",
         "second year",
         "raised",
-        "most for one request 33.3% of the lifetime budget",
+        "most for one request epsilon 2.19 (33.3%) of the lifetime budget",
         "owner limited each request about people to 33.3% of the lifetime budget. Reason given: test",
         "by a factor of at most 54.6",
         "ann",

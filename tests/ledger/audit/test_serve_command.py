@@ -291,7 +291,7 @@ def test_analysts_are_told_in_sentences(visit: Visit, study: Path) -> None:
     answer = visit(study).get("/-/ledger/analysts")
     text = _text(answer)
     assert "ann made 2 paid requests to people and people-2 and spent" in text
-    assert "The limit is 50.0% of the budget;" in text
+    assert "The limit is 50% of the budget;" in text
     assert "?about=requests&amp;who=bob" in answer.text
 
 
@@ -490,9 +490,17 @@ def test_refusals_are_shown(visit: Visit, run: Run, study: Path, tmp_path: Path)
     )
     pages = visit(study)
     row = "An analyst (ann) asked once for FitMRF of people and was refused by this limit: allowance; the last time on"
+    cost = "would have cost epsilon 5.39 (162%) of the lifetime budget and epsilon 3.56 (80.9%) was left"
     assert row in _text(pages.get("/"))
-    assert row in _text(pages.get("/-/ledger/refusals"))
-    assert pages.get("/ledger/refusals_by_analyst.json?_shape=array").json()[0]["refused_by"] == "allowance"
+    refused = _text(pages.get("/-/ledger/refusals"))
+    assert row in refused
+    assert cost in refused
+    (noted,) = pages.get("/ledger/refusals_by_analyst.json?_shape=array").json()
+    assert noted["refused_by"] == "allowance"
+    assert (noted["percent_asked"], noted["percent_left"]) == (
+        pytest.approx(161.9, abs=0.1),
+        pytest.approx(80.9, abs=0.1),
+    )
     assert run("report", study, "--out", tmp_path / "page.html").exit_code == 0
     report = " ".join(re.sub(r"<[^>]*>", " ", (tmp_path / "page.html").read_text()).split())
     assert row in report

@@ -37,6 +37,12 @@ def test_accounts_have_the_figures_that_verification_computes(run: Run, study: P
         assert line["left_cost_units"] == account.cap_cost_units - account.spent_cost_units
         assert line["rho"] == pytest.approx(account.spent_cost_units / COST_UNIT / float(account.order))
         assert line["fits"] == account.debits
+        budget = Budget(account.epsilon, account.delta, account.delta_fail_share)
+        spent, left = budget.part(line["cost_units"]), budget.part(line["left_cost_units"], is_left=True)
+        assert [line[f"{name}_epsilon"] for name in ("spent", "left")] == [spent.epsilon, left.epsilon]
+        assert [line[f"{name}_percent"] for name in ("spent", "left")] == [100 * spent.share, 100 * left.share]
+        assert f"  {spent}" in run("spend", study).stdout
+        assert f"  {left}" in run("verify", study).stdout
         assert line["analyst"] is None
     assert [line["unreleased"] for line in lines] == [1, 0]
     assert 0 < lines[0]["nominal_epsilon"] < 4

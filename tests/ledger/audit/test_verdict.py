@@ -91,7 +91,7 @@ def test_a_changed_body_and_missing_triggers_are_two_causes(run: Run, study: Pat
     result = run("verify", study, "--no-second-opinion")
     assert result.stdout.startswith("verdict  not right\n")
     assert "Entries 1 to 6: each follows" in result.stdout
-    assert "rho spent" not in result.stdout
+    assert "promised" not in result.stdout
     assert len(result.stderr.splitlines()) < 12
     spend = run("spend", study)
     assert spend.exit_code == 1
