@@ -92,7 +92,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         r"the tree, with mutual information in nats: (\w+ - \w+ \d\.\d{3}(, )?){3}\n",
         r"receipt: entry 15, debited epsilon 0\.43 \(2\.7\d?%\), left epsilon 2\.44 \(68\.2%\)",
         r"receipt: entry 17, debited epsilon 0\.864 \(10%\), left epsilon 2\.24 \(58\.2%\)",
-        r"left to him: epsilon 0\.864 \(9\.99%\)",
+        r"left to him: epsilon 0\.864 \(10%\)",
         r"left to him: epsilon 0 \(0%\)",
         r"second opinion: dp-accounting",
         r"signed checkpoints; history is witnessed up to entry \d+",

@@ -83,13 +83,13 @@ class Part:
 
 
 def left_share(cost_units: int, budget_units: int) -> Fraction:
-    """Return a remainder's part of a budget, with half a unit more: a spend in percent is rounded down to whole units.
+    """Return a remainder's part of a budget, with most of a unit more: a spend in percent is rounded down to units.
 
     So half of a budget of an odd number of units is shown as 50%, which can be requested.
     """
     if not (cost_units > 0 and budget_units > 0):
         return Fraction(0)
-    return Fraction(2 * cost_units + 1, 2 * budget_units)
+    return Fraction(1000 * cost_units + 999, 1000 * budget_units)
 
 
 def amount_text(epsilon: float, share: float | Fraction, *, is_left: bool = False) -> str:

@@ -120,7 +120,8 @@ def test_what_is_shown_as_left_can_be_asked_for(budget: int, share: float) -> No
     text = Part(units, budget, Fraction(9), Fraction(0), is_left=True).percent
     if not text.startswith("<"):
         assert math.floor(Fraction(text.removesuffix("%")) * budget / 100) <= units
-    assert Part(budget // 2, budget, Fraction(9), Fraction(0), is_left=True).percent == "50%"
+    for parts in (2, 20, 100):
+        assert Part(budget // parts, budget, Fraction(9), Fraction(0), is_left=True).percent == f"{100 // parts}%"
     assert percent_text(None) == "-"
 
 

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
 import click
 
-from bursar_ledger import COST_UNIT, DELTA_UNIT, ApproximateEvent, ConcentratedEvent, DatasetState, DebitRequest, verify
+from bursar_ledger import (
+    COST_UNIT,
+    DELTA_UNIT,
+    ApproximateEvent,
+    ConcentratedEvent,
+    DatasetState,
+    DebitRequest,
+    price,
+    verify,
+)
 from bursar_server.admin._acting import PATH, STATE, Act, act, actor, explained, opened
+from bursar_server.admin._shares import Share
 from bursar_server.admin._tables import left_line
 from bursar_server.ops.backups import BackupNote, Restored, back_up
 from bursar_server.ops.backups import restore as put_back
@@ -126,6 +137,8 @@ class Amount(click.ParamType[Fraction]):
 @click.option("--analyst", help="Who spent it, if that is known; it counts against his allowance.")
 @click.option("--rho", type=Amount(), help="How much was spent.")
 @click.option("--left-rho", type=Amount(), help="How much is to be left, as the newest receipt says.")
+@click.option("--spent", type=Share(), metavar="PERCENT", help="How much was spent, as percent of the total: 2.71%.")
+@click.option("--left", type=Share(), metavar="PERCENT", help="How much is to be left, as percent of the total: 55.5%.")
 @click.option("--delta", type=Amount(), help="Of the share of delta for approximate releases, how much was spent.")
 @click.option("--all", "everything", is_flag=True, help="All that is left, if nobody knows.")
 def write_off(
@@ -135,27 +148,38 @@ def write_off(
     analyst: str | None,
     rho: Fraction | None,
     left_rho: Fraction | None,
+    spent: Fraction | None,
+    left: Fraction | None,
     delta: Fraction | None,
     everything: bool,
 ) -> None:
     """Debit from a dataset's account a spent budget that has no entry.
 
-    Use it after a ledger was restored from a backup. The amount is in the receipts of analysts (`receipt.left` of the
-    newest), in the server's log (`debit`, with cost_units) and metrics, and in later copies that an auditor has. If the
-    amount is uncertain, write off all: too much costs answers, too little breaks the guarantee.
+    Use it after a ledger was restored from a backup. The amount is in the receipts of analysts (`receipt.remaining` of
+    the newest), in the server's log (`debit`, with cost_units) and metrics, and in later copies that an auditor has. A
+    receipt shows what was spent rounded up and what was left rounded down, so its percents are safe. If the amount is
+    uncertain, write off all: too much costs answers, too little breaks the guarantee.
 
     It is a debit like any other: it cannot be taken back, and the sums are verified. Call limits do not apply to it.
 
     \b
-      bursar-admin write-off people --left-rho 0.1065 --reason "receipt of entry 57, of alice"
+      bursar-admin write-off people --left 55.5% --reason "receipt of entry 57, of alice"
       bursar-admin write-off people --all --reason "nobody has a receipt"
     """  # noqa: D301  click reads the backslash
-    if sum((rho is not None, left_rho is not None, everything)) != 1 or (everything and delta is not None):
-        raise ValueError("give exactly one of --rho, --left-rho and --all; --delta goes with the first two")
+    if sum((*(one is not None for one in (rho, left_rho, spent, left)), everything)) != 1:
+        raise ValueError("give exactly one of --spent, --left, --rho, --left-rho and --all")
+    if everything and delta is not None:
+        raise ValueError("--delta goes with an amount, and not with --all")
     if analyst is not None:
         check_principal(analyst)
     dataset = acting.ledger.dataset(name)
+    unit, cap = COST_UNIT * dataset.order, dataset.cap_cost_units
+    if spent is not None:
+        rho = Fraction(math.ceil(spent * cap)) / unit
+    if left is not None:
+        left_rho = Fraction(math.floor(left * cap)) / unit
     events = _events(dataset, rho, left_rho, delta or Fraction(0), everything)
+    amount = _amount(dataset, events)
     request_id = f"write-off-{secrets.token_hex(8)}"
     request = DebitRequest(
         dataset=name,
@@ -167,12 +191,20 @@ def write_off(
     )
     click.echo(f"before: {left_line(dataset)}")
     if acting.dry_run:
-        click.echo(f"it would be a debit of {request.principal} with {events}")
+        click.echo(f"it would be a debit of {request.principal}: {amount}")
         return
-    acting.confirm(f"Debit this from {dataset.account} for good?")
+    acting.confirm(f"Debit {amount} from {dataset.account} for good?")
     paid = acting.ledger.write_off(request, actor=acting.actor, reason=acting.reason)
     click.echo(f"after:  {left_line(acting.ledger.dataset(name))}")
     acting.told(f"wrote off: entry {paid.entry}")
+
+
+def _amount(dataset: DatasetState, events: Sequence[ConcentratedEvent | ApproximateEvent]) -> str:
+    """Return what a debit of events costs, for people."""
+    cost = price(events, dataset.order)
+    part = dataset.budget.part(cost.cost_units)
+    failure = f", {cost.delta_units / DELTA_UNIT:.3g} of delta" if cost.delta_units else ""
+    return f"{part} of the total, rho {float(part.rho):.6g}{failure}"
 
 
 def _events(

@@ -351,7 +351,9 @@ def _check_known(ledger: Ledger, account: str, analyst: str) -> None:
 
 def _share_of(state: DatasetState, share: Fraction) -> str:
     # Rounded down, as the ledger enforces it.
-    return f"{share} of the account {state.account}, {state.budget.part(int(share * state.cap_cost_units))}"
+    return (
+        f"{share} of the account {state.account}, {state.budget.part(int(share * state.cap_cost_units), is_left=True)}"
+    )
 
 
 def _left(state: DatasetState, limit: Remainder | None) -> str:
@@ -369,7 +371,7 @@ class _Limit:
 
     @property
     def most(self) -> Part:
-        return self.state.budget.part(int(self.share * self.state.cap_cost_units))
+        return self.state.budget.part(int(self.share * self.state.cap_cost_units), is_left=True)
 
     @property
     def row(self) -> tuple[str, str, str, str, str]:

@@ -210,7 +210,8 @@ def _left(state: DatasetState, fits: int, left: int) -> str:
 
 def _analyst(name: str, spent: tuple[int, int], share: Fraction | None, state: DatasetState) -> Analyst:
     fits, units = spent
-    limit = "no allowance of their own" if share is None else f"at most {percent_text(share)} of the total"
+    most = percent_text(share, is_left=True)
+    limit = "no allowance of their own" if share is None else f"at most {most} of the total"
     return Analyst(name, fits, _bar(units, state.cap_cost_units, f"of the total was spent by {name}"), limit)
 
 

@@ -272,7 +272,8 @@ def test_all_that_is_left_can_be_written_off(admin: Admin, tmp_path: Path) -> No
     admin.ok("import", *admin.table("heights"), "--epsilon", 1, "--delta", 1e-6, "--approximate-share", "1/2")
     admin.ok("call-limit", "set", "heights", "--share", "1/10")
     dry = admin.ok("write-off", "heights", "--all", "--dry-run")
-    assert "ApproximateEvent" in dry
+    assert "it would be a debit of local:root: epsilon 1 (100%) of the total, rho 0.0" in dry
+    assert dry.endswith(", 5e-07 of delta\n")
     before = admin.verified.entries
     admin.ok("write-off", "heights", "--all", "--yes", "--reason", "nobody knows")
     (account,) = admin.verified.accounts
@@ -290,6 +291,9 @@ def test_all_that_is_left_can_be_written_off(admin: Admin, tmp_path: Path) -> No
         ((), "exactly one of"),
         (("--all", "--rho", "1"), "exactly one of"),
         (("--all", "--delta", "1e-9"), "--delta goes with"),
+        (("--spent", "1%", "--left", "1%"), "exactly one of"),
+        (("--left", "100%"), "as much is left"),
+        (("--spent", "0%"), "nothing to write off"),
         (("--rho", "0"), "nothing to write off"),
         (("--rho", "nan"), "not a number"),
         (("--rho", "-1"), "not a number"),
@@ -304,6 +308,17 @@ def test_what_cannot_be_written_off_is_refused(admin: Admin, words: tuple[str, .
     before = admin.verified.head
     assert said in admin.refused("write-off", "heights", *words, "--yes")
     assert admin.verified.head == before
+
+
+def test_percents_of_a_receipt_are_never_too_little(admin: Admin) -> None:
+    """What was spent is shown rounded up, what was left rounded down, and both are written off to the unit."""
+    admin.add()
+    cap = admin.verified.accounts[0].cap_cost_units
+    admin.ok("write-off", "heights", "--spent", "20.7%", "--yes")
+    assert 0 <= admin.verified.accounts[0].spent_cost_units - cap * Fraction("0.207") < 2
+    admin.ok("write-off", "heights", "--left", "55.5%", "--yes")
+    assert 0 <= admin.verified.accounts[0].spent_cost_units - cap * Fraction("0.445") < 2
+    admin.refused("write-off", "heights", "--left", "56%", "--yes")
 
 
 def test_a_debit_with_a_failure_is_written_off_with_both_amounts(admin: Admin) -> None:

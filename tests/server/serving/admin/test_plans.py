@@ -51,7 +51,15 @@ def test_an_owner_reads_a_plan(tmp_path: Path) -> None:
     assert told["rho"] == pytest.approx(0.01 + rho_of(1.0, 1e-6) + 0.005)
     assert [fit["rho"] for fit in told["fits"]][3] == 0
     assert told["epsilon"] == pytest.approx(needed(Fraction(told["rho"]), 1e-6))
-    assert "4 fits of 'people': rho 0.03" in CliRunner().invoke(main, ["plan", str(tmp_path / "study.json")]).stdout
+    assert sum(fit["share"] for fit in told["fits"]) == pytest.approx(1.0, abs=2e-3)
+    budget = Budget(told["epsilon"], 1e-6)
+    assert [fit["epsilon"] for fit in told["fits"]] == [budget.part_of_rho(fit["rho"]).epsilon for fit in told["fits"]]
+    shown = CliRunner().invoke(main, ["plan", str(tmp_path / "study.json")]).stdout
+    assert f"4 fits of 'people' need a total of ({told['epsilon']:g}, 1e-06): rho 0.03" in shown
+    assert [line.split()[1] for line in shown.splitlines()[1:5]] == ["epsilon", "epsilon", "epsilon", "free"]
+    assert f"DPEM  {budget.part_of_rho(0.01)}" in shown
+    Study("b", "people", (DPEM(n_components=1),), (None,)).save(tmp_path / "free.json")
+    assert "1 fit of 'people' is free" in CliRunner().invoke(main, ["plan", str(tmp_path / "free.json")]).stdout
     (tmp_path / "other.json").write_text("{}")
     wrong = CliRunner().invoke(main, ["plan", str(tmp_path / "other.json")])
     assert wrong.exit_code == 1
