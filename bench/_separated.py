@@ -1,4 +1,4 @@
-"""What the benchmark of separated Gaussians is made of: rows, the ways to fit them, real tables, passes of numpy."""
+"""Parts of the benchmark of separated Gaussians: rows, the ways to fit them, real tables, passes of numpy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RADIUS = 1000.0
 """R, public, of means that may be anywhere; true ones are within about 25."""
 
 MARGIN = 10.0
-"""Of the public bounds about the ball of means."""
+"""Margin of the public bounds about the ball of means."""
 
 ADJACENCY = Adjacency.ADD_REMOVE_ONE
 
@@ -88,7 +88,7 @@ class World:
         return cube(self.d, self.radius + MARGIN)
 
     def deviations(self) -> Array:
-        """Of round components, or the largest of others, (k,)."""
+        """Return the deviations of round components, or the largest of others, (k,)."""
         span = {"ratio 4": 4.0, "ratio 16": 16.0}.get(self.shape, 1.0)
         return np.asarray(np.geomspace(span**-0.5, span**0.5, self.k)) if self.k > 1 else np.ones(1)
 
@@ -101,7 +101,10 @@ class World:
         return np.asarray(weights / weights.sum())
 
     def known(self) -> Fields:
-        """What requests say of it: bounds of deviations that are two to five times off, and 0.6 of the least weight."""
+        """Return what requests say of it.
+
+        Bounds of deviations that are two to five times off, and 0.6 of the least weight.
+        """
         deviations = self.deviations()
         return {
             "n_components": self.k,
@@ -134,7 +137,7 @@ class Truth:
 
 
 def means_of(world: World, generator: np.random.Generator) -> Array:
-    """In random directions, as far apart as the world says."""
+    """Return means in random directions, as far apart as the world says."""
     deviations, k, d = world.deviations(), world.k, world.d
     directions = generator.standard_normal((k, d))
     directions /= np.linalg.norm(directions, axis=1)[:, None]
@@ -183,7 +186,7 @@ def drawn(world: World, seed: int) -> Truth:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What comes out of a fit.
+    """Result of a fit.
 
     Attributes:
         weights: (found,).
@@ -284,7 +287,7 @@ def by_labels(truth: Truth) -> Model:
 
 
 def scored(truth: Truth, model: Model) -> Json:
-    """How far a model is from the truth, components matched by the sum of the distances of their means.
+    """Return how far a model is from the truth, components matched by the sum of the distances of their means.
 
     ok: as many components as there are, and every mean within one deviation (its component's largest). hits: means
     that have one of the model's so near. Errors are
@@ -313,7 +316,7 @@ def scored(truth: Truth, model: Model) -> Json:
 
 
 def measured(truth: Truth, work: Callable[[], Model]) -> Json:
-    """What comes out, and the seconds of one processor that it took."""
+    """Return what comes out, and the seconds of one processor that it took."""
     begun = time.process_time()
     model = work()
     seconds = time.process_time() - begun
@@ -397,7 +400,7 @@ def towns() -> Real:
 
 
 def coinsurance() -> Real:
-    """What part of a bill the families of the RAND Health Insurance Experiment paid, by one of four plans, in %."""
+    """Return the part of a bill that families of the RAND Health Insurance Experiment paid, by plan, in %."""
     try:
         from statsmodels.datasets import randhie
     except ImportError:
@@ -419,7 +422,7 @@ REAL = {"coinsurance": coinsurance, "digits": digits, "flights": flights, "towns
 
 
 def log_densities(real: Real, model: Model) -> tuple[Array, Array]:
-    """Of every row, (n,), and its most probable component, (n,)."""
+    """Return the log density of every row, (n,), and its most probable component, (n,)."""
     if model.covariances is None:
         raise ValueError("covariances: a density needs them")
     density, shares = log_mixture_density(real.rows, model.weights, model.means, model.covariances, "full")

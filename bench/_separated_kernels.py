@@ -42,10 +42,10 @@ D, M = 10, 3
 """Columns, and directions that a search projects on."""
 
 BINS, DIRECTIONS, CENTRES, STEPS = 512, 90, 1000, 150
-"""Of a search, as the fit has them: 30 directions for each that rows are projected on, or 1,000 points."""
+"""Sizes of a search, as the fit has them: 30 directions for each that rows are projected on, or 1,000 points."""
 
 STARTS, LLOYD = 4, 12
-"""Of the k-means of a block, as the fit has them."""
+"""Settings of the k-means of a block, as the fit has them."""
 
 BLOCK = 200
 """Rows of such a block: ten of a component with a twentieth of the rows."""
@@ -53,7 +53,7 @@ BLOCK = 200
 
 @dataclass(frozen=True)
 class Labels:
-    """How many rows a rule puts into part 1; its own kernel leaves labels."""
+    """Statistic of the number of rows that a rule puts into part 1; its own kernel leaves labels."""
 
     rule: Slab | Round
 
@@ -140,12 +140,12 @@ def _labels(rule: Slab | Round) -> Statistic:
 
 
 def _first_step(length: float) -> int:
-    """Of squared distances, as kernels number them."""
+    """Return the first step of squared distances, as kernels number them."""
     return int(np.array([length**2]).view(np.int64)[0]) >> (52 - _kernel.STEPS_BITS)
 
 
 def _positions(X: Array, frame: BallFrame, middle: Array) -> Iterator[Array]:
-    """About a point, of rows that are clipped to the ball."""
+    """Yield positions about a point, of rows that are clipped to the ball."""
     for first in range(0, len(X), SLICE):
         z = (X[first : first + SLICE] - frame.centre) / frame.scale
         z /= np.maximum(np.sqrt(np.einsum("ij,ij->i", z, z)), 1.0)[:, None]
@@ -196,7 +196,7 @@ def numpy_slab_counts(X: Array, frame: BallFrame, middle: Array, direction: Arra
 
 
 def numpy_slab_rows(X: Array, frame: BallFrame, middle: Array, direction: Array, edges: Array) -> int:
-    """How many rows are between two planes."""
+    """Return how many rows are between two planes."""
     found = 0
     for y in _positions(X, frame, middle):
         v = y @ direction
@@ -215,7 +215,7 @@ def numpy_ball_counts(X: Array, frame: BallFrame, middle: Array, onto: Array, ce
 
 
 def numpy_ball_rows(X: Array, frame: BallFrame, middle: Array, onto: Array, centre: Array, squares: Array) -> int:
-    """How many rows are in a ball."""
+    """Return how many rows are in a ball."""
     found = 0
     for y in _positions(X, frame, middle):
         seen = y @ onto - centre

@@ -1,4 +1,4 @@
-"""What benchmarks of the server have in common: a state directory with a made-up table, and real servers on it."""
+"""Shared parts of the benchmarks of the server: a state directory with a made-up table, and real servers on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bounds cost that are too wide or too narrow: the same four Gaussians under declarations that fit ever less.
+"""Cost of bounds that are too wide or too narrow: the same four Gaussians under declarations that fit ever less.
 
 Writes bench/results/bounds.json. About a minute on one processor.
 """
@@ -22,7 +22,7 @@ ROWS, RHO, SEEDS = 20_000, 0.01, 5
 MEANS = np.array([[-2.0, -2.0], [2.0, -2.0], [-2.0, 2.0], [2.0, 2.0]])
 SPREAD = 0.5
 BOUNDS = (1.0, 3.0, 5.0, 10.0, 50.0, 250.0, 1250.0)
-"""Of both columns, +-; the rows lie within 4.5 or so, their means at 2."""
+"""Bounds of both columns, +-; the rows lie within 4.5 or so, their means at 2."""
 
 MOMENTS = {
     "recentred": fit_pb2.MOMENTS_RECENTRED,

@@ -87,7 +87,7 @@ CLIENTS = 4
 _LACKS = "put back"
 """Part of what a start says whose ledger lacks confirmed entries."""
 FAILURES = 3
-"""How often a server says that a fit failed until a client takes it for the answer."""
+"""Number of failures that a server reports until a client takes one for the answer."""
 REPLAYS = 0.25
 """Share of a client's questions that it has the answer to."""
 
@@ -101,7 +101,7 @@ POINTS = (
     "inside the release's transaction",
     "after the release is stored",
 )
-"""Where a server may kill itself, set by `_chaos_server.py`, in the order of a request's way."""
+"""Points where a server may kill itself, set by `_chaos_server.py`, in the order of a request's way."""
 
 MANIFEST = """
 name = "people"
@@ -124,7 +124,7 @@ class ChaosError(Exception):
 
 
 _TOLD = ("the ledger cannot be used", "the release could not be stored")
-"""What servers say that live and cannot write; other failures are of the connection."""
+"""Messages of servers that live and cannot write; other failures are of the connection."""
 
 
 # --- what clients saw ---------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class _Tap:
 
 @dataclass(frozen=True)
 class Blow:
-    """How a server ends.
+    """End of a server.
 
     Attributes:
         kind: as in the table above.
@@ -226,7 +226,7 @@ class Blow:
 
 
 def blows(kills: int, chance: random.Random, *, mounts: bool = True) -> list[Blow]:
-    """That many ends at random instants and some of every other kind between them, in random order.
+    """Return that many ends at random instants and some of every other kind between them, in random order.
 
     Args:
         kills: at random instants.
@@ -322,7 +322,7 @@ class Home:
             return int(file.execute(f"SELECT count(*) FROM entries {which}").fetchone()[0])  # noqa: S608  from here
 
     def done_for(self, request_ids: Sequence[str]) -> Counter[str]:
-        """How far requests came, read from the file of a server that is dead."""
+        """Return how far requests came, read from the file of a server that is dead."""
         with closing(sqlite3.connect(f"{self.ledger.as_uri()}?mode=ro", uri=True)) as file:
             return Counter(_done_for(file, request_id) for request_id in request_ids)
 
@@ -806,7 +806,7 @@ def cannot_mount() -> str | None:
 
 
 def _ends(process: int, seconds: float) -> bool:
-    """Whether a process ends within that time; it is not reaped."""
+    """Return whether a process ends within that time; it is not reaped."""
     descriptor = os.pidfd_open(process)
     try:
         return bool(select.select([descriptor], [], [], seconds)[0])
@@ -857,7 +857,7 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """Whether every promise was kept."""
+        """Return whether every promise was kept."""
         return not (self.losses or self.double_spends or self.two_answers or self.problems)
 
     def add(self, lane: Lane) -> None:
@@ -899,7 +899,7 @@ class Findings:
         self.losses += sum(_lost(stored.get(one), witness.answers.get(one), one in failed) for one in paid)
 
     def public(self) -> dict[str, object]:
-        """As JSON holds it."""
+        """Return values as JSON holds them."""
         return {
             "kills": {"all": self.kills.total(), **dict(sorted(self.kills.items()))},
             "requests_under_way_at_a_kill": dict(sorted(self.unfinished.items())),

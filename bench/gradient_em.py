@@ -78,16 +78,16 @@ SETTINGS: Json = {
     "contaminated": CONTAMINATED,
     "threads": 1,
 }
-"""Of everything synthetic."""
+"""Settings of everything synthetic."""
 
 
 BAR_ROWS, BAR_DIMENSION = 100_000, 10
-"""Of the cells that there are bars for."""
+"""Rows and columns of the cells that there are bars for."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """Extent of the measurement.
 
     Attributes:
         seeds: of rows and starts, in each cell.
@@ -119,7 +119,7 @@ QUICK = Extent(seeds=5, fresh=0, sizes=(1_000,), dimensions=(5,), epsilons=(1.0,
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be measured, and where the results go.
+    """Request for a measurement, and the place of its results.
 
     Attributes:
         extent: how much.
@@ -141,7 +141,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Cell:
-    """What rows are drawn from, and what a fit may spend.
+    """Law of the rows, and the spend of a fit.
 
     Attributes:
         model: of `MODELS`.
@@ -167,7 +167,7 @@ class Cell:
         return f"{self.rows_key}, epsilon {self.epsilon:g}, seed {seed}, {method}"
 
     def reference_key(self, seed: int) -> str:
-        """Likewise, of EM without noise."""
+        """Return the key of EM without noise in the same way."""
         return f"{self.rows_key}, seed {seed}, non-private"
 
 
@@ -190,7 +190,7 @@ class Method:
     printed: bool = False
 
     def fields(self, model: Model, sigma: float) -> Fields:
-        """Of a request; sigma is the noise's true standard deviation."""
+        """Return the fields of a request; sigma is the noise's true standard deviation."""
         found = model.fields | {"scale": self.scale / model.unit}
         if self.variant is not None:
             found |= {"variant": self.variant}
@@ -209,12 +209,12 @@ METHODS = (DEFAULT, RADIAL, TRUNCATED, *CLIPPED, DP_EM)
 
 
 def with_steps(method: Method, T: int) -> Method:
-    """As the paper runs it."""
+    """Return the request as the paper runs it."""
     return replace(method, name=f"{method.name}, T {T}", steps=T)
 
 
 def printed(method: Method) -> Method:
-    """With the noise that the paper prints."""
+    """Return the request with the noise that the paper prints."""
     return replace(method, name=f"{method.name}, printed noise", printed=True)
 
 
@@ -282,7 +282,7 @@ def measure(wish: Wish, cells: Sequence[Cell], methods: Callable[[Cell], Sequenc
 
 
 def summary(trials: Sequence[Json]) -> Json:
-    """Of one method in one cell."""
+    """Summarise one method in one cell."""
     errors = [one["error"] for one in trials]
     found = {
         "error": statistics.median(errors),
@@ -319,7 +319,7 @@ def row_of(wish: Wish, cell: Cell, methods: Sequence[Method]) -> Json | None:
 
 
 def rows_of(wish: Wish, cells: Sequence[Cell], methods: Callable[[Cell], Sequence[Method]]) -> list[Json]:
-    """Of the cells that have any."""
+    """Return rows of the cells that have any."""
     return [row for cell in cells if (row := row_of(wish, cell, methods(cell)))]
 
 
@@ -440,7 +440,7 @@ def settled(wish: Wish, row: Json) -> Json | None:
 
 
 def print_verdicts(rows: Sequence[Json]) -> None:
-    """What is wanted of these cells."""
+    """Print what is wanted of these cells."""
     for row in rows:
         over = row["default"]["error"] / row["non-private"]["error"]
         bar = BARS.get((row["model"], row["epsilon"]))
@@ -480,7 +480,7 @@ def print_verdicts(rows: Sequence[Json]) -> None:
 
 
 def on_fresh_seeds(row: Json) -> str:
-    """What became of a variant that was better on the first seeds."""
+    """Return what became of a variant that was better on the first seeds."""
     if "settled" not in row:
         return ""
     found = row["settled"]
@@ -546,7 +546,7 @@ def paper(wish: Wish) -> None:
 
 
 def compared(rows: Sequence[Json], one: Method, other: Method) -> str:
-    """In how many cells one is at or below the other."""
+    """Count the cells in which one is at or below the other."""
     pairs = [
         (row[one.name]["error"], row[other.name]["error"]) for row in rows if one.name in row and other.name in row
     ]
@@ -622,7 +622,7 @@ def heavy(wish: Wish) -> None:
 
 ADULT_COLUMNS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 CENTRE_SHARE = 0.1
-"""Of rho, for a private centre."""
+"""Share of rho for a private centre."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -643,7 +643,7 @@ class Adult:
 
     @property
     def columns(self) -> tuple[BoundedColumn, ...]:
-        """With bounds -1 and 1."""
+        """Return columns with bounds -1 and 1."""
         return tuple(BoundedColumn(name, -1.0, 1.0) for name in ADULT_COLUMNS)
 
 
@@ -672,8 +672,11 @@ def private_centre(table: Adult, rho: float) -> Array:
 
 
 PREPARATIONS = ("from the rows", "private centre", "middle of the bounds", "no centre")
-"""From the rows: centre and noise level as the paper has them, for nothing: not private. Private centre: a tenth of rho
-for it, the noise level estimated by the fit. Middle of the bounds: public. No centre: two Gaussians of any means."""
+"""Preparations. From the rows.
+
+Centre and noise level as the paper has them, free: not private. Private centre: a tenth of rho for it, the noise level
+estimated by the fit. Middle of the bounds: public. No centre: two Gaussians of any means.
+"""
 
 
 def adult_trial(table: Adult, preparation: str, method: Method, epsilon: float, seed: int) -> Json:
@@ -707,7 +710,7 @@ def apart(one: Array, other: Array) -> float:
 
 
 def tensor(values: Array) -> types_pb2.Tensor:
-    """Of one dimension."""
+    """Return a tensor of one dimension."""
     return types_pb2.Tensor(shape=[len(values)], values=values.tolist())
 
 
@@ -764,7 +767,7 @@ def numpy_mixture(Y: Array, b: Array) -> None:
 
 
 def numpy_regressions(rows: Array, b: Array) -> None:
-    """Likewise, of residuals times whitened features."""
+    """Sum residuals times whitened features in the same way."""
     X, y = rows[:, :-1] @ np.eye(len(b)), rows[:, -1]
     line, norms = X @ b, np.sqrt(np.einsum("ij,ij->i", X, X))
     share = 1.0 / (1.0 + np.exp(-2.0 * y * line))
@@ -775,7 +778,7 @@ def numpy_regressions(rows: Array, b: Array) -> None:
 
 
 def numpy_missing(rows: Array, b: Array) -> None:
-    """Likewise, of the score of what is there."""
+    """Sum the score of the present features in the same way."""
     absent = np.isnan(rows[:, :-1])
     X, hidden = np.where(absent, 0.0, rows[:, :-1]), absent.astype(np.float64)
     variance = 1.0 + hidden @ b**2
@@ -818,7 +821,7 @@ def timed(model: Model, n: int, rounds: int, variants: Sequence[Method]) -> Json
 
 
 def times(wish: Wish) -> None:
-    """Of a step, by model and rows."""
+    """Measure the times of a step, by model and rows."""
     variants, found = (DEFAULT, TRUNCATED), []
     print(
         f"\nSeconds of a step (sums, noise, new parameters), d = {TIMED_DIMENSION}, one thread, medians of "

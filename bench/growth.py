@@ -42,7 +42,7 @@ RHO = 0.5
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a table and what is asked of it.
+    """Shape of a table and of a question to it.
 
     Attributes:
         n: rows.
@@ -60,7 +60,7 @@ BASE = Shape(n=50_000, d=10, k=5)
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """Extent of the measurement.
 
     Attributes:
         rows: numbers of them.
@@ -81,7 +81,7 @@ Work = Callable[[], Any]
 
 
 def works(shape: Shape, seed: int) -> dict[str, Work]:
-    """What is timed, by name; rows are made here."""
+    """Return what is timed, by name; rows are made here."""
     n, d, k = shape.n, shape.d, shape.k
     world = World(n, d, k, radius=100.0)
     X, box = drawn(world, 0).rows, world.box
@@ -122,7 +122,7 @@ def by_sklearn(X: Array, k: int) -> None:
 
 
 def by_diffprivlib(X: Array, shape: Shape, seed: int) -> None:
-    """For what rho is worth in pure epsilon."""
+    """Run diffprivlib for the pure epsilon that rho is worth."""
     from diffprivlib.models import KMeans
 
     bound = 100.0
@@ -130,7 +130,7 @@ def by_diffprivlib(X: Array, shape: Shape, seed: int) -> None:
 
 
 def seconds_of(work: Work) -> float:
-    """Of one processor."""
+    """Return the seconds of one processor."""
     begun = time.process_time()
     work()
     return time.process_time() - begun
@@ -149,7 +149,7 @@ def timed(shape: Shape, rounds: int) -> Json:
 
 
 def shapes(part: str, extent: Extent) -> list[Shape]:
-    """Of a part."""
+    """Return the shapes of a part."""
     if part == "rows":
         return [replace(BASE, n=n) for n in extent.rows]
     if part == "columns":
@@ -158,7 +158,7 @@ def shapes(part: str, extent: Extent) -> list[Shape]:
 
 
 def slopes(rows: list[Json], axis: str) -> Json:
-    """Of the logarithm of each fit's time against that of what is varied: 1 is in proportion."""
+    """Return slopes of the logarithm of each fit's time against that of what is varied: 1 is in proportion."""
     logs = np.log([row[axis] for row in rows])
     return {
         name: float(np.polyfit(logs, np.log([max(row["seconds"][name], 1e-6) for row in rows]), 1)[0])

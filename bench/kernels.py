@@ -67,13 +67,13 @@ Array = NDArray[np.float64]
 KINDS = {"full": Moments.FULL, "diag": Moments.DIAG, "spherical": Moments.SPHERICAL}
 
 BAR = 1.2
-"""Of a statistic's time over numpy's."""
+"""Bar of a statistic's time over numpy's."""
 
 STEP_BARS = {10: 0.2, 50: 1 / 3}
-"""Of an EM step's time over scikit-learn's, by the number of columns."""
+"""Bars of an EM step's time over scikit-learn's, by the number of columns."""
 
 NOISE_BAR = 0.1
-"""Of the noise's share of a fit's time."""
+"""Bar of the noise's share of a fit's time."""
 
 SLICE = 1000
 """Rows that plain numpy takes at a time: the fastest of 250, 500, 1,000, 4,000 and all where this was written."""
@@ -81,7 +81,7 @@ SLICE = 1000
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured."""
+    """Extent of the measurement."""
 
     rounds: int
     rows: int
@@ -95,7 +95,7 @@ QUICK = Extent(rounds=5, rows=50_000, step_rounds=5, step_rows=200_000, noise_ro
 
 
 def in_turns(rounds: int, tasks: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """What tasks return, round by round; a first round is not counted."""
+    """Return what tasks return, round by round; a first round is not counted."""
     found: dict[str, list[float]] = {name: [] for name in tasks}
     for i in range(rounds + 1):
         for name, task in tasks.items():
@@ -106,7 +106,7 @@ def in_turns(rounds: int, tasks: Mapping[str, Callable[[], float]]) -> dict[str,
 
 
 def processor_seconds(work: Callable[[], Any]) -> float:
-    """Of one run, on one processor: this thread's. Others may still turn, waiting for work, after what ran before."""
+    """Return the time of one run on one processor: this thread's. Others may still turn after what ran before."""
     with threadpool_limits(1):
         begun = time.thread_time()
         work()
@@ -114,7 +114,7 @@ def processor_seconds(work: Callable[[], Any]) -> float:
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """Of one run, by the clock."""
+    """Return the time of one run, by the clock."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
@@ -167,7 +167,7 @@ def numpy_moments(X: Array, frame: BallFrame, step: EStep, moments: Moments) -> 
 
 
 def gradient_statistic(model: _em.Model, d: int) -> Statistic:
-    """That of the model's first step, as a fit asks for it."""
+    """Return the statistic of the model's first step, as a fit asks for it."""
     rows, _ = model.draw(2_000, d, "normal", np.random.default_rng(0))
     request = fit_pb2.FitGradientEMRequest(
         spend=types_pb2.Spend(rho=1.0), iterations=2, **gradient_bench.DEFAULT.fields(model, 1.0)
@@ -189,7 +189,7 @@ def gradient_statistic(model: _em.Model, d: int) -> Statistic:
 
 
 def table_statistic(sizes: tuple[int, ...]) -> Statistic:
-    """That of one clique of all columns, as a fit asks for it."""
+    """Return the statistic of one clique of all columns, as a fit asks for it."""
     columns = _mrf.numeric_columns(sizes)
     request = _mrf.cliques_request([tuple(range(len(sizes)))], 1.0, pure=False)
     request.columns[:] = [column.name for column in columns]
@@ -220,7 +220,7 @@ def numpy_table(X: Array, sizes: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured, and the same in plain numpy.
+    """Case to measure, and the same in plain numpy.
 
     Attributes:
         name: of the statistic.
@@ -238,7 +238,7 @@ class Case:
 
 
 def case_of(name: str, statistic: Statistic, X: Array, theirs: Callable[[], Any]) -> Case:
-    """Of a statistic of rows (n, d)."""
+    """Return the case of a statistic of rows (n, d)."""
     rows = ArrayRows(np.ascontiguousarray(X.T))
     return Case(name, partial(summed, statistic, rows), theirs, len(X), statistic.size)
 
@@ -295,17 +295,17 @@ def separated_cases(n: int) -> Iterator[Case]:
 
 
 def summed(statistic: Statistic, rows: ArrayRows, threads: int = 1) -> None:
-    """Once, exactly."""
+    """Sum once, exactly."""
     exact_sum(statistic, rows, len(rows.columns), engine=LocalEngine(threads))
 
 
 def nanoseconds(work: Callable[[], Any], n: int) -> float:
-    """Of one of n rows, on one processor."""
+    """Return the nanoseconds of one of n rows, on one processor."""
     return 1e9 * processor_seconds(work) / n
 
 
 def measure_statistics(extent: Extent) -> list[Json]:
-    """Of each case, in turns with numpy."""
+    """Measure each case, in turns with numpy."""
     print(f"\n{'nanoseconds of a row, one processor':<58} {'ours':>8} {'numpy':>8} {'ratio':>6}   at most {BAR}")
     found: list[Json] = []
     for case in cases(extent.rows):
@@ -338,7 +338,7 @@ def sklearn_step(X: Array, means: Array, name: str, clock: Callable[[Callable[[]
 
 
 def measure_steps(extent: Extent) -> list[Json]:
-    """Against scikit-learn."""
+    """Measure steps against scikit-learn."""
     n, k, processors = extent.step_rows, 5, os.cpu_count() or 1
     print(f"\nAn EM step, n = {n:,}, k = {k}: seconds, and their ratio to scikit-learn's")
     print(f"{'':<16} {'ours':>8} {'sklearn':>8} {'ratio':>6} on one; {'ratio':>6} on {processors}   at most")
@@ -415,7 +415,7 @@ def timed_fit(rows: ArrayRows, name: str, k: int) -> tuple[float, TimedNoise]:
 
 
 def measure_noise(extent: Extent) -> list[Json]:
-    """Of whole fits; OpenDP's sampler by what it takes for the same releases, drawn once more."""
+    """Measure the noise of whole fits, and of OpenDP's sampler for the same releases, drawn once more."""
     d, k = 50, 10
     print(f"\nNoise of a whole fit at d = {d}, k = {k}, {NOISE_STEPS} steps: seconds of one processor")
     print(f"{'n':>9} {'covariances':>11} {'numbers':>8} {'fit':>8} {'noise':>8} {'share':>7} {'with OpenDP':>12}")
@@ -475,12 +475,12 @@ def pieces(x: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 def products_of_pieces(
     left: tuple[NDArray[np.float32], ...], right: tuple[NDArray[np.float32], ...]
 ) -> list[NDArray[np.float32]]:
-    """Of high and low with high and low, of every slice: exact."""
+    """Return products of high and low with high and low, of every slice: exact."""
     return [one @ other.swapaxes(1, 2) for one in left for other in right]
 
 
 def measure_pieces(extent: Extent) -> list[Json]:
-    """Of one component's second moments; of pieces the products alone, neither made nor put together."""
+    """Measure one component's second moments; of pieces the products alone, neither made nor put together."""
     n = 16 * dpem_kernel.SLICE
     print("\nExact products of rows of integers: nanoseconds of a row, one processor")
     print(f"{'d':>4} {'ours':>8} {'float64':>8} {'pieces':>8} {'ours / float64':>15} {'ours / pieces':>14}")

@@ -67,7 +67,7 @@ WARM_UP = 0.2
 """Share of the run after which memory and files are expected to be flat."""
 MOST_MIB = 0.03
 MOST_FILES = 4
-"""What may be there more at the end: a share of the memory, beyond its error; descriptors, when nobody is connected."""
+"""Limits of growth at the end: a share of the memory, beyond its error; descriptors, when nobody is connected."""
 PAID = 0.75
 """Share of the run in which there is something left to be spent: the second half has fits, and refusals of fits."""
 FLAT = 0.5
@@ -77,7 +77,7 @@ Most of it is for what is bounded and may not be full by then: 2 MiB of the ledg
 connections with few calls.
 """
 FLAT_MINUTES = 8.0
-"""Of runs that are long enough to tell: the warm-up is over by half of them."""
+"""Minutes of runs that are long enough to tell: the warm-up is over by half of them."""
 SETTINGS = "threads_per_fit = 1\n"
 
 
@@ -106,7 +106,7 @@ class Sample:
 
 @dataclass
 class Witness:
-    """What the clients saw.
+    """Observations of the clients.
 
     Attributes:
         receipts: by request id, the different ones that came, as (entry, units).
@@ -138,7 +138,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Debit:
-    """What the ledger has of one fit.
+    """Ledger's record of one fit.
 
     Attributes:
         entry: its number.
@@ -184,7 +184,7 @@ class Story:
 
 
 def judged(story: Story) -> list[str]:
-    """What does not hold; empty if all is well."""
+    """Return what does not hold; empty if all is well."""
     return [*_money(story), *_answers(story), *_machine(story), *story.witness.failures]
 
 
@@ -241,7 +241,7 @@ def _machine(story: Story) -> Iterator[str]:
 
 
 def flatness(samples: Sequence[Sample]) -> str:
-    """Whether memory is flat, in a sentence."""
+    """Return whether memory is flat, in a sentence."""
     if not _long_enough(samples):
         return f"too short a run to say whether memory is flat; {FLAT_MINUTES:g} minutes are the least"
     found = _second_half(samples)
@@ -283,7 +283,7 @@ class Slope:
 
     @property
     def high(self) -> float:
-        """Likewise one that is above it."""
+        """Return one that is above it in the same way."""
         return self.rate + _ONE_IN_1000 * self.error
 
     def __str__(self) -> str:
@@ -420,11 +420,11 @@ WEIGHTS: Mapping[str, int] = {
     "no sense": 6,
     "id of another": 2,
 }
-"""How often a client asks for what, in turns."""
+"""Frequencies of a client's requests, in turns."""
 
 
 class Pace:
-    """How much a new fit may cost, so that the total is used up after `PAID` of the time.
+    """Cost of a new fit, so that the total is used up after `PAID` of the time.
 
     Args:
         total: rho.
@@ -446,7 +446,7 @@ class Pace:
             self._left = min(self._left, left)
 
     def rho(self) -> float:
-        """Of a fit that is asked for now."""
+        """Return the rho of a fit that is requested now."""
         with self._lock:
             passed = time.monotonic() - self._start
             if passed >= self._end or self._paid < 10:
@@ -717,7 +717,7 @@ def _told(
 
 
 def _verified(home: Home) -> str:
-    """What an auditor's program says of the ledger's file and its checkpoints; "" if something is not right."""
+    """Return what an auditor's program says of the ledger's file and its checkpoints; "" if something is not right."""
     command = [sys.executable, "-m", "bursar_ledger.audit", "verify", str(home.ledger)]
     command += ["--checkpoints", str(home.state / "checkpoints")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

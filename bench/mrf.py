@@ -83,7 +83,7 @@ larger ones were worse wherever they were tried."""
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """Extent of the measurement.
 
     Attributes:
         trials: of each cell of figure 2; five populations in turns, as in the paper.
@@ -130,7 +130,7 @@ class KeptTables(Kept):
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be measured, and where the results go.
+    """Request for a measurement, and the place of its results.
 
     Attributes:
         extent: how much.
@@ -152,7 +152,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Law:
-    """How models of figure 2 are drawn.
+    """Law by which models of figure 2 are drawn.
 
     Attributes:
         kind: of `KINDS`.
@@ -172,7 +172,7 @@ class Law:
 
     @property
     def edges(self) -> int:
-        """How many there are, in any graph of this law."""
+        """Return how many there are, in any graph of this law."""
         return len(self.cliques(np.random.default_rng(0)))
 
     def key(self, trial: int, n: int, epsilon: float, *, pure: bool) -> str:
@@ -207,7 +207,7 @@ def measured(true: World, fit: Callable[[], Estimate]) -> Json:
 
 
 def methods_of(law: Law, trial: int, *, pure: bool) -> dict[str, Callable[..., Estimate]]:
-    """What is measured in a trial, by name: functions of graph, tables and number of rows.
+    """Return what is measured in a trial, by name: functions of graph, tables and number of rows.
 
     The paper's comparison, cgm and naive with Laplace noise, in every trial, and cgm with Gaussian noise; everything
     else in the first trial on each population only, of models that are not `LARGE`.
@@ -305,7 +305,7 @@ def figure2_rows(wish: Wish, law: Law) -> list[Json]:
 
 
 def summary(trials: Sequence[Json]) -> Json:
-    """Of one method in one cell."""
+    """Summarise one method in one cell."""
     divergences = [one["kl"] for one in trials]
     return {
         "kl": statistics.median(divergences),
@@ -344,7 +344,7 @@ def print_figure2(law: Law, rows: list[Json]) -> None:
 
 
 def print_verdicts(rows: list[Json]) -> None:
-    """What is wanted of these cells."""
+    """Print what is wanted of these cells."""
     both = [row for row in rows if "naive" in row]
     if not both:
         return
@@ -713,7 +713,7 @@ def timed(task: Task, rounds: int, epsilon: float = 1.0, draws: int = 100_000) -
 
 
 def tasks(quick: bool) -> dict[str, list[Task]]:
-    """What is timed, by table."""
+    """Return what is timed, by table."""
     random_graph = erdos_renyi(NODES, EDGES, np.random.default_rng(0))
     ten = {"chain": chain(NODES), "Erdos-Renyi": random_graph, "third-order": third_order(NODES)}
     rows = [

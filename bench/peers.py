@@ -60,7 +60,7 @@ from bursar_server.vault import ArrayRows, Statistic, exact_sum
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """Extent of the measurement.
 
     Attributes:
         rounds: each with rows of its own.
@@ -78,7 +78,7 @@ QUICK = Extent(rounds=5, rows=50_000, slow=1)
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be measured.
+    """Request for a measurement.
 
     Attributes:
         extent: how much.
@@ -95,7 +95,7 @@ Outcome = tuple[float, float]
 
 @dataclass(frozen=True)
 class Peer:
-    """Who a fit is beside.
+    """Peer of a fit.
 
     Attributes:
         name: by which its numbers are compared between runs.
@@ -107,17 +107,17 @@ class Peer:
 
     @property
     def facts(self) -> Json:
-        """For JSON."""
+        """Return facts for JSON."""
         return {"peer": self.name, "version": self.version}
 
 
 def installed(package: str, what: str) -> Peer:
-    """Of an installed package."""
+    """Return the version of an installed package."""
     return Peer(f"{package} {what}", importlib.metadata.version(package))
 
 
 def clocked(work: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[Any, float]:
-    """What work returns, and its seconds."""
+    """Return what work returns, and its seconds."""
     begun = clock()
     found = work()
     return found, clock() - begun
@@ -178,7 +178,7 @@ def timed_row(facts: Json, peer: Peer, ours: Sequence[float], theirs: Sequence[f
 def recorded(
     facts: Json, peer: Peer, seconds: Sequence[float] | None, errors: Mapping[float, float], where: str = ""
 ) -> Json:
-    """What was measured of a peer earlier; `where` says on which rows, if they were others.
+    """Return what was measured of a peer earlier; `where` says on which rows, if they were others.
 
     Args:
         facts: of the comparison.
@@ -350,7 +350,7 @@ GRADIENT_NAMES = {"GMM": "mixture", "MRM": "regressions", "RMC": "missing featur
 
 
 def summed(statistic: Statistic, rows: ArrayRows) -> Any:
-    """Once, exactly, by one thread."""
+    """Sum once, exactly, by one thread."""
     return exact_sum(statistic, rows, len(rows.columns))
 
 
@@ -422,7 +422,7 @@ def counting(wish: Wish) -> Json:
 
 
 def estimating(wish: Wish) -> list[Json]:
-    """From the same noisy tables of a random graph of ten columns."""
+    """Measure estimates from the same noisy tables of a random graph of ten columns."""
     n = wish.extent.rows
     law = mrf_bench.Law("Erdos-Renyi graph", STATES, n)
     facts: Json = {"case": "FitMRF, the estimate", "n": n, "columns": mrf_bench.NODES, "states": STATES}
@@ -488,7 +488,7 @@ def separated_gaussians(wish: Wish) -> list[Json]:
 
 
 def worst_mean(world: World, truth: Truth, model: Any) -> float:
-    """In deviations; where another number of components came out, as far as two of them are from each other."""
+    """Return the worst error of a mean in deviations; with another number of components, their largest distance."""
     return float(scored(truth, model).get("mean", world.separation))
 
 

@@ -68,7 +68,7 @@ PACKAGES = (
 )
 
 PGM_PACKAGES = ("mbi", "jax")
-"""Of private-pgm's own environment."""
+"""Packages of private-pgm's own environment."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ SCRIPTS = (
     Script("ledger", ("rate", "flat", "--largest", "10000", "--json", "{json}"), larger=True),
     Script("chaos", ("--kills", "20", "--json", "{json}"), ("--json", "{json}")),
 )
-"""What `make bench` runs. Minutes are several times what quick runs take on two idle processors."""
+"""Scripts of `make bench`. Minutes are several times what quick runs take on two idle processors."""
 
 
 def numbers_in(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Json]]:
@@ -222,7 +222,9 @@ GRACE = 30.0
 
 
 def problem_of(command: list[str], folder: Path, seconds: float | None) -> str | None:
-    """What went wrong with a command, None if nothing did; no process of it and no file in the folder outlives it.
+    """Return what went wrong with a command, None if nothing did.
+
+    No process of it and no file in the folder outlives it.
 
     Args:
         command: to run.
@@ -247,7 +249,7 @@ def problem_of(command: list[str], folder: Path, seconds: float | None) -> str |
 
 
 def machine() -> Json:
-    """Where a record is from."""
+    """Return where a record is from."""
     model = next(
         (line.split(":")[1].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")),
         platform.processor(),
@@ -260,7 +262,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, of what times depend on and of peers; those that are not installed are left out."""
+    """Return versions of Python, of what times depend on and of installed peers."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -270,7 +272,7 @@ def versions() -> dict[str, str]:
 
 
 def versions_of(interpreter: str, packages: Sequence[str]) -> dict[str, str]:
-    """Of packages in another environment; empty if it has not all of them."""
+    """Return versions of packages in another environment; empty if it has not all of them."""
     program = "import sys, importlib.metadata as m; print(*map(m.version, sys.argv[1:]))"
     try:
         told = subprocess.run([interpreter, "-c", program, *packages], capture_output=True, text=True, check=True)

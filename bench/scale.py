@@ -59,13 +59,13 @@ COLUMNS = tuple(f"x{j}" for j in range(10))
 BOUND, CLUSTERS, BATCH = 10.0, 5, 2**16
 ORDER = Fraction(9)
 MOST_MIB = 2048
-"""Of any part's memory."""
+"""Limit of any part's memory, in MiB."""
 
 LEAST_GAIN, MOST_DASK, DASK_ROWS = 1.7, 1.15, 10**8
-"""Of two processes over one; of Dask's time over the threads', on so many rows."""
+"""Bars of two processes over one, and of Dask's time over the threads', on so many rows."""
 
 MOST_BEND = 0.15
-"""Of the slope of log time against log rows, from 1, over the last two decades."""
+"""Bar of the slope of log time against log rows, from 1, over the last two decades."""
 
 METHODS: dict[str, Any] = {"dpem": dpem, "sketch": sketch}
 MANIFEST = {
@@ -129,7 +129,7 @@ def step() -> Statistic:
 
 
 def measured(work: Callable[[], Json]) -> Json:
-    """What work finds, its seconds, and the most memory that its process ever had, in MiB."""
+    """Return what work finds, its seconds, and the most memory that its process ever had, in MiB."""
     start = time.perf_counter()
     found = work()
     seconds = time.perf_counter() - start
@@ -275,7 +275,7 @@ def compared(directory: Path, rounds: int, folder: Path) -> Json:
 
 
 def dask_bar(n: int) -> float | None:
-    """Of a table of n rows, if there is one."""
+    """Return the bar of a table of n rows, if there is one."""
     return MOST_DASK if n >= DASK_ROWS else None
 
 

@@ -85,14 +85,14 @@ SETTINGS: Json = {
     "degrees_of_freedom": DEGREES,
     "threads": 1,
 }
-"""Of everything that is drawn."""
+"""Settings of everything that is drawn."""
 
 PICTURE = Path(__file__).parents[1] / "docs" / "fit-separated-gmm.png"
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """Extent of the measurement.
 
     Attributes:
         seeds: of every cell but those of false.
@@ -120,7 +120,7 @@ QUICK = Extent(seeds=3, false=1, most=20_000, rows=(10_000,), rounds=1, rhos=(0.
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be measured, and where the results go.
+    """Request for a measurement, and the place of its results.
 
     Attributes:
         extent: how much.
@@ -140,7 +140,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Case:
-    """What rows are drawn from, and what a fit may spend.
+    """Law of the rows, and the spend of a fit.
 
     Attributes:
         world: of the rows.
@@ -160,13 +160,13 @@ class Case:
         return f"{self.world.key}, rho {self.rho:g}, {self.adjacency.name}, sought {sought}, seed {seed}, {method}"
 
     def known(self) -> Fields:
-        """Of requests."""
+        """Return the known fields of requests."""
         fields = self.world.known()
         return fields | ({"n_components": self.sought, "min_weight": 0.6 / self.sought} if self.sought else {})
 
     @property
     def facts(self) -> Json:
-        """For JSON."""
+        """Return facts for JSON."""
         w = self.world
         found = {"n": w.n, "d": w.d, "k": w.k, "rho": self.rho, "separation": w.separation, "weights": w.weights}
         found |= {"small": w.small} if w.small else {}
@@ -219,7 +219,7 @@ def variants() -> dict[str, Method]:
 
 
 def public_table(box: Box, n: int, adjacency: Adjacency, **facts: Any) -> PublicTable:
-    """Of numeric columns x0, x1, ..."""
+    """Return a table of numeric columns x0, x1, ..."""
     bounds = zip(box.lower.tolist(), box.upper.tolist(), strict=True)
     columns = tuple(BoundedColumn(f"x{i}", lower, upper, **facts) for i, (lower, upper) in enumerate(bounds))
     return PublicTable("bench", columns, adjacency, 1, n)
@@ -243,7 +243,7 @@ def trial(case: Case, seed: int, method: Method) -> Json:
 
 
 def summary(trials: Sequence[Json]) -> Json:
-    """Of one method in one case."""
+    """Summarise one method in one case."""
     good = [one for one in trials if one["ok"]]
     row: Json = {"trials": len(trials), "ok": len(good)}
     row["found"] = sorted(one["found"] for one in trials)
@@ -335,12 +335,14 @@ PROTOTYPE: dict[tuple[int, int, int, float], tuple[int, float | None, float | No
     (1_000_000, 10, 4, 0.01): (10, 0.008, 0.011),
     (1_000_000, 10, 4, 0.05): (10, 0.007, 0.008),
 }
-"""By n, d, k and rho: trials of ten that were ok, errors of means and covariances; floats, no server, other rows of the
-same law."""
+"""Results by n, d, k and rho.
+
+Trials of ten that were ok, errors of means and covariances; floats, no server, other rows of the same law.
+"""
 
 
 def grid(wish: Wish) -> None:
-    """What the prototype had, and what is measured here."""
+    """Print the prototype's results beside the measured ones."""
     cases = [Case(World(n, d, k), rho) for n, d, k, rho in PROTOTYPE]
     rows = table(wish, "cells", cases, OURS)
     print_ours("Ten deviations apart", rows, ("n", "d", "k", "rho"), PROTOTYPE)
@@ -351,7 +353,7 @@ def grid(wish: Wish) -> None:
 
 
 def missed_of(row: Json) -> list[str]:
-    """What the prototype did better; of the same number of trials."""
+    """Return what the prototype did better; of the same number of trials."""
     one, (ok, mean, covariance) = row.get(SEPARATED), PROTOTYPE[row["n"], row["d"], row["k"], row["rho"]]
     if not one:
         return []
@@ -365,7 +367,7 @@ def missed_of(row: Json) -> list[str]:
 # --- what is varied -----------------------------------------------------------------------------------------
 
 ROWS, DIMENSION, RHO = 100_000, 10, 0.05
-"""Of what is varied from here."""
+"""Values from which others are varied."""
 
 GAPS, COMPONENTS = (3.0, 4.0, 5.0, 6.0), (2, 4, 8)
 
@@ -376,7 +378,7 @@ def size(wish: Wish) -> int:
 
 
 def separation(wish: Wish) -> None:
-    """How far apart components have to be."""
+    """Measure the separation that components need."""
     n = size(wish)
     cases = [Case(World(n, DIMENSION, k, gap), RHO) for k, gap in product(COMPONENTS, GAPS)]
     rows = table(wish, f"n = {n}", cases, OURS)
@@ -524,7 +526,7 @@ def against(wish: Wish) -> None:
 
 
 def real(wish: Wish) -> None:
-    """What is found in tables whose truth nobody knows."""
+    """Measure fits of tables whose truth nobody knows."""
     for name, load in REAL.items():
         try:
             subject = load()
@@ -535,7 +537,7 @@ def real(wish: Wish) -> None:
 
 
 def real_rows(wish: Wish, name: str, subject: Real) -> list[Json]:
-    """By method and rho."""
+    """Return rows by method and rho."""
     private: dict[str, Callable[[float, int], Model]] = {
         SEPARATED: lambda rho, seed: separated(subject.rows, subject.box, rho, subject.fields | {"public_seed": seed}),
         "FitDPEM": lambda rho, seed: by_dpem(subject.rows, subject.box, rho, subject.k),

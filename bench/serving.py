@@ -133,7 +133,7 @@ def median_ms(call: Bytes, body: bytes, calls: int) -> float:
 
 
 def preview_request() -> bytes:
-    """Of a typical fit."""
+    """Return the preview of a typical fit."""
     fit = fits()["FitDPEM"]
     return fit_pb2.PreviewRequest(dpem=fit).SerializeToString()
 
@@ -181,7 +181,7 @@ def catalogue(rounds: int, calls: int) -> Json:
 
 
 BAR = 0.05
-"""Of a fit's time outside statistics and noise, at a million rows, as the SDK asks."""
+"""Bar of a fit's time outside statistics and noise, at a million rows, as the SDK asks."""
 
 
 def fits() -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """As long as the block lasts."""
+        """Run a server until the block ends."""
         start = time.perf_counter()
         try:
             yield
@@ -341,7 +341,7 @@ def engined(here: Here, method: str, request: Any) -> Engined:
 
 @contextlib.contextmanager
 def optimisers_timed(watch: Stopwatch) -> Iterator[None]:
-    """With the two optimisations over released numbers wrapped."""
+    """Wrap the two optimisations over released numbers."""
 
     def timed(act: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*given: Any, **named: Any) -> Any:
@@ -367,7 +367,7 @@ def opened(rows: int, quantum: float) -> Iterator[tuple[Home, Here]]:
 
 
 def share(rows: int, rounds: int) -> Json:
-    """What of a fit's time is neither statistics nor noise."""
+    """Return what of a fit's time is neither statistics nor noise."""
     found: Json = {}
     with opened(rows, SMALLEST) as (_, here):
         print(f"\nA fit of {rows:,} rows in this process, medians of {rounds}, seconds")

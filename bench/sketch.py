@@ -74,7 +74,7 @@ Complex = NDArray[np.complex128]
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """Extent of the measurement.
 
     Attributes:
         seeds: of a table of up to 1e5 rows, or of noise on a real table.
@@ -93,7 +93,7 @@ class Extent:
     rounds: int = 5
 
     def seeds_for(self, n: int) -> int:
-        """How many tables of n rows."""
+        """Return how many tables of n rows."""
         return self.seeds if n <= 1_000_000 else self.seeds_large
 
 
@@ -103,7 +103,7 @@ QUICK = Extent(seeds=3, seeds_large=3, small=20_000, large=(100_000,), epsilons=
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be measured, and where the results go.
+    """Request for a measurement.
 
     Attributes:
         extent: how much.
@@ -116,7 +116,7 @@ class Wish:
     save: Callable[[str, Any], None]
 
     def wants(self, name: str) -> bool:
-        """Whether a table is to be measured."""
+        """Return whether a table is to be measured."""
         return not self.only or name in self.only
 
 
@@ -135,7 +135,7 @@ def by_table(work: Callable[[Any], Any], tables: Sequence[tuple[T, int]]) -> Ite
 
 
 def guarantee(pure: bool) -> str:
-    """In words."""
+    """Return a guarantee in words."""
     return "pure epsilon" if pure else f"(epsilon, {DELTA:g})"
 
 
@@ -272,7 +272,7 @@ def figure3_row(n: int, cell: Sequence[Json]) -> Json:
 
 
 def print_trust(cells: list[Json]) -> None:
-    """How good what previews say is."""
+    """Print the quality of previews."""
     trusted = [cell for cell in cells if cell["quality"] >= 100]
     others = [cell for cell in cells if cell["quality"] < 100]
     print("\nWhat a preview says of these cells (medians over tables), and what came out")
@@ -441,7 +441,7 @@ def _packed(k: int, d: int, a: float, generator: np.random.Generator) -> Array |
 
 
 def centres_of(method: str, subject: Subject, X: Array, box: Box, epsilon: float, pure: bool, seed: int) -> Array:
-    """What one method answers, (k, d)."""
+    """Return what one method answers, (k, d)."""
     if method in ("sketch", "dpem"):
         fits: dict[str, tuple[Any, Any]] = {
             "sketch": (sketch, sketch_request(subject.k, epsilon, pure=pure, seed=seed)),
@@ -734,7 +734,7 @@ def scale_task(task: tuple[Subject, int]) -> list[Json]:
 
 
 def scale(wish: Wish) -> None:
-    """What the scales are, and what they cost."""
+    """Measure scales and their cost."""
     extent = wish.extent
     small = Subject("mixture", "ten Gaussians", CLUSTERS, extent.small)
     kinds = (replace(small, n=extent.small // 5), small, CITIES)

@@ -227,7 +227,7 @@ class _Caller:
 
 @dataclass(frozen=True)
 class Seen:
-    """When one request's answers came, in seconds after its receipt.
+    """Times of one request's answers, in seconds after its receipt.
 
     Attributes:
         receipt: after the call's start.
@@ -346,7 +346,7 @@ def _permuted(counts: NDArray[np.int64], labels: NDArray[np.int64], rng: np.rand
 
 
 def _guessed(numbers: NDArray[np.float64], labels: NDArray[np.int64], seed: int) -> tuple[int, int]:
-    """How many tables a forest guesses rightly that has learnt from every other block, and of how many."""
+    """Return how many tables a forest guesses rightly that has learnt from every other block, and of how many."""
     learnt = np.arange(len(labels)) // TURN % 2 == 0
     forest = RandomForestClassifier(300, min_samples_leaf=3, random_state=seed)
     forest.fit(numbers[learnt], labels[learnt])

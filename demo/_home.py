@@ -48,7 +48,7 @@ _MARK = ".made-by-the-demo"
 
 @dataclass(frozen=True)
 class Home:
-    """Where one run of the demo keeps everything.
+    """Places where one run of the demo keeps everything.
 
     Attributes:
         path: of its folder.
@@ -95,12 +95,12 @@ class Home:
 
     @property
     def picture(self) -> Path:
-        """Where the picture of the released models goes."""
+        """Return where the picture of the released models goes."""
         return self.path / "mixture.png"
 
     @property
     def graph(self) -> Path:
-        """Where the picture of the released graph goes."""
+        """Return where the picture of the released graph goes."""
         return self.path / "field.png"
 
     def query(self) -> Content:
@@ -119,7 +119,7 @@ class Home:
         return self.token_file(name).read_text().strip()
 
     def token_file(self, name: str) -> Path:
-        """Where the token of `name` is."""
+        """Return where the token of `name` is."""
         return self.path / f"{name}.token"
 
     @contextlib.contextmanager

@@ -18,7 +18,7 @@ Array = npt.NDArray[np.float64]
 _COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#7b4fa3")
 _PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8}
 _CLIP_RADIUS = 3.5
-"""About where an EM step clips, in standard deviations of a component: the unit of the noise on its sums."""
+"""Approximate clip radius of an EM step in standard deviations of a component: the unit of the noise on its sums."""
 
 
 def draw(plans: bursar.GaussianMixture, people: bursar.GaussianMixture, path: Path) -> None:
@@ -58,7 +58,7 @@ def _draw_plans(axes: Axes, model: bursar.GaussianMixture) -> None:
 
 
 def _mean_errors(model: bursar.GaussianMixture, column: int) -> Array:
-    """About what noise adds to the means of a column, standard deviations of shape (k,).
+    """Return the approximate error of the means of a column by noise, standard deviations of shape (k,).
 
     Averaging J releases with rising weights would leave 4 / (3 J) of the variance of one; on this table four times that
     is left, since steps that look larger than noise are taken whole.

@@ -1,4 +1,4 @@
-"""What an analyst and an auditor do in the demo, through the SDK only."""
+"""Acts of an analyst and an auditor in the demo, through the SDK only."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from demo._picture import draw, draw_graph
 DATASET = "rand-hie"
 TOTAL = (3.0, 1e-6)
 ALLOWANCE = "10%"
-"""Of the total, for the second analyst."""
+"""Share of the total for the second analyst."""
 SPEND = bursar.epsilon_delta(1.0, 1e-6)
-"""Of each fit. Added up by hand, three would be all; the ledger composes them and has room for seven."""
+"""Spend of each fit. Added up by hand, three would be all; the ledger composes them and has room for seven."""
 
 SKETCH_SPEND = bursar.rho(0.005)
-"""Of a sketch, which answers more questions than a model."""
+"""Spend of a sketch, which answers more questions than a model."""
 
 FIELD_SPEND = bursar.rho(0.005)
-"""Of tables of columns, their pairs chosen by the server."""
+"""Spend of tables of columns, their pairs chosen by the server."""
 
 PLANS = ("coinsurance", "visits", "diseases")
 PEOPLE = ("visits", "diseases")
@@ -54,7 +54,7 @@ class Tour:
         click.echo(f"  left: {self.data.remaining()}")
 
     def preview(self) -> None:
-        """What the first fit would cost and how exact it would be; costs nothing."""
+        """Show the price and the expected accuracy of the first fit; free."""
         click.echo(_indented(repr(self.data.preview(GROUPS, spend=SPEND))))
 
     def fit_plans(self) -> bursar.GaussianMixture:
@@ -118,7 +118,7 @@ class Tour:
         return sketch
 
     def field(self) -> bursar.MarkovRandomField:
-        """Which columns depend on which, and rows of nobody that depend on each other like that."""
+        """Return which columns depend on which, and rows of nobody that depend on each other like that."""
         model = self.data.fit(bursar.MRF(cliques="tree"), spend=FIELD_SPEND, request_id="demo-field")
         pairs = (f"{a} - {b} {nats:.3f}" for (a, b), nats in model.mutual_information().items())
         click.echo(f"  the tree, with mutual information in nats: {', '.join(pairs)}")
@@ -141,7 +141,7 @@ class Tour:
 
 
 def spend_the_rest(analyst: bursar.Client) -> bursar.GaussianMixture:
-    """As much as the analyst may spend, which is decided in the transaction that debits it."""
+    """Spend as much as the analyst may, decided in the transaction that debits it."""
     data = analyst.dataset(DATASET)
     click.echo(f"  left to him: {data.available()}")
     model = data.fit(GROUPS, spend=bursar.what_is_left(), request_id="demo-rest")

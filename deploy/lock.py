@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("server", "oidc", "metrics", "tracing", "audit")
-"""Of the image; test_dockerfile.py compares them with what is installed there."""
+"""Extras of the image; test_dockerfile.py compares them with what is installed there."""
 PYTHON = "3.11"
 PLATFORMS = {
     machine: [f"manylinux_2_{minor}_{machine}" for minor in range(36, 16, -1)] + [f"manylinux2014_{machine}"]
@@ -74,7 +74,7 @@ def written(lock: Lock) -> str:
 
 
 def resolve(requirements: list[str], tags: list[str]) -> Lock:
-    """What pip would install for a platform. Raises subprocess.CalledProcessError if it finds nothing."""
+    """Return what pip would install for a platform. Raises subprocess.CalledProcessError if it finds nothing."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]

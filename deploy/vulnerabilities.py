@@ -42,7 +42,7 @@ Answer = dict[str, list[str] | None]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known.
+    """Knowledge of a lock.
 
     Attributes:
         status: 0 for good, 1 for bad, 3 for not known.
@@ -75,7 +75,7 @@ def ask(path: Path) -> Answer:
 
 
 def judge(lock: bytes, record: Mapping[str, Any] | None, answer: Answer, today: str) -> Verdict:
-    """What an answer, or the record of an earlier one, says of a lock.
+    """Return what an answer, or the record of an earlier one, says of a lock.
 
     Args:
         lock: content of the lock file.

@@ -1,4 +1,4 @@
-"""What MkDocs is told beside `mkdocs.yml`: the site's files are the repository's, so that links mean the same in both.
+"""Settings of MkDocs beside `mkdocs.yml`: the site's files are the repository's, so that links mean the same in both.
 
 MkDocs alone knows one folder of pages. Here the README, the proofs beside the code and the tables of benchmarks are
 files of the site, too, each under its path in the repository; so a relative link leads to the same place on the site
@@ -27,7 +27,7 @@ PAGES = (
 """Everything that is read as a page."""
 
 TESTS = tuple(f"tests/{folder}/**/test_*.py" for folder in ("attacks", "audit", "e2e", "fuzz", "ledger", "server"))
-"""What the page of attacks links to."""
+"""Tests that the page of attacks links to."""
 
 LINKED = (
     *("docs/**/*.png", "docs/**/*.svg"),
@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _address(name: str) -> str:
-    """Where a file lies on the site: pages of `docs/` at its top, everything else under its path."""
+    """Return where a file lies on the site: pages of `docs/` at its top, everything else under its path."""
     path = Path(name.removeprefix("docs/"))
     if path.suffix != ".md":
         return path.as_posix()

@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis has no deadlines, no test writes below the user's home, one browser for all."""
+"""Fixtures of all tests: hypothesis has no deadlines, no test writes below the user's home, one browser for all."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def lines(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def matches(said: str, printed: str) -> bool:
-    """Whether a page's words are what was printed, but for numbers, keys and spaces, and where it has [...]."""
+    """Return whether a page's words are what was printed, but for numbers, keys and spaces, and where it has [...]."""
     parts = [_VARYING.sub("0", part).split() for part in said.split("[...]")]
     found = " ".join(_VARYING.sub("0", printed).split())
     return bool(re.fullmatch(".*".join(re.escape(" ".join(part)) for part in parts), found))

@@ -16,7 +16,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def stages() -> list[dict[str, list[str]]]:
-    """For each stage its instructions' arguments."""
+    """Return each stage's instructions' arguments."""
     found: list[dict[str, list[str]]] = []
     for word, rest in instructions():
         if word == "FROM":

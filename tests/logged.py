@@ -1,4 +1,4 @@
-"""What the process's log says while a test runs, whichever server or part writes it."""
+"""Log of the process while a test runs, whichever server or part writes it."""
 
 from __future__ import annotations
 

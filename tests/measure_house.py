@@ -31,6 +31,13 @@ _GENERATED = frozenset(
     }
 )
 
+_RIDDLES = frozenset(
+    """about after against among as at before behind beside between beyond by during for from how if in inside into like
+    likewise near of off on once outside over per since that through to towards under until upon what whatever when
+    where whether which while who whoever whom whose why with within without""".split()  # noqa: SIM905 - sixty words
+)
+"""First words of docstrings that leave out the noun or the verb (Contributing, "Style")."""
+
 
 def tracked(*folders: str, suffix: str = ".py") -> list[Path]:
     """Files of the repository in these folders."""
@@ -88,6 +95,18 @@ def reasons() -> float:
     return 100 * count / lines(tracked(*PRODUCT))
 
 
+def riddles() -> int:
+    """Count the docstrings, of tests and constants too, that begin with a preposition or a question word."""
+    count = 0
+    for path in tracked("."):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            value = node.value if isinstance(node, ast.Expr) else None
+            text = value.value if isinstance(value, ast.Constant) else None
+            first = text.split(maxsplit=1)[0] if isinstance(text, str) and text.strip() else ""
+            count += first.strip(",;.").lower() in _RIDDLES
+    return count
+
+
 def entered() -> int:
     """Product files that one FitDPEM enters on the server's threads, the child process of the fit not counted."""
     files: set[str] = set()
@@ -129,6 +148,7 @@ def main() -> None:
         "lines of committed JSON": lines(tracked("bench", "tests", suffix=".json")),
         "comments for each hundred lines": round(comments(), 1),
         "constants with a reason below them for each hundred lines": round(reasons(), 1),
+        "docstrings that begin with a preposition or a question word": riddles(),
         "lines of the README": lines([ROOT / "README.md"]),
         "words of pages that people wrote": words(generated=False),
         "words of pages that are generated": words(generated=True),

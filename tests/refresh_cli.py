@@ -45,7 +45,7 @@ def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[st
 
 
 def help_of(program: click.Group, path: tuple[str, ...], width: int = _WIDTH) -> str:
-    """What `--help` prints for a command.
+    """Return what `--help` prints for a command.
 
     Args:
         program: the group of all its commands.

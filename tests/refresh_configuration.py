@@ -28,7 +28,7 @@ def page(text: str) -> str:
 
 
 def meanings(table: type[BaseModel]) -> dict[str, str]:
-    """What a table's docstring says of each of its settings."""
+    """Return what a table's docstring says of each of its settings."""
     text = inspect.cleandoc(table.__doc__ or "").partition("Attributes:\n")[2]
     found = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", text, flags=re.MULTILINE | re.DOTALL)
     return {name: " ".join(words.split()) for name, words in found}

@@ -1,4 +1,4 @@
-"""Which proofs are current: each `_name.md` proves definitions of `_name.py` beside it and records their fingerprints.
+"""Currency of proofs: each `_name.md` proves definitions of `_name.py` beside it and records their fingerprints.
 
 A proof begins with front matter in TOML between two lines `+++`:
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # importing nbformat takes seconds, which collecting the test
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "docs" / "tour.ipynb"
 _SECONDS = 600
-"""For one cell: against hanging for ever, not about speed."""
+"""Time limit of one cell: against endless runs, not about speed."""
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def execute(notebook: nbformat.NotebookNode, variables: Mapping[str, str], folde
 
 
 def shapes(notebook: nbformat.NotebookNode) -> list[list[str]]:
-    """What the outputs of each cell are in kind: noise and entries change, words and kinds do not."""
+    """Return what the outputs of each cell are in kind: noise and entries change, words and kinds do not."""
     return [[_shape(output) for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/architecture.md"
 RECORDS = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")))
 MOST_LINES = 40
-"""Of a decision record: it is read in a minute."""
+"""Maximum number of lines of a decision record: it is read in a minute."""
 
 
 def _missing(text: str) -> list[str]:
@@ -37,7 +37,7 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 
 def test_a_file_that_does_not_exist_is_found() -> None:
-    """In any folder of the project."""
+    """Any folder of the project is searched."""
     assert _missing("`server/bursar_server/nowhere.py`, `ledger/`, `docs/limits.md`") == [
         "server/bursar_server/nowhere.py"
     ]
@@ -52,7 +52,7 @@ def test_a_request_has_ten_steps() -> None:
 
 
 def test_the_rooms_are_those_of_the_contract() -> None:
-    """In the same order, in the table; and each is in the picture."""
+    """The table has the same order; and each is in the picture."""
     text = (ROOT / PAGE).read_text(encoding="utf-8").partition("## Rooms of the server")[2].partition("\n## ")[0]
     found = [line.split("|")[1].replace("`", "").strip() for line in text.splitlines() if line.startswith("| `")]
     assert found == _layers()

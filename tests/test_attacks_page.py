@@ -48,7 +48,7 @@ def _tests(file: Path) -> frozenset[str]:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    """By file and function; and one that does not exist is noticed."""
+    """Files and functions are looked up; one that does not exist is noticed."""
     page = PAGE.read_text("utf-8")
     assert len(named(page)) > 100
     assert missing(page) == []

@@ -28,7 +28,7 @@ def run() -> Iterator[Any]:
 
 
 def spread(mean: float, std: float = 0.01, runs: int = 5) -> dict[str, Any]:
-    """What scripts write of a number that they measured several times."""
+    """Return what scripts write of a number that they measured several times."""
     return {"mean": mean, "std": std, "runs": runs}
 
 
@@ -44,7 +44,7 @@ FOUND: dict[str, Any] = {
 
 
 def result(commit: str, found: dict[str, Any], numbers: dict[str, Any], problem: str | None = None) -> dict[str, Any]:
-    """What a script gave."""
+    """Return what a script gave."""
     facts = {"commit": commit, "seconds": 3.0, "full": False, "problem": problem}
     return facts | {"numbers": numbers, "found": found}
 
@@ -130,7 +130,7 @@ def test_the_record_keeps_what_the_page_shows_and_numbers_with_a_bar(run: Any) -
 
 
 def test_a_script_that_failed_leaves_what_was_known(run: Any) -> None:
-    """With the commit that it is from, and the problem beside it."""
+    """The commit that it is from and the problem stand beside it."""
     known = run.merged({}, "kernels", result("abc", FOUND, {"a": STEADY}))
     after = run.merged(known, "kernels", result("def", {}, {}, "ran out of time"))
     assert after["scripts"]["kernels"] == known["scripts"]["kernels"] | {"problem": "ran out of time"}
@@ -257,7 +257,7 @@ def test_a_script_that_fails_fails_the_run(run: Any, tmp_path: Path, monkeypatch
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or waits only for its end to be read: soon, if it was killed."""
+    """Return whether a process is gone, or waits only for its end to be read: soon, if it was killed."""
     for _ in range(200):
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -395,7 +395,7 @@ def test_every_picture_is_drawn_from_the_record(run: Any, page: Any, tmp_path: P
 
 
 def test_bars_are_beside_their_numbers(run: Any, page: Any) -> None:
-    """Whatever has one, with whether it is met: no number is not; what has none is left out."""
+    """Every number with a bar says whether it is met: no number is not; a number without one is left out."""
     found = {one.what: one for one in page.verdicts(everything(run))}
     assert {what: one.met for what, one in found.items()} == {
         "tables": True,

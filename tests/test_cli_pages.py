@@ -48,7 +48,7 @@ def test_every_program_that_is_installed_has_a_page() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_help_fits_a_terminal(name: str) -> None:
-    """At 80 columns nothing is cut off and no prose is longer: only lines to be typed, and lists of choices, are."""
+    """Nothing is cut off at 80 columns and no prose is longer: only lines to be typed, and lists of choices, are."""
     for path in commands(PROGRAMS[name], (name,)):
         text = help_of(PROGRAMS[name], path, width=80)
         long = [line for line in text.splitlines() if len(line) > 80]
@@ -84,7 +84,7 @@ def test_what_lists_or_shows_has_json(name: str) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_shells_complete_commands_and_options(name: str, shell: str) -> None:
-    """By the line that the page says: it prints a function for the shell, which asks the program and gets its words."""
+    """The page's line prints a function for the shell, which asks the program and gets its words."""
     variable = f"_{name.upper().replace('-', '_')}_COMPLETE"
     (page_of,) = (page for page, programs in PAGES.items() if name in programs)
     assert variable in (DOCS / page_of).read_text(encoding="utf-8")
@@ -109,7 +109,7 @@ def test_shells_complete_commands_and_options(name: str, shell: str) -> None:
 
 
 def test_a_page_without_its_mark_is_not_overwritten() -> None:
-    """What people wrote stays."""
+    """Text that people wrote stays."""
     assert MARK.startswith("<!--")
     with pytest.raises(ValueError, match="has no line"):
         page("# words\n", {})

@@ -19,7 +19,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    """With a sentence, and with the name of its variable."""
+    """A sentence and the name of its variable are there."""
     text = PAGE.read_text(encoding="utf-8")
     for path, _ in settings():
         assert f"`{PREFIX}{'__'.join(path).upper()}`" in text
@@ -79,7 +79,7 @@ def test_a_message_never_quotes_a_value(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_variables_of_others_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the client's programs read has no such prefix, and a setting's bare name is nobody's."""
+    """Variables of the client's programs have no such prefix, and a setting's bare name is nobody's."""
     for name in ("ADDRESS", "BURSAR_ADDRESS", "FIT_WORKERS", "BURSAR_STATE"):
         monkeypatch.setenv(name, "9")
     assert _load(tmp_path) == Config()

@@ -193,7 +193,7 @@ def test_a_folder_that_is_not_the_demos_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_stops_the_server_in_order(demo: Demo) -> None:
-    """After the tour's end and a Ctrl-C nothing of the demo runs. The last test of this file: it ends the server."""
+    """Nothing of the demo runs after the tour's end and a Ctrl-C. The last test of this file: it ends the server."""
     assert demo.debits() >= 2
     demo.process.send_signal(signal.SIGINT)
     rest, _ = demo.process.communicate(timeout=600)  # against hanging for ever, not about speed

@@ -43,7 +43,7 @@ def _second_place(places: str) -> Path:
 
 
 def _understood(words: list[str]) -> bool:
-    """Whether a command line of bursar-server names a command and options that exist."""
+    """Return whether a command line of bursar-server names a command and options that exist."""
     command = main.commands[words[0]]
     options = {option for parameter in command.params for option in parameter.opts}
     return all(word in options for word in words[1:] if word.startswith("--"))
@@ -141,7 +141,7 @@ def _filled(words: list[str], yes: str, no: str, scope: Mapping[str, Any], parts
 
 
 def _block(text: str, position: int) -> tuple[str, str, int]:
-    """What stands up to the end of a block, before and after its else, and where it ends."""
+    """Return what stands up to the end of a block, before and after its else, and where it ends."""
     depth, start, middle = 1, position, None
     for tag in _TAG.finditer(text, position):
         word = tag[1].split()[0]
@@ -269,7 +269,7 @@ def test_every_start_may_take_as_long() -> None:
 
 
 def test_the_unit_names_a_second_place_for_checkpoints() -> None:
-    """In the steps that its comment has, and among the folders that it may write."""
+    """The steps of its comment have it, and so do the folders that it may write."""
     text = (DEPLOY / "bursar.service").read_text(encoding="utf-8")
     (places,) = re.findall(r"places = (\[.*?\])", text)
     assert _unit()["ReadWritePaths"] == [f"-{_second_place(places).parent}"]
@@ -284,7 +284,7 @@ def test_the_charts_image_may_be_pinned_by_its_digest() -> None:
 
 
 def test_the_charts_network_lets_nothing_out() -> None:
-    """In on one port, from whom the values say."""
+    """Calls come in on one port, from whom the values say."""
     policy = chart(allowFrom=[{"namespaceSelector": {}}])["NetworkPolicy"]["spec"]
     assert policy["egress"] == []
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
@@ -298,7 +298,7 @@ def test_the_charts_network_lets_nothing_out() -> None:
     shutil.which("helm") is None, reason="helm is not on this machine; the tests above render as it does"
 )
 def test_helm_renders_the_same() -> None:
-    """What is rendered here is what Helm makes of it."""
+    """Helm itself makes the same."""
     command = ["helm", "template", "north", str(CHART), "--namespace", "hospital"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert {one["kind"]: one for one in yaml.safe_load_all(done.stdout) if one} == chart()

@@ -16,7 +16,7 @@ from tests.dockerfile import ROOT, instructions, stages
 
 
 def test_the_image_has_two_slim_stages() -> None:
-    """What builds the wheel stays behind; an environment moves only between stages with the same Python."""
+    """Tools that build the wheel stay behind; an environment moves only between stages with the same Python."""
     build, final = stages()
     assert build["FROM"] == ["${BASE} AS build"]
     assert final["FROM"] == ["${BASE}"]

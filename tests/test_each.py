@@ -10,7 +10,7 @@ from tests.each import each
 
 
 def test_every_value_is_tried_and_those_that_fail_are_told() -> None:
-    """By an assertion, by another exception, and by an exception that did not come."""
+    """An assertion, another exception, and an exception that did not come are failures."""
     tried = []
 
     @each("a, b", [(1, 1), (1, 2), (3, 0), (4, 4), (5, 5)])
@@ -37,7 +37,7 @@ SEEN: set[tuple[str, int]] = set()
 @each("number", range(3))
 @each("name", ["a", "b"])
 def test_two_lists_are_tried_with_each_other_and_fixtures_are_passed(name: str, number: int, tmp_path: Path) -> None:
-    """As `parametrize` does."""
+    """The parameters behave as those of `parametrize`."""
     SEEN.add((name, number))
     assert tmp_path.is_dir()
     assert len(SEEN) == 6 or (name, number) != ("b", 2)

@@ -73,7 +73,7 @@ def test_the_page_about_upgrades_is_true(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_owners_command_line_does_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From making a state directory to the end of a dataset; what fails says what the page says, with status 1."""
+    """It goes from making a state directory to the end of a dataset; failures say what the page says, with status 1."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BURSAR_STATE", "state")
     for name, kind in (("people.csv", "csv"), ("people.toml", "toml")):

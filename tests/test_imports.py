@@ -1,4 +1,4 @@
-"""What test files share is in modules of its own: no file imports another file of tests."""
+"""Imports of tests: shared parts are in modules of their own, and no file imports another file of tests."""
 
 from __future__ import annotations
 

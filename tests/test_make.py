@@ -27,7 +27,7 @@ def test_help_explains_every_command() -> None:
 
 
 def test_the_demo_installs_only_what_it_needs() -> None:
-    """From a clone without an environment, the extra `demo`; the tests install the rest."""
+    """A clone without an environment gets the extra `demo`; the tests install the rest."""
     demo, tests = (_make("--dry-run", "VENV=/nowhere", target) for target in ("demo", "test"))
     assert "-e '.[demo]'" in demo
     assert ".[dev" not in demo

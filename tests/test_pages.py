@@ -64,7 +64,7 @@ def _tokens(page: str) -> tuple[Token, ...]:
 
 
 def _blocks(page: str) -> Iterator[tuple[str, str]]:
-    """What each fenced block says it is, and its text."""
+    """Yield the kind of each fenced block, and its text."""
     yield from ((token.info, token.content) for token in _tokens(page) if token.type == "fence")
 
 
@@ -174,7 +174,7 @@ def _unknown(words: list[str]) -> list[str]:
 
 @each("page", PAGES)
 def test_shell_lines_name_commands_and_options_that_exist(page: str) -> None:
-    """What a reader types is at least understood."""
+    """A typed line is at least understood."""
     assert not [(words, _unknown(words)) for words in _commands(page) if _unknown(words)]
 
 
@@ -194,13 +194,13 @@ def test_a_shell_line_with_an_unknown_word_is_found(line: str, bad: list[str]) -
 
 @each("page", PAGES)
 def test_every_page_has_a_place_on_the_site(page: str) -> None:
-    """Whoever adds a page says in mkdocs.yml for whom it is."""
+    """The author of a page says in mkdocs.yml for whom it is."""
     listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert re.search(rf"[ :-] {re.escape(page)}$", listed, re.MULTILINE), f"add {page} to the nav of mkdocs.yml"
 
 
 def test_the_reference_lists_every_public_name_of_the_sdk() -> None:
-    """What is new in the namespace, and no model, gets its line; `tests/test_site.py` looks whether it is shown."""
+    """A new name that is no model gets its line; `tests/test_site.py` looks whether it is shown."""
     listed = re.findall(r"^::: bursar\.(\w+)$", (ROOT / "docs" / "reference" / "sdk.md").read_text(), re.MULTILINE)
     assert set(listed) == set(bursar.__all__) - set(bursar_models.__all__)
 
@@ -218,7 +218,7 @@ FITS: Mapping[str, type[bursar.Request]] = MappingProxyType(
 
 @pytest.mark.parametrize("page", FITS)
 def test_a_fits_page_has_what_a_reader_looks_for(page: str) -> None:
-    """What it is after, when to use it, a worked example with a picture, what was corrected, limits, and its proof."""
+    """The page has its source, when to use it, a worked example with a picture, corrections, limits, and its proof."""
     headings = _anchors(page)
     assert headings & {"when-to-use-it", "which-fit-for-which-question"}
     assert headings >= {"asking", "limits", "what-was-corrected"}

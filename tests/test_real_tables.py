@@ -143,7 +143,7 @@ def test_the_error_is_that_over_the_best_centres(real_tables: Any, numbers: Any)
 def test_mixtures_of_a_small_table(
     real_tables: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With much to spend a mixture of two groups is better than one Gaussian; tables without a number are left out."""
+    """A mixture of two groups is better than one Gaussian with much to spend; tables without a number are left out."""
     import pandas as pd
 
     groups, wide = np.random.default_rng(1).normal(size=(2, 1000))  # noqa: TID251 - rows of a test

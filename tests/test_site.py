@@ -31,7 +31,7 @@ from tests.pages import FRONT_MATTER, PAGES, ROOT
 pytestmark = pytest.mark.slow
 
 ALIKE = ("h1", "h2", "h3", "h4", "li", "ol", "ul", "pre", "tr", "img", "p", "em", "strong")
-"""What Markdown makes of a page, and two of its dialects may see differently."""
+"""Parts of a page that Markdown makes, which two of its dialects may see differently."""
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _file(site: Path, page: str) -> Path:
-    """Where a page of the repository is on the site."""
+    """Return where a page of the repository is on the site."""
     path = site / Path(page.removeprefix("docs/")).with_suffix("")
     return (path.parent if path.name == "README" else path) / "index.html"
 
@@ -72,7 +72,7 @@ def _counts(html: str) -> Counter[str]:
 
 
 class _Loaded(HTMLParser):
-    """What a browser fetches by itself when it shows a page."""
+    """Resources that a browser fetches by itself when it shows a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def test_every_page_is_on_the_site(site: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "/reference/" not in page])
 def test_a_page_is_the_same_on_the_site_as_in_the_repository(site: Path, page: str) -> None:
-    """As many headings, list items, blocks and rows of tables: the two read Markdown alike, page by page."""
+    """Headings, list items, blocks and rows of tables are as many: the two read Markdown alike, page by page."""
     text = FRONT_MATTER.sub("", (ROOT / page).read_text(encoding="utf-8"))
     expected = MarkdownIt("commonmark").enable("table").render(text)
     assert _counts(_article(_file(site, page))) == _counts(expected)
@@ -182,7 +182,7 @@ def test_a_browser_shows_it_and_finds_things(address: str, browser: Browser) -> 
 
 @pytest.mark.parametrize("module", [bursar, bursar_models, bursar.testing, bursar.local], ids=lambda m: m.__name__)
 def test_the_reference_has_every_public_name(site: Path, module: ModuleType) -> None:
-    """Under its name in the namespace that it is used from; models are on their own page."""
+    """The name is that of the namespace that it is used from; models are on their own page."""
     text = "".join(path.read_text(encoding="utf-8") for path in site.glob("reference/*/index.html"))
     models = set(bursar_models.__all__) if module is bursar else set()
     assert [

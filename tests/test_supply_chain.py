@@ -1,4 +1,4 @@
-"""What goes into the image: locked, hashed, listed, asked about; and a wheel that everybody builds the same."""
+"""Contents of the image: locked, hashed, listed, checked; and a wheel that everybody builds the same."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_locked_version_is_the_tested_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_everything_that_is_wanted_is_locked(name: str) -> None:
-    """What pyproject.toml asks for, and what that needs, which the installed packages say."""
+    """The packages of pyproject.toml, and what they need, are those that the installed packages name."""
     from importlib.metadata import requires
 
     from packaging.requirements import Requirement
@@ -102,7 +102,7 @@ def _wheel(folder: Path, home: Path, **environment: str) -> Path:
 
 @pytest.mark.slow
 def test_everybody_builds_the_same_wheel(tmp_path: Path) -> None:
-    """In another folder, at another time, under another umask, time zone and language: the same bytes."""
+    """Another folder, time, umask, time zone and language give the same bytes."""
     first = _wheel(tmp_path / "one", tmp_path)
     umask = os.umask(0o077)
     try:
@@ -118,7 +118,7 @@ def test_everybody_builds_the_same_wheel(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_bill_of_materials_lists_what_is_locked(tmp_path: Path) -> None:
-    """By the command of the Makefile, in CycloneDX, valid, twice the same, each package with version and hashes."""
+    """The Makefile's command writes CycloneDX, valid, twice the same, each package with version and hashes."""
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nsbom:")[2].partition("\n\n")[0]
     words = re.search(r"cyclonedx-py (.*?) --output-file", recipe.replace("\\\n", " "), re.DOTALL)
     assert words is not None
@@ -188,7 +188,7 @@ def test_where_nobody_can_be_asked_only_a_record_of_this_lock_counts() -> None:
 
 
 def test_the_command_says_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its exit status; it writes its record only if it is asked to."""
+    """The exit status says it; it writes its record only if it is told to."""
     monkeypatch.setattr(vulnerabilities, "RECORD", tmp_path / "record.json")
     assert vulnerabilities.main(lambda _: NOBODY, keep=True) == 3
     assert vulnerabilities.main(lambda _: GOOD) == 0
@@ -214,7 +214,7 @@ def test_the_whole_check_says_at_its_end_what_is_not_known() -> None:
 
 
 def test_a_record_is_of_the_lock_that_there_is() -> None:
-    """Whoever changes the lock asks again: `.venv/bin/python deploy/vulnerabilities.py --record`."""
+    """A new lock needs a new check: `.venv/bin/python deploy/vulnerabilities.py --record`."""
     if vulnerabilities.RECORD.exists():
         record = json.loads(vulnerabilities.RECORD.read_text(encoding="utf-8"))
         assert record["lock_sha256"] == hashlib.sha256(vulnerabilities.LOCK.read_bytes()).hexdigest()

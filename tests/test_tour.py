@@ -44,7 +44,7 @@ def test_every_fit_of_the_sdk_is_in_the_tour() -> None:
 
 @pytest.mark.slow
 def test_the_notebook_runs_and_shows_what_it_stores(tmp_path: Path) -> None:
-    """In a fresh kernel, as a reader would run it. If kinds of outputs differ: python tests/refresh_tour.py."""
+    """It runs in a fresh kernel, as a reader would run it. If kinds of outputs differ: python tests/refresh_tour.py."""
     stored = shapes(read())
     with serving(tmp_path / "demo-state") as variables:
         assert shapes(execute(read(), variables, tmp_path)) == stored

@@ -29,7 +29,7 @@ class _Page(Protocol):
 PageT = TypeVar("PageT", bound=_Page)
 
 _LAST_ENTRY = 2**62
-"""Beyond every ledger."""
+"""Number beyond every ledger."""
 
 
 class ReleaseState(enum.Enum):

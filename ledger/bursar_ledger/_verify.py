@@ -262,7 +262,7 @@ def _examine_range(file: Path, first: int, last: int, reprice: bool) -> list[Exa
 
 _ENTRIES = "SELECT number, body, hash FROM entries WHERE number BETWEEN ? AND ? ORDER BY number"
 _ENDLESS = 2**62
-"""Beyond the number of every honest entry, and an integer that SQLite has."""
+"""Number beyond that of every honest entry, and an integer that SQLite has."""
 SHORT = 20_000
 """Entries that take less time than starting processes."""
 _RANGE = 2000

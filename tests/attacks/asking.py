@@ -1,4 +1,4 @@
-"""How the attackers here talk to a server, and what they can tell from its answers."""
+"""Questions of the attackers to a server, and what they can tell from its answers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def differs(
     ask: Callable[[str], Message],
     forget: Callable[[Any], None] = lambda model: None,
 ) -> bool:
-    """Whether anything but the noisy sums tells "here" from "there": in answer, preview, catalogue or list.
+    """Return whether anything but the noisy sums tells "here" from "there": in answer, preview, catalogue or list.
 
     Args:
         pair: the two tables.

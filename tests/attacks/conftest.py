@@ -41,7 +41,7 @@ def register(ledger: Ledger, name: str = "people", same_people_as: str | None = 
 
 @pytest.fixture
 def ledger_path(tmp_path: Path) -> Path:
-    """Where the attacked ledger is."""
+    """Return where the attacked ledger is."""
     return tmp_path / "ledger.sqlite"
 
 

@@ -89,7 +89,7 @@ class World:
             ledger.debit(DebitRequest("people", "the-analyst", "before", bytes(32), "FitDPEM", (event,)))
 
     def words(self, *words: str) -> bool:
-        """Whether an act of the administrator was done; if not, because rows are known, and for no other reason."""
+        """Return whether an administrator's act was done; if not, known rows were the only reason."""
         result = CliRunner().invoke(admin, [*words, "--state", str(self.folder / "state")])
         assert result.exit_code == 0 or "these rows are known" in result.output, result.output
         return result.exit_code == 0
@@ -157,14 +157,14 @@ class World:
 
 
 def unlike(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
-    """What tells two views apart."""
+    """Return what tells two views apart."""
     return sorted(question for question in {*one, *two} if one.get(question) != two.get(question))
 
 
 def differences(
     world: Callable[..., World], act: str, name: str, *options: str, adjacency: str = "add_remove_one"
 ) -> list[str]:
-    """What tells a second table that equals the first one from a neighbour: one row lacks, or is another."""
+    """Return what tells a second table that equals the first one from a neighbour: one row lacks, or is another."""
     views = []
     for rows in (PEOPLE, PEOPLE[1:] if adjacency == "add_remove_one" else [("3.0", "there"), *PEOPLE[1:]]):
         each = world(adjacency=adjacency)
@@ -234,7 +234,7 @@ class ByName(Fingerprint):
         self._order = sorted(range(len(manifest.columns)), key=lambda j: manifest.columns[j].name)
 
     def digest(self) -> bytes:
-        """Without sorting by content."""
+        """Return a digest without sorting by content."""
         return hashlib.sha256(b"".join(self._columns[j].tobytes() for j in self._order)).digest()
 
 
@@ -242,7 +242,7 @@ class ByList(Fingerprint):
     """A planted bug: categories in the order of the manifest."""
 
     def digest(self) -> bytes:
-        """Without sorting the counts."""
+        """Return a digest without sorting the counts."""
         return hashlib.sha256(b"".join(sorted(column.tobytes() for column in self._columns))).digest()
 
 
@@ -254,5 +254,5 @@ class Clipped(Fingerprint):
         self._lower = manifest.columns[0].lower
 
     def add(self, raw: Any, present: Any) -> None:
-        """Within bounds."""
+        """Add within bounds."""
         super().add([raw[0].clip(self._lower), *raw[1:]], present)

@@ -51,13 +51,13 @@ class Purse(ABC):
 
     @property
     def loss(self) -> Fraction:
-        """What all answers that were seen cost together, in promises."""
+        """Return what all answers that were seen cost together, in promises."""
         return sum(self.seen.values(), Fraction(0))
 
     @property
     @abstractmethod
     def spent(self) -> Fraction:
-        """What the purse says was spent, in promises."""
+        """Return what the purse says was spent, in promises."""
 
     @abstractmethod
     def _answer(self, ask: Ask) -> bytes | None: ...
@@ -77,7 +77,7 @@ class Bursar(Purse):
 
     @property
     def spent(self) -> Fraction:
-        """As the ledger's newest debit has it."""
+        """Return the sum as the ledger's newest debit has it."""
         state = self.ledger.dataset("people")
         return Fraction(state.spent_cost_units, state.cap_cost_units)
 
@@ -107,7 +107,7 @@ class Bursar(Purse):
 
 
 class Rival(Purse):
-    """What all rivals here have in common: a sum in memory, checked and added to before an answer is drawn.
+    """Shared parts of all rivals here: a sum in memory, checked and added to before an answer is drawn.
 
     Without its defect a rival is sound: every request is paid, and nobody gets more than the promise.
     """

@@ -1,4 +1,4 @@
-"""What a caller receives, message by message."""
+"""Messages that a caller receives, one by one."""
 
 from __future__ import annotations
 

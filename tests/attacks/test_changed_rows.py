@@ -158,7 +158,7 @@ def attack(served: Harness, harm: Harm, *, known: bool) -> tuple[Any, ...]:
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("name", HARMS)
 def test_changed_rows_are_refused_before_the_debit(serve: Serve, name: str, known: bool) -> None:
-    """Whatever changed, and whether a fit had read the rows before; once they are back, the same request is served."""
+    """The change and earlier reads do not matter; once the rows are back, the same request is served."""
     code, text, reason, *_ = attack(serve(), HARMS[name], known=known)
     assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "ROWS_UNAVAILABLE")
     assert "nothing was debited" in text
@@ -175,7 +175,7 @@ def _not_before_the_debit(self: Datasets, state: Any) -> None:
 
 @pytest.mark.parametrize("bug", ["skipped", "first block", "after the debit", "manifest", "once for ever"])
 def test_planted_bugs_are_noticed(serve: Serve, monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
-    """Without the comparison, with a part of it, or with it in a wrong place, an attack above succeeds."""
+    """An attack above succeeds without the comparison, with a part of it, or with it in a wrong place."""
     served, name, known = serve(), "too large", bug == "once for ever"
     if bug == "skipped":
         monkeypatch.setattr(StoredRows, "compare", _never)
@@ -272,7 +272,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_file_is_read_once_for_every_state_of_it(serve: Serve, reads: list[str]) -> None:
-    """By fits in turn and at once, and again after it was touched; not by previews, repetitions and refusals."""
+    """Fits in turn and at once read it once, and again after it was touched; previews and refusals do not."""
     served = serve()
     stub = fit_pb2_grpc.FitServiceStub(served.channel)
     stub.Preview(fit_pb2.PreviewRequest(dpem=request()), metadata=served.bearer())
@@ -344,7 +344,7 @@ def test_the_time_of_a_reading_is_a_multiple_of_the_quantum(
 
 
 def test_files_that_are_missing_are_an_error(serve: Serve) -> None:
-    """Of the rows, of the manifest, or of the key: with what to do."""
+    """Missing rows, a missing manifest and a missing key are errors that say what to do."""
     served = serve()
     registered = Registered.of(served.ledger.dataset("people").manifest)
     stored = StoredRows(served.state.datasets, Keyring(served.state.path / "none"))

@@ -40,7 +40,7 @@ class InTheCall(Runs):
 
 
 def stories(serve: Serve, fit_request: Make, *more: BaseException) -> set[str]:
-    """What a caller is told about fits that end in different ways, in different words."""
+    """Return what a caller is told about fits that end in different ways, in different words."""
     served = serve()
     heard = set()
     for i, ending in enumerate([*ENDINGS, *more]):
@@ -68,7 +68,7 @@ def test_the_rivals_errors_quote_rows(serve: Serve, fit_request: Make, monkeypat
 
 
 def seconds(served: Harness, message: Any, error: BaseException | None) -> float:
-    """How long a caller waits for the end of a fit."""
+    """Return how long a caller waits for the end of a fit."""
     served.fit.error = error
     start = time.monotonic()
     told(served, message)

@@ -148,7 +148,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 def differ(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy sums tells "here" from "there"."""
+    """Return whether anything but the noisy sums tells "here" from "there"."""
     return differs(pair, METHOD, "gradient_em", lambda name: asked(name, **fields))
 
 
@@ -183,7 +183,7 @@ def test_a_rival_that_says_more_is_heard(persons_with: PersonsWith, run: Any) ->
 
 
 def test_without_that_deafness_tables_differ(persons: Pair) -> None:
-    """With the real noise the comparison sees two tables, so that its silence above means something."""
+    """The comparison sees two tables with the real noise, so that its silence above means something."""
     assert differ(persons)
 
 
@@ -234,7 +234,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a start of another shape": ({"given": {"coefficients": tensor(0.0, shape=(1, 1))}}, "start.given.coefficients"),
 }
-"""What can be wrong with a request, and the field that must be named."""
+"""Wrong requests, and the field that must be named."""
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)

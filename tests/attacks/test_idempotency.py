@@ -71,7 +71,7 @@ def test_another_spelling_of_a_request_is_the_same_request(served: Harness, fit_
 
 
 def stolen(purse: Purse) -> bool:
-    """Whether mallory gets ann's answer by knowing the id of her request."""
+    """Return whether mallory gets ann's answer by knowing the id of her request."""
     anns = purse.ask(TENTH, who="ann", request_id="hers")
     return purse.ask(TENTH, who="mallory", request_id="hers") == anns
 
@@ -115,7 +115,7 @@ with Ledger.open(sys.argv[1]) as ledger:
 
 
 def killed(path: Path) -> str:
-    """What a debit was to a process that was killed before it could store a release."""
+    """Return what a debit was to a process that was killed before it could store a release."""
     command = [sys.executable, "-c", VICTIM, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as victim:
         if victim.stdout is None:

@@ -65,7 +65,7 @@ WRONG = "Bearer bursar_analyst_" + "x" * 43
 
 
 def collusion(purse: Purse) -> Fraction:
-    """What five analysts learn together who ask for nine tenths each."""
+    """Return what five analysts learn together who ask for nine tenths each."""
     for i in range(5):
         purse.ask(MOST, who=f"analyst-{i}")
     return purse.loss
@@ -93,7 +93,7 @@ def test_new_tokens_and_new_names_have_no_new_budget(served: Harness, fit_reques
 
 
 def two_years(purse: Purse, later: Callable[[float], object]) -> Fraction:
-    """What is learnt by somebody who comes back every forty days for two years."""
+    """Return what is learnt by somebody who comes back every forty days for two years."""
     for day in range(0, 730, 40):
         later(day * 86_400.0)
         purse.ask(MOST)
@@ -107,7 +107,7 @@ def test_the_rival_refreshes_for_those_who_wait() -> None:
 
 
 class _Clock(datetime):
-    """What the ledger's modules take for the time of day."""
+    """Time of day for the ledger's modules."""
 
     seconds = 0.0
 
@@ -142,7 +142,7 @@ def test_no_budget_comes_back_with_time(purse: Bursar, monkeypatch: pytest.Monke
 
 
 def refused_forever(purse: Purse) -> bool:
-    """Whether one request beyond everything leaves nothing for the others."""
+    """Return whether one request beyond everything leaves nothing for the others."""
     purse.ask(2)
     return purse.ask(Fraction(1, 2), who="honest") is None
 
@@ -183,7 +183,7 @@ def test_no_password_is_known_beforehand(served: Harness, fit_request: Make, tok
 
 
 def learnt_under_new_names(purse: Purse, rename: Callable[[str], object]) -> Fraction:
-    """What four names of the same rows give together, asked for nine tenths each."""
+    """Return what four names of the same rows give together, asked for nine tenths each."""
     purse.ask(MOST)
     for name in ("people-2", "new people", "people (final)"):
         rename(name)
@@ -340,7 +340,7 @@ def test_raising_and_lowering_a_total_forgets_nothing(purse: Bursar) -> None:
 
 
 def starved(purse: Purse) -> bool:
-    """Whether one analyst can leave nothing for another: in one call, and in many."""
+    """Return whether one analyst can leave nothing for another: in one call, and in many."""
     for share in (MOST, *[Fraction(1, 10)] * 10):
         purse.ask(share, who="mallory")
     return purse.ask(Fraction(1, 10), who="honest") is None

@@ -32,7 +32,7 @@ upper = 1.0
 
 
 def holds_the_secret(content: bytes) -> bool:
-    """Whether bytes have the value in any form that a row is kept in."""
+    """Return whether bytes have the value in any form that a row is kept in."""
     return repr(SECRET).encode() in content or struct.pack("<d", SECRET) in content
 
 
@@ -44,7 +44,10 @@ def found_in(*folders: Path) -> list[Path]:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where programs put files that they were not told a place for: the working folder and that for temporary files."""
+    """Return where programs put files that they were not told a place for.
+
+    The working folder and that for temporary files.
+    """
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     monkeypatch.chdir(folder)

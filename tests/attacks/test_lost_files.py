@@ -61,7 +61,7 @@ def _health(served: Harness) -> int:
 def taken_after_the_accident(
     served: Harness, fit_request: Make, refused: Refused, harm: Callable[[Path], object]
 ) -> int:
-    """How many fits read rows after an accident, of two that are asked for, and one that was debited before."""
+    """Return how many fits read rows after an accident, of two that are asked for, and one that was debited before."""
     served.fit.hold.clear()
     first = call(served, fit_request(request_id="first", spend=LITTLE))
     assert served.fit.started.wait(PATIENCE)
@@ -94,7 +94,7 @@ def test_nothing_is_drawn_from_a_ledger_whose_files_are_gone(
 
 
 def test_health_says_that_files_are_gone(served: Harness) -> None:
-    """At its next look, without a request."""
+    """The next look at the files says so, without a request."""
     ACCIDENTS["-wal and -shm removed"](served.state.ledger)
     for _ in range(round(PATIENCE)):
         if _health(served) == health_pb2.HealthCheckResponse.NOT_SERVING:
@@ -138,7 +138,7 @@ def test_two_histories_are_never_begun(served: Harness, fit_request: Make) -> No
 
 
 def test_a_kill_after_the_accident_forgets_nothing_silently(served: Harness, fit_request: Make) -> None:
-    """What is left in the directory lacks the debits; the next start says which."""
+    """The files that are left lack the debits, and the next start says which."""
     list(call(served, fit_request(request_id="before", spend=types_pb2.Spend(rho=0.001))))
     newest = served.ledger.newest()[0]
     left = served.state.path.with_name("left")

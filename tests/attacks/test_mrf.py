@@ -264,7 +264,7 @@ IDS = ["shares", "rows", "cube", "loopy", "tree", "chain", "independent"]
 
 
 def differ(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy tables tells "here" from "there"."""
+    """Return whether anything but the noisy tables tells "here" from "there"."""
 
     def forget(model: fit_pb2.MRFModel) -> None:
         for table in model.tables:
@@ -333,7 +333,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "more entries than there may be": ({"reuse": list(range(5000))}, "reuse"),
     "an entry twice": ({"reuse": [1, 1]}, "reuse"),
 }
-"""What can be wrong with a request, and the field that must be named."""
+"""Wrong requests, and the field that must be named."""
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)

@@ -59,7 +59,7 @@ def test_the_rival_asks_whether_something_is_left() -> None:
 
 
 def slivers(purse: Purse) -> Fraction:
-    """What the purse did not count: half of it, then a hundred answers of 2^-60 each."""
+    """Return what the purse did not count: half of it, then a hundred answers of 2^-60 each."""
     purse.ask(Fraction(1, 2))
     for _ in range(100):
         purse.ask(Fraction(1, 2**60))
@@ -135,7 +135,7 @@ def test_rivals_sell_what_is_no_number() -> None:
 
 @pytest.mark.parametrize("value", [NAN, INF, -1.0, 0.5, 0, -1, True, Fraction(-1, 2), Fraction(0)])
 def test_events_without_sense_cannot_be_made(value: float) -> None:
-    """From inside the server, too, no event has a scale, epsilon or sensitivity that is not a positive rational."""
+    """No event, even inside the server, has a scale, epsilon or sensitivity that is not a positive rational."""
     for make in (
         lambda: GaussianEvent(1, value),  # type: ignore[arg-type]
         lambda: LaplaceEvent(1, value),  # type: ignore[arg-type]
@@ -169,7 +169,7 @@ def renyi(of: Law, order: float) -> float:
 
 
 def fits(extension: Law, orders: Iterable[Fraction]) -> bool:
-    """Whether FIRST and then `extension` are below the cap at one of the orders."""
+    """Return whether FIRST and then `extension` are below the cap at one of the orders."""
     return any(
         renyi(FIRST, float(order)) + renyi(extension, float(order))
         <= divergence_cap(Fraction(EPSILON), Fraction(DELTA), order)
@@ -178,7 +178,7 @@ def fits(extension: Law, orders: Iterable[Fraction]) -> bool:
 
 
 def delta_of_the_tree() -> float:
-    """What FIRST and then the extension that its outcome allows really spend: the sum of (P - e^epsilon Q)_+."""
+    """Return what FIRST and then the extension that its outcome allows really spend: the sum of (P - e^epsilon Q)_+."""
     (p, q), spent = FIRST, 0.0
     for i, (after_p, after_q) in enumerate((AFTER_RARE, AFTER_COMMON)):
         for x, y in zip(after_p, after_q, strict=True):
@@ -205,7 +205,7 @@ def test_the_rival_that_chooses_the_order_afterwards_overspends() -> None:
 
 
 def test_every_debit_of_a_dataset_has_its_one_order(purse: Bursar) -> None:
-    """Whatever was asked before, the price is at the order that was fixed with the promise."""
+    """The price is at the order that was fixed with the promise, whatever was asked before."""
     for share in (Fraction(1, 2), Fraction(1, 3), Fraction(1, 100)):
         purse.ask(share)
     orders = {record.price.order for record in purse.ledger.releases()}
@@ -251,7 +251,7 @@ def test_more_noise_never_costs_more_and_repetition_never_less(event: Event, fac
 
 
 def under_reports(price: Callable[[float, int], float]) -> bool:
-    """Whether a price of k Gaussian releases is ever below that of an accountant that shares no code with ours."""
+    """Return whether a price of k Gaussian releases is ever below an independent accountant's."""
     order = float(BUDGET.order)
     for scale, count in ((3.0, 1), (50.0, 7), (1e4, 1000)):
         oracle = dp_rdp.RdpAccountant([order])

@@ -69,7 +69,7 @@ class PaysAfterwards(Ledger):
         return made
 
     def debit_entry(self, entry: int) -> DebitRecord:
-        """What was not written."""
+        """Return what was not written."""
         return self._unpaid[entry]
 
     def store_release(self, entry: int, content: bytes) -> None:
@@ -85,7 +85,7 @@ def _try(served: Harness, message: fit_pb2.FitDPEMRequest) -> None:
 
 
 def looks_without_paying(served: Harness, fit_request: Make) -> int:
-    """How many of three fits that break half-way had looked at rows for nothing."""
+    """Return how many of three fits that break half-way had looked at rows for nothing."""
     served.fit.error = ValueError("broken by its caller")
     for i in range(3):
         _try(served, fit_request(request_id=f"r{i}"))
@@ -106,7 +106,7 @@ def test_the_rival_looks_for_nothing(serve: Serve, fit_request: Make) -> None:
 
 
 def looks_of_the_refused(served: Harness, fit_request: Make) -> int:
-    """How many requests over the budget had looked at rows before they were refused."""
+    """Return how many requests over the budget had looked at rows before they were refused."""
     for i in range(3):
         _try(served, fit_request(request_id=f"r{i}", spend=types_pb2.Spend(rho=1.0)))
     return served.fit.runs
@@ -140,7 +140,7 @@ class _Crash(Datasets):
 
 
 def debits_in_the_wreck(serve: Serve, fit_request: Make, ledger: type[Ledger]) -> int:
-    """How many debits a ledger holds that died when rows were opened."""
+    """Return how many debits a ledger holds that died when rows were opened."""
     made: list[_Crash] = []
 
     def make(ledger: Ledger, directory: Path) -> Datasets:
@@ -187,7 +187,7 @@ class _Peeking(_Counting):
 
 
 def looks_of_previews(serve: Serve, fit_request: Make, kind: type[_Counting]) -> int:
-    """How often previews opened rows."""
+    """Return how often previews opened rows."""
     made: list[_Counting] = []
 
     def make(ledger: Ledger, directory: Path) -> Datasets:
@@ -211,7 +211,7 @@ class WideMeter(Meter):
 
 
 def releases_beyond_its_debit(served: Harness, fit_request: Make) -> bool:
-    """Whether a fit that makes ten releases under a debit of one comes to a model."""
+    """Return whether a fit that makes ten releases under a debit of one comes to a model."""
     served.fit.beyond = 9
     with contextlib.suppress(grpc.RpcError):
         *_, last = call(served, fit_request(spend=types_pb2.Spend(rho=0.001)))

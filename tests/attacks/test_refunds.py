@@ -29,14 +29,14 @@ class Refunding(Ledger):
         super().store_release(entry, content)
 
     def limits(self, dataset: str, principal: str) -> SpendingLimits:
-        """What is left, and what was refunded."""
+        """Return what is left, and what was refunded."""
         left = super().limits(dataset, principal)
         more = dataclasses.replace(left.dataset, cost_units=left.dataset.cost_units + self.refunded)
         return dataclasses.replace(left, dataset=more)
 
 
 def left(served: Harness) -> int:
-    """What every analyst is told is left."""
+    """Return what every analyst is told is left."""
     stub = catalog_pb2_grpc.CatalogServiceStub(served.channel)
     message = catalog_pb2.GetDatasetRequest(dataset="people")
     shown: Any = stub.GetDataset(message, metadata=served.bearer(), timeout=PATIENCE)

@@ -92,7 +92,7 @@ def heard(pair: Pair, message: fit_pb2.FitSeparatedGMMRequest) -> list[Any]:
 
 
 def differ(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy sums and choices tells "here" from "there"."""
+    """Return whether anything but the noisy sums and choices tells "here" from "there"."""
     return differs(pair, METHOD, "separated_gmm", lambda name: asked(name, **fields))
 
 

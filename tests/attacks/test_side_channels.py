@@ -70,7 +70,10 @@ def halting(plan: dpem.DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureMod
 
 
 def differs(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy sums tells "here" from "there": in model, progress, preview, catalogue or list."""
+    """Return whether anything but the noisy sums tells "here" from "there".
+
+    In model, progress, preview, catalogue or list.
+    """
     fits = fit_pb2_grpc.FitServiceStub(pair.channel)
     catalog = catalog_pb2_grpc.CatalogServiceStub(pair.channel)
     heard: list[list[object]] = []
@@ -112,7 +115,7 @@ def test_a_rival_that_says_more_is_heard(pair_with: PairWith, run: Any) -> None:
 
 
 def test_without_that_deafness_tables_differ(pair: Pair) -> None:
-    """With the real noise the comparison sees two tables, so that its silence above means something."""
+    """The comparison sees two tables with the real noise, so that its silence above means something."""
     assert differs(pair)
 
 
@@ -288,7 +291,7 @@ def test_an_answer_that_was_stored_is_parsed_as_a_model_or_not_at_all(served: Ha
 
 
 def grid_of(models: list[fit_pb2.GaussianMixtureModel]) -> bool:
-    """Whether all counts of released models are whole multiples of the lattice of the count."""
+    """Return whether all counts of released models are whole multiples of the lattice of the count."""
     return all(float(model.n_rows / COUNT.lattice).is_integer() for model in models)
 
 

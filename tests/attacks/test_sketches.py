@@ -180,7 +180,7 @@ SPOILT: dict[str, tuple[Callable[[fit_pb2.Sketch], object], str]] = {
     "a column twice": (spoil("columns", ["y"]), "columns"),
     "no columns": (lambda one: one.ClearField("columns"), "columns"),
 }
-"""What can be wrong with a sketch from elsewhere, and the field that must be named."""
+"""Wrong sketches from elsewhere, and the field that must be named."""
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,7 @@ REQUESTS: list[dict[str, Any]] = [
 
 
 def differ(pair: Pair, **fields: Any) -> bool:
-    """Whether anything but the noisy sums tells "here" from "there"."""
+    """Return whether anything but the noisy sums tells "here" from "there"."""
 
     def forget(model: fit_pb2.SketchModel) -> None:
         model.sketch.entry = 0

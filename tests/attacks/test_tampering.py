@@ -79,7 +79,7 @@ class Crime:
 
     @property
     def elsewhere(self) -> Path:
-        """Where the checkpoints are, beside those in the state directory."""
+        """Return where the checkpoints are, beside those in the state directory."""
         return self.folder / ELSEWHERE
 
     def audited(self) -> tuple[int, str]:
@@ -90,7 +90,7 @@ class Crime:
         return result.exit_code, result.output
 
     def served(self) -> str:
-        """Why the server does not start; empty if it serves."""
+        """Return why the server does not start; empty if it serves."""
         try:
             process.serve(self.state.path, ready=_served, address="127.0.0.1:0")
         except process.StartError as error:
@@ -351,7 +351,7 @@ def test_the_last_rows_are_cut_off(crime: Crime, tamper: Any) -> None:
 
 
 def test_the_last_rows_are_cut_off_and_their_bytes_stay(crime: Crime, tamper: Any) -> None:
-    """If a release goes with them, its bytes stay behind, and no checkpoint is needed."""
+    """The bytes of a release that goes with them stay behind, and no checkpoint is needed."""
     tamper(crime.ledger, ("DELETE FROM entries WHERE number >= 15", ()))
     caught(crime, "entry 14: released bytes are stored, but no release entry names them")
 
@@ -398,7 +398,7 @@ def test_a_fork(crime: Crime) -> None:
 
 
 def test_the_newest_entry_is_forged(crime: Crime, forge: Any) -> None:
-    """What no later entry depends on can be forged unseen by the chain; the checkpoint sees it."""
+    """The chain cannot see a forged entry that no later one depends on; the checkpoint sees it."""
     forge(crime.ledger, 16, details(request_id="another"))
     assert verify(crime.ledger).ok
     caught(crime, "history differs from what was signed: one of entries 6 to 16 is not what it was")

@@ -89,7 +89,7 @@ TWINS: Mapping[str, tuple[list[str], list[str]]] = {
     "the only row that is there": (NULLS, ["0.1,1.0,,q", *NULLS[1:]]),
 }
 ABSENT = (PLAIN, PLAIN[1:])
-"""Under add_remove_one a row is there or not."""
+"""Rows that are there or not, under add_remove_one."""
 
 FITS: Mapping[str, AnyFit] = {
     "FitDPEM": Miswired(Deaf(), fit=dpem),
@@ -191,7 +191,7 @@ def state_of(folder: Path, rows: list[str], adjacency: str) -> tuple[State, str]
 
 
 def asked(channel: grpc.Channel, bearer: Metadata) -> Iterator[tuple[str, Any]]:
-    """What an analyst can ask, and what he is told."""
+    """Yield what an analyst can ask, and the answers."""
     with_token: Any = {"metadata": bearer, "timeout": PATIENCE}
     fits = fit_pb2_grpc.FitServiceStub(channel)
     dummies = dummy_pb2_grpc.DummyServiceStub(channel)
@@ -219,7 +219,7 @@ def asked(channel: grpc.Channel, bearer: Metadata) -> Iterator[tuple[str, Any]]:
 
 
 def commands(address: str, state: State, token: str, folder: Path) -> Iterator[tuple[str, Any]]:
-    """What the command line says, and exits with."""
+    """Yield output and exit status of the command line."""
     settings = {
         "BURSAR_ADDRESS": address,
         "BURSAR_TOKEN": token,
@@ -232,7 +232,7 @@ def commands(address: str, state: State, token: str, folder: Path) -> Iterator[t
 
 
 def sizes(state: State) -> dict[str, int]:
-    """Of files, by their path without random names. Certificates are of any length, since their numbers are random."""
+    """Return sizes of files, by path without random names. Certificates differ in length: their numbers are random."""
     return {
         re.sub(r"[0-9a-f]{32}", "#", path.relative_to(state.path).as_posix()): path.stat().st_size
         for path in sorted(state.path.rglob("*"))
@@ -289,7 +289,7 @@ def everything(
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """What is seen of the table that most pairs begin with."""
+    """Return what is seen of the table that most pairs begin with."""
     return everything(tmp_path_factory.mktemp("twins") / "plain", PLAIN)
 
 
@@ -328,14 +328,14 @@ def test_no_row_changes_anything_that_is_seen(tmp_path: Path, plain: Mapping[str
 
 
 def test_nor_does_whether_a_row_is_there(tmp_path: Path) -> None:
-    """Under add_remove_one, where the number of rows is private: only the file of rows itself has another size."""
+    """The file of rows alone has another size under add_remove_one, where the number of rows is private."""
     first, second = (everything(tmp_path / str(i), rows, adjacency="add_remove_one") for i, rows in enumerate(ABSENT))
     assert unlike(first, second) == []
 
 
 @dataclass(frozen=True)
 class Summed(log.Event):
-    """What the log must never have."""
+    """Sum that the log must never have."""
 
     word = "summed"
     total: int
@@ -345,7 +345,7 @@ class Loud(Deaf):
     """A planted bug: what was summed is logged."""
 
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """What nobody must be told."""
+        """Return what nobody must be told."""
         log.Events().tell(Summed(total=int(sums.sum())))
         return super().add(sums, noise)
 
@@ -358,11 +358,11 @@ class Bursting(Deaf):
         self._second: Iterator[int] | None = None
 
     def turn(self) -> None:
-        """From here on sums are of the second table."""
+        """Sum the second table from here on."""
         self._second = iter(self._first)
 
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """As if a matrix were singular."""
+        """Raise as if a matrix were singular."""
         total = int(sums.sum())
         if self._second is None:
             self._first.append(total)

@@ -39,7 +39,7 @@ WASTE = 1e-6
 
 @dataclass(frozen=True)
 class Finding:
-    """What one test found.
+    """Finding of one test.
 
     Attributes:
         test: its name.
@@ -266,7 +266,7 @@ def sensitivity_search(target: Target, seen: Observation, *, rounds: int = 6, wi
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a privacy unit can change according to a debit.
+    """Largest change by a privacy unit according to a debit.
 
     Attributes:
         statistic: that reads rows.
@@ -332,7 +332,7 @@ def _step(target: Target, step: FloatArray) -> FloatArray:
 
 
 def _change(claim: _Claim, unit: FloatArray, place: int) -> NDArray[np.int64]:
-    """What a unit adds to a part of a sum."""
+    """Return what a unit adds to a part of a sum."""
     return contribution(claim.statistic, unit, place)[claim.part]
 
 
@@ -369,7 +369,7 @@ def placement(target: Target, seen: Observation) -> Finding:
 
 
 def contribution(statistic: Statistic, row: FloatArray, place: int = 0) -> NDArray[np.int64]:
-    """What one row, or the rows of a unit (columns, c), alone in a table from this slot on, add to a statistic.
+    """Return what one row, or the rows of a unit (columns, c), alone in a table from this slot on, add to a statistic.
 
     In lattice units.
     """

@@ -202,7 +202,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     # Here, too, noise has to be so large that clip radii end within the ball.
     "Laplace, replace": lambda: fit_dpem(RO, spend=types_pb2.Spend(epsilon=0.3), iterations=2),
 }
-"""What an audit of FitDPEM covers."""
+"""Targets of an audit of FitDPEM."""
 
 QUICK = frozenset(
     {

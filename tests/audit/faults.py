@@ -1,4 +1,4 @@
-"""What planted bugs are made of, for every fit: a `Target` with one thing wrong, and the tests that must see it.
+"""Parts of planted bugs, for every fit: a `Target` with one thing wrong, and the tests that must see it.
 
 Bugs are put in through constructors: another source of noise, a session that tampers with what it is asked, a kernel
 with one piece replaced, or a run that does something else. The code of the fit stays as it is.

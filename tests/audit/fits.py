@@ -1,4 +1,4 @@
-"""What the audit covers: of every fit its targets and its planted bugs."""
+"""Coverage of the audit: of every fit its targets and its planted bugs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.audit.target import Target
 
 @dataclass(frozen=True)
 class Covered:
-    """What is audited of a fit.
+    """Coverage of a fit.
 
     Attributes:
         targets: by name.
@@ -33,7 +33,7 @@ def _sketch_reach(name: str) -> float:
 
 
 def _gradient_reach(name: str) -> float:
-    """How near a search comes is luck; `test_gradients_reach_their_bounds` looks longer.
+    """Return how near a search comes is luck; `test_gradients_reach_their_bounds` looks longer.
 
     Under pure epsilon, replaced, with several blocks, 2 l1 is far from what two rows can do.
     """

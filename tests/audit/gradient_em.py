@@ -30,19 +30,19 @@ COLUMNS = (
     BoundedColumn("v", -2.0, 2.0),
     BoundedColumn("y", 0.0, 8.0),
 )
-"""Of the audited tables; the middle of their bounds and the half-widths differ."""
+"""Columns of the audited tables; the middle of their bounds and the half-widths differ."""
 
 BASE = 24
 """Rows that both tables have, besides broken ones."""
 
 BROKEN = np.array([np.nan, -np.inf, np.inf, 1e308, -1e308, 5e-324, -0.0])
-"""What an import never stores, and a kernel must survive: another one in each column."""
+"""Values that an import never stores, and a kernel must survive: another one in each column."""
 
 SMALL = 1e-6
 """A scale s: far rows have gradients of a million times as much."""
 
 Fields = dict[str, Any]
-"""Of the request."""
+"""Fields of the request."""
 
 _MODELS: dict[str, tuple[fit_pb2.LatentModel.ValueType, tuple[str, ...], str]] = {
     "symmetric": (fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE, ("x", "v"), ""),
@@ -144,7 +144,7 @@ def pair(adjacency: Adjacency, model: str, cap: int, unit: Unit) -> tuple[ArrayR
 
 
 def _in_units(model: str, z: FloatArray) -> FloatArray:
-    """From half-widths about the middle of the bounds to the data's own units, (columns, n)."""
+    """Convert half-widths about the middle of the bounds to the data's own units, (columns, n)."""
     _, names, target = _MODELS[model]
     found = {column.name: column for column in COLUMNS}
     columns = [found[name] for name in (*names, *([target] if target else []))]
@@ -247,7 +247,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "missing, units of three rows, add or remove": lambda: fit_gradient_em(AR, "missing", cap=3),
     "missing, Laplace, add or remove": lambda: fit_gradient_em(AR, "missing", spend=PURE),
 }
-"""What an audit of FitGradientEM covers."""
+"""Targets of an audit of FitGradientEM."""
 
 QUICK = frozenset(
     {

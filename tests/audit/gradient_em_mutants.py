@@ -74,7 +74,7 @@ def with_pieces(**pieces: Any) -> Callable[..., Session]:
 
 
 def is_gradient(statistic: Statistic) -> bool:
-    """Whether a statistic is a step's, and not the first look's."""
+    """Return whether a statistic is a step's, and not the first look's."""
     return isinstance(statistic.kernel, GradientKernel)
 
 

@@ -42,7 +42,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a model makes of rows.
+    """Parts that a model makes of rows.
 
     Attributes:
         logs: (n, K) of the components' densities.
@@ -66,7 +66,7 @@ def loaded(frame: GradientFrame, columns: FloatArray) -> Rows:
 
 
 def parts_of(kernel: Any, rows: Rows) -> Parts:
-    """By the model."""
+    """Return the parts by the model."""
     models: dict[Any, Callable[..., Parts]] = {
         _kernel.location_sums: mixture,
         _kernel.regression_sums: regressions,
@@ -193,7 +193,7 @@ def counts(rows: Rows) -> FloatArray:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Of a row's contribution; a mutant has others."""
+    """Pieces of a row's contribution; a mutant has others."""
 
     parts: Callable[[Any, Rows], Parts] = parts_of
     shares: Callable[[FloatArray], FloatArray] = shares
@@ -220,7 +220,7 @@ def contributions(kernel: Any, columns: FloatArray, pieces: Pieces) -> FloatArra
 
 
 def _signs(kernel: Any) -> FloatArray:
-    """By which components fold into one; none where they do not."""
+    """Return the signs by which components fold into one; none where they do not."""
     return np.empty(0) if kernel.function is _kernel.missing_sums else np.asarray(kernel.arguments[-1])
 
 

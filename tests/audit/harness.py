@@ -35,7 +35,7 @@ BIT_PATTERNS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit says.
+    """Verdict of an audit.
 
     Attributes:
         condemned: tests that rejected twice, the second time on fresh randomness and four times as many runs.
@@ -81,7 +81,7 @@ def round_of_tests(target: Target, n: int) -> tuple[tuple[Finding, ...], float]:
 
 
 def rejecting(target: Target, asked: frozenset[str], n: int) -> frozenset[str]:
-    """Of the tests that are asked for, those that reject once, with n runs on each table; few others are made."""
+    """Return the requested tests that reject once, with n runs on each table; few others are made."""
     seen = observe(target, target.rows)
     certain: dict[str, Callable[[], Finding]] = {
         "T4 sensitivity": lambda: checks.sensitivity_search(target, seen)[0],

@@ -45,7 +45,10 @@ def about_centre(step: Any, k: int, z: FloatArray) -> FloatArray:
 
 
 def second_moments(u: FloatArray, moments: Moments) -> FloatArray:
-    """What is released of u u^T, (n, q): |u|^2, the diagonal, or the lower triangle, sqrt(2) times off the diagonal."""
+    """Return what is released of u u^T, (n, q).
+
+    |u|^2, the diagonal, or the lower triangle, sqrt(2) times off the diagonal.
+    """
     if moments is Moments.SPHERICAL:
         return np.asarray(np.square(u).sum(axis=1, keepdims=True))
     if moments is Moments.DIAG:

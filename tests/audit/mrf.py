@@ -38,10 +38,10 @@ BASE = 24
 """Rows that both tables have, besides broken ones."""
 
 BROKEN = np.array([np.nan, -np.inf, np.inf, -1.0, 1e308, 2.5, 3.0, -0.0, 5e-324])
-"""What an import never stores, and a kernel must survive: in every column, K included."""
+"""Values that an import never stores, and a kernel must survive: in every column, K included."""
 
 Fields = dict[str, Any]
-"""Of the request, and `cap`."""
+"""Fields of the request, and `cap`."""
 
 
 def pure(cells: int) -> types_pb2.Spend:
@@ -73,7 +73,7 @@ class Audited:
 
     @property
     def shares(self) -> bool:
-        """Whether rows have K for a last number."""
+        """Return whether rows have K for a last number."""
         return len(self.plan.columns) > len(self.said.columns)
 
 
@@ -270,7 +270,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "beside an earlier table, add or remove": lambda: fit_mrf(AR, earlier=released(), reuse=[1], **TABLES),
     "tree beside an earlier table, replace": lambda: fit_mrf(RO, earlier=released(), reuse=[1], **TREE),
 }
-"""What an audit of FitMRF covers."""
+"""Targets of an audit of FitMRF."""
 
 _SLOW = frozenset(
     {

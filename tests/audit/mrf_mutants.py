@@ -160,7 +160,7 @@ class OfferedByRows(Session):
 
 
 class DiscountsFromRows(Session):
-    """What noise is said to add to a table's distance is read off the rows."""
+    """Planted bug: the noise that a table's distance is said to have is read off the rows."""
 
     def choose(self, candidates: Candidates, available: Sequence[int], noise: SelectionNoise) -> int:
         """See `Session`."""
@@ -220,12 +220,12 @@ def steps_with_nulls(said: Said, path: list[int]) -> list[tuple[int, int]]:
 
 
 def counted(said: Said, path: list[int]) -> int:
-    """How many transitions are not from null to null."""
+    """Return how many transitions are not from null to null."""
     return max(1, sum(step != (said.null, said.null) for step in pairwise(path)))
 
 
 def all_steps(said: Said, path: list[int]) -> int:
-    """How many transitions there are, null or not."""
+    """Return how many transitions there are, null or not."""
     return len(path) - 1
 
 
@@ -254,7 +254,7 @@ def round_twice(target: Target, fields: Fields) -> Target:
 
 
 def few_rows(columns: FloatArray) -> bool:
-    """Whether few rows are beyond the first state."""
+    """Return whether few rows are beyond the first state."""
     return bool((columns[0] >= 1).sum() <= 3)
 
 
@@ -386,7 +386,7 @@ SINGLE_CHOICES: dict[str, Callable[[], OneChoice]] = {
 
 
 def roots_of_shares(target: Target) -> list[float]:
-    """By what noise is divided if every release takes the whole spend, for Gaussian noise."""
+    """Return the divisors of the noise if every release takes the whole spend, for Gaussian noise."""
     costs = [float(one.l2_squared / one.scale**2) for one in target.claims if isinstance(one, GaussianEvent)]
     return [(cost / sum(costs)) ** 0.5 for cost in costs]
 

@@ -38,7 +38,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Said:
-    """What a ledger's entry says of a fit, and the schema of its columns.
+    """Ledger entry's words on a fit, and the schema of its columns.
 
     Attributes:
         columns: of a row, in order; K comes after them where rows are shares.
@@ -56,12 +56,12 @@ class Said:
 
     @property
     def unit(self) -> int:
-        """What a row counts in a table of cells, in lattice units, before it is divided by K."""
+        """Return what a row counts in a table of cells, in lattice units, before it is divided by K."""
         return UNIT if self.shares else 1
 
 
 def said(parameters: Mapping[str, Any], table: PublicTable) -> Said:
-    """From an entry's parameters."""
+    """Return them from an entry's parameters."""
     columns = tuple(_column(name, table) for name in parameters["columns"])
     null, categories = parameters["null_category"], {one.name: one.categories for one in table.categorical}
     state = -1 if null is None else categories[columns[0].name].index(null)
@@ -109,13 +109,13 @@ def transitions(said: Said, path: list[int]) -> list[tuple[int, int]]:
 
 
 def added(said: Said, unit: int, divisor: int) -> int:
-    """What is added to a cell: rounded down, so that the cells of a unit never sum to more than 1."""
+    """Return what is added to a cell: rounded down, so that the cells of a unit never sum to more than 1."""
     return unit // divisor
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Of a row's contribution; a mutant has others.
+    """Pieces of a row's contribution; a mutant has others.
 
     Attributes:
         states: of a row.
@@ -133,7 +133,7 @@ class Pieces:
 
 
 def cells(said: Said, statistic: Statistic, row: FloatArray, pieces: Pieces) -> Cells:
-    """What a row contributes to a statistic, by the statistic's public name."""
+    """Yield a row's contribution to a statistic, by the statistic's public name."""
     path, k, size = pieces.states(said, row), pieces.share(said, row), said.columns[0].size
     if said.chain:
         steps = pieces.transitions(said, path)
@@ -154,7 +154,7 @@ def cells(said: Said, statistic: Statistic, row: FloatArray, pieces: Pieces) -> 
 
 
 def _cliques(said: Said, statistic: Statistic) -> list[tuple[int, ...]]:
-    """Of the tables that a statistic consists of, one after the other."""
+    """Return the cliques of the tables that a statistic consists of, one after the other."""
     if statistic.name.startswith("tables of"):
         number = int(statistic.name.split(" ")[2])  # of all candidates, smaller sets first, or of the largest
         sets = [one for k in range(2, said.largest + 1) for one in combinations(range(len(said.columns)), k)]

@@ -50,7 +50,7 @@ AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 RHO = Fraction(1, 2)
 BOUND = 100.0
 OFF = 6.0
-"""How far the unit's rows are from the middle of a cluster, in deviations: outside of it, and nobody beyond."""
+"""Distance of the unit's rows from the middle of a cluster, in deviations: outside of it, and nobody beyond."""
 
 Mask = NDArray[np.bool_]
 Operation = PartRelease | PartSearch
@@ -175,13 +175,13 @@ def points(frame: Any, columns: FloatArray) -> NDArray[np.int64]:
 
 
 def projected(view: Any, p: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What is seen of points: from an origin, along a basis if there is one."""
+    """Return what is seen of points: from an origin, along a basis if there is one."""
     moved = p - view.origin.astype(np.int64)[:, None]
     return np.asarray((view.basis.astype(np.int64) @ moved) // 2**16 if len(view.basis) else moved, dtype=np.int64)
 
 
 def labels(rule: Any, columns: FloatArray) -> NDArray[np.int64]:
-    """Into which child of a part each row goes."""
+    """Return the child of a part into which each row goes."""
     p = points(rule.frame, columns)
     if isinstance(rule, Slab):
         v = rule.direction.astype(np.int64) @ (p - rule.origin.astype(np.int64)[:, None])
@@ -195,7 +195,7 @@ def labels(rule: Any, columns: FloatArray) -> NDArray[np.int64]:
 
 
 def members(node: Node, rows: ArrayRows) -> Mask:
-    """Which rows of a table are in a part."""
+    """Return which rows of a table are in a part."""
     inside = np.ones(rows.slots, dtype=np.bool_) if rows.present is None else rows.present.copy()
     here: Node | None = node
     while here is not None and here.rule is not None:
@@ -347,7 +347,7 @@ def place_of(one: PartSearch) -> int:
 
 
 def least_error(rho: Fraction) -> float:
-    """Of any test between two tables whose releases are rho-zCDP, mean of both errors.
+    """Return the least error of any test between two tables whose releases are rho-zCDP, mean of both errors.
 
     Renyi divergences of the test's answer are at most a rho for all orders a > 1, both ways, and what these allow is
     convex and symmetric in the two errors, so that their least sum has both alike. Generous: mu-GDP would leave more.
@@ -535,7 +535,7 @@ def account(audit: Audited, seen: Seen) -> dict[str, object]:
 
 
 def verdict(audit: Audited, runs: int = 1, *, tables: int = 1) -> dict[str, str]:
-    """Which checks reject, and what they say."""
+    """Return which checks reject, and what they say."""
     seen = [observe(audit) for _ in range(runs)]
     said = {
         "law": law(audit, seen),
@@ -584,7 +584,7 @@ _AUDITS: dict[str, Callable[[], Audited]] = {
 
 NAMES = tuple(_AUDITS)
 REACHING = tuple(name for name in NAMES if "many rows" in name)
-"""Where balls leave far rows out: what it costs to look for a radius that does is worth it with many rows only."""
+"""Cases where balls leave far rows out: the search for a radius that does is worth it with many rows only."""
 QUICK = (NAMES[0], NAMES[2], NAMES[4], REACHING[0])
 FEW = tuple(name for name in NAMES if "few rows" in name)
 """The unit is much of such a table, and runs are short."""
@@ -592,5 +592,5 @@ FEW = tuple(name for name in NAMES if "few rows" in name)
 
 @cache
 def audit_of(name: str) -> Audited:
-    """What an audit of FitSeparatedGMM covers."""
+    """Return what an audit of FitSeparatedGMM covers."""
     return _AUDITS[name]()

@@ -21,7 +21,7 @@ from tests.audit.target import Target
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 
 Fields = dict[str, Any]
-"""Of `NewSketch`, and of the request."""
+"""Fields of `NewSketch`, and of the request."""
 
 RHO = types_pb2.Spend(rho=2.0)
 """So that mu = 2, where tests have the most power."""
@@ -147,7 +147,7 @@ def far_apart(audited: Audited, adjacency: Adjacency) -> FloatArray:
 
 
 def types_are_pure(plan: SketchPlan) -> bool:
-    """Whether a plan's noise is Laplace's."""
+    """Return whether a plan's noise is Laplace's."""
     return "Laplace" in type(plan.events[0]).__name__
 
 
@@ -209,7 +209,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
         RO, clusters=2, decoding=fit_pb2.DECODING_MIXTURE, **PILOT
     ),
 }
-"""What an audit of FitSketchKMeans covers."""
+"""Targets of an audit of FitSketchKMeans."""
 
 _SLOW = frozenset(
     {
@@ -229,4 +229,4 @@ QUICK = TARGETS.keys() - _SLOW
 """Audited in the short runs, too."""
 
 FAR_OFF = frozenset({"pilot, replace", "pilot, decoded as a mixture, replace"})
-"""Where the pilot chooses the scale, and at some scales no two rows in the box have all phases half a turn apart."""
+"""Cases where the pilot chooses the scale: at some, no two rows in the box have all phases half a turn apart."""

@@ -121,7 +121,7 @@ def poisoned(said: Said, phases: FloatArray) -> FloatArray:
 
 
 def by_slot(said: Said, slots: Slots, rows: FloatArray) -> Bools:
-    """As many frequencies as were said, chosen by the row's slot, which moves when a row before it comes or goes."""
+    """Choose as many frequencies by the row's slot, which moves when a row before it comes or goes."""
     return windows(said, 7 * slots)
 
 
@@ -136,7 +136,7 @@ def too_many(said: Said, slots: Slots, rows: FloatArray) -> Bools:
 
 
 def by_neighbours(said: Said, slots: Slots, rows: FloatArray) -> Bools:
-    """As many frequencies as were said, chosen by how many rows there are."""
+    """Choose as many frequencies by the number of rows."""
     return windows(said, first_frequencies(said, rows) + len(slots))
 
 
@@ -144,7 +144,7 @@ def by_neighbours(said: Said, slots: Slots, rows: FloatArray) -> Bools:
 
 
 def choosing_by_rows(target: Target) -> Target:
-    """Of several decodings the one with the least sum of squares on the rows, as replicates are chosen in the paper."""
+    """Choose of several decodings the one with the least sum of squares on the rows, as the paper does."""
 
     def tell(model: Any, session: Session) -> None:
         released = sketch_from(model.sketch, "sketch", [])

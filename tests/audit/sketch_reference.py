@@ -118,7 +118,10 @@ def signature(said: Said, phases: FloatArray) -> FloatArray:
 
 
 def members(said: Said, slots: Slots, rows: FloatArray) -> Bools:
-    """Which frequencies a row is looked at in, (n, m): by what it holds, whatever its slot and its neighbours are."""
+    """Return which frequencies a row is looked at in, (n, m).
+
+    By what it holds, whatever its slot and its neighbours are.
+    """
     return windows(said, first_frequencies(said, rows))
 
 

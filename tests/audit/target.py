@@ -1,4 +1,4 @@
-"""What is audited: a fit on a pair of neighbouring tables, observed at the release boundary."""
+"""Subjects of the audit: a fit on a pair of neighbouring tables, observed at the release boundary."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Sample:
 
 
 WHOLE_RUNS = 1
-"""On each table, where most runs are stopped."""
+"""Number of whole runs on each table, where most runs are stopped."""
 
 
 def collect(target: Target, n: int) -> Sample | str:

@@ -43,7 +43,7 @@ TIGHT: dict[str, tuple[Adjacency, str, Fields, float]] = {
 
 @pytest.mark.parametrize("name", TIGHT)
 def test_gradients_reach_their_bounds(name: str) -> None:
-    """Without the look: a row can do what a step is charged for, and no more."""
+    """A row can do what a step is charged for, and no more; the look is left out."""
     adjacency, model, fields, least = TIGHT[name]
     audited = fit_gradient_em(adjacency, model, iterations=1, **fields)
     seen = observe(audited, audited.rows)
@@ -56,7 +56,7 @@ def test_gradients_reach_their_bounds(name: str) -> None:
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("model", ["symmetric", "mixture", "regressions", "missing"])
 def test_look_and_steps_add_up_to_the_spend(adjacency: Adjacency, model: str) -> None:
-    """By hand, from events: nothing is spent twice, and hardly anything is left."""
+    """Events that are added up by hand spend nothing twice and leave hardly anything."""
     rho, epsilon, T = Fraction(0.7), Fraction(1.3), 7
     spends = types_pb2.Spend(rho=float(rho)), types_pb2.Spend(epsilon=float(epsilon))
     gaussian, laplace = (planned(adjacency, model, cap=3, slots=50, iterations=T, spend=s).events for s in spends)

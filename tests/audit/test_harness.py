@@ -51,7 +51,7 @@ def test_a_correct_fit_is_not_condemned(adjacency: Adjacency, options: dict[str,
 
 
 def test_a_single_rejection_does_not_condemn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What rejects once is repeated on four times as many runs; only what rejects again is condemned."""
+    """A first rejection is repeated on four times as many runs; only what rejects again is condemned."""
     asked: list[int] = []
 
     def chance(target: object, n: int) -> tuple[tuple[Finding, ...], float]:
@@ -72,7 +72,7 @@ def test_a_finding_that_is_not_a_number_rejects() -> None:
 
 @pytest.mark.parametrize("laplace", [False, True])
 def test_p_values_of_the_energy_are_uniform(laplace: bool) -> None:
-    """Under the claimed law the p-values of T1 are what they say, for both laws."""
+    """The p-values of T1 are uniform under the claimed law, for both laws."""
     rng = np.random.default_rng(3)  # noqa: TID251 - simulated residuals
     law = rng.laplace if laplace else rng.normal
     found = [checks.energy(made(law(size=(40, 5)), laplace=laplace)) for _ in range(400)]
@@ -200,7 +200,7 @@ def test_odds_beyond_the_claim_are_seen() -> None:
 @pytest.mark.parametrize("laplace", [False, True])
 @pytest.mark.parametrize("scale", [0.3, 1.0, 20.0])
 def test_residuals_on_few_integers_are_smoothed(laplace: bool, scale: float) -> None:
-    """With discrete noise of the claimed law they have the continuous law, by energy and sign."""
+    """Residuals of discrete noise have the continuous law, by energy and sign."""
     k, chances = on_integers(laplace, scale)
     rng = np.random.default_rng(13)  # noqa: TID251 - simulated noise
     claim: GaussianEvent | LaplaceEvent = (LaplaceEvent if laplace else GaussianEvent)(1, Fraction(scale))

@@ -40,7 +40,7 @@ def test_kernel_and_reference_agree(seed: int, moments: Moments, hard: bool, n: 
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), KINDS, st.booleans(), st.data())
 def test_no_bit_pattern_exceeds_the_bounds(seed: int, moments: Moments, hard: bool, data: st.DataObject) -> None:
-    """Whatever bits a row holds, its integers stay within the declared norms, any two rows within the distances."""
+    """A row's integers stay within the declared norms whatever its bits, any two rows within the distances."""
     statistic = statistic_of(seed, moments, hard)
     numbers = st.floats(allow_nan=True, allow_infinity=True, width=64) | st.floats(-3, 3)
     drawn = data.draw(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=4))

@@ -34,7 +34,7 @@ from tests.audit.target import observe
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_no_edge_is_chosen_more_often_than_its_price_allows(adjacency: Adjacency) -> None:
-    """On the worst pair the odds between two edges change by e^eta; no less, so that the test sees something."""
+    """The odds between two edges of the worst pair change by e^eta; no less, so that the test sees something."""
     found = one_choice(adjacency).audit(250)
     assert not found.rejects, found.detail
     assert found.p < 1 - 1e-6, found.detail
@@ -47,7 +47,7 @@ GRAPHS = {"tables": TABLES, "chain": CHAIN, "tree": TREE, "rounds": AUTO, "tripl
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("weights", [{}, ROWS], ids=["shares", "rows"])
 def test_releases_and_choices_add_up_to_the_spend(adjacency: Adjacency, graph: str, weights: Fields) -> None:
-    """By hand, from events: nothing is spent twice, and hardly anything is left."""
+    """Events that are added up by hand spend nothing twice and leave hardly anything."""
     rho, epsilon = Fraction(0.7), Fraction(1.3)
     fields = GRAPHS[graph] | weights
     gaussian = fit_mrf(adjacency, cap=3, spend=types_pb2.Spend(rho=float(rho)), **fields)
@@ -82,7 +82,7 @@ def lines_of(unit: str, states: list[list[int]]) -> list[str]:
 def test_a_unit_of_the_file_changes_sums_by_no_more_than_was_priced(
     tmp_path: Path, adjacency: Adjacency, fields: Fields
 ) -> None:
-    """From the source on, where units have up to six records and three of them count.
+    """Units have up to six records in the source, and three of them count.
 
     A unit all of whose records are in one cell vanishes, or is replaced: that changes what is priced, to the last row.
     """
@@ -113,7 +113,7 @@ def test_a_unit_of_the_file_changes_sums_by_no_more_than_was_priced(
 
 
 def statistics_of(adjacency: Adjacency, fields: Fields) -> list[Statistic]:
-    """What a fit sums."""
+    """Return what a fit sums."""
     one = fit_mrf(adjacency, cap=3, **fields)
     seen = observe(one, one.rows)
     return [of.statistic for of in seen.releases] + [of.candidates.statistic for of in seen.choices]

@@ -129,7 +129,7 @@ def adversarial(entry: Entry, statistic: Statistic, coordinate: int) -> tuple[Ar
 
 @each("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_no_statistic_overflows_on_the_largest_table(entry: Entry) -> None:
-    """Of rows that add the most, or the least, to the first number and to the last, under both adjacencies."""
+    """Rows are tried that add the most, or the least, to the first number and to the last, under both adjacencies."""
     statistic = entry.made(np.random.default_rng(0))  # noqa: TID251 - parameters of a test
     for coordinate in (0, statistic.size - 1):
         most, least = adversarial(entry, statistic, coordinate)
@@ -299,7 +299,7 @@ def apart(fit: Fit, adjacency: Adjacency, slots: int = MAX_ROWS) -> list[str]:
 @pytest.mark.parametrize("adjacency", [AR, RO], ids=lambda one: one.value)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in FITS])
 def test_fits_release_what_they_claim_on_the_largest_table(name: str, adjacency: Adjacency) -> None:
-    """From plan to noise: exact sums of every release, search and choice, and the distance of the first releases."""
+    """Sums of every release, search and choice are exact from plan to noise, and so are the first distances."""
     assert apart(FITS[name], adjacency) == []
 
 
@@ -314,7 +314,7 @@ def test_a_table_of_one_row_more_is_found(name: str, adjacency: Adjacency) -> No
 
 
 def test_more_rows_than_a_sum_has_room_for_are_refused_by_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 2^27 rows the largest statistics cannot be made; half of their lattice can."""
+    """The largest statistics cannot be made for 2^27 rows; half of their lattice can."""
     monkeypatch.setattr(_statistic, "MAX_ROWS", 2**27)
     with pytest.raises(ValueError, match="134217728 rows add up to less than 2\\^63, got 68719476736"):
         one_component(1.0)

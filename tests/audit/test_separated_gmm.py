@@ -169,7 +169,7 @@ def stops_by_true_size(monkeypatch: pytest.MonkeyPatch) -> str | None:
 
 
 def enough_by_true_size(monkeypatch: pytest.MonkeyPatch) -> str | None:
-    """As many rows beside a gap are sufficient as a part has, not as was released of it."""
+    """Take a part's own number of rows for sufficient beside a gap, not the released one."""
 
     def sufficient(self: Any, leaf: Any, cap: int, scale: float) -> int:
         statistic = ball_statistic(

@@ -32,7 +32,7 @@ from tests.audit.sketch_reference import Said, contributions
 
 @pytest.mark.parametrize("fields", [{}, MASKED, HADAMARD | MASKED, ONE_BIT | MASKED], ids=["all", "r", "fast", "bits"])
 def test_a_row_that_leaves_the_file_changes_a_sum_by_its_own_contribution(tmp_path: Path, fields: Fields) -> None:
-    """From the source on: rows after the one that goes move up in the snapshot, and count as they did before."""
+    """Rows after the one that leaves the source move up in the snapshot, and count as they did before."""
     audited, keys = planned(AR, **fields), CapKeys.draw()
     statistic = statistic_of(audited.said[0])
     columns = [{"name": one.name, "kind": "numeric", "lower": one.lower, "upper": one.upper} for one in COLUMNS]
@@ -99,7 +99,7 @@ def waves(said: Said, phases: np.ndarray) -> np.ndarray:
 @settings(max_examples=25)
 @given(releases(), st.data(), st.sampled_from([0, 700, 1024, 9000]))
 def test_no_bit_pattern_exceeds_the_bounds(release: tuple[Said, Statistic], data: st.DataObject, place: int) -> None:
-    """Whatever bits a row holds and wherever it lies, its integers stay within norms and distances."""
+    """A row's integers stay within norms and distances whatever its bits and wherever it lies."""
     said, statistic = release
     d, numbers = len(said.unit), st.floats(allow_nan=True, allow_infinity=True, width=64) | st.floats(-3, 3)
     drawn = data.draw(st.lists(st.lists(numbers, min_size=d, max_size=d), min_size=1, max_size=4))

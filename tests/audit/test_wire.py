@@ -1,4 +1,4 @@
-"""What leaves the server is what the audit saw: T6 on models that travelled from a registered table to an analyst."""
+"""Tests that the server sends what the audit saw: T6 on models that travelled from a registered table to an analyst."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ WIRE_MUTANTS = (
     WireMutant("raw sums", Miswired(source=NoNoise())),
     WireMutant("the true number of rows", Miswired(run_instead=true_n_told)),
 )
-"""At n = 80 noise x 0.25 has p-values near 1e-12, held to 1e-4; noise x 0.5 has them near 1e-13 at n = 250."""
+"""Mutants. At n = 80 noise x 0.25 has p-values near 1e-12, held to 1e-4; noise x 0.5 has them near 1e-13 at n = 250."""
 
 
 def test_what_an_analyst_gets_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
-    """From tens of models no linear test does better between D and D' than their debits allow."""
+    """No linear test on tens of models tells D from D' better than their debits allow."""
     with wire(tmp_path, AR, rho=LITTLE_RHO) as server:
         condemned, finding = server.verdict(ENOUGH)
     assert not condemned, finding
@@ -95,7 +95,7 @@ def test_a_server_that_is_wired_wrongly_is_condemned(tmp_path: Path, mutant: Wir
 
 
 def test_one_row_or_two_is_noised_like_everything_else(tmp_path: Path) -> None:
-    """On tables of one row and of two rows, too, n leaves the server noised."""
+    """Tables of one row and of two rows leave the server with a noised n, too."""
     with wire(tmp_path, AR, tables=one_row_or_two(), rho=LITTLE_RHO) as server:
         condemned, finding = server.verdict(ENOUGH)
     assert not condemned, finding
@@ -118,7 +118,7 @@ SKETCH = {"method": "FitSketchKMeans", "ask": sketch_numbers, "columns": COLUMNS
     [(AR, LITTLE_RHO, ENOUGH), *(pytest.param(one, RHO, 40, marks=pytest.mark.slow) for one in Adjacency)],
 )
 def test_a_sketch_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency, rho: float, n: int) -> None:
-    """From tens or hundreds of sketches no linear test does better between D and D' than their debits allow."""
+    """No linear test on tens or hundreds of sketches tells D from D' better than their debits allow."""
     with wire(tmp_path, adjacency, tables=far_first(adjacency), rho=rho, **SKETCH) as server:  # type: ignore[arg-type] # see there
         condemned, finding = server.verdict(n)
     assert not condemned, finding
@@ -161,7 +161,7 @@ FIELD = {
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_a_field_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
-    """From hundreds of random fields no linear test does better between D and D' than their debits allow."""
+    """No linear test on hundreds of random fields tells D from D' better than their debits allow."""
     with wire(tmp_path, adjacency, **FIELD) as server:  # type: ignore[arg-type] # see there
         condemned, finding = server.verdict(40)
     assert not condemned, finding
@@ -190,7 +190,7 @@ def far_last(adjacency: Adjacency) -> tuple[ArrayRows, ArrayRows]:
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_a_gradient_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
-    """From hundreds of steps no linear test does better between D and D' than their debits allow."""
+    """No linear test on hundreds of steps tells D from D' better than their debits allow."""
     with wire(tmp_path, adjacency, tables=far_last(adjacency), **GRADIENT) as server:  # type: ignore[arg-type] # see there
         condemned, finding = server.verdict(40)
     assert not condemned, finding
@@ -220,7 +220,7 @@ SEPARATED = {"method": "FitSeparatedGMM", "ask": separated_numbers}
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_separated_components_do_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjacency) -> None:
-    """From hundreds of models, each of several releases on parts, no linear test does better than debits allow."""
+    """No linear test on hundreds of models, each of several releases on parts, does better than debits allow."""
     with wire(tmp_path, adjacency, **SEPARATED) as server:  # type: ignore[arg-type] # see there
         condemned, finding = server.verdict(60)
     assert not condemned, finding

@@ -37,10 +37,10 @@ from tests.audit.dpem import COVARIANCES, pair
 from tests.audit.target import Sample
 
 RHO = 2.0
-"""Of every request, so that mu = 2: under it noise that is too small shows in the fewest fits."""
+"""Spend of every request, so that mu = 2: under it noise that is too small shows in the fewest fits."""
 
 LITTLE_RHO = 0.125
-"""Of every request, so that mu = 0.5 and nearly every guess of an honest server's tables is luck.
+"""Spend of every request, so that mu = 0.5 and nearly every guess of an honest server's tables is luck.
 
 15 fits on each table are enough then for what is not noised at all: 0.5987^30 = 2e-7, held to 1e-4.
 """
@@ -85,12 +85,12 @@ class Miswired:
 
 
 def dpem_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
-    """What an analyst gets from one fit of FitDPEM."""
+    """Return what an analyst gets from one fit of FitDPEM."""
     return numbers_of(one_fit(dataset, rho))
 
 
 def sketch_numbers(dataset: bursar.Dataset, rho: float, *, r: int | None = None) -> FloatArray:
-    """What an analyst gets from one sketch (of r frequencies per row): its sums and its number of rows."""
+    """Return what an analyst gets from one sketch (of r frequencies per row): its sums and its number of rows."""
     made = dataset.fit(
         bursar.SketchKMeans(decoding="none", n_frequencies=8, frequencies_per_row=r, scale=0.01, public_seed=3),
         spend=bursar.rho(rho),
@@ -105,7 +105,7 @@ def masked_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
 
 
 def mrf_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
-    """What an analyst gets from one field of two columns: its table, its marginal and its number of rows.
+    """Return what an analyst gets from one field of two columns: its table, its marginal and its number of rows.
 
     At `LITTLE_RHO` its noise has a standard deviation of two rows: with less its law is not nearly Gaussian.
     """
@@ -114,7 +114,7 @@ def mrf_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
 
 
 def gradient_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
-    """What an analyst gets from one step of FitGradientEM: a multiple of its noisy sum, and its number of rows."""
+    """Return an analyst's numbers of one step of FitGradientEM: a multiple of its noisy sum, its number of rows."""
     made = dataset.fit(
         bursar.GradientEM(
             model="symmetric_mixture",
@@ -133,7 +133,7 @@ def gradient_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
 
 
 def separated_numbers(dataset: bursar.Dataset, rho: float) -> FloatArray:
-    """What an analyst gets from one component of FitSeparatedGMM: the moments that it implies."""
+    """Return what an analyst gets from one component of FitSeparatedGMM: the moments that it implies."""
     return numbers_of(
         dataset.fit(
             bursar.SeparatedGMM(
@@ -180,7 +180,7 @@ class Wire:
         )
 
     def verdict(self, n: int, *, again: int = 4) -> tuple[bool, Finding]:
-        """Whether T6 condemns: it rejects, and rejects once more on fresh fits, `again` times as many."""
+        """Return whether T6 condemns: it rejects, and rejects once more on fresh fits, `again` times as many."""
         finding = self.look(n)
         if not finding.rejects:
             return False, finding

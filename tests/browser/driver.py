@@ -49,7 +49,7 @@ class BrowserError(Exception):
 
 @dataclass(frozen=True)
 class Response:
-    """What a page was answered with.
+    """Response to the request of a page.
 
     Attributes:
         url: where the browser is after redirects.
@@ -121,11 +121,11 @@ class Browser:
         return [(text, contrast) for text, contrast in self.evaluate(_CONTRASTS)]
 
     def text(self) -> str:
-        """What is read on the page, in one line."""
+        """Return what is read on the page, in one line."""
         return " ".join(str(self.evaluate("document.body.innerText")).split())
 
     def seen(self) -> Seen:
-        """What the page did so far."""
+        """Return what the page did so far."""
         return Seen(**self._ask("seen"))
 
     def screenshot(self, path: Path, *, whole: bool = True, selector: str | None = None) -> Path:

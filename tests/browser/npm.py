@@ -32,7 +32,7 @@ def node() -> str:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Until the block ends no other process is in such a block about this folder."""
+    """Keep other processes out of such a block about this folder until it ends."""
     with (folder / ".npm-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

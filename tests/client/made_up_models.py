@@ -114,7 +114,7 @@ def sketches(draw: st.DrawFn) -> Sketch:
 
 
 def released(k: int, p: int) -> dict[str, st.SearchStrategy[Any]]:
-    """What models of k components with p numbers each share."""
+    """Return what models of k components with p numbers each share."""
     return {
         "receipt": st.none() | RECEIPTS,
         "noise": NOISE,
@@ -125,7 +125,7 @@ def released(k: int, p: int) -> dict[str, st.SearchStrategy[Any]]:
 
 
 def without_trace(shared: dict[str, st.SearchStrategy[Any]]) -> dict[str, st.SearchStrategy[Any]]:
-    """For models that gradient EM does not make."""
+    """Return models that gradient EM does not make."""
     return {name: strategy for name, strategy in shared.items() if name != "trace"}
 
 

@@ -51,7 +51,7 @@ def test_tokens_are_issued_and_revoked(office: Recording) -> None:
 
 
 def test_an_unknown_role_is_refused(office: Recording) -> None:
-    """Before anything is sent."""
+    """The refusal comes before anything is sent."""
     client = office.client()
     with pytest.raises(bursar.InvalidRequestError, match="'admin', 'analyst', 'auditor'"):
         client.admin.issue_token("ann", "king")  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ def test_a_fit_that_is_interrupted_before_its_debit_was_not_paid(server: Line, t
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE])
 def test_a_broken_fit_says_whether_it_was_paid(server: Line, toy: bursar.Dataset, code: grpc.StatusCode) -> None:
-    """Before the debit, after it, and when the server does not answer."""
+    """The message differs before the debit, after it, and when the server does not answer."""
 
     def fail(request: Any) -> None:
         raise refusal(code)
@@ -157,7 +157,7 @@ def test_a_killed_program_is_resumed_by_the_next(server: Line, tmp_path: Path) -
 
 
 def test_two_programs_share_their_notes(server: Line, tmp_path: Path) -> None:
-    """What one fetched, the other repeats; what one waits for, the other does not take from it."""
+    """A fit that one fetched is repeated by the other; one that waits is not taken from the other."""
     history = tmp_path / "history.json"
     one, other = (server.client(history=in_file(history, "s"))._connection.attempts for _ in range(2))
     first = one.begin(b"fit", "toy")
@@ -195,7 +195,7 @@ def test_notes_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_notes_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many fits the newest that came back are noted, and all that did not; numbers go on."""
+    """The newest fits that came back are noted, and all that did not; numbers go on."""
     monkeypatch.setattr("bursar._attempts._MOST", 3)
     notes = Attempts(None, "")
     lost = notes.begin(b"lost", "toy").request_id

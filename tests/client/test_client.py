@@ -74,7 +74,7 @@ def test_connect_takes_what_it_is_not_told_from_the_environment(toys: Server, mo
 
 
 def test_connect_never_speaks_in_the_clear() -> None:
-    """What answers without TLS gets no token, whatever it is."""
+    """A server that answers without TLS gets no token."""
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
         heard = pool.submit(_first_bytes, listening)
         address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -184,12 +184,12 @@ def test_a_dataset_shows_its_schema(toy: bursar.Dataset) -> None:
     ("edges", "text"), [((), "0 to 2"), ((0.0, 2.0), "0 to 2, 1 bin"), ((0.0, 1.0, 2.0), "0 to 2, 2 bins")]
 )
 def test_bins_are_part_of_a_domain(edges: tuple[float, ...], text: str) -> None:
-    """Where the owner declared them."""
+    """Bins are shown where the owner declared them."""
     assert bursar.NumericColumn("x", "", 0.0, 2.0, edges).domain == text
 
 
 def test_a_domain_says_that_values_may_be_missing(toys: Server, client: bursar.Client) -> None:
-    """Where the owner declared it; a fit that has no rule for such columns does not get them by default."""
+    """Missing values are shown as declared; a fit without a rule for such columns leaves them out by default."""
     name = toys.add_table(GAPS, budget=bursar.epsilon_delta(1e3, 1e-6))
     gaps = client.dataset(name)
     height, weight = gaps.columns
@@ -327,7 +327,7 @@ def test_a_server_with_another_authority_is_named_with_the_certificate(toys: Ser
 
 
 def test_a_client_shows_its_address_and_not_its_token() -> None:
-    """Where it asks; a client over a channel says that."""
+    """The repr says where the client asks; for a client over a channel it says that."""
     with bursar.connect("host.example:9", token="secret", history=False) as client:
         assert repr(client) == "<bursar.Client of host.example:9>"
     with bursar.connect(token="secret", history=False) as client:

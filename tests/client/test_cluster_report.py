@@ -60,7 +60,7 @@ def coverage(models: list[KMeans]) -> float:
 
 
 def test_intervals_contain_the_populations_shares_and_means() -> None:
-    """Of 1,800 intervals 95 % do; with noise that is a third smaller or larger than it says they would not."""
+    """They do in 95 % of 1,800 intervals; with noise a third smaller or larger they would not."""
     models = [released(seed) for seed in range(200)]
     assert all(len(one.intervals()) == 9 for one in models)
     assert 0.925 < coverage(models) < 0.972

@@ -111,7 +111,7 @@ def test_more_centres_than_one_search_finds(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_residual_says_whether_the_model_is_right() -> None:
-    """About 1 when the model explains all but the noise, far above when a cluster has no centre."""
+    """The residual is about 1 if the model explains all but the noise, far above if a cluster lacks a centre."""
     W = frequencies(400, 2)
     z = moments(W, SHARES, CORNERS, SPREAD**2, 0.01)
     # 800 numbers less about 13 parameters: standard deviation of the root mean square 0.025.
@@ -203,7 +203,7 @@ def test_frequencies_of_a_wrong_scale_give_a_valid_model(sigma: float) -> None:
 
 
 def test_one_cluster_is_the_mean() -> None:
-    """With one cluster, the centre is the mean, its variance that of the rows."""
+    """The one centre is the mean, and its variance that of the rows."""
     W = frequencies(100, 3, sigma=0.3)
     model = decode(decode_kmeans, W, moments(W, np.ones(1), np.array([[0.3, -0.2, 0.1]]), 0.04), 1, 1e-6)
     np.testing.assert_allclose(model.centres, [[0.3, -0.2, 0.1]], atol=0.01)
@@ -221,7 +221,7 @@ def test_centres_stay_in_the_box(decoder: Decoder) -> None:
 
 
 def test_noise_alone_gives_no_empty_model() -> None:
-    """When the noise is all there is, the prior keeps some mass on every centre."""
+    """The prior keeps some mass on every centre when there is nothing but noise."""
     W = frequencies(200, 2)
     model = decode(decode_mixture, W, moments(W, SHARES, CORNERS, SPREAD**2, 1.0), 4, 1.0)
     assert model.weights.max() < 0.7

@@ -39,7 +39,7 @@ EXAMPLES = {example.name: example for example in _examples()}
 def test_an_example_does_what_it_says(
     name: str, client: bursar.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it prints is what it says that it prints."""
+    """The printed output is the promised one."""
     monkeypatch.chdir(tmp_path)
     example = EXAMPLES[name]
     example.globs = {"bursar": bursar, "np": np, "client": client, "data": client.dataset("toy")}

@@ -58,7 +58,7 @@ def test_a_dummy_says_what_it_is_and_nothing_is_debited(attempt: Try, toy: bursa
 
 
 def test_saved_files_say_so(attempt: Try, toy: bursar.Dataset, tmp_path: Path) -> None:
-    """Whoever loads it knows what it is."""
+    """A reader of the file is told what it is."""
     made = attempt(toy, dummy=True)
     path = tmp_path / "made.json"
     if isinstance(made, bursar.Sketch):
@@ -146,7 +146,7 @@ def test_rows_and_seed_are_sent(toy: bursar.Dataset, lone: bursar.Dataset, serve
 
 @pytest.mark.parametrize("wrong", [{"rows": 0}, {"rows": 2**20 + 1}, {"rows": 1.5}, {"seed": -1}])
 def test_a_dummy_has_numbers_in_their_ranges(toy: bursar.Dataset, wrong: dict[str, Any]) -> None:
-    """As the server would have them."""
+    """The numbers are in the ranges that the server would keep."""
     with pytest.raises(bursar.InvalidRequestError, match="must be a whole number"):
         toy.dry_run(bursar.DPEM(n_components=2), spend=SPEND, **wrong)
 
@@ -158,7 +158,7 @@ def cut(answer: dummy_pb2.DummyResponse) -> None:
 
 
 def test_a_warning_about_the_rows_is_shown(server: Line, toy: bursar.Dataset) -> None:
-    """As Python shows warnings."""
+    """Python shows it as other warnings."""
     server.changes["DummyService/RunDummy"] = cut
     with pytest.warns(RuntimeWarning, match="fewer rows"):
         asking.fit(toy, bursar.DPEM, n_components=2, spend=SPEND, dummy=True)

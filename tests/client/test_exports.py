@@ -25,7 +25,7 @@ def test_all_is_sorted_complete_and_documented(module: types.ModuleType) -> None
 
 
 def test_nothing_public_is_left_out_of_all() -> None:
-    """What the package shows without an underscore, other than its modules, is what it promises."""
+    """Every name without an underscore, other than a module, is in `__all__`."""
     shown = {name for name, value in vars(bursar).items() if not (name.startswith("_") or inspect.ismodule(value))}
     assert shown == set(bursar.__all__)
 

@@ -74,7 +74,7 @@ def test_what_is_left_out_is_left_to_the_server(server: Line, toy: bursar.Datase
 
 
 def test_every_argument_is_sent(server: Line, toy: bursar.Dataset) -> None:
-    """What the caller sets arrives as it was set."""
+    """A set argument arrives as it was set."""
     toy.fit(
         bursar.DPEM(
             n_components=3,
@@ -129,7 +129,7 @@ def test_what_is_left_is_a_spend_of_its_own(server: Line, lone: bursar.Dataset) 
 
 
 def test_a_receipt_says_what_is_left_of_an_allowance(server: Line, lone: bursar.Dataset) -> None:
-    """If there is one."""
+    """The receipt names an allowance only if there is one."""
     server.server.admin("allowance", "set", lone.name, "--analyst", server.name, "--share", "1/2")
     receipt = asking.fit(lone, bursar.DPEM, n_components=1, spend=bursar.rho(lone.limits().available.rho / 2)).receipt
     assert receipt is not None
@@ -138,7 +138,7 @@ def test_a_receipt_says_what_is_left_of_an_allowance(server: Line, lone: bursar.
 
 
 def test_a_fit_starts_where_it_is_told(server: Line, toy: bursar.Dataset) -> None:
-    """At random, at given parameters, or where an earlier model, its receipt or its entry says."""
+    """Starts are random, given parameters, or an earlier model, its receipt or its entry."""
     model = asking.fit(toy, bursar.DPEM, **ASK)
     receipt = model.receipt
     assert receipt is not None
@@ -208,7 +208,7 @@ def test_values_of_a_request_check_themselves(make: Any, field: str) -> None:
 
 
 def test_a_broken_stream_is_asked_for_again(server: Line, toy: bursar.Dataset) -> None:
-    """With the same request_id, so that it is paid for once; the caller sees a model."""
+    """The same request_id is sent, so that it is paid once; the caller sees a model."""
     server.break_next(2)
     model = asking.fit(toy, bursar.DPEM, **ASK)
     assert model.n_components == 2

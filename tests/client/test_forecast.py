@@ -49,7 +49,7 @@ def generator(seed: int) -> np.random.Generator:  # noqa: TID251 - made-up relea
     ],
 )
 def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, name: str) -> None:
-    """From rows of a model or a guess; the range has the middle, and nothing is debited."""
+    """Rows come from a model or a guess; the range has the middle, and nothing is debited."""
     before = toy.remaining()
     found = toy.preview(request_, spend=SPEND, like=like)
     assert toy.remaining() == before
@@ -81,7 +81,7 @@ def test_what_is_foretold_comes_true(toy: bursar.Dataset) -> None:
 
 
 def test_a_dry_run_has_rows_like_the_models(toy: bursar.Dataset, server: Line) -> None:
-    """With hardly any noise the model comes back."""
+    """The model comes back if there is hardly any noise."""
     made = toy.dry_run(bursar.DPEM(n_components=2), spend=bursar.rho(1e4), like=PEOPLE)
     assert made.dummy_
     np.testing.assert_allclose(made.means_[made.means_[:, 0].argsort()], PEOPLE.means_, atol=4)
@@ -89,7 +89,7 @@ def test_a_dry_run_has_rows_like_the_models(toy: bursar.Dataset, server: Line) -
 
 
 def test_spreads_are_the_deviations_of_the_noise() -> None:
-    """Whatever the order of the components; a spread that is 30 % off would be seen.
+    """The order of components plays no part; a spread that is 30 % off would be seen.
 
     The root mean square of two normal deviations has a median of 0.8326; over 120 releases it is known within 8 %.
     """
@@ -116,7 +116,7 @@ def test_a_table_is_compared_with_the_rows(toy: bursar.Dataset) -> None:
 
 
 def test_rows_of_every_model(toy: bursar.Dataset) -> None:
-    """Within the bounds, with positions for categories, and with the moments of the model."""
+    """Rows are within the bounds, have positions for categories, and the moments of the model."""
     rows = rows_like(PEOPLE, [HEIGHT, WEIGHT], 4000, 0)
     assert rows["height"].mean() == pytest.approx(156, abs=3)
     clusters = bursar.KMeans(
@@ -150,7 +150,7 @@ def test_rows_of_every_model(toy: bursar.Dataset) -> None:
     ],
 )
 def test_what_does_not_go_together_is_said(toy: bursar.Dataset, like: Any, message: str) -> None:
-    """By name, before any dry run."""
+    """The columns at fault are named before any dry run."""
     with pytest.raises(bursar.InvalidRequestError, match=message):
         toy.preview(bursar.DPEM(n_components=2), spend=SPEND, like=like)
 
@@ -163,7 +163,7 @@ def test_a_fit_that_has_no_error_is_not_foretold(toy: bursar.Dataset) -> None:
 
 @pytest.mark.parametrize("wrong", [{"weights": []}, {"weights": [0.0]}, {"spread": -1.0}, {"spread": {"x": np.nan}}])
 def test_a_guess_is_checked(wrong: dict[str, Any]) -> None:
-    """When it is made."""
+    """The check comes when the guess is made."""
     with pytest.raises(bursar.InvalidRequestError, match="like"):
         bursar.Guess(**({"weights": [1.0], "spread": 1.0} | wrong))  # type: ignore[arg-type]
 
@@ -175,7 +175,7 @@ def test_plans_are_foretold(toy: bursar.Dataset) -> None:
 
 
 def test_no_row_is_read(toys: Server, client: bursar.Client) -> None:
-    """With the table's rows gone from the disk, all is as before."""
+    """Everything works as before with the table's rows gone from the disk."""
     earlier = set(toys.state.rglob("rows.arrow"))
     name = toys.add_table(TOY.replace('"toy"', '"without-rows"'))
     (rows,) = set(toys.state.rglob("rows.arrow")) - earlier

@@ -45,7 +45,7 @@ def test_numbers_of_stored_sketches_never_change(law: FrequencyLaw, structure: F
 
 
 def test_digest_is_that_of_the_matrix_in_32_bits() -> None:
-    """Whoever has the matrix can compute the digest, in any language."""
+    """A holder of the matrix can compute the digest in any language."""
     matrix = SMALL.matrix()
     np.testing.assert_array_equal(matrix, matrix.astype(np.float32))
     assert SMALL.digest() == hashlib.sha256(b"".join(row.astype("<f4").tobytes() for row in matrix)).digest()
@@ -117,7 +117,7 @@ def test_hadamard_matrix_is_what_its_factors_say(d: int) -> None:
 
 
 def test_hadamard_directions_are_orthogonal_in_a_block_and_have_length_one() -> None:
-    """For d a power of two the directions of a block are an orthonormal basis; for others they are unit vectors."""
+    """The directions of a block are an orthonormal basis for d a power of two; for others they are unit vectors."""
     basis = directions(Frequencies(m=128, d=64, public_seed=5, sigma=0.2, structure="hadamard"))
     for block in (basis[:64], basis[64:]):
         np.testing.assert_allclose(block @ block.T, np.eye(64), atol=1e-6)
@@ -143,7 +143,7 @@ def test_hadamard_directions_are_many_in_few_columns(d: int) -> None:
 
 @pytest.mark.parametrize("shape", [(1,), (2, 3), (16, 2, 2), (64,)])
 def test_fast_transform_is_the_hadamard_matrix(shape: tuple[int, ...]) -> None:
-    """Along the first axis, whatever the others are."""
+    """The first axis is transformed, whatever the others are."""
     columns = public_uniforms(7, Stream.RADII, *shape)
     H = linalg.hadamard(shape[0]).astype(np.float64)
     np.testing.assert_allclose(hadamard_transform(columns), np.tensordot(H, columns, axes=1), atol=1e-12)
@@ -159,7 +159,7 @@ def test_another_sigma_changes_the_unit_only(structure: FrequencyStructure) -> N
 
 
 def test_multiscale_lies_between_sigma_and_one() -> None:
-    """At sigma 1 it is the adapted radius; else its radii lie between those of sigma and of 1."""
+    """It is the adapted radius at sigma 1; else its radii lie between those of sigma and of 1."""
     adapted = replace(SMALL, sigma=1.0)
     np.testing.assert_array_equal(replace(adapted, law="multiscale").matrix(), adapted.matrix())
     ratios = replace(SMALL, law="multiscale").radii() / adapted.radii()
@@ -196,7 +196,7 @@ def test_public_uniforms_are_the_bits_of_the_generator() -> None:
 
 
 def test_differences_are_named() -> None:
-    """Whoever has two sketches that do not go together learns what to agree on."""
+    """The message for two sketches that cannot be merged says what to agree on."""
     assert SMALL.differences(replace(SMALL)) == ""
     one = replace(SMALL, public_seed=7, law="adapted_radius")
     assert one.differences(replace(one, public_seed=8, law="multiscale")) == (

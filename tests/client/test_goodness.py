@@ -58,7 +58,7 @@ def test_a_wrong_form_is_said(law: str) -> None:
 
 
 def test_a_right_form_raises_no_alarm() -> None:
-    """Of three right models none is doubtful; their shares are a few errors around 0 at the most."""
+    """No right model of three is doubtful; their shares are a few errors around 0 at most."""
     for seed in range(3):
         model = with_rows(released("full", seed, steps=2), drawn("normal", seed), seed)
         found = model.goodness

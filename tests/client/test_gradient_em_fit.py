@@ -27,7 +27,7 @@ TYPES = [bursar.SymmetricMixture, bursar.GaussianMixture, bursar.MixtureOfRegres
 
 
 def tensor(values: Any) -> types_pb2.Tensor:
-    """On the wire."""
+    """Return a tensor as the wire has it."""
     array = np.asarray(values, dtype=float)
     return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
 
@@ -36,7 +36,7 @@ def tensor(values: Any) -> types_pb2.Tensor:
 def test_every_model_has_its_type_its_receipt_and_its_trace(
     server: Line, toy: bursar.Dataset, ask: dict[str, Any], kind: type[Any]
 ) -> None:
-    """With one debit, of its method; the numbers are those of the wire."""
+    """The receipt is of one debit and of its method; the numbers are those of the wire."""
     model: Any = asking.fit(toy, bursar.GradientEM, **ask)
     wire = server.model
     assert type(model) is kind
@@ -90,7 +90,7 @@ def uneven(answer: fit_pb2.FitGradientEMResponse) -> None:
 
 
 def test_regressions_predict_the_target(server: Line, toy: bursar.Dataset) -> None:
-    """From the features that were asked for, in the data's own units."""
+    """The features are those of the request, in the data's own units."""
     lines = asking.fit(toy, bursar.GradientEM, **LINES, features=["height"])
     wire = server.model
     assert (lines.columns, lines.target, lines.n_components) == (("height",), "weight", 2)
@@ -206,7 +206,7 @@ SENT = [
 def test_every_argument_is_sent_and_previewed(
     server: Line, toy: bursar.Dataset, ask: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    """What the caller sets arrives as it was set, and a preview asks the same."""
+    """A set argument arrives as it was set, and a preview has the same."""
     for call in (asking.fit, asking.preview):
         # Some combinations are none; that is for the server to say.
         with contextlib.suppress(bursar.InvalidRequestError):
@@ -223,7 +223,7 @@ def test_every_argument_is_sent_and_previewed(
 
 @pytest.mark.parametrize("ask", EVERY)
 def test_a_preview_tells_the_errors_that_its_model_has(toy: bursar.Dataset, ask: dict[str, Any]) -> None:
-    """Of coefficients or of means, by column; and the numbers that were given are those of the fit."""
+    """Errors are of coefficients or of means, by column; the given numbers are those of the fit."""
     given = {"iterations": 7, "step_size": 0.5, "averaged": 3, "noise_std": 2.0}
     model = asking.fit(toy, bursar.GradientEM, **ask, **given)
     preview = asking.preview(toy, bursar.GradientEM, **ask, **given)
@@ -238,7 +238,7 @@ def test_a_preview_tells_the_errors_that_its_model_has(toy: bursar.Dataset, ask:
 
 @pytest.mark.parametrize("variant", ["recentred", "truncated", "radial", "clipped", "dp_em"])
 def test_every_variant_comes_back(toy: bursar.Dataset, variant: Any) -> None:
-    """Under its name."""
+    """Each variant has its name."""
     trace = asking.fit(toy, bursar.GradientEM, **GAUSSIANS, variant=variant).trace
     assert trace is not None
     assert trace.variant == variant
@@ -410,7 +410,7 @@ def test_a_start_has_only_what_the_new_model_has(server: Line, toy: bursar.Datas
 
 
 def test_the_same_request_gets_the_same_model(server: Line, toy: bursar.Dataset) -> None:
-    """After a broken stream, and when it is asked again by its request_id; one debit."""
+    """A broken stream and a repeated request_id make one debit."""
     server.break_next()
     first = toy.fit(bursar.GradientEM(model="gaussian_mixture"), spend=SPEND, request_id="mine")
     again = toy.fit(bursar.GradientEM(model="gaussian_mixture"), spend=SPEND, request_id="mine")
@@ -422,7 +422,7 @@ def test_the_same_request_gets_the_same_model(server: Line, toy: bursar.Dataset)
 
 
 def test_columns_that_there_are_not_are_refused(toy: bursar.Dataset) -> None:
-    """Before anything is debited."""
+    """The refusal comes before anything is debited."""
     for change in ({"target": "group"}, {"features": ["age"]}):
         for call in (partial(asking.fit, toy, bursar.GradientEM), partial(asking.preview, toy, bursar.GradientEM)):
             with pytest.raises(bursar.InvalidRequestError, match="numeric column"):

@@ -1,4 +1,4 @@
-"""What gradient EM releases: symmetric mixtures, regressions, mixtures of them, and how their iterates went."""
+"""Releases of gradient EM: symmetric mixtures, regressions, mixtures of them, and how their iterates went."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_symmetric_mixture_is_that_mixture() -> None:
 
 
 def test_a_symmetric_mixture_samples_and_goes_to_scikit_learn() -> None:
-    """As the mixture that it is."""
+    """Its samples and its scikit-learn form are those of the mixture that it is."""
     model = mirrored()
     rows, components = model.sample(4000, random_state=0)
     # Six standard errors: 2e-9 a number.
@@ -86,7 +86,7 @@ def test_a_symmetric_mixture_samples_and_goes_to_scikit_learn() -> None:
 
 
 def test_a_regression_predicts_as_scikit_learn_does() -> None:
-    """By position and by name, without missing features."""
+    """Columns are found by position and by name, without missing features."""
     model = line(columns=("a", "b"), target="c")
     np.testing.assert_allclose(model.predict(ROWS), ROWS @ COEF[0] + 1)
     other = line().to_sklearn()
@@ -164,7 +164,7 @@ def test_a_component_is_a_regression_with_its_errors() -> None:
 
 
 def test_errors_come_with_the_numbers_that_they_are_of() -> None:
-    """Of coefficients, intercepts, b and means; None where no gradient EM made the model."""
+    """Coefficients, intercepts, b and means have them; None stands where no gradient EM made the model."""
     model = lines(trace=make_trace(3, 3))
     np.testing.assert_allclose(np.array(model.coef_errors_), [[0.1, 0.2], [0.4, 0.5], [0.7, 0.8]])
     np.testing.assert_allclose(np.array(model.intercept_errors_), [0.3, 0.6, 0.9])
@@ -177,7 +177,7 @@ def test_errors_come_with_the_numbers_that_they_are_of() -> None:
 
 
 def test_a_trace_says_how_far_steps_went() -> None:
-    """In errors, over the numbers that have one; a number that cannot move does not count."""
+    """Moves are in errors, over the numbers that have one; a fixed number does not count."""
     trace = make_trace(1, 2, errors=[[0.5, 0.25]])
     assert trace.iterations == 4
     np.testing.assert_allclose(trace.moves(), np.sqrt((4 + 16) / 2) * np.ones(4))
@@ -226,7 +226,7 @@ def test_what_is_no_symmetric_mixture_is_refused(change: dict[str, Any], message
 
 
 def test_a_mixtures_trace_is_of_its_means() -> None:
-    """As many, of as many columns."""
+    """The trace has as many means, of as many columns."""
     with pytest.raises(ValueError, match=r"trace: expected iterates of shape \(T \+ 1, 2, 2\)"):
         replace(mirrored().mixture, trace=make_trace(2, 3))
 
@@ -249,7 +249,7 @@ def test_a_mixtures_trace_is_of_its_means() -> None:
     ],
 )
 def test_what_is_no_regression_is_refused(change: dict[str, Any], message: str) -> None:
-    """Likewise."""
+    """The refusal names the field."""
     with pytest.raises(ValueError, match=message):
         line(**change)
 
@@ -279,7 +279,7 @@ SYMMETRIC = {
     ],
 )
 def test_what_is_no_mixture_of_regressions_is_refused(change: dict[str, Any], message: str) -> None:
-    """Likewise."""
+    """The refusal names the field."""
     with pytest.raises(ValueError, match=message):
         lines(**change)
     assert lines(**SYMMETRIC, symmetric=True).symmetric

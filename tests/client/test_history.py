@@ -1,4 +1,4 @@
-"""What a client remembers of a server's ledger, where it keeps it, and when it complains."""
+"""Memory of a client of a server's ledger: what it keeps, where, and when it complains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASK: dict[str, Any] = {"n_components": 1, "spend": bursar.rho(0.1)}
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where heads are kept; the folder is not there yet."""
+    """Return where heads are kept; the folder is not there yet."""
     return tmp_path / "state" / "history.json"
 
 
@@ -187,7 +187,7 @@ def raising(code: grpc.StatusCode, when: int = 1) -> Callable[[object], None]:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_receipt_has_to_be_in_the_history(server: Line, toy: bursar.Dataset, when: str) -> None:
-    """What happens between the question and the model is noticed with the receipt, or by the question after it."""
+    """A change between question and model is noticed with the receipt, or by the next question."""
     asking.fit(toy, bursar.DPEM, **ASK, request_id="a")
     if when == "before":
         server.before["FitService/FitDPEM"] = lambda _: server.roll_back()
@@ -363,7 +363,7 @@ def test_where_heads_are_kept(
 def test_a_folder_for_state_that_is_not_absolute_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As its specification says; else heads would lie about wherever a program is started."""
+    """The specification says so; otherwise heads would lie wherever a program is started."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.delenv("BURSAR_HISTORY", raising=False)

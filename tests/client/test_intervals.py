@@ -70,7 +70,7 @@ def ends(model: bursar.Model) -> dict[str, tuple[float, float]]:
 
 
 def test_standard_errors_become_intervals() -> None:
-    """Of the normal law, on both sides; a number with an error of 0 is public and has none."""
+    """The normal law gives both ends; a number with an error of 0 is public and has none."""
     found = {name: ends(model) for name, model in models().items()}
     assert list(found["gradient mixture"]) == ["means_[0].a", "means_[0].b", "means_[1].a"]
     assert found["gradient mixture"]["means_[0].b"] == pytest.approx((-0.2 * Z, 0.2 * Z))
@@ -114,14 +114,14 @@ def test_a_level_is_between_0_and_1(name: str, level: float) -> None:
 
 
 def test_a_lower_level_has_shorter_intervals() -> None:
-    """As the normal law says."""
+    """The normal law gives the ratio."""
     wide, narrow = (models()["line"].intervals(level)["coef_.a"] for level in (0.95, 0.5))
     assert (narrow.high - narrow.low) / (wide.high - wide.low) == pytest.approx(0.6744897501960817 / Z)
 
 
 @pytest.mark.parametrize("output", ["pandas", "polars", "arrow", "dict"])
 def test_intervals_are_a_table(output: Any) -> None:
-    """With the same columns and cells in every library, and none if there are no intervals."""
+    """Columns and cells are the same in every library, and there are none without intervals."""
     table = separated().intervals().to_table(output)
     names = ["name", "estimate", "low", "high", "about"]
     assert list(table if output == "dict" else getattr(table, "column_names", table.columns)) == names
@@ -131,7 +131,7 @@ def test_intervals_are_a_table(output: Any) -> None:
 
 
 def test_intervals_say_level_target_and_reasons() -> None:
-    """In text, and in a notebook with everything escaped."""
+    """They do in text, and in a notebook with everything escaped."""
     found = models()["gradient mixture"].intervals(level=0.9)
     assert repr(found).splitlines()[0].startswith("Intervals at 0.9 of the population")
     assert "means_[1].a" in repr(found)
@@ -191,7 +191,7 @@ def scores(estimates: Any, rows: Any) -> list[float]:
 
 @pytest.mark.parametrize(("signature", "r"), [("exponential", 60), ("exponential", 20), ("one_bit", 60)])
 def test_intervals_of_decoded_centres_are_near_the_truth(signature: Signature, r: int) -> None:
-    """Within six standard errors, and not so wide that this says nothing: a tenth of the distance of two means."""
+    """They are within six standard errors, and shorter than a tenth of the distance of two means."""
     found = sketch(1, 40.0, signature=signature, r=r).kmeans(3, n_init=5)
     rows = [row for row in found.intervals(replicates=12) if row.name.startswith("cluster_centers_")]
     order = [int(np.square(MEANS - centre).sum(axis=1).argmin()) for centre in found.cluster_centers_]
@@ -226,7 +226,7 @@ def test_a_bootstrap_can_be_repeated() -> None:
 
 @pytest.mark.parametrize("wrong", [{"replicates": 1}, {"replicates": 0}, {"public_seed": -1}, {"level": 1.5}])
 def test_a_bootstrap_checks_its_arguments(wrong: dict[str, Any]) -> None:
-    """Before the first decoding."""
+    """The check comes before the first decoding."""
     model = sketch(4, 40.0)
     for found in (model.kmeans(2, n_init=1), model.gaussian_mixture(2, n_init=1)):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected"):

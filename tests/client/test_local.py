@@ -43,7 +43,7 @@ def agreement(d: int = 1, **fields: Any) -> Agreement:
 
 
 def signal(row: Any, agreed: Agreement) -> NDArray[np.int64]:
-    """What a row says before noise."""
+    """Return what a row says before noise."""
     return local._signal(np.atleast_1d(np.asarray(row, dtype=np.float64)), agreed)
 
 
@@ -71,7 +71,7 @@ def test_any_bits_give_a_bounded_signal(row: list[float], scale: float) -> None:
 
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -math.inf, 1e300, -1e300])
 def test_the_clamp_needs_no_truncation(monkeypatch: pytest.MonkeyPatch, nonsense: float) -> None:
-    """Whatever a closed form computes in floating point, the integers are bounded."""
+    """The integers are bounded whatever a closed form computes in floating point."""
     monkeypatch.setattr(local, "_truncated", lambda z, scale, beta: np.full(z.shape, nonsense))
     monkeypatch.setattr(Agreement, "_largest", 1.0)
     assert np.abs(signal([0.5, 3.0], agreement(2, scale=1.0))).max() <= STEPS
@@ -141,14 +141,14 @@ COLUMNS, CALLS = 50, 300
 
 
 def normal_p(z: Array) -> float:
-    """That numbers are standard normal: chi-square over 30 equally likely bins. A step is 1e-10 of them."""
+    """Return the p-value of standard normal numbers: chi-square over 30 bins. A step is 1e-10 of them."""
     counts = np.bincount(np.searchsorted(stats.norm.ppf(np.arange(1, 30) / 30), z), minlength=30)
     return float(stats.chisquare(counts).pvalue)
 
 
 @pytest.mark.parametrize("row", [1.0, 3.0, 1e308])
 def test_reports_have_the_noise_that_is_claimed(row: float) -> None:
-    """Whatever the row says."""
+    """The noise is the claimed one for every row."""
     agreed = agreement(COLUMNS)
     assert normal_p(residuals(agreed, [row] * COLUMNS, CALLS)) > ALPHA
 
@@ -178,7 +178,7 @@ def test_reports_are_independent() -> None:
 
 
 def mistakes(sides: int = 500) -> int:
-    """How often the best test takes one of the two worst rows for the other, when both are equally often there."""
+    """Return how often the best test takes one of the two worst rows for the other, both equally frequent."""
     agreed = agreement(2, rho=2.0, scale=1.0)  # mu = sqrt(2 rho) = 2
     low, high = [-1e308, -math.inf], [math.inf, 1e308]
     middle = agreed._centre.sum()
@@ -188,7 +188,7 @@ def mistakes(sides: int = 500) -> int:
 
 
 LEAST, MOST = (int(stats.binom.ppf(p, 1000, stats.norm.cdf(-1.0))) for p in (1e-7, 1 - 1e-7))
-"""Of 1000 guesses: fewer mistakes refute rho = 2 (any test errs with at least Phi(-mu / 2)), more a tight bound."""
+"""Mistakes in 1000 guesses: fewer refute rho = 2 (any test errs with at least Phi(-mu / 2)), more a tight bound."""
 
 
 def test_the_worst_two_rows_are_as_hard_to_tell_apart_as_is_claimed() -> None:
@@ -217,7 +217,7 @@ def test_a_signal_beyond_its_bound_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_epsilon_is_bun_and_steinkes() -> None:
-    """That is rho + 2 sqrt(rho log(1 / delta))."""
+    """The formula is rho + 2 sqrt(rho log(1 / delta))."""
     assert agreement(rho=0.25).epsilon(math.exp(-4.0)) == pytest.approx(2.25)
     with pytest.raises(bursar.InvalidRequestError, match="delta"):
         agreement().epsilon(1.0)
@@ -236,7 +236,7 @@ def ideal_reports(rows: Array, agreed: Agreement, seed: int = 0) -> Array:
 
 
 def test_a_mean_comes_with_its_error() -> None:
-    """From real reports: within six of its standard errors, which are mostly noise."""
+    """The mean of real reports is within six of its standard errors, which are mostly noise."""
     rng = np.random.default_rng(3)  # noqa: TID251 - rows
     agreed = agreement(2, rho=2.0, n_reports=600)
     rows = rng.uniform([-1.0, 1.0], [1.0, 3.0], size=(600, 2))
@@ -249,7 +249,7 @@ def test_a_mean_comes_with_its_error() -> None:
 
 
 def test_intervals_cover() -> None:
-    """In at least 95 of 100 tables, for a skewed law with a real bias."""
+    """They do in at least 95 of 100 tables, for a skewed law with a real bias."""
     agreed = agreement(1, n_reports=500, second_moment=0.3, rho=8.0)
     rng = np.random.default_rng(5)  # noqa: TID251 - rows
     tables = 400
@@ -279,7 +279,7 @@ def test_an_interval_grows_with_confidence() -> None:
     st.floats(0.1, 30.0),
 )
 def test_the_bias_is_within_its_bound(points: list[float], scale: float, beta: float) -> None:
-    """For any law on a few points whose second moment is what was said, and for any law at all with 1."""
+    """The bound holds for laws on a few points with the declared second moment, and for any law with 1."""
     z = np.array(points)
     bias = abs(np.mean(local._truncated(z, scale, beta) - z))
     for tau in (max(float(np.mean(z**2)), 1e-12), 1.0):
@@ -339,7 +339,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 @each(("name", "fields"), WRONG, ids=str)
 def test_a_wrong_argument_is_named(name: str, fields: dict[str, Any]) -> None:
-    """Before anything is drawn."""
+    """The message comes before anything is drawn."""
     with pytest.raises(bursar.InvalidRequestError, match=f"^{name}: ") as caught:
         agree(**{"lower": 0.0, "upper": 1.0, "rho": 0.5, "n_reports": 100, **fields})
     assert [field for field, _ in caught.value.violations] == [name]
@@ -353,7 +353,7 @@ def test_beta_is_checked() -> None:
 
 @pytest.mark.parametrize("row", [[1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]], ["secret", 1.0], None])
 def test_a_row_of_another_shape_is_refused(row: Any) -> None:
-    """Without a word of what it says."""
+    """The message has no value of it."""
     with pytest.raises(bursar.InvalidRequestError, match=r"^row: expected") as caught:
         local.perturb(row, agreement(2))
     assert "secret" not in str(caught.value)
@@ -363,7 +363,7 @@ def test_a_row_of_another_shape_is_refused(row: Any) -> None:
     "reports", [[], [1.0], [[1.0, 2.0]] * 3, [1.0, math.nan], [1.0, math.inf], [1.0, 1e200], ["x"]]
 )
 def test_reports_that_make_no_mean_are_refused(reports: Any) -> None:
-    """At least two, finite, with one number for each column."""
+    """Reports must be at least two, finite, with one number for each column."""
     with pytest.raises(bursar.InvalidRequestError, match=r"^reports: expected"):
         local.mean(reports, agreement())
 

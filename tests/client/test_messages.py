@@ -107,7 +107,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "reuse": ([3],),
     "estimated_by": ("server",),
 }
-"""For each argument values that some base does not have."""
+"""Values for each argument that some base does not have."""
 
 
 def message(kind: type[bursar.Request], values: dict[str, Any]) -> Any:
@@ -221,7 +221,7 @@ def test_every_field_of_a_message_comes_from_a_request(kind: type[bursar.Request
 
 
 def test_every_kind_has_its_place_in_the_contract() -> None:
-    """In previews, so that names are the contract's; and no fit of the contract is missing."""
+    """Kinds are named as in previews of the contract; no fit of the contract is missing."""
     fields = fit_pb2.PreviewRequest.DESCRIPTOR.fields
     names = {field.name: field.message_type.name for field in fields if field.message_type is not None}
     assert {kind.name: f"{kind.method}Request" for kind in KINDS.values()} == names

@@ -36,7 +36,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
 
 
 def assert_same(one: Any, other: Any) -> None:
-    """Of the same types, with the same bits."""
+    """Assert the same types and the same bits."""
     assert type(one) is type(other)
     if is_dataclass(one):
         for field in fields(one):
@@ -55,7 +55,7 @@ def assert_same(one: Any, other: Any) -> None:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_every_model_comes_back_from_json(kind: type[Model], data: st.DataObject) -> None:
-    """With the same bits in every number, receipt and noise included, read-only as before."""
+    """Every number has the same bits, receipt and noise included, read-only as before."""
     model = data.draw(MODELS[kind])
     content = json.loads(json.dumps(model.to_dict(), allow_nan=False))
     assert_same(kind.from_dict(content), model)
@@ -94,7 +94,7 @@ def fitted(toy: bursar.Dataset) -> list[Model]:
 
 
 def test_models_of_every_fit_are_saved_and_loaded(toy: bursar.Dataset, tmp_path: Path) -> None:
-    """What a server sent comes back from a file as it was."""
+    """A model from a server comes back from a file as it was."""
     for number, model in enumerate(fitted(toy)):
         path = tmp_path / f"{number}.json"
         model.save(path)
@@ -139,7 +139,7 @@ def kmeans(**change: Any) -> KMeans:
     ],
 )
 def test_what_is_no_model_is_refused(change: dict[str, Any], message: str) -> None:
-    """By the name of the field that is wrong."""
+    """The message names the wrong field."""
     with pytest.raises(ValueError, match=message):
         KMeans.from_dict({**kmeans().to_dict(), **change})
 
@@ -224,7 +224,7 @@ def test_numbers_of_numpy_are_plain_in_json() -> None:
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the disk is full, the older file is still there, and nothing else; a link stays one."""
+    """The older file stays if the disk is full, and nothing else; a link stays one."""
     path, link = tmp_path / "model.json", tmp_path / "link.json"
     kmeans().save(path)
     link.symlink_to(path)
@@ -245,7 +245,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_files_have_the_permissions_that_were_asked_for(tmp_path: Path) -> None:
-    """As the user's umask has it, or for their owner alone; a device is written to and stays one."""
+    """Permissions follow the user's umask, or are for the owner alone; a device is written to and stays one."""
     umask = os.umask(0o027)
     try:
         kmeans().save(tmp_path / "model.json")

@@ -73,7 +73,7 @@ def test_the_model_stays_and_its_numbers_become_those_of_its_dependences(name: s
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_they_are_the_smallest_of_all(name: str) -> None:
-    """Against least squares: the least norm among log-potentials with the same weights, up to a constant."""
+    """Least squares finds the least norm among log-potentials with the same weights, up to a constant."""
     graph = GRAPHS[name]
     theta = potentials(graph, 1.0)
     cells = [(i, cell) for i, clique in enumerate(graph.cliques) for cell in np.ndindex(graph.shape(clique))]
@@ -135,7 +135,7 @@ def noisy(graph: Graph, rows: float, std: float) -> list[NoisyTable]:
 @pytest.mark.parametrize("estimator", ["cgm", "naive", "nlbp"])
 @pytest.mark.parametrize("name", ["tree", "cycle", "nested", "threes", "alone"])
 def test_fits_are_small_and_say_the_same_as_inference(name: str, estimator: Any) -> None:
-    """At ample spend, too: log-potentials in canonical form, marginals and log-partition theirs."""
+    """Log-potentials are canonical at ample spend, too; marginals and log-partition are theirs."""
     graph = GRAPHS[name]
     for std in (0.01, 30.0) if name in ("tree", "nested") else (30.0,):
         found = estimate(graph, noisy(graph, 1e5, std), 1e5, estimator=estimator)
@@ -175,7 +175,7 @@ def test_loopy_fits_have_the_marginals_of_their_potentials() -> None:
 @each("scale", [1.0, 1e6, 1e12, 1e15, 1e17])
 @each("name", GRAPHS)
 def test_loopy_marginals_add_up_to_one(name: str, scale: float) -> None:
-    """Whatever the potentials are, converged or not."""
+    """They do for all potentials, converged or not."""
     graph = GRAPHS[name]
     for theta in (potentials(graph, scale), drifted(graph, potentials(graph, 1.0), scale)):
         marginals, log_partition = loopy(graph, theta, sweeps=40)
@@ -198,7 +198,7 @@ def test_loopy_fits_of_absurd_counts_add_up_to_one(estimator: Any, monkeypatch: 
 
 
 def test_evaluations_are_bounded_by_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With less work allowed every estimator ends sooner, with a model."""
+    """Every estimator ends sooner with less work allowed, and has a model."""
     graph = GRAPHS["cycle"]
     tables = noisy(graph, 1e5, 1.0)
     monkeypatch.setattr(_work, "MAX_WORK", 6000)

@@ -77,7 +77,7 @@ def test_low_noise_gives_the_maximum_likelihood(name: str, laplace: bool, estima
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("laplace", [False, True])
 def test_cgm_is_never_worse_than_naive(name: str, laplace: bool) -> None:
-    """From noise that is nothing to noise that is everything, over seeds; much better where noise is large."""
+    """It holds from no noise to nothing but noise, over seeds; it is much better where noise is large."""
     for ratio, most in [(0.01, 1.05), (0.1, 1.05), (1.0, 0.8), (10.0, 0.5)]:
         totals = np.zeros(2)
         for seed in range(4):
@@ -89,7 +89,7 @@ def test_cgm_is_never_worse_than_naive(name: str, laplace: bool) -> None:
 
 
 def test_noise_alone_says_that_all_states_are_alike() -> None:
-    """Where noise is far above the rows the model is near the uniform one, not at the edge."""
+    """The model is near the uniform one, not at the edge, where noise is far above the rows."""
     found = estimate(GRAPHS["chain"], released(GRAPHS["chain"], 0, 100, 1e5, False), 100)
     for table in found.marginals:
         assert table.min() > 0.2 / table.size
@@ -118,7 +118,7 @@ def keeping(stay: float, std: float) -> tuple[list[FloatArray], list[NoisyTable]
 
 
 def pair_divergence(truth: list[FloatArray], found: Estimate) -> float:
-    """Of all tables of pairs, in nats."""
+    """Return the divergence of all tables of pairs, in nats."""
     return sum(
         float((t * np.log(np.maximum(t, 1e-300) / m)).sum()) for t, m in zip(truth, found.marginals, strict=True)
     )
@@ -143,7 +143,7 @@ def test_states_that_noise_alone_tells_apart_are_taken_for_alike() -> None:
 
 
 def test_loopy_inference_learns_where_dependence_is_moderate() -> None:
-    """On a ring it is near what exact inference finds; "auto" takes exact inference where it can."""
+    """A ring comes near exact inference; "auto" takes exact inference where it can."""
     graph = Graph((4, 3, 5, 4), ((0, 1), (1, 2), (2, 3), (0, 3)))
     rng = np.random.default_rng(4)  # noqa: TID251 - test data
     marginals, _ = exact(graph, [0.5 * rng.normal(size=graph.shape(clique)) for clique in graph.cliques])
@@ -422,7 +422,7 @@ def test_descent_is_total() -> None:
 
 
 def test_a_search_goes_on_where_another_one_ended() -> None:
-    """From its end nothing is left to do; with one more table the same model is found, in fewer evaluations."""
+    """Nothing is left to do from its end; with one more table the same model takes fewer evaluations."""
     graph = GRAPHS["cycles"]
     tables = released(graph, 3, 10_000.0, 5.0, laplace=False)
     fewer = Graph(graph.sizes, graph.cliques[:-1])

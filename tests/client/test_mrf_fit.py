@@ -31,7 +31,7 @@ EVERY: dict[str, Any] = {
 
 
 def receipt_of(model: bursar.MarkovRandomField) -> bursar.Receipt:
-    """What it cost."""
+    """Return what it cost."""
     assert model.receipt is not None
     return model.receipt
 
@@ -80,14 +80,14 @@ def test_what_is_left_out_is_left_to_the_server(server: Line, toy: bursar.Datase
 def test_every_estimator_is_sent_and_comes_back(
     server: Line, toy: bursar.Dataset, estimator: Literal["cgm", "nlbp", "naive"]
 ) -> None:
-    """By its name."""
+    """Each has its name on the wire."""
     model = asking.fit(toy, bursar.MRF, **ASK, estimator=estimator)
     assert fit_pb2.MRFEstimator.Name(server.mrf_requests[0].estimator) == f"MRF_ESTIMATOR_{estimator.upper()}"
     assert model.estimator == estimator
 
 
 def check_every(sent: fit_pb2.FitMRFRequest) -> None:
-    """What EVERY says is in a request, whoever estimates."""
+    """Check that a request has what EVERY says, whoever estimates."""
     assert sent.request_id
     sent.ClearField("request_id")
     sent.ClearField("estimate_on_client")
@@ -106,7 +106,7 @@ def check_every(sent: fit_pb2.FitMRFRequest) -> None:
 
 
 def test_every_argument_is_sent(server: Line, toy: bursar.Dataset) -> None:
-    """What the caller sets arrives as it was set; a column in no clique has a table of its own."""
+    """A set argument arrives as it was set; a column in no clique has a table of its own."""
     model = asking.fit(toy, bursar.MRF, **EVERY, spend=bursar.pure(0.5))
     check_every(server.mrf_requests[0])
     assert model.columns == ("spring", "weight", "group", "summer")
@@ -189,7 +189,7 @@ def test_a_chain_repeats_its_transitions(toy: bursar.Dataset) -> None:
 
 
 def test_a_model_makes_synthetic_tables_with_the_original_categories(toy: bursar.Dataset) -> None:
-    """As pandas or Arrow; numbers are within their bins."""
+    """Tables are pandas or Arrow; numbers are within their bins."""
     model = asking.fit(toy, bursar.MRF, **ASK)
     frame = model.sample(200, random_state=1)
     assert list(frame["group"].cat.categories) == ["control", "treated"]
@@ -361,7 +361,7 @@ def test_tables_that_were_not_paid_for_here_are_not_named(
 
 
 def test_the_same_request_gets_the_same_model(server: Line, toy: bursar.Dataset) -> None:
-    """After a broken stream, and when it is asked again by its request_id; one debit."""
+    """A broken stream and a repeated request_id make one debit."""
     server.break_next()
     first = asking.fit(toy, bursar.MRF, **ASK, request_id="mine")
     again = asking.fit(toy, bursar.MRF, **ASK, request_id="mine")
@@ -404,7 +404,7 @@ def test_the_server_estimates_if_it_is_asked_to(server: Line, toy: bursar.Datase
 
 
 def test_progress_counts_tables_and_the_estimate(toy: bursar.Dataset, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever estimates."""
+    """The count is the same whoever estimates."""
     asking.fit(toy, bursar.MRF, **ASK, progress=True)
     assert re.search(r"\b(\d+)/\1\b", capsys.readouterr().err)
 

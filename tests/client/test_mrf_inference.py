@@ -66,7 +66,7 @@ def enumerate_all(graph: Graph, theta: list[FloatArray]) -> tuple[list[FloatArra
 
 
 def without_a_tree(graph: Graph, theta: list[FloatArray]) -> tuple[list[FloatArray], float]:
-    """Of a graph without interaction."""
+    """Return the model of a graph without interaction."""
     return alone(theta)
 
 

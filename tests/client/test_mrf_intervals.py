@@ -59,7 +59,7 @@ def fields(times: int, noise: float = 60.0, **said: Any) -> list[tuple[Any, Mark
 
 
 def share_within(found: list[bursar.Interval], cells: Any) -> list[bool]:
-    """Whether each interval contains its cell."""
+    """Return whether each interval contains its cell."""
     return [row.low <= cell <= row.high for row, cell in zip(found, np.ravel(cells), strict=True)]
 
 

@@ -143,7 +143,7 @@ def test_what_is_no_table_is_refused() -> None:
 
 
 def test_numbers_outside_the_bins_go_to_the_nearest() -> None:
-    """As the server does with what is outside the public bounds."""
+    """The server treats values outside the public bounds in the same way."""
     np.testing.assert_array_equal(AGE.encode([-5, 0, 20, 50, 99, 100, 1e9]), [0, 0, 1, 2, 2, 2, 2])
 
 
@@ -278,12 +278,12 @@ def test_models_show_themselves() -> None:
     ],
 )
 def test_tables_show_what_they_are(table: ReleasedTable, text: str) -> None:
-    """In a line, however many cells they have."""
+    """One line is enough, however many cells they have."""
     assert repr(table) == text
 
 
 def test_mutual_information_is_that_of_the_pairs() -> None:
-    """Against its definition by entropies; pairs of cliques only, largest first."""
+    """The definition by entropies agrees; pairs of cliques only, largest first."""
     model = make()
     found = model.mutual_information()
     assert list(found.values()) == sorted(found.values(), reverse=True)

@@ -61,7 +61,7 @@ def cells_of(graph: Graph) -> FloatArray:
 
 
 def scale(problem: Problem, laplace: bool) -> FloatArray:
-    """Of the noise: s if it is normal, b if it is Laplace's."""
+    """Return the scale of the noise: s if it is normal, b if it is Laplace's."""
     return problem.stds / math.sqrt(2) if laplace else problem.stds
 
 
@@ -150,7 +150,7 @@ def test_the_limit_is_the_likeliest_table_of_all(name: str, laplace: bool) -> No
 def test_no_step_lowers_the_likelihood(
     name: str, laplace: bool, how: Literal["exact", "loopy"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the models between steps, from large noise to small; within the public limit of passes."""
+    """Models between steps are compared, from large noise to small, within the public limit of passes."""
     seen: list[float] = []
     limit = 100 if how == "exact" else 30
 

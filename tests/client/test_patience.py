@@ -40,7 +40,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """In the place of the clock of waits."""
+    """Replace the clock of waits."""
     clock = Clock()
     monkeypatch.setattr(_patience, "time", clock)
     return clock
@@ -201,7 +201,7 @@ def test_a_message_that_is_too_large_stays_too_large(server: Line, clock: Clock,
 
 
 def test_gRPC_says_so_in_these_words(toys: Server) -> None:
-    """Of an answer that the channel does not take."""
+    """The message is the one for an answer that the channel does not take."""
     credentials = grpc.ssl_channel_credentials(toys.ca.read_bytes())
     channel = grpc.secure_channel(toys.address, credentials, options=[("grpc.max_receive_message_length", 10)])
     token = toys.tokens["analyst"]

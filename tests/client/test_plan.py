@@ -40,12 +40,12 @@ def planned(limits: Limits, *previews: bursar.Preview) -> bursar.Plan:
 
 
 def verdicts(found: bursar.Plan) -> list[bool]:
-    """Which fits are affordable."""
+    """Return which fits are affordable."""
     return [one.affordable for one in found.fits]
 
 
 def test_prices_add_up_in_order() -> None:
-    """What fits is taken, what does not is passed over, and later ones are compared with what is left without it."""
+    """An affordable fit is taken, another is passed over, and later ones are compared with what is left without it."""
     found = planned(Limits(left(1.0), None, None, left(1.0)), priced(0.5), priced(0.75), priced(0.5), priced(0.25))
     assert verdicts(found) == [True, False, True, False]
     assert [one.left.rho for one in found.fits] == [0.5, 0.5, 0.0, 0.0]
@@ -77,7 +77,7 @@ def test_the_most_for_one_request_does_not_add_up() -> None:
 
 
 def test_a_plan_asks_for_previews_only(toy: bursar.Dataset) -> None:
-    """With a spend for all or one for each; what uses earlier releases alone costs nothing."""
+    """Spends are one for all or one for each; a fit from earlier releases alone costs nothing."""
     before = toy.remaining()
     requests = [bursar.DPEM(n_components=2), bursar.MRF(cliques="tree")]
     found = toy.plan(requests, spend=bursar.rho(0.1))
@@ -104,7 +104,7 @@ FITS = [bursar.DPEM(n_components=2), bursar.MRF(cliques="tree"), bursar.DPEM(n_c
 
 
 def test_a_total_is_divided_and_never_exceeded(lone: bursar.Dataset) -> None:
-    """In units of the ledger; the parts are as the shares, and all but a few units of the total are used."""
+    """Parts are as the shares, in units of the ledger, and use all but a few units of the total."""
     cap, order = lone.remaining().cap_cost_units, Fraction(lone.remaining().order)
     wholes: list[tuple[bursar.Spend, Fraction | int]] = [
         (bursar.percent(10), Fraction(cap, 10)),
@@ -174,7 +174,7 @@ def test_what_is_no_part_of_a_budget_is_refused(value: Any) -> None:
     ],
 )
 def test_totals_and_shares_that_do_not_go_together_are_refused(toy: bursar.Dataset, wrong: dict[str, Any]) -> None:
-    """Before anything is asked for."""
+    """The refusal comes before any question to the server."""
     with pytest.raises(bursar.InvalidRequestError):
         toy.plan(FITS, **wrong)
 
@@ -238,7 +238,7 @@ def _refuse_second(request: Any) -> None:
 
 
 def test_useless_plans_are_refused_as_a_whole(lone: bursar.Dataset) -> None:
-    """Before the first is paid, though that one alone would be useful."""
+    """The refusal comes before the first is paid, though that one alone would be useful."""
     found = lone.plan(FITS[::2], spend=[bursar.rho(0.05), bursar.rho(1e-7)])
     assert "useless: mean_error" in repr(found)
     with pytest.raises(bursar.InvalidRequestError, match=r"useless: .*nothing was debited, anyway=True"):
@@ -261,7 +261,7 @@ def test_a_plan_of_another_dataset_is_refused(toy: bursar.Dataset, lone: bursar.
 
 @pytest.mark.parametrize("spend", [bursar.rho(0.1), bursar.epsilon_delta(1.0, 1e-6), bursar.pure(0.5), None])
 def test_a_file_keeps_every_amount(spend: Any, tmp_path: Path) -> None:
-    """To the last digit."""
+    """The amounts are equal to the last digit."""
     study = Study("a", "toy", (FITS[0],), (spend,))
     study.save(tmp_path / "study.json")
     assert Study.load(tmp_path / "study.json") == study

@@ -80,7 +80,7 @@ def test_ellipses_have_one_and_two_standard_deviations(make_mixture: Any, covari
 
 
 def test_a_mixture_on_one_column_is_a_density(make_mixture: Any) -> None:
-    """Which integrates to 1, and is that of the model."""
+    """The density integrates to 1, and is that of the model."""
     model = make_mixture(1, "full", k=2, d=2)
     ax = model.plot(columns="x1")
     x, y = ax.lines[0].get_data()
@@ -101,7 +101,7 @@ def test_errors_of_means_are_bars() -> None:
 
 
 def test_a_symmetric_mixture_has_its_centre() -> None:
-    """Between its components; on one column, too."""
+    """The centre lies between its components; on one column, too."""
     model = SymmetricMixture(np.array([2.0, -1.0]), np.array([10.0, 5.0]), np.array([0.5, 1.5]))
     ax = model.plot()
     assert [line.get_xydata().tolist() for line in ax.lines][-1] == [[10.0, 5.0]]
@@ -110,7 +110,7 @@ def test_a_symmetric_mixture_has_its_centre() -> None:
 
 
 def test_centres_have_circles_of_their_clusters() -> None:
-    """As wide in every column as the root of the mean square distance."""
+    """Circles are as wide in every column as the root of the mean square distance."""
     model = KMeans(np.arange(6.0).reshape(2, 3), np.array([0.25, 0.75]), np.array([4.0, 9.0]), columns=("a", "b", "c"))
     ax = model.plot()
     assert [(e.get_width(), e.get_height(), tuple(e.center)) for e in ellipses(ax)] == [

@@ -56,7 +56,7 @@ def test_numbers_of_numpy_will_do() -> None:
 
 
 def test_a_budget_of_nothing_shows_no_nan() -> None:
-    """What is left of zero is zero."""
+    """The remainder of zero is zero."""
     nothing = bursar.Remaining(0, 0, 0, 0, 0.0, 0.0, 10.0)
     assert nothing.share == 0.0
     assert repr(nothing) == "Remaining: epsilon 0 at delta 0, 0% of the budget"

@@ -37,7 +37,7 @@ def test_silent_where_nobody_looks(toy: bursar.Dataset, capsys: pytest.CaptureFi
 def test_a_terminal_gets_a_bar(
     toy: bursar.Dataset, monkeypatch: pytest.MonkeyPatch, progress: bool | None, shown: bool
 ) -> None:
-    """Unless the caller wants none."""
+    """A caller can switch it off."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     fit(toy, progress)
@@ -45,13 +45,13 @@ def test_a_terminal_gets_a_bar(
 
 
 def test_a_bar_can_be_forced(toy: bursar.Dataset, capsys: pytest.CaptureFixture[str]) -> None:
-    """Into a log file, say; it reaches the last step, even after a broken stream."""
+    """A log file can have one; it reaches the last step, even after a broken stream."""
     fit(toy, progress=True)
     assert re.search(r"\b(\d+)/\1\b", capsys.readouterr().err)
 
 
 def test_a_repetition_counts_from_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    """After a broken stream the steps are told again, and the bar does not run past its end."""
+    """The steps are told again after a broken stream, and the bar does not run past its end."""
     with _progress.progress_bar(True, "fit") as report:
         for step in (1, 2, 3, 1, 2, 3, 4):
             report(step, 4)

@@ -50,14 +50,14 @@ def test_a_recording_answers_as_the_server_did(file: Path) -> None:
 
 
 def test_answers_to_the_same_question_come_in_order(file: Path) -> None:
-    """What was left before the fits, and after them."""
+    """The remainders before the fits and after them come in that order."""
     toy = recorded(file).dataset("toy")
     assert toy.remaining().rho > toy.remaining().rho
     assert asking.preview(toy, bursar.DPEM, **ASK).price.rho == pytest.approx(0.002)
 
 
 def test_a_refusal_is_the_servers(file: Path) -> None:
-    """With its details."""
+    """The details are there, too."""
     with pytest.raises(bursar.BudgetExhaustedError) as caught:
         recorded(file).dataset("toy").fit(bursar.DPEM(n_components=2), spend=bursar.rho(1e6))
     assert caught.value.limit == "dataset"
@@ -80,7 +80,7 @@ def test_what_was_not_recorded_is_named(file: Path) -> None:
 
 
 def test_exchanges_may_be_written_by_hand() -> None:
-    """For answers that no server could be brought to give; what was asked can be looked up."""
+    """Answers may be those that no server could be made to give; recorded questions can be looked up."""
     lost = status_pb2.Status(code=code_pb2.UNAVAILABLE, message="the line broke")
     asked = catalog_pb2.GetDatasetRequest(dataset="toy")
     total = EpsilonDelta(epsilon=1.0, delta=1e-6)
@@ -125,7 +125,7 @@ def test_a_file_is_readable_and_has_no_token(file: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "exchanges": [{"method": "x"}]}'])
 def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
-    """With its name and what was expected."""
+    """The message has its name and what was expected."""
     (tmp_path / "other.json").write_text(content)
     with pytest.raises(ValueError, match=r"other\.json: expected a recording"):
         recorded(tmp_path / "other.json")

@@ -1,4 +1,4 @@
-"""What was bought: it is listed, and can be had again for nothing."""
+"""Purchases: they are listed, and can be had again free."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def without_receipt(model: Any) -> dict[str, Any]:
 
 
 def test_every_model_can_be_had_again(server: Line, client: bursar.Client, toy: bursar.Dataset) -> None:
-    """By entry, receipt or what the list has, from dataset or client; nothing is debited."""
+    """An entry, a receipt or a line of the list will do, from dataset or client; nothing is debited."""
     bought = buy_all(toy)
     listed = client.releases()
     assert [one.entry for one in listed] == [model.receipt.entry for model in bought]
@@ -82,7 +82,7 @@ def test_an_entry_that_is_no_debit_is_refused(toy: bursar.Dataset, entry: int) -
 
 @pytest.mark.parametrize("entry", [0, -1, 2**63, True - 1])
 def test_what_is_no_entry_is_refused(toy: bursar.Dataset, entry: int) -> None:
-    """Before anything is sent."""
+    """The refusal comes before anything is sent."""
     with pytest.raises(bursar.InvalidRequestError, match="entry: must be a whole number"):
         toy.model(entry)
 
@@ -107,7 +107,7 @@ def test_what_is_no_entry_is_refused(toy: bursar.Dataset, entry: int) -> None:
 def test_a_release_that_is_not_what_was_asked_for_is_refused(
     server: Line, client: bursar.Client, change: Callable[[Any], None], error: type[bursar.Error], said: str
 ) -> None:
-    """Of a newer kind, broken, or of another dataset, which the client's own `model` gives."""
+    """Releases of a newer kind, broken ones, and those of another dataset are refused."""
     toy = client.dataset("toy")
     receipt = asking.fit(toy, bursar.DPEM, n_components=1, **SPEND).receipt
     assert receipt is not None
@@ -127,7 +127,7 @@ def test_a_receipt_of_another_ledger_is_refused(toy: bursar.Dataset) -> None:
 
 
 def test_releases_show_themselves(client: bursar.Client, toy: bursar.Dataset) -> None:
-    """As a table, and as one of HTML with everything escaped."""
+    """They are a table, and one of HTML with everything escaped."""
     assert repr(client.releases()).startswith("0 releases\n")
     asking.fit(toy, bursar.DPEM, n_components=1, **SPEND)
     releases = client.releases()

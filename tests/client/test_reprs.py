@@ -1,4 +1,4 @@
-"""How everything shows itself in notebooks: with what one wants to know, and with nothing that could run."""
+"""Texts of everything in notebooks: with what one wants to know, and with nothing that could run."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ WORDS = {
 
 
 def test_a_repr_says_what_one_wants_to_know(things: dict[str, Any]) -> None:
-    """In the text; the HTML has the same numbers."""
+    """The text says it; the HTML has the same numbers."""
     for name, words in WORDS.items():
         assert [word for word in words if word not in repr(things[name])] == [], name
         assert re.search(r"9\d\.\d%|epsilon \d|1000|height", things[name]._repr_html_()), name
@@ -140,7 +140,7 @@ def test_a_bar_is_empty_only_for_nothing_and_full_only_for_all(share: float, bar
 
 
 def test_a_receipt_says_what_was_free_and_what_came_again(toy: bursar.Dataset) -> None:
-    """Without a debit of its own."""
+    """A free receipt has no debit of its own."""
     sketch = toy.fit(bursar.SketchKMeans(decoding="none"), spend=SPEND, request_id="a")
     assert sketch.receipt is not None
     assert "debited" not in repr(toy.fit(bursar.SketchKMeans(decoding="none", sketch=sketch.receipt)).receipt)
@@ -165,7 +165,7 @@ def test_tables_come_out(things: dict[str, Any], name: str) -> None:
 
 
 def test_a_table_has_the_numbers_of_the_model(things: dict[str, Any]) -> None:
-    """Under the names of their attributes."""
+    """The columns have the names of their attributes."""
     mixture = things["separated"].to_table("dict")
     np.testing.assert_array_equal(mixture["means_.weight"], things["separated"].means_[:, 1])
     np.testing.assert_array_equal(mixture["mean_errors_.height"], things["separated"].mean_errors_[:, 0])

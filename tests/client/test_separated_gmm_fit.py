@@ -46,7 +46,7 @@ CHOICES: dict[str, Any] = {
 
 
 def tensor(values: Any) -> types_pb2.Tensor:
-    """On the wire."""
+    """Return a tensor as the wire has it."""
     array = np.asarray(values, dtype=float)
     return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
 
@@ -62,7 +62,7 @@ def apart(toys: Server) -> str:
 
 @pytest.fixture
 def toy(apart: str, client: bursar.Client) -> bursar.Dataset:
-    """That table, in the place of the one that all tests have."""
+    """Put that table in the place of the one that all tests have."""
     return client.dataset(apart)
 
 
@@ -141,7 +141,7 @@ def test_what_is_left_out_is_left_to_the_server(server: Line, toy: bursar.Datase
 
 @pytest.mark.parametrize(("variant", "shape"), [("easy", "diag"), ("sample_and_aggregate", "spherical")])
 def test_every_argument_is_sent_and_previewed(server: Line, toy: bursar.Dataset, variant: str, shape: str) -> None:
-    """What the caller sets arrives as it was set, and a preview asks the same."""
+    """A set argument arrives as it was set, and a preview has the same."""
     numbers: dict[str, Any] = {"radius": 3.0, "min_weight": 0.2, "separation": 0.5, "public_seed": 2**64 - 1}
     choices: dict[str, Any] = {
         "covariance_type": shape,
@@ -177,7 +177,7 @@ def test_every_argument_is_sent_and_previewed(server: Line, toy: bursar.Dataset,
 
 @pytest.mark.parametrize("variant", ["easy", "sample_and_aggregate"])
 def test_the_papers_variants_find_spheres_unless_told_otherwise(toy: bursar.Dataset, variant: Any) -> None:
-    """As in the paper; the recursion finds full covariances. Blocks have no other shapes."""
+    """The recursion finds full covariances; the paper's variants do not, and blocks have no other shapes."""
     assert asking.fit(toy, bursar.SeparatedGMM, **ASK, variant=variant, anyway=True).covariance_type == "spherical"
     assert asking.fit(toy, bursar.SeparatedGMM, **ASK).covariance_type == "full"
     if variant == "easy":
@@ -205,7 +205,7 @@ def test_a_preview_says_whether_the_components_will_be_found(server: Line, toy: 
 
 
 def test_a_preview_without_a_preflight_says_nothing_of_it(server: Line, toy: bursar.Dataset) -> None:
-    """As where the number of rows is not public, and where no spend would do."""
+    """The number of rows may be private, or no spend may do."""
     server.changes["FitService/Preview"] = lambda answer: answer.ClearField("preflight")
     one = asking.preview(toy, bursar.SeparatedGMM, **ASK)
     server.changes["FitService/Preview"] = lambda answer: setattr(answer.preflight, "suggested_rho", 0.0)
@@ -263,7 +263,7 @@ def test_what_no_server_would_accept_is_not_sent(
     ],
 )
 def test_what_the_server_refuses_names_the_field(toy: bursar.Dataset, change: dict[str, Any], message: str) -> None:
-    """Before it debits."""
+    """The refusal comes before the debit."""
     for call in (asking.fit, asking.preview):
         with pytest.raises(bursar.InvalidRequestError, match=message):
             call(toy, bursar.SeparatedGMM, **{**ASK, **change})
@@ -271,7 +271,7 @@ def test_what_the_server_refuses_names_the_field(toy: bursar.Dataset, change: di
 
 
 def test_the_same_request_gets_the_same_model(server: Line, toy: bursar.Dataset) -> None:
-    """After a broken stream, and when it is asked again by its request_id; one debit."""
+    """A broken stream and a repeated request_id make one debit."""
     server.break_next()
     first = asking.fit(toy, bursar.SeparatedGMM, **ASK, request_id="mine")
     again = asking.fit(toy, bursar.SeparatedGMM, **ASK, request_id="mine")
@@ -336,7 +336,7 @@ def test_mixtures_of_other_fits_start_by_their_numbers(server: Line, toy: bursar
 @pytest.mark.parametrize("given", ["full", "tied", "diag", "spherical"])
 @pytest.mark.parametrize("wanted", ["full", "tied", "diag", "spherical"])
 def test_covariances_take_another_shape(given: CovarianceType, wanted: CovarianceType) -> None:
-    """As near as that shape lets them: what it has room for stays, the rest is averaged or left out."""
+    """Numbers that the shape has room for stay; the rest is averaged or left out."""
     rng = np.random.default_rng(0)  # noqa: TID251 - random parameters, no release
     k, d, weights = 3, 2, np.array([0.5, 0.25, 0.25])
     roots = rng.normal(size=(k, d, d))
@@ -439,7 +439,7 @@ def test_what_is_no_model_is_the_servers_error(
 
 
 def test_more_components_than_were_asked_for_are_the_servers_error(server: Line, toy: bursar.Dataset) -> None:
-    """Whoever asks for one gets one at most."""
+    """A request for one gets one at most."""
     server.before["FitService/FitSeparatedGMM"] = lambda request: setattr(request, "n_components", 2)
     with pytest.raises(bursar.ServerError, match="sought: expected at least 2"):
         asking.fit(toy, bursar.SeparatedGMM, **{**ASK, "n_components": 1})

@@ -60,7 +60,7 @@ def test_it_refuses_what_servers_refuse(toys: Server) -> None:
 
 
 def test_rows_may_be_given(toys: Server, tmp_path: Path) -> None:
-    """By name, or as a CSV file; the release is about them."""
+    """Rows are given by name, or as a CSV file; the release is about them."""
     heights = {"height": [110.0, 130.0] * 200}
     (tmp_path / "rows.csv").write_text("height\n" + "110\n130\n" * 200, encoding="utf-8")
     (tmp_path / "table.toml").write_text(SCHEMA.format(name="filed"), encoding="utf-8")
@@ -99,7 +99,7 @@ def test_synthetic_rows_keep_to_the_schema() -> None:
 
 
 def test_errors_have_the_servers_message(toys: Server) -> None:
-    """Of the manifest, and of the settings."""
+    """Errors are of the manifest, and of the settings."""
     with pytest.raises(RuntimeError, match=r'import --manifest.*adjacency: missing; expected "replace_one"'):
         toys.add_table(SCHEMA.format(name="bad").replace('adjacency = "add_remove_one"\n', ""))
     with (

@@ -35,7 +35,7 @@ CENTRE, UNIT = np.array([10.0, -1.0]), np.array([4.0, 2.0])
 
 
 def signature_of(rows: FloatArray, frequencies: Frequencies, signature: Signature) -> FloatArray:
-    """What each row in frame coordinates adds to the two sums, shape (2, n, m)."""
+    """Return what each row in frame coordinates adds to the two sums, shape (2, n, m)."""
     phases = rows @ frequencies.matrix().T
     if signature == "exponential":
         return np.stack([np.cos(phases), np.sin(phases)])
@@ -85,13 +85,13 @@ def masked(rows: FloatArray, frequencies: Frequencies, r: int, signature: Signat
 
 
 def test_moments_are_the_empirical_characteristic_function() -> None:
-    """Without noise and masks they are the mean of exp(i w x') over the rows, exactly."""
+    """They are the mean of exp(i w x') over the rows, exactly, without noise and masks."""
     expected = np.exp(1j * ROWS @ FREQUENCIES.matrix().T).mean(axis=0)
     np.testing.assert_allclose(SKETCH.moments(), expected, atol=1e-12)
 
 
 def test_one_bit_moments_are_those_of_a_smooth_density_up_to_harmonics() -> None:
-    """For a normal density the third and later harmonics bound the error; where they are nothing, so is the error."""
+    """Harmonics from the third on bound the error for a normal density; where they are nothing, so is the error."""
     frequencies = Frequencies(m=40, d=1, public_seed=5, sigma=0.3)
     n = 40_000
     rows = 0.3 * special.ndtri((np.arange(n) + 0.5) / n)[:, None]
@@ -133,7 +133,7 @@ def test_predicted_variance_is_that_of_sketches(signature: Signature, r: int) ->
 
 
 def test_snr_is_equation_six() -> None:
-    """With the paper's sigma_xi^2 = 2 s^2 / (alpha n) it is alpha n delta / (1 - alpha delta + sigma_xi^2)."""
+    """It is alpha n delta / (1 - alpha delta + sigma_xi^2), with the paper's sigma_xi^2 = 2 s^2 / (alpha n)."""
     n, m, r, s = 1000.0, 200, 50, 30.0
     alpha, delta = r / m, TYPICAL_ENERGY
     sigma2 = 2 * s**2 / (alpha * n)
@@ -236,7 +236,7 @@ def test_what_was_measured_otherwise_does_not_merge(change: dict[str, Any], mess
 
 
 def decoded(variances: FloatArray) -> Decoded:
-    """What a decoder might say, in frame coordinates."""
+    """Return what a decoder might say, in frame coordinates."""
     return Decoded(np.array([0.25, 0.75]), np.array([[0.5, -1.0], [0.0, 1.0]]), variances, residual=1.0, mass=1.0)
 
 
@@ -292,7 +292,7 @@ def test_one_sketch_gives_models_of_any_size() -> None:
 @pytest.mark.parametrize("s", [0.0, 20.0, 200.0])
 @pytest.mark.parametrize("r", [120, 30])
 def test_residual_of_the_right_model_is_about_one(s: float, r: int) -> None:
-    """Whether noise or sampling of rows or of frequencies rules, what three clusters leave is the error expected."""
+    """The rest of three clusters is the expected error, whether noise or sampling of rows or frequencies rules."""
     truth = np.array([[-0.6, -0.5], [0.5, -0.4], [0.1, 0.7]])
     rows = truth[(3 * public_uniforms(16, Stream.SCALES, 3000)).astype(int)] + 0.05 * noise(13, 3000, 2)
     frequencies = Frequencies(m=120, d=2, public_seed=1, sigma=0.06)
@@ -336,7 +336,7 @@ def test_decoding_refuses_nothing_to_do(options: dict[str, int]) -> None:
 def test_predicted_sum_of_squares_follows_from_the_information_in_a_sketch(
     law: FrequencyLaw, ratio: int, k: int
 ) -> None:
-    """Within a factor 2: least squares at the truth, by all derivatives, for clusters as in the paper."""
+    """Least squares at the truth, by all derivatives, agrees within a factor 2 for clusters as in the paper."""
     d, m, s, snr = k, ratio * k * k, 0.05, 200.0
     if ratio < LEAST_FREQUENCIES[law]:
         assert predicted_relative_sse(k, d, m, snr, law) == math.inf

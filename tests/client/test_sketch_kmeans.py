@@ -35,7 +35,7 @@ EVERY: dict[str, Any] = {
 
 
 def same(one: bursar.Sketch, other: bursar.Sketch) -> bool:
-    """Whether two sketches have the same numbers and names, whatever their receipts."""
+    """Return whether two sketches have the same numbers and names, whatever their receipts."""
     return _convert.sketch_to(one, entry=0) == _convert.sketch_to(other, entry=0)
 
 
@@ -102,7 +102,7 @@ def test_what_is_left_out_is_left_to_the_server(server: Line, toy: bursar.Datase
 
 
 def check_every(sent: fit_pb2.FitSketchKMeansRequest) -> None:
-    """What EVERY says is in a request."""
+    """Check that a request has what EVERY says."""
     assert list(sent.columns) == ["weight"]
     assert sent.new_sketch == fit_pb2.NewSketch(
         n_frequencies=40,
@@ -117,7 +117,7 @@ def check_every(sent: fit_pb2.FitSketchKMeansRequest) -> None:
 
 
 def test_every_argument_is_sent(server: Line, toy: bursar.Dataset) -> None:
-    """What the caller sets arrives as it was set, and the sketch is what was asked for."""
+    """A set argument arrives as it was set, and the sketch is the requested one."""
     model = asking.fit(
         toy, bursar.SketchKMeans, **EVERY, n_clusters=3, spend=bursar.pure(0.5), n_init=7, decoder_seed=11
     )
@@ -283,7 +283,7 @@ def test_an_earlier_sketch_is_decoded_for_nothing(server: Line, toy: bursar.Data
 
 
 def test_a_sketch_at_hand_is_decoded_without_a_call(server: Line, toy: bursar.Dataset) -> None:
-    """What is named by its receipt or entry is fetched, and nothing is decoded there; the three models are one."""
+    """A receipt or an entry fetches the sketch, and nothing is decoded there; the three models are one."""
     paid = toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.1))
     assert paid.receipt is not None
     calls, asked = len(server.metadata), len(server.sketch_requests)
@@ -340,7 +340,7 @@ def test_the_server_decodes_if_it_is_asked_to(server: Line, toy: bursar.Dataset)
 
 
 def test_a_request_that_is_repeated_gives_the_same_model(server: Line, toy: bursar.Dataset) -> None:
-    """Whoever decoded the first time: the sketch is stored, and the settings come with the request again."""
+    """The sketch is stored, and the settings come with the request again, whoever decoded first."""
     for decoding, method in (("kmeans", "kmeans"), ("mixture", "gaussian_mixture")):
         ask: dict[str, Any] = {**ASK, "decoding": decoding, "request_id": method, "n_init": 1, "decoder_seed": 3}
         one, two = (asking.fit(toy, bursar.SketchKMeans, **ask) for _ in range(2))
@@ -355,7 +355,7 @@ def test_a_request_that_is_repeated_gives_the_same_model(server: Line, toy: burs
 
 
 def test_an_earlier_sketch_can_be_had_again(server: Line, toy: bursar.Dataset) -> None:
-    """By its receipt or its entry, for nothing; nothing is decoded then, and the same numbers come."""
+    """A receipt or an entry fetches it free; nothing is decoded, and the same numbers come."""
     paid = toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.1))
     assert paid.receipt is not None
     for entry in (paid.receipt, paid.receipt.entry):
@@ -381,7 +381,7 @@ def test_a_sketch_is_decoded_here(server: Line, toy: bursar.Dataset) -> None:
 
 @pytest.mark.parametrize("signature", ["exponential", "one_bit"])
 def test_one_cluster_of_uniform_rows_is_in_the_middle(toy: bursar.Dataset, signature: Signature) -> None:
-    """With either signature, where the budget is large and the scale right."""
+    """Either signature finds it, where the budget is large and the scale right."""
     request = bursar.SketchKMeans(decoding="none", signature=signature, scale=0.5)
     sketch = toy.fit(request, spend=bursar.rho(10))
     np.testing.assert_allclose(sketch.kmeans(1, n_init=1).cluster_centers_, [[160.0, 90.0]], atol=12)
@@ -414,7 +414,7 @@ def test_a_sketch_that_was_not_paid_for_here_is_not_sent(
 
 
 def test_foreign_sketches_are_merged_with_a_source(server: Line, toy: bursar.Dataset) -> None:
-    """With a new one or an earlier one; the model's sketch is the caller's own."""
+    """The source is new or earlier; the model's sketch is the caller's own."""
     own = toy.fit(bursar.SketchKMeans(decoding="none", public_seed=5, scale=0.3), spend=bursar.rho(0.1))
     site = of_other_site(own, n_rows=500.0)
     model = toy.fit(bursar.SketchKMeans(n_clusters=2, sketch=own, foreign=[site, site]))
@@ -474,7 +474,7 @@ def test_progress_counts_pilot_sketch_and_decoding(toy: bursar.Dataset, capsys: 
 
 
 def test_a_broken_stream_is_asked_for_again(server: Line, toy: bursar.Dataset) -> None:
-    """With the same request_id and seed, so that it is paid for once; what is free is simply asked again."""
+    """The same request_id and seed make one debit; a free request is simply sent again."""
     server.break_next(2)
     sketch = toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.1))
     assert len(server.sketch_requests) == 3
@@ -488,7 +488,7 @@ def test_a_broken_stream_is_asked_for_again(server: Line, toy: bursar.Dataset) -
 
 
 def test_a_stream_that_keeps_breaking_can_be_resumed(server: Line, toy: bursar.Dataset) -> None:
-    """By the request_id that the error has, although the seed was left to the SDK; what is free has none."""
+    """The error has the request_id, although the seed was left to the SDK; a free request has none."""
     server.break_next(3)
     with pytest.raises(bursar.UnavailableError) as caught:
         asking.fit(toy, bursar.SketchKMeans, **ASK)
@@ -579,14 +579,14 @@ def test_a_sketch_that_is_none_is_the_servers_error(
 
 
 def test_a_missing_sketch_is_the_servers_error(server: Line, toy: bursar.Dataset) -> None:
-    """Of a request for nothing but the sketch."""
+    """A request for the sketch alone is tried."""
     server.changes["FitService/FitSketchKMeans"] = to_model(lambda model: model.ClearField("sketch"))
     with pytest.raises(bursar.ServerError, match="no sketch"):
         toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.1))
 
 
 def test_sketches_are_listed_without_their_numbers(toy: bursar.Dataset) -> None:
-    """In the order in which they were paid for, with all that is known of them; other fits are not among them."""
+    """The list has the order of payment and all that is known of them; other fits are not in it."""
     assert toy.sketches() == []
     toy.fit(bursar.DPEM(n_components=1), spend=bursar.rho(0.1))
     spend = bursar.rho(0.1)
@@ -703,7 +703,7 @@ def test_a_file_whose_frequencies_are_drawn_otherwise_is_not_loaded(toy: bursar.
 
 
 def test_a_sketch_says_how_good_it_is(toy: bursar.Dataset) -> None:
-    """As the preview's prediction does, from its own numbers."""
+    """Its own numbers say it, as the preview's prediction does."""
     sketch = toy.fit(bursar.SketchKMeans(decoding="none"), spend=bursar.rho(0.1))
     expected = predicted_snr(
         n_rows=sketch.n_rows,

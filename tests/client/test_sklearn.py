@@ -65,7 +65,7 @@ def test_checks_of_scikit_learn(name: str, check: Callable[..., None]) -> None:
 @pytest.mark.parametrize("check", CHECKS_OF_METHODS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "regressions"])
 def test_checks_of_scikit_learn_on_predictions(name: str, check: Callable[..., None]) -> None:
-    """But for the mixture of regressions, whose probabilities need the target, too."""
+    """All pass but those of the mixture of regressions, whose probabilities need the target, too."""
     check(name, FrozenEstimator(models()[name]))
 
 
@@ -94,7 +94,7 @@ def test_features_have_scikit_learns_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pipeline_ends_with_a_released_model(name: str) -> None:
-    """After a step that is fitted to rows of the caller's; predictions are those of the two in turn."""
+    """A step that is fitted to the caller's rows comes first; predictions are those of the two in turn."""
     rows = np.random.default_rng(0).normal(size=(20, 3))  # noqa: TID251 - rows of a test, no release
     pipeline = Pipeline([("scale", StandardScaler()), ("model", models()[name])]).fit(rows)
     expected = models()[name].predict(StandardScaler().fit_transform(rows))
@@ -116,7 +116,7 @@ def test_tags_say_what_a_model_is() -> None:
 
 
 def test_distances_come_as_the_table_that_was_chosen() -> None:
-    """For one call, or for all in a pipeline; with names, and the index of the rows."""
+    """The choice is for one call, or for all in a pipeline; names and index of the rows are kept."""
     model, rows = models(COLUMNS)["kmeans"], pd.DataFrame([[0.0, 0.0, 0.0], [3.0, 0.0, 0.0]], [7, 9], list(COLUMNS))
     table = model.transform(rows, output="pandas")
     assert (list(table.columns), list(table.index)) == (["kmeans0", "kmeans1"], [7, 9])
@@ -141,7 +141,7 @@ def test_what_to_sklearn_gives_knows_its_features(name: str) -> None:
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_criteria_are_scikit_learns(make_mixture: Any, covariance_type: CovarianceType) -> None:
-    """On the caller's rows, for every form of covariances."""
+    """The caller's rows give the same values, for every form of covariances."""
     model = make_mixture(3, covariance_type)
     rows = model.sample(50, random_state=1)[0]
     other = model.to_sklearn()

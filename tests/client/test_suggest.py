@@ -47,7 +47,7 @@ def asking(law: Callable[[float], float], tried: list[float] | None = None) -> C
 @pytest.mark.parametrize("first", [1e-8, 1e-3, 0.01, 3.0, 1e5])
 @pytest.mark.parametrize("least", [2e-5, 0.4, 700.0])
 def test_the_least_amount_is_found_from_everywhere(first: float, least: float) -> None:
-    """Within two per cent and three digits, never below it, whatever was tried first; in few questions."""
+    """It is within two per cent and three digits, never below it, whatever was tried first; in few questions."""
     tried: list[float] = []
     target = bursar.Target(mean_error=1.0)
     found = suggest(asking(lambda rho: math.sqrt(least / rho), tried), target, bursar.rho(first))
@@ -59,7 +59,7 @@ def test_the_least_amount_is_found_from_everywhere(first: float, least: float) -
 
 
 def test_a_promise_that_jumps_is_kept() -> None:
-    """Where the server chooses other steps the error may rise with the amount; the amount that is found will do."""
+    """The error may rise with the amount where the server chooses other steps; the found amount will do."""
 
     def law(rho: float) -> float:
         return math.sqrt(0.01 / rho) * (1.5 if 0.02 < rho < 0.05 else 1.0)
@@ -128,7 +128,7 @@ def test_all_that_is_given_has_to_hold() -> None:
     ],
 )
 def test_a_target_is_positive_numbers(target: dict[str, Any], field: str) -> None:
-    """At least one of them."""
+    """One number is the least."""
     with pytest.raises(bursar.InvalidRequestError) as refusal:
         bursar.Target(**target)
     assert refusal.value.violations[0][0] == field
@@ -202,7 +202,7 @@ KINDS: dict[str, type[bursar.Request]] = {
 
 @pytest.mark.parametrize("fit", CALLS)
 def test_every_fit_has_suggestions(fit: Any, toy: bursar.Dataset, server: Line) -> None:
-    """With the fit's own arguments; nothing is asked for but previews, nothing debited."""
+    """The fit's own arguments are used; only previews are requested, and nothing is debited."""
     wanted, arguments = CALLS[fit]
     found = toy.suggest_spend(KINDS[fit](**arguments), target=bursar.Target(**wanted))
     assert found.target.met(found.preview)
@@ -222,7 +222,7 @@ def test_more_than_is_left_is_said(lone: bursar.Dataset) -> None:
 
 
 def test_another_fit_is_refused(toy: bursar.Dataset) -> None:
-    """What is no request, and a target that is none."""
+    """Another type of value is refused, and so is a target that is none."""
     with pytest.raises(bursar.InvalidRequestError, match=r"request: must be one of bursar\.DPEM"):
         toy.suggest_spend("kmeans", target=bursar.Target(mean_error=1))  # type: ignore[arg-type]  # on purpose
     with pytest.raises(bursar.InvalidRequestError, match=r"target: must be a bursar\.Target, got float"):
@@ -263,7 +263,7 @@ def test_a_forecast_is_turned_around_in_few_tries(first: bursar.Spend, power: fl
 
 
 def test_a_forecast_that_no_spend_betters_is_said() -> None:
-    """Where only something else than noise is left."""
+    """The remaining error comes from something else than noise."""
     told = forecast_of(1.0)
     with pytest.raises(bursar.InvalidRequestError, match="no spend reaches it"):
         suggest_foretold(

@@ -55,7 +55,7 @@ def models() -> list[Any]:
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
 def test_columns_are_taken_by_name(table: Any) -> None:
-    """In any order, with others beside them: the answers are those for the array, in the order of the rows."""
+    """The order and further columns do not matter: answers are those for the array, in the order of the rows."""
     for model in models():
         np.testing.assert_array_equal(model.predict(table), model.predict(X))
     mixture, kmeans = models()[:2]
@@ -66,7 +66,7 @@ def test_columns_are_taken_by_name(table: Any) -> None:
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
 def test_the_target_may_be_in_the_table(table: Any) -> None:
-    """By the name that the model has for it; what is given is used instead."""
+    """The name is the model's; a given target is used instead."""
     line = LinearRegression(np.array([3.0]), 1.0, 1.0, columns=("a",), target="b")
     assert line.score(table) == line.score(X[:, :1], X[:, 1])
     assert line.score(table, [0.0, 1.0, 2.0]) == line.score(X[:, :1], [0.0, 1.0, 2.0])
@@ -90,7 +90,7 @@ def test_a_model_without_names_takes_all_columns_in_their_order() -> None:
 
 
 def test_null_is_a_missing_feature() -> None:
-    """Where the model knows what stands for it; elsewhere the message says what to do."""
+    """A model that knows what stands for null takes it; elsewhere the message says what to do."""
     model = LinearRegression(
         X[0], 1.0, 1.0, feature_means_=np.array([5.0, 6.0]), feature_std_=np.ones(2), columns=("a", "b")
     )
@@ -116,7 +116,7 @@ def test_null_is_a_missing_feature() -> None:
     ],
 )
 def test_what_is_no_table_of_numbers_is_refused(table: Any, message: str) -> None:
-    """By the column's name, without showing a value."""
+    """The message names the column and shows no value."""
     with pytest.raises(ValueError, match=message) as caught:
         models()[1].predict(table)
     assert "secret" not in str(caught.value)

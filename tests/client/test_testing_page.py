@@ -11,7 +11,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
 
 
 def test_the_pages_tests_pass(tmp_path: Path) -> None:
-    """In a folder and a process of their own, with pytest as it comes."""
+    """They run in a folder and a process of their own, with pytest as it comes."""
     (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (tmp_path / "test_mine.py").write_text(block, encoding="utf-8")
     command = [sys.executable, "-Im", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_mine.py"]

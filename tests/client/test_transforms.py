@@ -83,7 +83,7 @@ def test_sampled_rows_are_within_the_public_bounds() -> None:
 
 
 def test_means_and_medians_in_own_units() -> None:
-    """By the formula of the log-normal distribution, and for columns without a transform the means."""
+    """The formula of the log-normal distribution gives them; columns without a transform have the means."""
     model = mixture()
     np.testing.assert_allclose(model.own_means_[:, 0], [30.0, 50.0])
     np.testing.assert_allclose(

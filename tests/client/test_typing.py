@@ -1,4 +1,4 @@
-"""What a type checker says about programs that use the package."""
+"""Reports of a type checker about programs that use the package."""
 
 from __future__ import annotations
 

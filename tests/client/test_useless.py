@@ -17,7 +17,7 @@ LITTLE = bursar.rho(1e-6)
 
 
 def entries(client: bursar.Client) -> int:
-    """How many entries the ledger has."""
+    """Return how many entries the ledger has."""
     asked, metadata = catalog_pb2.GetHistoryRequest(), client._connection.metadata
     return client._connection.catalog.GetHistory(asked, metadata=metadata).size
 

@@ -95,7 +95,7 @@ class Case:
 
     @cached_property
     def deaf(self) -> Mapping[str, Seen | Exception]:
-        """What left runs whose releases rows have no part in, by the name of the table; plain rows come first."""
+        """Return the output of runs whose releases do not depend on rows, by table; plain rows come first."""
         return {name: attempt(self, rows, Deaf()) for name, rows in every_table(self)}
 
 
@@ -232,7 +232,7 @@ class Watched(Session):
 
 @dataclass
 class Seen:
-    """What left a run.
+    """Output of a run.
 
     Attributes:
         model: it returned.
@@ -253,7 +253,7 @@ class Seen:
 
     @property
     def told(self) -> tuple[bytes, list[tuple[int, int]]]:
-        """What an analyst gets: the model's bytes and the steps."""
+        """Return what an analyst gets: the model's bytes and the steps."""
         content: bytes = b"" if self.model is None else self.model.SerializeToString(deterministic=True)
         return content, self.steps
 
@@ -342,7 +342,7 @@ def pure_epsilon(event: Event) -> Fraction:
 
 
 def releases_are_the_debit(case: Case) -> str | None:
-    """On any table the meter is charged what the plan says, release by release, and nothing else."""
+    """Check that the meter is charged what the plan says on any table, release by release, and nothing else."""
     planned = flat(case.plan.events)
     for name, seen in case.deaf.items():
         if isinstance(seen, OverspendError):
@@ -408,7 +408,7 @@ def numbers(message: Message, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def rows_decide_nothing(case: Case) -> str | None:
-    """Under the same releases all tables have the same model, steps, charges and shapes, bit for bit."""
+    """Check that under the same releases all tables have the same model, steps, charges and shapes, bit for bit."""
     first: Seen | None = None
     for name, seen in case.deaf.items():
         if isinstance(seen, Exception):
@@ -478,4 +478,4 @@ CHECKS: Mapping[str, Callable[[Case], str | None]] = {
         twins_are_close,
     )
 }
-"""What every request that is charged has to pass, by name."""
+"""Checks that every charged request has to pass, by name."""

@@ -186,7 +186,7 @@ def everything_left(left: Remainder) -> DebitRequest:
 
 
 def history(ledger: Ledger) -> None:
-    """What happens to the ledger: every kind of entry, refusals and repetitions, which leave none."""
+    """Make a history of the ledger: every kind of entry, refusals and repetitions, which leave none."""
     owner: dict[str, Any] = {"actor": "owner", "reason": "recorded"}
     total = Budget(3, 1e-6, Fraction(1, 10))
     ledger.register_dataset(

@@ -194,7 +194,7 @@ BUGS: dict[str, tuple[str, dict[str, Any]]] = {
     "a plan that changes": ("plan_is_public", {"after": changing}),
     "rows count twice": ("twins_are_close", {"instead": louder}),
 }
-"""What is wrong: the check that must see it, and the bug."""
+"""Bugs, each with the check that must see it."""
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -18,7 +18,7 @@ from tests.conformance import recording
 RECORD: dict[str, Any] = json.loads(recording.FILE.read_text(encoding="utf-8"))
 
 ELSEWHERE = ("integers", "model")
-"""What depends on the processor, whose rounding the record's may differ from."""
+"""Values that depend on the processor, whose rounding the record's may differ from."""
 
 
 @pytest.mark.parametrize("case", recording.cases())

@@ -102,7 +102,7 @@ class Home:
 
     @property
     def log(self) -> Path:
-        """What the newest server wrote for its operator."""
+        """Return what the newest server wrote for its operator."""
         return self.state.path.parent / "server.log"
 
 

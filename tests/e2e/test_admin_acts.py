@@ -1,4 +1,4 @@
-"""What the owner sets while the server runs binds the next request that comes by the wire."""
+"""Acts of the owner while the server runs, which bind the next request that comes by the wire."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _fresh() -> str:
 
 
 def test_a_client_may_cancel_at_any_instant(leaver: Leaver) -> None:
-    """Before the call reaches the server, before the debit, before the receipt, during the fit, after the answer."""
+    """It leaves before the call arrives, the debit, the receipt, during the fit, or after the answer."""
     chance = random.Random(7)
 
     def leave(seconds: float) -> None:
@@ -84,7 +84,7 @@ def test_a_client_may_cancel_at_any_instant(leaver: Leaver) -> None:
 
 @pytest.mark.slow
 def test_a_client_may_cancel_after_any_message(leaver: Leaver) -> None:
-    """After the receipt, in the middle of the steps, just before and after the model."""
+    """It leaves after the receipt, in the middle of the steps, just before and after the model."""
     fields: dict[str, Any] = {"n_components": 32, "iterations": 60}
     whole = list(leaver.call(_fresh(), **fields))
     assert len(whole) > 2, "no step was told; the fit is too quick for this test"

@@ -20,7 +20,7 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 
 @pytest.mark.slow
 def test_nothing_is_lost_and_nothing_is_paid_twice_whenever_the_server_is_killed() -> None:
-    """Under load, at twenty random instants, and in all other ways."""
+    """The server is killed under load, at twenty random instants and in all other ways."""
     findings = chaos(kills=20, seed=20, lanes=1)
     assert findings.ok, findings.public()
     struck = len(blows(20, random.Random(20)))
@@ -85,7 +85,7 @@ class _Story:
             self.witness.saw(request_id, _answer(request_id))
 
     def found(self, fits_killed: int = 0) -> Findings:
-        """What the run would say of it."""
+        """Return what the run would say of it."""
         self.ledger.close()
         lane: Any = SimpleNamespace(
             witness=self.witness,
@@ -176,7 +176,7 @@ def test_a_fit_that_was_killed_before_it_read_is_answered_later(story: _Story) -
 
 
 def test_a_failure_in_two_texts_fails_the_run(story: _Story) -> None:
-    """What is told of a failure must depend on nothing."""
+    """The text of a failure must depend on nothing."""
     story.ledger.store_release(story.debit("killed"), b"")
     for text in ("the server failed", "out of memory"):
         story.witness.heard_of_failure("killed", text)
@@ -193,7 +193,7 @@ def test_two_answers_to_one_request_are_seen(story: _Story, message: bytes) -> N
 
 
 def test_what_no_client_may_see_fails_the_run(story: _Story) -> None:
-    """For instance a complaint of the SDK that the ledger was rolled back."""
+    """A complaint of the SDK that the ledger was rolled back is one."""
     story.witness.failures.append("HistoryError: ...")
     assert not story.found().ok
 

@@ -26,7 +26,7 @@ def _debits(home: Home) -> int:
 
 @pytest.mark.slow
 def test_a_fit_on_a_cluster_is_paid_for_and_one_without_is_not(home: Home, tmp_path: Path) -> None:
-    """From partitions, by a worker, through the process of the fit; the model comes over the wire as ever."""
+    """Partitions are read by a worker for the process of the fit; the model comes over the wire as ever."""
     pems, port = Pems.make(tmp_path / "pems"), free_port()
     (tmp_path / "storage").mkdir()
     settings = {"scheduler": f"tls://127.0.0.1:{port}", "storage": tmp_path / "storage", **vars(pems)}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 GRPC_SECONDS = 120.0
-"""Until gRPC by itself gives up a handshake that does not come."""
+"""Seconds until gRPC by itself gives up a handshake that does not come."""
 
 
 def _fit(server: Server, channel: grpc.Channel, request_id: str) -> list[fit_pb2.FitDPEMResponse]:
@@ -36,7 +36,7 @@ def _debits(home: Home) -> int:
 
 
 def _comes_in(server: Server) -> bool:
-    """Whether a client of a connection of its own is served."""
+    """Return whether a client of a connection of its own is served."""
     with server.channel() as channel, contextlib.suppress(grpc.RpcError):
         stub = catalog_pb2_grpc.CatalogServiceStub(channel)
         return bool(stub.ListDatasets(catalog_pb2.ListDatasetsRequest(), metadata=server.bearer()).datasets)

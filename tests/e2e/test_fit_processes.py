@@ -64,7 +64,7 @@ def test_who_signals_all_processes_or_kills_the_wrong_one_loses_nothing(home: Ho
 
 
 def test_a_fit_that_is_killed_has_failed_for_good(home: Home) -> None:
-    """By SIGKILL at its work, as the kernel does it when memory runs out: debit once, the constant failure, no draw."""
+    """SIGKILL at work, as of a kernel out of memory, leaves one debit, the constant failure and no draw."""
     home.add_table("large", rows=200_000, shift=0.25)
     server = home.start()
     parent = parent_of_fits(server)

@@ -64,14 +64,14 @@ def _houses(home: Home) -> None:
 
 
 def _check_numbers(estimate: object, errors: object, truth: object) -> None:
-    """Within eight of the errors that the result says it has, and those are not so large that they say nothing."""
+    """Check that numbers are within eight of their claimed errors, and these small enough to say something."""
     distance = np.abs(np.asarray(estimate, dtype=float) - np.asarray(truth, dtype=float))
     assert (distance <= 8 * np.asarray(errors, dtype=float)).all()
     assert (np.asarray(errors, dtype=float) < 0.2 * np.abs(np.asarray(truth, dtype=float))).all()
 
 
 def test_every_model_is_previewed_paid_found_and_verified(home: Home) -> None:
-    """What the preview says is what is debited, the results are near the truth, and a repetition costs nothing."""
+    """The debit is the previewed one, results are near the truth, and a repetition is free."""
     _houses(home)
     server = home.start()
     with bursar.connect(server.address, token=home.tokens["analyst"], ca=home.state.tls / "ca.pem") as client:

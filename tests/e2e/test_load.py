@@ -30,7 +30,7 @@ def load() -> Iterator[ModuleType]:
 
 @pytest.fixture(scope="module")
 def story(load: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a short run of few clients was like, who hardly think."""
+    """Return what a short run of few clients was like, who hardly think."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "THINK_SECONDS", 0.1)
         patch.setattr(load, "SAMPLE_SECONDS", 0.25)
@@ -150,7 +150,7 @@ def test_memory_is_flat_only_if_that_is_shown(load: ModuleType, story: Any) -> N
 
 
 def test_what_an_entry_takes_is_told(load: ModuleType) -> None:
-    """From the samples in which entries came; a ledger that stands still says nothing."""
+    """Samples in which entries came say it; a ledger that stands still says nothing."""
     samples = [load.Sample(2.0 * i, 300 + 0.01 * min(i, 120), 250, 0, 80, 4, min(i, 120)) for i in range(200)]
     assert load.slope_by_entry(samples).rate == pytest.approx(0.01)
     assert load.slope_by_entry([replace(one, entries=7) for one in samples]) is None

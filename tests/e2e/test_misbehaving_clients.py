@@ -1,4 +1,4 @@
-"""What the real server does to clients that misbehave. `pytest -s` on this file prints the table of docs/attacks.md.
+"""Answers of the real server to clients that misbehave. `pytest -s` on this file prints the table of docs/attacks.md.
 
 Raw gRPC stubs, because our SDK refuses most of this before it is sent.
 """
@@ -66,7 +66,7 @@ class Client:
 
     @property
     def spent(self) -> int:
-        """What all datasets have spent, in units."""
+        """Return what all datasets have spent, in units."""
         with Ledger.open(self.server.home.state.ledger) as ledger:
             return sum(state.spent_cost_units for state in ledger.datasets())
 
@@ -197,7 +197,7 @@ def test_a_caller_without_a_token_gets_nothing(client: Client, does: str) -> Non
 
 
 def test_bytes_that_are_no_request_are_refused(client: Client) -> None:
-    """What does not decode, what is too large, and what is not in the contract."""
+    """They do not decode, are too large, or are not in the contract."""
     bearer = client.server.bearer()
     for does, path, body, code in (
         ("sends bytes that are no message", FIT, b"\xff" * 100, "INVALID_ARGUMENT"),

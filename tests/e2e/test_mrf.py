@@ -51,7 +51,7 @@ def _trips(home: Home) -> None:
 
 
 def test_fields_are_previewed_paid_reused_and_verified(home: Home) -> None:
-    """What the preview says is what is debited; people count once; tables of earlier releases cost nothing."""
+    """The debit is the previewed one; people count once; tables of earlier releases are free."""
     _trips(home)
     server = home.start()
     with bursar.connect(server.address, token=home.tokens["analyst"], ca=home.state.tls / "ca.pem") as client:

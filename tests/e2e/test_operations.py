@@ -102,7 +102,7 @@ def test_an_operators_day(home: Home) -> None:
 
 @pytest.mark.slow
 def test_fits_that_are_not_waited_for_run_again_under_their_debit(home: Home) -> None:
-    """With unfinished_fits = "abandon" the server ends in time; what was paid for is neither lost nor paid twice."""
+    """The server ends in time with unfinished_fits = "abandon"; a paid fit is neither lost nor paid twice."""
     # The quantum holds the release back, so the fit is unfinished when the signal comes. The first fit waits for its
     # end before the debit, too, while the rows are compared with what was registered.
     home.state.config.write_text(

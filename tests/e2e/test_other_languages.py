@@ -75,7 +75,7 @@ def test_the_lock_file_names_no_host() -> None:
 
 
 def test_the_tour_is_thirty_lines() -> None:
-    """As short as the page says, without lines that nobody could read."""
+    """It is as short as the page says, without unreadable lines."""
     lines = (NODE / "tour.mjs").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 140
@@ -104,7 +104,7 @@ def _files(channel: grpc.Channel, metadata: tuple[tuple[str, str], ...], symbol:
 
 
 def test_reflection_is_enough_to_call(shared: Server) -> None:
-    """As grpcurl does: ask which services there are, get their messages, make a call from JSON; no .proto file."""
+    """It works as grpcurl does: list services, get their messages, make a call from JSON, without a .proto file."""
     metadata = shared.bearer()
     with shared.channel() as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
@@ -138,7 +138,7 @@ def test_reflection_describes_every_service(shared: Server, service: str) -> Non
 
 
 def test_who_asks_for_newer_reflection_is_told_that_it_is_not_there(shared: Server) -> None:
-    """Which makes grpcurl ask for the older one; a refusal for want of a right would end it there."""
+    """The answer makes grpcurl try the older one; a refusal for want of a right would end it there."""
     with shared.channel() as channel:
         ask: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"

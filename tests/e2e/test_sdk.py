@@ -101,7 +101,7 @@ def test_crashes_and_restarts_are_no_reason_to_complain(home: Home, connect: Con
 
 
 def test_what_was_bought_is_had_again_by_another_program(home: Home, connect: Connect) -> None:
-    """From a server that was started again, by a client that sent no request; not by another analyst."""
+    """A restarted server answers a client that sent no request; another analyst gets nothing."""
     server = home.start()
     people = connect(server).dataset("people")
     separated: dict[str, Any] = {"n_components": 3, "sigma_min": 0.05, "sigma_max": 1.0, "columns": ["x", "y"]}
@@ -151,7 +151,7 @@ def test_a_state_directory_made_anew_is_another_server(home: Home, connect: Conn
 
 
 def test_what_is_left_is_all_that_one_may_spend(home: Home, connect: Connect) -> None:
-    """With an allowance, then a maximum per request: each time the preview's price, and then it is gone."""
+    """An allowance and then a maximum per request limit it: each time the preview's price, and then it is gone."""
     with Ledger.open(home.state.ledger) as ledger:
         ledger.set_allowance("people", "the-analyst", Fraction(1, 2), actor="test", reason="")
         ledger.set_call_limit("people", Fraction(1, 3), actor="test", reason="")
@@ -182,7 +182,7 @@ def test_what_is_left_is_all_that_one_may_spend(home: Home, connect: Connect) ->
 
 
 def test_the_history_comes_with_a_signed_note(shared: Server) -> None:
-    """By the key that the chain names; of this ledger, and not ahead of it."""
+    """The note is by the key that the chain names, of this ledger, and not ahead of it."""
     with shared.channel() as channel:
         stub = catalog_pb2_grpc.CatalogServiceStub(channel)
         answer = stub.GetHistory(catalog_pb2.GetHistoryRequest(), metadata=shared.bearer("auditor"))
@@ -217,7 +217,7 @@ def test_dummy_runs_of_every_fit_leave_the_ledger_as_it_was(shared: Server, conn
 
 
 def test_suggestions_of_the_real_server(shared: Server, connect: Connect) -> None:
-    """For every fit that this table has, in about the least amount: half of it no longer does."""
+    """Every fit of this table has about the least amount: half of it no longer does."""
     people = connect(shared).dataset("people")
     left = people.remaining()
     for request, goal in (

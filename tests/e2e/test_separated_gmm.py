@@ -72,7 +72,7 @@ def _check_found(model: bursar.GaussianMixture) -> None:
 
 
 def test_what_lies_apart_is_found_paid_and_verified(home: Home) -> None:
-    """What the preview says is what is debited, the results are near the truth, and a repetition costs nothing."""
+    """The debit is the previewed one, results are near the truth, and a repetition is free."""
     _stars(home)
     server = home.start()
     with bursar.connect(server.address, token=home.tokens["analyst"], ca=home.state.tls / "ca.pem") as client:

@@ -56,7 +56,10 @@ def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def refusal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What `bursar-server run` says when it does not start: here, for a process of its own takes seconds to load."""
+    """Return what `bursar-server run` says when it does not start.
+
+    Here, for a process of its own takes seconds to load.
+    """
     monkeypatch.setattr("bursar_server.log.set_up", lambda *_: None)
 
     def run(*arguments: object) -> str:
@@ -132,7 +135,7 @@ def test_a_bad_setting_keeps_the_server_from_starting(home: Home, refusal: Calla
 
 
 def test_a_fit_killed_between_debit_and_release_runs_again_under_its_debit(home: Home) -> None:
-    """After kill -9 the next server answers with the same receipt, and there is one debit."""
+    """The next server after kill -9 answers with the same receipt, and there is one debit."""
     server = home.start()
     # The parent of all fits sleeps, so that the kill comes before the release.
     (parent,) = psutil.Process(server.process.pid).children()

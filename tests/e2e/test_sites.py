@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SEED, SIGMA, M, ROWS = 11, 0.3, 60, 3000
 CENTRES = np.array([[0.55, 2.5], [-0.45, 7.5], [-0.45, 1.5]])
-"""Of the tables of these tests, and of the one that is west."""
+"""Centres of the tables of these tests, and of the one that is west."""
 
 
 def _sites(home: Home, folder: Path) -> list[bursar.Sketch]:
@@ -38,7 +38,7 @@ def _sketched(home: Home, folder: Path, name: str, *, seed: int) -> bursar.Sketc
 
 
 def test_three_sites_make_one_model(home: Home, tmp_path: Path) -> None:
-    """What others published is merged with the server's sketch, by the client or the server; each pays for itself."""
+    """Sketches of others are merged with the server's, by the client or the server; each site pays for itself."""
     server = home.start()
     sites = _sites(home, tmp_path)
     client = bursar.connect(

@@ -56,7 +56,7 @@ def seen(timing: Any, rng: Any, times: int, **planted: float) -> list[tuple[int,
     ],
 )
 def test_a_difference_that_is_planted_is_found(timing: Any, planted: dict[str, float], tests: set[str]) -> None:
-    """In each number that a client sees, by the tests that are made for it."""
+    """Each number that a client sees is changed, and the tests that are made for it notice."""
     rng = np.random.default_rng(5)  # noqa: TID251  of made-up times
     assert tests <= set(timing.told_apart(seen(timing, rng, 200, **planted), QUANTUM)["told_apart"])
 

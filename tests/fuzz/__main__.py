@@ -34,9 +34,9 @@ from tests.fuzz.server import in_its_own_process
 
 _ROOT = Path(__file__).parents[2]
 _EXAMPLES = 60
-"""Of a method or a target, then it is the next one's turn."""
+"""Examples of a method or a target, then it is the next one's turn."""
 _OF_CALLS = 0.75
-"""Of the time; files have the rest."""
+"""Share of the time for calls; files have the rest."""
 _PART = 300.0
 """Seconds of a part, at most; then there is a new server, a new seed, and another look at the ledger."""
 
@@ -105,7 +105,7 @@ def planning(calls: int, jobs: int, seed: int, out: Path) -> int:
 
 
 _SEEDS_OF_A_JOB = 10**6
-"""Between the first seeds of two processes."""
+"""Distance of the first seeds of two processes."""
 
 
 def _kept(out: Path) -> dict[str, Any]:

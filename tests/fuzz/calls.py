@@ -48,7 +48,7 @@ class Method:
 
     @property
     def name(self) -> str:
-        """Without its service."""
+        """Return the name without its service."""
         return self.path.rpartition("/")[2]
 
 
@@ -71,7 +71,7 @@ ALL: tuple[Method, ...] = tuple(
 """Every method of the contract's services, of health and of reflection."""
 
 _FITS = {f"/bursar.v1.FitService/{method.name}": method.field for method in METHODS.values()}
-"""Where a preview has the request of each fit."""
+"""Fields where a preview has the request of each fit."""
 
 _PREVIEW = "/bursar.v1.FitService/Preview"
 
@@ -88,17 +88,17 @@ STATUSES = frozenset(
         "UNIMPLEMENTED",
     }
 )
-"""What a server that nothing happens to answers, of the table in `bursar_server.wire.statuses`."""
+"""Statuses of a server that nothing happens to, of the table in `bursar_server.wire.statuses`."""
 
 _AFTER_A_PREVIEW = frozenset({"BUDGET_EXHAUSTED", "REQUEST_ID_REUSED", "DATASET_RETIRED"})
-"""Why a request may be refused that has a price."""
+"""Reasons to refuse a request that has a price."""
 
 _INNARDS = re.compile(
     r"Traceback|Exception|File \"|\.py\b|site-packages|object at 0x|<class|<function|"
     r"\b[A-Z][A-Za-z]+Error\b|\b(bursar_server|bursar_ledger|numpy|numba|google\.protobuf|sqlite|pyarrow|opendp|hypothesis)\b|"
     r"/(work|tmp|usr|home|root|opt|var)/"
 )
-"""What a caller must never read."""
+"""Texts that a caller must never read."""
 
 _LONGEST_TEXT, _LONGEST_DETAILS = 900, 8000
 """Bytes of a status."""
@@ -106,7 +106,7 @@ _LONGEST_TEXT, _LONGEST_DETAILS = 900, 8000
 
 @dataclass(frozen=True)
 class Reply:
-    """What a caller gets.
+    """Reply to a caller.
 
     Attributes:
         status: name of its code.
@@ -127,7 +127,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Books:
-    """What a refusal must not change: size and head of the ledger, and what every dataset has spent."""
+    """Facts that a refusal must not change: size and head of the ledger, and what every dataset has spent."""
 
     size: int
     head: bytes
@@ -140,7 +140,7 @@ class Books:
 
 
 def books(running: Running) -> Books:
-    """As they are now, read from the file."""
+    """Return the books as they are now, read from the file."""
     size, head = running.ledger.newest()
     states = running.ledger.datasets()
     return Books(size, head, tuple((one.name, one.spent_cost_units, one.spent_delta_units) for one in states))
@@ -176,7 +176,7 @@ def _details(error: Any) -> tuple[tuple[bytes, ...], str]:
 
 @dataclass
 class Tally:
-    """What became of calls.
+    """Tally of calls.
 
     Attributes:
         statuses: by method and status.
@@ -323,7 +323,7 @@ _LINES = st.builds(
     _WORDS,
     st.text(st.characters(codec="ascii", min_codepoint=33, max_codepoint=126), max_size=60),
 )
-"""What may stand where a token is expected."""
+"""Texts that may stand where a token is expected."""
 
 
 def _caller_of(method: Method) -> str:
@@ -334,7 +334,7 @@ def _caller_of(method: Method) -> str:
 
 
 def _is_odd(method: Method) -> bool:
-    """Whether it is now and then sent no message, or several: reflection takes them, others must cope with them."""
+    """Return whether it is sometimes sent no message, or several: reflection takes them, others must cope."""
     return "Reflection" in method.path or zlib.crc32(method.path.encode()) % 4 == 0
 
 
@@ -380,7 +380,7 @@ def doubles(message: Any, path: str) -> Iterator[tuple[str, float]]:
 
 
 def _tells_of_the_ledger(message: Any) -> bool:
-    """Whether it names entries, or spends what is left: its answer then depends on what was asked before."""
+    """Return whether it names entries, or spends what is left: its answer then depends on what was asked before."""
     if "spend" in message.DESCRIPTOR.fields_by_name and message.spend.WhichOneof("amount") == "remaining":
         return True
     return any(one.name in ("released", "reuse", "entry") for one, _ in message.ListFields())

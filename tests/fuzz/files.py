@@ -54,7 +54,7 @@ from tests.fuzz.valid import FOREIGN
 from tests.server.serving import identity
 
 INNARDS = re.compile(r"Traceback|File \"|site-packages|object at 0x|<class|<function")
-"""What no command prints."""
+"""Texts that no command prints."""
 
 _MOST_IMPORTS = 40
 """Tables of a state directory, after which another is taken: every import compares its rows with all that there are."""
@@ -585,7 +585,7 @@ _AUDITS = (
 
 @st.composite
 def damages(draw: st.DrawFn) -> tuple[int, Callable[[bytes], bytes], str]:
-    """How a file is damaged, and what is done with it."""
+    """Return how a file is damaged, and what is done with it."""
     # The file is not known yet, so places are parts of its length.
     where = draw(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=8))
     cut = draw(st.sampled_from((None, None, None, 0.0, 0.3, 0.99)))
@@ -710,7 +710,7 @@ _HISTORY: Mapping[str, Any] = {
 
 @st.composite
 def histories(draw: st.DrawFn) -> bytes:
-    """What the SDK remembers of servers, as JSON."""
+    """Return what the SDK remembers of servers, as JSON."""
     text = _written(draw(exchanged(_HISTORY)), json.dumps).encode()
     return draw(spoilt(text)) if draw(st.sampled_from((False, False, True))) else text
 
@@ -739,7 +739,7 @@ TARGETS: Mapping[str, tuple[st.SearchStrategy[Any], Callable[[Desk, Any], str]]]
     "sketch": (sketches(), check_sketch),
     "history": (histories(), check_history),
 }
-"""By name: what is tried, and what must be true of it."""
+"""Targets by name: what is tried, and what must be true of it."""
 
 
 def run(desk: Desk, target: str, examples: int, seed: int) -> None:

@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
 DATASETS = ("people", "others", "person", "nobody", "little", "closed")
-"""Of the server that is fuzzed; see `server`."""
+"""Datasets of the server that is fuzzed; see `server`."""
 
 _MOST_NESTED = 4
 """Messages within messages of a request that is drawn field by field."""
@@ -251,7 +251,7 @@ def garbled(draw: st.DrawFn, body: bytes) -> bytes:
 
 @st.composite
 def bodies(draw: st.DrawFn, descriptor: Any, valid: Sequence[Message]) -> bytes:
-    """What is sent to a method: mostly valid requests with fields exchanged; some made from nothing; some bytes.
+    """Return what is sent to a method: mostly valid requests with fields exchanged; some made from nothing; some bytes.
 
     Args:
         draw: of hypothesis.

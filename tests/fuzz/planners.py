@@ -135,7 +135,7 @@ class _Context:
 
 
 CONTEXT: Any = _Context()
-"""Of every call."""
+"""Context of every call."""
 
 
 @dataclass
@@ -643,7 +643,7 @@ TARGETS: Mapping[str, tuple[st.SearchStrategy[Any], Checked]] = {
     "settings": (files.configurations(), _once(_check_settings)),
     "amounts": (_amounts(), _once(_check_amounts)),
 }
-"""By name: what is asked, and what must be true of it."""
+"""Targets by name: what is asked, and what must be true of it."""
 
 SHARES: Mapping[str, float] = dict.fromkeys(METHODS, 0.17) | {
     "RunDummy": 0.08,

@@ -93,7 +93,7 @@ _TABLES: Mapping[str, tuple[str, str, Budget]] = {
     "closed": (_SLOTS, _rows(0.02), Budget(1.0, 1e-6)),
 }
 _LARGEST_CALL = Fraction(1, 2**12)
-"""Of a total: requests for all that is left come thousands of times before nothing is left."""
+"""Largest part of a total: requests for all that is left come thousands of times before nothing is left."""
 
 SETTINGS: Mapping[str, Any] = {
     "fit_workers": 1,

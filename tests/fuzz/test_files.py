@@ -18,7 +18,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_file_does_what_it_must_not(desk: Desk, target: str) -> None:
-    """Whatever it holds, it is taken or refused in plain words; a refused import registers and leaves nothing."""
+    """A file is taken or refused in plain words; a refused import registers and leaves nothing."""
     run(desk, target, _FEW, seed=0)
 
 

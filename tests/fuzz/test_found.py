@@ -1,4 +1,4 @@
-"""What fuzzing found: once wrong, now refused as documented."""
+"""Findings of fuzzing: once wrong, now refused as documented."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bursar_server.config import Config, ConfigError
 from bursar_server.tables import Manifest, ManifestError
 
 DEEP = "[" * 100_000
-"""Beyond what Python's parsers go down: they raise RecursionError, which is none of their own errors."""
+"""Depth beyond that of Python's parsers: they raise RecursionError, which is none of their own errors."""
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ DEEP = "[" * 100_000
 def test_a_file_of_brackets_or_digits_is_refused(
     tmp_path: Path, read: Callable[[Path], object], error: type[Exception], text: str
 ) -> None:
-    """With the reader's own error: brackets without end, and a number that Python does not convert."""
+    """The reader's own error refuses brackets without end, and a number that Python does not convert."""
     (tmp_path / "file").write_text(text)
     with pytest.raises(error):
         read(tmp_path / "file")
@@ -55,7 +55,7 @@ def test_so_is_one_that_the_command_line_reads(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("words", [("verify",), ("spend",), ("show", "1")])
 @pytest.mark.parametrize("name", [None, b"\xff", -1])
 def test_a_ledger_whose_migrations_are_unnamed_is_refused(tmp_path: Path, words: tuple[str, ...], name: object) -> None:
-    """As one of a version that is not known here."""
+    """The message says that its version is not known here."""
     path = tmp_path / "ledger.sqlite"
     Ledger.create(path, actor="test").close()
     with contextlib.closing(sqlite3.connect(path)) as db:

@@ -48,7 +48,7 @@ def test_no_request_is_left_out() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_request_is_planned_or_refused(services: Desk, target: str) -> None:
-    """Whatever its numbers are: finite and positive prices within what was offered, or a refusal that names fields."""
+    """Every plan has finite positive prices within the offer, or a refusal names fields, whatever the numbers."""
     run(services, target, _FEW.get(target, 100), seed=0)
 
 
@@ -177,7 +177,7 @@ RIVALS: Mapping[Callable[[Patch], None], type[Exception]] = {
 def test_a_planner_with_a_defect_is_found_out(
     services: Desk, rival: Callable[[Patch], None], error: type[Exception], monkeypatch: Patch
 ) -> None:
-    """Within calls of one fit that find nothing without the defect."""
+    """It is found within calls of one fit that find nothing without the defect."""
     rival(monkeypatch)
     with pytest.raises(error):
         run(services, "FitSeparatedGMM", _ENOUGH, seed=2)

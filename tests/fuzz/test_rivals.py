@@ -87,7 +87,7 @@ def peeking(patch: Patch) -> None:
 def test_a_server_with_a_defect_is_found_out(
     tmp_path: Path, monkeypatch: Patch, rival: Callable[[Patch], None], words: str
 ) -> None:
-    """In the calls that the long test makes of a method."""
+    """It is found in the calls that the long test makes of a method."""
     rival(monkeypatch)
     with in_this_process(tmp_path) as running, pytest.raises(WrongError, match=words):
         run(Fuzzed(running), _DPEM, _ENOUGH, seed=0)
@@ -113,7 +113,7 @@ def littering(patch: Patch) -> None:
 def test_a_command_with_a_defect_is_found_out(
     tmp_path: Path, monkeypatch: Patch, rival: Callable[[Patch], None], target: str, words: str
 ) -> None:
-    """In the files that the long test makes."""
+    """It is found in the files that the long test makes."""
     desk = files.prepare(tmp_path)
     rival(monkeypatch)
     with pytest.raises(WrongError, match=words):

@@ -26,7 +26,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
 
 
 def test_no_method_is_left_out() -> None:
-    """Whatever the contract, health, reflection or the table of roles has is fuzzed, from a request that works."""
+    """All methods of the contract, health, reflection and the table of roles are fuzzed, from a working request."""
     paths = {method.path for method in ALL}
     assert paths == set(VALID)
     other_version = {path for path in METHOD_ROLES if path.startswith("/grpc.reflection.v1.")}

@@ -168,7 +168,7 @@ _FITS: Mapping[str, tuple[Any, ...]] = {
         fit_pb2.FitMRFRequest(dataset="people", cliques=_cliques(("x",)), reuse=[25], estimate_on_client=True),
     ),
 }
-"""By the field of a preview that has it."""
+"""Fits by the field of a preview that has them."""
 
 _PREVIEWS = tuple(fit_pb2.PreviewRequest(**{name: one}) for name, requests in _FITS.items() for one in requests)
 _FIT = "/bursar.v1.FitService/"
@@ -219,4 +219,4 @@ VALID: Mapping[str, tuple[Message, ...]] = {
         ),
     ),
 }
-"""By the method's name on the wire."""
+"""Requests by the method's name on the wire."""

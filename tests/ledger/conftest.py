@@ -34,7 +34,7 @@ Forge = Callable[[Path, int, Callable[[dict[str, Any]], None]], None]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the ledger of the test is."""
+    """Return where the ledger of the test is."""
     return tmp_path / "ledger.db"
 
 

@@ -84,7 +84,7 @@ def test_rows_of_the_same_people_join_by_name(ledger: Ledger, ask: Ask) -> None:
 
 @pytest.mark.parametrize("tag", [b"t" * 32, b"c", b"unknown"])
 def test_tags_decide_nothing(ledger: Ledger, path: Path, tag: bytes) -> None:
-    """Whatever tag a table has, its own account's, another's or a new one, the same call has the same outcome."""
+    """The same call has the same outcome for a tag of its own account, of another, and a new one."""
     register(ledger, "cars", b"c", Budget(1, 1e-9))
     register(ledger, "founds", tag, TOTAL)
     register(ledger, "joins", tag, same_people_as="cars")
@@ -127,7 +127,7 @@ def test_whoever_joins_brings_no_total_of_his_own(
 
 @pytest.mark.parametrize("tag", [b"t" * 32, b"unknown"])
 def test_an_account_has_one_adjacency(ledger: Ledger, path: Path, contents: Any, tag: bytes) -> None:
-    """What one person may change is the same under all names: a sum of different neighbourhoods means nothing."""
+    """A sum of different neighbourhoods means nothing: one person's change is the same under all names."""
     before = contents(path)
     with pytest.raises(AccountConflictError, match="adjacency must be replace_one"):
         register(ledger, "again", tag, same_people_as="people", adjacency=Adjacency.ADD_REMOVE_ONE)

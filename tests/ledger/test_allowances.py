@@ -240,7 +240,7 @@ def test_limits_hold_for_the_probability_of_failure_as_well(ledger: Ledger, ask:
 
 
 def test_shares_follow_the_total(ledger: Ledger, ask: Ask, path: Path) -> None:
-    """After a new total every part is one of the new total, and what he spent is counted at the new order."""
+    """Every part is one of the new total, and what was spent is counted at the new order."""
     allow(ledger, "ann", Fraction(1, 3))
     ledger.set_call_limit("people", Fraction(1, 4), actor="o", reason="r")
     ledger.debit(ask("a"))
@@ -258,7 +258,7 @@ def test_shares_follow_the_total(ledger: Ledger, ask: Ask, path: Path) -> None:
 
 
 def test_an_allowance_is_of_the_whole_account(ledger: Ledger, ask: Ask, path: Path) -> None:
-    """Under every name of the account an analyst spends from one part."""
+    """An analyst spends from one part under every name of the account."""
     ledger.register_dataset(
         Registration("again", Adjacency.REPLACE_ONE, None, b"t" * 32, same_people_as="people"), actor="o", reason="r"
     )
@@ -295,7 +295,7 @@ def test_other_refusals_of_limits(ledger: Ledger, path: Path, contents: Any) -> 
 
 
 def test_threads_of_one_analyst_share_his_allowance(ledger: Ledger, ask: Ask, path: Path) -> None:
-    """As many requests are admitted as fit into his part, at once or one after the other."""
+    """Requests are admitted while they fit into the allowance, at once or one after the other."""
     allow(ledger, "ann", Fraction(1, 3))
 
     def run(i: int) -> Debit | BudgetExhaustedError:
@@ -333,7 +333,7 @@ ACTS = st.one_of(
 def test_no_debit_is_ever_above_a_limit_in_force(
     tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, str, Any]]
 ) -> None:
-    """Against a reference that keeps the events: whatever fits into every limit is admitted, nothing else is."""
+    """A reference that keeps the events agrees: a debit that fits into every limit is admitted, no other."""
     path = tmp_path_factory.mktemp("limits") / "ledger.db"
     total, call = Budget(2, 1e-6, Fraction(1, 10)), None
     shares: dict[str, Fraction | None] = {}

@@ -55,7 +55,7 @@ ORDERS = st.fractions(min_value=Fraction(1001, 1000), max_value=1000, max_denomi
 
 @given(APPROXIMATE)
 def test_approximate_events_survive_the_round_trip(event: ApproximateEvent) -> None:
-    """What is written is the event, with the exact event inside it."""
+    """The event is read as it was written, with the exact event inside it."""
     written = encode_event(event)
     assert set(written) == {"mechanism", "event", "delta", "count"}
     assert written["mechanism"] == "approximate"
@@ -159,7 +159,7 @@ def test_failures_have_a_cap_of_their_own(ledger: Ledger, ask: Ask, path: Path, 
 
 
 def test_a_total_without_a_share_for_failures_admits_none(ledger: Ledger, ask: Ask) -> None:
-    """With the share 0 every release that may fail is refused."""
+    """Every release that may fail is refused with the share 0."""
     ledger.set_budget("people", Budget(3, 1e-6, Fraction(0)), actor="o", reason="r")
     with pytest.raises(BudgetExhaustedError):
         ledger.debit(ask("a", events=failing(Fraction(1, 10**300))))
@@ -228,7 +228,7 @@ def _hockey_stick(p: list[Fraction], q: list[Fraction], ratio: Fraction) -> Frac
 Law = list[tuple[str, float, float]]
 """Outcomes that matter to the next choice, with their masses under P and Q."""
 Choice = tuple[bool, float, float]
-"""Of a release: Gaussian or two-point; the part of the rest of the divergence, and of delta, that it takes."""
+"""Choice of a release: Gaussian or two-point; the part of the rest of the divergence, and of delta, that it takes."""
 
 
 def law(event: ExactEvent) -> Law:

@@ -157,7 +157,7 @@ def test_nothing_is_overwritten(ledger: Ledger, tmp_path: Path, name: str, kind:
 def test_a_name_that_came_meanwhile_is_not_overwritten(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
-    """Whatever takes the name while the copy is made keeps it, a link to nowhere included."""
+    """A name that is taken while the copy is made is kept, a link to nowhere included."""
     copy = tmp_path / "copy.db"
     link = os.link
 
@@ -177,7 +177,7 @@ def test_a_name_that_came_meanwhile_is_not_overwritten(
 
 
 def test_a_folder_that_there_is_not_is_our_error(ledger: Ledger, tmp_path: Path) -> None:
-    """With the reason of the system."""
+    """The message has the reason of the system."""
     with pytest.raises(LedgerUnavailableError, match="cannot be written: No such file"):
         ledger.backup(tmp_path / "no" / "copy.db")
 

@@ -45,7 +45,7 @@ EPSILON, DELTA = st.floats(0.01, 50), st.floats(1e-15, 0.1)
 
 @pytest.mark.parametrize(("epsilon", "delta", "rho", "order", "cap"), GOLDEN)
 def test_golden_caps(epsilon: float, delta: float, rho: float, order: float, cap: float) -> None:
-    """With nothing set aside for approximate releases, order and caps have their tabulated values."""
+    """Order and caps have their tabulated values with nothing set aside for approximate releases."""
     budget = Budget(epsilon, delta, Fraction(0))
     assert rho_of(epsilon, delta) == pytest.approx(rho, abs=6e-10)
     assert float(budget.order) == pytest.approx(order, abs=6e-5)
@@ -65,7 +65,7 @@ def test_conversion_there_and_back(epsilon: float, delta: float) -> None:
 
 @given(EPSILON, DELTA)
 def test_the_rho_of_a_spend_is_rounded_down(epsilon: float, delta: float) -> None:
-    """As an exact fraction it fits into the cap, so that a spend never costs a unit more than was asked for."""
+    """It fits into the cap as an exact fraction, so that a spend never costs a unit more than was asked for."""
     order = best_order(Fraction(epsilon), Fraction(delta))
     units = math.floor(COST_UNIT * divergence_cap(Fraction(epsilon), Fraction(delta), order))
     assert COST_UNIT * order * Fraction(rho_of(epsilon, delta)) <= units
@@ -96,7 +96,7 @@ def test_a_cap_implies_the_promise(epsilon: float, delta: float) -> None:
 
 @given(EPSILON, DELTA, st.fractions(Fraction(1, 1000), Fraction(999, 1000), max_denominator=1000))
 def test_a_share_for_failures_is_no_part_of_the_conversion(epsilon: float, delta: float, share: Fraction) -> None:
-    """What approximate releases may use of delta is taken off before divergences are converted."""
+    """The part of delta for approximate releases is taken off before divergences are converted."""
     budget = Budget(epsilon, delta, share)
     assert exact_log_delta(budget) <= math.log(delta * (1 - share)) + 1e-9
     assert budget.cap_delta_units <= DELTA_UNIT * Fraction(delta) * share < budget.cap_delta_units + 1
@@ -198,7 +198,7 @@ def bernoulli_divergence(mass: float, loss: float, order: float) -> float:
 
 
 def test_an_order_chosen_afterwards_breaks_the_promise_and_the_fixed_one_does_not() -> None:
-    """Whether some order of two still allows the next step is no filter: it spends 1.9 delta here.
+    """The question whether some order of two still allows the next step is no filter: it spends 1.9 delta here.
 
     A rare outcome (mass 2.591e-4, loss 0.9347) is followed by a step that only the higher order allows, the common
     outcome by one that only the lower allows. The fixed order refuses both.

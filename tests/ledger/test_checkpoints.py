@@ -71,7 +71,7 @@ class Witnessed:
         return old
 
     def compare(self, key: VerifierKey | None = None, notes: Sequence[str] | None = None) -> Comparison:
-        """With the newest key pinned, unless another is."""
+        """Compare with the newest key pinned, unless another is given."""
         return compare(self.path, self.notes if notes is None else notes, key or self.key.verifier, place="file:far")
 
 
@@ -137,7 +137,7 @@ def test_an_older_copy_that_went_on_is_noticed(witnessed: Witnessed, tmp_path: P
 
 
 def test_a_forged_entry_is_named_if_checkpoints_are_dense(witnessed: Witnessed, forge: Forge) -> None:
-    """With a checkpoint an entry there is one candidate; the chain itself was hashed anew and verifies."""
+    """A checkpoint an entry leaves one candidate; the chain itself was hashed anew and verifies."""
     for _ in range(4):
         witnessed.grow()
         witnessed.note()
@@ -157,7 +157,7 @@ def test_a_history_that_never_agreed_says_so(witnessed: Witnessed, forge: Forge)
 
 
 def test_dropped_last_rows_are_noticed(witnessed: Witnessed, tamper: Tamper) -> None:
-    """Whoever removes the newest entries leaves a chain that verifies."""
+    """A chain without its newest entries verifies, so checkpoints have to tell."""
     witnessed.grow(3)
     witnessed.note()
     witnessed.ledger.close()
@@ -174,7 +174,7 @@ def test_a_place_that_became_empty_is_noticed(witnessed: Witnessed) -> None:
 
 
 def test_a_ledger_that_never_had_a_key_has_no_checkpoints_to_compare(ledger: Ledger, path: Path) -> None:
-    """Whoever asks for the comparison is told."""
+    """The answer says so."""
     assert "there is no checkpoint" in only(compare(path, ()))
     key = SigningKey.create(origin_of(ledger.ledger_id))
     found = compare(path, [sign(checkpoint_of(ledger), key)], key.verifier)
@@ -230,7 +230,7 @@ def test_many_bad_notes_are_a_short_report(witnessed: Witnessed) -> None:
 
 
 def test_old_notes_stay_good_after_a_rotation(witnessed: Witnessed) -> None:
-    """Whoever pins the newest key only: its own checkpoint vouches for the entries that name the older ones."""
+    """The newest key's own checkpoint vouches for the entries that name the older ones."""
     for _ in range(3):
         witnessed.grow(2)
         witnessed.note()
@@ -290,7 +290,7 @@ def test_a_copy_from_before_a_rotation_is_noticed(witnessed: Witnessed, tmp_path
 
 
 def test_a_key_that_came_back_is_good_again(witnessed: Witnessed) -> None:
-    """From its second entry on."""
+    """It counts from its second entry on."""
     first = witnessed.key
     witnessed.rotate()
     witnessed.ledger.set_checkpoint_key(str(first.verifier), actor="owner", reason="back")

@@ -45,7 +45,7 @@ WRITTEN = {"mechanism": "concentrated", "rho": "7/200", "count": 1}
 
 @given(EVENTS, ORDERS, st.integers(2, 20))
 def test_the_price_is_order_times_rho_exactly(event: ConcentratedEvent, order: Fraction, factor: int) -> None:
-    """At every order, so at any total; twice costs twice, and a failure inside costs what it would without."""
+    """The price is exact at every order, so at any total; twice costs twice, and a failure inside costs no more."""
     assert rdp(event, order) == event.count * order * event.rho
     assert rdp(dataclasses.replace(event, rho=event.rho * factor), order) == factor * rdp(event, order)
     assert rdp(ApproximateEvent(event, Fraction(1, 10**9), factor), order) == factor * rdp(event, order)
@@ -158,7 +158,7 @@ def test_the_loss_distribution_composes_with_others() -> None:
 
 
 def test_a_hull_is_convex_and_lies_below() -> None:
-    """Of any curve: it touches the curve, is never above it, and has rising slopes in e^epsilon."""
+    """It touches the curve, is never above it, and has rising slopes in e^epsilon, for any curve."""
     curve = [1.0, 0.9, 0.95, 0.6, 0.5, 0.45, 0.1, 0.3, 0.05, 0.04]
     hull = _convex(list(curve), -4, 0.25)
     places = [math.exp((i - 4) * 0.25) for i in range(len(curve))]

@@ -115,7 +115,7 @@ def timeless(entry: Entry) -> dict[str, Any]:
 
 
 def test_every_act_is_here(used: Ledger) -> None:
-    """Whatever takes `dry_run` is tested below."""
+    """Every function that takes `dry_run` is tested below."""
     import inspect
 
     methods = {
@@ -159,7 +159,7 @@ def test_a_dry_run_shows_the_entry_and_writes_nothing(used: Ledger, path: Path, 
 @pytest.mark.parametrize("dry_run", [True, False])
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_dry_run_is_refused_as_the_act_is(used: Ledger, name: str, dry_run: bool) -> None:
-    """With the same error."""
+    """The error is the same."""
     expected, make = REFUSED[name]
     act = make(used)
     with pytest.raises(expected):

@@ -40,7 +40,7 @@ JSON = st.recursive(
 
 @given(EVENTS)
 def test_events_survive_the_round_trip(event: Event) -> None:
-    """What the ledger writes about an event is the event."""
+    """The event is read as the ledger wrote it."""
     assert decode_event(json.loads(canonical(encode_event(event)))) == event
 
 
@@ -56,7 +56,7 @@ HARDLY_EVENTS = st.dictionaries(st.sampled_from(["scale", "count", "l2_squared",
 
 
 def short_form(value: Any) -> GaussianNumbers | None:
-    """What `gaussian_numbers` has to say of an event, by way of the event."""
+    """Return what `gaussian_numbers` has to say of an event, by way of the event."""
     try:
         event = decode_event(value)
     except (TypeError, ValueError):
@@ -100,7 +100,7 @@ def test_the_short_form_of_an_event_is_that_of_the_event(value: dict[str, Any]) 
     ],
 )
 def test_the_short_form_takes_no_event_that_is_none(change: dict[str, Any]) -> None:
-    """Whatever decode_event refuses is left to it, which names what is wrong."""
+    """An event that decode_event refuses is left to it, so that it names what is wrong."""
     value = {"mechanism": "gaussian", "l2_squared": 3, "scale": "7/2", "count": 4}
     assert gaussian_numbers(value) == (3, 4, 7, 2)
     assert gaussian_numbers({**value, **change}) is None

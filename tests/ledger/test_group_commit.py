@@ -99,7 +99,7 @@ class Spy:
         self.instead = instead
 
     def execute(self, sql: str, parameters: Any = None) -> Any:
-        """As the connection does."""
+        """Execute as the connection does."""
         self.seen.append(sql)
         if self.instead is not None:
             self.instead(sql)
@@ -168,7 +168,7 @@ def test_a_failing_decision_leaves_the_others(ledger: Ledger, ask: Ask, batch: B
 
 
 def test_a_refusal_knows_what_the_batch_spent_before_it(ledger: Ledger, ask: Ask, batch: Batch) -> None:
-    """Of debits that share a transaction only those fit that fit one after the other."""
+    """Debits that share a transaction fit only if they fit one after the other."""
     futures = [batch.add(partial(ledger.debit, ask(f"r{i}"))) for i in range(8)]
     batch.run()
     state = ledger.dataset("people")
@@ -209,7 +209,7 @@ def test_a_decision_that_is_not_kept_leaves_no_trace_in_a_batch(ledger: Ledger, 
 def test_a_commit_that_fails_fails_all_and_changes_nothing(
     ledger: Ledger, ask: Ask, batch: Batch, path: Path, contents: Any
 ) -> None:
-    """If the disk refuses the commit, everyone hears it, nothing is in the file, and the next decision works."""
+    """All hear that the disk refuses the commit, nothing is in the file, and the next decision works."""
     before = contents(path)
 
     def full(sql: str) -> None:

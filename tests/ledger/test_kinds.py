@@ -12,7 +12,7 @@ HALF, OTHER = list(EntryKind)[::2], list(EntryKind)[1::2]
 
 
 def test_a_table_has_all_kinds_by_their_text() -> None:
-    """As entries hold it; what is left out on purpose is not found."""
+    """Kinds are written as entries hold them; a kind that is left out on purpose is not found."""
     table = by_kind(dict.fromkeys(HALF, 1), without=OTHER)
     assert [table.get(kind.value) for kind in EntryKind] == [1 if kind in HALF else None for kind in EntryKind]
     assert table.get("unheard of") is None
@@ -20,7 +20,7 @@ def test_a_table_has_all_kinds_by_their_text() -> None:
 
 @pytest.mark.parametrize("kind", EntryKind)
 def test_a_forgotten_kind_is_named(kind: EntryKind) -> None:
-    """When the module of the table is imported; as is one that is in the table and left out."""
+    """The import of the table's module names it; as it does one that is in the table and left out."""
     others = [other for other in EntryKind if other is not kind]
     with pytest.raises(ValueError, match=f"not so for {kind.value}$"):
         by_kind(dict.fromkeys(others, 1))
@@ -29,5 +29,5 @@ def test_a_forgotten_kind_is_named(kind: EntryKind) -> None:
 
 
 def test_the_recorded_history_has_every_kind() -> None:
-    """But for the one that another version makes; so the bytes of each are recorded."""
+    """All but the one that another version makes are there; so the bytes of each are recorded."""
     assert {*KINDS, "upgrade"} == {kind.value for kind in EntryKind}

@@ -160,7 +160,7 @@ def racing_threads(ledger: Ledger) -> Iterator[Callable[[str], list[str]]]:
 
 
 def test_of_racing_threads_one_gets_the_last_unit(race: Race) -> None:
-    """Whose decisions may share a transaction."""
+    """Their decisions may share a transaction."""
     with racing_threads(race.ledger) as ask_all:
         race.run(200, ask_all)
 

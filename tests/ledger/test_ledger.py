@@ -82,7 +82,7 @@ def test_a_request_id_belongs_to_one_body_and_principal(ledger: Ledger, ask: Ask
 
 
 def test_a_refusal_changes_nothing(ledger: Ledger, ask: Ask, path: Path, contents: Any) -> None:
-    """Over the cap: the error says what was asked and what is left, and the file is the same."""
+    """The error says what was asked and what is left above the cap, and the file is the same."""
     before = contents(path)
     with pytest.raises(BudgetExhaustedError, match="ask for less") as caught:
         ledger.debit(ask("a", scale=1))
@@ -139,7 +139,7 @@ def test_a_name_is_registered_once(ledger: Ledger) -> None:
 
 
 def test_unknown_names_and_numbers_are_refused(ledger: Ledger, ask: Ask) -> None:
-    """What is not in the ledger cannot be debited, released or read."""
+    """Names and numbers that the ledger lacks cannot be debited, released or read."""
     with pytest.raises(UnknownDatasetError, match="nobody"):
         ledger.debit(ask("a", dataset="nobody"))
     with pytest.raises(UnknownDatasetError):
@@ -264,7 +264,7 @@ def test_a_missing_file_is_not_created_on_open(path: Path) -> None:
 
 
 def test_a_full_disk_debits_nothing(ledger: Ledger, ask: Ask, path: Path, contents: Any) -> None:
-    """If the file cannot grow, the error is ours, nothing changed, and the ledger goes on when there is room."""
+    """The error is ours if the file cannot grow, nothing changed, and the ledger goes on when there is room."""
     db = ledger._store.db
     before = contents(path)
     limit = db.execute("PRAGMA max_page_count").fetchone()[0]
@@ -277,7 +277,7 @@ def test_a_full_disk_debits_nothing(ledger: Ledger, ask: Ask, path: Path, conten
 
 
 def test_a_busy_file_debits_nothing(ledger: Ledger, ask: Ask, path: Path, contents: Any) -> None:
-    """While another process holds the write lock past the waiting time, the error is ours; afterwards all goes on."""
+    """The error is ours while another process holds the write lock too long; afterwards all goes on."""
     before = contents(path)
     ledger._store.db.execute("PRAGMA busy_timeout = 10").fetchall()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

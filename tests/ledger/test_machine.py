@@ -108,7 +108,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def sums_agree_and_stay_below_the_cap(self) -> None:
-        """What the ledger says was spent is what was admitted."""
+        """Check that the ledger's sum is that of the admitted debits."""
         state = self.ledger.dataset("d")
         assert state.spent_cost_units == self.spent <= state.cap_cost_units
         assert len(self.ledger.releases()) == len(self.admitted)

@@ -65,7 +65,7 @@ Amount = tuple[int, int]
 
 @dataclass
 class Reference:
-    """What an account may still spend, by adding up everything each time. Amounts are (cost, delta) in units."""
+    """Account that adds everything up each time. Amounts are (cost, delta) in units."""
 
     budget: Budget
     debits: list[tuple[str, Events]] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Reference:
     call: Fraction | None = None
 
     def spent(self, who: str | None = None) -> Amount:
-        """By one analyst, or by all, every debit priced at the order in force."""
+        """Return the sum of one analyst's debits, or of all, priced at the order in force."""
         prices = [price(events, self.budget.order) for analyst, events in self.debits if who in (None, analyst)]
         return sum(paid.cost_units for paid in prices), sum(paid.delta_units for paid in prices)
 
@@ -97,12 +97,12 @@ class Ask:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes two calls the same request, if their bodies are the same, too."""
+        """Return what makes two calls the same request, if their bodies are the same, too."""
         return self.who, str(self.number)
 
     @property
     def request(self) -> DebitRequest | RestRequest:
-        """As the ledger is asked."""
+        """Return the request as the ledger is asked."""
         digest = hashlib.sha256(repr(self).encode()).digest()
         names = (self.dataset, self.who, str(self.number), digest, "Fit")
         if self.events is None:
@@ -156,7 +156,7 @@ class WholeLedgerMachine(RuleBasedStateMachine):
 
     @rule(asks=st.lists(ASKS, min_size=1, max_size=6))
     def clients_at_once(self, asks: list[Ask]) -> None:
-        """Whoever was let in fitted at his turn, in the order of the entries; whoever was refused fits nowhere."""
+        """Check that admitted clients fitted in the order of the entries, and that refused ones fit nowhere."""
         with ThreadPoolExecutor(len(asks)) as pool:
             answers = list(pool.map(self._asked, asks))
         new = {answer.entry: ask for ask, answer in zip(asks, answers, strict=True) if isinstance(answer, Debit)}
@@ -266,7 +266,7 @@ class WholeLedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.retired) < 2)
     @rule(name=st.sampled_from(["again", "cars"]))
     def a_name_is_retired(self, name: str) -> None:
-        """Once."""
+        """Retire a name, once."""
         try:
             self.ledger.retire_dataset(name, actor="owner", reason="")
         except DatasetRetiredError:
@@ -316,7 +316,7 @@ class WholeLedgerMachine(RuleBasedStateMachine):
 
 
 def _die(path: Path, ask: Ask, stores: bool) -> None:
-    """In a child process: debit, perhaps store a release, and be killed. Never returns."""
+    """Debit in a child process, perhaps store a release, and be killed. Never returns."""
     signal.alarm(120)
     try:
         with contextlib.suppress(Exception):

@@ -79,7 +79,7 @@ def lost(path: Path, *words: str) -> None:
 
 
 def test_a_crash_alone_loses_nothing(crashed: Path, ask: Ask) -> None:
-    """With all files as they were, a ledger opens at its newest entry, without -shm, too."""
+    """A ledger with all its files opens at its newest entry, without -shm, too."""
     beside(crashed, "-shm").unlink()
     with Ledger.open(crashed) as ledger:
         assert ledger.newest()[0] == 8
@@ -113,7 +113,7 @@ def test_a_log_of_its_header_alone_holds_nothing(crashed: Path, ask: Ask, shm: b
 
 
 def test_a_ledger_with_a_log_of_its_header_alone_opens(ledger: Ledger, ask: Ask, path: Path) -> None:
-    """If the database has all entries; and it goes on."""
+    """The database has all entries; and it goes on."""
     ledger.debit(ask("before"))
     header = beside(path, "-wal").read_bytes()[:32]
     ledger.close()
@@ -157,7 +157,7 @@ def test_an_older_copy_of_the_database_is_noticed(ledger: Ledger, ask: Ask, path
 
 @pytest.mark.parametrize("content", [None, b"", b"x" * 512, b"x" * 511])
 def test_a_mark_that_is_lost_or_damaged_is_noticed(crashed: Path, content: bytes | None) -> None:
-    """Without it nothing says which entries there must be."""
+    """Nothing else says which entries there must be."""
     mark = mark_of(crashed)
     whole = mark.read_bytes()
     mark.unlink()
@@ -228,7 +228,7 @@ def marked_before_its_commit(ledger: Ledger, ask: Ask, path: Path) -> None:
 
 
 def flushed_before_the_answer(ledger: Ledger, ask: Ask, path: Path, patch: pytest.MonkeyPatch) -> None:
-    """Whoever is answered has a mark on the disk; where it cannot be flushed, no decision counts, for good."""
+    """Check that each answer has its mark on the disk; where it cannot be flushed, no decision counts any more."""
     flushed: list[int] = []
     whole = os.fdatasync
 
@@ -301,7 +301,7 @@ def test_replaced_files_take_no_entry(ledger: Ledger, ask: Ask, path: Path, harm
 
 
 def test_files_that_come_back_change_nothing(ledger: Ledger, ask: Ask, path: Path) -> None:
-    """What was refused once is refused until a new start, as nobody knows what happened meanwhile."""
+    """A refusal lasts until a new start, as nobody knows what happened meanwhile."""
     away = path.with_name("away")
     log = beside(path, "-wal")
     log.rename(away)
@@ -391,7 +391,7 @@ class Child:
         assert self.process.stdout.readline() == "open\n"
 
     def do(self, line: str) -> str:
-        """What it says after a line of Python."""
+        """Return what it says after a line of Python."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(line)

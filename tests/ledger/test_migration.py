@@ -43,7 +43,7 @@ def old(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def next_version(old: Path) -> Iterator[None]:
-    """From now on, after the file was made, this process knows one more migration."""
+    """Give this process one more migration from now on, after the file was made."""
     MIGRATIONS[NAME] = SQL
     yield
     del MIGRATIONS[NAME]
@@ -58,7 +58,7 @@ def version(path: Path) -> tuple[list[str], int, dict[str, str]]:
 
 
 def sums(found: Verification) -> dict[str, tuple[object, ...]]:
-    """What verification computed for every account."""
+    """Return what verification computed for every account."""
     return {
         totals.name: (totals.spent_cost_units, totals.debits, totals.order, totals.cap_cost_units, totals.analysts)
         for totals in found.accounts
@@ -197,7 +197,7 @@ def test_a_migration_that_fails_half_way_changes_nothing(old: Path, monkeypatch:
 
 
 def test_a_file_of_a_newer_version_is_refused_by_name(old: Path, contents: Callable[[Path], Any]) -> None:
-    """By the server, by verification and by the auditor's command; nothing is written."""
+    """The server, verification and the auditor's command refuse it; nothing is written."""
     MIGRATIONS[NAME] = SQL
     Ledger.open(old).close()
     del MIGRATIONS[NAME]

@@ -70,7 +70,7 @@ def test_the_lines_of_a_checkpoint_are_those_of_transparency_logs() -> None:
 
 @given(checkpoints, st.data())
 def test_a_note_with_one_other_character_does_not_open(checkpoint: Checkpoint, data: st.DataObject) -> None:
-    """Whatever is changed, dropped or added in it."""
+    """No change, loss or addition of a character passes."""
     note = sign(checkpoint, KEY)
     place = data.draw(st.integers(0, len(note) - 1))
     character = data.draw(st.characters(exclude_characters=note[place]) | st.just(""))
@@ -166,7 +166,7 @@ def test_names_have_no_spaces_and_plus_signs(name: str) -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 2**63])
 def test_sizes_are_entry_numbers(size: int) -> None:
-    """From 1 to what the ledger's file can count."""
+    """Sizes go from 1 to what the ledger's file can count."""
     with pytest.raises(NoteError, match="size"):
         Checkpoint("bursar/aa", size, bytes(32))
 

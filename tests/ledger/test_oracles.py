@@ -94,7 +94,7 @@ def test_the_filter_decides_as_opendps() -> None:
 
 
 def test_a_pure_release_that_plain_zcdp_refuses_fits() -> None:
-    """At (3, 1e-6) a pure epsilon = 1 costs rho = 1/2 by the general bound, more than the total; its own curve fits."""
+    """A pure epsilon = 1 costs rho = 1/2 by the general bound, above (3, 1e-6); its own curve fits."""
     budget = Budget(3, 1e-6)
     assert rho_of(3, 1e-6) < 0.5
     assert cost_units([PureEvent(Fraction(1))], budget.order) < budget.cap_cost_units

@@ -49,7 +49,7 @@ kept = pytest.mark.parametrize("make", [file_place, git_place])
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints, run by somebody who has a name."""
+    """Return what git prints, run by somebody who has a name."""
     who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")
     return subprocess.run(
         ["git", "-C", str(folder), *who, *arguments],  # noqa: S607
@@ -144,7 +144,7 @@ def test_a_torn_note_is_marked_and_not_removed(tmp_path: Path) -> None:
 
 
 def test_a_mark_hides_no_whole_note(tmp_path: Path) -> None:
-    """Who writes it behind a note, to be rid of that, is not rid of it."""
+    """A writer who puts it behind a note is not rid of the note."""
     place = file_place(tmp_path)
     place.create()
     place.write(note(1))
@@ -259,7 +259,7 @@ def test_a_repository_of_another_user_is_used(tmp_path: Path) -> None:
 
 
 def test_a_hook_of_the_repository_runs_after_a_commit(tmp_path: Path) -> None:
-    """That is how a checkpoint is pushed further; its failure is not the commit's."""
+    """A hook pushes a checkpoint further; its failure is not the commit's."""
     place = git_place(tmp_path)
     place.create()
     hook = place.folder / ".git" / "hooks" / "post-commit"
@@ -271,7 +271,7 @@ def test_a_hook_of_the_repository_runs_after_a_commit(tmp_path: Path) -> None:
 
 
 def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all that it started; the place is reported, and free for the next note."""
+    """Everything that it started ends, too; the place is reported, and free for the next note."""
     place = git_place(tmp_path)
     place.create()
     hook = place.folder / ".git" / "hooks" / "prepare-commit-msg"
@@ -289,7 +289,7 @@ def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_git_that_fails_or_is_missing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In git's own words, or with a hint."""
+    """The message is git's own, or has a hint."""
     place = git_place(tmp_path)
     place.create()
     (place.folder / ".git" / "index.lock").touch()
@@ -311,7 +311,7 @@ def test_standard_output_gets_the_note_and_gives_none_back(capsys: pytest.Captur
 
 @pytest.mark.parametrize("target", ["/dev/full", "closed"])
 def test_a_standard_output_that_does_not_take_it_is_an_error(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As any other place that cannot be written."""
+    """Other places that cannot be written have the same error."""
     stream = open("/dev/full" if target != "closed" else "/dev/null", "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if target == "closed":
         stream.close()

@@ -50,7 +50,7 @@ def test_laplace_is_the_brute_force_divergence(order: Fraction, scale: Fraction,
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("shift", [1, 10**39, 10**41])
 def test_beyond_the_largest_scale_laplace_costs_what_any_such_mechanism_may(order: Fraction, shift: int) -> None:
-    """At the dataset's order, and no less than the exact curve one step below that scale."""
+    """The price at the dataset's order is no less than the exact curve one step below that scale."""
     beyond = laplace_rdp(order, shift, Fraction(10**40 + 1))
     assert beyond == pure_rdp(order, Fraction(shift, 10**40 + 1))
     assert beyond >= laplace_rdp(order, shift, Fraction(10**40)) * (1 - Fraction(1, 10**20))
@@ -192,7 +192,7 @@ def test_arguments_must_be_positive() -> None:
 
 
 def test_unknown_events_are_refused() -> None:
-    """What has no price cannot be debited."""
+    """An event without a price cannot be debited."""
     with pytest.raises(TypeError, match="no price is known"):
         rdp("gaussian", Fraction(2))  # type: ignore[arg-type]
 
@@ -209,7 +209,7 @@ def test_roundings_have_their_direction(x: Fraction) -> None:
 
 
 def test_roundings_leave_the_range_of_floats_in_their_direction() -> None:
-    """Beyond the largest float there is infinity above and that float below."""
+    """Infinity is above the largest float, and that float below."""
     assert (float_up(Fraction(10**400)), float_down(Fraction(10**400))) == (math.inf, sys.float_info.max)
     assert (float_up(Fraction(-(10**400))), float_down(Fraction(-(10**400)))) == (-sys.float_info.max, -math.inf)
 

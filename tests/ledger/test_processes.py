@@ -76,7 +76,7 @@ def test_racing_threads_never_overspend(ledger: Ledger, ask: Callable[..., Debit
 
 
 def test_one_request_sent_twice_at_once_is_debited_once(ledger: Ledger, ask: Callable[..., DebitRequest]) -> None:
-    """Of concurrent repetitions one is new."""
+    """One of several concurrent repetitions is new."""
     with ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(lambda _: ledger.debit(ask("same")).status, range(16)))
     assert statuses.count(DebitStatus.NEW) == 1

@@ -13,7 +13,7 @@ from bursar_ledger.refusals import Refusals, read_refusals
 
 
 def test_refusals_of_one_kind_are_one_row(tmp_path: Path) -> None:
-    """With the last amounts, and times that stand for the first and the last."""
+    """The row has the last amounts, and times that stand for the first and the last."""
     file = Refusals(tmp_path / "r")
     for asked in (0.5, 0.25):
         file.note(analyst="ann", dataset="people", method="FitMRF", refused_by="total", rho_asked=asked, rho_left=0.125)

@@ -1,4 +1,4 @@
-"""What is left as a request of its own: how much that is, is decided together with the debit."""
+"""Remainder as a request of its own: how much that is, is decided together with the debit."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_repetition_does_not_plan_again(ledger: Ledger, ask: Ask) -> None:
 
 @pytest.mark.parametrize("limit", ["allowance", "call"])
 def test_the_smallest_limit_is_what_is_left(ledger: Ledger, ask: Ask, path: Path, limit: str) -> None:
-    """Of total, allowance and maximum the least; when an allowance is used up its rest is refused."""
+    """The least of total, allowance and maximum counts; a used-up allowance refuses its rest."""
     share = Fraction(2, 7)
     if limit == "allowance":
         ledger.set_allowance("people", "ann", share, actor="o", reason="r")
@@ -139,11 +139,11 @@ def test_a_plan_that_asks_for_more_is_refused(ledger: Ledger, ask: Ask, path: Pa
 
 
 class TooSmallError(Exception):
-    """What a plan may raise."""
+    """Exception that a plan may raise."""
 
 
 def test_a_plan_that_refuses_changes_nothing(ledger: Ledger, ask: Ask, path: Path, contents: Any) -> None:
-    """What it raises comes out as it is, and the request_id stays free."""
+    """The exception comes out as it is, and the request_id stays free."""
 
     def refuse(left: Remainder) -> tuple[Event, ...]:
         raise TooSmallError(left.cost_units)
@@ -194,7 +194,7 @@ def test_a_plan_cannot_debit_by_itself(ledger: Ledger, ask: Ask, path: Path, con
 
 
 def test_malformed_and_unknown_requests_are_refused(ledger: Ledger, ask: Ask) -> None:
-    """As of any request, the message names the field."""
+    """The message names the field, as for any request."""
     with pytest.raises(ValueError, match="request_id"):
         replace(rest(ask("a")), request_id="a b")
     with pytest.raises(ValueError, match="request_hash"):
@@ -224,7 +224,7 @@ def test_eight_ask_for_the_rest_at_once(ledger: Ledger, ask: Ask, path: Path) ->
 
 
 def test_of_those_who_ask_for_all_of_the_rest_one_gets_it(ledger: Ledger, ask: Ask, path: Path) -> None:
-    """With plain debits in between, through two open ledgers on the file: never more than there is."""
+    """There is never more than one, with plain debits in between, through two open ledgers on the file."""
     start = threading.Barrier(8)
 
     def run(i: int) -> int:

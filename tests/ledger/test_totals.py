@@ -154,7 +154,7 @@ def test_lowering_below_what_was_spent_closes_and_raising_opens_again(ledger: Le
 
 
 def test_an_account_that_failed_too_often_for_its_new_total_is_closed(ledger: Ledger, ask: Ask, path: Path) -> None:
-    """What was spent of delta may be above a new cap, too: then exact releases are refused as well, as exhausted."""
+    """A new cap may lie below the delta that was spent: then exact releases are refused, too, as exhausted."""
     ledger.debit(ask("a", events=(ApproximateEvent(GaussianEvent(1, Fraction(40)), Fraction(5, 10**8)),)))
     set_total(ledger, 3, share=Fraction(0))
     with pytest.raises(BudgetExhaustedError):

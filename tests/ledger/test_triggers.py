@@ -168,7 +168,7 @@ def test_a_forged_cap_in_the_debit_does_not_count(db: sqlite3.Connection, insert
 
 
 def test_debits_need_a_dataset_and_releases_a_debit(db: sqlite3.Connection, insert: Insert) -> None:
-    """What belongs to nothing is refused, and so is a second release."""
+    """Debits without a dataset, releases without a debit, and a second release are refused."""
     with pytest.raises(sqlite3.IntegrityError, match="name a dataset"):
         insert("debit", debit(db, spent_cost_units=1), dataset="nobody")
     with pytest.raises(sqlite3.IntegrityError, match="belong to a debit"):
@@ -200,7 +200,7 @@ def test_bodies_are_text_and_hashes_have_32_bytes(db: sqlite3.Connection) -> Non
 
 @pytest.fixture
 def wide(ledger: Ledger, ask: Callable[..., DebitRequest], db: sqlite3.Connection) -> sqlite3.Connection:
-    """Likewise, with the account "cars", the names "again" and "old" (retired) of "people", limits and a new total."""
+    """Make it with the account "cars", the names "again" and "old" (retired) of "people", limits and a new total."""
     who: dict[str, Any] = {"actor": "owner", "reason": ""}
     ledger.register_dataset(Registration("cars", Adjacency.REPLACE_ONE, Budget(1, 1e-9), b"c"), **who)
     for name in ("again", "old"):
@@ -392,7 +392,7 @@ TRIPS: list[tuple[str, Trip]] = [
 
 
 def test_the_rules_allow_honest_acts(wide: sqlite3.Connection, insert: Insert) -> None:
-    """What the refusals below change one thing of."""
+    """The refusals below change one thing of these."""
     insert("debit", honest(wide))
     insert("budget", total(wide))
     insert("registration", registered(wide, account="x"), dataset="x")

@@ -492,7 +492,7 @@ def test_a_forged_act_in_a_forged_chain_is_named(acts: Path, forge: Any, number:
 
 
 def test_a_dataset_that_is_retired_twice_is_found_without_the_index(acts: Path, forge: Any) -> None:
-    """What the file's own index would have refused."""
+    """The file's own index would have refused it."""
     with closing(sqlite3.connect(acts)) as db:
         db.execute("DROP INDEX one_retirement_a_name")
     forge(acts, 14, becomes("retirement", "again", account="people"))

@@ -94,7 +94,7 @@ def test_a_short_ledger_is_verified_whole(long: Path, short: int, monkeypatch: p
 
 
 def test_so_is_one_that_does_not_reach_its_checkpoint(long: Path) -> None:
-    """That it lacks entries is for the comparison with the checkpoints to say."""
+    """The comparison with the checkpoints says that it lacks entries."""
     assert opened(long, Witness(NEWEST + 1, bytes(32)))
 
 
@@ -149,7 +149,7 @@ def test_an_index_that_leads_elsewhere_is_found_at_once(long: Path, index: str, 
 
 
 def test_a_rule_that_is_gone_is_found_at_once(long: Path) -> None:
-    """Without a trigger a decision could add what does not follow."""
+    """A decision without a trigger could add what does not follow."""
     believed = witness(long)
     with closing(sqlite3.connect(long, isolation_level=None)) as db:
         db.execute("DROP TRIGGER debits_stay_within_the_cap")
@@ -197,7 +197,7 @@ BEHIND: dict[str, tuple[int, Callable[[dict[str, Any]], None], str]] = {
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_everything_behind_the_checkpoint_is_verified_in_full(long: Path, forge: Any, name: str) -> None:
-    """By a forger who hashes the chain anew from there on: the same findings as of a whole verification."""
+    """A forger hashes the chain anew from there on: the findings are those of a whole verification."""
     believed = witness(long)
     number, edit, text = BEHIND[name]
     if text == UNIQUE:  # an index of the file does not let it in
@@ -258,7 +258,7 @@ def test_the_sums_that_a_witness_opens_go_on(long: Path, ask: Ask) -> None:
 
 
 def test_a_ledger_that_is_distrusted_decides_nothing(long: Path, ask: Ask, contents: Any) -> None:
-    """What was released can still be read."""
+    """Released bytes can still be read."""
     before = contents(long)
     with Ledger.open(long) as ledger:
         ledger.distrust("entry 9: the debit is 1 unit")

@@ -35,7 +35,7 @@ ORDERS = st.fractions(Fraction(11, 10), 300, max_denominator=2**20)
 
 @given(EVENTS, ORDERS, ORDERS)
 def test_divergence_over_order_does_not_rise(event: ExactEvent, one: Fraction, other: Fraction) -> None:
-    """Of every kind of event, so what a sum costs at one order bounds it at all larger ones."""
+    """A sum's cost at one order bounds it at all larger ones, for every kind of event."""
     low, high = sorted((one, other))
     assert rdp(event, high) / high <= rdp(event, low) / low * (1 + Fraction(1, 10**30))
 
@@ -65,7 +65,7 @@ PURE = [
 
 
 def test_an_epsilon_is_never_shown_too_small() -> None:
-    """Of pure events, whose exact loss is known; orders below the account's would show too little."""
+    """Pure events have a known exact loss; orders below the account's would show too little."""
     wrong = 0
     for budget, epsilon, times in PURE:
         units = cost_units([PureEvent(Fraction(epsilon), times)], budget.order)
@@ -88,13 +88,13 @@ def test_a_whole_budget_is_its_epsilon(epsilon: float, delta: float) -> None:
 
 @given(st.floats(1e-9, 1e7))
 def test_epsilons_are_rounded_up(epsilon: float) -> None:
-    """In three digits."""
+    """They have three digits."""
     assert epsilon <= float(epsilon_text(epsilon)) <= epsilon * 1.0101
 
 
 @given(st.floats(1e-9, 1.0))
 def test_percents_are_rounded_up_if_they_cost_and_down_if_they_are_left(share: float) -> None:
-    """What is shown as left can be asked for."""
+    """An amount that is shown as left can be requested."""
     cost, left = percent_text(share), percent_text(share, is_left=True)
     if share < 1e-5:
         assert cost == left == "<0.001%"
@@ -126,17 +126,17 @@ def test_what_is_shown_as_left_can_be_asked_for(budget: int, share: float) -> No
 
 
 def test_a_part_without_a_delta_has_no_epsilon() -> None:
-    """As an older server sends it: infinite is never too small."""
+    """An older server sends it so: infinite is never too small."""
     assert str(Part(COST_UNIT, 2 * COST_UNIT, Fraction(9), Fraction(0))) == "epsilon infinite (50%)"
 
 
 def test_an_absurd_amount_is_shown_as_infinite() -> None:
-    """Beyond every float: a refusal says so, and does not fail."""
+    """A refusal says so beyond every float, and does not fail."""
     assert str(Part(10**400, 2 * COST_UNIT, Fraction(9), Fraction(1, 10**6))) == "epsilon infinite (?%)"
 
 
 def test_a_spend_is_converted_without_a_server() -> None:
-    """To the epsilon that it implies, and back."""
+    """The epsilon that it implies is computed, and back."""
     assert bursar.convert(bursar.rho(0.01), 1e-6) == epsilon_of(0.01, 1e-6)
     assert bursar.convert(bursar.pure(0.5), 1e-6) == 0.5
     assert bursar.convert(bursar.pure(5.0), 1e-2) < 5.0 or epsilon_of(12.5, 1e-2) > 5.0

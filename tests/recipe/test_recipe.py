@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("proto", "models", "ledger", "server", "client")
 COMPILE = "from bursar_server.fits.registry import FITS; [fit.warm_up() for fit in FITS.values()]"
 MOST_LINES = 60
-"""That a new fit may add outside of its own folder and message."""
+"""Maximum number of lines that a new fit may add outside of its own folder and message."""
 SEEN = [
     "previewed",
     "charged",
@@ -127,7 +127,7 @@ def test_it_takes_few_lines_elsewhere() -> None:
 
 
 def test_its_proof_is_current() -> None:
-    """As that of every fit: the example is one to be copied."""
+    """The example is one to be copied, so its proof is as current as that of every fit."""
     assert stale(ROOT / "tests" / "recipe" / "mean" / "_statistics.md") == []
 
 

@@ -42,7 +42,7 @@ def debit(ledger: Ledger) -> Debit:
 
 
 def test_nobody_but_the_ledger_makes_a_debit(debit: Debit) -> None:
-    """With all the values of a real one at hand."""
+    """All the values of a real one do not help."""
     fields = {name: getattr(debit, name) for name in Debit.__dataclass_fields__ if name != "key"}
     for key in (None, True, object()):
         with pytest.raises(TypeError, match=r"expected the answer of Ledger\.debit"):
@@ -173,7 +173,7 @@ def test_stored_rows_are_read_in_one_place() -> None:
 
 
 def test_sources_of_stored_rows_are_made_by_the_catalogue_alone() -> None:
-    """Where the debit is in hand; the paid budget is made there, and nowhere else."""
+    """The debit is in hand there; the paid budget is made there, and nowhere else."""
     for name in ("SnapshotSource", "PartitionSource", "PaidBudget"):
         makers = {str(path) for path, tree in modules() if name in called(tree)}
         assert makers <= {"server/bursar_server/tables/catalogue.py"}, name

@@ -1,4 +1,4 @@
-"""What a job's fit is run with: rows, adjacency, cap and meter are those of the job."""
+"""Job of a fit: its rows, adjacency, cap and meter."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Few:
     ],
 )
 def test_a_session_is_priced_for_the_jobs_adjacency_and_cap(adjacency: Adjacency, cap: int, squared: int) -> None:
-    """What the debit covers exactly is released; with one unit less nothing is."""
+    """The exact debit suffices; with one unit less nothing is released."""
     noise, price = GaussianNoise(4.0), cost_units([GaussianEvent(squared, Fraction(4))], ORDER)
     plan = Plan(columns=("x",), events=(), iterations=1, noise=(), parameters={})
     for short in (0, 1):

@@ -53,7 +53,7 @@ def test_who_decodes_is_no_part_of_what_is_the_same() -> None:
 
 
 def test_method_principal_and_request_do_not_run_together() -> None:
-    """Whose request it is, and of what method, is a part of what makes two the same, each by itself."""
+    """Principal and method are each a part of what makes two requests the same."""
     asked = fit_pb2.FitSketchKMeansRequest(dataset="people")
     hashes = {_request_hash(*who, asked) for who in (("Fit", "MRFann"), ("FitMRF", "ann"), ("FitMRFann", ""))}
     assert len(hashes) == 3

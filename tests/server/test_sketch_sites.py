@@ -85,7 +85,7 @@ def together(parts: list[Sketch]) -> Sketch:
 @pytest.mark.parametrize("signature", ["exponential", "one_bit"])
 @pytest.mark.parametrize("structure", ["dense", "hadamard"])
 def test_merged_sites_are_the_union_of_their_rows(signature: str, structure: str) -> None:
-    """Without noise the merged sums are those of one table with all rows, to the last bit."""
+    """The merged sums without noise are those of one table with all rows, to the last bit."""
     rows, parts = sites(source=NoNoise(), signature=signature, structure=structure)
     union = site(np.concatenate(rows), source=NoNoise(), signature=signature, structure=structure)
     both = together(parts)
@@ -96,7 +96,7 @@ def test_merged_sites_are_the_union_of_their_rows(signature: str, structure: str
 
 
 def test_merged_noise_is_as_large_as_it_says() -> None:
-    """Of three sites that spent differently: the difference to the exact sums, in its standard deviations."""
+    """Three sites spent differently: the difference to the exact sums is in its standard deviations."""
     rows, parts = sites()
     both, exact = together(parts), site(np.concatenate(rows), source=NoNoise())
     scores = (both.sums - exact.sums) / both.noise_std
@@ -142,7 +142,7 @@ def test_clusters_are_found_though_no_site_has_all_of_them() -> None:
 
 
 def test_private_numbers_of_rows_are_merged_with_their_noise() -> None:
-    """Under ADD_REMOVE_ONE n is noisy; it adds as its variance does, also beside a site whose n is public."""
+    """The noise of n under ADD_REMOVE_ONE adds as its variance does, also beside a site whose n is public."""
     rows, parts = sites(adjacency=Adjacency.ADD_REMOVE_ONE)
     public = site(clusters(100, 9, CENTRES))
     both = together([*parts, public])
@@ -245,13 +245,13 @@ def test_noise_is_what_the_spend_buys(arguments: dict[str, Any], std: float) -> 
 
 
 def test_nothing_that_is_decided_knows_a_private_number_of_rows() -> None:
-    """Under ADD_REMOVE_ONE an empty site releases as a full one does."""
+    """An empty site releases as a full one does under ADD_REMOVE_ONE."""
     empty, full = (site(clusters(n, 0, CENTRES), adjacency=Adjacency.ADD_REMOVE_ONE) for n in (0, 2000))
     assert (empty.noise_std, empty.n_rows_std, empty.frequencies) == (full.noise_std, full.n_rows_std, full.frequencies)
 
 
 def test_rows_that_are_no_numbers_are_not_there_and_rows_outside_are_at_the_bounds() -> None:
-    """What a row says cannot stop the release, or count for more than any other row."""
+    """No row can stop the release, or count for more than any other row."""
     rows = clusters(5, 0, CENTRES)
     odd = np.vstack([rows, [[np.nan, 1.0], [np.inf, 1.0], [50.0, -1e300]]])
     private = site(odd, source=NoNoise(), adjacency=Adjacency.ADD_REMOVE_ONE)
@@ -279,14 +279,14 @@ ROWS = np.zeros((4, 2))
     ],
 )
 def test_a_wrong_argument_is_named(field: str, arguments: dict[str, Any]) -> None:
-    """What the wire cannot hold; the plan names what it can."""
+    """The wire names values that it cannot hold; the plan names others."""
     with pytest.raises(InvalidFieldsError) as caught:
         site(ROWS, **arguments)
     assert field in dict(caught.value.violations)
 
 
 def test_a_file_has_the_same_numbers_for_server_and_sdk(tmp_path: Path) -> None:
-    """To the last bit, readable by its owner only, and never in place of another file."""
+    """They agree to the last bit; the owner alone reads it, and no other file is replaced."""
     made = site(clusters(50, 0, CENTRES), signature="one_bit", structure="hadamard", law="multiscale")
     path = tmp_path / "site.json"
     write_sketch(path, sketch_to(made))
@@ -316,7 +316,7 @@ def test_a_file_has_the_same_numbers_for_server_and_sdk(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_is_not_trusted(tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
-    """What is wrong with it is said with its name."""
+    """The message has its name and what is wrong."""
     path = tmp_path / "site.json"
     write_sketch(path, sketch_to(site(ROWS)))
     fields = json.loads(path.read_text())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..checkpoints import Comparison
 
 UNPINNED = "the key was taken from the ledger itself, which a forger could have written: pin yours with --key"
-"""About a comparison without a pinned key."""
+"""Sentence about a comparison without a pinned key."""
 
 
 def findings_lines(found: Findings) -> Iterator[str]:

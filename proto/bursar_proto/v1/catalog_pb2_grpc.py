@@ -96,7 +96,7 @@ class CatalogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetRelease(self, request, context):
-        """What one of the caller's own debits released, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
+        """Release of one of the caller's own debits, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
         NOT_FOUND for an entry that is no debit of the caller's, and for one that has no release yet (NO_RELEASE_YET); a release
         that is lost and a fit that failed are answered as the fit would.
         """
@@ -105,7 +105,7 @@ class CatalogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetHistory(self, request, context):
-        """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows.
+        """Length and hash of the ledger: whether its history is an extension of the one that the caller knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,12 +40,12 @@ class CatalogServiceStub:
     ListSketches: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListSketchesRequest, _catalog_pb2.ListSketchesResponse]
     """The caller's own sketches, page by page: each can be decoded again for nothing."""
     GetRelease: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetReleaseRequest, _catalog_pb2.GetReleaseResponse]
-    """What one of the caller's own debits released, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
+    """Release of one of the caller's own debits, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
     NOT_FOUND for an entry that is no debit of the caller's, and for one that has no release yet (NO_RELEASE_YET); a release
     that is lost and a fit that failed are answered as the fit would.
     """
     GetHistory: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetHistoryRequest, _catalog_pb2.GetHistoryResponse]
-    """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows."""
+    """Length and hash of the ledger: whether its history is an extension of the one that the caller knows."""
 
 @_typing.type_check_only
 class CatalogServiceAsyncStub(CatalogServiceStub):
@@ -57,12 +57,12 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     ListSketches: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListSketchesRequest, _catalog_pb2.ListSketchesResponse]  # type: ignore[assignment]
     """The caller's own sketches, page by page: each can be decoded again for nothing."""
     GetRelease: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetReleaseRequest, _catalog_pb2.GetReleaseResponse]  # type: ignore[assignment]
-    """What one of the caller's own debits released, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
+    """Release of one of the caller's own debits, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
     NOT_FOUND for an entry that is no debit of the caller's, and for one that has no release yet (NO_RELEASE_YET); a release
     that is lost and a fit that failed are answered as the fit would.
     """
     GetHistory: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetHistoryRequest, _catalog_pb2.GetHistoryResponse]  # type: ignore[assignment]
-    """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows."""
+    """Length and hash of the ledger: whether its history is an extension of the one that the caller knows."""
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -101,7 +101,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.GetReleaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.GetReleaseResponse, _abc.Awaitable[_catalog_pb2.GetReleaseResponse]]:
-        """What one of the caller's own debits released, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
+        """Release of one of the caller's own debits, once more, whatever fit it was of. Reads no row, runs nothing, debits nothing.
         NOT_FOUND for an entry that is no debit of the caller's, and for one that has no release yet (NO_RELEASE_YET); a release
         that is lost and a fit that failed are answered as the fit would.
         """
@@ -112,6 +112,6 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.GetHistoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.GetHistoryResponse, _abc.Awaitable[_catalog_pb2.GetHistoryResponse]]:
-        """How long the ledger is and what it hashes to: whether its history is an extension of the one that the caller knows."""
+        """Length and hash of the ledger: whether its history is an extension of the one that the caller knows."""
 
 def add_CatalogServiceServicer_to_server(servicer: CatalogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,4 +1,4 @@
-"""What commands print, ask and refuse, and the exit status that scripts go by."""
+"""Commands: what they print, ask and refuse, and the exit status that scripts go by."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_what_is_free_is_not_asked_about(run: Run, tmp_path: Path) -> None:
 
 
 def test_every_model_is_had_again_by_its_entry(run: Run, tmp_path: Path) -> None:
-    """By a later run of the command, for nothing; what is no debit says where they are listed."""
+    """A later run of the command gets it free; an entry that is no debit is answered with where they are listed."""
     before = len(json.loads(run("releases", "--json").stdout))
     for name, fit in (("one.json", DPEM), ("two.json", ("mrf", "toy", "--cliques", "tree", "--rho", "0.1"))):
         assert run("fit", *fit, "--yes", "--save", name).exit_code == 0
@@ -463,7 +463,7 @@ def test_advice_to_programs_becomes_advice_to_people() -> None:
 
 
 def test_the_advice_that_is_translated_is_the_sdks() -> None:
-    """Whoever changes a text there changes it here."""
+    """A text that is changed there has to be changed here."""
     texts = "".join(path.read_text() for path in Path(bursar.__file__).parent.glob("*.py"))
     texts += (Path(__file__).parents[3] / "server/bursar_server/wire/statuses.py").read_text()
     flat = texts.replace('"\n                f"', "").replace('"\n            "', "")
@@ -529,7 +529,7 @@ def test_the_list_of_releases_fits_a_terminal(run: Run, monkeypatch: pytest.Monk
 
 
 def test_an_accuracy_may_differ_by_column(run: Run) -> None:
-    """As in the SDK: one number for all columns, or one for each that is named."""
+    """One number is given for all columns, or one for each named column, as in the SDK."""
     ask = ("suggest", "dpem", "toy", "--n-components", 2, "--mean-error")
     found = json.loads(run(*ask, "height=1,weight=5", "--json").stdout)
     promised = found["preview"]["expected"]["mean_error"]
@@ -540,7 +540,7 @@ def test_an_accuracy_may_differ_by_column(run: Run) -> None:
 
 
 def test_columns_of_a_table_can_be_chosen(run: Run) -> None:
-    """In the order in which they were named; one that is not there is named with those that are."""
+    """Columns keep the order in which they were named; a missing one is named with those that there are."""
     header, *rows = run("show", "toy", "--columns", "domain,column").stdout.splitlines()[1:3]
     assert header.split() == ["domain", "column"]
     assert rows[0].split() == ["100", "to", "220", "height"]
@@ -560,7 +560,7 @@ def test_what_was_paid_and_not_fetched_is_listed(run: Run) -> None:
 def test_headers_are_bold_where_colours_are_wanted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_color: str, bold: bool
 ) -> None:
-    """On a terminal, unless NO_COLOR is set; in a pipe never."""
+    """They are bold on a terminal, unless NO_COLOR is set; in a pipe never."""
     say_table(("a",), [("b",)])
     assert capsys.readouterr().out == "a\nb\n"
     monkeypatch.setenv("NO_COLOR", no_color)

@@ -1,4 +1,4 @@
-"""Which server is asked, and with whose token."""
+"""Server that is asked, and token that is used."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_options_come_before_the_environment_and_that_before_the_settings(
 
 
 def test_the_environment_names_the_server(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it does for the SDK."""
+    """The same variables serve the command line and the SDK."""
     asked: list[tuple[object, object]] = []
     connect = bursar.connect
 
@@ -91,7 +91,7 @@ def test_a_token_comes_from_a_file(run: Run, settings: Path, tokens: list[str | 
 
 
 def test_setup_keeps_a_connection_that_works(run: Run, tmp_path: Path, tokens: list[str | None]) -> None:
-    """Where the server is, and where the token is; later commands need no options."""
+    """Later commands need no options for the server and the token."""
     (tmp_path / "alice.token").write_text("secret-token\n")
     (tmp_path / "alice.token").chmod(0o600)
     result = run("setup", "--server", "host:9", "--ca", "ca.pem", "--token-file", "alice.token")
@@ -145,7 +145,7 @@ def test_setup_keeps_nothing_that_does_not_work(run: Run, tmp_path: Path, monkey
     ],
 )
 def test_settings_that_cannot_be_read_are_named(run: Run, settings: Path, content: str, said: str) -> None:
-    """With the file, what is wrong, and how to write it anew; never with a token."""
+    """The message names the file, what is wrong and how to write it anew; never a token."""
     settings.write_text(content)
     result = run("datasets")
     assert result.exit_code == 1

@@ -16,7 +16,7 @@ GUESS = ("--guess", "2,1", "--guess-spread", "height=8,weight=10")
 
 
 def test_a_guess_is_foretold(run: Run) -> None:
-    """In words and as JSON."""
+    """Output is in words and as JSON."""
     found = run(*DPEM, *GUESS)
     assert found.exit_code == 0
     assert "12 dry runs on rows like those of a guess" in found.stdout
@@ -26,7 +26,7 @@ def test_a_guess_is_foretold(run: Run) -> None:
 
 
 def test_a_saved_model_is_foretold_from(run: Run, tmp_path: Path) -> None:
-    """Of any kind that has the columns."""
+    """Every kind of model that has the columns will do."""
     path = tmp_path / "people.json"
     centres, shares = np.array([[140, 60], [180, 100]]), np.array([0.5, 0.5])
     bursar.KMeans(centres, shares, 64 * np.ones(2), columns=("height", "weight")).save(path)

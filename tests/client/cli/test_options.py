@@ -123,7 +123,7 @@ def _requests(shop: Shop) -> dict[str, Sequence[Message]]:
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 def test_every_argument_of_a_fit_has_an_option_that_explains_itself(method: Method) -> None:
-    """What the SDK adds to a fit is on the command line, too, with words and the SDK's own default."""
+    """Options that the SDK adds to a fit are there, too, with words and the SDK's own default."""
     made = {argument.name: argument for argument in arguments(method.kind)}
     assert list(made) == [field.name for field in requests.arguments(method.kind)]
     for argument in made.values():
@@ -145,7 +145,7 @@ def test_every_fit_of_the_sdk_has_both_commands() -> None:
 
 
 def test_an_argument_of_an_unknown_type_is_not_left_out_silently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who adds one says how it is typed."""
+    """A developer who adds one has to say how it is typed."""
     field = requests.Argument("shape", complex, None, True, None, "its shape")
     monkeypatch.setattr(requests, "arguments", lambda _: (field,))
     with pytest.raises(TypeError, match=r"say in bursar\._cli\._signatures how"):
@@ -220,7 +220,7 @@ def test_a_spend_is_said_once(run: Run, words: tuple[str, ...]) -> None:
     ],
 )
 def test_what_cannot_be_read_is_an_error_of_usage(run: Run, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    """Before anything is sent; the message says what was expected."""
+    """The message says what was expected, before anything is sent."""
     (tmp_path / "start.json").write_text('{"means": [[1, 2]], "weigths": [1]}')
     (tmp_path / "text.txt").write_text("no JSON")
     (tmp_path / "list.json").write_text("[1]")

@@ -47,7 +47,7 @@ def test_a_plan_is_shown_kept_and_paid_once(run: Run, shop: Shop, files: tuple[P
 
 
 def test_a_spend_in_percent_is_of_the_whole_budget(run: Run) -> None:
-    """For previews and plans alike; only as percent, and by itself."""
+    """Percents serve previews and plans alike; only as percent, and alone."""
     told = json.loads(run("preview", "dpem", "toy", "--n-components", "2", "--spend", "10%", "--json").stdout)
     assert told["price"]["cost_units"] <= told["remaining"]["cap_cost_units"] / 10
     assert told["price"]["cost_units"] == pytest.approx(told["remaining"]["cap_cost_units"] / 10)
@@ -82,7 +82,7 @@ def test_a_question_is_asked_before_a_plan_is_paid(
     ],
 )
 def test_what_cannot_be_planned(run: Run, files: tuple[Path, Path], words: tuple[str, ...], said: str) -> None:
-    """In words, without a traceback."""
+    """The refusal is in words, without a traceback."""
     result = run("plan", "toy", *words)
     assert result.exit_code in (1, 2)
     assert said in result.stderr

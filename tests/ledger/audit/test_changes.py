@@ -1,4 +1,4 @@
-"""What changed since the last visit: a copy, a file or a head that was kept; and history that was rewritten."""
+"""Changes since the last visit: a copy, a file or a head that was kept; and history that was rewritten."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_visit_is_read_from_what_was_kept(run: Run, study: Path, copy: Path, l
 
 
 def test_what_is_new_is_said(grown: Path, copy: Path) -> None:
-    """How many entries, who spent how much, new budgets with reasons, and refusals that came in between."""
+    """The page says how many entries, who spent how much, new budgets with reasons, and refusals since."""
     since = compare_visit(grown, read_visit(str(copy)))
     assert (since.problems, since.agrees) == ((), 14)
     new = changes(grown, since, 18)
@@ -74,7 +74,7 @@ def test_what_is_new_is_said(grown: Path, copy: Path) -> None:
 
 
 def test_nothing_new_is_said(study: Path, ledger: Ledger) -> None:
-    """With a head alone, and without a file of refusals."""
+    """A head alone is enough, and a file of refusals is not needed."""
     since = compare_visit(study, Visit(14, ledger.head()))
     new = changes(study, since, 14)
     assert new.summary == ("No entry is new.", "No lifetime budget is new or changed.")
@@ -127,7 +127,7 @@ def test_the_report_has_a_section_about_it(run: Run, grown: Path, copy: Path, tm
 def test_the_report_says_that_history_was_rewritten(
     run: Run, grown: Path, copy: Path, ledger: Ledger, forge: Any, tmp_path: Path
 ) -> None:
-    """In red, with status 1."""
+    """The page is red, and the status 1."""
     ledger.close()
     forge(grown, 5, lambda fields: fields["details"].update(reason="another"))
     out = tmp_path / "report.html"

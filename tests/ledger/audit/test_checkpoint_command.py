@@ -39,7 +39,7 @@ def _witness(ledger: Ledger, key: SigningKey, place: FilePlace | GitPlace) -> No
 
 
 def test_checkpoint_without_notes_prints_what_to_keep(run: Run, study: Path, ledger: Ledger) -> None:
-    """Which ledger, its size and its head, and that nobody signed them."""
+    """It prints which ledger, its size and its head, and that nobody signed them."""
     result = run("checkpoint", study)
     assert result.exit_code == 0
     assert ledger.ledger_id in result.stdout
@@ -62,7 +62,7 @@ def test_a_history_that_is_witnessed(run: Run, ledger: Ledger, path: Path, key: 
 
 
 def test_one_note_in_a_file_of_its_own(run: Run, ledger: Ledger, path: Path, key: SigningKey, tmp_path: Path) -> None:
-    """As somebody saves it from a mail."""
+    """It may be as somebody saves it from a mail."""
     note = tmp_path / "note"
     note.write_text(sign(checkpoint_of(ledger), key))
     result = run("checkpoint", path, note, "--key", str(key.verifier))
@@ -108,7 +108,7 @@ def test_a_history_that_was_written_anew_is_caught(
 def test_verify_says_how_far_history_is_witnessed(
     run: Run, ledger: Ledger, path: Path, key: SigningKey, place: FilePlace, tmp_path: Path
 ) -> None:
-    """For every place, also in JSON; the key may lie in a file."""
+    """It does for every place, also in JSON; the key may lie in a file."""
     _witness(ledger, key, place)
     pinned = tmp_path / "audit.vkey"
     pinned.write_text(f"{key.verifier}\n")

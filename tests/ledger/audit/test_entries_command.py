@@ -223,7 +223,7 @@ def test_show_says_everything(run: Run, study: Path, ledger: Ledger) -> None:
 
 
 def test_show_json_is_what_was_hashed(run: Run, study: Path, ledger: Ledger) -> None:
-    """Without the line break at its end, the output's SHA-256 is the entry's hash."""
+    """The output's SHA-256 is the entry's hash, without the line break at its end."""
     import hashlib
 
     for entry in ledger.entries():

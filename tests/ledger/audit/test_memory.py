@@ -56,7 +56,7 @@ def visit(path: Path, **options: Any) -> Seen:
 
 
 def test_verification_goes_on_from_every_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From each entry of a history with every kind of entry on, the findings are those of a whole verification."""
+    """The findings from each entry of a history with every kind on are those of a whole verification."""
     play(tmp_path / "ledger.db", monkeypatch)
     with contextlib.closing(connect(tmp_path / "ledger.db", read_only=True)) as db:
         whole = check(db, reprice=True)
@@ -152,7 +152,7 @@ def test_a_memory_that_is_not_ones_own_is_no_memory(
 
 
 def test_only_the_user_may_read_the_key(study: Path, worth: None, home: Path) -> None:
-    """Whoever had it could sign a memory."""
+    """A thief of the key could sign a memory."""
     visit(study)
     key = home / "bursar-audit" / "visits" / "key"
     assert (key.stat().st_mode & 0o077, key.stat().st_size) == (0, 32)

@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """What is read, in one line."""
+        """Return what is read, in one line."""
         return " ".join(" ".join(self.words).split())
 
 
@@ -119,7 +119,7 @@ def test_the_page_needs_nothing_else(run: Run, study: Path, tmp_path: Path) -> N
 
 
 def test_names_and_reasons_are_escaped(run: Run, ledger: Ledger, ask: Ask, path: Path, tmp_path: Path) -> None:
-    """What looks like HTML, like mathematics or like a hidden legend is text."""
+    """Text that looks like HTML, like mathematics or like a hidden legend stays text."""
     evil = "<script>alert(1)</script>"
     for name in (evil, "$x_{", "_hidden", "\"'&amp;"):
         ledger.register_dataset(

@@ -55,14 +55,14 @@ def _debit(events: list[Event], order: Fraction, cost: int) -> Row:
 
 @given(st.lists(EVENTS, min_size=1, max_size=5), ORDERS)
 def test_right_prices_agree(events: list[Event], order: Fraction) -> None:
-    """Whatever is released, at whatever order: our price is dp-accounting's, or between its bounds."""
+    """Our price is dp-accounting's, or between its bounds, for every release and order."""
     opinion = second_opinion([_debit(events, order, cost_units(events, order))])
     assert opinion.problems == []
     assert opinion.debits + opinion.left_out == 1
 
 
 def test_a_pure_epsilon_beyond_all_exponents_is_its_own_divergence() -> None:
-    """Where exp would overflow."""
+    """The exponential would overflow there."""
     assert bounds([PureEvent(Fraction(5000), 2)], 9.0) == (10_000, 10_000)
 
 
@@ -112,7 +112,7 @@ def test_prices_of_choices_lie_between_the_bounds(event: SelectionEvent, order: 
 
 
 def test_a_choice_whose_range_is_beyond_all_exponents_lies_between_half_of_it_and_all() -> None:
-    """Where exp would overflow."""
+    """The exponential would overflow there."""
     assert bounds([SelectionEvent(2500, Fraction(1), 2)], 9.0) == (5_000, 10_000)
 
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_compared_is_counted(row: Row) -> None:
 @settings(max_examples=25)
 @given(st.floats(1e-3, 2), st.sampled_from([1e-5, 1e-6, 1e-9]), st.integers(2, 60))
 def test_nominal_epsilon_of_gaussians_is_that_of_zcdp(rho: float, delta: float, order: int) -> None:
-    """Within what trying a few orders costs; never below."""
+    """The difference is what trying a few orders costs; never below."""
     nominal = nominal_epsilon(Losses(gaussian=2 * rho), delta, Fraction(order))
     exact = epsilon_of(rho, delta)
     assert nominal >= exact * (1 - 1e-9)

@@ -39,7 +39,7 @@ def _told(path: Path) -> list[str]:
 
 
 def test_every_kind_has_its_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the day, the person, what was done, and the reason that was given."""
+    """The sentence has the day, the person, the act, and the reason that was given."""
     path = tmp_path / "ledger.db"
     play(path, monkeypatch)
     told = _told(path)
@@ -120,7 +120,7 @@ def test_noise_is_counted_by_kind() -> None:
 
 
 def test_neighbours_that_say_the_same_are_one() -> None:
-    """With the days from the first to the last, in either order of the list."""
+    """They have the days from the first to the last, in either order of the list."""
     one, two, other = Story((3,), "1 May 2026", "1 May 2026", "x."), Story((4,), "2 May 2026", "2 May 2026", "x."), "y."
     for both in ([one, two], [two, one]):
         (made,) = folded(both)

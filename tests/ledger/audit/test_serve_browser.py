@@ -129,7 +129,7 @@ def hostile(ledger: Ledger, ask: Any, path: Path) -> Path:
 
 
 def test_nothing_of_the_ledger_runs(browser: Browser, hostile: Path) -> None:
-    """On any page, in any field: names are read as they were written, controls as escapes; the browser stays here."""
+    """Names are read as written and controls as escapes, on any page and in any field; the browser stays here."""
     with _served(hostile, "--no-second-opinion") as link:
         home = _enter(browser, link)
         for page in PAGES:
@@ -187,7 +187,7 @@ def test_a_person_without_a_mouse_finds_everything(browser: Browser, study: Path
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_can_be_read(browser: Browser, study: Path, dark: bool) -> None:
-    """By day and by night, on a phone: text stands out from what is behind it, and no page is wider than the screen."""
+    """Text stands out by day and by night, on a phone, too, and no page is wider than the screen."""
     with _served(study, "--no-second-opinion") as link:
         home = _enter(browser, link, width=380, dark=dark)
         for page in ("/", "/ledger", "/ledger/entries", "/ledger/largest_debits", "/-/ledger/entry/7", *STORIES):

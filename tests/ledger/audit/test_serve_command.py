@@ -50,7 +50,7 @@ class Site:
         return asyncio.run(self.made.client.get(path, cookies=self.cookies, **given))
 
     def post(self, path: str, **given: Any) -> Any:
-        """Likewise."""
+        """Post in the same way."""
         return asyncio.run(self.made.client.post(path, cookies=self.cookies, **given))
 
     def enter(self) -> None:
@@ -202,7 +202,7 @@ def test_names_of_this_host_are_those_that_were_given(study: Path) -> None:
 
 
 def test_every_answer_forbids_scripts_and_outside_resources(visit: Visit, study: Path) -> None:
-    """By its headers, errors and files included; and no page has a script or names another host."""
+    """The headers do, of errors and files, too; no page has a script or names another host."""
     pages = visit(study)
     paths = ["/", "/ledger", "/ledger/entries", "/ledger/entries/3", "/ledger/largest_debits", "/-/ledger/entry/7"]
     paths += ["/ledger?sql=select+1", "/nothing", "/-/ledger/release/7", "/ledger/entries.csv", "/-/ledger/entry/999"]
@@ -230,7 +230,7 @@ QUERIES: dict[str, tuple[list[Any] | None, int]] = {
     "entries_not_yet_witnessed": ([1], 14),
     "refusals_by_analyst": (None, 0),
 }
-"""With the beginning of the first row of the answer, and the number of rows."""
+"""Queries with the beginning of the first row of the answer, and the number of rows."""
 
 
 def test_queries_are_answered(visit: Visit, study: Path) -> None:
@@ -287,7 +287,7 @@ def test_long_lists_go_on_with_earlier_entries(visit: Visit, study: Path, monkey
 
 
 def test_analysts_are_told_in_sentences(visit: Visit, study: Path) -> None:
-    """What they spent, what is left for them, and all their requests."""
+    """They are told what they spent, what is left for them, and all their requests."""
     answer = visit(study).get("/-/ledger/analysts")
     text = _text(answer)
     assert "ann made 2 paid requests to people and people-2 and spent" in text
@@ -307,7 +307,7 @@ def test_questions_have_titles_of_their_own(visit: Visit, study: Path) -> None:
 def test_an_entry_is_shown_with_what_was_released(
     visit: Visit, run: Run, study: Path, ledger: Ledger, tamper: Any
 ) -> None:
-    """In the words of `bursar-audit show`; released bytes are a file with their SHA-256, which is compared."""
+    """The words are those of `bursar-audit show`; released bytes are a file whose SHA-256 is compared."""
     pages = visit(study)
     for number in (4, 7, 9):
         shown = " ".join(run("show", study, number).stdout.split())
@@ -389,7 +389,7 @@ def test_sql_reaches_the_tables_and_changes_nothing(visit: Visit, study: Path) -
 def test_new_entries_are_counted_and_verified_when_asked(
     visit: Visit, study: Path, ledger: Ledger, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the server writes: the figures stay those of the last look until there is another one."""
+    """Figures stay those of the last look while the server writes, until there is another one."""
     monkeypatch.setattr(_watch, "_REST", 1e9)
     pages = visit(study)
     ledger.debit(ask("late", scale=40))
@@ -445,7 +445,7 @@ def test_until_the_first_look_ends_the_page_says_so(study: Path, monkeypatch: py
 
 
 def test_a_forged_ledger_is_shown_in_red(visit: Visit, study: Path, ledger: Ledger, forge: Any) -> None:
-    """With what is wrong, entry by entry, on the front page and in a table."""
+    """The front page and a table say what is wrong, entry by entry."""
     ledger.close()
     forge(study, 9, lambda fields: fields["details"].update(cost_units=1))
     pages = visit(study)
@@ -484,7 +484,7 @@ def test_a_damaged_file_is_shown_in_red(visit: Visit, study: Path, ledger: Ledge
 
 
 def test_refusals_are_shown(visit: Visit, run: Run, study: Path, tmp_path: Path) -> None:
-    """On the dashboard, in the report, and in a table; a file that is something else is no error."""
+    """The dashboard, the report and a table have them; another file in their place is no error."""
     Refusals(study.with_name(FILE)).note(
         analyst="ann", dataset="people", method="FitMRF", refused_by="allowance", rho_asked=0.5, rho_left=0.25
     )
@@ -512,7 +512,7 @@ def test_refusals_are_shown(visit: Visit, run: Run, study: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", "\u202e"])  # noqa: S104 - refused
 def test_others_are_let_near_only_if_that_is_said(run: Run, study: Path, host: str) -> None:
-    """With the reason, and before anything listens."""
+    """The refusal has the reason, and comes before anything listens."""
     result = run("serve", study, "--host", host)
     assert result.exit_code == 2
     assert "--beyond-this-machine" in result.stderr
@@ -520,7 +520,7 @@ def test_others_are_let_near_only_if_that_is_said(run: Run, study: Path, host: s
 
 
 def test_a_port_that_is_taken_is_said(run: Run, study: Path) -> None:
-    """With what to do."""
+    """The message says what to do."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         result = run("serve", study, "--port", other.getsockname()[1])
     assert result.exit_code == 2
@@ -528,14 +528,14 @@ def test_a_port_that_is_taken_is_said(run: Run, study: Path) -> None:
 
 
 def test_where_it_listens() -> None:
-    """On loopback by either name, and beyond it if that was said; a port of 0 is one that is free."""
+    """It listens on loopback by either name, and beyond it if told to; port 0 is a free one."""
     for host, beyond in (("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)):  # noqa: S104 - said so
         with listening(host, 0, beyond_this_machine=beyond) as listener:
             assert listener.getsockname()[1] > 0
 
 
 def test_what_is_no_ledger_is_said_before_anything_is_served(run: Run, tmp_path: Path) -> None:
-    """With the status that all commands have for it."""
+    """The status is the one that all commands have for it."""
     assert run("serve", tmp_path / "none").exit_code == 3
     (tmp_path / "other").write_text("words" * 1000)
     assert run("serve", tmp_path / "other").exit_code == 3

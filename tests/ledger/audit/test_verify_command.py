@@ -62,7 +62,7 @@ def test_quiet_prints_nothing_if_all_is_well(run: Run, study: Path) -> None:
 def test_a_ledger_that_is_not_right_gets_1_and_names_the_entry(
     run: Run, study: Path, ledger: Ledger, tamper: Any, options: list[str]
 ) -> None:
-    """On standard error, also when it is to be quiet."""
+    """The message is on standard error, also with --quiet."""
     ledger.close()
     tamper(study, ("UPDATE entries SET body = replace(body, 'ann', 'eve') WHERE number = 7", ()))
     result = run("verify", study, *options)
@@ -75,7 +75,7 @@ def test_a_ledger_that_is_not_right_gets_1_and_names_the_entry(
 
 
 def test_json_says_the_same(run: Run, study: Path) -> None:
-    """For programs: figures as integers and exact fractions."""
+    """Programs get figures as integers and exact fractions."""
     found, expected = json.loads(run("verify", study, "--json").stdout), verify(study)
     assert found["ok"] is True
     assert found["head"] == expected.head.hex()

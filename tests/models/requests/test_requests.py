@@ -217,7 +217,7 @@ def test_every_argument_is_described_once(kind: type[bursar.Request]) -> None:
 
 @pytest.mark.parametrize("make", REQUESTS.values(), ids=REQUESTS)
 class TestValue:
-    """What holds for every request."""
+    """Tests of every request."""
 
     def test_is_equal_to_another_with_the_same_arguments(self, make: Callable[[], bursar.Request]) -> None:
         """Hash and digest are equal, too, and no other request above is equal to it."""
@@ -228,7 +228,7 @@ class TestValue:
         assert len({other().digest() for other in REQUESTS.values()}) == len(REQUESTS)
 
     def test_survives_json_exactly(self, make: Callable[[], bursar.Request], tmp_path: Path) -> None:
-        """Through text, through a file, through copies and pickles."""
+        """Text, a file, copies and pickles keep it."""
         request = make()
         text = json.dumps(request.to_dict(), allow_nan=False)
         again = bursar.Request.from_dict(json.loads(text))
@@ -259,7 +259,7 @@ class TestValue:
     "name", ["dpem", "kmeans", "map", "random", "given", "entry", "separated", "lines", "scale", "cliques", "chain"]
 )
 def test_what_is_shown_makes_the_same_request(name: str) -> None:
-    """Where no model and no receipt stand in it, the text is an expression."""
+    """The text is an expression, unless a model or a receipt stands in it."""
     request = REQUESTS[name]() if name != "cliques" else bursar.MRF(cliques=[("a", "b"), ("c",)])
     assert eval(repr(request), {"bursar": bursar}) == request  # noqa: S307 - our own text
 
@@ -293,7 +293,7 @@ def test_which_machine_computes_is_no_part_of_a_request() -> None:
 
 
 def test_a_receipt_counts_by_its_dataset_and_entry() -> None:
-    """What was left then, and whether the release was sent again, does not make another request."""
+    """The remainder of then, and a replayed release, do not make another request."""
     first, again = (
         bursar.DPEM(n_components=2, start=receipt()),
         bursar.DPEM(n_components=2, start=receipt(replayed=True)),
@@ -387,7 +387,7 @@ def test_any_mrf_survives_json(cliques: list[set[str]], data: st.DataObject) -> 
     ],
 )
 def test_what_is_no_request_is_refused(content: Any, field: str | None) -> None:
-    """By the field that is wrong; nothing but requests and what stands in them is made."""
+    """The message names the wrong field; only requests and their parts are made."""
     with pytest.raises(bursar.InvalidRequestError) as caught:
         bursar.DPEM.from_dict(content)
     assert field is None or caught.value.violations[0][0] == field

@@ -47,7 +47,7 @@ class Pems:
 
     @property
     def options(self) -> list[str]:
-        """For Dask's command line."""
+        """Return the options of Dask's command line."""
         return ["--tls-ca-file", self.ca, "--tls-cert", self.cert, "--tls-key", self.key]
 
     def engine(self, scheduler: str, seconds: float = 300.0) -> DaskEngine:
@@ -79,7 +79,7 @@ def _signed(
 
 @dataclass(frozen=True)
 class Host:
-    """Where processes of a cluster run.
+    """Host where processes of a cluster run.
 
     Attributes:
         address: that others reach it by.
@@ -131,7 +131,7 @@ def _running(command: Sequence[str], log: Path) -> Iterator[None]:
 
 
 def _wait_for(folder: Path, workers: int) -> None:
-    """Until all workers have told that they are registered."""
+    """Wait until all workers have told that they are registered."""
     until = time.monotonic() + 600
     while not all("Registered to:" in (folder / f"w{i}.log").read_text() for i in range(workers)):
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""What a test wants done in another network namespace or process; and a kernel that takes its time."""
+"""Work of a test in another network namespace or process; and a kernel that takes its time."""
 
 from __future__ import annotations
 

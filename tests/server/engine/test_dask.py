@@ -147,7 +147,7 @@ def test_a_worker_that_is_killed_changes_nothing_but_time(engine: DaskEngine, ta
 
 
 def test_a_pass_that_takes_too_long_is_given_up(engine: DaskEngine, table: Table, tmp_path: Path) -> None:
-    """After the public time of the settings, whatever the rows hold; the cluster is there for the next one."""
+    """The public time of the settings decides, whatever the rows; the cluster is there for the next pass."""
     with replace(engine, seconds=0.5).open() as opened, pytest.raises(EngineError, match="did not finish"):
         exact_sum(slow(tmp_path), table.rows("x"), 1, engine=opened)
     engine.check()

@@ -100,7 +100,7 @@ def globals_of(pickled: bytes) -> set[str]:
     "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in VARIANTS]
 )
 def test_every_fit_is_the_same_from_every_engine(name: str) -> None:
-    """On one thread, on three, and part by part through pickles: the same model, bit for bit, of every kind of release.
+    """One thread, three, and parts through pickles give the same model, bit for bit, for every kind of release.
 
     What goes to workers has no row in it, nothing of the ledger, and no noise.
     """
@@ -118,7 +118,7 @@ def test_every_fit_is_the_same_from_every_engine(name: str) -> None:
 
 
 def is_foreign(module: str) -> bool:
-    """Whether a worker has no business with it."""
+    """Return whether a worker has no business with it."""
     own = {f"bursar_server.vault._{part}" for part in ("noise", "session", "sampling", "meter")}
     return module in own or module.startswith(("bursar_ledger", "opendp", "sqlite", "bursar_server.tables"))
 

@@ -98,7 +98,7 @@ def test_partitions_hold_the_slots_of_the_snapshot(tmp_path: Path, cap: int) -> 
 
 
 def test_blocks_come_in_any_order(tmp_path: Path) -> None:
-    """From one to the next, back, the same once more, and into another row group: each has its own slots."""
+    """Each order has its own slots: one after the other, back, repeated, and into another row group."""
     snapshot = imported(tmp_path)
     partitions = Partitions.write(snapshot, tmp_path / "storage")
     wanted = snapshot.rows(("x", "c"))
@@ -205,7 +205,7 @@ def test_partitions_go_with_the_rows(tmp_path: Path) -> None:
 
 
 def test_rows_on_a_storage_that_is_away_are_not_forgotten(tmp_path: Path) -> None:
-    """Where the storage is not mounted, removal says so and keeps the record of what is there."""
+    """The removal says that the storage is not mounted, and keeps the record of what is there."""
     snapshot = imported(tmp_path)
     Partitions.write(snapshot, tmp_path / "storage")
     (tmp_path / "storage").rename(tmp_path / "away")

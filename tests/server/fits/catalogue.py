@@ -49,7 +49,7 @@ ODD = (0.0, -0.0, 5e-324, 1e-310, 1e-160, 0.5, 1.0, -1.0, 1e3, -1e3, 1e99, 1e300
 """Values that a column may hold."""
 
 EXACT, NEARLY = 1.0, 1.0 - 2.0**-10
-"""What part of the declared number the search reaches: all of it, or all but a thousandth."""
+"""Parts of the declared number that the search reaches: all of it, or all but a thousandth."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """For the test."""
+        """Return the name for the test."""
         return f"{self.function.__name__} {self.about}".strip()
 
 
 def contribution(statistic: Statistic, row: Array) -> Any:
-    """What one row (columns,) adds, by the kernel that fits run; int64."""
+    """Return what one row (columns,) adds, by the kernel that fits run; int64."""
     block = np.zeros((len(row), WIDTH))
     block[:, 1] = row
     out = np.zeros(statistic.size, dtype=np.int64)

@@ -22,7 +22,7 @@ AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 3}
 """Categorical columns of `people`, and their numbers of categories."""
 EDGES = (0.0, 1.0, 2.5, 10.0)
-"""Of the bins of its numeric column x; y has none."""
+"""Edges of the bins of its numeric column x; y has none."""
 
 
 def people(*, adjacency: Adjacency = RO, unit_cap: int = 1, rows: int | None = 5000, **sizes: int) -> PublicTable:

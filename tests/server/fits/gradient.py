@@ -116,7 +116,7 @@ def looked(look: Look, columns: int) -> Statistic:
 
 
 def contribution(statistic: Statistic, row: Array) -> Array:
-    """What one row (columns,) contributes, in lattice units; by the kernel, on one slice."""
+    """Return what one row (columns,) contributes, in lattice units; by the kernel, on one slice."""
     block = np.zeros((len(row), _kernel.SLICE))
     block[:, 0] = row
     present = np.arange(_kernel.SLICE) == 0

@@ -34,7 +34,7 @@ ORDER = Fraction(9)
 
 
 class NoNoise:
-    """For tests of arithmetic only."""
+    """Source without noise, for tests of arithmetic only."""
 
     def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         """Return the sums as they are."""

@@ -50,5 +50,5 @@ def mixture(n: int, means: Array, seed: int, covariances: Array | None = None) -
 
 
 def worst_distance(found: Array, means: Array) -> float:
-    """Of every mean to the nearest that was found."""
+    """Return the largest distance of a mean to the nearest that was found."""
     return float(np.linalg.norm(found[None] - means[:, None], axis=2).min(axis=1).max())

@@ -110,7 +110,7 @@ SIGNS = np.array([1.0, -1.0])
 
 
 def steps_of_gradients(transform: Transform) -> list[Statistic]:
-    """Of every model, with one component, some, and two that fold into one; residuals that are clipped, and not.
+    """Return steps of every model: one component, some, and two that fold into one; residuals clipped, and not.
 
     Also of parameters with which numbers overflow on the way.
     """
@@ -170,7 +170,7 @@ def divisions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_plain_numbers_are_not_divided(divisions: list[str]) -> None:
-    """By no kernel: rows on which another rounding shows in the integers are too rare to be met by chance."""
+    """No kernel may: rows on which another rounding shows in the integers are too rare to be met by chance."""
     for moments in KINDS:
         test_the_same_integers("array_api_strict", moments, False, True)
     for transform in Transform:
@@ -199,7 +199,7 @@ def states(n: int, columns: int) -> ArrayRows:
 
 @pytest.mark.parametrize("shares", [False, True], ids=["rows", "shares"])
 def test_the_same_tables(device: str, shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of cliques, of pairs in two groups, and of chains with and without a state that stands for nothing."""
+    """Tables are of cliques, of pairs in two groups, and of chains with and without a null state."""
     monkeypatch.setattr(_array_tables, "_TABLES", 3)
     layout, paths = Layout(MIXED, shares), Layout(variables(3, 3, 3, 3, 3), shares)
     tables = [table_statistic(layout, clique) for clique in ((0,), (1,), (2,), (3, 1), (2, 1, 0, 3))]
@@ -283,7 +283,7 @@ def test_a_statistic_without_such_a_kernel_is_summed_by_the_processor() -> None:
 
 @pytest.mark.parametrize("device", ["", "no_such_library", "os", "numpy:cuda", "torch:nowhere"])
 def test_a_device_that_is_not_there_is_refused_when_an_engine_is_asked_for(device: str) -> None:
-    """Before anything is read, with what was expected."""
+    """The message says what was expected, before anything is read."""
     with pytest.raises(EngineError, match="device: expected"):
         LocalEngine(1, device).check()
     with pytest.raises(EngineError, match="device: expected"):
@@ -291,7 +291,7 @@ def test_a_device_that_is_not_there_is_refused_when_an_engine_is_asked_for(devic
 
 
 def test_what_is_skipped_here_is_known() -> None:
-    """Of the libraries of `NAMESPACES`, two are always there: the test of equality is never skipped altogether."""
+    """Two of the libraries of `NAMESPACES` are always there: the test of equality is never skipped altogether."""
     assert importlib.import_module("array_api_strict")
     module: Any = importlib.import_module("numpy")
     assert module

@@ -15,7 +15,7 @@ FITS = Path(next(iter(fits.__path__)))
 REFLECTION = {"vars", "dir", "globals", "locals", "eval", "exec", "__import__"}
 """Calls by which a name that is not written out can be reached."""
 MODULES = ("inspect", "gc", "sys", "ctypes", "importlib", "operator", "builtins")
-"""What reaches into frames and objects."""
+"""Modules that reach into frames and objects."""
 
 
 def ways_round(source: str) -> Iterator[str]:
@@ -116,6 +116,6 @@ def test_no_fit_imports_another() -> None:
     ],
 )
 def test_an_import_of_another_fit_is_found(planted: str) -> None:
-    """Of its package, of a module, and of a name."""
+    """Imports of its package, of a module, and of a name are found."""
     assert list(foreign_imports(planted, "bursar_server.fits.mrf"))
     assert not list(foreign_imports(planted, "bursar_server.fits.dpem"))

@@ -60,7 +60,7 @@ def sdk_model(model: fit_pb2.GaussianMixtureModel) -> GaussianMixture:
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("fields", [*VARIANTS[:5], VARIANTS[6], {"spend": types_pb2.Spend(epsilon=60.0)}], ids=str)
 def test_components_are_found(adjacency: Adjacency, fields: dict[str, Any]) -> None:
-    """With little noise the default start finds three separate clusters, in the data's units."""
+    """The default start finds three separate clusters with little noise, in the data's units."""
     X = clusters(20_000, 1, CENTRES)
     spend = {"spend": types_pb2.Spend(rho=20.0)}
     model = run(plan(table(adjacency=adjacency), **{**spend, **fields}), X, adjacency=adjacency)

@@ -30,7 +30,7 @@ Kernel = Callable[[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]], N
 
 
 def flags_of(work: Callable[[], object]) -> int:
-    """Which flags some work raises in this thread."""
+    """Return which flags some work raises in this thread."""
     work()  # compiled before
     _C.feclearexcept(ALL)
     work()
@@ -38,7 +38,7 @@ def flags_of(work: Callable[[], object]) -> int:
 
 
 def flags_on(statistic: Statistic, row: NDArray[np.float64]) -> int:
-    """Which flags the kernel raises on a block of equal rows."""
+    """Return which flags the kernel raises on a block of equal rows."""
     block, present = np.tile(row[:, None], (1, WIDTH)), np.ones(WIDTH, dtype=np.bool_)
     out = np.zeros(statistic.size, dtype=np.int64)
     return flags_of(lambda: statistic.kernel(block, present, out))
@@ -53,7 +53,7 @@ def small_rows(columns: int) -> list[NDArray[np.float64]]:
 
 @each("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_small_numbers_become_zero_before_they_are_squared(entry: Entry) -> None:
-    """Of every statistic: nothing underflows; and nothing subnormal is worked with unless a row has it."""
+    """Nothing underflows in any statistic; nothing subnormal is worked with unless a row has it."""
     statistic = entry.made(np.random.default_rng(2))  # noqa: TID251 - parameters of a test
     for row in small_rows(entry.columns):
         raised = flags_on(statistic, row)
@@ -70,7 +70,7 @@ def test_the_flags_are_seen() -> None:
 
 @pytest.mark.parametrize("value", [1e-31, 1e-160, 1e-310, -5e-324])
 def test_positions_of_small_numbers_are_zero(value: float) -> None:
-    """In every fit's first function of a row, in the middle of narrow and wide bounds; those of larger ones are not."""
+    """They are in every fit's first function of a row, in narrow and wide bounds; larger ones are not."""
     for unit in (1e-3, 1.0, 1e6):
         for number, expected in ((value * unit, 0.0), (1e-3 * unit, 1e-3)):
             assert {loaded(number, unit), placed(number, unit), framed(number, unit)} <= {

@@ -131,7 +131,7 @@ def test_symmetric_regressions_are_found() -> None:
 
 @pytest.mark.parametrize("without_intercept", [False, True])
 def test_one_regression_is_least_squares(without_intercept: bool) -> None:
-    """With one component and correlated features of different spread: ordinary regression."""
+    """One component and correlated features of different spread give ordinary regression."""
     generator = drawn(6)
     x = generator.standard_normal((20_000, 2)) @ np.array([[1.0, 0.8], [0.0, 0.3]]) + [1.0, 0.0]
     y = x @ [2.0, -1.0] + (0.0 if without_intercept else 3.0) + generator.standard_normal(20_000)
@@ -298,7 +298,7 @@ def test_error_bars_hold() -> None:
 
 @pytest.mark.parametrize(("known", "step", "m"), [(1.0, 1.0, 30), (0.4, 1.0, 40), (0.8, 0.3, 60), (1.0, 1.0, 1)])
 def test_averaged_noise_of_a_known_recursion(known: float, step: float, m: int) -> None:
-    """For x <- (1 - step known) x + step noise, settled: the variance of the mean of m is as claimed, or a bit less."""
+    """The variance of the mean of m is as claimed, or a bit less, for x <- (1 - step known) x + step noise, settled."""
     generator = drawn(1)
     x, trail = np.zeros(20_000), []
     for t in range(60 + m):
@@ -428,7 +428,7 @@ def test_starts_are_not_lost_where_the_look_is_noise() -> None:
 
 @pytest.mark.parametrize("model", [REGRESSIONS, MISSING])
 def test_a_thousand_rows_at_little_epsilon_teach_something_and_errors_say_how_much(model: Any) -> None:
-    """Where noise hides all scales, squared errors are far below those of knowing nothing: measured, a fortieth."""
+    """Squared errors are far below those of knowing nothing where noise hides all scales: a fortieth, measured."""
     apart, claimed = [], []
     fields: dict[str, Any] = {"symmetric": True} if model == REGRESSIONS else {}
     for seed in range(24):
@@ -469,7 +469,7 @@ def test_features_far_from_their_noisy_means_do_not_make_steps_overshoot() -> No
 
 
 def test_without_enough_to_go_by_the_result_is_near_nothing() -> None:
-    """Where noise is far larger than what there is, coefficients are drawn to 0 instead of to where noise has them."""
+    """Coefficients are drawn to 0, not to where noise has them, where noise is far larger than what there is."""
     X = lines(300, 19, np.array([[2.0, -1.0]]), np.zeros(1))
     for model in (REGRESSIONS, MISSING):
         single = {"n_components": 1} if model == REGRESSIONS else {}

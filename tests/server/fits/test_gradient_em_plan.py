@@ -97,7 +97,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 
 @each(("fields", "field", "text"), WRONG, ids=str)
 def test_wrong_requests_are_refused_with_the_field(fields: dict[str, Any], field: str, text: str) -> None:
-    """Before the debit, naming the field, saying what was expected."""
+    """The refusal before the debit names the field and what was expected."""
     with pytest.raises(InvalidFieldsError) as caught:
         plan(TABLE, **fields)
     assert any(where == field and text in words for where, words in caught.value.violations)
@@ -160,7 +160,7 @@ def test_defaults_do_not_know_the_answer() -> None:
 
 
 def test_a_noisy_plan_warns() -> None:
-    """Where a public number of rows says that noise will rule; not without one, and not where it is quiet."""
+    """A public number of rows says that noise will rule; there is no warning without one, or where it is quiet."""
     assert plan(table(rows=50), spend=SPEND(rho=0.01)).warnings
     assert not plan(table(rows=10**6)).warnings
     assert not plan(table(rows=None, adjacency=Adjacency.ADD_REMOVE_ONE), spend=SPEND(rho=1e-6)).warnings
@@ -188,7 +188,7 @@ def test_units_and_noise_are_the_datas() -> None:
 
 
 def test_the_ledger_gets_all_that_was_chosen() -> None:
-    """With the schema a request can be made again from a plan's parameters; what was left open is null."""
+    """The schema and a plan's parameters make the request again; an open field is null."""
     left_open = plan(TABLE, columns=["x0", "x1"]).parameters
     assert left_open == {
         "model": "symmetric_mixture",
@@ -244,7 +244,7 @@ def test_a_given_start_stands_in_the_ledger_by_its_hash() -> None:
 
 @pytest.mark.parametrize("variant", [fit_pb2.GRADIENT_VARIANT_RECENTRED, fit_pb2.GRADIENT_VARIANT_RADIAL])
 def test_the_expected_error_of_means_is_that_of_the_noise(variant: Any) -> None:
-    """For components far apart, and no step that is averaged beyond what is planned: in the data's own units."""
+    """It holds for components far apart and planned averages only: in the data's own units."""
     generator = np.random.default_rng(3)  # noqa: TID251 - rows of a test
     columns = (BoundedColumn("x", -10, 10), BoundedColumn("y", 0, 40))
     public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 2000)

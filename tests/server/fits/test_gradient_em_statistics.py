@@ -74,7 +74,7 @@ def test_no_bits_of_a_row_contribute_more_than_the_bounds(row: tuple[float, floa
 @example((1.0, 1.0, 1.0), (-1.0, -1.0, -1.0))
 @example((1.0, 1.0, 1.0), (1.0, 1.0, -1.0))
 def test_no_two_rows_are_farther_apart_than_the_bounds(one: Any, other: Any) -> None:
-    """Likewise for what replacing a row changes; a null row is at most a norm away."""
+    """The same holds for a replaced row; a null row is at most a norm away."""
     for statistic, columns in EVERY:
         v, w = (contribution(statistic, np.array(row[:columns])) for row in (one, other))
         largest = max(statistic.bounds.l2_squared_distance, statistic.bounds.l2_squared)
@@ -108,7 +108,7 @@ def test_replacing_a_row_of_one_block_moves_no_count(transform: Transform) -> No
 
 @pytest.mark.parametrize("look", Look)
 def test_distances_of_looks_are_the_largest_and_reached(look: Look) -> None:
-    """By brute force over a grid of rows, with features missing where they may be."""
+    """Brute force over a grid of rows finds them, with features missing where they may be."""
     statistic = looked(look, 3)
     values = [-1.0, -0.5, 0.0, 0.5, 1.0]
     features = [*values, math.nan] if look is Look.MISSING else values
@@ -140,7 +140,7 @@ def expectation(a: float, root_beta: float) -> float:
 
 
 def boxed(a: float, root_beta: float) -> float:
-    """What the kernel makes of one coordinate: of the limit, in lattice units."""
+    """Return what the kernel makes of one coordinate: of the limit, in lattice units."""
     v = np.full((1, _kernel.SLICE), a)
     _kernel._into_box(v, curve(root_beta))
     return float(v[0, 0])
@@ -166,7 +166,7 @@ def test_smoothed_truncation_is_the_expectation(a: float, q: int, zeta: float) -
     ("roots", "accuracy"), [(np.geomspace(1e-4, 2.07, 40), 1e-8), (np.linspace(2.1, 4, 10), 1e-6), ([5.3], 3e-6)]
 )
 def test_the_polynomial_is_as_accurate_as_it_says(roots: Array, accuracy: float) -> None:
-    """Over the whole line, for every precision of the smoothing that a request can ask for."""
+    """It is over the whole line, for every precision of the smoothing that a request can ask for."""
     for root in roots:
         width, c = curve(float(root))
         a = math.sqrt(width) * np.geomspace(1e-3, 1e5, 2000)
@@ -182,7 +182,7 @@ def test_the_polynomial_is_as_accurate_as_it_says(roots: Array, accuracy: float)
 @example(-math.inf, 0.1)
 @example(math.nan, 1.0)
 def test_the_truncation_is_total_odd_and_bounded(a: float, root: float) -> None:
-    """Where the literal closed form cancels, returns 1e8 or NaN, the kernel does not; NaN counts as zero."""
+    """The kernel is right where the literal closed form cancels or returns 1e8 or NaN; NaN counts as zero."""
     value = boxed(a, root)
     assert abs(value) <= _kernel.UNIT
     assert boxed(-a, root) == -value
@@ -234,7 +234,7 @@ def test_gradients_of_mixtures_are_those_of_the_log_likelihood(row: list[float])
 
 @pytest.mark.parametrize("row", [[0.3, -0.4, 0.2], [-0.9, 0.8, -0.7], [0.0, 0.05, 1.0]])
 def test_gradients_of_regressions_are_those_of_the_log_likelihood(row: list[float]) -> None:
-    """Likewise for mixtures of regressions, folded or not."""
+    """The same holds for mixtures of regressions, folded or not."""
     w, y, sigma = np.array([1.0, *row[:2]]), row[2], 0.5
 
     def density(lines: Array) -> float:
@@ -306,7 +306,7 @@ def reference(means: Array, rows: Array, scale: float, transform: Transform, pre
 
 @pytest.mark.parametrize("transform", Transform)
 def test_sums_are_those_of_plain_numpy_and_do_not_depend_on_blocks(transform: Transform) -> None:
-    """To a lattice unit a row; exactly the same in any order of rows and for any number of threads."""
+    """They agree to a lattice unit a row; exactly in any order of rows and for any number of threads."""
     generator = np.random.default_rng(5)  # noqa: TID251 - rows of a test
     X = generator.uniform(-1, 1, (CHUNK + 100, 2))
     statistic = located(MEANS, 0.3, transform)

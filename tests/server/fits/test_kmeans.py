@@ -100,7 +100,7 @@ def test_quieter_fits_make_more_lloyd_steps() -> None:
 @each("iterations", range(1, 30))
 @each("d", [1, 3])
 def test_a_number_of_steps_that_is_asked_for_is_kept(iterations: int, d: int) -> None:
-    """Whatever the start, and at least one Lloyd step from three on; a report as soon as two are left beside it."""
+    """Every start keeps it, with at least one Lloyd step from three on; a report as soon as two are left beside it."""
     made = kmeans(d, iterations=iterations, **rho(0.5))
     assert len(made.steps) == made.iterations == iterations
     steps = [phase for phase, _ in phases(made)]
@@ -119,7 +119,7 @@ def test_pure_epsilon_takes_diagonal_moments() -> None:
 
 
 def test_counts_are_as_precise_as_they_are_cheap() -> None:
-    """Under REPLACE_ONE a precise count is free, under ADD_REMOVE_ONE it is not."""
+    """A precise count is free under REPLACE_ONE, and is not under ADD_REMOVE_ONE."""
     counts = {adjacency: kmeans(adjacency=adjacency, **rho(1.0)).steps[-1].weights.a for adjacency in Adjacency}
     assert counts == {AR: 0.35, RO: 0.95}
     # The same total price buys more precise sums than counts at full weight would.
@@ -190,7 +190,7 @@ def test_a_constant_table_is_never_split() -> None:
 
 @pytest.mark.parametrize(("d", "k"), [(1, 4), (2, 6), (5, 4)])
 def test_without_noise_nothing_is_left_of_the_floor(d: int, k: int) -> None:
-    """On skewed rows without clusters, where k-means from one start is several per cent off."""
+    """Skewed rows without clusters are used, where k-means from one start is several per cent off."""
     X = skewed(8000, d)
     made = kmeans(d, rows=len(X), n_components=k, **rho(5.0))
     model = run(made, X, adjacency=AR, source=NoNoise())
@@ -200,7 +200,7 @@ def test_without_noise_nothing_is_left_of_the_floor(d: int, k: int) -> None:
 
 @pytest.mark.parametrize("spend", [rho(0.02), pure(1.0)], ids=["rho", "epsilon"])
 def test_noise_costs_little_on_skewed_rows(spend: dict[str, Any]) -> None:
-    """At epsilon about 1, 20,000 rows: within a few per cent of Lloyd's, in the median of three."""
+    """Sums are within a few per cent of Lloyd's at epsilon about 1, 20,000 rows, in the median of three."""
     X = skewed(20_000, 4)
     made = kmeans(4, rows=len(X), n_components=4, **spend)
     ratios = [squares(X, array(run(made, X, adjacency=AR).means)) / lloyd(X, 4) for _ in range(3)]
@@ -243,7 +243,7 @@ def test_a_fit_is_a_function_of_its_releases() -> None:
 
 
 def test_quiet_fits_are_corrected_and_noisy_ones_averaged() -> None:
-    """By the public noise; never about a fixed origin or from a given start."""
+    """The public noise decides; a fixed origin or a given start is never corrected."""
     fixed = {"moments": fit_pb2.MOMENTS_FIXED_ORIGIN}
     for fields, corrected in ((rho(1.0), True), (rho(1e-4), False), ({**rho(1.0), **fixed}, False)):
         settings = kmeans(**fields).settings
@@ -255,7 +255,7 @@ def test_quiet_fits_are_corrected_and_noisy_ones_averaged() -> None:
 
 
 def reported(X: Array, model: fit_pb2.GaussianMixtureModel) -> tuple[Array, Array, Array]:
-    """What a report says of the rows without noise: counts (k,), sums (k, d) and squares (k, d)."""
+    """Return what a report says of the rows without noise: counts (k,), sums (k, d) and squares (k, d)."""
     centres, radii = array(model.means), array(model.report.radii)
     nearest = np.argmin([np.sum((X - centre) ** 2, axis=1) for centre in centres], axis=0)
     u = X - centres[nearest]
@@ -268,7 +268,7 @@ def reported(X: Array, model: fit_pb2.GaussianMixtureModel) -> tuple[Array, Arra
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("spend", [rho(1.0), pure(3.0)], ids=["rho", "epsilon"])
 def test_the_report_is_of_the_rows_nearest_to_the_returned_centres(adjacency: Adjacency, spend: dict[str, Any]) -> None:
-    """Without noise: their number, and sums of their clipped distances and squares, in the data's own units."""
+    """The number and sums of clipped distances and squares are exact without noise, in the data's own units."""
     X = skewed(4000, 3)
     model = run(kmeans(3, len(X), adjacency, **spend), X, adjacency=adjacency, source=NoNoise())
     counts, sums, second = reported(X, model)
@@ -345,7 +345,7 @@ def test_pseudo_rows_have_the_moments_of_their_cells() -> None:
 
 
 def test_pseudo_rows_of_nothing_but_noise_are_rows() -> None:
-    """Where every count is below its noise all cells are kept."""
+    """All cells are kept where every count is below its noise."""
     cells = (Cell(1.0, np.zeros(3), -np.eye(3), 0.1, 0.5),)
     assert pseudo_rows.from_cells(cells, 100.0, np.ones(3)).rows.shape[1] == 3
     empty = pseudo_rows.from_grid(-np.ones(25), 1.0, 5, np.ones(2))
@@ -354,7 +354,7 @@ def test_pseudo_rows_of_nothing_but_noise_are_rows() -> None:
 
 
 def test_bins_of_noise_are_dropped() -> None:
-    """Among 900 empty bins and one full one, few of the empty are kept, and the full one has nearly all the weight."""
+    """Few of 900 empty bins are kept, and the full one has nearly all the weight."""
     generator = np.random.default_rng(3)  # noqa: TID251 - noise of a test
     counts = 10.0 * generator.standard_normal(900)
     counts[31] += 5000.0

@@ -24,7 +24,7 @@ from tests.server.fits.catalogue import CATALOGUE, EXACT, Entry, search
 
 @each("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_no_row_passes_the_declared_number_and_some_reach_it(entry: Entry) -> None:
-    """Over public parameters and rows; what is left of the lattice's last places is in the catalogue."""
+    """Public parameters and rows are searched; the rest of the lattice's last places is in the catalogue."""
     found = [search(entry, seed) for seed in range(4)]
     assert [beyond for _, beyond in found if beyond] == []
     assert max(part for part, _ in found) >= entry.reached

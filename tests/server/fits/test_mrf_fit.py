@@ -207,7 +207,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", [*KINDS, "chain"])
 @pytest.mark.parametrize("adjacency", [RO, AR])
 def test_a_client_learns_what_the_server_would_learn(kind: str, adjacency: Adjacency) -> None:
-    """With the same noise: every field of the model, from tables alone; the server chooses a tree in any case."""
+    """Every field of the model is equal with the same noise, from tables alone; a tree is the server's choice."""
     X = walks(3000) if kind == "chain" else ROWS
     fields: dict[str, Any] = {"chain": path(null_category="nowhere")} if kind == "chain" else KINDS[kind]
     table = paths if kind == "chain" else people
@@ -228,7 +228,7 @@ def test_a_client_learns_what_the_server_would_learn(kind: str, adjacency: Adjac
 
 
 def test_tables_without_an_estimate_are_used_again() -> None:
-    """As those of a model are: by a request that estimates, by one that does not, and for nothing."""
+    """They serve as a model's do: a request that estimates, one that does not, and one that is free."""
     paid = run(plan(people(rows=len(ROWS)), spend=AMPLE, estimate_on_client=True, **CHAIN_OF_FOUR), ROWS)
     for table in paid.tables:
         table.entry = 7
@@ -286,11 +286,11 @@ def test_bins_that_print_alike_have_labels_of_their_own() -> None:
 
 
 EDGES = {frozenset(pair) for pair in ("ab", "bc", "cd")}
-"""Of the tree from which the rows come."""
+"""Edges of the tree from which the rows come."""
 
 
 def test_a_tree_finds_the_edges_that_made_the_rows() -> None:
-    """With a good spend, under both kinds of noise; its tables are of these pairs."""
+    """A good spend finds them, under both kinds of noise; its tables are of these pairs."""
     for spend in (AMPLE, types_pb2.Spend(epsilon=8.0)):
         made = plan(people(rows=len(ROWS)), spend=spend, tree={}, columns=["a", "b", "c", "d"])
         model = run(made, ROWS)
@@ -312,7 +312,7 @@ def test_a_tree_spans_all_columns_whatever_is_chosen() -> None:
 
 
 def test_rounds_find_a_cycle_that_no_tree_has() -> None:
-    """With a good spend, under both kinds of noise: the model is close to the rows where the best tree is not."""
+    """The model is close to the rows where the best tree is not, with a good spend, under both kinds of noise."""
     public, X = people(rows=len(RING_ROWS), a=2, b=2, c=2, d=2), RING_ROWS
     for spend in (AMPLE, types_pb2.Spend(epsilon=8.0)):
         fields: dict[str, Any] = {"spend": spend, "columns": ["a", "b", "c", "d"]}
@@ -334,7 +334,7 @@ def test_rounds_say_what_their_models_left_unexplained() -> None:
 
 
 def test_rounds_choose_within_the_workload() -> None:
-    """Whatever is chosen; a set that is chosen twice has one table, of less noise."""
+    """A set that is chosen twice has one table, of less noise."""
     asked = fit_pb2.ChooseCliques(workload=[fit_pb2.WeightedSet(columns=["a", "b", "c"])])
     for seed in range(5):
         made = plan(auto=asked)
@@ -366,7 +366,7 @@ def test_a_triple_that_no_pairs_explain_is_chosen() -> None:
 
 
 def test_rounds_stay_within_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is chosen, the junction tree has no more cells than the rounds may reach, or than a forest needs."""
+    """The junction tree has no more cells than the rounds may reach, or than a forest needs, for every choice."""
     names = [f"v{i}" for i in range(8)]
     sizes: dict[str, Any] = dict.fromkeys(names, 3)
     public = people(rows=1000, **sizes)
@@ -445,7 +445,7 @@ def test_what_a_round_chooses_has_the_law_that_is_paid_for(factor: float) -> Non
 
 
 def test_targets_are_tables_of_independent_columns_and_spared_cells() -> None:
-    """In lattice units, whatever noise has made of the number of rows; small tables get what large ones cost."""
+    """They are in lattice units for any noisy number of rows; small tables get what large ones cost."""
     singles = [np.array([0.25, 0.75]), np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.0])]
     layout, pairs = Layout(variables(2, 3, 2), shares=False), [(0, 1), (0, 2)]
     (first, second) = blocks_of(layout, pairs)
@@ -621,7 +621,7 @@ def test_a_tree_uses_what_is_there() -> None:
 
 
 def test_a_chain_is_refitted_for_nothing() -> None:
-    """From the mean of all pooled tables that there are."""
+    """The mean of all pooled tables is used."""
     X, public = walks(2000), paths(rows=2000)
     made = plan(public, spend=AMPLE, chain=path())
     first, second = (paid_under(entry, made, X) for entry in (1, 2))
@@ -670,7 +670,7 @@ ASKED: list[dict[str, Any]] = [
     ("name", "source"), WILD, ids=lambda value: value if value in AWKWARD else type(value).__name__
 )
 def test_whatever_rows_and_noise_are_a_valid_model_comes_back(name: str, source: NoiseSource | None) -> None:
-    """After the debit nothing fails: empty and absurd tables, noise of any size, all graphs, both adjacencies.
+    """Nothing fails after the debit: empty and absurd tables, noise of any size, all graphs, both adjacencies.
 
     Every graph meets every table, with OpenDP's noise or with none, in turns, and huge noise.
     """
@@ -689,7 +689,7 @@ def test_whatever_rows_and_noise_are_a_valid_model_comes_back(name: str, source:
 
 
 def test_kernels_are_compiled_before_the_first_request() -> None:
-    """After warming up no kind of table compiles anything, so the time of the first one says nothing."""
+    """No kind of table compiles anything after warming up, so the time of the first one says nothing."""
     kernels = [
         _kernel.states,
         _kernel.shares,
@@ -708,7 +708,7 @@ def test_kernels_are_compiled_before_the_first_request() -> None:
 
 
 def test_releases_and_choices_do_not_depend_on_the_estimator() -> None:
-    """What is asked of the rows is the same, whatever is made of the answers."""
+    """The rows are asked the same, whatever is made of the answers."""
     found = []
     for estimator in (fit_pb2.MRF_ESTIMATOR_CGM, fit_pb2.MRF_ESTIMATOR_NAIVE, fit_pb2.MRF_ESTIMATOR_NLBP):
         made = plan(people(rows=len(ROWS)), tree={}, columns=["a", "b", "c", "d"], estimator=estimator)

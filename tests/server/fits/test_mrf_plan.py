@@ -39,7 +39,7 @@ def workload(*columns: str, weights: Sequence[float] = ()) -> fit_pb2.ChooseCliq
 
 
 def same_states(public: PublicTable) -> PublicTable:
-    """With the categories of every column those of the first that has as many."""
+    """Return columns whose categories are those of the first that has as many."""
     first = {len(c.categories): c.categories for c in reversed(public.categorical)}
     columns = tuple(CodedColumn(c.name, first[len(c.categories)]) for c in public.categorical)
     return PublicTable(public.name, public.numeric, public.adjacency, public.unit_cap, public.rows, columns)
@@ -63,7 +63,7 @@ def refused(public: PublicTable | None = None, released: Any = nothing_released,
 
 
 def message_of(public: PublicTable | None = None, released: Any = nothing_released, **fields: Any) -> str:
-    """What a refused request is told."""
+    """Return what a refused request is told."""
     with pytest.raises(InvalidFieldsError) as caught:
         plan(public, released, **fields)
     return str(caught.value)
@@ -133,7 +133,7 @@ def test_a_wrong_field_of_a_chain_is_named(field: str, fields: dict[str, Any]) -
 
 
 def test_all_wrong_fields_are_named_at_once() -> None:
-    """Whoever corrects a request corrects it once."""
+    """A request can be corrected in one go."""
     names = refused(spend=types_pb2.Spend(rho=NAN), cliques=cliques("ab", "aq", precisions=[-1.0]), estimator=9)
     assert set(names) == {"spend.rho", "cliques[0].precision", "cliques[1].columns[1]", "estimator"}
     assert set(refused(independent={}, columns=["a", "q"], inference=9)) == {"columns[1]", "inference"}
@@ -152,7 +152,7 @@ def wide(count: int, size: int) -> PublicTable:
 
 
 def candidates_among(public: PublicTable, auto: Any) -> dict[int, int]:
-    """How many sets of each size a plan may choose from."""
+    """Return how many sets of each size a plan may choose from."""
     pairs = plan(public, auto=auto).settings.pairs
     assert pairs is not None
     assert pairs.rounds is not None
@@ -174,7 +174,7 @@ def every_pair(count: int) -> fit_pb2.Cliques:
 
 
 def test_a_graph_that_is_too_dense_is_refused_with_its_table_and_a_remedy() -> None:
-    """Before the debit; left to the server, inference is loopy, and the preview says so."""
+    """The refusal comes before the debit; left to the server, inference is loopy, and the preview says so."""
     public, dense = wide(9, 10), every_pair(9)
     exact = fit_pb2.MRF_INFERENCE_EXACT
     assert refused(public, cliques=dense, inference=exact) == ["cliques"]
@@ -263,7 +263,7 @@ def test_events_cost_what_was_offered(
 
 @pytest.mark.parametrize("spend", [RHO, PURE])
 def test_precisions_divide_the_noise_by_their_roots(spend: types_pb2.Spend) -> None:
-    """Under both kinds of noise; no precision is 1."""
+    """Both kinds of noise do; no precision is 1."""
     made = plan(spend=spend, cliques=cliques("ab", "bc", "cd", precisions=[1.0, 4.0, 0.0]))
     stds = [noise.count_std for noise in made.noise]
     assert stds[0] / stds[1] == pytest.approx(2.0)
@@ -319,7 +319,7 @@ def test_what_is_asked_without_a_graph_is_chosen_in_rounds() -> None:
 
 
 def test_rounds_are_as_many_as_noise_allows() -> None:
-    """From public numbers: one to three for each column, and two where nobody says how many rows there are."""
+    """Public numbers decide: one to three for each column, two where the number of rows is unknown."""
     rows = (100, 5_000_000, None)
     few, many, unknown = (plan(people(adjacency=AR, rows=n), auto={}, spend=types_pb2.Spend(rho=0.01)) for n in rows)
     assert [made.parameters["rounds"] for made in (few, many, unknown)] == [5, 15, 10]
@@ -402,7 +402,7 @@ def test_two_columns_are_their_pair() -> None:
 
 
 def test_columns_are_those_of_the_graph_or_all_that_have_states() -> None:
-    """In the schema's order, or in that asked for; a column that no clique has gets a table of its own."""
+    """The order is the schema's, or the requested one; a column in no clique gets a table of its own."""
     assert plan(cliques=cliques("dc", "xa")).columns == ("a", "c", "d", "x")
     assert plan(independent={}).columns == plan(tree={}).columns == ("a", "b", "c", "d", "x")
     assert plan(replace(people(), names=("x", "y", "d", "c", "b", "a")), tree={}).columns == ("x", "d", "c", "b", "a")
@@ -412,7 +412,7 @@ def test_columns_are_those_of_the_graph_or_all_that_have_states() -> None:
 
 
 def test_noise_that_drowns_a_table_is_warned_of() -> None:
-    """Before anything is paid, with what would help; only where the number of rows is known."""
+    """The warning comes before payment and says what would help; only where the number of rows is known."""
     (warning,) = plan(people(rows=20), spend=types_pb2.Spend(rho=0.01)).warnings
     assert "fewer rows than the noise on it in: table of a, b; table of b, c; table of c, d" in warning
     assert plan().warnings == ()
@@ -427,7 +427,7 @@ def test_a_plan_depends_on_nothing_else() -> None:
 
 
 def test_parameters_say_what_an_auditor_wants() -> None:
-    """What was asked for, in words."""
+    """The request is described in words."""
     parameters = plan(PATHS, chain=path(null_category="s00")).parameters
     assert parameters["graph"] == "chain"
     assert parameters["null_category"] == "s00"
@@ -441,7 +441,7 @@ ROWS = rows_of(2000)
 
 
 def model_of(made: mrf.MRFPlan, entry: int) -> fit_pb2.MRFModel:
-    """What a plan releases under an entry, of rows that do not matter."""
+    """Return what a plan releases under an entry, of rows that do not matter."""
     return run(replace(made, of_entry=entry), nothing(made))
 
 
@@ -476,7 +476,7 @@ def test_with_nothing_left_to_pay_for_a_request_is_free() -> None:
 
 
 def test_a_tree_pays_for_single_columns_only_where_it_has_to() -> None:
-    """What is saved goes to the choices; they and the chosen pairs are always paid for."""
+    """The saving goes to the choices; they and the chosen pairs are always paid for."""
     made = plan(released=stored(PAID), tree={}, reuse=[7])
     kinds = [type(event) for event in made.events]
     assert kinds == [GaussianEvent] + [SelectionEvent] * 4 + [GaussianEvent] * 4
@@ -569,7 +569,7 @@ def test_shares_are_reused_with_shares() -> None:
 
 
 def test_the_requests_that_wrong_ones_start_from_are_right() -> None:
-    """What is wrong in the tests above is what they say, and nothing else."""
+    """The wrong requests of the tests above differ in nothing else."""
     assert plan().events
     assert plan(released=stored(PAID), reuse=[7], spend=None).events == ()
     assert request().cliques == PAIRS

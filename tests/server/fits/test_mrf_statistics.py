@@ -96,7 +96,7 @@ def test_tables_are_those_of_the_definition(clique: tuple[int, ...], shares: boo
 
 
 def test_bins_are_closed_on_the_left_and_the_last_on_both_sides() -> None:
-    """As `Variable.encode` has it, edges included; numbers outside go to the nearest bin, missing ones to the first."""
+    """Edges are as in `Variable.encode`; outside numbers go to the nearest bin, missing ones to the first."""
     x = np.array([-9.0, -1.0, -0.5, 0.0, 0.25, 0.5, 1.9, 2.0, 3.9, 4.0, 9.0, INF, -INF])
     layout = Layout(MIXED[1:2], shares=False)
     one_by_one = [int(summed(table_statistic(layout, (0,)), np.array([[value]])).argmax()) for value in x]
@@ -106,7 +106,7 @@ def test_bins_are_closed_on_the_left_and_the_last_on_both_sides() -> None:
 
 @pytest.mark.parametrize("bins", [1, 2, 3, 4, 5, 8, 37])
 def test_any_number_of_bins_is_searched(bins: int) -> None:
-    """At, between, below and above all edges."""
+    """Values at, between, below and above all edges are tried."""
     edges = np.cumsum(1.0 + np.arange(bins + 1) % 3)
     variable = Variable("x", tuple(map(str, range(bins))), tuple(edges))
     x = np.concatenate([edges, edges - 0.5, edges + 0.5, [-1e9, 1e9]])

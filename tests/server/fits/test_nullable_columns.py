@@ -63,7 +63,7 @@ PLANS: list[tuple[Callable[[list[str]], Plan], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("plan", "usual"), PLANS, ids=lambda value: getattr(value, "__name__", None))
 def test_a_column_that_may_be_null_is_refused(plan: Callable[[list[str]], Plan], usual: tuple[str, ...]) -> None:
-    """By its place in the request, once; without names a fit takes the columns that it can use."""
+    """The refusal names its place in the request, once; without names a fit takes the usable columns."""
     with pytest.raises(InvalidFieldsError, match="'gap' may be null, and this fit has no rule") as caught:
         plan(["x", "gap"])
     assert [name for name, _ in caught.value.violations] == ["columns[1]"]

@@ -1,4 +1,4 @@
-"""What happens between releases: exact where there is no noise, total where there is nothing but noise."""
+"""Parts between releases: exact where there is no noise, total where there is nothing but noise."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def near_truth(moments: Moments) -> Mixture:
 
 @pytest.mark.parametrize("moments", KINDS)
 def test_fixed_origin_step_is_the_textbooks(moments: Moments) -> None:
-    """Without noise the paper's step equals one EM step of scikit-learn."""
+    """The paper's step without noise equals one EM step of scikit-learn."""
     start = near_truth(moments)
     step = em.fixed_origin_step(start, moments)
     mine = em.fixed_origin_update(exact(start, step.whiteners, step.centres, moments), moments)
@@ -77,7 +77,7 @@ def test_fixed_origin_step_is_the_textbooks(moments: Moments) -> None:
 
 @pytest.mark.parametrize("moments", KINDS)
 def test_recentred_steps_end_where_em_ends(moments: Moments) -> None:
-    """Without noise, whitened and clipped moments lead to scikit-learn's maximum of the likelihood."""
+    """Whitened and clipped moments without noise lead to scikit-learn's maximum of the likelihood."""
     mixture = near_truth(moments)
     for _ in range(40):
         step, radii = em.recentred_step(mixture, moments, 1e-9)
@@ -93,7 +93,7 @@ def test_recentred_steps_end_where_em_ends(moments: Moments) -> None:
 
 @pytest.mark.parametrize("moments", KINDS)
 def test_clean_rows_need_no_background(moments: Moments) -> None:
-    """Without noise, the rules for any rows lead to the same maximum, and radii reach beyond every row."""
+    """The rules for any rows lead to the same maximum without noise, and radii reach beyond every row."""
     rules, mixture = em.rules_for(2, moments, None), near_truth(moments)
     for _ in range(40):
         step, radii = em.recentred_step(mixture, moments, 1e-9, rules)
@@ -217,7 +217,7 @@ NUMBERS = st.floats(-1e12, 1e12)
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.floats(1e-3, 1e9), st.floats(1e-3, 1e9))
 def test_updates_are_total(seed: int, moments: Moments, size: float, noise: float) -> None:
-    """Whatever was released, parameters are valid: finite, weights positive, covariances positive definite."""
+    """Parameters are valid for every release: finite, weights positive, covariances positive definite."""
     generator = np.random.default_rng(seed)  # noqa: TID251 - releases of a test
     K, d = 3, 3
     flat = size * generator.standard_normal(K + K * d + (1 if moments is Moments.TIED else K) * moments.size(d) + 1)

@@ -95,7 +95,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 @each(("field", "fields"), WRONG, ids=lambda value: str(value).replace("\n", " ")[:60])
 def test_wrong_field_is_named(field: str, fields: dict[str, Any]) -> None:
-    """Whatever is wrong with a request is refused under its field's name, once, before any price is known."""
+    """The refusal has the field's name, once, before any price is known."""
     with pytest.raises(InvalidFieldsError) as caught:
         plan(**fields)
     names = [name for name, _ in caught.value.violations]
@@ -111,7 +111,7 @@ def test_all_wrong_fields_are_named_at_once() -> None:
 
 
 def test_a_long_list_of_wrong_columns_gets_a_short_answer() -> None:
-    """What is said of a wrong request does not grow with it."""
+    """The answer does not grow with the request."""
     with pytest.raises(InvalidFieldsError) as caught:
         plan(columns=["nobody"] * 100_000)
     assert [name for name, _ in caught.value.violations] == ["columns"]
@@ -229,7 +229,7 @@ def test_more_rows_buy_more_steps(spend: types_pb2.Spend) -> None:
 
 
 def test_noise_leaves_room_for_fewer_components() -> None:
-    """Where noise would rule, a plan has fewer components than asked for, and says so; a given start keeps its own."""
+    """A plan has fewer components where noise would rule, and says so; a given start keeps its own."""
     spend = types_pb2.Spend(rho=0.001)
     made = [plan(table(5, rows=n), spend=spend, n_components=8) for n in (100, 20_000, 40_000, 10**6)]
     found = [one.settings.components for one in made]
@@ -312,7 +312,7 @@ def test_weights_minimise_the_expected_loss(moments: Moments, pure: bool) -> Non
 
 
 def test_expected_error_needs_a_public_number_of_rows() -> None:
-    """Without a public or declared number of rows nothing is promised."""
+    """Nothing is promised without a public or declared number of rows."""
     assert expected_numbers(plan(table(adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)), "mean_error") == ()
     small, large = (expected_numbers(plan(table(rows=n), iterations=10), "mean_error") for n in (1000, 4000))
     assert np.array(small) == pytest.approx(4 * np.array(large))

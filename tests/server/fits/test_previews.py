@@ -1,4 +1,4 @@
-"""What previews promise beside the price: units, and errors from public numbers."""
+"""Promises of previews beside the price: units, and errors from public numbers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_coefficients_error_is_in_the_units_of_target_and_feature() -> None:
 
 
 def test_a_variant_with_a_fixed_bound_promises_nothing_relative() -> None:
-    """What moves its parameters is not in units of the model's noise."""
+    """The moves of its parameters are not in units of the model's noise."""
     fixed = lines(variant=fit_pb2.GRADIENT_VARIANT_CLIPPED, scale=1.0)
     assert expected_number(gradient_em.plan(fixed, TABLE, nothing), "relative_error") is None
     assert (expected_number(gradient_em.plan(lines(), TABLE, nothing), "relative_error") or 0) > 0

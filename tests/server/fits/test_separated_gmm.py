@@ -65,7 +65,7 @@ def _hostile(n: int, d: int) -> dict[str, Array]:
 )
 @each("name", list(_hostile(1, 1)))
 def test_total_after_the_debit(name: str, d: int, fields: dict[str, Any]) -> None:
-    """Whatever the rows are, a valid model comes back, with at least one component."""
+    """A valid model with at least one component comes back for all rows."""
     X = _hostile(300, d)[name]
     adjacency = Adjacency.ADD_REMOVE_ONE if d == 2 else Adjacency.REPLACE_ONE
     model = run(plan(table(d, adjacency=adjacency), **fields), X, adjacency=adjacency)
@@ -226,7 +226,7 @@ def test_what_a_sharp_border_takes_is_put_back(place: float) -> None:
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_few_rows_far_from_everything_hide_no_gap(adjacency: Adjacency) -> None:
-    """In many columns one row in thirty fills a ball twenty times as wide: it is not the ball that is searched."""
+    """One row in thirty fills a ball twenty times as wide in many columns: it is not the ball that is searched."""
     d, far = 20, 3000.0
     means = np.zeros((3, d))
     means[:, :2] = APART
@@ -291,7 +291,7 @@ def test_a_small_component_does_not_hide_the_large_ones() -> None:
 
 
 def check(model: fit_pb2.SeparatedGMM, d: int, sigma_min: float) -> None:
-    """That a model is one."""
+    """Check that a model is one."""
     assert 1 <= model.found <= 3
     weights, means, covariances = array(model.weights), array(model.means), array(model.covariances)
     assert weights.shape == (model.found,)
@@ -321,7 +321,7 @@ def test_components_without_a_wide_gap_are_found_by_em() -> None:
 def test_every_kind_of_covariance_by_every_estimator(
     kind: fit_pb2.CovarianceType.ValueType, estimator: fit_pb2.SeparatedEstimator.ValueType
 ) -> None:
-    """Of the shape that was asked for, and near the truth."""
+    """The shape is the requested one, and the result near the truth."""
     truth = np.array([np.diag([1.0, 1.0]), np.diag([2.25, 2.25]), np.diag([0.5, 0.5])])
     made = plan(table(rows=20_000), covariance_type=kind, estimator=estimator)
     model = run(made, mixture(20_000, APART, 5, truth))

@@ -1,4 +1,4 @@
-"""What FitSeparatedGMM refuses before a debit, what it costs, and what a preview says."""
+"""Refusals of FitSeparatedGMM before a debit, its price, and what a preview says."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_price_is_the_spend(rho: float) -> None:
 @pytest.mark.parametrize("rho", [1e-6, 0.3, 1e6])
 @pytest.mark.parametrize(("adjacency", "rows"), [*product(Adjacency, [5000]), (Adjacency.ADD_REMOVE_ONE, None)])
 def test_sample_and_aggregate_costs_the_spend(adjacency: Adjacency, rows: int | None, rho: float) -> None:
-    """To the last digit: the answers, and the number of rows unless it is public."""
+    """The answers cost it to the last digit, with the number of rows unless it is public."""
     public = table(adjacency=adjacency, rows=rows)
     events = plan(public, variant=SAMPLED, spend=types_pb2.Spend(rho=rho)).events
     assert len(events) == (1 if adjacency is Adjacency.REPLACE_ONE else 2)
@@ -199,7 +199,7 @@ def test_a_preview_says_whether_components_will_be_found() -> None:
 
 
 def test_a_preview_says_when_fit_dpem_would_serve_better() -> None:
-    """Where noise hides gaps, and where means are declared to be closer than gaps need; not elsewhere."""
+    """It does where noise hides gaps, and where means are declared closer than gaps need; not elsewhere."""
     for fields, words in (
         ({}, None),
         ({"separation": 5.0 * math.sqrt(0.9)}, None),

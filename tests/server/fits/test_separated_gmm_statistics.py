@@ -84,7 +84,7 @@ def statistics() -> list[tuple[Statistic, int]]:
 
 
 def summed(statistic: Statistic, rows: Array, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What rows (n, d) at these places of a block add, shape as the statistic's."""
+    """Return what rows (n, d) at these places of a block add, shape as the statistic's."""
     block, present = np.full((D, CHUNK), np.nan), np.zeros(CHUNK, dtype=np.bool_)
     block[:, places], present[places] = rows.T, True
     out = np.zeros(statistic.size, dtype=np.int64)
@@ -187,7 +187,7 @@ def test_projections_are_what_integers_say() -> None:
 
 @given(st.lists(st.one_of(BITS, st.just(1.0)), min_size=128, max_size=128))
 def test_directions_are_integers_of_bounded_sum(u: list[float]) -> None:
-    """Whatever numbers they are made from, in the most columns that a fit has."""
+    """All numbers are tried in the most columns that a fit has."""
     with np.errstate(all="ignore"):
         direction = lattice_directions(np.array([u]))[0]
     assert np.all(direction == np.trunc(direction))
@@ -261,7 +261,7 @@ def split_family(cap: int, bonus: int) -> SplitFamily:
 
 
 def test_scores_are_what_they_say() -> None:
-    """Against a plain count for every twentieth candidate."""
+    """A plain count agrees for every twentieth candidate."""
     family = split_family(40, 3)
     sums = generator(6).integers(0, 4, BINS)
     scores = family.scores(0, sums)
@@ -313,7 +313,7 @@ def test_range_of_radius_scores_is_what_is_paid_for(kind: type[RadiusFamily | Re
 
 
 def test_a_reach_is_the_smallest_that_leaves_out_no_more_than_it_may() -> None:
-    """Whether rows beyond it are near or far, and where no radius leaves out about as many."""
+    """Rows beyond it may be near or far, and perhaps no radius leaves out about as many."""
     draw = generator(9)
     for trial in range(50):
         family = ReachFamily(FRAME, AS_IT_IS, 0.1, 1.0, 40, 1)

@@ -133,7 +133,7 @@ def test_the_pilot_decides_the_scale_and_nothing_that_is_paid_for() -> None:
 
 
 def test_a_sketch_alone_is_not_decoded() -> None:
-    """Without a number of clusters there is the sketch and nothing else."""
+    """The sketch and nothing else comes without a number of clusters."""
     model = run(plan(n_clusters=0), ROWS)
     assert model.HasField("sketch")
     assert not model.HasField("decoded")
@@ -142,7 +142,7 @@ def test_a_sketch_alone_is_not_decoded() -> None:
 @pytest.mark.parametrize("decoding", ["kmeans", "mixture"])
 @pytest.mark.parametrize("n_init", [None, 3])
 def test_a_client_decodes_what_the_server_would_decode(decoding: Any, n_init: int | None) -> None:
-    """With the same noise: every field of the model, foreign sketches merged, for both adjacencies and the pilot."""
+    """Every field of the model is equal with the same noise, foreign sketches, both adjacencies and the pilot."""
     for adjacency in (AR, RO):
         other = run(plan(table(adjacency=adjacency, rows=900), n_clusters=0), ROWS[:900], adjacency=adjacency).sketch
         cases: tuple[dict[str, Any], ...] = ({"new_sketch": {}}, {"foreign": [other]})
@@ -201,7 +201,7 @@ def test_progress_counts_releases_and_the_decoding() -> None:
 
 
 def test_the_number_of_rows_is_public_or_noisy() -> None:
-    """Under REPLACE_ONE it is the table's; under ADD_REMOVE_ONE it is measured, with the noise that is said."""
+    """It is the table's under REPLACE_ONE; under ADD_REMOVE_ONE it is measured, with the declared noise."""
     public = run(plan(table(rows=len(ROWS)), n_clusters=0), ROWS).sketch
     assert (public.n_rows, public.n_rows_std) == (len(ROWS), 0.0)
     made = plan(table(adjacency=AR, rows=7), n_clusters=0)
@@ -269,7 +269,7 @@ def test_sites_together_are_one_table() -> None:
 
 
 def test_a_new_sketch_and_an_earlier_one_are_merged_with_those_of_other_sites() -> None:
-    """What is released is the new sketch alone; what is decoded are all rows."""
+    """The new sketch alone is released; all rows are decoded."""
     other = site(ROWS[:4000])
     made = plan(table(rows=1000), foreign=[other])
     model = run(made, ROWS[4000:])
@@ -294,7 +294,7 @@ AWKWARD = {
 @pytest.mark.parametrize("name", AWKWARD)
 @pytest.mark.parametrize("source", [None, NoNoise(), HugeNoise()], ids=["noise", "no noise", "huge noise"])
 def test_whatever_rows_and_noise_are_a_valid_model_comes_back(name: str, source: NoiseSource | None) -> None:
-    """After the debit nothing fails: empty and absurd tables, noise of any size, both adjacencies and decodings."""
+    """Nothing fails after the debit: empty and absurd tables, noise of any size, both adjacencies and decodings."""
     X = AWKWARD[name]
     for adjacency, decoding, signature in (
         (AR, fit_pb2.DECODING_KMEANS, fit_pb2.SIGNATURE_EXPONENTIAL),
@@ -322,7 +322,7 @@ def test_nonsense_from_elsewhere_is_decoded_to_something_valid() -> None:
 
 
 def test_releases_do_not_depend_on_what_is_decoded() -> None:
-    """With the same noise, two requests that differ in their decoding have the same sketch."""
+    """Two requests that differ in their decoding have the same sketch with the same noise."""
     first, second = (
         run(plan(n_clusters=k, decoding=decoding, n_init=1), ROWS, source=NoNoise())
         for k, decoding in ((2, fit_pb2.DECODING_KMEANS), (4, fit_pb2.DECODING_MIXTURE))
@@ -363,7 +363,7 @@ def pilot(d: int, k: int, sd: float, noise: float, seed: int, reach: float = 1.0
 @each("k", [2, 5, 20])
 @each("sd", [0.01, 0.03, 0.1, 0.3])
 def test_the_width_of_clusters_is_found_from_noisy_moments(d: int, k: int, sd: float) -> None:
-    """From a hundredth to a third of the bounds, few and many clusters and columns, a known or an unknown k."""
+    """Widths are a hundredth to a third of the bounds, clusters and columns few and many, k known or not."""
     for noise, worst in ((1e-6, 1.25), (1e-3, 2.0)):
         guesses = [estimate_scales(pilot(d, k, sd, noise, seed), n).within for seed in range(5) for n in (k, 0)]
         assert sd / worst < np.median(guesses) < sd * worst
@@ -400,7 +400,7 @@ def test_a_small_cloud_gets_wider_frequencies_than_its_clusters_need() -> None:
 
 
 def test_noise_alone_gives_the_middle_of_the_range() -> None:
-    """Where noise rules the guess is that of somebody who has not looked, not an extreme."""
+    """The guess under noise is that of somebody who has not looked, not an extreme."""
     for seed in range(5):
         assert 0.01 < frequency_scale(pilot(3, 4, 0.05, 1e3, seed), 4, "adapted_radius") < 0.5
 
@@ -419,7 +419,7 @@ def test_the_scale_is_always_within_its_range(n_rows: float, size: float, noise_
 
 
 def test_kernels_are_compiled_before_the_first_request() -> None:
-    """After warming up no kind of sketch compiles anything, so the time of the first one says nothing."""
+    """No kind of sketch compiles anything after warming up, so the time of the first one says nothing."""
     kernels = [
         _kernel.dense_sums,
         _kernel.masked_dense_sums,

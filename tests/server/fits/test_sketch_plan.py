@@ -74,7 +74,7 @@ WRONG_NEW: list[tuple[str, dict[str, Any]]] = [
 
 @each(("field", "fields"), WRONG_NEW, ids=lambda value: str(value).replace("\n", " ")[:60])
 def test_wrong_field_of_a_new_sketch_is_named(field: str, fields: dict[str, Any]) -> None:
-    """Whatever is wrong with a request is refused under its field's name, once, before any price is known."""
+    """The refusal has the field's name, once, before any price is known."""
     assert field in refused(new_request(**fields))
 
 
@@ -180,7 +180,7 @@ def test_wrong_field_of_foreign_sketches_is_named(field: str, fields: dict[str, 
 
 
 def test_the_requests_that_wrong_ones_start_from_are_right() -> None:
-    """What is wrong in the tests above is what they say, and nothing else."""
+    """The wrong requests of the tests above differ in nothing else."""
     assert plan().events
     assert sketch.plan(free(foreign=[foreign_sketch(), foreign_sketch(seed=1)]), table(), nothing_released).events == ()
 
@@ -197,7 +197,7 @@ def test_what_is_paid_for_can_be_used_again(bounds: tuple[float, float]) -> None
 
 @pytest.mark.parametrize("n_rows", [-5.0, 0.0, 0.3])
 def test_a_small_site_may_have_a_number_of_rows_below_one(n_rows: float) -> None:
-    """Under ADD_REMOVE_ONE its number of rows is noisy; only that of all sites together matters."""
+    """Its number of rows is noisy under ADD_REMOVE_ONE; only that of all sites together matters."""
     small = foreign_sketch(n_rows=n_rows, n_rows_std=20.0)
     for foreign in ([foreign_sketch(), small], [small]):
         made = sketch.plan(free(foreign=foreign), table(), nothing_released)
@@ -246,7 +246,7 @@ def test_wrong_use_of_an_earlier_sketch_is_named(field: str, fields: dict[str, A
 
 
 def test_an_earlier_sketch_with_a_negative_number_of_rows_can_be_used() -> None:
-    """Under ADD_REMOVE_ONE noise may make the number of rows negative; what was paid for stays usable."""
+    """Noise may make the number of rows negative under ADD_REMOVE_ONE; the paid sketch stays usable."""
     model = fit_pb2.SketchModel(sketch=foreign_sketch(n_rows=-5.0, n_rows_std=20.0))
     made = sketch.plan(fit_pb2.FitSketchKMeansRequest(entry=7, n_clusters=2, n_init=1), table(), stored(model))
     assert (made.events, made.of_entry, made.columns) == ((), 7, ("x0", "x1"))
@@ -316,7 +316,7 @@ def test_events_cost_what_was_offered(
 
 
 def test_the_pilot_gets_its_share() -> None:
-    """Of the spend a pilot takes 15 %, or what is asked for; the sketch gets the rest exactly."""
+    """A pilot takes 15 % of the spend, or the requested share; the sketch gets the rest exactly."""
     for share, expected in ((0.0, Fraction(15, 100)), (0.25, Fraction(1, 4))):
         made = plan(new_sketch={"pilot": fit_pb2.PilotSketch(share=share)})
         costs = [Fraction(e.l2_squared) / (2 * e.scale**2) for e in made.events if isinstance(e, GaussianEvent)]
@@ -331,7 +331,7 @@ def test_epsilon_delta_buys_the_largest_rho() -> None:
 
 @pytest.mark.parametrize("spend", [RHO, PURE], ids=["rho", "epsilon"])
 def test_noise_is_that_of_the_corrected_proposition(spend: types_pb2.Spend) -> None:
-    """Of unscaled sums under REPLACE_ONE: 2 sqrt(r) / sqrt(2 rho) Gaussian, 2 sqrt(2) r / epsilon Laplace."""
+    """Unscaled sums under REPLACE_ONE have 2 sqrt(r) / sqrt(2 rho) Gaussian, 2 sqrt(2) r / epsilon Laplace."""
     (noise,) = plan(spend=spend, new_sketch={"sigma": 0.1, "frequencies_per_row": 4}).noise
     expected = 2 * 4**0.5 / 2**0.5 if spend.WhichOneof("amount") == "rho" else 2**0.5 * 2 * 2**0.5 * 4
     assert noise.sum_std == pytest.approx(expected, rel=1e-4)
@@ -368,7 +368,7 @@ def test_left_out_columns_mean_all_numeric_ones() -> None:
 
 
 def chosen(public: PublicTable, **fields: Any) -> int:
-    """How many frequencies the server chooses."""
+    """Return how many frequencies the server chooses."""
     return int(str(plan(public, new_sketch={"n_frequencies": 0}, **fields).parameters["n_frequencies"]))
 
 
@@ -388,7 +388,7 @@ def test_pure_epsilon_has_fewer_frequencies_unless_noise_is_small_anyway() -> No
 
 
 def test_predictions_need_a_public_number_of_rows() -> None:
-    """Without a public or declared number of rows nothing is promised, and nothing is warned of."""
+    """Nothing is promised or warned of without a public or declared number of rows."""
     made = plan(table(adjacency=AR, rows=None), spend=types_pb2.Spend(rho=1e-9))
     assert (made.expected, made.warnings) == ({}, ())
     few, many = (plan(table(rows=n)) for n in (100, 100_000))
@@ -421,7 +421,7 @@ def test_a_noisy_sketch_is_warned_of_with_what_would_help() -> None:
 
 
 def test_too_few_frequencies_are_warned_of_and_nothing_is_promised() -> None:
-    """With fewer than two frequencies for each coordinate of a centre a decoder often ends in a wrong place."""
+    """Fewer than two frequencies for each coordinate of a centre often lead a decoder to a wrong place."""
     for m, few in ((29, True), (59, True), (60, False)):
         made = plan(table(10, rows=10**6), new_sketch={"sigma": 0.1, "n_frequencies": m}, n_clusters=3)
         assert any(f"{m} frequencies are too few for the 30 coordinates" in text for text in made.warnings) is few
@@ -448,7 +448,7 @@ def test_foreign_rows_count_in_the_prediction() -> None:
 
 
 def test_units_are_common_or_each_columns_own() -> None:
-    """By default distances are the data's; on request each column is measured by its bounds."""
+    """Distances are the data's by default; on request each column is measured by its bounds."""
     public = PublicTable("p", (BoundedColumn("a", 0.0, 2.0), BoundedColumn("b", -8.0, 0.0)), AR, 1, None)
     for units, expected in ((fit_pb2.COLUMN_UNITS_COMMON, [4.0, 4.0]), (fit_pb2.COLUMN_UNITS_BOUNDS, [1.0, 4.0])):
         made = plan(public, new_sketch={"sigma": 0.1, "units": units})
@@ -473,5 +473,5 @@ def test_parameters_say_what_an_auditor_wants() -> None:
 
 
 def test_a_long_list_of_wrong_columns_gets_a_short_answer() -> None:
-    """What is said of a wrong request does not grow with it."""
+    """The answer does not grow with the request."""
     assert refused(new_request(columns=["nobody"] * 100_000)) == ["columns"]

@@ -55,7 +55,7 @@ def rows_of(n: int, d: int, seed: int = 0) -> Array:
 
 
 def asked_of(x: NDArray[np.float32], m: int, per_row: int, seed: int) -> NDArray[np.bool_]:
-    """Which frequencies each row of x (d, n) is asked for, (m, n): the hash in Python's integers."""
+    """Return which frequencies each row of x (d, n) is asked for, (m, n): the hash in Python's integers."""
     firsts = first_asked((x.T + np.float32(0)).tobytes(), len(x), m, seed)
     return np.asarray((np.arange(m)[:, None] - firsts) % m < per_row)
 
@@ -98,7 +98,7 @@ def expected(
 
 
 def one_row(statistic: Statistic, row: Any, slot: int = 0) -> Ints:
-    """What one row in one slot contributes."""
+    """Return what one row in one slot contributes."""
     columns = np.zeros((len(row), slot + 1))
     columns[:, slot] = row
     present = np.arange(slot + 1) == slot
@@ -207,7 +207,7 @@ def test_bounds_are_reached(signature: Signature, weight: int, r: int) -> None:
 
 
 def test_a_row_that_does_not_count_is_far_from_one_that_does() -> None:
-    """With a heavy count the distance to a row that is not finite is a norm; the bounds have it."""
+    """The distance to a row that is not finite is a norm with a heavy count; the bounds have it."""
     bounds = sketch_bounds(4, 1, "exponential", 100)
     statistic = sketch_statistic(unit_frame(2), Frequencies(4, 2, 1, 0.1), "exponential", 1, 100)
     difference = one_row(statistic, [0.2, 0.1]) - one_row(statistic, [0.2, np.nan])
@@ -222,7 +222,7 @@ def _each_alone(phases: Any, cosines: Any, sines: Any) -> None:
 
 
 def test_cosines_and_sines_are_accurate_and_within_the_circle() -> None:
-    """On a dense grid of half turns, and around its exceptional points, and never on the circle or outside of it."""
+    """A dense grid of half turns and its exceptional points are tried; none is on the circle or outside."""
     special = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 7.5], dtype=np.float32)
     near = [np.nextafter(special, np.float32(s * np.inf)) for s in (-1, 1)]
     phases = np.concatenate([np.linspace(-3, 3, 2_000_001).astype(np.float32), special, *near, -special])
@@ -296,7 +296,7 @@ def test_equal_numbers_have_equal_frequencies() -> None:
 
 
 def test_one_bit_sums_are_whole_numbers() -> None:
-    """In real units every row adds +1 or -1 to each number."""
+    """Every row adds +1 or -1 to each number in real units."""
     statistic = sketch_statistic(unit_frame(2), Frequencies(16, 2, 0, 0.2), "one_bit", 16, 1)
     v = one_row(statistic, [0.4, -0.9]) * statistic.lattice
     assert np.array_equal(np.abs(v), np.ones(33))
@@ -342,7 +342,7 @@ def test_bounds_in_real_units(signature: Signature, square: int) -> None:
 
 
 def test_default_weight_of_the_count() -> None:
-    """About a quarter of the root of r, and never 0."""
+    """The weight is about a quarter of the root of r, and never 0."""
     assert [default_count_weight(r) for r in (1, 10, 500, 1000, 2**14)] == [1, 1, 6, 8, 32]
     assert default_count_weight(2**14) < MAX_COUNT_WEIGHT
 

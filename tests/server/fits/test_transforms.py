@@ -114,7 +114,7 @@ WRONG: list[tuple[str, list[types_pb2.ColumnTransform], str]] = [
 def test_what_cannot_be_is_refused_before_the_debit(
     field: str, transforms: list[types_pb2.ColumnTransform], words: str
 ) -> None:
-    """By the plan, which names the field and says what to do."""
+    """The plan names the field and says what to do."""
     with pytest.raises(InvalidFieldsError) as caught:
         plan(people(RO), transforms=transforms)
     assert [name for name, _ in caught.value.violations] == [field]
@@ -135,7 +135,7 @@ def test_a_start_has_to_be_of_the_same_space() -> None:
 
 
 def read(made: Plan, X: Array) -> Array:
-    """What a session of the plan gives of stored rows."""
+    """Return what a session of the plan gives of stored rows."""
     block, present = np.zeros((X.shape[1], CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
     transformed(ArrayRows(np.ascontiguousarray(X.T)), made.transforms).read(0, block, present)
     return block[:, : len(X)].T.copy()

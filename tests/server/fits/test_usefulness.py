@@ -124,7 +124,7 @@ def test_every_fit_says_what_noise_leaves_nothing_of(name: str) -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_more_spend_never_makes_a_request_useless(name: str) -> None:
-    """Once it is useful, it stays so."""
+    """A useful request stays useful with more."""
     verdicts = [planned(name, 10.0**power).useless for power in range(-7, 2)]
     assert verdicts == sorted(verdicts, reverse=True)
 
@@ -139,7 +139,7 @@ def test_the_least_noise_over_its_range_decides() -> None:
 
 
 def test_what_is_rough_is_said_and_not_refused() -> None:
-    """From a tenth of the range on; what the fit says itself comes after it."""
+    """It is said from a tenth of the range on; the fit's own warnings come after it."""
     found = made("mean_error", {"y": 4.4}, warnings=("another",))
     assert found.warnings == ("rough: the noise of a mean is 11 % of the range of 'y'", "another")
     assert not found.useless

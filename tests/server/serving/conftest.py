@@ -156,7 +156,7 @@ class Harness:
         return (("authorization", f"Bearer {self.tokens[role]}"),)
 
     def entries(self, kind: str | None = None) -> int:
-        """How many entries the ledger holds, of a kind or in all."""
+        """Return how many entries the ledger holds, of a kind or in all."""
         return sum(entry.kind == kind or kind is None for entry in self.ledger.entries())
 
 
@@ -179,7 +179,7 @@ def fit_request() -> Callable[..., fit_pb2.FitDPEMRequest]:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a refused caller learnt."""
+    """Refusal as a caller learns it."""
 
     code: grpc.StatusCode
     text: str

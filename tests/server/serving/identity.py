@@ -62,7 +62,7 @@ def signed(key: Any = EC, algorithm: str = "ES256", kid: str | None = "ec", **ch
 
 
 def tokens(settings: Oidc = SETTINGS, keys: bytes = KEYS, now: float = NOW) -> OidcTokens:
-    """Of a provider whose keys are given."""
+    """Return tokens of a provider whose keys are given."""
     given = settings.model_copy(update={"keys": "https://login.example.org/keys"})
     return OidcTokens(
         settings, ProviderKeys(given, lambda _: keys, events=log.Events()).key, lambda: now, events=log.Events()

@@ -37,7 +37,7 @@ FOREVER = 1e6
 
 
 def eventually(wanted: Callable[[], bool]) -> bool:
-    """Whether something comes to be, within the patience of this file."""
+    """Return whether something comes to be, within the patience of this file."""
     until = time.monotonic() + PATIENCE
     while not wanted():
         if time.monotonic() > until:
@@ -116,7 +116,7 @@ def steps(fit: Naughty, plan: Plan, session: Session) -> None:
 
 @behaviour
 def wait(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Until a file is there."""
+    """Wait until a file is there."""
     (fit.folder / "pid").write_text(str(os.getpid()))
     (fit.folder / "waits").touch()
     while not (fit.folder / "go").exists():
@@ -125,7 +125,7 @@ def wait(fit: Naughty, plan: Plan, session: Session) -> None:
 
 @behaviour
 def tell(fit: Naughty, plan: Plan, session: Session) -> list[str]:
-    """What this process has and may."""
+    """Return what this process has and may."""
     adjusted = Path("/proc/self/oom_score_adj").read_text().strip()
     found = [name for name in os.environ if name.startswith("BURSAR_")]
     files = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]  # noqa: PTH115
@@ -165,7 +165,7 @@ def allocate(fit: Naughty, plan: Plan, session: Session) -> None:
 
 @behaviour
 def locked(fit: Naughty, plan: Plan, session: Session) -> list[str]:
-    """Whether its memory is locked."""
+    """Return whether its memory is locked."""
     status = Path("/proc/self/status").read_text()
     return [str("VmLck:\t       0 kB" not in status)]
 
@@ -178,7 +178,7 @@ def raise_(fit: Naughty, plan: Plan, session: Session) -> None:
 
 @ending
 def killed(fit: Naughty, plan: Plan, session: Session) -> None:
-    """As by the kernel that is out of memory, or by a person."""
+    """Die as by the kernel that is out of memory, or by a person."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -196,7 +196,7 @@ def too_much(fit: Naughty, plan: Plan, session: Session) -> None:
 
 @ending
 def too_long(fit: Naughty, plan: Plan, session: Session) -> None:
-    """For ever, deaf to all signals that one can be deaf to."""
+    """Run endlessly, deaf to all signals that one can be deaf to."""
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
     while True:
         pass
@@ -204,13 +204,13 @@ def too_long(fit: Naughty, plan: Plan, session: Session) -> None:
 
 @ending
 def leaves(fit: Naughty, plan: Plan, session: Session) -> None:
-    """Without a word."""
+    """Leave without a word."""
     os._exit(0)
 
 
 @ending
 def leaves_badly(fit: Naughty, plan: Plan, session: Session) -> None:
-    """With a status."""
+    """Leave with a status."""
     os._exit(3)
 
 
@@ -318,7 +318,7 @@ def run_in(runner: Runner, job: Job, progress: Progress) -> bytes:
 
 
 def model(made: bytes) -> fit_pb2.GaussianMixtureModel:
-    """What a runner gave."""
+    """Return what a runner gave."""
     return fit_pb2.GaussianMixtureModel.FromString(made)
 
 

@@ -45,7 +45,7 @@ def good(state: State, monkeypatch: pytest.MonkeyPatch) -> State:
 
 
 def problems(state: State, *, rows: bool = False) -> dict[str, Finding]:
-    """What is wrong, by what it is."""
+    """Return what is wrong, by what it is."""
     # A place of checkpoints has its path in its name.
     return {finding.what.partition(" in ")[0]: finding for finding in check(state.path, rows=rows) if finding.problem}
 
@@ -209,7 +209,7 @@ def test_what_somebody_should_look_at_is_a_note(good: State, monkeypatch: pytest
 
 
 def test_a_place_that_is_no_state_directory_is_said_to_be_none(tmp_path: Path) -> None:
-    """With the command that makes one."""
+    """The message has the command that makes one."""
     (finding,) = check(tmp_path)
     assert "bursar-admin init" in finding.problem
 

@@ -66,7 +66,7 @@ class MemoryPlace:
         """Nothing to make."""
 
     def write(self, note: str) -> None:
-        """As told."""
+        """Write as told."""
         self.tries += 1
         self.open.wait(WAIT)
         if self.failing:
@@ -74,7 +74,7 @@ class MemoryPlace:
         self.notes.append(note)
 
     def read(self) -> tuple[str, ...]:
-        """What was written."""
+        """Return what was written."""
         return tuple(self.notes)
 
 
@@ -104,19 +104,19 @@ class Home:
         self.config = Config.model_validate({"checkpoints": {"places": places}})
 
     def notes(self, place: str = "file:checkpoints") -> tuple[str, ...]:
-        """What a place has."""
+        """Return what a place has."""
         return parse_place(place, self.state.path).read()
 
     def sizes(self, place: str = "file:checkpoints") -> list[int]:
-        """Of which entries a place has checkpoints."""
+        """Return the entries of which a place has checkpoints."""
         return [int(note.split("\n")[1]) for note in self.notes(place)]
 
     def open(self) -> SigningKey:
-        """What a server does before it serves."""
+        """Return what a server does before it serves."""
         return open_checkpoints(self.state, self.ledger, self.config)
 
     def write(self, **options: Any) -> tuple[str, ...]:
-        """What bursar-admin does after an act."""
+        """Return what bursar-admin does after an act."""
         return write_checkpoint(self.state, self.ledger, self.config, **options)
 
 
@@ -169,7 +169,7 @@ def test_a_key_of_another_ledger_is_not_taken(home: Home) -> None:
 
 
 def test_a_place_that_cannot_be_begun_stops_the_first_start(home: Home) -> None:
-    """Before a key is made; the place is named."""
+    """It stops before a key is made; the place is named."""
     home.places("file:missing/checkpoints")
     with pytest.raises(PlaceError, match="file:missing/checkpoints"):
         home.open()
@@ -195,7 +195,7 @@ def _put_back(copy: Path, home: Home) -> None:
 
 
 def test_an_older_ledger_is_refused_with_place_and_entry(home: Home, tmp_path: Path) -> None:
-    """By the places whose notes reach further; the others agree."""
+    """The places whose notes reach further say so; the others agree."""
     home.places("file:checkpoints", "git:witness", "stdout")
     key = home.open()
     assert home.write() == ()
@@ -297,7 +297,7 @@ def test_a_rotation_hands_over(home: Home) -> None:
 def test_a_rotation_that_was_cut_off_is_finished_or_forgotten(
     home: Home, monkeypatch: pytest.MonkeyPatch, entry: bool
 ) -> None:
-    """Before the entry the old key is in force, after it the new one."""
+    """The old key is in force before the entry, the new one after it."""
     old = home.open()
 
     def cut_off(*arguments: object, **named: object) -> None:
@@ -348,7 +348,7 @@ def test_an_end_with_nothing_new_writes_nothing(home: Home) -> None:
 
 
 def test_a_place_that_fails_is_reported_once_and_tried_again(home: Home, caplog: pytest.LogCaptureFixture) -> None:
-    """With the next checkpoint; the others get theirs, and its recovery is told."""
+    """The next checkpoint tries it; the others get theirs, and its recovery is told."""
     key, good, bad = home.open(), MemoryPlace("good"), MemoryPlace("bad", failing=True)
     caplog.set_level("INFO", "bursar.server")
     with Checkpointer(home.ledger, key, [bad, good], 1, poll_seconds=0.01, events=log.Events()):
@@ -420,7 +420,7 @@ def test_a_ledger_that_cannot_be_read_is_waited_for(home: Home, monkeypatch: pyt
 
 
 def test_the_newest_note_is_of_now(home: Home) -> None:
-    """For clients that ask, whether there are places or not."""
+    """Clients that ask get it, with places or without."""
     key = home.open()
     with Checkpointer(home.ledger, key, [], 16, events=log.Events()) as checkpointer:
         for _ in range(2):
@@ -430,7 +430,7 @@ def test_the_newest_note_is_of_now(home: Home) -> None:
 
 
 def test_a_server_process_refuses_and_names_place_and_entry(home: Home) -> None:
-    """Through the door that bursar-server uses."""
+    """It goes through the door that bursar-server uses."""
     home.open()
     home.write()
     home.ledger.close()

@@ -99,7 +99,7 @@ def children(tmp_path: Path) -> Iterator[Children]:
 
 
 def ends(children: Children, chosen: Behaviour, **fields: Any) -> log.ElsewhereError:
-    """How a fit ends that is not to come to an answer, after it drew."""
+    """Return how a fit ends that is not to come to an answer, after it drew."""
     with pytest.raises(log.ElsewhereError) as caught:
         run_in(children, job(chosen, **fields), silent)
     return caught.value
@@ -257,7 +257,7 @@ def test_a_child_whose_first_message_is_damaged_may_have_drawn(children: Childre
 
 
 def test_no_process_is_to_be_had(tmp_path: Path) -> None:
-    """On a machine that has no room for one more: nothing was drawn, and it is tried again when it is asked for."""
+    """Nothing was drawn on a machine without room for one more, and the next request tries again."""
 
     def full() -> int:
         raise BlockingIOError
@@ -275,7 +275,7 @@ def test_no_process_is_to_be_had(tmp_path: Path) -> None:
 
 
 def test_a_job_that_cannot_be_sent_was_never_begun(children: Children) -> None:
-    """For want of a descriptor, or because it cannot be pickled."""
+    """A descriptor is missing, or it cannot be pickled."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds(), hard))
     taken = []
@@ -306,7 +306,7 @@ def test_memory_of_fits_is_locked_if_the_servers_is(tmp_path: Path) -> None:
 
 
 def test_a_fit_beside_it_goes_on(children: Children, tmp_path: Path) -> None:
-    """While others die in every way there is."""
+    """Others die in every way there is."""
     made: list[bytes] = []
     beside = threading.Thread(target=lambda: made.append(run_in(children, job(wait), silent)))
     beside.start()
@@ -340,7 +340,7 @@ def test_the_end_of_the_server_cuts_fits_off(tmp_path: Path) -> None:
 
 
 def test_the_parent_of_all_fits_is_killed(tmp_path: Path) -> None:
-    """What had drawn counts as failed, what comes after was never begun, and whoever is to know is told."""
+    """A fit that had drawn counts as failed, a later one as never begun, and the callback is called."""
     told = threading.Event()
     with Children({"FitDPEM": Naughty(tmp_path)}, FitLimits(MEMORY_MIB, PATIENCE)) as children:
         children.ready(told.set)
@@ -372,7 +372,7 @@ def test_a_start_tells_whose_kernels_are_compiled(tmp_path: Path) -> None:
 
 
 def test_kernels_that_cannot_be_compiled_are_found_at_the_start(tmp_path: Path) -> None:
-    """By type and place, as everything that goes wrong elsewhere."""
+    """The message has type and place, as for everything that goes wrong elsewhere."""
     fit = Naughty(tmp_path)
     fit.warm_up = lambda: raise_(fit, None, None)  # type: ignore[attr-defined, arg-type]  # neither is looked at
     with Children({"FitDPEM": fit}, FitLimits(MEMORY_MIB, PATIENCE)) as children:
@@ -411,7 +411,7 @@ def test_fits_die_with_a_server_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_no_descriptor_and_no_process_is_left(children: Children) -> None:
-    """After many fits, good ones and bad ones."""
+    """Many fits, good ones and bad ones, leave none."""
     process = psutil.Process()
     run_in(children, job(nothing), silent)
     parent = psutil.Process(children._parent)
@@ -448,7 +448,7 @@ class Served:
 
     @property
     def runs(self) -> int:
-        """How often a fit has run."""
+        """Return how often a fit has run."""
         return len((self.folder / "runs").read_text())
 
 
@@ -581,7 +581,7 @@ def test_a_server_that_stops(state: State, template: Template, tmp_path: Path, u
 def test_what_callers_hear_of_a_fit_that_is_cut_off(
     state: State, template: Template, tmp_path: Path, recovery: str, code: str
 ) -> None:
-    """That asking again runs it again, or that it is lost, as the owner decided; there is no release."""
+    """They hear that a retry runs it again, or that it is lost, as the owner decided; there is no release."""
     with served_by(state, template[1], tmp_path, recovery=recovery) as served:
         heard: list[object] = []
         beside = threading.Thread(target=lambda: heard.append(_tried(lambda: served.fit(wait, "cut"))))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    """With one dataset."""
+    """Make a ledger with one dataset."""
     with Ledger.create(tmp_path / "ledger.sqlite", actor="test") as made:
         registration = Registration("people", Adjacency.REPLACE_ONE, Budget(1.0, 1e-6), bytes(32), {"columns": []})
         made.register_dataset(registration, actor="test", reason="")
@@ -80,7 +80,7 @@ def test_what_was_read_while_an_entry_came_is_not_kept(ledger: Ledger) -> None:
 
 
 def test_an_error_is_not_kept(ledger: Ledger) -> None:
-    """Whoever asks next asks the ledger."""
+    """The next question goes to the ledger."""
     now = Current(ledger)
     with pytest.raises(ZeroDivisionError):
         now.get("a", lambda: 1 // 0)

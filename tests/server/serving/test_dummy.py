@@ -63,7 +63,7 @@ def test_every_fit_runs_its_own_code_with_its_own_noise(field: str, monkeypatch:
 
 @pytest.mark.parametrize("variant", fit_pb2.SeparatedVariant.values())
 def test_a_separated_mixture_runs_its_own_code(variant: fit_pb2.SeparatedVariant.ValueType) -> None:
-    """In every variant: the search buys its operations one by one from a forest, or estimates blocks of rows."""
+    """Every variant does: the search buys its operations one by one from a forest, or estimates blocks of rows."""
     request = dummy_pb2.DummyRequest(fit=REQUESTS["separated_gmm"])
     request.fit.separated_gmm.variant = variant
     runner = dummies()
@@ -88,7 +88,7 @@ with Children(FITS, FitLimits(1024, 600.0)) as children:
 
 
 def test_every_fit_runs_in_a_process_of_its_own() -> None:
-    """What it is given can be sent there, and what it needs is there: kernels, linear algebra and noise.
+    """Its input can be sent there, and what it needs is there: kernels, linear algebra and noise.
 
     From a process that has no threads, as the server has none yet when it forks.
     """
@@ -120,7 +120,7 @@ def test_a_dummy_sketch_says_what_it_is_and_no_paid_fit_takes_it() -> None:
 
 
 def test_made_up_rows_follow_the_schema() -> None:
-    """In bounds, in bins evenly, whole codes, nulls where the schema has them, and people with 1 to 3 rows."""
+    """They are in bounds, in bins evenly, whole codes, nulls where allowed, and people with 1 to 3 rows."""
     rows = made_up_rows(TABLE, ("x", "y", "z", "town", UNIT_ROWS), 6000, public_seed=3).columns
     x, y, z, town, unit = rows
     assert x.min() >= -1
@@ -213,7 +213,7 @@ def test_how_many_rows(table: PublicTable, asked: int, rows: int, planned: int |
     ],
 )
 def test_what_a_dummy_refuses(change: dict[str, Any], field: str) -> None:
-    """What it would need the ledger for, and what would take the server too long."""
+    """Requests that need the ledger, or take too long, are refused."""
     request = dummy_pb2.DummyRequest(fit=REQUESTS["dpem"])
     for name, value in change.items():
         request.ClearField(name)  # type: ignore[arg-type]  # names of fields
@@ -228,7 +228,7 @@ OWN = [X, dummy_pb2.DummyColumn(name="town", values=[2, 0, 1])]
 
 
 def test_own_values_stand_for_made_up_ones() -> None:
-    """Within the bounds; the plan has their number of rows, also where one is declared; other columns are made up."""
+    """They are within the bounds; the plan has their number of rows; other columns are made up."""
     for table in (TABLE, replace(TABLE, adjacency=Adjacency.ADD_REMOVE_ONE)):
         order = dummies(table).order(dummy_pb2.DummyRequest(fit=REQUESTS["dpem"], columns=OWN))
         assert order.rows == order.facts.table.rows == 3
@@ -239,7 +239,7 @@ def test_own_values_stand_for_made_up_ones() -> None:
 
 
 def test_a_fit_runs_on_own_values() -> None:
-    """Without noise the one mean is theirs."""
+    """The one mean without noise is theirs."""
     request = fit_pb2.PreviewRequest()
     request.CopyFrom(REQUESTS["dpem"])
     request.dpem.n_components = 1
@@ -265,7 +265,7 @@ def test_a_fit_runs_on_own_values() -> None:
     ],
 )
 def test_own_values_are_checked(columns: list[dummy_pb2.DummyColumn], field: str) -> None:
-    """Before anything runs; no value is quoted."""
+    """The check comes before anything runs; no value is quoted."""
     with pytest.raises(InvalidFieldsError) as refusal:
         dummies().order(dummy_pb2.DummyRequest(fit=REQUESTS["dpem"], columns=columns))
     assert [name for name, _ in refusal.value.violations] == [field]
@@ -367,7 +367,7 @@ def test_only_analysts_run_dummies_and_not_many_at_once(served: Harness, fit_req
 
 
 def test_the_owners_limits_hold_for_dummies(serve: Serve, fit_request: Make, refused: Refused) -> None:
-    """What a fit may not ask for is not tried either."""
+    """A request that a fit may not make is not tried either."""
     served = serve(limits={"components": 1})
     refusal = refused(lambda: asked(served, fit_request()))
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("n_components",))

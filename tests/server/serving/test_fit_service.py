@@ -1,4 +1,4 @@
-"""What a fit's caller sees and pays, against a running server."""
+"""View of a fit's caller: what they see and pay, against a running server."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_preview_costs_nothing_and_names_the_price_that_a_fit_pays(served: Har
 
 
 def test_a_preview_says_whether_a_search_will_find_what_it_looks_for(served: Harness, fit_request: Make) -> None:
-    """What the plan says of it, and nothing where the plan says nothing."""
+    """The plan's word is repeated, and nothing where the plan says nothing."""
     stub = fit_pb2_grpc.FitServiceStub(served.channel)
     expected = fit_pb2.Preflight(rules=[fit_pb2.PreflightRule(name="search", margin=0.5)], predicted_found=1)
     for preflight in (None, expected):
@@ -169,7 +169,7 @@ def test_two_concurrent_calls_with_one_id_share_one_run(served: Harness, fit_req
 
 
 def test_a_fit_whose_caller_left_is_finished_and_kept(served: Harness, fit_request: Make) -> None:
-    """After a cancellation the run goes on, and asking again gets its release under the same debit."""
+    """The run goes on after a cancellation, and a repetition gets its release under the same debit."""
     served.fit.hold.clear()
     call = _call(served, fit_request())
     receipt = next(iter(call)).receipt
@@ -183,7 +183,7 @@ def test_a_fit_whose_caller_left_is_finished_and_kept(served: Harness, fit_reque
 
 
 def test_a_full_queue_refuses_before_the_debit(serve: Serve, fit_request: Make, refused: Refused) -> None:
-    """With one worker and no queue a second fit is refused without an entry, and admitted when the first is done."""
+    """One worker and no queue refuse a second fit without an entry, and admit it when the first is done."""
     served = serve(fit_workers=1, queue_length=0)
     served.fit.hold.clear()
     running = _call(served, fit_request())
@@ -208,7 +208,7 @@ def _until_admitted(served: Harness, message: fit_pb2.FitDPEMRequest, *, first_o
 
 
 def test_one_analyst_cannot_hold_every_place(serve: Serve, fit_request: Make, refused: Refused) -> None:
-    """Beyond his share an analyst is refused before the debit, though places are free; joining his fit is free."""
+    """An analyst beyond their share is refused before the debit, though places are free; joining a fit is free."""
     served = serve(fit_workers=1, queue_length=5, fits_per_principal=1)
     served.fit.hold.clear()
     running = _call(served, fit_request())
@@ -275,7 +275,7 @@ def test_servers_of_one_process_do_not_hear_each_other(serve: Serve, fit_request
 
 
 def test_a_caller_who_leaves_a_running_fit_makes_room_for_his_next_call(serve: Serve, fit_request: Make) -> None:
-    """What counts are calls under way: the fit of a cancelled call goes on without one."""
+    """Calls under way count: the fit of a cancelled call goes on without one."""
     served = serve(calls_per_principal=1)
     served.fit.hold.clear()
     left = _call(served, fit_request())
@@ -376,7 +376,7 @@ def test_a_fit_that_raises_tells_nothing_and_is_never_drawn_again(
 
 
 def test_fields_of_a_newer_client_are_refused(served: Harness, fit_request: Make, refused: Refused) -> None:
-    """What this version does not know is named by its number, at any depth, and nothing is debited."""
+    """Fields that this version does not know are named by number, at any depth, and nothing is debited."""
     request = fit_request()
     request.MergeFromString(b"\xf8\x07\x01")  # field 127
     request.spend.MergeFromString(b"\xf8\x07\x01")
@@ -420,7 +420,7 @@ class _FailingLedger(Ledger):
 
 
 def test_without_a_debit_rows_are_never_opened(serve: Serve, fit_request: Make, refused: Refused) -> None:
-    """If the ledger fails the caller is told to try again, and no fit has run."""
+    """The caller is told to try again if the ledger fails, and no fit has run."""
     served = serve(wrap_ledger=_FailingLedger.open)
     refusal = refused(lambda: list(_call(served, fit_request())))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "LEDGER_UNAVAILABLE")
@@ -467,7 +467,7 @@ def test_an_interrupted_fit_runs_again_under_its_debit(serve: Serve, fit_request
 
 
 def test_a_missing_snapshot_costs_nothing(served: Harness, fit_request: Make, refused: Refused) -> None:
-    """If the table is not in its place, the request fails before its debit."""
+    """The request fails before its debit if the table is not in its place."""
     for folder in served.state.datasets.iterdir():
         folder.rename(served.state.path / "elsewhere")
     assert refused(lambda: list(_call(served, fit_request()))).reason == "ROWS_UNAVAILABLE"
@@ -539,7 +539,7 @@ def test_a_request_id_belongs_to_its_analyst(served: Harness, fit_request: Make)
 
 
 def test_callers_share_the_budget_of_a_dataset(served: Harness, fit_request: Make) -> None:
-    """Whoever asks, what is left is what all debits together leave."""
+    """The remainder is what all debits together leave, whoever asks."""
     requests = [fit_request(request_id=f"r{i}", spend=types_pb2.Spend(rho=0.001 * (1 + i))) for i in range(6)]
     threads = [threading.Thread(target=lambda message=message: list(_call(served, message))) for message in requests]
     for thread in threads:

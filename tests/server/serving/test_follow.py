@@ -1,4 +1,4 @@
-"""What a caller hears of a run while it goes on, and when; times are those of a clock that a test moves."""
+"""Progress that a caller receives of a run, and when; times are those of a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_call_that_joins_a_run_hears_it_at_the_same_times(monkeypatch: pytest.
 
 
 def test_the_last_steps_come_with_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run that settles within the first quantum the last step is told, at the time at which it settled."""
+    """The last step of a run that settles within the first quantum is told, at the time at which it settled."""
     assert followed(monkeypatch, 0.0, {0.1: 1, 0.2: 4}, 0.25) == [(0.25, Step(4, 4)), (0.25, b"released")]
 
 

@@ -1,4 +1,4 @@
-"""What computes from earlier releases costs nothing, and touches neither the ledger nor the rows."""
+"""Free work from earlier releases, which touches neither the ledger nor the rows."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_what_is_free_is_affordable_when_all_is_spent(
 
 
 def test_a_retired_dataset_still_answers_for_nothing(served: Harness, paid: types_pb2.Receipt) -> None:
-    """What was released stays released."""
+    """Released models stay released."""
     served.ledger.retire_dataset("people", actor="test", reason="")
     assert drain(served, again(paid.entry))[-1].HasField("model")
 

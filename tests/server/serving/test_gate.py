@@ -1,4 +1,4 @@
-"""Who gets in, to what, and what everybody else is told."""
+"""Gate: who gets in, to what, and what everybody else is told."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_two_tokens_are_no_token(served: Harness) -> None:
 
 
 def test_a_revoked_token_opens_nothing(served: Harness) -> None:
-    """From the revocation on a token is unknown."""
+    """A token is unknown from the revocation on."""
     path = "/bursar.v1.CatalogService/ListDatasets"
     assert _code(served, path, served.bearer()) is grpc.StatusCode.OK
     served.ledger.revoke_credential("the-analyst", actor="test", reason="")
@@ -180,7 +180,7 @@ def test_health_needs_no_token_and_reflection_needs_one(served: Harness) -> None
 
 
 def test_reflection_can_be_switched_off(serve: Serve) -> None:
-    """With reflection off its method is not there."""
+    """Its method is not there then."""
     served = serve(reflection=False)
     path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
     assert _code(served, path, served.bearer(), streams=True) is grpc.StatusCode.UNIMPLEMENTED

@@ -1,4 +1,4 @@
-"""What an operator sees: health, metrics, traces and the log; and that none of it knows a row."""
+"""View of an operator: health, metrics, traces and the log; and that none of it knows a row."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ METRICS = {"address": "127.0.0.1:0"}
 
 
 def test_the_condition_is_the_worst_that_was_found(caplog: pytest.LogCaptureFixture) -> None:
-    """What is needed makes it unavailable, what is wanted degrades; only changes are told and logged."""
+    """A missing need makes it unavailable, a missing wish degrades; only changes are told and logged."""
     caplog.set_level("INFO", "bursar.server")
     wrong: dict[str, str | None] = {"ledger": None, "disk": None}
     told: list[Condition] = []
@@ -175,7 +175,7 @@ def test_metrics_are_off_unless_they_are_asked_for(served: Harness, monkeypatch:
 
 
 def test_a_port_of_metrics_that_is_taken_is_named() -> None:
-    """With the setting's name."""
+    """The setting is named."""
     with (
         Endpoint("127.0.0.1:0", Watch({}, {}, events=log.Events()), bytes) as endpoint,
         pytest.raises(ObservingError, match=r"metrics\.address"),
@@ -277,7 +277,7 @@ def _requests() -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class Opened(log.Event):
-    """What the log must never have."""
+    """Value that the log must never have."""
 
     word = "opened"
     rows: int
@@ -287,7 +287,7 @@ class Telling(Datasets):
     """A planted bug: says something of the rows when they are opened."""
 
     def rows(self, debit: Debit, columns: tuple[str, ...]) -> RowSource:
-        """What the log must never have."""
+        """Return what the log must never have."""
         found = super().rows(debit, columns)
         block, present = np.empty((len(columns), CHUNK)), np.empty(CHUNK, dtype=np.bool_)
         found.open().read(0, block, present)

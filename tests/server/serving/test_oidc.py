@@ -49,7 +49,7 @@ _OTHER = ec.generate_private_key(ec.SECP256R1())
 
 @pytest.mark.parametrize(("key", "algorithm", "kid"), [(EC, "ES256", "ec"), (RSA, "RS256", "rsa"), (ED, "EdDSA", "ed")])
 def test_a_good_token_lets_its_holder_in(key: Any, algorithm: str, kid: str) -> None:
-    """Under a name that no token of this server's own can have."""
+    """The name is one that no token of this server's own can have."""
     assert tokens().principal(signed(key, algorithm, kid)) == Principal("oidc:ann@example.org", Role.ANALYST)
 
 
@@ -90,7 +90,7 @@ def test_a_wrong_claim_keeps_its_holder_out(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("changes", [{"exp": NOW - 29}, {"nbf": NOW + 29}, {"iat": NOW + 29}, {"aud": ["x", "bursar"]}])
 def test_clocks_may_be_a_little_apart(changes: dict[str, Any]) -> None:
-    """Within the leeway; and a list of audiences may hold us."""
+    """The leeway covers it; and a list of audiences may hold us."""
     assert tokens().principal(signed(**changes)).name == "oidc:ann@example.org"
 
 
@@ -131,7 +131,7 @@ FORGERIES: dict[str, Callable[[], str]] = {
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_token_keeps_its_holder_out(name: str) -> None:
-    """Whatever it is signed with, unless that is the provider's key of that name and kind."""
+    """Every signer but the provider's key of that name and kind is refused."""
     with pytest.raises(UnauthenticatedError, match="not accepted"):
         tokens().principal(FORGERIES[name]())
 
@@ -143,7 +143,7 @@ def test_what_is_no_key_does_not_hide_those_that_are(odd: Any) -> None:
 
 
 def test_a_shared_secret_among_the_keys_is_not_used() -> None:
-    """Who can check such a signature could also make it."""
+    """A checker of such a signature could also make it."""
     secret = {"kty": "oct", "kid": "s", "k": base64.urlsafe_b64encode(b"s" * 32).decode(), "alg": "HS256"}
     with pytest.raises(UnauthenticatedError):
         tokens(keys=key_set(secret)).principal(signed(b"s" * 32, "HS256", "s"))
@@ -170,7 +170,7 @@ class Provider:
         self.now = 0.0
 
     def fetch(self, address: str) -> bytes:
-        """What is at an address."""
+        """Return what is at an address."""
         self.asked.append(address)
         if self.down:
             raise KeysUnavailableError("down")
@@ -204,7 +204,7 @@ def test_a_document_of_another_issuer_gives_no_keys() -> None:
 
 
 def test_keys_that_change_are_found_by_their_new_name() -> None:
-    """At once, but made-up names do not make the server ask all the time; the key that is gone is gone."""
+    """They are found at once, but made-up names do not cause questions all the time; a removed key is gone."""
     provider = Provider()
     keys = provider.of()
     assert keys.key("old") is not None

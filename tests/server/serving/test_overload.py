@@ -1,4 +1,4 @@
-"""Whoever is turned away because there is too much to do is told when to come back, and has paid nothing."""
+"""Refusals of a busy server: the caller is told when to come back, and has paid nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _advice(error: Any) -> int | None:
 
 
 def test_every_overload_of_the_table_says_when_to_come_back() -> None:
-    """Whatever is RESOURCE_EXHAUSTED or UNAVAILABLE has advice of whole seconds, but for a budget that is used up."""
+    """Every RESOURCE_EXHAUSTED or UNAVAILABLE has advice of whole seconds, but for a used-up budget."""
     busy = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
     others = set(statuses._TABLE) - set(OVERLOADS) - {BudgetExhaustedError, InvalidFieldsError}
     assert all(statuses.status_of(kind.__new__(kind))[0] not in busy for kind in others)
@@ -107,7 +107,7 @@ def test_one_call_more_than_are_served_is_told_when_to_come_back(
 
 
 def test_grpc_never_refuses_by_itself(serve: Serve, fit_request: Make) -> None:
-    """Of as many calls as one connection may hold, each has the advice; gRPC's own refusal of more streams has none."""
+    """Each of as many calls as one connection may hold has the advice; gRPC's own refusal of streams has none."""
     served = serve(rpc_threads=1)
     held = _hold(served, fit_request(), 1)
     listing: Any = served.channel.unary_unary(LIST)
@@ -117,7 +117,7 @@ def test_grpc_never_refuses_by_itself(serve: Serve, fit_request: Make) -> None:
 
 
 def test_a_server_that_stops_says_so(serve: Serve, fit_request: Make, refused: Refused) -> None:
-    """What was paid for is finished; whoever comes meanwhile is refused with advice, and probes see it."""
+    """Paid work is finished; others are refused with advice, and probes see it."""
     served = serve()
     served.fit.hold.clear()
     stream: Any = served.channel.unary_stream(FIT)

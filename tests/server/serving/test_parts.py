@@ -173,7 +173,7 @@ with tempfile.NamedTemporaryFile() as file:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps of threads are glibc's")
 def test_threads_share_two_heaps() -> None:
-    """Of twelve that take memory at a time; more if nobody says so, and as many as the environment says."""
+    """Twelve threads take memory at a time; more heaps if nobody says so, and as many as the environment says."""
 
     def heaps(*arguments: str, **more: str) -> int:
         environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"} | more
@@ -186,7 +186,7 @@ def test_threads_share_two_heaps() -> None:
 
 
 def test_heaps_are_counted_before_anything_else_is_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """When the server is made there may be threads, which keep the heap that they have."""
+    """Threads of a later moment keep the heap that they have."""
     done: list[str] = []
 
     def told(name: str) -> bool:
@@ -207,7 +207,7 @@ def test_memory_that_cannot_be_locked_keeps_the_server_from_starting(monkeypatch
         result = -1
 
         def mlockall(self, flags: int) -> int:
-            """As the library's: now (1) and later (2)."""
+            """Stand for the library's function: now (1) and later (2)."""
             assert flags == 3
             return self.result
 
@@ -220,7 +220,7 @@ def test_memory_that_cannot_be_locked_keeps_the_server_from_starting(monkeypatch
 
 @given(st.text())
 def test_a_log_line_is_one_line(value: str) -> None:
-    """Whatever a field holds, it starts no line of its own."""
+    """No field's content starts a line of its own."""
     written = io.StringIO()
     logger = logging.getLogger("bursar.server")
     handler, level = logging.StreamHandler(written), logger.level
@@ -326,7 +326,7 @@ def test_a_closed_pool_takes_nothing_that_would_be_paid_for() -> None:
 
 
 def test_a_pool_that_closes_waits_for_places_that_are_held() -> None:
-    """Who has one may be debiting at this moment; a task that comes with it is run, not lost."""
+    """A holder may be debiting at this moment; a task that comes with it is run, not lost."""
     pool, done = WorkerPool(workers=1, queue_length=1), threading.Event()
     place = pool.reserve()
     closer = threading.Thread(target=pool.close)
@@ -339,7 +339,7 @@ def test_a_pool_that_closes_waits_for_places_that_are_held() -> None:
 
 
 def test_a_task_that_raises_takes_no_worker_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    """That is a bug; it is logged, its place is free again, and the next one is run."""
+    """A bug is logged, its place is free again, and the next task is run."""
     pool, done = WorkerPool(workers=1, queue_length=1), threading.Event()
 
     def fail() -> None:

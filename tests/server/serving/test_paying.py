@@ -1,4 +1,4 @@
-"""What a request may cost, what is left as a request, and what becomes of what was paid for and not released."""
+"""Costs of requests, the remainder as a request, and the end of debits without a release."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_catalogue_shows_every_limit(served: Harness, fit_request: Make) -> 
 
 
 def test_a_receipt_without_an_allowance_names_none(served: Harness, fit_request: Make) -> None:
-    """What is not there is absent, not zero."""
+    """An absent amount is absent, not zero."""
     assert not _fit(served, fit_request())[0].receipt.HasField("allowance_remaining")
 
 
@@ -109,7 +109,7 @@ def test_a_receipt_without_an_allowance_names_none(served: Harness, fit_request:
 def test_a_refusal_names_the_limit_that_refused(
     served: Harness, fit_request: Make, refused: Refused, limit: str, subject: str
 ) -> None:
-    """In the metadata, in the subject and in words, with that limit's amounts; nothing is debited or run."""
+    """The metadata, the subject and the words have that limit's amounts; nothing is debited or run."""
     if limit == "allowance":
         served.ledger.set_allowance("people", EVERYONE, Fraction(1, 10**6), **WHO)
     if limit == "call":
@@ -263,7 +263,7 @@ def _abandoned(served: Harness, message: fit_pb2.FitDPEMRequest) -> int:
 
 
 def test_what_is_stored_is_sent_though_the_queue_is_full(serve: Serve, fit_request: Make, refused: Refused) -> None:
-    """Whoever has paid is never turned away; whoever has not, is."""
+    """A caller who has paid is never turned away; others are."""
     served = serve(fit_workers=1, queue_length=0, fits_per_principal=1)
     first = _bytes(served, fit_request(request_id="old"))
     served.fit.hold.clear()
@@ -292,7 +292,7 @@ class _Asked(Ledger):
 
 
 def test_an_earlier_debit_is_looked_up_once(serve: Serve, fit_request: Make) -> None:
-    """Once before the decision, which makes sure of it by itself; and a fit of now is planned once."""
+    """The look before the decision is the only one, and a fit of now is planned once."""
     served = serve(wrap_ledger=_Asked.open)
     plans, plan = [], served.fit.plan
     served.fit.plan = lambda *facts: plans.append(facts) or plan(*facts)  # type: ignore[method-assign, func-returns-value]
@@ -348,7 +348,7 @@ def test_a_fit_that_was_paid_for_is_run_though_its_dataset_is_retired(serve: Ser
 
 
 def test_rows_of_the_same_people_share_one_budget(served: Harness, fit_request: Make) -> None:
-    """What is spent under one name is spent under the other, while starts are looked for under the own name only."""
+    """Spending under one name counts under the other, while starts are looked for under the own name only."""
     state = served.ledger.dataset("people")
     manifest = Registered.of(state.manifest)
     twin = replace(manifest, manifest=manifest.manifest.model_copy(update={"name": "twins"}))
@@ -472,7 +472,7 @@ def test_a_run_is_given_what_its_ledger_entry_says(
 
 
 def test_a_lost_release_is_never_drawn_again(serve: Serve, fit_request: Make, refused: Refused) -> None:
-    """With recovery = "lost" a debit without a release gets one constant error; it stays, and new fits are made."""
+    """A debit without a release gets one constant error with recovery = "lost"; new fits are made."""
     served = serve(recovery="lost")
     _abandoned(served, fit_request())
     head = served.ledger.head()
@@ -646,7 +646,7 @@ def test_everybody_may_ask_whether_the_ledger_is_still_the_same(served: Harness,
 
 
 def test_a_debit_is_in_the_history_under_the_number_of_its_receipt(served: Harness, fit_request: Make) -> None:
-    """For every receipt of a busy server, however many debits were made durable together."""
+    """Every receipt of a busy server agrees, however many debits were made durable together."""
     receipts: list[types_pb2.Receipt] = []
     threads = [
         threading.Thread(

@@ -28,7 +28,7 @@ def _exhausted(limit: str) -> BudgetExhaustedError:
 
 
 def test_each_reason_is_counted(tmp_path: Path) -> None:
-    """With amounts where there was a price; what is no refusal is not counted."""
+    """Amounts are counted where there was a price; other errors are not counted."""
     with refusals.counted(tmp_path / "ledger.sqlite", EVENTS):
         for limit in ("dataset", "allowance", "call"):
             _refused(_exhausted(limit))

@@ -1,4 +1,4 @@
-"""What was released can be fetched again: by its owner, for nothing, as it is stored, and by nobody else."""
+"""Releases, which can be fetched again: by their owner, free, as stored, and by nobody else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MODELS: dict[str, Any] = {
 
 
 def fetch(served: Harness, entry: int, bearer: Bearer | None = None) -> catalog_pb2.GetReleaseResponse:
-    """What an entry released, for the analyst unless told otherwise."""
+    """Return what an entry released, for the analyst unless told otherwise."""
     stub = catalog_pb2_grpc.CatalogServiceStub(served.channel)
     message = catalog_pb2.GetReleaseRequest(entry=entry)
     return stub.GetRelease(message, metadata=bearer or served.bearer())

@@ -75,7 +75,7 @@ def test_what_was_reserved_is_enough(children: Children) -> None:
 
 
 def test_without_descriptors_nothing_is_reserved(children: Children) -> None:
-    """That is found out before the debit, and leaves none open."""
+    """The lack is found before the debit, and leaves none open."""
     with no_descriptor(), pytest.raises(NoRoomError), children.reserve():
         pass
     before = psutil.Process().num_fds()
@@ -84,7 +84,7 @@ def test_without_descriptors_nothing_is_reserved(children: Children) -> None:
 
 
 def test_a_fit_may_have_high_descriptors(children: Children) -> None:
-    """Of 1,024 and above, which many connections bring about: it is not lost after its debit."""
+    """Numbers of 1,024 and above, which many connections bring about, do not lose it after its debit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 1200:
         pytest.skip("this machine allows no more than 1,200 descriptors")
@@ -213,7 +213,7 @@ def test_a_fit_that_read_nothing_runs_again_under_its_debit(
 
 
 def test_a_server_raises_its_limit_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To what it may be, and not beyond 65,536; a higher one stays."""
+    """The limit rises to the hard one, at most 65,536; a higher one stays."""
     now: dict[str, Any] = {}
     monkeypatch.setattr(resource, "getrlimit", lambda _: now["limit"])
     monkeypatch.setattr(resource, "setrlimit", lambda _, limit: now.update(limit=limit))
@@ -232,7 +232,7 @@ def test_a_server_raises_its_limit_of_descriptors(monkeypatch: pytest.MonkeyPatc
 
 
 def test_connections_leave_descriptors_for_fits() -> None:
-    """For every fit that runs or waits, and for files; half of all if there are few."""
+    """Every fit that runs or waits has some, and files; half of all if there are few."""
     config = Config(fit_workers=4, queue_length=16)
     assert most_connections(config, 1024) == 1024 - 64 - 4 * 22
     assert most_connections(config, 128) == 64

@@ -48,12 +48,12 @@ def test_a_token_ends_at_its_end(served: Harness, now: float, live: bool) -> Non
 
 
 def test_the_end_of_a_token_is_counted_in_days() -> None:
-    """From now, whole seconds, as the ledger has them."""
+    """Days count from now, in whole seconds, as the ledger has them."""
     assert expiry(1, AT_THE_END - 86_400.0 + 0.7) == ENDS
 
 
 def test_a_token_that_has_ended_opens_nothing(served: Harness, refused: Refused) -> None:
-    """On the wire it is as good as none."""
+    """The wire treats it as none."""
     token = new_token(Role.ADMIN)
     past = expiry(0, time.time() - 5)
     served.ledger.issue_credential("ann", Role.ADMIN, hash_token(token), actor="t", reason="", expires=past)

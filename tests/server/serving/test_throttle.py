@@ -1,4 +1,4 @@
-"""Who calls too often, and who fails too often, waits; others do not, and nothing is debited."""
+"""Throttle: callers with too many calls or failures wait; others do not, and nothing is debited."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def test_made_up_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_an_address_is_a_host(peer: str, address: str) -> None:
-    """Without the port, which changes with every connection; of IPv6 the network, which one host has."""
+    """The port, which changes, does not count; of IPv6 it is the network, which one host has."""
     assert address_of(peer) == address
 
 
 def test_both_are_told_with_the_time_to_wait() -> None:
-    """As the error says."""
+    """The error says the time."""
     clock = Clock()
     both = Throttle(1, 1, 60.0, clock)
     both.check_rate("ann")
@@ -135,7 +135,7 @@ def test_who_calls_too_often_is_told_when_to_come_back(serve: Serve, refused: Re
 
 
 def test_who_tries_tokens_out_is_shut_out(serve: Serve, refused: Refused, caplog: pytest.LogCaptureFixture) -> None:
-    """After too many failures calls without a good token have to wait and are not logged; good tokens are served."""
+    """Calls without a good token wait after too many failures and are not logged; good tokens are served."""
     caplog.set_level("INFO", "bursar.server")
     served = serve(rates={"failures": 3, "lockout_seconds": 5e4})
     call: Any = served.channel.unary_unary(LIST)
@@ -152,7 +152,7 @@ def test_who_tries_tokens_out_is_shut_out(serve: Serve, refused: Refused, caplog
 
 
 def test_a_token_that_keeps_asking_for_what_it_may_not_do_is_shut_out(serve: Serve, refused: Refused) -> None:
-    """By its name; the others at the same address go on."""
+    """Its name waits; the others at the same address go on."""
     served = serve(rates={"failures": 2, "lockout_seconds": 1000.0})
     forbidden: Any = served.channel.unary_unary("/bursar.v1.AdminService/ListTokens")
     allowed: Any = served.channel.unary_unary(LIST)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _served_certificate(address: str) -> x509.Certificate:
-    """What a new connection is shown."""
+    """Return what a new connection is shown."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -55,7 +55,7 @@ def test_a_new_certificate_is_taken_without_dropping_a_connection(serve: Serve) 
 
 
 def test_half_of_a_new_pair_is_not_used(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """Between the two files of a renewal the old pair stays; when both are there, they are taken."""
+    """The old pair stays between the two files of a renewal; both files are taken together."""
     caplog.set_level("INFO", "bursar.server")
     served = serve()
     files = Certificates(served.state.tls)
@@ -145,7 +145,7 @@ def test_a_server_may_ask_for_certificates_of_its_clients(serve: Serve, tmp_path
 
 
 def test_the_sdk_shows_its_certificate(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From arguments or from the environment; half a pair is refused before anything is sent."""
+    """Arguments or the environment name it; half a pair is refused before anything is sent."""
     authority = Authority(tmp_path / "clients")
     served = serve(tls={"client_ca": str(authority.file)})
     key, cert = authority.pair("ann")
@@ -168,7 +168,7 @@ def test_the_sdk_shows_its_certificate(serve: Serve, tmp_path: Path, monkeypatch
 @pytest.mark.slow
 @pytest.mark.parametrize("ciphers", [None, "ECDHE-ECDSA-AES128-GCM-SHA256"])
 def test_a_server_that_would_speak_old_tls_is_found(tmp_path: Path, ciphers: str | None) -> None:
-    """In a process that has gRPC's own ciphers; the one of this package has none for TLS 1.2."""
+    """A process with gRPC's own ciphers has it; this package has none for TLS 1.2."""
     files = Certificates(tmp_path)
     files.create()
     program = f"""

@@ -81,7 +81,7 @@ def waited(verifier: Verifier) -> None:
 
 
 def test_the_newest_checkpoint_of_any_place_is_the_witness(long: State, tmp_path: Path) -> None:
-    """Of those that this directory's own key signed; a damaged note, or another signer's, is no witness."""
+    """This directory's own key must have signed it; a damaged note, or another signer's, is no witness."""
     with Ledger.open(long.ledger) as ledger:
         newest = checkpoint_of(ledger)
         (first, second) = places_of(long, CONFIG)
@@ -148,7 +148,7 @@ def test_what_is_found_beside_the_server_ends_all_debits(long: State, events: He
 
 
 def test_a_whole_verification_ends_the_suspicion(long: State, events: Heard) -> None:
-    """As after the ledger was put back from a good copy."""
+    """The ledger was put back from a good copy."""
     long.suspect.write_text("entry 5: ...")
     assert witness_of(long, CONFIG) is None
     ledger, _ = served(long, events)

@@ -76,6 +76,6 @@ def dummies(table: PublicTable = TABLE, **arguments: Any) -> Dummies:
 
 
 def made(runner: Dummies, field: str, **fields: Any) -> dummy_pb2.DummyModel:
-    """What a dummy run of a fit answers with."""
+    """Return what a dummy run of a fit answers with."""
     order = runner.order(dummy_pb2.DummyRequest(fit=REQUESTS[field], **fields))
     return dummy_pb2.DummyResponse.FromString(runner.run(order, Run(incident="test"))).model

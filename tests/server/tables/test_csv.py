@@ -95,7 +95,7 @@ def test_a_record_ends_with_a_line_feed_outside_quotes_and_nowhere_else(
     text: bytes,
     batch: int,
 ) -> None:
-    """With or without a carriage return before it; other separators of lines and encodings are content of cells."""
+    """A carriage return may come before it; other separators of lines and encodings are content of cells."""
     monkeypatch.setattr("bursar_server.tables._sources._BATCH", batch)
     path = tmp_path / "table.csv"
     path.write_bytes(text)

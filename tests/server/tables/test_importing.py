@@ -52,7 +52,7 @@ rows = st.one_of(good_rows, st.tuples(cells, cells))
 
 
 def expected(row: tuple[str, str]) -> tuple[float, int] | None:
-    """What a slot must hold, from its own two cells alone."""
+    """Return what a slot must hold, from its own two cells alone."""
     try:
         x = float(row[0].encode())
     except ValueError:
@@ -76,7 +76,7 @@ def test_values_within_bounds_come_back_bit_by_bit(manifest: Build, load: Load, 
 
 @given(st.lists(rows, max_size=12))
 def test_a_slot_depends_on_its_own_cells_only(manifest: Build, load: Load, slots: Slots, table: list[Any]) -> None:
-    """Whatever stands in a table, import does not raise, and each slot is a function of its row within the bounds."""
+    """No import raises for any table, and each slot is a function of its row within the bounds."""
     report, snapshot = load(manifest(), table)
     assert slots(snapshot) == [expected(row) for row in table]
     assert report.rows_read == snapshot.slots == len(table)
@@ -95,7 +95,7 @@ def test_the_administrator_gets_counts(manifest: Build, load: Load) -> None:
 
 
 def test_null_rows_hold_no_values(manifest: Build, load: Load) -> None:
-    """What a person wrote into a row that does not count is not kept either, whichever reason made it null."""
+    """Values of a row that does not count are not kept either, whichever reason made it null."""
     table = [("0.5", "z", "u"), ("0.5", "a", ""), ("0.5", "b", "v"), ("0.5", "b", "v")]
     _, snapshot = load(manifest(unit={"column": "who", "max_rows": 1}), table, ("x", "c", "who"))
     (block,) = snapshot.blocks()
@@ -167,7 +167,7 @@ def interleaved(base: list[Any], mine: list[Any], places: list[int]) -> list[Any
 
 
 def substitutions(one: list[Any], two: list[Any]) -> int:
-    """How many slots must change, after the slots have been matched as well as possible."""
+    """Return how many slots must change, after the slots have been matched as well as possible."""
     a, b = Counter(one), Counter(two)
     return max((a - b).total(), (b - a).total())
 
@@ -200,7 +200,7 @@ def test_one_unit_changes_at_most_the_cap(
 def test_without_a_unit_its_slots_are_null_and_others_as_before(
     manifest: Build, load: Load, slots: Slots, base: list[Any], mine: list[Any], places: list[int], cap: int
 ) -> None:
-    """Under add_remove_one a unit may vanish: at most `cap` slots lose their content, none gains any."""
+    """A unit may vanish under add_remove_one: at most `cap` slots lose their content, none gains any."""
     base = [(*row, who) for row, who in base]
     declared = manifest(unit={"column": "who", "max_rows": cap})
     without, whole = (
@@ -216,7 +216,7 @@ def test_without_a_unit_its_slots_are_null_and_others_as_before(
 def test_one_row_changes_its_own_slot(
     manifest: Build, load: Load, slots: Slots, table: list[Any], row: Any, place: int
 ) -> None:
-    """Where a row is the unit, replacing it by any other changes no other slot, nor their number."""
+    """Its replacement by any other changes no other slot, nor their number, where a row is the unit."""
     declared = manifest(adjacency="replace_one")
     changed = list(table)
     changed[place % len(table)] = row
@@ -309,7 +309,7 @@ def test_k_spans_batches(manifest: Build, load: Load, read_all: Any) -> None:
 
 
 def test_k_is_one_where_a_row_is_the_unit(manifest: Build, load: Load, unit_rows: UnitRows) -> None:
-    """Without a unit column, and with one row of each unit kept."""
+    """There is no unit column, or one row of each unit is kept."""
     table = [("0", "a", "u"), ("0", "?", "v"), ("0", "b", "v"), ("0", "b", "w")]
     assert unit_rows(load(manifest(), table, ("x", "c", "who"))[1]) == [1, None, 1, 1]
     capped = manifest(unit={"column": "who", "max_rows": 1})
@@ -321,7 +321,7 @@ def test_k_is_one_where_a_row_is_the_unit(manifest: Build, load: Load, unit_rows
 def test_the_cap_is_reached_and_never_passed(
     manifest: Build, load: Load, slots: Slots, table: list[Any], cap: int
 ) -> None:
-    """Of each unit's present rows exactly min(number, cap) stay, each in its slot."""
+    """Exactly min(number, cap) of each unit's present rows stay, each in its slot."""
     declared = manifest(unit={"column": "who", "max_rows": cap})
     report, snapshot = load(declared, [(*row, who) for row, who in table], ("x", "c", "who"))
     found = slots(snapshot)
@@ -350,7 +350,7 @@ def test_a_cap_of_many_rows_is_that_of_few(
 
 @given(st.permutations(range(12)))
 def test_the_order_of_the_source_does_not_choose(manifest: Build, load: Load, slots: Slots, order: list[int]) -> None:
-    """What is kept of each unit is the same multiset for every order of rows."""
+    """The kept rows of each unit are the same multiset for every order of rows."""
     table = [(str((i % 4) / 8), "ab"[i % 2], "uv"[i % 3 == 0]) for i in range(12)]
     declared = manifest(unit={"column": "who", "max_rows": 2})
     kept = [Counter(slots(load(declared, t, ("x", "c", "who"))[1])) for t in (table, [table[i] for i in order])]
@@ -358,7 +358,7 @@ def test_the_order_of_the_source_does_not_choose(manifest: Build, load: Load, sl
 
 
 def test_the_key_chooses_without_favour(manifest: Build, write_csv: Callable[..., Path], tmp_path: Path) -> None:
-    """Over many keys the rows of a unit, equal ones included, are kept equally often: the choice is a fair draw."""
+    """Rows of a unit, equal ones included, are kept equally often over many keys: the choice is a fair draw."""
     source = CsvSource(write_csv([(x, "a", "u") for x in ("0", "0", "0.5", "1")], ("x", "c", "who")))
     declared, trials = manifest(unit={"column": "who", "max_rows": 2}), 400
     kept: Counter[float] = Counter()
@@ -413,7 +413,7 @@ def test_sources_agree(
 def test_numbers_of_any_type_are_numbers(
     manifest: Build, load: Load, slots: Slots, tmp_path: Path, kind: pa.DataType
 ) -> None:
-    """Whatever type a source stores numbers in, they come as float64."""
+    """Sources store numbers in many types, and they come as float64."""
     column = pa.array([True, False], pa.bool_()) if kind == pa.bool_() else pa.array([1, 0], pa.int8()).cast(kind)
     pa.parquet.write_table(pa.table({"x": column, "c": ["a", "b"]}), tmp_path / "t.parquet")
     assert slots(load(manifest(), ParquetSource(tmp_path / "t.parquet"))[1]) == [(1.0, 0), (0.0, 1)]
@@ -441,7 +441,7 @@ def test_missing_columns_are_refused_by_name(manifest: Build, load: Load, tmp_pa
 
 
 def test_a_column_that_is_there_twice_is_refused(manifest: Build, load: Load, tmp_path: Path) -> None:
-    """Which of the two was meant is not guessed."""
+    """The importer does not guess which of the two was meant."""
     (tmp_path / "t.csv").write_text("x,c,x\n1,a,2\n")
     with pytest.raises(TableImportError, match="'x' is there more than once"):
         load(manifest(), CsvSource(tmp_path / "t.csv"))
@@ -475,7 +475,7 @@ def test_a_file_without_a_header_is_refused(manifest: Build, load: Load, tmp_pat
 
 
 def test_declared_rows_are_held_to(manifest: Build, load: Load) -> None:
-    """Under replace_one public_rows counts slots: exactly where a row is the unit, at most with a unit column."""
+    """The slots are counted under replace_one: exactly where a row is the unit, at most with a unit column."""
     two, unit = [("0", "a"), ("0", "b")], {"column": "who", "max_rows": 1}
     load(manifest(adjacency="replace_one", public_rows=2), two)
     with pytest.raises(TableImportError, match="2 rows, expected 3"):

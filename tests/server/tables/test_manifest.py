@@ -66,13 +66,13 @@ def test_a_transform_is_declared_and_a_default(tmp_path: Path) -> None:
 
 
 def test_a_row_is_the_unit_unless_a_column_is_named(manifest: Callable[..., Manifest]) -> None:
-    """Without a unit section the cap is one row."""
+    """The cap is one row without a unit section."""
     assert manifest().unit.column is None
     assert manifest().table(7).unit_cap == 1
 
 
 def test_the_number_of_slots_is_public_under_replace_one_only(manifest: Callable[..., Manifest]) -> None:
-    """Under add_remove_one plans see what the owner declared, or nothing."""
+    """Plans under add_remove_one see what the owner declared, or nothing."""
     assert manifest(adjacency="replace_one").table(7).rows == 7
     assert manifest().table(7).rows is None
     assert manifest(public_rows=10).table(7).rows == 10
@@ -169,7 +169,7 @@ def test_bins_are_a_number_or_edges(tmp_path: Path, bins: str, edges: tuple[floa
 def test_bins_of_equal_width_cover_the_bounds(
     manifest: Callable[..., Manifest], lower: float, width: float, bins: int
 ) -> None:
-    """As many as were declared, ascending from bound to bound, equal but for rounding."""
+    """There are as many as declared, ascending from bound to bound, equal but for rounding."""
     column = {"name": "x", "kind": "numeric", "lower": lower, "upper": lower + width, "bins": bins}
     (found,) = manifest(columns=[column]).table(1).numeric
     assert (found.bins[0], found.bins[-1], len(found.bins)) == (lower, lower + width, bins + 1)
@@ -230,7 +230,7 @@ def test_a_long_value_is_shortened_in_its_message(manifest: Callable[..., Manife
 
 
 def test_a_manifest_cannot_be_changed(manifest: Callable[..., Manifest]) -> None:
-    """What was declared public stays what it was."""
+    """A public declaration stays what it was."""
     with pytest.raises(ValueError, match="frozen"):
         manifest().name = "other"
 
@@ -245,7 +245,7 @@ def test_a_manifest_cannot_be_changed(manifest: Callable[..., Manifest]) -> None
 def test_public_facts_survive_the_ledger(
     manifest: Callable[..., Manifest], lower: float, width: float, categories: list[str], name: str, unit: bool
 ) -> None:
-    """`from_public` is the inverse of `public`, for any manifest."""
+    """The function `from_public` is the inverse of `public`, for any manifest."""
     columns = [
         {"name": "x", "kind": "numeric", "lower": lower, "upper": lower + max(width, abs(lower))},
         {"name": name, "kind": "categorical", "categories": categories},

@@ -56,7 +56,7 @@ def _stored(snapshot: Snapshot) -> Iterator[tuple[Any, bool]]:
 
 
 def number(text: str) -> float | None:
-    """What a cell says, if it is a finite number."""
+    """Return what a cell says, if it is a finite number."""
     try:
         return float(text) if math.isfinite(float(text)) else None
     except ValueError:
@@ -64,7 +64,7 @@ def number(text: str) -> float | None:
 
 
 def expected(row: Sequence[str]) -> Row:
-    """What a slot must hold, from its own cells alone."""
+    """Return what a slot must hold, from its own cells alone."""
     x, y = number(row[0]), number(row[2])
     if y is None or row[1] not in ("a", "b"):
         return None
@@ -124,7 +124,7 @@ def test_what_is_no_number_becomes_one_nan(gaps: Callable[..., Manifest], load: 
 
 
 def test_equal_rows_have_equal_ranks_and_fingerprints(gaps: Callable[..., Manifest], load: Load) -> None:
-    """What kind of no number a file has, or whose, decides neither which rows stay nor whether a table is known."""
+    """The kind of NaN in a file decides neither which rows stay nor whether a table is known."""
     declared = gaps(unit={"column": "who", "max_rows": 2})
     rest = {"c": pa.array(["a"] * 7), "y": pa.array([float(i % 2) for i in range(7)]), "who": pa.array(["u"] * 7)}
     plain = ArraySource(x=pa.nulls(7, pa.float64()), **rest)
@@ -135,14 +135,14 @@ def test_equal_rows_have_equal_ranks_and_fingerprints(gaps: Callable[..., Manife
 
 
 def test_a_missing_value_is_none_of_the_numbers(gaps: Callable[..., Manifest], load: Load) -> None:
-    """For recognition a row that lacks a value is another row than one with 0, or with a bound."""
+    """A row that lacks a value is not recognised as one with 0, or with a bound."""
     found = {load(gaps(), [(x, "a", "1")], HEADER)[0].fingerprint for x in ("", "0", "-1", "1")}
     assert len(found) == 4
 
 
 @given(st.lists(st.tuples(st.floats(-1, 1).map(repr), st.sampled_from("ab"), st.floats(0, 9).map(repr)), max_size=6))
 def test_a_table_without_gaps_is_the_same_table(gaps: Callable[..., Manifest], load: Load, table: list[Any]) -> None:
-    """Where every value is there, the declaration changes neither rows nor fingerprint."""
+    """The declaration changes neither rows nor fingerprint where every value is there."""
     strict = gaps(columns=[{**column, "nullable": False} if column["name"] == "x" else column for column in COLUMNS])
     (one, first), (two, second) = (load(manifest, table, HEADER) for manifest in (gaps(), strict))
     assert slots(first) == slots(second)
@@ -175,7 +175,7 @@ def test_fits_read_nan_where_a_value_is_missing(
 
 
 def substitutions(one: list[Row], two: list[Row]) -> int:
-    """How many slots must change, after the slots have been matched as well as possible."""
+    """Return how many slots must change, after the slots have been matched as well as possible."""
     a, b = Counter(one), Counter(two)
     return max((a - b).total(), (b - a).total())
 
@@ -185,7 +185,7 @@ def substitutions(one: list[Row], two: list[Row]) -> int:
 def test_one_unit_changes_at_most_the_cap(
     gaps: Callable[..., Manifest], load: Load, base: list[Any], mine: list[Any], instead: list[Any], cap: int
 ) -> None:
-    """Whatever values its rows lack, and however many rows they are."""
+    """Missing values and numbers of rows make no difference."""
     declared = gaps(adjacency="replace_one", public_rows=20, unit={"column": "who", "max_rows": cap})
     others = [(*row, who) for row, who in base]
     snapshots = [

@@ -60,7 +60,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_select_over_the_files_that_it_names_is_a_table(
     manifest: Build, load: Load, slots: Slots, here: Path, query: str
 ) -> None:
-    """Of CSV, Parquet and JSON, by relative or absolute name or pattern, or without a file."""
+    """Files are CSV, Parquet and JSON, by relative or absolute name or pattern, or there is none."""
     query = query.replace("{here}", str(here))
     assert Query.parse(query).guessed == ()
     assert slots(load(manifest(), SqlSource(query))[1]) == [(0.0, 0), (0.5, 1)]

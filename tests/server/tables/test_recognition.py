@@ -117,7 +117,7 @@ def test_null_rows_and_padding_do_not_count(load: Load) -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 9])
 def test_a_cap_plays_no_part(load: Load, most: int) -> None:
-    """Which rows of a unit stay depends on an import's keys; a table is recognised by all of its rows."""
+    """The rows of a unit that stay depend on an import's keys; a table is recognised by all of its rows."""
     table = [(str(i / 20), "1", "abc"[i % 3], "p", "uv"[i % 2]) for i in range(20)]
     plain, _ = load(manifest_of(PLAIN), table, (*NAMES, "who"))
     capped, _ = load(manifest_of(PLAIN, unit=Unit(column="who", max_rows=most)), table, (*NAMES, "who"))

@@ -39,7 +39,7 @@ SELECT sin(i) AS x, CASE i % 7 WHEN 0 THEN NULL WHEN 1 THEN 'b' ELSE 'a' END AS 
 
 @pytest.mark.parametrize("n", [0, 1, CHUNK, CHUNK + 1, 8 * CHUNK, 17 * CHUNK + 5])
 def test_blocks_are_those_of_rows_in_memory(manifest: Build, load: Load, read_all: Any, n: int) -> None:
-    """For tables around every size of block, `rows` gives what the same rows held in memory give."""
+    """The same rows held in memory give what `rows` gives, for tables around every size of block."""
     _, snapshot = load(manifest(), SqlSource(MIXED.format(n)))
     i = np.arange(n)
     present = i % 7 != 0
@@ -280,7 +280,7 @@ def _resident(path: Path) -> int:
 def test_a_large_file_is_dropped_from_memory_as_it_is_read(
     manifest: Build, load: Load, read_all: Any, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
-    """By fits and by the server's own look at all rows: a window or two stay, and what is read is the same."""
+    """Fits and the server's own look at all rows keep a window or two, and read the same."""
     report, snapshot = load(manifest(), SqlSource(MIXED.format(100 * CHUNK)))
     wanted, wanted_there = read_all(snapshot.rows(("x", "c")), 2)
     del snapshot

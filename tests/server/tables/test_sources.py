@@ -109,14 +109,14 @@ def test_columns_of_objects_are_refused_by_name(load: Load) -> None:
     ],
 )
 def test_errors_of_a_query_are_shown(load: Load, query: str, said: str) -> None:
-    """Of its syntax and its names, which are the owner's own words."""
+    """Syntax and names are the owner's own words."""
     with pytest.raises(TableImportError) as caught:
         load(MANIFEST, SqlSource(query))
     assert said in str(caught.value)
 
 
 def test_names_that_duckdb_guesses_are_not_shown(tmp_path: Path, load: Load) -> None:
-    """In a file without a header they would be cells; nor are errors of conversion shown, which quote a cell."""
+    """They would be cells in a file without a header; errors of conversion quote a cell, and are not shown."""
     (tmp_path / "t.csv").write_text("hush,17\nhush,18\n")
     for query in (
         f"SELECT age FROM '{tmp_path / 't.csv'}'",  # noqa: S608

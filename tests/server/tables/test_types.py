@@ -79,7 +79,7 @@ rows = st.tuples(*(st.sampled_from(sorted(kind)) for kind in KINDS))
 
 
 def expected(row: tuple[str, ...]) -> tuple[Any, ...] | None:
-    """What a slot must hold, from its own cells alone."""
+    """Return what a slot must hold, from its own cells alone."""
     found = tuple(kind[cell] for kind, cell in zip(KINDS, row, strict=True))
     return None if None in (found[1], found[4], found[5]) else found
 
@@ -112,7 +112,7 @@ def test_a_cell_is_read_by_itself(given_rows: Callable[..., list[Any]], table: l
 def test_files_that_differ_in_one_record_differ_in_one_slot(
     given_rows: Callable[..., list[Any]], table: list[Any], other: Any, data: st.DataObject
 ) -> None:
-    """Whatever the record is replaced by, every other slot is what it was."""
+    """Every other slot is what it was, whatever replaces the record."""
     at = data.draw(st.integers(0, len(table) - 1))
     before, after = given_rows(table), given_rows([*table[:at], other, *table[at + 1 :]])
     assert len(before) == len(after)
@@ -160,7 +160,7 @@ def test_numbers_are_no_dates(tmp_path: Path, load: Load) -> None:
 
 
 def test_booleans_are_categories(tmp_path: Path, load: Load, slots: Slots) -> None:
-    """Of Parquet, and as texts that are declared."""
+    """They may be Parquet's, or declared texts."""
     column = {
         "name": "smoker", "kind": "categorical", "categories": ["false", "true"], "case": "ignore",
         "aliases": {"0": "false", "1": "true", "no": "false", "yes": "true"},
@@ -183,7 +183,7 @@ def test_padding_and_broken_records_hold_nobody(load: Load, slots: Slots) -> Non
 
 
 def test_the_report_tells_missing_from_bad(load: Load) -> None:
-    """What the manifest calls null is missing, in whatever way the number is written."""
+    """A declared null is missing, in whatever way the number is written."""
     table = [
         ("999", "m", "1", "", "?", ""),
         ("999,00", "?", "1", "01.01.1900", "yes", "A"),
@@ -243,7 +243,7 @@ def test_a_manifest_that_is_ambiguous_is_refused(place: int, change: dict[str, A
 
 
 def test_a_manifest_comes_back_from_the_ledger() -> None:
-    """As it was, from the JSON that an entry holds."""
+    """The JSON of an entry holds it as it was."""
     manifest = Manifest.from_public(GERMAN)
     assert Manifest.from_public(manifest.public()) == manifest
     assert manifest.csv == Csv(delimiter=";", encoding="latin-1")

@@ -46,7 +46,7 @@ class Bins:
     claimed: NDArray[np.float64]
 
     def count(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many samples fall into each bin."""
+        """Return how many samples fall into each bin."""
         return np.bincount(np.searchsorted(self.edges, samples, side="left"), minlength=len(self.claimed))
 
     def p_value(self, samples: NDArray[np.int64]) -> float:
@@ -63,7 +63,7 @@ class Bins:
 
 
 def bins_of(pmf: Pmf, scale: float, *, pieces: int = 30) -> Bins:
-    """At most `pieces` bins, each of probability at least about 1 / (2 pieces)."""
+    """Return at most `pieces` bins, each of probability at least about 1 / (2 pieces)."""
     points = np.arange(-int(12 * scale) - 12, int(12 * scale) + 13)
     cumulative = np.cumsum(pmf(points, scale))
     wanted = np.arange(1, pieces) / pieces

@@ -45,12 +45,12 @@ class Fingerprint:
 
 
 def generator(seed: int) -> np.random.Generator:  # noqa: TID251 - likewise
-    """Of a test's rows."""
+    """Return the generator of a test's rows."""
     return np.random.default_rng(seed)  # noqa: TID251 - rows of a test
 
 
 def changed(a: ArrayRows, b: ArrayRows) -> int:
-    """In how many slots two tables differ."""
+    """Count the slots in which two tables differ."""
     assert a.present is not None
     assert b.present is not None
     return int(((a.columns != b.columns).any(axis=0) | (a.present != b.present)).sum())
@@ -131,7 +131,7 @@ def test_too_many_numbers_are_refused(shape: tuple[int, int]) -> None:
 
 
 def test_a_table_of_more_answers_than_rows_may_be_is_refused() -> None:
-    """Before any row is read: sums over answers are exact for as many as over rows."""
+    """The refusal comes before any row is read: sums over answers are exact for as many as over rows."""
     many = Fingerprint(blocks=2**15, capacity=1, shape=(1, 2**12))
     with pytest.raises(ValueError, match="134217727 rows of all blocks, got 32768 x 4096"):
         block_estimates(ArrayRows(np.zeros((2, 3))), 2, many)

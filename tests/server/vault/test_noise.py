@@ -80,7 +80,7 @@ def test_the_test_of_the_law_sees_a_wrong_scale(
 @pytest.mark.parametrize("scale", [2.0**20 + 0.3, 2.0**45, MAX_SCALE])
 @pytest.mark.parametrize(("make", "law"), [(GaussianNoise, stats.norm), (LaplaceNoise, stats.laplace)])
 def test_integers_do_not_saturate(make: type[GaussianNoise], law: stats.rv_continuous, scale: float) -> None:
-    """At the scales of the lattice and at the largest allowed, draws follow the continuous law they approach."""
+    """Draws at the scales of the lattice and at the largest allowed follow the continuous law."""
     quantiles = np.arange(1, 30) / 30
     edges = np.asarray(law.ppf(quantiles) * scale)
     counts = np.bincount(np.searchsorted(edges, draw(make(scale))), minlength=30)

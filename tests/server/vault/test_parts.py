@@ -125,12 +125,12 @@ class Places:
         labels[:] = sum((block[0] >= cut).astype(np.int16) for cut in self.cuts)
 
     def label(self, row: tuple[int, int]) -> int:
-        """Of one row."""
+        """Return the label of one row."""
         return sum(row[0] >= cut for cut in self.cuts)
 
 
 def inside(node: Node, row: Row) -> bool:
-    """Whether a row is in a node, by the rules on its way."""
+    """Return whether a row is in a node, by the rules on its way."""
     if row is None:
         return False
     here: Node | None = node
@@ -215,7 +215,7 @@ class Slabs:
         return Statistic("contents", kernel, (Factor("one", 1),), turned.shape, Bounds(3, 3, 6, 6), 1)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of all slabs [start, stop) with a rim of one content on each side."""
+        """Return the scores of all slabs [start, stop) with a rim of one content on each side."""
         below = np.concatenate([[0], np.cumsum(sums)])
         rim, within = sums[STARTS - 1] + sums[STOPS], below[STOPS] - below[STARTS]
         fewest = np.minimum(np.minimum(within, sums.sum() - rim - within), self.cap)
@@ -261,7 +261,7 @@ def share(before: Sequence[Row], after: Sequence[Row], adjacency: Adjacency) -> 
 def test_a_release_tells_what_the_units_share_of_its_price_allows(
     statistic: Statistic, cap: int, adjacency: Adjacency
 ) -> None:
-    """Over contents of a unit, in the part and outside: the squared change is at most u times the sensitivity."""
+    """The squared change is at most u times the sensitivity, over contents of a unit in the part and outside."""
     claimed, largest = part_sensitivity(statistic.bounds, adjacency, cap), Fraction(0)
     for before, after in slots(adjacency, cap):
         change = np.subtract(*(part_sum(statistic, rows) for rows in (before, after)))
@@ -305,7 +305,7 @@ CONTRIBUTIONS = st.integers(1, 2).flatmap(
 def test_no_contributions_tell_more(
     contributions: list[Vector], non_negative: bool, cap: int, adjacency: Adjacency
 ) -> None:
-    """Whatever rows contribute: no unit, in the part or not, changes its sum by more than its share."""
+    """No unit, in the part or not, changes its sum by more than its share, whatever rows contribute."""
     vectors = [tuple(map(abs, v)) for v in contributions] if non_negative else contributions
     claimed = part_sensitivity(statistic_of(vectors, non_negative=non_negative).bounds, adjacency, cap)
     zero = (0,) * len(vectors[0])
@@ -346,7 +346,7 @@ def test_no_scores_tell_more(data: st.DataObject, cap: int, adjacency: Adjacency
 @pytest.mark.parametrize("adjacency", [AR, RO])
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_a_search_tells_what_the_units_share_of_its_price_allows(cap: int, adjacency: Adjacency) -> None:
-    """Over contents of a unit and of the part's other rows: the squared range of scores' changes is at most u W^2."""
+    """The squared range of scores' changes is at most u W^2, over contents of a unit and of the part's rows."""
     rng = np.random.default_rng([8, cap])  # noqa: TID251 - public rows of a test
     family, largest = Slabs(), Fraction(0)
     scale = search_noise_for(family.bounds, adjacency, cap, Fraction(1)).scale
@@ -393,7 +393,7 @@ def test_the_ranges_of_the_example_are_what_brute_force_finds(adjacency: Adjacen
 def test_parts_are_priced_by_at_least_twice_the_norm(
     bounds: Bounds, adjacency: Adjacency, cap: int, expected: int
 ) -> None:
-    """Under REPLACE_ONE what comes alone costs half of the price; under ADD_REMOVE_ONE parts change nothing."""
+    """A row that comes alone costs half of the price under REPLACE_ONE; ADD_REMOVE_ONE changes nothing."""
     priced = part_sensitivity(bounds, adjacency, cap)
     assert priced.l2_squared == expected
     assert part_cost(bounds, adjacency, cap, GaussianNoise(3.0)) == Fraction(expected, 18)
@@ -413,7 +413,7 @@ def test_searches_are_priced_by_their_range(adjacency: Adjacency, cap: int, expe
 def test_noise_of_a_search_is_the_least_that_the_spend_covers(
     one: int, cap: int, adjacency: Adjacency, rho: Fraction
 ) -> None:
-    """At most rho, and more at the next smaller scale."""
+    """The cost is at most rho, and more at the next smaller scale."""
     bounds = ScoreBounds(one, 2 * one)
     noise = search_noise_for(bounds, adjacency, cap, rho)
     below = SelectionNoise(math.nextafter(noise.scale, 0.0))
@@ -532,7 +532,7 @@ def some_row(rng: Generator) -> tuple[int, int]:
 
 
 def odometer(adjacency: Adjacency, cap: int, runs: int, rho: Fraction = Fraction(1, 3)) -> list[Fraction]:
-    """What the whole transcript of each of some random forests tells of a random pair, as a part of rho."""
+    """Return what the whole transcript of each of some random forests tells of a random pair, as a part of rho."""
     found = []
     for run in range(runs):
         rng = np.random.default_rng([9, cap, run])  # noqa: TID251 - public randomness of a test
@@ -549,7 +549,7 @@ def odometer(adjacency: Adjacency, cap: int, runs: int, rho: Fraction = Fraction
 @pytest.mark.parametrize("adjacency", [AR, RO])
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_no_transcript_tells_more_than_the_forest_was_charged(adjacency: Adjacency, cap: int) -> None:
-    """Whatever a fit does with a forest, the true cost of all operations on a true pair is at most rho, exactly."""
+    """The true cost of all operations on a true pair is at most rho, exactly, whatever a fit does."""
     found = odometer(adjacency, cap, runs=25)
     assert max(found) <= 1
     assert max(found) > (0.5 if cap == 1 else 0.15)  # the pairs do come near
@@ -582,7 +582,7 @@ def told_of_one_move(adjacency: Adjacency) -> Fraction:
 
 
 def test_a_row_that_moves_pays_half_on_each_path() -> None:
-    """With the rule, the same move tells rho and no more; and it is attained."""
+    """The same move tells rho and no more with the rule; and it is attained."""
     found = told_of_one_move(RO)
     assert 1 - Fraction(1, 10**12) < found <= 1
 
@@ -682,7 +682,7 @@ class Paid:
 
 
 def noise_at(rho: Fraction) -> GaussianNoise:
-    """That at which a count costs rho under ADD_REMOVE_ONE; rho is 1/2, 1/8, 1/32, ..."""
+    """Return the noise at which a count costs rho under ADD_REMOVE_ONE; rho is 1/2, 1/8, 1/32, ..."""
     noise = GaussianNoise(math.sqrt(1 / (2 * rho)))
     assert part_cost(VECTORS[3].bounds, AR, 1, noise) == rho
     return noise
@@ -741,7 +741,7 @@ OPERATIONS: list[tuple[str, Callable[[Paid, Node], object]]] = [
 def test_an_operation_beyond_a_path_reads_nothing(
     name: str, operation: Callable[[Paid, Node], object], before: str
 ) -> None:
-    """Whether ancestors, descendants or another phase spent it: no row, no noise, no draw, no charge."""
+    """No row, noise, draw or charge follows, whether ancestors, descendants or another phase spent it."""
     touched = Untouchables()
     paid = Paid.on(touched, touched)
     spent = {"above": paid.root, "below": paid.a0, "in another tree": paid.forest.tree()}[before]
@@ -772,7 +772,7 @@ ROWS: list[Row] = [(place, content) for place in range(8) for content in range(C
 @settings(max_examples=25)
 @given(st.permutations(range(len(ROWS))), st.lists(st.integers(0, 8), min_size=1, max_size=3))
 def test_a_sum_over_a_part_is_that_of_its_rows(order: list[int], cuts: list[int]) -> None:
-    """In whatever order rows lie: those inside are summed, and those outside and null rows contribute nothing."""
+    """Rows inside are summed in every order; those outside and null rows contribute nothing."""
     rows = [ROWS[i] for i in order]
     forest = forest_on(table(rows), Fraction(100))
     root = forest.tree()
@@ -864,7 +864,7 @@ def test_empty_parts_are_parts(rows: Sequence[Row]) -> None:
 
 
 def test_a_search_finds_the_best_of_a_part() -> None:
-    """Without noise: the first slab with the largest score on the part's own rows, which other rows would spoil."""
+    """The first slab with the largest score on the part's own rows wins without noise; others would spoil it."""
     inner = [(0, 2)] * 5 + [(0, 5)] * 5
     spoil = [(7, 1)] * 50 + [(7, 3)] * 50
     seen: list[PartRelease | PartSearch] = []
@@ -881,7 +881,7 @@ def test_a_search_finds_the_best_of_a_part() -> None:
 
 
 def test_the_tap_sees_releases_after_noise() -> None:
-    """What a fit is given is the tapped release in real units; it names the part and the price."""
+    """The fit is given the tapped release in real units; it names the part and the price."""
     seen: list[PartRelease | PartSearch] = []
     forest = forest_on(table(ROWS), source=OpenDPNoise(), tap=seen.append)
     root = forest.tree()
@@ -934,7 +934,7 @@ def test_a_forest_of_nothing_is_refused(rho: Any) -> None:
 
 
 def test_nodes_of_another_forest_are_refused() -> None:
-    """By every operation, before anything is charged or read."""
+    """Every operation does so, before anything is charged or read."""
     mine, other = (forest_on(Untouchables(), source=Untouchables()) for _ in range(2))
     node = other.tree()
     calls: list[Callable[[], object]] = [
@@ -962,7 +962,7 @@ def test_a_rule_divides_into_two_or_more(ways: int) -> None:
 
 
 def test_a_family_without_groups_is_refused() -> None:
-    """Before anything is charged."""
+    """The refusal comes before anything is charged."""
     forest = forest_on(Untouchables(), source=Untouchables())
     root = forest.tree()
     with pytest.raises(ValueError, match="family: expected"):
@@ -992,7 +992,7 @@ class Asked:
 def test_a_rule_is_asked_once_where_its_labels_fit(
     most: int, cuts: int, noted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For each of two blocks; in each of two passes where they do not. The sums are the same."""
+    """It is asked for each of two blocks; in each of two passes where labels do not fit. The sums are the same."""
     monkeypatch.setattr(parts, "MOST_LABELS", most)
     rows: list[Row] = [(i % 251, i % CONTENTS) for i in range(CHUNK + 100)]
     forest = forest_on(table(rows), Fraction(100))

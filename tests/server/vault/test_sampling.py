@@ -52,7 +52,7 @@ def test_draws_have_the_exact_law(make: Make, pmf: Pmf, scale: float) -> None:
 def test_so_they_have_where_no_coin_is_decided_in_floating_point(
     make: Make, pmf: Pmf, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a margin that nothing passes every comparison is one of integers, and the law is the same."""
+    """A margin that nothing passes makes every comparison one of integers, and the law is the same."""
     monkeypatch.setattr(sampling, "MARGIN", 2.0**33)
     assert bins_of(pmf, scale).p_value(draw(make(scale), 1_000)) > ALPHA
 
@@ -98,7 +98,7 @@ def test_opendp_draws_the_same(make: Make, scale: float) -> None:
 @pytest.mark.parametrize("scale", [2.0**20 + 0.3, 2.0**45 * 1.2, MAX_SCALE])
 @pytest.mark.parametrize(("make", "law"), [(GaussianNoise, stats.norm), (LaplaceNoise, stats.laplace)])
 def test_large_scales(make: Make, law: stats.rv_continuous, scale: float) -> None:
-    """At the scales of the lattice and at the largest allowed, draws follow the continuous law that they approach."""
+    """Draws at the scales of the lattice and at the largest allowed follow the continuous law."""
     edges = np.asarray(law.ppf(np.arange(1, 200) / 200) * scale)
     counts = np.bincount(np.searchsorted(edges, draw(make(scale))), minlength=200)
     assert stats.chisquare(counts).pvalue > ALPHA
@@ -184,7 +184,7 @@ def test_draws_beyond_64_bits_are_not_cut() -> None:
 
 
 def test_sums_and_noise_saturate_and_do_not_wrap() -> None:
-    """Beyond 2^63 the nearest integer of 64 bits is released, a function of the noisy sum alone."""
+    """The nearest integer of 64 bits is released beyond 2^63, a function of the noisy sum alone."""
     sums = np.array([2**63 - 1, -(2**63), 2**62, -5], dtype=np.int64)
     assert _saturating(sums, np.array([1, -1, 5, 2], dtype=np.int64)).tolist() == [2**63 - 1, -(2**63), 2**62 + 5, -3]
     assert _saturating(sums, np.array([2**70, -(2**70), 5, 2], dtype=object)).tolist() == [

@@ -52,7 +52,7 @@ def exponential(exponent: Fraction) -> Fraction:
 
 
 def _short(value: Fraction) -> Fraction:
-    """To some 200 digits."""
+    """Round to some 200 digits."""
     return Fraction(round(value * 2**700), 2**700)
 
 
@@ -85,7 +85,7 @@ class Written:
         return Statistic("numbers", kernel, (Factor("one", 8),), (stop - first, 1), Bounds(1, 1, 1, 1), stop)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What is written, if the sums are this group's."""
+        """Return what is written, if the sums are this group's."""
         assert sums.tolist() == [group]
         return np.array(self.groups_of_scores[group], dtype=np.int64)
 
@@ -103,7 +103,7 @@ GROUPS = st.lists(st.lists(SCORES, min_size=1, max_size=8).map(tuple), min_size=
 
 @given(GROUPS, st.integers(1, 7), st.integers(1, 20) | st.sampled_from([100, MOST_REACH]))
 def test_counts_are_those_of_all_candidates(groups: tuple[tuple[int, ...], ...], batch: int, reach: int) -> None:
-    """In whatever batches: exactly the candidates less than `reach` below the top, score by score, and how many not."""
+    """Every batch gives exactly the candidates less than `reach` below the top, score by score, and how many not."""
     counted = FamilyScores(Written(groups, batch), numbers_of_one_row).counts(reach)
     every = [score for group in groups for score in group]
     top = max(every)
@@ -165,7 +165,7 @@ def test_a_score_that_was_not_counted_is_refused() -> None:
 def test_what_is_decided_is_right(
     offsets: tuple[int, ...], numbers: list[int], scale: Fraction, below: int, bits: int
 ) -> None:
-    """For every uniform number of a few bits: a place is given only if every completion of the number falls there."""
+    """A place is given only if every completion of the number falls there, for every number of a few bits."""
     counted = Counts(0, offsets, tuple(numbers[: len(offsets)]), below)
     weights = [number * exponential(offset / scale) for offset, number in zip(offsets, counted.numbers, strict=True)]
     ends = [Fraction(0), *itertools.accumulate(weights)]
@@ -237,7 +237,7 @@ def test_a_number_beside_a_boundary_is_refined(nudge: int, expected: int, doubli
 
 
 def test_candidates_below_are_counted_when_the_number_falls_there() -> None:
-    """Of two million, one is seen at first: a number near one makes the reach double, and then finds the others."""
+    """One of two million is seen at first: a number near one makes the reach double, and then finds the others."""
     calls: list[int] = []
 
     def counts(reach: int) -> Counts:
@@ -253,7 +253,7 @@ def test_candidates_below_are_counted_when_the_number_falls_there() -> None:
 
 
 def test_ranks_are_drawn_evenly_and_rejected_beyond_the_last() -> None:
-    """Of five candidates with one score: three bits, and those that say five or more are drawn again."""
+    """Five candidates with one score take three bits, and those that say five or more are drawn again."""
     counts = Counts(3, (0,), (5,), 0)
     assert draw_score(lambda reach: counts, Fraction(1), scripted(0, 7, 5, 4), bits=8) == (3, 4)
     assert draw_score(lambda reach: counts, Fraction(1), scripted(0, 2), bits=8) == (3, 2)
@@ -269,7 +269,7 @@ def test_a_gap_of_a_million_scales_is_never_crossed(scale: float) -> None:
 
 @pytest.mark.parametrize("scores", [(0, -(2**61)), (2**61, -(2**61)), (5, 4)])
 def test_the_largest_scale_levels_all_scores_that_are_near(scores: tuple[int, ...]) -> None:
-    """At 2^56 the extremes of scores are 32 or 64 scales apart; small differences do not count."""
+    """The extremes of scores are 32 or 64 scales apart at 2^56; small differences do not count."""
     drawn = [
         ExactSearch().draw(FamilyScores(Written((scores,)), numbers_of_one_row), SelectionNoise(2.0**56))[1]
         for _ in range(60)

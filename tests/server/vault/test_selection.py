@@ -48,7 +48,7 @@ BLOCK = Bounds(1, 1, 2, 2, non_negative=True)
 NOISE = SelectionNoise(3.0)
 STATES = 2
 BLOCKS = ((0, 4), (4, 8), (8, 12))
-"""Of `PAIRS`: the tables of columns (0, 1), (0, 2) and (1, 2)."""
+"""Blocks of `PAIRS`: the tables of columns (0, 1), (0, 2) and (1, 2)."""
 
 
 def pairs_kernel(block: NDArray[np.float64], present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
@@ -149,7 +149,7 @@ def test_worth_moves_by_no_more_than_the_distance(distance: int, discount: int, 
 
 
 def test_the_largest_scores_are_exact() -> None:
-    """At the limit of what is accepted nothing overflows."""
+    """Nothing overflows at the limit of what is accepted."""
     room = MAX_SCORE - MAX_ROWS
     made = Candidates(statistic_of(pairs_kernel, 3), ((0, 3), (1, 2)), np.array([room, 0, 0], dtype=np.int64), BLOCK)
     half = MAX_ROWS // 2
@@ -225,7 +225,7 @@ COMMON: list[tuple[int, ...]] = [(0, 1, 1), (1, 1, 0), (0, 0, 0), (1, 1, 1)]
 
 @pytest.mark.parametrize(("adjacency", "cap"), [(AR, 1), (AR, 2), (RO, 1), (RO, 2)])
 def test_no_unit_changes_a_score_or_the_choice_by_more_than_is_charged(adjacency: Adjacency, cap: int) -> None:
-    """Over all contents of a unit: scores, the range of the privacy loss, and the divergence of the choice's law."""
+    """Scores, the range of the privacy loss and the choice's divergence hold over all contents of a unit."""
     changed = sensitivity(BLOCK, adjacency, cap)
     event = event_of(changed, NOISE)
     assert isinstance(event, SelectionEvent)
@@ -257,7 +257,7 @@ GAINS = np.array([40, *[0] * 16, 12, 24, 40], dtype=np.int64)
 OFFERED = tuple(range(len(GAINS) - 2, 0, -1))
 """Not the first and not the last, and from behind."""
 GROUP = np.array([-1, *[0] * 8, *[1] * 8, 2, 3, -1])
-"""In which a block is counted."""
+"""Group in which a block is counted."""
 SCALE = 8.3
 
 
@@ -290,7 +290,7 @@ BINS = Bins(np.arange(3), law_at(SCALE))
 
 
 def test_choices_have_the_exact_law() -> None:
-    """What is chosen agrees with probabilities in proportion to exp(score / scale), and does not depend on the last."""
+    """Probabilities in proportion to exp(score / scale) agree, and do not depend on the last choice."""
     chosen, law = chosen_at(SCALE), law_at(SCALE)
     assert BINS.p_value(chosen) > ALPHA
     same = float((law**2).sum())

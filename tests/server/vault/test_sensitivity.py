@@ -64,7 +64,7 @@ statistics = st.integers(1, 3).flatmap(
 
 @given(statistics, st.integers(1, 2), st.sampled_from([AR, RO]))
 def test_sensitivity_is_the_brute_force_maximum(contributions: list[Vector], cap: int, adjacency: Adjacency) -> None:
-    """Over all contents of a unit, null rows included, the largest change is the declared one, in both norms."""
+    """The largest change over all contents of a unit, null rows included, is the declared one, in both norms."""
     null = (0,) * len(contributions[0])
     claimed = sensitivity(bounds_of(contributions), adjacency, cap)
     contents = [total(rows) for rows in itertools.product([*contributions, null], repeat=cap)]
@@ -89,7 +89,7 @@ def vectors(least: int) -> st.SearchStrategy[list[Vector]]:
 
 @given(vectors(0), st.integers(1, 2), st.sampled_from([AR, RO]))
 def test_what_comes_and_what_leaves_are_two_groups(contributions: list[Vector], cap: int, adjacency: Adjacency) -> None:
-    """Where nothing is negative, no neighbour exceeds the claim: in L2, in L1, and in each group of coordinates."""
+    """No neighbour exceeds the claim where nothing is negative: in L2, in L1, and in each group of coordinates."""
     null = (0,) * len(contributions[0])
     bounds = bounds_of(contributions)
     claimed = sensitivity(replace(bounds, non_negative=True), adjacency, cap)
@@ -125,7 +125,7 @@ def test_a_tables_sensitivity(
 @pytest.mark.parametrize(("non_negative", "groups"), [(False, 1), (True, 2)])
 @pytest.mark.parametrize("cap", [1, 5])
 def test_bounds_of_a_whole_unit_are_not_multiplied(cap: int, non_negative: bool, groups: int) -> None:
-    """Where a unit's rows share one weight, the number of its rows does not matter."""
+    """The number of a unit's rows does not matter where they share one weight."""
     bounds = Bounds(2**20, 2**40, 2**21, 2**41, non_negative=non_negative, per_unit=True)
     assert sensitivity(bounds, AR, cap) == Sensitivity(2**20, 2**40)
     assert sensitivity(bounds, RO, cap) == Sensitivity(2**21 // groups, 2**41, groups)
@@ -152,7 +152,7 @@ def test_distances_below_the_norms_are_kept_as_one_group() -> None:
 
 
 def test_two_groups_are_as_private_as_one_twice_as_large_and_cheaper() -> None:
-    """At the same pure epsilon, hence the same noise, the cells of a table cost less than a vector of their length."""
+    """Cells of a table cost less than a vector of their length at the same pure epsilon, hence the same noise."""
     cells, vector = (sensitivity(Bounds(1, 1, 2, 2, non_negative=known), RO, 1) for known in (True, False))
     noise = laplace_for(cells, Fraction(1, 8))
     assert noise == laplace_for(vector, Fraction(1, 8)) == LaplaceNoise(16.0)

@@ -84,7 +84,7 @@ def test_what_the_plan_debits_covers_what_the_fit_releases(planned: list[Gaussia
 
 
 def test_a_refused_charge_costs_nothing() -> None:
-    """After a refusal a smaller release is still covered."""
+    """A smaller release is still covered after a refusal."""
     meter = Meter(SyntheticBudget(ORDER, cost_units([EVENT], ORDER)))
     with pytest.raises(OverspendError):
         meter.charge(replace(EVENT, count=2))
@@ -114,7 +114,7 @@ def test_a_release_is_charged_for_the_tables_adjacency_and_cap(adjacency: Adjace
 
 @pytest.mark.parametrize("noise", [GaussianNoise(2.0), LaplaceNoise(2.0)])
 def test_the_tap_sees_what_the_fit_gets(noise: Noise) -> None:
-    """What a fit is given is the tapped release in real units; the tap sees it after noise."""
+    """The fit is given the tapped release in real units; the tap sees it after noise."""
     taken: list[Release] = []
     given_to_fit = session(
         Meter(SyntheticBudget(ORDER, 2**60)), ArrayRows(np.zeros((1, 5))), OpenDPNoise(), tap=taken.append

@@ -53,7 +53,7 @@ def block_of(values: Array) -> Array:
 
 
 def is_within(of: Of, ends: tuple[float, float]) -> bool:
-    """Whether all cells are NaN, all alike, or between the ends."""
+    """Return whether all cells are NaN, all alike, or between the ends."""
     cells = of(block_of(np.array(ODD)))
     missing = np.isnan(cells)
     alike = len(set(cells[missing].view(np.uint64).tolist())) <= 1
@@ -61,7 +61,7 @@ def is_within(of: Of, ends: tuple[float, float]) -> bool:
 
 
 def is_of_the_cell_alone(of: Of) -> bool:
-    """Whether a cell's bits are the same by itself, at every place of a block, and beside any other cells."""
+    """Return whether a cell's bits are the same by itself, at every place of a block, and beside any other cells."""
     values = np.array(ODD)
     alone = np.concatenate([of(np.array([value])) for value in values])
     blocks = [np.roll(block_of(values), shift) for shift in (0, 1, 7, CHUNK // 2, CHUNK - 3)]
@@ -74,7 +74,7 @@ def is_of_the_cell_alone(of: Of) -> bool:
 
 @pytest.mark.parametrize(("lower", "upper"), BOUNDS)
 def test_a_cell_is_transformed_by_itself_and_stays_within(lower: float, upper: float) -> None:
-    """Whatever bits it holds; NaN stays one NaN; the bounds themselves become the ends."""
+    """Every bit pattern stays within; NaN stays one NaN; the bounds themselves become the ends."""
     log = Log1p(0, lower, upper)
     assert is_within(log.of, log.ends)
     assert is_of_the_cell_alone(log.of)
@@ -123,7 +123,7 @@ def test_any_cell_within_any_bounds(bounds: tuple[float, float], cells: list[flo
 
 @given(st.floats(0, 1e300))
 def test_is_the_logarithm(x: float) -> None:
-    """To a few units of the last place, small numbers included."""
+    """It is so to a few units of the last place, small numbers included."""
     assert float(log1p(np.array([x]))[0]) == pytest.approx(np.log1p(x), rel=1e-15, abs=2.0**-60)
 
 
@@ -132,7 +132,7 @@ def test_is_the_logarithm(x: float) -> None:
     [(-1.0, 1.0), (-1e-300, 1.0), (1.0, 1.0), (2.0, 1.0), (0.0, 1e-30), (np.nan, 1.0), (0.0, np.inf)],
 )
 def test_bounds_without_two_logarithms_are_refused(lower: float, upper: float) -> None:
-    """When the transform is made, which is before the debit."""
+    """The refusal comes when the transform is made, which is before the debit."""
     with pytest.raises(ValueError, match="bounds"):
         Log1p(0, lower, upper)
 

@@ -1,4 +1,4 @@
-"""What forests are for, in little: a private histogram tree and a private decision tree, each in some forty lines."""
+"""Forests at work, in little: a private histogram tree and a private decision tree, each in some forty lines."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Cuts:
         return Statistic("cells", kernel, whole.factors, (stop - first, STEPS, 2), whole.bounds, 1)
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of cuts at steps 1 to 63."""
+        """Return the scores of cuts at steps 1 to 63."""
         left = np.cumsum(sums, axis=0)[:-1]
         return np.asarray(left.max(axis=1) + (sums.sum(axis=0) - left).max(axis=1))
 

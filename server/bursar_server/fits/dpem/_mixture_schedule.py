@@ -22,8 +22,8 @@ and how many are saved.
 """
 
 _ROOM, _ROOM_RELATIVE = 0.6, 0.006
-"""That noise, and the noise of a second moment over a component's records, up to which the start has twice as many
-cells as components.
+"""Limits of that noise, and of the noise of a second moment over a component's records, up to which the start has twice
+as many cells as components.
 """
 
 _MOST_DOUBLED = 32

@@ -62,7 +62,7 @@ FEW_MORE = 1.5
 """Columns per principal direction up to which these cost more than they gain. Insensitive."""
 
 _CHOICES = 15.0
-"""About the logarithm of the number of candidates: a search misses the best score by so many scales of its noise."""
+"""Approximate logarithm of the number of candidates: a search misses the best score by so many scales of its noise."""
 
 _BALLS, _BALL_DIMENSIONS = 1000, 3
 """Random centres of balls, used twice; and the maximum dimension in which these come near to every group of rows."""
@@ -71,7 +71,7 @@ LEAST_RADIUS = 1.5
 """Least radius of a cut, in sigma_min. Insensitive."""
 
 _SAMPLE = 60_000
-"""About the number of rows that a search uses. Chosen, not tuned."""
+"""Approximate number of rows that a search uses. Chosen, not tuned."""
 
 CAP = 0.85
 """Rows on either side of a gap that are sufficient, as a share of the smallest component's.

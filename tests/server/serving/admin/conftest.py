@@ -44,13 +44,13 @@ class Admin:
         return click.testing.CliRunner().invoke(main, words, input=answer)
 
     def ok(self, *arguments: object, answer: str | None = None) -> str:
-        """What a command that succeeds prints, errors included."""
+        """Return what a command that succeeds prints, errors included."""
         result = self.run(*arguments, answer=answer)
         assert result.exit_code == 0, result.output
         return result.output
 
     def refused(self, *arguments: object, answer: str | None = None) -> str:
-        """What a command that fails prints; it fails with a message, never with a traceback."""
+        """Return what a command that fails prints; it fails with a message, never with a traceback."""
         result = self.run(*arguments, answer=answer)
         assert result.exit_code != 0, result.output
         assert isinstance(result.exception, SystemExit)

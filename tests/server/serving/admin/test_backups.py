@@ -47,7 +47,7 @@ OTHER_ROWS = "height\n1.1\n1.2\n"
 
 
 def _restored(admin: Admin, backup: Path, name: str = "restored") -> tuple[Admin, str]:
-    """What `restore` makes of a backup, and what it says."""
+    """Return what `restore` makes of a backup, and what it says."""
     words = ["restore", str(backup), "--state", str(admin.files / name), "--reason", "the disk broke"]
     result = click.testing.CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
@@ -202,7 +202,7 @@ def test_a_killed_backup_is_none(admin: Admin, tmp_path: Path) -> None:
 def test_a_backup_that_fails_leaves_nothing(
     admin: Admin, tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a full disk, for example."""
+    """A full disk is one cause."""
     admin.add()
 
     def full(*_: Any, **__: Any) -> Any:
@@ -268,7 +268,7 @@ def test_what_is_restored_gives_no_budget_back(admin: Admin, tmp_path: Path) -> 
 
 
 def test_all_that_is_left_can_be_written_off(admin: Admin, tmp_path: Path) -> None:
-    """To the unit, failures of approximate releases included; then nothing is left, and more cannot be."""
+    """The last unit goes, too, failures of approximate releases included; then more cannot be written off."""
     admin.ok("import", *admin.table("heights"), "--epsilon", 1, "--delta", 1e-6, "--approximate-share", "1/2")
     admin.ok("call-limit", "set", "heights", "--share", "1/10")
     dry = admin.ok("write-off", "heights", "--all", "--dry-run")
@@ -322,7 +322,7 @@ def test_percents_of_a_receipt_are_never_too_little(admin: Admin) -> None:
 
 
 def test_a_debit_with_a_failure_is_written_off_with_both_amounts(admin: Admin) -> None:
-    """As the analyst's receipt says them."""
+    """The amounts are those of the analyst's receipt."""
     admin.ok("import", *admin.table("heights"), "--epsilon", 1, "--delta", 1e-6, "--approximate-share", "1/2")
     admin.ok("write-off", "heights", "--rho", "0.001", "--delta", "1e-8", "--yes")
     (debit,) = [entry for entry in admin.entries() if entry.kind == "debit"]
@@ -366,7 +366,7 @@ def test_checkpoints_notice_what_was_restored(admin: Admin, tmp_path: Path) -> N
 
 
 def test_a_ledger_that_is_put_back_alone_is_noticed(admin: Admin, tmp_path: Path) -> None:
-    """Without `restore`, which closes accounts, nothing is served: the notes in the directory reach further."""
+    """Nothing is served without `restore`, which closes accounts: the notes in the directory reach further."""
     admin.add()
     admin.ok("backup", tmp_path / "copy")
     admin.add("others", OTHER_ROWS)
@@ -417,7 +417,7 @@ def test_a_restored_directory_is_a_good_one(admin: Admin, tmp_path: Path) -> Non
 
 
 def test_a_restoration_that_was_cut_off_is_begun_again(admin: Admin, tmp_path: Path) -> None:
-    """Until then the directory is none that could be served."""
+    """The directory cannot be served until then."""
     admin.add()
     admin.ok("backup", "--whole", tmp_path / "copy")
     _kill("restore", tmp_path / "restored", tmp_path / "copy")
@@ -453,7 +453,7 @@ def test_a_backup_that_was_damaged_is_not_restored(admin: Admin, tmp_path: Path)
 
 
 def test_write_offs_and_debits_do_not_mix(admin: Admin) -> None:
-    """While the call limit is lifted for a write-off nobody else gets through it."""
+    """Nobody else gets through the call limit while it is lifted for a write-off."""
     admin.ok("import", *admin.table("heights"), "--epsilon", 1, "--delta", 1e-6, "--approximate-share", "1/10")
     admin.ok("call-limit", "set", "heights", "--share", "0")
     refused: list[bool] = []

@@ -44,7 +44,7 @@ def test_what_is_no_share_is_refused(text: str) -> None:
 
 
 def test_a_raise_shows_what_it_changes_and_what_it_promises(admin: Admin) -> None:
-    """Before and after, and what both totals promise together; past debits are priced again."""
+    """The command shows before and after, and what both totals promise together; past debits are priced again."""
     admin.add()
     admin.spend("r1")
     output = admin.ok("budget", "set", "heights", "--epsilon", 3, "--yes", "--reason", "as planned")
@@ -140,7 +140,7 @@ def test_a_total_is_that_of_all_names_of_an_account(admin: Admin) -> None:
 
 
 def test_callers_of_an_identity_provider_have_allowances(admin: Admin) -> None:
-    """Under the names that debits have; in one spelling only, and never under the server's own name."""
+    """The names are those of debits; in one spelling only, and never the server's own."""
     admin.add()
     words = ("allowance", "set", "heights", "--share", "1/4", "--new", "--analyst")
     assert "no token" not in admin.ok(*words, "oidc:ann@example.org")
@@ -150,7 +150,7 @@ def test_callers_of_an_identity_provider_have_allowances(admin: Admin) -> None:
 
 
 def test_revoking_the_last_administrator_is_noted(admin: Admin) -> None:
-    """With the command that makes another one."""
+    """The note has the command that makes another one."""
     admin.ok("token", "issue", "--name", "root", "--role", "admin")
     admin.ok("token", "issue", "--name", "second", "--role", "admin")
     for held in json.loads(admin.ok("token", "list", "--json")):
@@ -161,7 +161,7 @@ def test_revoking_the_last_administrator_is_noted(admin: Admin) -> None:
 
 
 def test_allowances_bind_from_the_next_request_on(admin: Admin) -> None:
-    """What an analyst spent before counts; the others are bound by everyone's, each for himself."""
+    """Earlier spending counts; the others are bound by everyone's, each for themselves."""
     admin.add()
     admin.ok("token", "issue", "--name", "alice", "--role", "analyst")
     admin.spend("r1")
@@ -219,7 +219,7 @@ def test_a_call_limit_stops_the_accident(admin: Admin) -> None:
 
 
 def test_limits_are_listed_with_what_is_left(admin: Admin) -> None:
-    """By account; a share follows the total, and an ended one is gone."""
+    """The list is by account; a share follows the total, and an ended one is gone."""
     admin.add()
     admin.ok("import", *admin.table("again"), "--same-people-as", "heights")
     admin.add("other", "height\n0.5\n")

@@ -1,4 +1,4 @@
-"""What an owner sees of messy rows before they are registered, and what is refused until it is said to be meant."""
+"""Reports on messy rows before they are registered, and what is refused until it is said to be meant."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_report_says_what_is_wrong_with_which_column(admin: Admin) -> None:
 
 
 def test_examples_are_for_the_terminal(admin: Admin, watched: None) -> None:
-    """With what was probably meant, without characters that the terminal would obey; no entry and no file has any."""
+    """They show what was probably meant, without control characters; no entry and no file has any."""
     output = admin.ok("import", *_hospital(admin, MESSY), *TOTAL)
     assert "smoker: 2 values are not declared, such as 'TRUE', 'tru\\x1b[2J'; did you mean 'true'?" in output
     assert "income: 1 values are no numbers, such as '1,234.56'" in output
@@ -172,7 +172,7 @@ def test_good_rows_are_not_replaced_by_bad_ones(admin: Admin, at_a_terminal: Non
 
 
 def test_a_registration_is_asked_for_last(admin: Admin, at_a_terminal: None) -> None:
-    """After the report and what the total means; a no keeps nothing."""
+    """The question comes after the report and what the total means; a no keeps nothing."""
     before = admin.verified.head, admin.snapshots
     output = admin.refused("import", *_hospital(admin, MESSY), *TOTAL, answer="n\n")
     assert output.index("rows read") < output.index("for a person") < output.index("Register hospital")
@@ -201,7 +201,7 @@ def test_columns_that_there_are(admin: Admin) -> None:
 def test_a_total_that_protects_nobody_is_typed(
     admin: Admin, monkeypatch: pytest.MonkeyPatch, epsilon: float, delta: float, said: str
 ) -> None:
-    """By name, or said in so many words by a script; --yes is not enough."""
+    """The name has to be typed, or a script says it in so many words; --yes is not enough."""
     total = ("--epsilon", epsilon, "--delta", delta)
     before = admin.verified.head, admin.snapshots
     output = admin.refused("import", *_hospital(admin, GOOD), *total, "--yes")
@@ -216,7 +216,7 @@ def test_a_total_that_protects_nobody_is_typed(
 
 
 def test_a_raise_says_what_it_means(admin: Admin) -> None:
-    """Likewise for a total that is changed."""
+    """The same holds for a total that is changed."""
     admin.ok("import", *_hospital(admin, GOOD), *TOTAL)
     output = admin.ok("budget", "set", "hospital", "--epsilon", 3, "--yes")
     assert "95.26 times of 100" in output
@@ -236,7 +236,7 @@ def test_a_total_in_words(epsilon: float, guess: str, gaussian: str) -> None:
 
 
 def test_who_does_it_is_named(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an option or the environment, as a user of this machine; a name that entries cannot hold is refused."""
+    """An option, the environment or a user of this machine names them; an impossible name is refused."""
     admin.ok("import", *_hospital(admin, GOOD), *TOTAL, "--actor", "ada")
     assert admin.entries()[-1].actor == "local:ada"
     assert "name" in admin.refused("retire", "hospital", "--yes", "--actor", "a b")

@@ -64,7 +64,7 @@ def test_a_dry_run_shows_no_token(admin: Admin) -> None:
 
 
 def test_every_act_is_witnessed_by_a_checkpoint(admin: Admin) -> None:
-    """At the place of the settings, of the entry just written, under the key that auditors pin."""
+    """The place of the settings gets one of the new entry, under the key that auditors pin."""
     admin.add()
     admin.ok("budget", "set", "heights", "--epsilon", 0.9)
     admin.ok("allowance", "set", "heights", "--everyone", "--share", "1/4")
@@ -117,7 +117,7 @@ def test_a_ledger_that_was_put_back_is_shown(admin: Admin) -> None:
 
 
 def test_a_new_key_is_an_entry_that_the_old_one_vouches_for(admin: Admin) -> None:
-    """Whoever pinned the old key can follow; a dry run changes nothing, and a running server forbids it."""
+    """Auditors who pinned the old key can follow; a dry run changes nothing, and a running server forbids it."""
     old = VerifierKey.parse(admin.ok("checkpoint", "key"))
     assert "--yes" in admin.refused("checkpoint", "rotate")
     assert str(old) in admin.ok("checkpoint", "rotate", "--dry-run")

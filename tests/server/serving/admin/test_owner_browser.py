@@ -72,7 +72,7 @@ def _tab_to(browser: Browser, what: str) -> None:
 
 
 def test_an_allowance_is_set_on_a_phone_by_keyboard(browser: Browser, admin: Admin) -> None:
-    """From the link to the entry without a mouse: the form, what it would write, the confirmation, the overview."""
+    """The way from the link to the entry needs no mouse: form, preview, confirmation, overview."""
     admin.add()
     admin.ok("token", "issue", "--name", "alice", "--role", "analyst")
     before = admin.verified.entries
@@ -158,7 +158,7 @@ def test_nothing_of_the_ledger_runs(browser: Browser, admin: Admin) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_can_be_read(browser: Browser, admin: Admin, dark: bool) -> None:
-    """By day and by night, on a phone: enough contrast, no page wider than the screen, every field has its name."""
+    """Contrast is enough by day and by night, on a phone, too; no page is wider, every field has its name."""
     admin.add()
     admin.spend("r1")
     admin.ok("allowance", "set", "heights", "--analyst", "alice", "--new", "--share", "50%")

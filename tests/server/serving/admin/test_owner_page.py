@@ -79,7 +79,7 @@ class Visitor:
         return found[1]
 
     def attempt(self, change: str, **fields: Any) -> str:
-        """What is read on the page that asks for confirmation."""
+        """Return what is read on the page that asks for confirmation."""
         answer = self.post(f"/change/{change}", {"form": self.form(), **fields})
         assert (answer.status_code, answer.headers["location"]) == (303, "/confirm")
         return text(self.get("/confirm"))
@@ -94,7 +94,7 @@ class Visitor:
 
 
 def text(answer: httpx.Response) -> str:
-    """What is read on a page, in one line."""
+    """Return what is read on a page, in one line."""
     assert answer.status_code == 200, answer.text
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", answer.text)).split())
 
@@ -291,7 +291,7 @@ def test_the_cookie_is_for_this_page_alone(stranger: Visitor) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "10.0.0.9", "", "[::1"])
 def test_a_foreign_name_gets_nothing(visitor: Visitor, host: str) -> None:
-    """With the cookie, too: a page elsewhere whose name was made to lead here."""
+    """A page elsewhere whose name was made to lead here gets nothing, even with the cookie."""
     for path in ("/", "/style.css", "/enter", "/change/token"):
         for answer in (
             visitor.get(path, headers={"host": host}),
@@ -316,7 +316,7 @@ def test_every_answer_has_the_headers(visitor: Visitor) -> None:
 
 
 def test_a_form_of_another_page_does_nothing(visitor: Visitor, admin: Admin) -> None:
-    """Without the session's token, with another session's, with the cookie as one; and no GET changes anything."""
+    """A missing token, another session's and the cookie as one do nothing; and no GET changes anything."""
     visitor.attempt("call-limit", name="heights", share="5%")
     trial = re.search(r'name="trial" value="([^"]+)"', visitor.get("/confirm").text)
     assert trial
@@ -355,7 +355,7 @@ def test_a_form_that_is_sent_twice_changes_nothing_twice(visitor: Visitor, admin
 
 
 def test_a_token_is_shown_once(visitor: Visitor, admin: Admin) -> None:
-    """On one page, which no browser keeps; it is in force, and on no other page."""
+    """One page has it, which no browser keeps; it is in force, and on no other page."""
     visitor.attempt("token", name="bob", role="analyst", reason="course")
     before = visitor.get("/confirm").text
     answer = visitor.confirm()
@@ -393,7 +393,7 @@ def test_a_token_is_shown_once(visitor: Visitor, admin: Admin) -> None:
 def test_what_the_command_refuses_is_refused(
     visitor: Visitor, admin: Admin, change: str, fields: dict[str, str], why: str
 ) -> None:
-    """With its words, what was typed is kept to be corrected, and there is nothing to confirm."""
+    """The words are the command's, typed text is kept to be corrected, and there is nothing to confirm."""
     head = admin.verified.head
     page = visitor.attempt(change, **fields)
     assert "This is refused; nothing was written." in page
@@ -509,7 +509,7 @@ def test_a_bug_is_told_at_the_terminal(
 
 
 def test_without_a_name_the_login_acts(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on the command line; also a login that --actor would not take."""
+    """The login is taken as on the command line; also one that --actor would not take."""
     monkeypatch.setattr("getpass.getuser", lambda: "a b")
     admin.add()
     with Ledger.open(admin.state.ledger) as ledger:

@@ -56,7 +56,7 @@ def test_an_import_writes_partitions_where_the_settings_name_a_cluster(clustered
 
 
 def test_a_dry_run_and_a_refused_import_leave_nothing_on_the_storage(clustered: Admin) -> None:
-    """Whatever was not registered is nowhere."""
+    """Rows that were not registered are nowhere."""
     clustered.ok("import", *clustered.table("heights"), *TOTAL, "--dry-run")
     assert not stored(clustered)
     clustered.refused("import", *clustered.table("heights"))
@@ -64,7 +64,7 @@ def test_a_dry_run_and_a_refused_import_leave_nothing_on_the_storage(clustered: 
 
 
 def test_retired_rows_are_removed_from_the_storage_too(clustered: Admin) -> None:
-    """With the rows of this disk; if the storage is away, the command says so, and can be given again."""
+    """They go with the rows of this disk; if the storage is away, the command says so, and can be repeated."""
     clustered.add()
     (clustered.files / "storage").rename(clustered.files / "away")
     assert "mount the storage" in clustered.refused("retire", "heights", "--delete-rows", "--yes")
@@ -75,7 +75,7 @@ def test_retired_rows_are_removed_from_the_storage_too(clustered: Admin) -> None
 
 
 def test_partitions_are_written_for_a_table_that_was_there(admin: Admin, clustered: Admin) -> None:
-    """Once; given again the command looks at every byte, and writes again what was changed."""
+    """The command writes once; repeated, it looks at every byte and rewrites what was changed."""
     settings = admin.state.config.read_text()
     admin.state.config.write_text("")
     admin.add()

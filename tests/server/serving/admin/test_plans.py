@@ -34,14 +34,14 @@ def test_a_tiny_plan_needs_a_total_all_the_same() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0])
 def test_a_pure_epsilon_is_no_dearer_than_it_is_told(epsilon: float) -> None:
-    """What the ledger charges for it is at most what the rho costs that it implies."""
+    """The charge is at most that of the rho that it implies."""
     for order in (Fraction(2), Fraction(9), Fraction(200)):
         told = cost_units([ConcentratedEvent(implied_rho(Pure(epsilon)))], order)
         assert cost_units([PureEvent(Fraction(epsilon))], order) <= told
 
 
 def test_an_owner_reads_a_plan(tmp_path: Path) -> None:
-    """As a table and as JSON, without a state directory; what is no plan is refused."""
+    """Output is a table or JSON, without a state directory; what is no plan is refused."""
     spends: tuple[Amount | None, ...] = (Rho(0.01), EpsilonDelta(1.0, 1e-6), Pure(0.1), None)
     study = Study("a", "people", tuple(DPEM(n_components=k) for k in (1, 2, 3, 4)), spends)
     study.save(tmp_path / "study.json")

@@ -1,4 +1,4 @@
-"""From a messy file to a table and a token by answers; a manifest by the same questions."""
+"""Questions that lead from a messy file to a table and a token; a manifest by the same questions."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_wrong_answer_of_a_script_ends_it(folder: Path, answers: tuple[str, ..
 
 
 def test_at_a_terminal_a_question_is_asked_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a wrong answer, and after answers that are no column together."""
+    """A wrong answer, and answers that fit no column together, are asked again."""
     monkeypatch.setattr("bursar_server.admin._asking.at_terminal", lambda: True)
     (folder / "p.csv").write_text("age,sex\n17,hush\n")
     table = ("utf-8", "comma", "p", "", "maybe", "no", "none", "0", "1234.5")

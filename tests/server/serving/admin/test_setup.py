@@ -52,7 +52,7 @@ def test_init_makes_everything_and_says_what_is_next(tmp_path: Path) -> None:
 
 
 def test_init_goes_on_after_a_crash_and_never_over_a_ledger(tmp_path: Path) -> None:
-    """What an interrupted init left is made anew; a finished one is kept."""
+    """The remains of an interrupted init are made anew; a finished one is kept."""
     half = State.prepare(tmp_path / "s")
     (half.keys / "checkpoint.key").write_bytes(b"half")
     half.ledger.with_name("ledger.new").write_bytes(b"half")
@@ -156,13 +156,13 @@ def test_bad_settings_stop_an_act_before_it_is_done(admin: Admin) -> None:
 
 @pytest.mark.parametrize("reason", ["two\nlines", "x" * 501])
 def test_a_reason_is_one_printable_line(admin: Admin, reason: str) -> None:
-    """Whoever reads the ledger sees what was written."""
+    """A reader of the ledger sees what was written."""
     words = ("token", "issue", "--name", "alice", "--role", "analyst", "--reason", reason)
     assert "printable" in admin.refused(*words)
 
 
 def test_every_command_wants_a_state_directory(tmp_path: Path) -> None:
-    """Without one, the message says how to make it."""
+    """The message without one says how to make it."""
     for command in (["datasets"], ["token", "list"], ["token", "revoke", "--name", "a"], ["acts"]):
         result = click.testing.CliRunner().invoke(main, [*command, "--state", str(tmp_path)])
         assert result.exit_code == 1
@@ -186,7 +186,7 @@ def test_the_commands_come_in_the_order_of_an_owners_work() -> None:
 
 
 def test_every_act_can_be_tried_and_says_why() -> None:
-    """What writes an entry has --dry-run and --reason; what only reads, or copies, has neither."""
+    """Every command that writes an entry has --dry-run and --reason; those that read or copy have neither."""
     reading = {"show", "list", "datasets", "acts", "key", "init", "merge", "decode"}
     reading |= {"write", "backup", "restore", "partition"}
     reading |= {"serve"}  # whose changes are made by the other commands

@@ -47,7 +47,7 @@ def make(site: Admin, *options: object, out: str = "site.json", **kwargs: Any) -
 
 
 def refused(site: Admin, *options: object, out: str = "site.json") -> str:
-    """What a refusal says; it changes neither ledger nor files."""
+    """Return what a refusal says; it changes neither ledger nor files."""
     before, files = site.entries(), sorted(site.files.iterdir())
     said = site.refused("sketch", "make", "heights", *options, "--out", site.files / out)
     assert site.entries() == before
@@ -107,7 +107,7 @@ def test_the_same_request_id_pays_once(site: Admin) -> None:
 
 
 def test_a_request_id_belongs_to_its_request(site: Admin) -> None:
-    """With other options it is refused; without it, another sketch is another debit."""
+    """The id with other options is refused; another sketch without it is another debit."""
     make(site, "--request-id", "r1")
     for options in (("--rho", 0.004, *AGREED), ("--rho", 0.005, "--frequencies", 21, "--sigma", 0.2)):
         assert "another request" in refused(site, *options, "--request-id", "r1", "--yes", out="other.json")
@@ -137,12 +137,12 @@ def test_nothing_is_paid_without_a_yes(site: Admin, at_a_terminal: None) -> None
 
 
 def test_scripts_say_yes(site: Admin) -> None:
-    """Without a terminal and --yes nothing is done."""
+    """Nothing is done without a terminal and --yes."""
     assert "--yes" in refused(site, "--rho", 0.005, *AGREED)
 
 
 def test_more_than_is_left_is_refused(site: Admin) -> None:
-    """Of the total, and of what everyone may spend; before anybody is asked."""
+    """The total and everyone's remainder refuse it, before anybody is asked."""
     assert "epsilon 1 (100%) is left" in refused(site, "--rho", 0.025, *AGREED)
     assert "is left" in refused(site, "--rho", 0.025, *AGREED, "--dry-run")
     site.ok("allowance", "set", "heights", "--everyone", "--share", "10%")
@@ -229,7 +229,7 @@ def test_a_command_that_was_killed_is_finished_under_its_debit(site: Admin) -> N
 
 
 def test_an_owner_may_want_one_draw_of_a_debit_at_most(site: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With recovery = "lost" what was cut off is not made again."""
+    """A cut-off draw is not made again with recovery = "lost"."""
     site.state.config.write_text('response_quantum_seconds = 0.01\nrecovery = "lost"\n')
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "store_release", lambda *_: 1 / 0)
@@ -314,7 +314,7 @@ def test_every_option_reaches_the_sketch(site: Admin) -> None:
 
 
 def test_an_epsilon_with_a_delta_buys_gaussian_noise(site: Admin) -> None:
-    """What implies the pair."""
+    """The pair is implied by the bought rho."""
     make(site, "--epsilon", 0.5, "--delta", 1e-7)
     (debit,) = debits(site)
     assert debit.details["events"][0]["mechanism"] == "gaussian"
@@ -331,7 +331,7 @@ def files(site: Admin) -> tuple[Path, Path]:
 
 
 def test_files_are_merged_without_a_state_directory(files: tuple[Path, Path], tmp_path: Path) -> None:
-    """What comes out is what the client makes of them; it belongs to no ledger."""
+    """The result is what the client makes of them; it belongs to no ledger."""
     result = without_state("merge", *files, "--out", tmp_path / "both.json")
     assert result.exit_code == 0, result.output
     assert "300, 2 sites" in result.output
@@ -342,7 +342,7 @@ def test_files_are_merged_without_a_state_directory(files: tuple[Path, Path], tm
 
 
 def test_what_cannot_be_merged_is_named(site: Admin, files: tuple[Path, Path], tmp_path: Path) -> None:
-    """Without a traceback and without a file."""
+    """There is no traceback and no file."""
     make(site, "--seed", 1, out="seed.json")
     out = ("--out", tmp_path / "both.json")
     result = without_state("merge", *files, site.files / "seed.json", *out)
@@ -359,7 +359,7 @@ def test_what_cannot_be_merged_is_named(site: Admin, files: tuple[Path, Path], t
 
 
 def test_clusters_are_decoded_for_nothing(files: tuple[Path, Path]) -> None:
-    """As the client decodes them, as often as one likes."""
+    """The client decodes them in the same way, as often as one likes."""
     shown = without_state("decode", files[1], "--clusters", 1)
     assert shown.exit_code == 0, shown.output
     assert "KMeans: 1 cluster" in shown.output
@@ -378,6 +378,6 @@ def test_the_command_does_what_a_server_does() -> None:
 
 
 def test_other_commands_do_not_wait_for_the_compiler() -> None:
-    """What sketches alone need is imported when one is made, merged or decoded."""
+    """Modules for sketches alone are imported when one is made, merged or decoded."""
     program = "import sys, bursar_server.admin.cli; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-I", "-c", program], check=False).returncode == 0

@@ -51,7 +51,7 @@ def test_an_import_registers_and_reports(admin: Admin) -> None:
 
 
 def test_an_import_needs_no_standard_output(admin: Admin) -> None:
-    """As in a service that closed it: the report goes nowhere, the table is registered."""
+    """A service may have closed it: the report goes nowhere, the table is registered."""
     words = [*map(str, ["import", *admin.table("heights"), *TOTAL, "--state", admin.state.path])]
     with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
         main(words, standalone_mode=False)
@@ -68,7 +68,7 @@ def test_a_name_is_registered_once(admin: Admin) -> None:
 
 
 def test_rows_that_are_known_are_refused_until_their_people_are_named(admin: Admin) -> None:
-    """Under another name, in another order, from another kind of source; what was spent is spent for them, too."""
+    """Another name, order or kind of source does not hide them; earlier spending counts for them, too."""
     admin.add()
     admin.spend("r1")
     head, kept = admin.verified.head, admin.snapshots
@@ -134,7 +134,7 @@ def test_a_table_that_joins_never_gets_a_total_of_its_own(admin: Admin) -> None:
 
 
 def test_another_table_of_the_same_people_joins_by_name(admin: Admin) -> None:
-    """Without a total, and through a name that itself joined; the account is the first one's."""
+    """No total is given, and the name may itself have joined; the account is the first one's."""
     admin.add()
     admin.ok("import", *admin.table("second", OTHER_ROWS), "--same-people-as", "heights")
     output = admin.ok("import", *admin.table("third", "height\n2.5\n"), "--same-people-as", "second")
@@ -231,7 +231,7 @@ def test_a_crash_before_the_registration_leaves_no_dataset(admin: Admin, monkeyp
 def test_an_interruption_just_after_the_registration_keeps_the_rows(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an entry names is never removed, whatever the command was told afterwards."""
+    """Rows that an entry names are never removed, whatever the command was told afterwards."""
     register = Ledger.register_dataset
 
     def interrupted(*arguments: Any, **options: Any) -> None:
@@ -451,7 +451,7 @@ def test_rows_that_are_needed_are_not_deleted(admin: Admin) -> None:
 
 
 def test_imports_wait_for_nobody_and_mix_with_nobody(admin: Admin) -> None:
-    """While one is under way, another and every removal are refused."""
+    """Another import and every removal are refused while one is under way."""
     admin.add()
     state = State.open(admin.state.path)
     with state.importing():
@@ -554,7 +554,7 @@ def test_every_snapshot_has_a_key(admin: Admin) -> None:
 
 
 def test_rows_are_recognised_by_the_key_of_any_table_that_had_them(admin: Admin) -> None:
-    """After the first one's keys were destroyed the second one's still know them; then the administrator has to say."""
+    """The second one's keys still know them after the first one's were destroyed; then the administrator has to say."""
     admin.add("heights")
     admin.ok("snapshot", *admin.table("heights", "height\n2.5\n"), "--yes")
     admin.ok("import", *admin.table("again"), "--same-people-as", "heights")
@@ -587,7 +587,7 @@ def test_the_key_of_a_table_of_another_width_plays_no_part(admin: Admin) -> None
 
 
 def test_capped_rows_are_recognised_under_another_name(admin: Admin) -> None:
-    """Which rows of a unit stay is drawn anew for each import, and plays no part."""
+    """The draw of a unit's rows is new for each import, and plays no part."""
     rows = "height,who\n" + "".join(f"{i / 40},{'abc'[i % 3]}\n" for i in range(60))
     capped = {"[[columns]]": 'public_rows = 60\n[unit]\ncolumn = "who"\nmax_rows = 2\n[[columns]]'}
     admin.ok("import", *admin.table("heights", rows, **capped), *TOTAL)
@@ -607,7 +607,7 @@ def test_what_fails_or_is_only_tried_leaves_no_key(admin: Admin) -> None:
 
 
 def test_a_lost_key_is_said_to_be(admin: Admin) -> None:
-    """Without it the rows cannot be compared; an import of rows that may be the same asks, others go on."""
+    """Rows cannot be compared without it; an import of possibly the same rows asks, others go on."""
     admin.add("heights")
     _key_of(admin, "heights").unlink()
     assert "the keys of heights are destroyed or missing" in admin.refused("import", *admin.table("again"), *TOTAL)
