@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from bursar_server.admin._acting import FILE, FOLDER, JSON, InOrder, explained, say_json
+from bursar_server.admin._acting import FILE, JSON, InOrder, say_json
 from bursar_server.admin._asking import ask_manifest
+from bursar_server.admin._rows import Rows, rows_options
 from bursar_server.tables import (
-    CsvSource,
+    Csv,
     Manifest,
     ManifestError,
-    Names,
-    ParquetSource,
     SqlSource,
     TableImportError,
     skeleton,
@@ -27,14 +26,11 @@ def manifest() -> None:
 
 
 @manifest.command()
-@click.option("--csv", type=FILE, help="Names from the header of a CSV file.")
-@click.option("--parquet", type=FOLDER, help="Names and types from a Parquet file, or a folder of such files.")
-@click.option("--sql", help="Names and types from a DuckDB query, which is not run.")
-@click.option("--database", type=FILE, help="DuckDB file for --sql.")
+@rows_options
 @click.option(
     "--ask", is_flag=True, help="Ask for every answer, with templates for ages, money, dates, codes and others."
 )
-def new(csv: Path | None, parquet: Path | None, sql: str | None, database: Path | None, *, ask: bool) -> None:
+def new(rows: Rows, *, ask: bool) -> None:
     """Write a skeleton to standard output: names and types of the columns, and a TODO for every bound and category.
 
     No row is read for it: a bound that is computed from rows is not public. Fill it in from what you know, check it,
@@ -43,25 +39,18 @@ def new(csv: Path | None, parquet: Path | None, sql: str | None, database: Path 
 
     \b
       bursar-admin manifest new --parquet people.parquet > people.toml
+      bursar-admin manifest new --database people.sqlite --table people > people.toml
       bursar-admin manifest new --csv people.csv --ask > people.toml
     """  # noqa: D301  click reads the backslash
-    with explained():
-        if sum(given is not None for given in (csv, parquet, sql)) != 1 or (database and not sql):
-            raise ValueError("give exactly one of --csv, --parquet and --sql; --database goes with --sql")
-        if sql is not None:
-            source = SqlSource(sql, database)
-            if source.parsed().guessed:
-                raise TableImportError(
-                    "DuckDB would guess types from the rows of a file that the query reads; give the file to --csv, or "
-                    "declare its columns in the query"
-                )
-            columns: Names = source.columns()
-        elif csv is None:
-            columns = ParquetSource(Path(str(parquet))).columns()
-        else:
-            columns = () if ask else CsvSource(csv).columns()
-        name = (csv or parquet or database or Path("table")).stem
-        click.echo(written(ask_manifest(name, columns, csv)) if ask else skeleton(columns), nl=False)
+    source = rows.source(Csv())
+    if isinstance(source, SqlSource) and source.parsed().guessed:
+        raise TableImportError(
+            "DuckDB would guess types from the rows of a file that the query reads; give the file to --csv, or "
+            "declare its columns in the query"
+        )
+    # A CSV file's header is read again by the questions, in the form that they ask for.
+    columns = () if ask and rows.csv is not None else source.columns()
+    click.echo(written(ask_manifest(rows.name, columns, rows.csv)) if ask else skeleton(columns), nl=False)
 
 
 @manifest.command()

@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from bursar_ledger import Adjacency, Budget, DatasetState, Entry, Ledger
-from bursar_server.admin._acting import FILE, FOLDER, JSON, STATE, Act, InOrder, act, opened, say_json
+from bursar_server.admin._acting import FILE, JSON, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._looking import Look, Watched, look_options, record
+from bursar_server.admin._rows import Rows, rows_options
 from bursar_server.admin._shares import Share, table
 from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
 from bursar_server.config import Config
 from bursar_server.jobs.engine import storage_of
-from bursar_server.tables import Csv, CsvSource, ImportReport, Manifest, ParquetSource, Source, SqlSource, Unit
+from bursar_server.tables import ImportReport, Manifest, Source, SqlSource, Unit
 from bursar_server.tables.catalogue import Registered
 from bursar_server.tables.registration import destroy_key as destroy
 from bursar_server.tables.registration import partition, register, remove_replaced, remove_rows, replace, rows_folder
@@ -43,30 +44,18 @@ def source_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name the source of rows; the function gets a `Manifest` and a `Source`."""
 
     @functools.wraps(function)
-    def with_source(
-        acting: Act,
-        *,
-        manifest_path: Path,
-        csv: Path | None,
-        parquet: Path | None,
-        sql: str | None,
-        database: Path | None,
-        **options: Any,
-    ) -> None:
+    def with_source(acting: Act, *, manifest_path: Path, rows: Rows, **options: Any) -> None:
         manifest = Manifest.load(manifest_path)
-        function(acting, manifest, _source(csv, parquet, sql, database, manifest.csv), **options)
+        source = rows.source(manifest.csv)
+        if isinstance(source, SqlSource):
+            for file in source.parsed().guessed:
+                click.echo(_GUESSED.format(file=file), err=True)
+        function(acting, manifest, source, **options)
 
-    options: list[Callable[[Any], Any]] = [
-        click.option("--database", type=FILE, help="DuckDB file for --sql; left out: the query names its files."),
-        click.option("--sql", help="Rows from a DuckDB query: one SELECT over the files that it names."),
-        click.option("--parquet", type=FOLDER, help="Rows from a Parquet file, or a folder of such files."),
-        click.option("--csv", type=FILE, help="Rows from a CSV file with a header."),
-        click.option("--manifest", "manifest_path", type=FILE, required=True, help="The table's public schema, TOML."),
-    ]
-    decorated: Callable[..., None] = with_source
-    for option in options:
-        decorated = option(decorated)
-    return decorated
+    decorated: Callable[..., None] = rows_options(with_source)
+    return click.option(
+        "--manifest", "manifest_path", type=FILE, required=True, help="The table's public schema, TOML."
+    )(decorated)
 
 
 @click.command("import")
@@ -115,6 +104,7 @@ def import_(
     \b
       bursar-admin import --manifest people.toml --csv people.csv --epsilon 3 --delta 1e-6
       bursar-admin import --manifest visits.toml --csv visits.csv --same-people-as people
+      bursar-admin import --manifest people.toml --database people.sqlite --table people --epsilon 3 --delta 1e-6
     """  # noqa: D301  click reads the backslash
     budget = _total(epsilon, delta, approximate_share)
     look = Look(manifest, accept_bad_rows, report, as_json)
@@ -376,18 +366,6 @@ def _total(epsilon: float | None, delta: float | None, approximate_share: Fracti
             raise ValueError("--approximate-share goes with --epsilon and --delta")
         return None
     return Budget(epsilon, delta) if approximate_share is None else Budget(epsilon, delta, approximate_share)
-
-
-def _source(csv: Path | None, parquet: Path | None, sql: str | None, database: Path | None, form: Csv) -> Source:
-    given = [option for option in (csv, parquet, sql) if option is not None]
-    if len(given) != 1 or (database and not sql):
-        raise ValueError("give exactly one of --csv, --parquet and --sql; --database goes with --sql")
-    if sql is not None:
-        query = SqlSource(sql, database)
-        for file in query.parsed().guessed:
-            click.echo(_GUESSED.format(file=file), err=True)
-        return query
-    return CsvSource(csv, form) if csv else ParquetSource(Path(str(parquet)))
 
 
 def _tell(acting: Act, entry: Entry, text: str, report: ImportReport, *, as_json: bool) -> None:

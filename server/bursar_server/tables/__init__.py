@@ -3,6 +3,7 @@
 Must not import jobs, ops, wire, admin or process. Rows are opened for fits only, under a debit.
 """
 
+from bursar_server.tables._databases import SqliteSource, is_sqlite
 from bursar_server.tables._errors import (
     KeysError,
     ManifestError,
@@ -18,7 +19,7 @@ from bursar_server.tables._partitions import PartitionedRows, Partitions, remove
 from bursar_server.tables._report import ColumnReport, ImportReport
 from bursar_server.tables._skeleton import TEMPLATES, Names, Template, date_fields, skeleton, template_of, written
 from bursar_server.tables._snapshot import Identity, Snapshot, sync
-from bursar_server.tables._sources import ArrowSource, CsvSource, ParquetSource, Source, SqlSource
+from bursar_server.tables._sources import ArrowSource, CsvSource, NamedSource, ParquetSource, Source, SqlSource
 from bursar_server.tables._stored import StoredRows
 from bursar_server.tables._tag import Fingerprint, content_tag, rows_tag
 
@@ -41,6 +42,7 @@ __all__ = [
     "KeysError",
     "Manifest",
     "ManifestError",
+    "NamedSource",
     "Names",
     "Numeric",
     "ParquetSource",
@@ -51,6 +53,7 @@ __all__ = [
     "SnapshotError",
     "Source",
     "SqlSource",
+    "SqliteSource",
     "StoredRows",
     "TableError",
     "TableImportError",
@@ -59,6 +62,7 @@ __all__ = [
     "content_tag",
     "date_fields",
     "import_table",
+    "is_sqlite",
     "remove_partitions",
     "remove_snapshot",
     "rows_tag",

@@ -25,7 +25,15 @@ class ManifestError(TableError):
 
 
 class TableImportError(TableError):
-    """Error: the source cannot be read as the manifest says. The message names columns and counts, never values."""
+    """Error: the source cannot be read as the manifest says. The message names columns and counts, never values.
+
+    Attributes:
+        detail: message of the library that read the source, which may quote a cell; "" if there is none.
+    """
+
+    def __init__(self, message: str, *, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 class SnapshotError(TableError):

@@ -7,9 +7,7 @@ import contextlib
 import csv
 import functools
 import io
-import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,18 +22,16 @@ import pyarrow.parquet
 from bursar_server.tables._errors import TableImportError
 from bursar_server.tables._manifest import Csv
 from bursar_server.tables._query import Query
+from bursar_server.tables._reading import BATCH, find, quoted, reading
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-_BATCH = 65_536
-"""Rows of a batch, and bytes of a read. Chosen, not tuned."""
+_BATCH = BATCH
+"""Rows of a batch, and bytes of a read."""
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Name of a folder for rows without a value."""
-
-_SHOWN = 40
-"""Number of the source's columns that an error names."""
 
 # The longest record of a CSV file; longer ones stop an import.
 _CSV_BLOCK = 2**24
@@ -52,6 +48,13 @@ class Source(Protocol):
         Raises:
             TableImportError: there is no such table or column.
         """
+
+
+class NamedSource(Source, Protocol):
+    """Table outside of the server that names its columns."""
+
+    def columns(self) -> Sequence[tuple[str, pa.DataType | None]]:
+        """Return names and, where they are declared, types of the columns, without reading a row."""
 
 
 _PLAIN = Csv()
@@ -78,7 +81,7 @@ class CsvSource:
         Raises:
             TableImportError: the first line looks like a row.
         """
-        with _reading(self.path):
+        with reading(self.path):
             found = self._header()
         if len(found) != len(set(found)) or not all(re.match(r"[^\W\d]", name.strip()) for name in found):
             raise TableImportError(
@@ -94,8 +97,8 @@ class CsvSource:
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""
-        with _reading(self.path):
-            _find(columns, self._header(), self.form.delimiter)
+        with reading(self.path):
+            find(columns, self._header(), self.form.delimiter)
             malformed: list[None] = []
             with self._text() as text, self._open(text, columns, malformed) as reader:
                 yield from reader
@@ -242,7 +245,7 @@ class ParquetSource:
 
     def columns(self) -> list[tuple[str, pa.DataType]]:
         """Return names and types of the columns, without reading a row."""
-        with _reading(self.path):
+        with reading(self.path):
             first = self._files()[0]
             with pyarrow.parquet.ParquetFile(first) as file:
                 stored = [(field.name, field.type) for field in file.schema_arrow]
@@ -251,8 +254,8 @@ class ParquetSource:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""
         known = self.columns()
-        _find(columns, [name for name, _ in known])
-        with _reading(self.path):
+        find(columns, [name for name, _ in known])
+        with reading(self.path):
             for path in self._files():
                 parts = self._parts(path)
                 stored = [name for name in columns if name not in parts]
@@ -315,9 +318,9 @@ class ArrowSource:
                 f"columns of Python objects: {', '.join(map(repr, objects))}; give them a type, such as "
                 'frame.astype({"name": "string"}), so that no row decides how others are read'
             )
-        with _reading("the table"):
+        with reading("the table"):
             reader = pa.RecordBatchReader.from_stream(self.table)
-            _find(columns, reader.schema.names)
+            find(columns, reader.schema.names)
             for batch in reader:
                 for first in range(0, batch.num_rows, _BATCH):
                     yield batch.select(list(columns)).slice(first, _BATCH)
@@ -343,22 +346,27 @@ class SqlSource:
     query: str
     database: Path | None = None
 
+    @classmethod
+    def of_table(cls, database: Path, table: str) -> SqlSource:
+        """Return the rows of one table or view, `name` or `schema.name`, of a DuckDB file."""
+        return cls(f"FROM {quoted(table)}", database)
+
     def parsed(self) -> Query:
         """Return the files that the query reads. Raises TableImportError if it is not one SELECT statement."""
         return Query.parse(self.query)
 
     def columns(self) -> list[tuple[str, pa.DataType]]:
         """Return names and types of the result, without a row of it."""
-        with _reading(self.database or "the query"), self._connect() as connection:
+        with reading(self.database or "the query"), self._connect() as connection:
             relation = self._bound(connection, self.parsed())
             return [(field.name, field.type) for field in relation.limit(0).to_arrow_table().schema]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Implement `Source.batches`."""
         parsed = self.parsed()
-        with _reading(self.database or "the query"), self._connect() as connection:
+        with reading(self.database or "the query"), self._connect() as connection:
             relation = self._bound(connection, parsed)
-            _find(columns, relation.columns)
+            find(columns, relation.columns)
             # DuckDB computes the result batch by batch, so memory does not grow with it.
             for batch in relation.to_arrow_reader(_BATCH):
                 yield batch.select(list(columns))
@@ -382,49 +390,3 @@ class SqlSource:
             "allow_community_extensions": False,
         }
         return duckdb.connect(self.database or ":memory:", read_only=self.database is not None, config=config)
-
-
-def _find(wanted: Sequence[str], found: Sequence[str], delimiter: str = "") -> None:
-    """Raise TableImportError unless every wanted column exists exactly once."""
-    count = Counter(found)
-    problems = [
-        f"{name!r} is {'missing' if not count[name] else 'there more than once'}" for name in wanted if count[name] != 1
-    ]
-    if problems:
-        raise TableImportError(
-            f"columns of the source: {'; '.join(problems)}; correct the manifest, or name the source's columns so. "
-            f"{_there(wanted, found, delimiter)}"
-        )
-
-
-def _there(wanted: Sequence[str], found: Sequence[str], delimiter: str) -> str:
-    """Return the columns that there are, unless they may be a row's cells: a file without a header begins with one."""
-    sought = {name.casefold() for name in wanted}
-
-    def are_names(cells: Sequence[str]) -> bool:
-        return not sought.isdisjoint(cell.strip(' "').casefold() for cell in cells)
-
-    if are_names(found):
-        more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-        return f"Names are compared letter by letter: the source has {', '.join(map(repr, found[:_SHOWN]))}{more}"
-    for other in ",;\t":
-        if delimiter and are_names(delimiter.join(found).split(other)):
-            return (
-                f"Its header is separated by {other!r}: if its rows are, too, set [csv] delimiter = {json.dumps(other)}"
-            )
-    return "It has none of the wanted names: is there a header?"
-
-
-@contextlib.contextmanager
-def _reading(what: Path | str) -> Iterator[None]:
-    """Convert the libraries' errors, whose texts quote the file, to one that quotes nothing."""
-    try:
-        yield
-    except duckdb.PermissionException:
-        raise TableImportError(
-            "the query reaches for something else than the files that it names in FROM; name each there, by its path"
-        ) from None
-    except (OSError, ValueError, csv.Error, pa.ArrowException, duckdb.Error) as error:
-        raise TableImportError(
-            f"{what} cannot be read ({type(error).__name__}); expected a readable table of the kind that was named"
-        ) from None

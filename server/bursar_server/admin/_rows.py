@@ -1,0 +1,125 @@
+"""Options that say where rows are, and what is shown of a source's errors."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bursar_server.admin._acting import FILE, FOLDER, explained
+from bursar_server.tables import (
+    Csv,
+    CsvSource,
+    NamedSource,
+    ParquetSource,
+    SqliteSource,
+    SqlSource,
+    TableImportError,
+    is_sqlite,
+)
+
+_CHOICE = (
+    "give exactly one of --csv, --parquet, --sql and --table; --table goes with --database, and --database with one of "
+    "--table and --sql"
+)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Place of a table, as the options name it.
+
+    Attributes:
+        csv: CSV file.
+        parquet: Parquet file or folder.
+        database: file of a database.
+        table: table or view of the database.
+        sql: query, of the database or over the files that it names.
+    """
+
+    csv: Path | None
+    parquet: Path | None
+    database: Path | None
+    table: str | None
+    sql: str | None
+
+    def __post_init__(self) -> None:
+        given = [one for one in (self.csv, self.parquet, self.table, self.sql) if one is not None]
+        if len(given) != 1 or (self.database is None) < (self.sql is None and self.table is None):
+            raise ValueError(_CHOICE)
+        if self.table is not None and self.database is None:
+            raise ValueError(_CHOICE)
+
+    @property
+    def name(self) -> str:
+        """Name that the place suggests for the table."""
+        if self.table is not None:
+            return self.table.rpartition(".")[2]
+        return (self.csv or self.parquet or self.database or Path("table")).stem
+
+    def source(self, form: Csv) -> NamedSource:
+        """Return the source. `form` is that of a CSV file."""
+        if self.csv is not None:
+            return CsvSource(self.csv, form)
+        if self.parquet is not None:
+            return ParquetSource(self.parquet)
+        if self.database is not None and is_sqlite(self.database):
+            return (
+                SqliteSource(self.database, self.sql)
+                if self.sql is not None
+                else SqliteSource.of_table(self.database, str(self.table))
+            )
+        if self.database is not None and self.table is not None:
+            return SqlSource.of_table(self.database, self.table)
+        return SqlSource(str(self.sql), self.database)
+
+
+def rows_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where rows are; the function gets them as `rows`, and its errors are shown."""
+
+    @functools.wraps(function)
+    def with_rows(
+        *arguments: Any,
+        csv: Path | None,
+        parquet: Path | None,
+        database: Path | None,
+        table: str | None,
+        sql: str | None,
+        verbose: bool,
+        **options: Any,
+    ) -> None:
+        with explained(), _detailed(verbose=verbose):
+            function(*arguments, rows=Rows(csv, parquet, database, table, sql), **options)
+
+    options: list[Callable[[Any], Any]] = [
+        click.option("--verbose", is_flag=True, help="Show errors of the source as they are: they may quote a cell."),
+        click.option("--sql", help="One SELECT, of the database, or in DuckDB over the files that it names."),
+        click.option("--table", metavar="NAME", help="Table or view of the database: NAME or SCHEMA.NAME."),
+        click.option("--database", type=FILE, help="DuckDB or SQLite file; with --table or --sql."),
+        click.option("--parquet", type=FOLDER, help="Parquet file, or folder of such files."),
+        click.option("--csv", type=FILE, help="CSV file with a header."),
+    ]
+    decorated: Callable[..., None] = with_rows
+    for option in options:
+        decorated = option(decorated)
+    return decorated
+
+
+@contextlib.contextmanager
+def _detailed(*, verbose: bool) -> Iterator[None]:
+    try:
+        yield
+    except TableImportError as error:
+        if not error.detail:
+            raise
+        if not verbose:
+            raise ValueError(f"{error}. --verbose shows the reader's own message, which may quote a cell") from None
+        # Without characters that a terminal obeys.
+        shown = "".join(
+            letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in error.detail
+        )
+        raise ValueError(f"{error}:\n{shown}") from None

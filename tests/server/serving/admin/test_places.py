@@ -1,0 +1,137 @@
+"""Where a table may be: `--database` with `--table` or `--sql`, errors of sources, and imports that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import tomllib
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click.testing
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bursar_server.admin.cli import main
+
+if TYPE_CHECKING:
+    from tests.server.serving.admin.conftest import Admin
+
+TOTAL = ("--epsilon", 1, "--delta", 1e-6)
+HEIGHTS = [(1.5, "hush"), (1.7, "hush"), (None, "hush"), (9.0, "hush"), (2.0, "hush")]
+
+
+@pytest.fixture
+def databases(tmp_path: Path) -> list[Path]:
+    """The rows of `Admin.table` in an SQLite and in a DuckDB file, whose names say nothing."""
+    files = [tmp_path / "one.db", tmp_path / "two.db"]
+    with closing(sqlite3.connect(files[0])) as lite, lite, duckdb.connect(files[1]) as duck:
+        for connection in (lite, duck):
+            connection.execute("CREATE TABLE people (height DOUBLE, who VARCHAR(9))")
+            connection.executemany("INSERT INTO people VALUES (?, ?)", HEIGHTS)
+    return files
+
+
+def test_a_table_of_a_database_is_the_one_of_its_csv(admin: Admin, databases: list[Path]) -> None:
+    """By name and by query, in another order; its rows are known as those of the CSV file."""
+    admin.add()
+    manifest = admin.table("again")[:2]
+    for file in databases:
+        for which in (("--table", "people"), ("--sql", "SELECT height FROM people ORDER BY height DESC")):
+            words = ("import", *manifest, "--database", file, *which, *TOTAL, "--dry-run")
+            assert "these rows are known: 'heights'" in admin.refused(*words)
+            assert "5  rows read" in admin.ok(*words, "--other-people")
+
+
+def test_a_skeleton_of_a_database_has_names_and_types(databases: list[Path]) -> None:
+    """And no value."""
+    for file in databases:
+        for which in (("--table", "people"), ("--sql", "SELECT * FROM people")):
+            words = ["manifest", "new", "--database", str(file), *which]
+            output = click.testing.CliRunner().invoke(main, words).output
+            kinds = [(column["name"], column["kind"]) for column in tomllib.loads(output)["columns"]]
+            assert kinds == [("height", "numeric"), ("who", "categorical")]
+            assert "hush" not in output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--table", "people"),
+        ("--database", "FILE"),
+        ("--database", "FILE", "--csv", "FILE"),
+        ("--database", "FILE", "--table", "people", "--sql", "SELECT 1"),
+        ("--csv", "FILE", "--sql", "SELECT 1"),
+    ],
+)
+def test_one_place_is_named(admin: Admin, databases: list[Path], words: tuple[str, ...]) -> None:
+    """In a sentence that says which options go together, for imports and skeletons."""
+    given = [str(databases[0]) if word == "FILE" else word for word in words]
+    said = "--table goes with --database"
+    assert said in admin.refused("import", *admin.table("heights")[:2], *given, *TOTAL)
+    result = click.testing.CliRunner().invoke(main, ["manifest", "new", *given])
+    assert result.exit_code == 1
+    assert said in result.output
+
+
+def test_what_could_quote_a_cell_is_shown_if_it_is_asked_for(admin: Admin, databases: list[Path]) -> None:
+    """With --verbose, and without characters that a terminal obeys; an error of names is shown as it is."""
+    queries = (
+        "SELECT json_extract('{}', who || char(27) || '[2J') AS height FROM people",
+        "SELECT CAST(who || chr(27) || '[2J' AS DOUBLE) AS height FROM people",
+    )
+    for file, query in zip(databases, queries, strict=True):
+        words = ("import", *admin.table("heights")[:2], "--database", file, "--sql", query, *TOTAL)
+        output = admin.refused(*words)
+        assert "--verbose shows" in output
+        assert "hush" not in output
+        output = admin.refused(*words, "--verbose")
+        assert "hush" in output
+        assert "\x1b" not in output
+        output = admin.refused(*words[:5], "--table", "nobody", *TOTAL)
+        assert "nobody" in output
+        assert "--verbose" not in output
+    assert not admin.snapshots
+
+
+def _endless(place: str, folder: Path) -> list[str]:
+    """Options that name a table which is not read to its end within a test."""
+    if place == "parquet":
+        with pq.ParquetWriter(folder / "t.parquet", pa.schema([("height", pa.float64())])) as writer:
+            for _ in range(100):
+                writer.write_table(pa.table({"height": pa.array([1.5]).take(pa.array([0] * 10**6))}))
+        return ["--parquet", str(folder / "t.parquet")]
+    if place == "duckdb":
+        return ["--sql", "SELECT 1.5 AS height FROM range(1000000000000)"]
+    with closing(sqlite3.connect(folder / "t.sqlite")) as connection, connection:
+        connection.execute("CREATE TABLE t (i)")
+    rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 1.5 AS height FROM n"
+    return ["--database", str(folder / "t.sqlite"), "--sql", rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["parquet", "duckdb", "sqlite"])
+def test_an_import_that_is_killed_half_way_leaves_nothing(admin: Admin, tmp_path: Path, place: str) -> None:
+    """No dataset and no entry; the rows that were written so far are in one private folder, which the next removes."""
+    head = admin.verified.head
+    words = ["import", *admin.table("heights")[:2], *_endless(place, tmp_path), *TOTAL, "--state", admin.state.path]
+    program = [sys.executable, "-c", "from bursar_server.admin.cli import main; main()", *map(str, words)]
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 120
+        while not (written := [path for path in admin.state.datasets.glob(".*.partial/*") if path.stat().st_size]):
+            assert running.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(running.pid, signal.SIGKILL)
+    assert all(path.parent.stat().st_mode & 0o777 == 0o700 for path in written)
+    assert admin.verified.head == head
+    assert admin.ok("datasets").startswith("no datasets yet")
+    admin.add()
+    assert len(admin.snapshots) == 1
