@@ -19,6 +19,7 @@ When a test says that a proof is stale, read it against the new code, correct it
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import io
 import tokenize
@@ -66,11 +67,18 @@ def fingerprint(source: str, name: str) -> str:
 
     Raises ProofError if the source does not define the name.
     """
-    node = _find(ast.parse(source).body, name.split("."))
+    node = _find(_parsed(source).body, name.split("."))
     if node is None:
         raise ProofError(f"the source defines no {name}; correct the name or the proof")
-    segment = ast.get_source_segment(source, node, padded=True) or ""
+    # Whole lines: `ast.get_source_segment` splits all of the source anew for each name.
+    segment = "\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno])
     return hashlib.sha256("".join(_tokens(segment)).encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(source: str) -> ast.Module:
+    """Parse a source once for all of the names that a proof takes from it."""
+    return ast.parse(source)
 
 
 def _fingerprint_beside(proof: Path, name: str) -> str:

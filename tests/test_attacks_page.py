@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from pathlib import Path
@@ -42,6 +43,7 @@ def missing(page: str) -> list[str]:
     return lost
 
 
+@functools.cache
 def _tests(file: Path) -> frozenset[str]:
     tree = ast.parse(file.read_text("utf-8"))
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[:5] == "test_")
