@@ -193,7 +193,8 @@ class Act:
             err: True to print on standard error, where standard output has a result.
         """
         if self.dry_run:
-            click.echo(f"{text}: it would be entry {entry.number}, a {entry.kind} by {entry.actor} with")
+            article = "an" if entry.kind[0] in "aeiou" else "a"
+            click.echo(f"{text}: it would be entry {entry.number}, {article} {entry.kind} by {entry.actor} with")
             click.echo(json.dumps(entry.details, indent=2, sort_keys=True))
             return
         self.told(f"{text}: entry {entry.number}", err=err)

@@ -38,6 +38,9 @@ _WRITTEN = {
 
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 
+_LONGEST_HEADER = 2**24
+"""Bytes that a header may have, as any record of a CSV file."""
+
 
 def ask_manifest(name: str, columns: Names, csv: Path | None) -> dict[str, Any]:
     """Ask for a manifest; returns its fields, checked.
@@ -159,11 +162,32 @@ def _unit(names: list[str]) -> dict[str, Any]:
     return {"column": column, "max_rows": rows}
 
 
+def csv_form(path: Path, **said: str) -> Csv:
+    """Return the dialect that the header of a CSV file suggests, and no other line; `said` is known already."""
+    fields: dict[str, str] = {"encoding": _encoding(path), **said}
+    found = {sign: len(_header(path, {"delimiter": sign, **fields})) for sign in _DELIMITERS.values()}
+    # One name is no sign of a delimiter: the first, a comma, stands for none.
+    return Csv.model_validate({"delimiter": max(found, key=lambda sign: max(1, found[sign])), **fields})
+
+
+def _encoding(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.readline(_LONGEST_HEADER).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "cp1252"  # that of Windows, which has the letters of latin-1
+    except OSError:
+        pass  # told by who reads the columns
+    return "utf-8"
+
+
 def _csv(path: Path) -> dict[str, str]:
     """Ask how a CSV file is written: the fields of [csv]."""
-    form = {"encoding": _choice("Encoding of the text", ("utf-8", "latin-1", "cp1252", "iso-8859-15"), "utf-8")}
-    found = {word: len(_header(path, {"delimiter": sign, **form})) for word, sign in _DELIMITERS.items()}
-    word = _choice("What is between two cells", tuple(_DELIMITERS), max(found, key=lambda word: found[word]))
+    encodings = ("utf-8", "latin-1", "cp1252", "iso-8859-15")
+    form = {"encoding": _choice("Encoding of the text", encodings, csv_form(path).encoding)}
+    proposed = csv_form(path, **form).delimiter
+    words = {sign: word for word, sign in _DELIMITERS.items()}
+    word = _choice("What is between two cells", tuple(_DELIMITERS), words[proposed])
     return {"delimiter": _DELIMITERS[word], **form}
 
 

@@ -171,7 +171,8 @@ def end_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool
     entry = acting.ledger.set_allowance(
         name, who, None, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run
     )
-    acting.tell(entry, f"ended the allowance of {_called(who)} on the account of {name}")
+    ended = acting.would("ended", "would end")
+    acting.tell(entry, f"{ended} the allowance of {_called(who)} on the account of {name}")
 
 
 @allowance.command("list")
@@ -220,7 +221,7 @@ def end_call_limit(acting: Act, name: str) -> None:
     if None not in acting.ledger.shares(acting.ledger.dataset(name).account):
         raise ValueError(f"{name} has no call limit that could end")
     entry = acting.ledger.set_call_limit(name, None, actor=acting.actor, reason=acting.reason, dry_run=acting.dry_run)
-    acting.tell(entry, f"ended the call limit of the account of {name}")
+    acting.tell(entry, f"{acting.would('ended', 'would end')} the call limit of the account of {name}")
 
 
 @dataclass(frozen=True)

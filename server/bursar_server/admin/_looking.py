@@ -17,7 +17,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from bursar_server.admin._acting import JSON, PATH
+from bursar_server.admin._acting import JSON, PATH, say_json
 from bursar_server.admin._shares import Share, table
 from bursar_server.state import write_private
 from bursar_server.tables import Categorical, ImportReport, Manifest, Source
@@ -32,8 +32,12 @@ _HEAD = "import report (computed from the data: for you alone)"
 
 
 def look_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of commands that report on rows; the function gets `accept_bad_rows`, `report` and `as_json`."""
+    """Add the options of commands that report on rows.
+
+    The function gets `accept_bad_rows`, `report`, `as_json` and `show_entry`.
+    """
     for option in (
+        click.option("--show-entry", is_flag=True, help="With --dry-run: print the whole entry that it would write."),
         JSON,
         click.option("--report", type=PATH, help="Write the report, with examples of bad values, to this file (0600)."),
         click.option(
@@ -100,6 +104,8 @@ class Look:
                 if report.rows_read and column.bad + column.missing == report.rows_read
             ]
         if problems:
+            if self.as_json:
+                say_json({"refused": problems, "report": record(report)})
             raise ValueError(
                 f"{'; '.join(problems)}. Nothing was kept. Correct the manifest or the source; if the table is to be "
                 "taken as it is, say how much of it may be bad: --accept-bad-rows SHARE"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bursar_server.admin._acting import FILE, JSON, InOrder, say_json
-from bursar_server.admin._asking import ask_manifest
+from bursar_server.admin._asking import ask_manifest, csv_form
 from bursar_server.admin._rows import Rows, rows_options
 from bursar_server.tables import (
     Csv,
@@ -42,7 +42,8 @@ def new(rows: Rows, *, ask: bool) -> None:
       bursar-admin manifest new --database people.sqlite --table people > people.toml
       bursar-admin manifest new --csv people.csv --ask > people.toml
     """  # noqa: D301  click reads the backslash
-    source = rows.source(Csv())
+    form = None if rows.csv is None else csv_form(rows.csv)
+    source = rows.source(form or Csv())
     if isinstance(source, SqlSource) and source.parsed().guessed:
         raise TableImportError(
             "DuckDB would guess types from the rows of a file that the query reads; give the file to --csv, or "
@@ -50,7 +51,7 @@ def new(rows: Rows, *, ask: bool) -> None:
         )
     # A CSV file's header is read again by the questions, in the form that they ask for.
     columns = () if ask and rows.csv is not None else source.columns()
-    click.echo(written(ask_manifest(rows.name, columns, rows.csv)) if ask else skeleton(columns), nl=False)
+    click.echo(written(ask_manifest(rows.name, columns, rows.csv)) if ask else skeleton(columns, form), nl=False)
 
 
 @manifest.command()

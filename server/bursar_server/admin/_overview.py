@@ -83,6 +83,7 @@ class Account:
         meaning: what the total means for a person.
         spent: part of the total that is spent, as a bar.
         left: what is left, in sentences.
+        debits: number of debits; without one, a registration can be withdrawn.
         analysts: analysts who spent of it or have an allowance.
         others: limits for everybody, in sentences.
     """
@@ -93,6 +94,7 @@ class Account:
     meaning: str
     spent: Bar
     left: str
+    debits: int
     analysts: tuple[Analyst, ...]
     others: tuple[str, ...]
 
@@ -166,6 +168,7 @@ def server_health(address: str, certificates: Certificates) -> str:
 
 
 def _account(ledger: Ledger, states: list[DatasetState], state: DatasetState) -> Account:
+    debits = sum(fits for fits, _ in ledger.spenders(state.account).values())
     sharing = [other for other in states if other.account == state.account]
     cap, left = state.cap_cost_units, state.remaining.cost_units
     shares, spenders = ledger.shares(state.account), ledger.spenders(state.account)
@@ -177,7 +180,8 @@ def _account(ledger: Ledger, states: list[DatasetState], state: DatasetState) ->
         open=tuple(other.name for other in sharing if not other.retired),
         meaning=sentence(state.budget),
         spent=_bar(state.spent_cost_units, cap, "of the total is spent"),
-        left=_left(state, sum(fits for fits, _ in spenders.values()), left),
+        left=_left(state, debits, left),
+        debits=debits,
         analysts=tuple(
             _analyst(name, spenders.get(name, (0, 0)), shares.get(name), state)
             for name in names

@@ -68,6 +68,7 @@ CHANGES: Mapping[str, Change] = {
     "token": Change("Issue a token", ("token", "issue")),
     "token-revoke": Change("Revoke a token", ("token", "revoke")),
     "retire": Change("Retire a dataset", ("retire",)),
+    "withdraw": Change("Withdraw a registration", ("dataset", "withdraw")),
 }
 
 _NOT_OFFERED = frozenset({"directory", "who", "dry_run", "yes", "out", "delete_rows", "destroy_key"})

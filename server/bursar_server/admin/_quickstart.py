@@ -126,7 +126,7 @@ def _total(rows: int | None, epsilon: float | None, delta: float | None) -> tupl
     while True:
         asked = (
             prompt("Total epsilon, for the table's whole life", epsilon or 3.0, click.FLOAT),
-            prompt("Total delta", delta or min(1e-6, 0.01 / (rows or 1)), click.FLOAT),
+            prompt("Total delta", delta or min(1e-6, _rounded(0.01 / (rows or 1))), click.FLOAT),
         )
         try:
             click.echo(sentence(Budget(*asked)), err=True)
@@ -135,6 +135,12 @@ def _total(rows: int | None, epsilon: float | None, delta: float | None) -> tupl
             continue
         if agree("Is that what you promise?"):
             return asked
+
+
+def _rounded(delta: float) -> float:
+    """Return a delta with one digit, not above: a total is read by people."""
+    digits, exponent = f"{delta:e}".split("e")
+    return float(f"{digits[0]}e{exponent}")
 
 
 def _token(ctx: click.Context, analyst: str, acting: dict[str, Any]) -> Path | None:
@@ -161,5 +167,6 @@ def _say_what_to_send(table: str, analyst: str, address: str, token: Path | None
     click.echo(f"  address    {address}")
     click.echo("  and three lines of Python:\n")
     click.echo("import bursar")
-    click.echo(f'client = bursar.connect("{address}", token="...", ca="{authority.name}")')
+    given = '"..."' if token is None else f'open("{token.name}").read().strip()'
+    click.echo(f'client = bursar.connect("{address}", token={given}, ca="{authority.name}")')
     click.echo(f'print(client.dataset("{table}"))')

@@ -82,6 +82,7 @@ def import_(
     accept_bad_rows: Fraction | None,
     report: Path | None,
     as_json: bool,
+    show_entry: bool,
 ) -> None:
     """Import a table and register it with its lifetime privacy budget.
 
@@ -142,7 +143,7 @@ def import_(
         for line in _joined_lines(acting.ledger.dataset(account), manifest):
             click.echo(line, err=as_json)
         text = f"{registered} {manifest.name} in the account {account}"
-    _tell(acting, entry, text, found, as_json=as_json)
+    _tell(acting, entry, text, found, as_json=as_json, show_entry=show_entry)
 
 
 @click.command()
@@ -161,6 +162,7 @@ def snapshot(
     accept_bad_rows: Fraction | None,
     report: Path | None,
     as_json: bool,
+    show_entry: bool,
 ) -> None:
     """Give a dataset new rows of the same people.
 
@@ -205,7 +207,7 @@ def snapshot(
     )
     click.echo(left_line(acting.ledger.dataset(manifest.name)), err=as_json)
     text = acting.would(f"new rows of {manifest.name}", f"{manifest.name} would get new rows")
-    _tell(acting, entry, text, found, as_json=as_json)
+    _tell(acting, entry, text, found, as_json=as_json, show_entry=show_entry)
     if delete_old_rows and not acting.dry_run:
         remove_replaced(acting.state, acting.ledger)
         click.echo("the replaced rows are removed from the disk", err=as_json)
@@ -298,7 +300,7 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
         retired = functools.partial(acting.ledger.retire_dataset, name, actor=acting.actor, reason=acting.reason)
         retired(dry_run=True)  # refuse before asking for confirmation
         acting.confirm(f"Retire {name} for good{' and remove its rows from this disk' if delete_rows else ''}?")
-        acting.tell(retired(dry_run=acting.dry_run), f"retired {name}")
+        acting.tell(retired(dry_run=acting.dry_run), acting.would(f"retired {name}", f"would retire {name}"))
     if delete_rows:
         _delete_rows(acting, dataset)
     if destroy_key and acting.dry_run:
@@ -368,8 +370,12 @@ def _total(epsilon: float | None, delta: float | None, approximate_share: Fracti
     return Budget(epsilon, delta) if approximate_share is None else Budget(epsilon, delta, approximate_share)
 
 
-def _tell(acting: Act, entry: Entry, text: str, report: ImportReport, *, as_json: bool) -> None:
+def _tell(acting: Act, entry: Entry, text: str, report: ImportReport, *, as_json: bool, show_entry: bool) -> None:
     """Print the change as text, or report and entry as JSON."""
+    if acting.dry_run and not (as_json or show_entry):
+        # The entry holds the whole schema, which would hide the report above it.
+        click.echo(f"{text}: nothing was written; it would be entry {entry.number} (--show-entry prints it)")
+        return
     if not as_json:
         acting.tell(entry, text)
         return

@@ -441,7 +441,7 @@ def _place(text: str, fields: Mapping[str, Any], location: _Location) -> str:
         if number >= len(tables):
             return f" ({said[0]})" if said else ""
         start, location = tables[number], location[3:]
-    elif location and len(location) > 1:
+    elif location and (len(location) > 1 or isinstance(fields.get(str(location[0])), Mapping)):
         start = next((i for i in heads if re.match(rf"\s*\[\s*{location[0]}\s*\]", lines[i])), 0)
         location = location[1:]
     end = next((i for i in heads if i > start), len(lines))
@@ -472,6 +472,13 @@ def _problem(error: ErrorDetails) -> str:
             return f"{field}: unknown field; remove it, or correct its name"
         case "union_tag_not_found" | "union_tag_invalid":
             return f'{field}.kind: expected "numeric", "categorical" or "boolean"{_got(error["input"], "kind")}'
+        case "tuple_type" if field == "columns":
+            return "columns: expected [[columns]], with two brackets, before the fields of each column"
+        case "tuple_type":
+            return f"{field}: expected a list in brackets, got {_short(error['input'])}"
+        case "string_pattern_mismatch":
+            text = "1 to 63 small letters, digits, - and _, of which the first is a letter or a digit"
+            return f"{field}: expected {text}, got {_short(error['input'])}"
         case "too_short":
             return f"{field}: expected at least {error['ctx']['min_length']} items, got {_short(error['input'])}"
         case "too_long":

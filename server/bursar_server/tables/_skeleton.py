@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from bursar_server.tables._manifest import Csv
+
 Names = Sequence[tuple[str, pa.DataType | None]]
 """Columns of a source: names, with their types where the source declares types."""
 
@@ -98,12 +100,21 @@ adjacency = "TODO"       # "add_remove_one": it is a secret that somebody is in 
 # [unit]                 # where a person has several rows
 # column = "TODO"        # whose row it is; not one of the columns below
 # max_rows = TODO        # of one person that are kept
+
+# Cells that are written in other ways: null_values, decimal, thousands, aliases, case, trim, other, first. What models
+# need: nullable, bins, transform. docs/reference/manifest.md has an example of each.
 """
 
 
-def skeleton(columns: Names) -> str:
-    """Return a manifest in TOML in which every bound and category is a TODO, which `Manifest.load` refuses."""
-    return "\n".join([_HEAD, *(_column(name, kind) for name, kind in columns)])
+def skeleton(columns: Names, form: Csv | None = None) -> str:
+    """Return a manifest in TOML in which every bound and category is a TODO, which `Manifest.load` refuses.
+
+    Args:
+        columns: names and types of the source's columns.
+        form: dialect of a CSV file, as its header suggests.
+    """
+    dialect = [] if form is None or form == Csv() else [_dialect(form)]
+    return "\n".join([_HEAD, *dialect, *(_column(name, kind) for name, kind in columns)])
 
 
 def template_of(name: str, kind: pa.DataType | None) -> str | None:
@@ -154,23 +165,56 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def _dialect(form: Csv) -> str:
+    return (
+        "[csv]                    # as the header suggests; see that it is so of all lines\n"
+        f"delimiter = {_value(form.delimiter)}\nencoding = {_value(form.encoding)}\n"
+    )
+
+
 def _column(name: str, kind: pa.DataType | None) -> str:
-    hint = TEMPLATES[key].hint if (key := template_of(name, None)) else ""
-    lines = ["[[columns]]", f"name = {_value(name)}", 'description = ""']
-    if kind is None:
-        lines += ['kind = "TODO"            # "numeric", "categorical" or "boolean"; remove the lines of other kinds']
-    numeric, categorical = kind is None or not _is_named(kind), kind is None or _is_named(kind)
-    if kind is not None and pa.types.is_boolean(kind):
-        return "\n".join([*lines, 'kind = "boolean"         # bool in the source']) + "\n"
-    if numeric:
-        lines += [] if kind is None else [f'kind = "numeric"         # {kind} in the source']
-        if kind is not None and pa.types.is_temporal(kind):
-            lines += ['date = { unit = "days", since = 2000-01-01 }   # TODO: days, months or years, since when']
-        lines += [f'lower = "TODO"           # {hint}'.rstrip(" #"), 'upper = "TODO"']
-    if categorical:
-        lines += [] if kind is None else [f'kind = "categorical"     # {kind} in the source']
-        lines += [f"categories = []          # TODO {hint}".rstrip()]
-    return "\n".join(lines) + "\n"
+    lines = _named_only(name) if kind is None else _typed(name, kind)
+    return "\n".join(["[[columns]]", f"name = {_value(name)}", 'description = ""', *lines]) + "\n"
+
+
+def _named_only(name: str) -> list[str]:
+    """Return the lines of a column without a type: those of the kind that its name suggests, or of each kind."""
+    key = template_of(name, None)
+    if key is None:
+        head = 'kind = "TODO"            # "numeric", "categorical" or "boolean"; remove the lines of other kinds'
+        return [head, *_bounds(""), *_categories("")]
+    kind, hint = TEMPLATES[key].kind, TEMPLATES[key].hint
+    head = f'kind = "TODO"            # "{"numeric" if kind == "date" else kind}", as its name suggests'
+    if kind == "date":
+        date = (
+            'date = { unit = "days", since = 2000-01-01, format = "TODO" }   # "days", "months" or "years"; "%d.%m.%Y"'
+        )
+        return [head, date, *_bounds(hint)]
+    if kind == "boolean":
+        return [head, f"true = []                # TODO {hint}, beside true and false themselves", "false = []"]
+    return [head, *(_bounds(hint) if kind == "numeric" else _categories(hint))]
+
+
+def _typed(name: str, kind: pa.DataType) -> list[str]:
+    key = template_of(name, None)
+    hint = TEMPLATES[key].hint if key else ""
+    if pa.types.is_boolean(kind):
+        return ['kind = "boolean"         # bool in the source']
+    if _is_named(kind):
+        return [f'kind = "categorical"     # {kind} in the source', *_categories(hint)]
+    codes = '; "categorical", with categories = [0, 1], if the numbers are codes' if pa.types.is_integer(kind) else ""
+    lines = [f'kind = "numeric"         # {kind} in the source{codes}']
+    if pa.types.is_temporal(kind):
+        lines += ['date = { unit = "days", since = 2000-01-01 }   # TODO: days, months or years, since when']
+    return [*lines, *_bounds(hint)]
+
+
+def _bounds(hint: str) -> list[str]:
+    return [f'lower = "TODO"           # {hint}'.rstrip(" #"), 'upper = "TODO"']
+
+
+def _categories(hint: str) -> list[str]:
+    return [f"categories = []          # TODO {hint}".rstrip()]
 
 
 def _is_named(kind: pa.DataType) -> bool:

@@ -128,6 +128,17 @@ def test_counts_for_programs(admin: Admin) -> None:
     assert (dry["dry_run"], dry["report"]["null_rows"]) == (True, 0)
 
 
+def test_a_refusal_has_its_counts_for_programs(admin: Admin) -> None:
+    """What is refused, and the report that says why; without any cell."""
+    bad = [line.replace("true", "True").replace("false", "False") for line in GOOD]
+    result = admin.run("import", *_hospital(admin, bad), *TOTAL, "--json")
+    assert result.exit_code == 1
+    said = json.loads(result.stdout)
+    assert "smoker: no value could be read" in said["refused"]
+    assert said["report"]["columns"][1]["bad"] == len(GOOD)
+    assert "True" not in result.stdout
+
+
 def test_more_than_a_twentieth_bad_is_red(admin: Admin) -> None:
     """A line of its own, beside the table."""
     few, many = [*GOOD, "p60,30,yes,1"], [*GOOD, *(f"p{60 + i},30,yes,1" for i in range(5))]

@@ -72,6 +72,32 @@ def test_a_skeleton_of_a_header(tmp_path: Path) -> None:
         assert "hush" not in refused.output
 
 
+def test_a_skeleton_of_a_header_knows_how_the_file_is_written(tmp_path: Path) -> None:
+    """By its first line alone: delimiter and encoding; what a name suggests is a proposal, and a TODO stays."""
+    file = tmp_path / "p.csv"
+    header = "born;Geschlecht_männl;smoker;income;diagnosis;x"
+    file.write_bytes(f"{header}\nhush,hush,hush,hush,hush,hush,hush,hush\n".encode("latin-1"))
+    output = _run("new", "--csv", file).output
+    found = tomllib.loads(output)
+    assert found["csv"] == {"delimiter": ";", "encoding": "cp1252"}
+    assert ";".join(column["name"] for column in found["columns"]) == header
+    assert {column["kind"] for column in found["columns"]} == {"TODO"}
+    for suggested in ("numeric", "boolean", "categorical"):
+        assert f'"{suggested}", as its name suggests' in output
+    assert "hush" not in output
+    (tmp_path / "m.toml").write_text(output, encoding="utf-8")
+    refused = _run("check", tmp_path / "m.toml")
+    assert refused.output.count("kind: expected") == 6
+    filled = _filled(output).replace('format = "TODO"', 'format = "%d.%m.%Y"')
+    for kind in ("numeric", "boolean", "categorical"):
+        filled = filled.replace(f'kind = "TODO"            # "{kind}", as', f'kind = "{kind}" # as')
+    known = [part for part in filled.split("[[columns]]") if "remove the lines of other kinds" not in part]
+    (tmp_path / "m.toml").write_text("[[columns]]".join(known), encoding="utf-8")
+    assert "people, 4 columns" in _run("check", tmp_path / "m.toml").output
+    file.write_bytes("\ufeffage,région\n".encode())
+    assert "[csv]" not in _run("new", "--csv", file).output
+
+
 def test_a_skeleton_of_a_database(tmp_path: Path) -> None:
     """Types of a query's result; a query that would guess them from rows is refused."""
     with duckdb.connect(tmp_path / "d.duckdb") as connection:
@@ -95,6 +121,8 @@ def test_a_skeleton_of_a_database(tmp_path: Path) -> None:
         ("lower = 0\nupper = 110", 'lower = 0\nupper = "x"', "(column 'age', line 19)"),
         ('case = "ignore"', 'case = "ignored"', "(column 'ward',"),
         ('unit = "months"', 'unit = "weeks"', "(column 'admitted',"),
+        ('name = "clinic"', 'name = "The Clinic"', "small letters, digits, - and _"),
+        ("[unit]\n", "[unyt]\n", "unyt: unknown field; remove it, or correct its name (line 6)"),
     ],
 )
 def test_a_problem_has_its_line(tmp_path: Path, old: str, new: str, place: str) -> None:
@@ -109,6 +137,22 @@ def test_a_problem_has_its_line(tmp_path: Path, old: str, new: str, place: str) 
     assert line is not None
     changed = next(one for one in new.splitlines() if one not in old.splitlines())
     assert changed in EXAMPLE.replace(old, new).splitlines()[int(line[1]) - 1]
+
+
+def test_one_bracket_is_too_few(tmp_path: Path) -> None:
+    """A mistake of everybody's first manifest, with its line and what to write."""
+    file = tmp_path / "m.toml"
+    file.write_text('name = "m"\nadjacency = "replace_one"\n\n[columns]\nname = "x"\n')
+    assert (
+        "columns: expected [[columns]], with two brackets, before the fields of each column (line 4)"
+        in _run("check", file).output
+    )
+    file.write_text(
+        'name = "m"\nadjacency = "replace_one"\n[[columns]]\nname = "x"\nkind = "categorical"\ncategories = 1'
+    )
+    assert (
+        "columns[0].categories: expected a list in brackets, got 1 (column 'x', line 6)" in _run("check", file).output
+    )
 
 
 def test_the_schema_accepts_what_the_program_accepts() -> None:

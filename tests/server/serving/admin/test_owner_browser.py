@@ -11,11 +11,13 @@ import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 
 from bursar_ledger import Adjacency, Budget, DebitRequest, GaussianEvent, Ledger, Registration
 from bursar_ledger.refusals import FILE, Refusals
+from bursar_server.admin._owner_site import CHANGES
 from tests.browser.driver import Browser
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def test_an_allowance_is_set_on_a_phone_by_keyboard(browser: Browser, admin: Adm
             browser.type(f"[name={name}]", typed)
         browser.enter()  # from a field, as people do
         assert browser.evaluate("location.pathname") == "/confirm"
-        assert f"it would be entry {before + 1}, a allowance by local:olga" in browser.text()
+        assert f"it would be entry {before + 1}, an allowance by local:olga" in browser.text()
         assert admin.verified.entries == before
         _tab_to(browser, "Write this entry")
         browser.enter()
@@ -120,6 +122,53 @@ def test_nothing_needs_scripts(browser: Browser, admin: Admin) -> None:
         browser.go(f"{home}/")
         assert "bob" in browser.text()
         assert token not in browser.text()
+
+
+ACTS: dict[str, tuple[str, dict[str, str], str]] = {
+    "budget": ("heights", {"epsilon": "3", "reason": "second year"}, "budget"),
+    "allowance": ("heights", {"analyst": "alice", "share": "25%"}, "allowance"),
+    "allowance-end": ("heights", {"analyst": "alice"}, "allowance"),
+    "call-limit": ("heights", {"share": "5%"}, "call_limit"),
+    "call-limit-end": ("heights", {}, "call_limit"),
+    "token": ("", {"name": "bob", "days": "30"}, "credential_issued"),
+    "token-revoke": ("", {"name": "bob"}, "credential_revoked"),
+    "withdraw": ("other", {"reason": "a mistake"}, "retirement"),
+    "retire": ("heights", {"reason": "end of the study"}, "retirement"),
+}
+"""Dataset, typed fields and kind of the entry of every change, in an order in which each is possible."""
+
+
+def test_every_act_is_made_on_a_phone_without_scripts(browser: Browser, admin: Admin) -> None:
+    """The form, the entry that it would write, the confirmation: each page fits the screen, and there is one entry."""
+    assert set(ACTS) == set(CHANGES)
+    admin.add()
+    admin.add("other", "height\n0.5\n")
+    admin.ok("token", "issue", "--name", "alice", "--role", "analyst")
+
+    def fits(page: str) -> None:
+        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), page
+        assert [found for found in browser.contrasts() if not found[1] >= 4.5] == [], page
+
+    with _served(admin) as link:
+        home = _enter(browser, link, width=380, scripts=False)
+        for key, (dataset, typed, kind) in ACTS.items():
+            before = admin.verified.entries
+            browser.go(f"{home}/change/{key}?{urlencode({'name': dataset} if dataset else {})}")
+            for name, text in typed.items():
+                browser.type(f"[name={name}]", text)
+            fits(key)
+            browser.click("form.change button")
+            assert re.search(rf"it would be entry {before + 1}, an? {kind} by local:olga", browser.text()), key
+            assert browser.evaluate("document.querySelectorAll('form button').length") == 1
+            fits(f"{key}, to be confirmed")
+            assert admin.verified.entries == before, key
+            browser.click("form button")
+            assert "Done." in browser.text(), key
+            fits(f"{key}, done")
+            assert admin.verified.entries == before + 1, key
+            written = admin.entries()[-1]
+            assert (written.kind, written.actor) == (kind, "local:olga")
+            assert written.details["reason"] == typed.get("reason", ""), key
 
 
 def test_nothing_of_the_ledger_runs(browser: Browser, admin: Admin) -> None:

@@ -209,6 +209,10 @@ CHANGED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "token-revoke": (("token", "revoke", "--name", "alice"), {"name": "alice"}),
     "retire": (("retire", "heights", "--yes"), {"name": "heights"}),
+    "withdraw": (
+        ("dataset", "withdraw", "heights", "--yes", "--reason", "twice"),
+        {"name": "heights", "reason": "twice"},
+    ),
 }
 """Words of a command, and fields of a form, that say the same."""
 
@@ -227,7 +231,8 @@ def test_a_change_is_the_commands(visitor: Visitor, admin: Admin, change: str) -
     twin.ok(*words, "--actor", "olga")
     meant = twin.entries()[-1]
     shown = visitor.attempt(change, **fields)
-    assert f"it would be entry {meant.number}, a {meant.kind} by local:olga with" in shown
+    kind = "an allowance" if meant.kind == "allowance" else f"a {meant.kind}"
+    assert f"it would be entry {meant.number}, {kind} by local:olga with" in shown
     (printed,) = (
         html.unescape(found) for found in re.findall(r"<pre[^>]*>(.*?)</pre>", visitor.get("/confirm").text, re.S)
     )

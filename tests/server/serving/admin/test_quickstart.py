@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.resources
 import math
 import os
@@ -97,6 +98,9 @@ def test_a_messy_file_becomes_a_table_and_a_token(folder: Path) -> None:
     token = (folder / "alice.token").read_text().strip()
     assert (folder / "alice.token").stat().st_mode & 0o777 == 0o600
     assert token not in result.output
+    lines = result.output[result.output.index("import bursar") :].splitlines()[:3]
+    assert lines[1].endswith('token=open("alice.token").read().strip(), ca="ca.pem")')
+    ast.parse("\n".join(lines))
     for said in ("alice.token", "state/tls/ca.pem", "localhost:8443", "import bursar", "> bursar-server run --state"):
         assert said in result.output
 
@@ -230,6 +234,14 @@ def test_a_total_that_is_not_meant_is_asked_for_again(folder: Path) -> None:
     assert result.output.count("fits of epsilon") >= 3
     with Ledger.open(folder / "state" / "ledger.sqlite") as ledger:
         assert ledger.dataset("patients").budget.epsilon == 0.5
+
+
+def test_a_delta_is_proposed_that_can_be_read(folder: Path) -> None:
+    """One digit, and at most a hundredth of one over the number of rows."""
+    table = (*TABLE[:-2], "22000", TABLE[-1]) if TABLE[-2] == "5000" else TABLE
+    result = _run("quickstart", "patients.csv", "--no-start", answers=_lines(*table, *COLUMNS, "3", "", "", "alice"))
+    assert result.exit_code == 0, result.output
+    assert "Total delta [4e-07]" in result.output
 
 
 def test_the_server_takes_the_place_of_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,9 @@ def test_a_dry_run_of_an_import_keeps_nothing(admin: Admin) -> None:
     output = admin.ok("import", *admin.table("heights"), *TOTAL, "--dry-run")
     assert output.startswith("dry run:")
     assert "5  rows read" in output
-    assert '"epsilon": 1.0' in output
+    assert "nothing was written; it would be entry 4 (--show-entry prints it)" in output
+    assert '"epsilon": 1.0' not in output
+    assert '"epsilon": 1.0' in admin.ok("import", *admin.table("heights"), *TOTAL, "--dry-run", "--show-entry")
     assert not admin.snapshots
     admin.add()
     assert "these rows are known" in admin.refused("import", *admin.table("again"), *TOTAL, "--dry-run")
@@ -335,7 +337,7 @@ def test_a_dry_run_of_a_snapshot_keeps_nothing(admin: Admin) -> None:
     admin.add()
     before = admin.snapshots, admin.verified.head
     output = admin.ok("snapshot", *admin.table("heights", OTHER_ROWS), "--dry-run", "--delete-old-rows")
-    assert "it would be entry" in output
+    assert "heights would get new rows: nothing was written; it would be entry" in output
     assert (admin.snapshots, admin.verified.head) == before
 
 
