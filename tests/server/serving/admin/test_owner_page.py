@@ -234,7 +234,8 @@ def test_a_change_is_the_commands(visitor: Visitor, admin: Admin, change: str) -
     kind = "an allowance" if meant.kind == "allowance" else f"a {meant.kind}"
     assert f"it would be entry {meant.number}, {kind} by local:olga with" in shown
     (printed,) = (
-        html.unescape(found) for found in re.findall(r"<pre[^>]*>(.*?)</pre>", visitor.get("/confirm").text, re.S)
+        html.unescape(re.sub(r"<[^>]*>", "", found))
+        for found in re.findall(r"<pre[^>]*>(.*?)</pre>", visitor.get("/confirm").text, re.S)
     )
     assert admin.verified.head == before.head
     assert f"entry {meant.number}" in text(visitor.confirm())
