@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from bursar import _convert
 from bursar._connection import Connection
 from bursar._dry_run import SyntheticRows
@@ -17,7 +19,7 @@ from bursar._fits import Asked, kind_of, refuse_dry_runs
 from bursar._forecast import forecast, most_rows, rows_of
 from bursar._listing import Listing
 from bursar._plan import Plan, divided, plan, spends_of, units_of
-from bursar._preview import Preview
+from bursar._preview import Preview, with_forecast
 from bursar._progress import progress_bar
 from bursar._releases import (
     Releases,
@@ -48,6 +50,7 @@ from bursar_models.expected_rows import Like, rows_like
 from bursar_models.requests import Fits, Request, Study
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 from bursar_models.text import html_table, text_table
+from bursar_models.transforms import log1p
 from bursar_proto.v1 import catalog_pb2, types_pb2
 
 ResultT = TypeVar("ResultT")
@@ -251,6 +254,7 @@ class Dataset:
               epsilon ... (...%) would be left
               ...
               expected error of a component's mean: height 2, weight 2
+              a guess from the public schema alone; like=... (--like) foretells errors and their range
         """
         found = preview(self._connection, request, self._asked(spend, _draft_id(spend)))
         return found if like is None else self._foretold(request, spend, found, like, progress)
@@ -276,7 +280,17 @@ class Dataset:
         n = rows_of(like, self.public_rows)
         with progress_bar(progress, f"forecast of {type(request).__name__} on {self.name}") as report:
             made = forecast(run, like, columns, n, price=found.price, spend=spend, report=report)
-        return replace(found, forecast=made, expected={**found.expected, **made.expected})
+        target = getattr(request, "target", None)
+        return with_forecast(found, made, self._widths(request), target if isinstance(target, str) else None)
+
+    def _widths(self, request: Any) -> dict[str, float]:
+        """Return the width of each numeric column's public range, in the space of the fit."""
+        numeric = [column for column in self.columns if isinstance(column, NumericColumn)]
+        bounds = {column.name: np.array([column.lower, column.upper]) for column in numeric}
+        asked = Asked(dataset=self.name, columns=self.columns)
+        transforms = asked.transforms(list(bounds), request.transform) if hasattr(request, "transform") else ()
+        ends = {name: log1p(bounds[name]) for name, one in zip(bounds, transforms, strict=False) if one == "log1p"}
+        return {name: float(high - low) for name, (low, high) in {**bounds, **ends}.items()}
 
     def _columns_like(self, request: Any, like: Like) -> list[Column]:
         """Return the columns of a fit whose values are drawn from a model.
@@ -370,7 +384,7 @@ class Dataset:
 
         Example:
             >>> data.suggest_spend(bursar.DPEM(n_components=2), target=bursar.Target(mean_error=0.3))
-            Suggestion: bursar.rho(4.45), which is epsilon ... (...%) of epsilon ... (...%) left; ... like it are left
+            Suggestion: bursar.rho(4.45), which is epsilon ... (...%) of epsilon ... (...%) left; ...
                             target  expected
               mean_error of height     0.299
               mean_error of weight     0.299
@@ -433,18 +447,19 @@ class Dataset:
             spends = divided(total or WhatIsLeft(), shares, requests, limits)
         return self._planned(Study(uuid.uuid4().hex[:16], self.name, requests, tuple(spends)), limits, like)
 
-    def load_plan(self, path: str | Path) -> Plan:
+    def load_plan(self, path: str | Path, *, like: Like | None = None) -> Plan:
         """Return the plan that `Plan.save` wrote, with the prices and limits of now, and what of it is paid.
 
         Args:
             path: of the file.
+            like: as for `plan`.
 
         Raises:
             OSError: the file cannot be read.
             InvalidRequestError: it holds no plan, or one of another dataset.
             Error: a call failed.
         """
-        return self._planned(Study.load(path))
+        return self._planned(Study.load(path), like=like)
 
     def run(
         self, plan: Plan, *, only: Sequence[int] | None = None, anyway: bool = False, progress: bool | None = None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bursar import _convert
 from bursar_models.budget import Price, ReleaseNoise, Remaining
 from bursar_models.forecasts import Forecast
 from bursar_models.text import html_table, text_table
+from bursar_models.usefulness import findings
 from bursar_proto.v1 import fit_pb2
 
 
@@ -55,7 +56,7 @@ class Preview:
             the two. Empty where sums are not of positions, and for regressions.
         warnings: what to know before paying.
         useless: whether the public rule says that noise leaves nothing of the answer, so that a fit is refused without
-            `anyway`; `warnings` tell why.
+            `anyway`; `warnings` tell why. A forecast is judged in its place, by the same limits.
         forecast: with `like`: where numbers of `expected` come from, and how far single fits are from them. None for
             rules of thumb from the public schema.
         preflight: of a separated mixture, whether its components will be found; None for other fits, and if the number
@@ -124,10 +125,36 @@ class Preview:
             if units := self.noise_in_units(name):
                 facts.append(f"at most, in the columns' units times rows, on sums of {name}: {_by_name(units)}")
         facts += [_fact(name, value, self.units.get(name)) for name, value in self.expected.items()]
-        facts += [] if self.forecast is None else _forecast_lines(self.forecast)
+        if self.forecast is not None:
+            facts += _forecast_lines(self.forecast)
+        elif self.expected:
+            facts.append(_GUESSED)
         if self.preflight is not None:
             facts += _preflight_lines(self.preflight, self.remaining)
         return [*facts, *(f"warning: {warning}" for warning in self.warnings)]
+
+
+def with_forecast(preview: Preview, made: Forecast, widths: Mapping[str, float], target: str | None) -> Preview:
+    """Return a preview whose expected accuracies, and verdict on them, are a forecast's where it has them.
+
+    Args:
+        preview: with rules of thumb.
+        made: the forecast.
+        widths: widths of the columns' ranges, as for `usefulness.findings`.
+        target: a regression's target column.
+    """
+    guessed = {str(one) for one in findings(preview.expected, widths, target)}
+    expected = {**preview.expected, **made.expected}
+    found = sorted(findings(expected, widths, target), key=lambda one: not one.useless)
+    kept = [warning for warning in preview.warnings if warning not in guessed]
+    useless = any(one.useless for one in found) or any(warning.startswith("useless: ") for warning in kept)
+    refused = preview.useless and not useless
+    warnings = (*map(str, found), *kept, *([_OTHERWISE] * refused))
+    return replace(preview, forecast=made, expected=expected, warnings=warnings, useless=useless)
+
+
+_OTHERWISE = "a rule of thumb calls this useless, the forecast does not; anyway=True (--anyway) pays for it"
+_GUESSED = "a guess from the public schema alone; like=... (--like) foretells errors and their range"
 
 
 def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Preview:
@@ -176,7 +203,7 @@ def _forecast_lines(forecast: Forecast) -> list[str]:
             shown = f"{low:.3g} to {high:.3g}"
         lines.append(f"eight of ten fits: {name} {shown}")
     source = f"foretold by {forecast.replicates} dry runs on rows like those of {forecast.like}"
-    return [*lines, f"{source}, which is nothing released" if forecast.guessed else source]
+    return [*lines, f"{source}: a guess, and nothing released" if forecast.guessed else source]
 
 
 def _preflight_from(message: fit_pb2.Preflight) -> Preflight:

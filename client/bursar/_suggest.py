@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bursar._preview import Preview
-from bursar_models.budget import EpsilonDelta, Pure, Rho, Spend, positive
+from bursar_models.budget import Amount, EpsilonDelta, Price, Pure, Rho, Spend, implied_rho, positive
 from bursar_models.errors import InvalidRequestError
 from bursar_models.text import TableText
 
@@ -171,8 +171,8 @@ class Suggestion(TableText):
     preview: Preview
     target: Target
     expected: Mapping[str, float]
-    low: Spend | None = None
-    high: Spend | None = None
+    low: Amount | None = None
+    high: Amount | None = None
 
     @property
     def affordable(self) -> bool:
@@ -181,11 +181,18 @@ class Suggestion(TableText):
 
     def _title(self) -> str:
         cost = f"{self.preview.price} of {self.preview.available} left"
-        if self.low is not None:
-            cost += f" (one fit in ten would do with {self.low!r}, nine in ten with {self.high!r})"
+        source = "a guess from the public schema alone"
+        if self.preview.forecast is not None:
+            source = "foretold" + (" from a guess" if self.preview.forecast.guessed else "")
+        if self.low is not None and self.high is not None:
+            source += f": one fit in ten would do with {self._cost(self.low)}, nine in ten with {self._cost(self.high)}"
         if self.affordable:
-            return f"Suggestion: {self.spend!r}, which is {cost}; {self.preview.fits_left} like it are left"
-        return f"Suggestion: {self.spend!r}, which is more than is left: {cost}"
+            return f"Suggestion: {self.spend!r}, which is {cost}; {self.preview.fits_left} like it are left; {source}"
+        return f"Suggestion: {self.spend!r}, which is more than is left: {cost}; {source}"
+
+    def _cost(self, spend: Amount) -> Price:
+        remaining = self.preview.remaining
+        return remaining.price(remaining.units_of(implied_rho(spend)))
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         return ["target", "expected"], [[name, f"{value:.3g}"] for name, value in self.expected.items()]
@@ -333,7 +340,7 @@ def _amount(spend: Spend) -> float:
     raise InvalidRequestError.of("spend", f"{text}, got {spend!r}")
 
 
-def _with_amount(spend: Spend, amount: float) -> Spend:
+def _with_amount(spend: Spend, amount: float) -> Amount:
     match spend:
         case EpsilonDelta():
             return EpsilonDelta(amount, spend.delta)

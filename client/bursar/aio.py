@@ -102,9 +102,9 @@ class Dataset:
         """See `bursar.Dataset.plan`."""
         return await asyncio.to_thread(self.public.plan, requests, spend=spend, total=total, shares=shares, like=like)
 
-    async def load_plan(self, path: str | Path) -> bursar.Plan:
+    async def load_plan(self, path: str | Path, *, like: Like | None = None) -> bursar.Plan:
         """See `bursar.Dataset.load_plan`."""
-        return await asyncio.to_thread(self.public.load_plan, path)
+        return await asyncio.to_thread(self.public.load_plan, path, like=like)
 
     async def run(
         self,

@@ -273,10 +273,11 @@ def test_a_preview_shows_price_and_accuracy(server: Line, lone: bursar.Dataset) 
     errors = preview.expected["mean_error"]
     assert isinstance(errors, Mapping)
     assert list(errors) == ["weight"]
-    first, *_, last = repr(preview).splitlines()
+    first, *_, errors_line, source = repr(preview).splitlines()
     assert first.startswith("Preview: debits epsilon 1.26 (20%) of epsilon 3 (100%) left")
     assert f"affordable, {preview.fits_left} like it are left" in first
-    assert last.startswith("  expected error of a component's mean: weight ")
+    assert errors_line.startswith("  expected error of a component's mean: weight ")
+    assert source.startswith("  a guess from the public schema alone")
 
 
 @pytest.mark.parametrize(

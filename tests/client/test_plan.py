@@ -53,8 +53,8 @@ def test_prices_add_up_in_order() -> None:
     assert not found.affordable
     assert str(found.total) == "epsilon 21.2 (20%)"
     assert repr(found).splitlines()[0] == (
-        f"Plan: 4 fits for {found.total} of {found.limits.dataset} left; 2 of them affordable in this order; "
-        "each alone would be; 50% of every spend would fit"
+        f"Plan: 4 fits for {found.total} of {found.limits.dataset} left; they do not fit together: 2 of them "
+        "affordable in this order, though each alone would be; 50% of every spend would fit"
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
 
 import bursar
 import bursar.aio
+from bursar._preview import with_forecast
+from bursar_models.forecasts import Forecast
 from bursar_proto.v1 import catalog_pb2
 from tests.client.line import Line
 
@@ -94,3 +97,37 @@ def test_awaited_fits_are_refused_alike(client: bursar.Client) -> None:
 def test_a_dry_run_is_never_refused(toy: bursar.Dataset) -> None:
     """It costs nothing, and shows what noise looks like."""
     assert toy.dry_run(ASKED, spend=LITTLE, rows=100).warnings == ()
+
+
+def test_a_forecast_is_judged_in_the_place_of_the_rule_of_thumb(lone: bursar.Dataset) -> None:
+    """One preview never says both that nothing is left of an answer and that errors are small."""
+    little, enough = (lone.preview(ASKED, spend=spend) for spend in (LITTLE, bursar.rho(10.0)))
+    assert (little.useless, enough.useless) == (True, False)
+    widths = lone._widths(ASKED)
+
+    def foretold(part: float) -> Forecast:
+        errors = {"mean_error": {name: part * widths[name] for name in ("height", "weight")}}
+        numbers = {"expected": errors, "low": errors, "high": errors}
+        return Forecast(like="a guess", guessed=True, replicates=12, rows=100, **numbers)
+
+    small = foretold(0.01)
+    good = with_forecast(little, small, widths, None)
+    assert not good.useless
+    assert good.expected["mean_error"] == small.expected["mean_error"]
+    assert not [one for one in good.warnings if one.startswith(("useless", "rough"))]
+    assert "a rule of thumb calls this useless, the forecast does not; anyway=True" in good.warnings[-1]
+    bad = with_forecast(enough, foretold(0.4), widths, None)
+    assert bad.useless
+    assert bad.warnings[0] == "useless: the noise of a mean is 40 % of the range of 'height' at best"
+    assert "a guess from the public schema alone" in repr(little)
+    assert "a guess from the public schema alone" not in repr(good)
+
+
+def test_widths_are_those_of_the_space_of_a_fit(lone: bursar.Dataset) -> None:
+    """A forecast of logarithms is compared with the range of logarithms."""
+    plain = lone._widths(bursar.MRF())
+    logs = lone._widths(bursar.DPEM(n_components=2, transform={"weight": "log1p"}))
+    weight = next(column for column in lone.columns if column.name == "weight")
+    assert logs["height"] == plain["height"]
+    assert isinstance(weight, bursar.NumericColumn)
+    assert logs["weight"] == pytest.approx(math.log1p(weight.upper) - math.log1p(weight.lower))

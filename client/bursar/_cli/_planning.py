@@ -16,7 +16,7 @@ from bursar._cli._fitting import at_terminal
 from bursar._cli._groups import JSON
 from bursar._cli._printing import say, say_json
 from bursar._cli._released import check_new, save_released
-from bursar._cli._signatures import SPEND, spend
+from bursar._cli._signatures import LIKE, SPEND, like, spend
 from bursar._cli._values import Value, numbers
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -49,13 +49,15 @@ def plan(
     """Plan several fits: prices, forecasts, and what is left. Debits nothing without --run.
 
     FILES are requests, as `bursar.Request.save` writes them, and the spend is that of all together; or one plan that
-    was saved, which has its spends. The same plan run again pays nothing twice: what is paid is fetched.
+    was saved, which has its spends. The same plan run again pays nothing twice: what is paid is fetched. With --like or
+    --guess every fit has a forecast.
 
     \b
       bursar plan people two.json three.json --spend 10% --shares 1,2 --save study.json
+      bursar plan people study.json --like earlier.json
       bursar plan people study.json --run --models models
     """  # noqa: D301  click reads the backslash
-    data, total = client.dataset(dataset), spend(given, must=False)
+    data, total, rows = client.dataset(dataset), spend(given, must=False), like(given)
     if save is not None:
         check_new(save)
     if not run and (only or models):
@@ -65,10 +67,10 @@ def plan(
     if _is_plan(files[0]):
         if len(files) > 1 or total is not None or shares is not None:
             raise click.UsageError("a saved plan has its requests and spends: give its file alone")
-        found = data.load_plan(files[0])
+        found = data.load_plan(files[0], like=rows)
     else:
         requests = [bursar.Request.load(file) for file in files]
-        found = data.plan(requests, total=total, shares=shares)
+        found = data.plan(requests, total=total, shares=shares, like=rows)
     if save is not None:
         found.save(save)
     if not run:
@@ -118,5 +120,6 @@ plan.params = [
     click.Argument(["dataset"], type=DATASET),
     click.Argument(["files"], type=FILE, nargs=-1, required=True),
     *SPEND,
+    *LIKE,
     *plan.params,
 ]

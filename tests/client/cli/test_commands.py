@@ -234,9 +234,15 @@ def test_what_is_above_the_rest_is_refused_before_the_question(run: Run, shop: S
 def test_a_refusal_of_the_server_has_the_status_of_one(run: Run, shop: Shop) -> None:
     """Status 3, and what less would do; without amounts no advice about amounts."""
     amounts = {f"{which}_{what}": "1" for which in ("requested", "remaining") for what in ("cost_units", "delta_units")}
-    amounts |= {"cap_cost_units": "9", "cap_delta_units": "9", "remaining_rho": "0.25", "requested_rho": "5"}
+    amounts |= {"cap_cost_units": f"{9 * 10**12}", "remaining_cost_units": f"{10**12}", "cap_delta_units": "9"}
+    amounts |= {"remaining_rho": "0.25", "requested_rho": "5"}
     amounts |= {"remaining_pure_epsilon": "1", "order": "9", "limit": "dataset"}
-    amounts |= {"budget_cost_units": "9", "delta": "1e-6", "requested_epsilon": "9", "requested_share": "0.2"}
+    amounts |= {
+        "budget_cost_units": f"{9 * 10**12}",
+        "delta": "1e-6",
+        "requested_epsilon": "9",
+        "requested_share": "0.2",
+    }
     for metadata, advice in ((amounts, True), ({}, False)):
         info = error_details_pb2.ErrorInfo(domain="bursar", reason="BUDGET_EXHAUSTED", metadata=metadata)
         shop.failures.append((grpc.StatusCode.RESOURCE_EXHAUSTED, "too dear", [info]))
