@@ -125,5 +125,34 @@ def health(address: str, ca: Path, cert: Path | None, key: Path | None, live: bo
         raise SystemExit(1)
 
 
+@main.command()
+@click.option(
+    "--listen", default="127.0.0.1:8444", show_default=True, help="host:port for HTTPS; port 0 takes a free one."
+)
+@click.option("--server", "address", default="localhost:8443", show_default=True, help="host:port of the server.")
+@click.option(
+    "--tls",
+    type=_PATH,
+    required=True,
+    help="Folder of ca.pem, server.pem and server-key.pem: tls of the state directory, or one like it.",
+)
+def gateway(listen: str, address: str, tls: Path) -> None:
+    """Answer JSON over HTTPS for languages without gRPC.
+
+    Runs until SIGTERM or SIGINT; SIGHUP reads the certificate again. Calls are passed on to a running server, with the
+    caller's token. The gateway reads neither ledger nor tables, and may run on another machine.
+    """
+    try:
+        from bursar_server.gateway.serving import GatewayError, serve  # needs the extra `gateway`
+    except ModuleNotFoundError as error:
+        if error.name not in ("uvicorn", "h11"):
+            raise
+        raise click.ClickException("this command needs uvicorn: pip install 'bursar[server,gateway]'") from None
+    try:
+        serve(listen, address, tls, ready=lambda where: click.echo(f"bursar-server: gateway on https://{where}"))
+    except GatewayError as error:
+        raise click.ClickException(str(error)) from None
+
+
 if __name__ == "__main__":
     main()

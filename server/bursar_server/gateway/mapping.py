@@ -1,0 +1,167 @@
+"""Mapping between JSON and messages, and from gRPC statuses to HTTP answers.
+
+Messages follow protobuf's JSON mapping, errors the Connect protocol: https://connectrpc.com/docs/protocol.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pool, json_format
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+HTTP_STATUS: Mapping[grpc.StatusCode, int] = MappingProxyType(
+    {
+        grpc.StatusCode.CANCELLED: 499,
+        grpc.StatusCode.UNKNOWN: 500,
+        grpc.StatusCode.INVALID_ARGUMENT: 400,
+        grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+        grpc.StatusCode.NOT_FOUND: 404,
+        grpc.StatusCode.ALREADY_EXISTS: 409,
+        grpc.StatusCode.PERMISSION_DENIED: 403,
+        grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+        grpc.StatusCode.FAILED_PRECONDITION: 400,
+        grpc.StatusCode.ABORTED: 409,
+        grpc.StatusCode.OUT_OF_RANGE: 400,
+        grpc.StatusCode.UNIMPLEMENTED: 501,
+        grpc.StatusCode.INTERNAL: 500,
+        grpc.StatusCode.UNAVAILABLE: 503,
+        grpc.StatusCode.DATA_LOSS: 500,
+        grpc.StatusCode.UNAUTHENTICATED: 401,
+    }
+)
+"""HTTP status of each gRPC status, from Connect's table."""
+
+_TEXT_CHARACTERS = 600
+"""Maximum length of a refusal's text, which may quote a field's name from the body."""
+
+_DETAILS = "grpc-status-details-bin"
+_UNREACHABLE = (
+    "the gateway cannot reach the server, or lost its connection; ask again with the same request_id: nothing is "
+    "charged twice"
+)
+_FROM_LIBRARY = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED}
+)
+"""Statuses to which the server always adds details, unless gRPC itself made them; then the text may name machines."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Error as it is sent.
+
+    Attributes:
+        status: HTTP status.
+        error: JSON object of the Connect protocol: code, message, details.
+        headers: further headers.
+    """
+
+    status: int
+    error: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class RefusedError(Exception):
+    """Error: the gateway itself refuses the request.
+
+    Attributes:
+        refusal: the answer.
+    """
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.error["message"])
+        self.refusal = refusal
+
+
+def refused(code: grpc.StatusCode, text: str, status: int | None = None, **headers: str) -> RefusedError:
+    """Return the gateway's own refusal; `status` replaces the one of Connect's table."""
+    shown = text if len(text) <= _TEXT_CHARACTERS else f"{text[:_TEXT_CHARACTERS]}..."
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return RefusedError(Refusal(status or HTTP_STATUS[code], {"code": _name(code), "message": shown}, names))
+
+
+def read(body: bytes, kind: type[Message]) -> Message:
+    """Return the message of a JSON body.
+
+    Raises:
+        RefusedError: the body is no such message. The text names the field.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise refused(grpc.StatusCode.INVALID_ARGUMENT, "nothing was debited: the body is not UTF-8") from None
+    try:
+        if text.lstrip(" \t\r\n")[:1] != "{":
+            raise json_format.ParseError("expected an object, such as {}")  # Parse takes an empty array for one
+        return json_format.Parse(text, kind(), max_recursion_depth=50)
+    except json_format.ParseError as error:
+        reason = str(error)
+    except Exception as error:  # parsers of numbers, times and names have errors of many types
+        reason = f"cannot read it ({type(error).__name__})"
+    told = f"nothing was debited: the body is not a {kind.DESCRIPTOR.full_name} in JSON: {_printable(reason)}"
+    raise refused(grpc.StatusCode.INVALID_ARGUMENT, told)
+
+
+def written(message: Message) -> bytes:
+    """Return a message as one line of JSON, with the contract's field names and with fields that are zero or empty."""
+    value = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return line(value)
+
+
+def line(value: Mapping[str, Any]) -> bytes:
+    """Return a JSON object as one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
+    """Return a server's refusal as it is sent, with the server's sentence and details."""
+    code, details = error.code(), _details(error)
+    text = (error.details() or "") if details or code not in _FROM_LIBRARY else _UNREACHABLE
+    if code in _FROM_LIBRARY and not details:
+        code = grpc.StatusCode.CANCELLED if code is grpc.StatusCode.CANCELLED else grpc.StatusCode.UNAVAILABLE
+    told: dict[str, Any] = {"code": _name(code), "message": text}
+    if details:
+        told["details"] = [_detail(one) for one in details]
+    scheme = {"www-authenticate": "Bearer"} if code is grpc.StatusCode.UNAUTHENTICATED else {}
+    return Refusal(HTTP_STATUS[code], told, scheme | _retry_after(details))
+
+
+def _name(code: grpc.StatusCode) -> str:
+    # Connect spells one code as Americans do.
+    return "canceled" if code is grpc.StatusCode.CANCELLED else code.name.lower()
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in " ".join(text.split()))
+
+
+def _details(error: grpc.aio.AioRpcError) -> list[AnyMessage]:
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS and isinstance(value, bytes):
+            return list(status_pb2.Status.FromString(value).details)
+    return []
+
+
+def _detail(packed: AnyMessage) -> dict[str, Any]:
+    kind = packed.type_url.rpartition("/")[2]
+    value = base64.b64encode(packed.value).decode().rstrip("=")
+    unpacked = json_format.MessageToDict(packed, descriptor_pool=descriptor_pool.Default())
+    return {"type": kind, "value": value, "debug": {name: one for name, one in unpacked.items() if name != "@type"}}
+
+
+def _retry_after(details: list[AnyMessage]) -> dict[str, str]:
+    retry = error_details_pb2.RetryInfo()
+    for one in details:
+        if one.Unpack(retry):
+            return {"retry-after": str(retry.retry_delay.seconds)}
+    return {}
