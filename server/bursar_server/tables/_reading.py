@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,10 @@ def _there(wanted: Sequence[str], found: Sequence[str], delimiter: str) -> str:
 
     if are_names(found):
         more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-        return f"Names are compared letter by letter: the source has {', '.join(map(repr, found[:_SHOWN]))}{more}"
+        # A CSV file's bytes that are no text in its encoding are kept as escapes.
+        unread = any(re.search(r"\\x[0-9a-f]{2}", name) for name in found) and delimiter
+        hint = '; not all of it is text in this encoding: set [csv] encoding, for example to "cp1252"' if unread else ""
+        return f"Names are compared letter by letter: the source has {', '.join(map(repr, found[:_SHOWN]))}{more}{hint}"
     for other in ",;\t":
         if delimiter and are_names(delimiter.join(found).split(other)):
             return (

@@ -201,6 +201,11 @@ def test_columns_that_there_are(admin: Admin) -> None:
     lines = [line.replace(",", ";") for line in GOOD]
     output = admin.refused("import", *_hospital(admin, lines, header="patient;age;smoker;income"), *TOTAL)
     assert "separated by ';'" in output
+    assert "encoding" not in output
+    (admin.files / "latin.csv").write_bytes("patient,age,smoker,einkünfte\n".encode("latin-1"))
+    words = [*_hospital(admin, GOOD)]
+    words[words.index("--csv") + 1] = admin.files / "latin.csv"
+    assert "set [csv] encoding" in admin.refused("import", *words, *TOTAL)
     output = admin.refused("import", *_hospital(admin, GOOD[1:], header=GOOD[0]), *TOTAL)
     assert "is there a header" in output
     assert "p0" not in output
