@@ -51,7 +51,7 @@ def _prepare(home: Home) -> None:
     admin = "bursar-admin"
     _step("The owner makes a state directory: ledger, keys, a local authority, an administrator's token")
     command(admin, "init", "--state", home.state, show_until="next:")
-    _step("The owner imports a table under a public schema and gives it a total for its whole life")
+    _step("The owner imports a table under a public schema and sets its lifetime privacy budget")
     budget = ("--epsilon", f"{TOTAL[0]:g}", "--delta", "1e-6")
     command(admin, "import", "--state", home.state, "--manifest", MANIFEST, "--sql", home.query(), *budget)
     _step("The owner issues tokens to two analysts and to an auditor")

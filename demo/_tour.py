@@ -118,7 +118,7 @@ class Tour:
         return sketch
 
     def field(self) -> bursar.MarkovRandomField:
-        """Return which columns depend on which, and rows of nobody that depend on each other like that."""
+        """Return which columns depend on which, and synthetic rows with the same dependences."""
         model = self.data.fit(bursar.MRF(cliques="tree"), spend=FIELD_SPEND, request_id="demo-field")
         pairs = (f"{a} - {b} {nats:.3f}" for (a, b), nats in model.mutual_information().items())
         click.echo(f"  the tree, with mutual information in nats: {', '.join(pairs)}")
@@ -128,7 +128,7 @@ class Tour:
         }
         shares = ", ".join(f"{answer} {share:.1%}" for answer, share in by_health.items())
         click.echo(f"  an index of diseases of 20 or more, by self-rated health: {shares}")
-        click.echo("  five rows of nobody, drawn from the model:")
+        click.echo("  five synthetic rows, drawn from the model:")
         click.echo(_indented(model.sample(5, random_state=0, bins="labels").to_string(index=False)))
         draw_graph(model, self.home.graph)
         click.echo(f"  the tree drawn: {os.path.relpath(self.home.graph)}")

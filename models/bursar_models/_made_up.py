@@ -60,6 +60,6 @@ def made_up_unit_rows(n: int, public_seed: int, *, cap: int) -> FloatArray:
     return np.repeat(sizes, sizes).astype(np.float64)
 
 
-def _generator(name: str, public_seed: int) -> np.random.Generator:  # noqa: TID251 - rows of nobody, from a public seed
+def _generator(name: str, public_seed: int) -> np.random.Generator:  # noqa: TID251 - synthetic rows, from a public seed
     words = hashlib.sha256(name.encode()).digest()[:8]
     return np.random.default_rng([public_seed, int.from_bytes(words, "big")])  # noqa: TID251 - likewise

@@ -1,4 +1,4 @@
-"""Forecasts: `preview(..., like=...)` tells errors that fits then have, from rows of nobody."""
+"""Forecasts: `preview(..., like=...)` tells errors that fits then have, from synthetic rows."""
 
 from __future__ import annotations
 

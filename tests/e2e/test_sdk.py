@@ -194,7 +194,7 @@ def test_the_history_comes_with_a_signed_note(shared: Server) -> None:
 
 
 def test_dummy_runs_of_every_fit_leave_the_ledger_as_it_was(shared: Server, connect: Connect) -> None:
-    """The real code of the real server, on rows of nobody: models of the right kind, and not a byte in the ledger."""
+    """The real code of the real server, on synthetic rows: models of the right kind, and not a byte in the ledger."""
     people = connect(shared).dataset("people")
     left = people.remaining()
     folder = shared.home.state.path

@@ -1,4 +1,4 @@
-"""Dummy runs: the real code of every fit, on rows of nobody, with no ledger and no table within reach."""
+"""Dummy runs: the real code of every fit, on synthetic rows, with no ledger and no table within reach."""
 
 from __future__ import annotations
 

@@ -88,6 +88,8 @@ class _Releases:
     def make(self, step: Step, cells: Cells, *, fixed: bool = False) -> Released:
         """Release the moments of the rows nearest to each cell, clipped to its radius about it, or about the middle."""
         means = np.full((step.components, len(self.frame.scale)), 0.0)
+        # Cells that are missing are put where no row is nearest to them: the release keeps the size and price of the
+        # plan.
         means[:, 0] = _OUT_OF_REACH
         means[: len(cells)] = [cell.mean for cell in cells]
         eye, radii = np.eye(means.shape[1]), np.ones(len(means))
@@ -137,6 +139,7 @@ def _reported(
     if step.phase is not Phase.REPORT:
         return mixture, None
     d = len(settings.box)
+    # Released moments alone: radii must not depend on rows in any other way.
     variances = np.array([float(np.trace(cell.covariance)) / d for cell in cells])
     counts = np.array([cell.count for cell in cells])
     # No row is farther from a centre than the farthest corner of the box.
@@ -194,6 +197,7 @@ def _halved(cells: Cells, parents: Cells, released: Released, most: int) -> tupl
     """Split the cells that promise most, each once, up to `most`; return them with the parent of each."""
     d = len(cells[0].mean)
     gains = [cell.gain() for cell in cells]
+    # The largest gains first, since the plan's number of cells may not suffice for all that are worth a split.
     order = sorted(range(len(cells)), key=lambda i: -gains[i])
     chosen = {
         i

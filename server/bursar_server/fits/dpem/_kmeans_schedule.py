@@ -128,8 +128,10 @@ def schedule(quotes: Quotes, *, iterations: int, recentred: bool, splitting: boo
     if splitting and k > 1:
         grid = quotes.d <= 2
         if iterations:
+            # About half of the releases that were asked for remain for Lloyd steps.
             levels = max(0, min(levels, iterations // 2 - 1))
             steps = iterations - (1 if grid or iterations == 1 else 2 + levels)
+        # Without Lloyd steps nothing is spent after the start.
         early = early if steps else Fraction(1)
         start = (_grid(quotes, early),) if grid else _splitting(quotes, nu, levels, root=iterations != 1)
     else:

@@ -73,6 +73,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     kmeans, moments, recentred = _model(request, violations)
     background = _background(request, violations)
     prior = _prior(request, len(columns), kmeans, violations)
+    # Checked in stages: what follows computes with the values that were checked before, and would raise on others.
     stop_if(violations)
     frame = _frame(columns, request.clip_radius, common=moments is Moments.SPHERICAL, violations=violations)
     stop_if(violations)
@@ -80,6 +81,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     start = start_mixture(request, own, k, frame, moments, released, violations)
     stop_if(violations)
     d, splitting = len(columns), start is None
+    # The background's density needs the public box itself, not the ball around it.
     box = np.array([[column.lower for column in columns], [column.upper for column in columns]])
     half = (box[1] / 2.0 - box[0] / 2.0) / frame.scale
     try:
@@ -160,6 +162,7 @@ def _size(
     size = size_of(k, d, T, single, table.rows, splitting=splitting, background=background, pure=amount.pure)
     if T or size.iterations * _numbers(size.cells, d, Moments.FULL) <= MAX_RELEASED:
         return size
+    # This plan would pass MAX_RELEASED and be refused: it gets fewer steps, and no more cells than components.
     base = default_iterations(size.components, splitting=splitting)
     room = MAX_RELEASED // _numbers(size.components, d, Moments.FULL)
     return Size(size.components, size.components, min(size.iterations, max(base, room)))
@@ -224,12 +227,15 @@ def _frame(
     lower, upper = (np.array([getattr(c, side) for c in columns], dtype=np.float64) for side in ("lower", "upper"))
     # Halved first: the width of bounds could overflow.
     half = upper / 2.0 - lower / 2.0
+    # Spherical covariances have one width for all columns, so all columns need one unit.
     unit = np.full_like(half, half.max()) if common else half
     whole = float(np.linalg.norm(half / unit))
     if not 0 <= clip_radius <= whole * (1 + 1e-9):
         expected = f"expected 0, or a number up to {whole:.6g}, the ball that holds the whole box"
         violations.append(("clip_radius", f"{expected}; got {clip_radius}"))
+        # Goes on with a valid value, so that all other fields are checked, too.
         clip_radius = whole
+    # 0 is a field that was not sent.
     scale = unit * (clip_radius or whole)
     if not np.all((scale > 1e-140) & (scale < 1e140)):  # variances are squares of it
         violations.append(
@@ -244,6 +250,7 @@ def _numbers(K: int, d: int, moments: Moments, *, background: bool = False) -> i
 
 def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoise]:
     summaries = []
+    # Equal steps in a row are one line of the preview: dozens of lines would hide the different ones.
     for step, group in groupby(steps):
         std, w = step.std, step.weights
         summaries.append(
@@ -263,6 +270,7 @@ def _expected_mean_error(
     steps: tuple[Step, ...], settings: EMSettings | KMeansSettings, rows: int | None
 ) -> tuple[float, ...]:
     """Return the noise on a mean, for k equal settled components that fill the public ball side by side."""
+    # Without a number of rows there is nothing to divide the noise by; a guess would look like a promise.
     if not rows:
         return ()
     if isinstance(settings, KMeansSettings):

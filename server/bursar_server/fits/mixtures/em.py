@@ -188,11 +188,13 @@ def merged(mixture: Mixture, K: int, count_std: float = 0.0) -> Mixture:
     """
     if len(mixture.counts) <= K:
         return mixture
+    # Components that could be noise are the smallest ones, so the largest are kept.
     order = np.argsort(-mixture.counts)
     clear = int(np.sum(mixture.counts > _CLEAR_COUNT * count_std))
     kept = order[: max(K, clear)]
     counts, means, covariances = mixture.counts[kept], mixture.means[kept], mixture.covariances[kept]
     while len(counts) > K:
+        # All pairs anew in every round: components are few, and a merge changes the losses of its pairs.
         pairs = list(combinations(range(len(counts)), 2))
         i, j = (np.array(side) for side in zip(*pairs, strict=True))
         total = counts[i] + counts[j]

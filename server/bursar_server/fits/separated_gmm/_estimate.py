@@ -153,11 +153,13 @@ def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> 
         moments = []  # a plane between components that overlap leaves out what is beyond it
     done = 0
     while done < steps:
+        # Divided anew each time: the number of steps may have risen, and nothing may be left over.
         share = min(parts.left(node) for node in nodes) / (steps - done)
         if s.clusters:
             moments.append(of_clusters(parts, leaves, current, share))
         else:
             moments.append(of_responsibilities(parts, nodes[0], current, share))
+        # After each release, because the next one is taken about the estimate of all releases so far.
         current = combine(s, moments, overlapping=overlapping)
         done += 1
         if done == 1 and not (overlapping or s.clusters) and not np.all(_agree(s.d, moments[0], moments[1])):
@@ -205,6 +207,7 @@ def of_leaves(parts: Parts, leaves: list[Leaf], share: float) -> Moment:
     weights = precisions(s.d, moments)
     noise = parts.std(leaves[0].node, moment_bounds(1, s.d, moments, weights), LATTICE, share) / weights.c / rows
     if not _clear(s.d, noise, moments):
+        # A trace is one number for d squared ones: all precision goes into it.
         moments = Moments.SPHERICAL
         weights = precisions(s.d, moments)
     statistics = [ball_statistic(s.frame, leaf.ball.centre, leaf.ball.radius, moments, weights) for leaf in leaves]
@@ -352,6 +355,7 @@ def combine(settings: SplitSettings, moments: list[Moment], *, overlapping: bool
     shaped = [shrink(settings, *each) for each in zip(raw, noise, counts, strict=True)]
     covariances = np.array([covariance for covariance, _ in shaped])
     variances = np.diagonal(covariances, axis1=1, axis2=2)
+    # Noise may put a mean outside the public ball, where no true mean is.
     means = means * np.minimum(1.0, settings.radius / np.maximum(np.linalg.norm(means, axis=1), 1e-300))[:, None]
     return Estimate(
         counts=counts,

@@ -83,6 +83,7 @@ def shapes(least: int) -> Shapes:
             parts.append(np.stack([low, high, low - gap, high + gap, np.full_like(low, index)]))
         half *= _GROWTH
     edges = np.concatenate(parts, axis=1)
+    # Slabs at the rim lose the part beyond it, and stay candidates: the last bins hold all rows that lie beyond.
     edges[:4] = np.clip(edges[:4], 0, BINS)
     return Shapes(*(np.ascontiguousarray(row) for row in edges))
 
@@ -90,6 +91,7 @@ def shapes(least: int) -> Shapes:
 @njit(**_options)
 def _slab_scores(counts, low, high, outer_low, outer_high, gap, cap, bonus, out):  # type: ignore[no-untyped-def]
     """Set out to max(0, min(inside, outside, cap) - 2 between) + bonus of its gap, for every candidate."""
+    # Cumulative counts: a candidate's three counts are then differences, whatever its width.
     below = np.zeros(counts.shape[0] + 1, dtype=np.int64)
     for b in range(counts.shape[0]):
         below[b + 1] = below[b] + counts[b]
@@ -282,6 +284,7 @@ class TightFamily(_Distances):
 
     def scores(self, group: int, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Implement `Family.scores`: a candidate is the upper edge of a step."""
+        # At least one unit a step, so that of two balls with the same rows the smaller is better.
         tilt = max(1, round(RADIUS_UNIT * _TIGHTER * self.cap / len(sums)))
         return np.asarray(RADIUS_UNIT * np.minimum(np.cumsum(sums), self.cap) - tilt * np.arange(len(sums)))
 
@@ -362,6 +365,7 @@ class ReachFamily(_Radii):
 
 def _step_of(length: float) -> int:
     """Return the step of squared distances that contains a length in units of y."""
+    # As `distance_histograms` takes steps from the bits of squared distances.
     return int(np.array([length**2]).view(np.int64)[0]) >> (52 - _kernel.STEPS_BITS)
 
 

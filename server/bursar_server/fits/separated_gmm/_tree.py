@@ -141,6 +141,7 @@ def directions_of(parts: Parts, node: Node, ball: Ball, m: int, share: float) ->
     statistic = ball_statistic(parts.settings.frame, ball.centre, ball.radius, Moments.FULL, _PCA_WEIGHTS)
     flat, std = parts.release(node, statistic, share)
     second = decode(flat, 1, d, Moments.FULL, _PCA_WEIGHTS, std).seconds[0]
+    # `eigh` sorts ascending, and has an answer for noisy matrices that are not positive, too.
     return np.ascontiguousarray(np.linalg.eigh(second)[1][:, ::-1][:, :m].T)
 
 
@@ -163,10 +164,12 @@ class _Growth:
         self.reserve = 2.0 * self.round
         self.smallest = self.typical = 0.0  # 0 until the whole table's rows were counted
         self.generator = public_generator(s.seed)
+        # Odd factors, so that no bit of a coordinate is lost in the product modulo 2^64.
         self.keys = self.generator.integers(0, 2**63, s.d + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
     def leaves(self, root: Node) -> list[Leaf]:
         k = self.parts.settings.k
+        # The public ball: before the first release nothing else is known.
         leaf = Leaf(root, Ball(np.zeros(self.parts.settings.d), 1.0, 1.0), 1.0)
         leaf = self._locate_all(leaf)
         leaf = replace(leaf, rows=leaf.ball.rows)
@@ -211,6 +214,7 @@ class _Growth:
         # A second attempt looks for directions anew: the inherited ones showed no gap.
         leaf = replace(leaf, attempts=leaf.attempts + 1, basis=leaf.basis if first else None)
         if first:
+            # The splits that may still follow on one path share what is left of its budget.
             levels = min(remaining, math.ceil(math.log2(remaining + 1)) + 1)
             budget = (_FIRST_PART * SPLITS - leaf.split) / levels
         else:
@@ -268,6 +272,7 @@ class _Growth:
         if not stands(fewer, between, std, self.smallest):
             return False, [leaf]
         nodes = self.parts.forest.split(leaf.node, cut.rule)
+        # Directions that separated one pair of groups often separate others of the same part, and they are paid for.
         inherited = leaf.basis if projected else None
         halves = [
             Leaf(node, leaf.ball, max(rows, 1.0), leaf.located, leaf.directed, leaf.split, inherited)
@@ -297,6 +302,7 @@ class _Growth:
             family = self._slab_family(leaf, view, np.concatenate([best[None], near]))
             group, index = self._choose(leaf, family, second)
         direction, longer = view.across(family.directions[group])
+        # Infinity is no number of the lattice; NOWHERE is beyond every projection.
         edges = np.clip(family.edges(index) * longer, -NOWHERE, NOWHERE)
         low, high = (float(np.rint(edge)) for edge in ((edges[0] + edges[1]) / 2.0, (edges[2] + edges[3]) / 2.0))
         frame = self.parts.settings.frame
@@ -305,6 +311,7 @@ class _Growth:
     def _balls(self, leaf: Leaf, view: View, first: float, second: float, *, projected: bool) -> Cut:
         """Return the best ball about random points, and then about points near the centre of the best."""
         m, reach = view.dimension, leaf.ball.radius * view.lattice
+        # Normal directions with radii by the m-th root are uniform in a ball.
         inside = self.generator.standard_normal((_BALLS, m))
         inside *= (self.generator.random((_BALLS, 1)) ** (1.0 / m)) / np.linalg.norm(inside, axis=1, keepdims=True)
         family = self._ball_family(leaf, view, reach * inside)
