@@ -78,12 +78,12 @@ class Spend:
 
     @property
     def spent(self) -> str:
-        """What was debited, as people read it."""
+        """Debited amount, as people read it."""
         return amount_text(self.spent_epsilon, self.share)
 
     @property
     def left(self) -> str:
-        """What is left, as people read it."""
+        """Remaining amount, as people read it."""
         return amount_text(self.left_epsilon, left_share(self.left_cost_units, self.cap_cost_units), is_left=True)
 
 

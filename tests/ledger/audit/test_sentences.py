@@ -132,7 +132,7 @@ def test_neighbours_that_say_the_same_are_one() -> None:
 
 
 def test_days_and_lists() -> None:
-    """Of times that cannot be read nothing is said; long lists end with a count."""
+    """Times that cannot be read are left out; long lists end with a count."""
     assert day_of("2026-03-12T08:00:00+00:00") == "12 March 2026"
     assert day_of("never") == ""
     assert listed(["a"]) == "a"

@@ -85,7 +85,7 @@ def test_a_row_changes_no_other(
     caps: CapKeys,
     slots: Slots,
 ) -> None:
-    """Whatever the first cell is, or a later one: the other rows are what they were."""
+    """The other rows are what they were, whatever the first cell is, or a later one."""
     folder = tmp_path_factory.mktemp("pair")
 
     def read(table: list[tuple[Any, Any]]) -> list[Any]:
@@ -143,7 +143,7 @@ def test_an_error_that_could_quote_a_cell_is_a_detail(tmp_path: Path, manifest: 
 
 
 def test_a_table_of_duckdb(tmp_path: Path, manifest: Build, load: Load, slots: Slots) -> None:
-    """By its name, by schema and name, and with a name that is no word; one that is not there is named."""
+    """Names, schemas with names, and names that are no words will do; one that is not there is named."""
     file = tmp_path / "d.duckdb"
     with duckdb.connect(file) as connection:
         connection.execute("CREATE SCHEMA s; CREATE TABLE s.t AS SELECT 0.5 AS x, 'b' AS c, 'hush' AS who")
@@ -155,7 +155,7 @@ def test_a_table_of_duckdb(tmp_path: Path, manifest: Build, load: Load, slots: S
 
 
 def test_names_and_types_of_sqlite(tmp_path: Path) -> None:
-    """As they are declared, of a table, a view and a query; what is computed has none. No row is read."""
+    """They are the declared ones of a table, a view and a query; a computed column has none. No row is read."""
     columns = "age INTEGER, who VARCHAR(20), born DATE, at DATETIME, smokes BOOLEAN, height DOUBLE, pay DECIMAL(9), y"
     file = _sqlite(tmp_path / "t.sqlite", [(1, "hush", "2001-01-01", "x", 1, 1.5, 2, 3)], columns)
     with closing(sqlite3.connect(file)) as connection, connection:

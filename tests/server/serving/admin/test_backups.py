@@ -311,7 +311,7 @@ def test_what_cannot_be_written_off_is_refused(admin: Admin, words: tuple[str, .
 
 
 def test_percents_of_a_receipt_are_never_too_little(admin: Admin) -> None:
-    """What was spent is shown rounded up, what was left rounded down, and both are written off to the unit."""
+    """Spent amounts are shown rounded up, what was left rounded down, and both are written off to the unit."""
     admin.add()
     cap = admin.verified.accounts[0].cap_cost_units
     admin.ok("write-off", "heights", "--spent", "20.7%", "--yes")

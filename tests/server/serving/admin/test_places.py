@@ -1,4 +1,4 @@
-"""Where a table may be: `--database` with `--table` or `--sql`, errors of sources, and imports that are killed."""
+"""Places of a table: `--database` with `--table` or `--sql`, errors of sources, and imports that are killed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def databases(tmp_path: Path) -> list[Path]:
 
 
 def test_a_table_of_a_database_is_the_one_of_its_csv(admin: Admin, databases: list[Path]) -> None:
-    """By name and by query, in another order; its rows are known as those of the CSV file."""
+    """A name and a query, in another order, have rows that are known as those of the CSV file."""
     admin.add()
     manifest = admin.table("again")[:2]
     for file in databases:
@@ -72,7 +72,7 @@ def test_a_skeleton_of_a_database_has_names_and_types(databases: list[Path]) -> 
     ],
 )
 def test_one_place_is_named(admin: Admin, databases: list[Path], words: tuple[str, ...]) -> None:
-    """In a sentence that says which options go together, for imports and skeletons."""
+    """The refusal says which options go together, for imports and skeletons."""
     given = [str(databases[0]) if word == "FILE" else word for word in words]
     said = "--table goes with --database"
     assert said in admin.refused("import", *admin.table("heights")[:2], *given, *TOTAL)
@@ -82,7 +82,7 @@ def test_one_place_is_named(admin: Admin, databases: list[Path], words: tuple[st
 
 
 def test_what_could_quote_a_cell_is_shown_if_it_is_asked_for(admin: Admin, databases: list[Path]) -> None:
-    """With --verbose, and without characters that a terminal obeys; an error of names is shown as it is."""
+    """The option --verbose shows it without characters that a terminal obeys; an error of names is shown as it is."""
     queries = (
         "SELECT json_extract('{}', who || char(27) || '[2J') AS height FROM people",
         "SELECT CAST(who || chr(27) || '[2J' AS DOUBLE) AS height FROM people",
