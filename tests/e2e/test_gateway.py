@@ -311,7 +311,7 @@ def test_refusals_cost_nothing(shared: Server, gateway: Gateway) -> None:
 
 
 def test_a_time_limit_is_passed_on(gateway: Gateway) -> None:
-    """Of a millisecond: the call ends with 504."""
+    """A limit of a millisecond ends the call with 504."""
     answer = gateway.post("AuditService/Verify", {}, "auditor", **{"connect-timeout-ms": "1"})
     assert (answer.status_code, answer.json()["code"]) == (504, "deadline_exceeded")
 
@@ -342,7 +342,7 @@ def test_bodies_of_every_kind_are_answered(gateway: Gateway) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused(gateway: Gateway) -> None:
-    """By its announced length before it is read, and by what arrives if none is announced."""
+    """The announced length decides before it is read, and the arriving bytes if none is announced."""
     with gateway.raw() as connection:
         head = "POST /bursar.v1.FitService/Preview HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: {2**20 + 1}\r\n\r\n".encode())
@@ -449,21 +449,21 @@ def test_connections_are_limited(alone: Gateway) -> None:
 
 
 def test_large_headers_are_refused(alone: Gateway) -> None:
-    """Before the request is looked at."""
+    """The refusal comes before the request is looked at."""
     with alone.raw() as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 4000)
         assert b" 400 " in connection.recv(4096)
 
 
 def test_tls_1_2_is_not_spoken(alone: Gateway) -> None:
-    """As by the server."""
+    """The server does not speak it either."""
     alone.context.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises((ssl.SSLError, OSError)):
         alone.raw()
 
 
 def test_it_ends_when_it_is_told_to(alone: Gateway) -> None:
-    """With status 0; SIGHUP before that reads the certificate again and changes nothing else."""
+    """The status is 0; SIGHUP before that reads the certificate again and changes nothing else."""
     alone.served.process.send_signal(signal.SIGHUP)
     assert alone.post("CatalogService/ListDatasets", {}).status_code == 503
     assert alone.served.end(signal.SIGTERM) == 0
@@ -501,7 +501,7 @@ def test_its_process_has_neither_ledger_nor_rows() -> None:
     ],
 )
 def test_a_start_that_cannot_work_says_why(shared: Server, arguments: list[str], said: str) -> None:
-    """In one line, with status 1."""
+    """The message is one line, and the status 1."""
     given = ["--listen", "127.0.0.1:0", "--tls", str(shared.home.state.tls), *arguments]
     command = [sys.executable, "-m", "bursar_server", "gateway", *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
@@ -510,7 +510,7 @@ def test_a_start_that_cannot_work_says_why(shared: Server, arguments: list[str],
 
 
 def test_a_taken_port_is_told(shared: Server, gateway: Gateway) -> None:
-    """With what to do."""
+    """The message says what to do."""
     given = ["--listen", f"127.0.0.1:{gateway.port}", "--tls", str(shared.home.state.tls)]
     command = [sys.executable, "-m", "bursar_server", "gateway", *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
@@ -548,5 +548,5 @@ def test_the_tour_in_curl_runs(gateway: Gateway) -> None:
     "changed", [{"BURSAR_TOKEN": "made-up"}, {"BURSAR_CA": "/etc/hostname"}, {"BURSAR_GATEWAY": "https://localhost:1"}]
 )
 def test_the_tour_in_curl_fails_where_it_should(gateway: Gateway, changed: dict[str, str]) -> None:
-    """What its success rests on can fail."""
+    """The checks that its success rests on can fail."""
     assert _tour(gateway, "sh", "tour.sh", "people", "x", "y", "0.0001", **changed).returncode != 0

@@ -139,12 +139,12 @@ def test_no_body_raises_another_error(body: bytes) -> None:
 
 
 def test_every_status_has_one_of_http() -> None:
-    """But OK, which is no error."""
+    """The exception is OK, which is no error."""
     assert set(HTTP_STATUS) == set(grpc.StatusCode) - {grpc.StatusCode.OK}
 
 
 def test_a_refusal_has_the_servers_sentence_and_details() -> None:
-    """As Connect sends them: base64 without padding for programs, and readable."""
+    """Details are as Connect sends them: base64 without padding for programs, and readable."""
     refusal = refusal_of(_rpc_error(UnknownDatasetError("x")))
     assert (refusal.status, refusal.error["code"]) == (404, "not_found")
     assert refusal.error["message"] == "there is no dataset of this name that you may use"
@@ -228,6 +228,6 @@ def test_a_head_that_is_right_is_passed_on() -> None:
 
 
 def test_a_request_without_a_token_is_the_servers_to_refuse() -> None:
-    """Which counts it."""
+    """The server counts it."""
     head = checked(_scope(), Limits())
     assert (head.metadata, head.timeout) == ((), None)

@@ -129,7 +129,7 @@ def test_counts_for_programs(admin: Admin) -> None:
 
 
 def test_a_refusal_has_its_counts_for_programs(admin: Admin) -> None:
-    """What is refused, and the report that says why; without any cell."""
+    """The answer has the refusal, and the report that says why; without any cell."""
     bad = [line.replace("true", "True").replace("false", "False") for line in GOOD]
     result = admin.run("import", *_hospital(admin, bad), *TOTAL, "--json")
     assert result.exit_code == 1

@@ -73,7 +73,7 @@ def test_a_skeleton_of_a_header(tmp_path: Path) -> None:
 
 
 def test_a_skeleton_of_a_header_knows_how_the_file_is_written(tmp_path: Path) -> None:
-    """By its first line alone: delimiter and encoding; what a name suggests is a proposal, and a TODO stays."""
+    """The first line alone says it: delimiter and encoding; what a name suggests is a proposal, and a TODO stays."""
     file = tmp_path / "p.csv"
     header = "born;Geschlecht_männl;smoker;income;diagnosis;x"
     file.write_bytes(f"{header}\nhush,hush,hush,hush,hush,hush,hush,hush\n".encode("latin-1"))
