@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -27,6 +28,7 @@ from bursar._process import ServerProcess, start
 from bursar_ledger import Ledger, verify
 from bursar_proto.v1 import fit_pb2
 from bursar_server.gateway.methods import METHODS
+from tests.browser.npm import node, unavailable
 from tests.e2e.conftest import PATIENCE, Home, Server, dpem_request
 from tests.ports import free_port
 
@@ -550,3 +552,54 @@ def test_the_tour_in_curl_runs(gateway: Gateway) -> None:
 def test_the_tour_in_curl_fails_where_it_should(gateway: Gateway, changed: dict[str, str]) -> None:
     """The checks that its success rests on can fail."""
     assert _tour(gateway, "sh", "tour.sh", "people", "x", "y", "0.0001", **changed).returncode != 0
+
+
+def _rscript() -> str:
+    """Return the program `Rscript`. CI installs it and httr2 from the distribution's packages, in half a minute."""
+    found = shutil.which("Rscript")
+    ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
+    if found is None and ci and os.geteuid() == 0 and shutil.which("apt-get"):
+        packages = ["r-base-core", "r-cran-httr2", "r-cran-jsonlite"]
+        for words in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+            command = ["apt-get", "--quiet", "--quiet", *words]
+            subprocess.run(
+                command, check=False, capture_output=True, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+            )
+        found = shutil.which("Rscript")
+    if found is None:
+        unavailable("needs R with httr2: apt-get install r-base-core r-cran-httr2 r-cran-jsonlite")
+    done = subprocess.run([found, "-e", "library(httr2)"], check=False, capture_output=True)
+    if done.returncode:
+        unavailable("needs R's package httr2: apt-get install r-cran-httr2 r-cran-jsonlite")
+    return found
+
+
+def _command(language: str) -> list[str]:
+    program = [_rscript(), "tour.R"] if language == "R" else [node(), "tour.mjs"]
+    return [*program, "people", "x", "y", "0.0001"]
+
+
+def _trusting(gateway: Gateway) -> dict[str, str]:
+    return {"NODE_EXTRA_CA_CERTS": str(gateway.home.state.tls / "ca.pem")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["R", "Node.js"])
+def test_the_tour_in_a_language_runs(gateway: Gateway, language: str) -> None:
+    """Datasets, price, fit with receipt and model, refusal."""
+    done = _tour(gateway, *_command(language), **_trusting(gateway))
+    assert done.returncode == 0, done.stderr
+    said = re.sub(r"\s*\n", "\n", done.stdout)
+    assert "dataset: people\n" in said
+    assert re.search(r"^price: epsilon 0\.\d+ \([\d.]+ %\)$", said, re.MULTILINE), said
+    assert re.search(r"^receipt: entry \d+$", said, re.MULTILINE), said
+    assert re.search(r"^means: -?\d", said, re.MULTILINE), said
+    assert re.search(r"^refused: [\s\S]*Nothing was debited", said, re.MULTILINE), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["R", "Node.js"])
+@pytest.mark.parametrize("changed", [{"BURSAR_TOKEN": "made-up"}, {"BURSAR_GATEWAY": "https://localhost:1"}])
+def test_the_tour_in_a_language_fails_where_it_should(gateway: Gateway, language: str, changed: dict[str, str]) -> None:
+    """What its success rests on can fail."""
+    assert _tour(gateway, *_command(language), **_trusting(gateway), **changed).returncode != 0
