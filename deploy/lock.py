@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("server", "oidc", "metrics", "tracing", "audit")
+EXTRAS = ("server", "gateway", "oidc", "metrics", "tracing", "audit")
 """Extras of the image; test_dockerfile.py compares them with what is installed there."""
 PYTHON = "3.11"
 PLATFORMS = {

@@ -236,6 +236,28 @@ def test_the_chart_calls_what_there_is() -> None:
     assert objects["Service"]["spec"]["selector"] == objects["StatefulSet"]["spec"]["selector"]["matchLabels"]
 
 
+def test_the_gateway_is_off_and_has_certificates_alone() -> None:
+    """In both templates: nothing of it unless it is asked for; then no ledger and no table is mounted."""
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]["gateway"]
+    assert service["profiles"] == ["gateway"]
+    assert _understood(service["command"])
+    (mount,) = service["volumes"]
+    assert (mount["read_only"], mount["volume"], mount["target"]) == (True, {"subpath": "tls"}, "/tls")
+    assert (service["read_only"], service["cap_drop"], service["user"]) == (True, ["ALL"], "10001:10001")
+    off = chart()
+    assert len(off["StatefulSet"]["spec"]["template"]["spec"]["containers"]) == 1
+    assert len(off["Service"]["spec"]["ports"]) == 1
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["gateway"]
+    on = chart(gateway=values | {"enabled": True})
+    _, gateway = on["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert _understood(gateway["args"])
+    (mount,) = gateway["volumeMounts"]
+    assert (mount["subPath"], mount["readOnly"], mount["mountPath"]) == ("state/tls", True, "/tls")
+    assert gateway["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert on["Service"]["spec"]["ports"][1]["targetPort"] == gateway["ports"][0]["name"]
+    assert on["NetworkPolicy"]["spec"]["ingress"][0]["ports"] == [{"port": 8443}, {"port": 8444}]
+
+
 @pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize(
     "name", ["db.example.org; touch broken", "$(touch broken)", '"; touch broken; "', "a'b", "a b"]
