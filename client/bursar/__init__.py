@@ -39,6 +39,7 @@ from bursar._sketch_file import load_sketch, save_sketch
 from bursar._suggest import Suggestion, Target
 from bursar_models import (
     ClusterReport,
+    ComponentChoice,
     GaussianMixture,
     Goodness,
     GradientTrace,
@@ -110,6 +111,7 @@ __all__ = [
     "Client",
     "ClusterReport",
     "Column",
+    "ComponentChoice",
     "Dataset",
     "DatasetRetiredError",
     "DeadlineError",

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from bursar._errors import ServerError
 from bursar_models import (
     ClusterReport,
+    ComponentChoice,
     Estimate,
     Frequencies,
     GaussianMixture,
@@ -291,10 +292,16 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
             background_weight=message.background_weight,
             bounds_=tensor_from(message.bounds) if message.HasField("bounds") else None,
             trajectory=_trajectory_from(message.trajectory) if message.HasField("trajectory") else None,
+            choice=_choice_from(message.choice) if message.HasField("choice") else None,
             **shared,
         )
     except ValueError as error:
         raise ServerError(f"the server sent no valid model: {error}") from error
+
+
+def _choice_from(message: fit_pb2.ComponentChoice) -> ComponentChoice:
+    """The choice of a number of components. Raises ValueError if it is none."""
+    return ComponentChoice(message.least, tensor_from(message.scores), tensor_from(message.errors))
 
 
 def _report_from(message: fit_pb2.ClusterReport) -> ClusterReport:

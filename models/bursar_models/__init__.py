@@ -8,6 +8,7 @@ Stability: the fields of the result types have the names and shapes of scikit-le
 """
 
 from bursar_models._cluster_report import ClusterReport
+from bursar_models._component_choice import ComponentChoice
 from bursar_models._decoding import DEFAULT_RESTARTS, Decoded, decode_kmeans, decode_mixture, most_restarts
 from bursar_models._density import (
     COVARIANCE_TYPES,
@@ -77,6 +78,7 @@ __all__ = [
     "MIN_SIGMA",
     "TRUSTWORTHY_QUALITY",
     "ClusterReport",
+    "ComponentChoice",
     "CovarianceType",
     "Decoded",
     "Estimate",

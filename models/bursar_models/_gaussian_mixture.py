@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from bursar_models._bootstrap import decoding_errors
+from bursar_models._component_choice import ComponentChoice
 from bursar_models._decoding import Decoded
 from bursar_models._density import (
     COVARIANCE_TYPES,
@@ -101,6 +102,7 @@ class GaussianMixture(TableText, Estimator, Model):
         trajectory: what the last EM steps released, from which `intervals` are computed; None unless FitDPEM made the
             model, and in releases of older servers.
         transforms: transform of each column, "none" or "log1p"; () if none has one.
+        choice: scores of the numbers of components that the fit could choose; None unless it chose.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
@@ -139,6 +141,7 @@ class GaussianMixture(TableText, Estimator, Model):
     dummy_: bool = False
     trajectory: Trajectory | None = None
     transforms: tuple[Transform, ...] = ()
+    choice: ComponentChoice | None = None
 
     def __post_init__(self) -> None:
         if self.covariance_type not in COVARIANCE_TYPES:
@@ -161,10 +164,14 @@ class GaussianMixture(TableText, Estimator, Model):
             raise ValueError("bounds_: a background needs the bounds of its box")
         checked_trace(self.trace, (k, d))
         checked_separation(self.separation, (k, d))
-        moments = int(np.prod(covariance_shape(self.covariance_type, k, d)))
+        if self.choice is not None and self.choice.chosen != k:
+            raise ValueError(f"choice: expected one of the model's {k} components, got {self.choice}")
+        # The steps of a fit that chose had the largest number.
+        K = k if self.choice is None or self.trajectory is None else len(self.trajectory.steps[0].means)
+        moments = int(np.prod(covariance_shape(self.covariance_type, K, d)))
         if self.covariance_type in ("full", "tied"):
             moments = moments * (d + 1) // (2 * d)
-        checked_trajectory(self.trajectory, (k, d), moments)
+        checked_trajectory(self.trajectory, (K, d), moments)
         if self.trajectory is not None and self.bounds_ is None:
             raise ValueError("bounds_: a trajectory needs the bounds of its rows")
 
@@ -516,6 +523,8 @@ class GaussianMixture(TableText, Estimator, Model):
 
     def _title(self) -> str:
         sought = "" if self.separation is None else f" of {self.separation.sought} that were looked for"
+        if self.choice is not None:
+            sought = f", chosen from {self.choice.least} to {self.choice.numbers[-1]}{self.choice.doubt()}"
         background = f", background {self.background_weight:.2g}" if self.background_weight > 0 else ""
         return (
             f"GaussianMixture: {self.n_components} components{sought}, {self.covariance_type} covariances"

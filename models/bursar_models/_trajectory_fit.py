@@ -113,7 +113,7 @@ def fit_trajectory(
         (start[1] - trajectory.centre) / scale,
         np.asarray(np.linalg.cholesky(start[2] / np.outer(scale, scale))),
     )
-    problem = _Problem(trajectory, (bounds - trajectory.centre) / scale, covariance_type)
+    problem = _Problem(trajectory, (bounds - trajectory.centre) / scale, covariance_type, len(theta.means))
     settled = False
     for _ in range(_ROUNDS):
         design, residual = problem.whitened(theta)
@@ -150,12 +150,15 @@ class _Problem:
         trajectory: steps.
         box: bounds in the unit ball's units, shape (2, d).
         covariance_type: form of the covariances.
+        components: number of components of the mixture; steps may have had more.
     """
 
-    def __init__(self, trajectory: Trajectory, box: FloatArray, covariance_type: CovarianceType) -> None:
+    def __init__(
+        self, trajectory: Trajectory, box: FloatArray, covariance_type: CovarianceType, components: int
+    ) -> None:
         steps, self._box, self._kind = trajectory.steps, box, covariance_type
         self._background = steps[0].background
-        K, d = self._shape = steps[0].means.shape
+        K, d = self._shape = components, steps[0].means.shape[1]
         size = len(steps[0].sums)
         count = min(len(steps), max(_MOST_SUMS // size, 1))
         self._groups = [[steps[i] for i in places] for places in np.array_split(np.arange(len(steps)), count)]

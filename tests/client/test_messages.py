@@ -50,7 +50,7 @@ BASES: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
 """Requests to begin with."""
 
 OTHERS: dict[str, tuple[Any, ...]] = {
-    "n_components": (3,),
+    "n_components": (3, (1, 3)),
     "columns": (["y"],),
     "covariance_type": ("diag",),
     "estimator": ("map", "clusters", "naive"),
@@ -163,6 +163,7 @@ _OURS = {"prior", "random", "given", "released", "new_sketch", "pilot", "cliques
 FULL: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
     bursar.DPEM: (
         {"n_components": 2, "start": 5},
+        {"n_components": (2, 5)},
         {"n_components": 2, "start": bursar.RandomStart(3)},
         {"n_components": 2, "start": bursar.GivenStart([[1.0]], [1.0], [1.0])},
         {"n_components": 2, "covariance_type": "diag", "iterations": 3, "clip_radius": 2, "background": "off"},

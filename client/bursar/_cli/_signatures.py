@@ -15,6 +15,7 @@ from bursar._cli import _values
 from bursar._cli._failing import in_options, option
 from bursar_models import requests
 from bursar_models.requests import REQUIRED, GradientStart, MRFGraph, PaidSketch, PaidTables, Scale, Start, Workload
+from bursar_models.requests._dpem import Components
 from bursar_models.transforms import Transform
 
 Given = dict[str, Any]
@@ -353,6 +354,7 @@ _TYPES: list[tuple[object, click.ParamType[Any], bool]] = [
     (int, click.INT, False),
     (float, click.FLOAT, False),
     (str, click.STRING, False),
+    (Components, _values.Value("K|LEAST-MOST", _values.components), False),
     (Sequence[str], _values.Value("a,b,c", _values.names), False),
     (npt.ArrayLike, _values.Value("x,y,...", _values.numbers), False),
 ]

@@ -35,6 +35,14 @@ class Value(click.ParamType[Any]):
             self.fail(f"{value}: {error.strerror or error}", param, ctx)
 
 
+def components(text: str) -> int | tuple[int, int]:
+    """Return a number of components, or the least and the largest one, such as "1-10". Raises ValueError."""
+    least, dash, most = text.partition("-")
+    if not (least.isdecimal() and (most.isdecimal() or not dash)):
+        raise ValueError(f"expected a number such as 3, or the least and the largest such as 1-10, got {text!r}")
+    return (int(least), int(most)) if dash else int(least)
+
+
 def percent(text: str) -> bursar.Percent:
     """Return a part of the budget, such as "10%". Raises ValueError, or InvalidRequestError."""
     number, sign, rest = text.partition("%")

@@ -21,12 +21,15 @@ class DPEMKind(Kind[DPEM[Any]]):
 
     def message(self, request: DPEM[Any], asked: Asked) -> fit_pb2.FitDPEMRequest:
         """Return the request on the wire. Raises InvalidRequestError."""
+        asked_for = request.n_components
+        least, most = asked_for if isinstance(asked_for, tuple) else (0, asked_for)
         message = fit_pb2.FitDPEMRequest(
             request_id=asked.request_id,
             dataset=asked.dataset,
             columns=asked.numeric() if request.columns is None else request.columns,
             spend=_convert.spend_to(asked.spend),
-            n_components=request.n_components,
+            n_components=most,
+            least_components=least,
             covariance_type=_convert.COVARIANCE_TYPES.get(
                 request.covariance_type or "", fit_pb2.COVARIANCE_TYPE_UNSPECIFIED
             ),

@@ -251,6 +251,8 @@ _KINDS: Mapping[str, Callable[[Fields, Line], str]] = by_kind(
 
 def _groups(parameters: Mapping[str, Any]) -> str:
     count = parameters["n_components"]
+    if "least_components" in parameters:
+        count = f"{parameters['least_components']} to {count}"
     return f"{count} clusters" if parameters.get("mode") == "kmeans" else f"a mixture of {count} groups"
 
 

@@ -21,8 +21,23 @@ from bursar_models.requests._transforms import Transforms
 Start: TypeAlias = Literal["splitting"] | RandomStart | GivenStart | GaussianMixture | KMeans | Receipt | int
 """Start of EM: private splitting, a public place, or an earlier release, its receipt or its entry."""
 
+Components: TypeAlias = int | tuple[int, int]
+"""Number of components, or the least and the largest number that a fit may choose."""
+
 Mode: TypeAlias = Literal["mixture", "kmeans"]
 ModeT = TypeVar("ModeT", bound=Mode, default=Literal["mixture"], covariant=True)
+
+
+def _components(field: str, value: object) -> Components:
+    """Return a number, or the least and the largest one. Raises InvalidRequestError."""
+    if not isinstance(value, Sequence):
+        return whole(field, value, 1, MAX_COUNT)
+    if isinstance(value, str) or len(value) != 2:
+        raise InvalidRequestError.of(field, f"must be a whole number or the least and the largest, got {value!r}")
+    least, largest = (whole(field, one, 1, MAX_COUNT) for one in value)
+    if not least <= largest:
+        raise InvalidRequestError.of(field, f"must have the least number first, got {value!r}")
+    return least, largest
 
 
 def _start(field: str, value: object) -> object:
@@ -43,7 +58,8 @@ class DPEM(Request, Generic[ModeT]):
     The fit returns a `GaussianMixture`, or a `KMeans` for mode="kmeans".
 
     Attributes:
-        n_components: number of components.
+        n_components: number of components; or the least and the largest, such as `(1, 10)`, between which the fit
+            chooses from what it releases, at the price of the largest. Not for k-means.
         columns: numeric columns in the order that the model has them; None for all that are never null.
         covariance_type: shape of the covariances; None is "full". Not for k-means.
         estimator: "ml" for maximum likelihood, "map" for maximum a posteriori.
@@ -70,7 +86,7 @@ class DPEM(Request, Generic[ModeT]):
         bursar.DPEM(n_components=2, columns=['height', 'weight'])
     """
 
-    n_components: Annotated[int, Whole(1, MAX_COUNT)]
+    n_components: Annotated[Components, _components]
     columns: Annotated[Sequence[str] | None, names] = None
     covariance_type: CovarianceType | None = None
     estimator: Literal["ml", "map"] = "ml"

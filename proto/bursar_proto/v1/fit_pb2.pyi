@@ -627,6 +627,7 @@ class FitDPEMRequest(_message.Message):
     CLIP_RADIUS_FIELD_NUMBER: _builtins.int
     BACKGROUND_FIELD_NUMBER: _builtins.int
     TRANSFORMS_FIELD_NUMBER: _builtins.int
+    LEAST_COMPONENTS_FIELD_NUMBER: _builtins.int
     REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Idempotency key, 1 to 64 characters of [A-Za-z0-9_.:-]. The same id and body get the same bytes for nothing."""
@@ -643,6 +644,10 @@ class FitDPEMRequest(_message.Message):
     column's bounds is 1 (for spherical covariances and k-means: the largest half-width). 0: the ball that holds the whole box.
     """
     background: Global___Background.ValueType
+    least_components: _builtins.int
+    """The fit chooses a number of components from this one to n_components, from what it releases anyway: the price is that of
+    n_components. 0: it has n_components. For mixtures with recentred moments that start by splitting.
+    """
     refuse_useless: _builtins.bool
     """Refuse it before the debit if the public rule calls it useless; a preview says that. No part of what is asked for."""
     @_builtins.property
@@ -688,11 +693,12 @@ class FitDPEMRequest(_message.Message):
         clip_radius: _builtins.float = ...,
         background: Global___Background.ValueType = ...,
         transforms: _abc.Iterable[_types_pb2.ColumnTransform] | None = ...,
+        least_components: _builtins.int = ...,
         refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["given", b"given", "prior", b"prior", "random", b"random", "released", b"released", "spend", b"spend", "splitting", b"splitting", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "clip_radius", b"clip_radius", "columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "given", b"given", "iterations", b"iterations", "mode", b"mode", "moments", b"moments", "n_components", b"n_components", "prior", b"prior", "random", b"random", "refuse_useless", b"refuse_useless", "released", b"released", "request_id", b"request_id", "spend", b"spend", "splitting", b"splitting", "start", b"start", "transforms", b"transforms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "clip_radius", b"clip_radius", "columns", b"columns", "covariance_type", b"covariance_type", "dataset", b"dataset", "estimator", b"estimator", "given", b"given", "iterations", b"iterations", "least_components", b"least_components", "mode", b"mode", "moments", b"moments", "n_components", b"n_components", "prior", b"prior", "random", b"random", "refuse_useless", b"refuse_useless", "released", b"released", "request_id", b"request_id", "spend", b"spend", "splitting", b"splitting", "start", b"start", "transforms", b"transforms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["splitting", "random", "given", "released"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
@@ -722,6 +728,7 @@ class GaussianMixtureModel(_message.Message):
     TRAJECTORY_FIELD_NUMBER: _builtins.int
     TRANSFORMS_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
     covariance_type: Global___CovarianceType.ValueType
     mode: Global___Mode.ValueType
     iterations: _builtins.int
@@ -763,6 +770,10 @@ class GaussianMixtureModel(_message.Message):
         single Lloyd step, for moments FIXED_ORIGIN and in older releases.
         """
 
+    @_builtins.property
+    def choice(self) -> Global___ComponentChoice:
+        """Where the fit chose the number of components; the trajectory's steps then have the largest number."""
+
     def __init__(
         self,
         *,
@@ -780,14 +791,49 @@ class GaussianMixtureModel(_message.Message):
         trajectory: Global___MixtureTrajectory | None = ...,
         transforms: _abc.Iterable[_types_pb2.Transform.ValueType] | None = ...,
         report: Global___ClusterReport | None = ...,
+        choice: Global___ComponentChoice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariances", b"covariances", "means", b"means", "report", b"report", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "choice", b"choice", "covariances", b"covariances", "means", b"means", "report", b"report", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "report", b"report", "trajectory", b"trajectory", "transforms", b"transforms", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "choice", b"choice", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "report", b"report", "trajectory", b"trajectory", "transforms", b"transforms", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GaussianMixtureModel: _TypeAlias = GaussianMixtureModel  # noqa: Y015
+
+@_typing.final
+class ComponentChoice(_message.Message):
+    """A number of components, chosen from released values. Scores are 2 times what a log likelihood is, with a price for each
+    parameter: a difference of 10 is clear. That of the chosen number is 0, and no other is lower.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEAST_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    least: _builtins.int
+    """The number that the first score is of; each later one is of one more."""
+    @_builtins.property
+    def scores(self) -> _types_pb2.Tensor: ...
+    @_builtins.property
+    def errors(self) -> _types_pb2.Tensor:
+        """Standard errors of the scores, which are differences: of the noise, and of the sample."""
+
+    def __init__(
+        self,
+        *,
+        least: _builtins.int = ...,
+        scores: _types_pb2.Tensor | None = ...,
+        errors: _types_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "scores", b"scores"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "least", b"least", "scores", b"scores"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ComponentChoice: _TypeAlias = ComponentChoice  # noqa: Y015
 
 @_typing.final
 class ClusterReport(_message.Message):

@@ -8,6 +8,7 @@
 | `_kmeans_schedule` | the releases of a k-means, by public rules |
 | `_kmeans` | its run: a start of many cells, and Lloyd steps; proof in `_kmeans.md` |
 | `_pseudo_rows` | rows drawn from released cells, and k-means on them, for free |
+| `_choice` | a number of components chosen from what was released |
 | `_answer` | the run, and its model as a message |
 
 Statistic, kernels and EM steps are shared with FitSeparatedGMM: `bursar_server.fits.mixtures`.

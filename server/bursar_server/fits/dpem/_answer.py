@@ -7,6 +7,7 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import tensor_of
+from bursar_server.fits.dpem._choice import Choice, choose
 from bursar_server.fits.dpem._kmeans import KMeansSettings, Report
 from bursar_server.fits.dpem._kmeans import run as run_kmeans
 from bursar_server.fits.dpem._plan import DPEMPlan
@@ -28,13 +29,16 @@ _TYPES = {
 def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
     """Make the plan's releases and return the model. Total: returns a valid model for any rows and noise."""
     settings = plan.settings
-    kmeans, trajectory, report = isinstance(settings, KMeansSettings), None, None
+    kmeans, trajectory, report, choice = isinstance(settings, KMeansSettings), None, None, None
     if isinstance(settings, KMeansSettings):
         mixture, reported = run_kmeans(settings, plan.steps, session)
         report = None if reported is None else _report(reported, float(settings.frame.scale[0]))
     else:
         mixture, measured = traced(settings, plan.steps, session)
         trajectory = _trajectory(measured, settings.frame)
+        if plan.sought is not None:
+            choice = choose(mixture, measured, settings.moments, plan.sought)
+            mixture = choice.mixture
     beyond = mixture.background_count if mixture.background is not None else 0.0
     rows = float(np.sum(mixture.counts)) + beyond
     scale = settings.frame.scale
@@ -54,7 +58,13 @@ def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
         trajectory=trajectory,
         transforms=plan.own.wire,
         report=report,
+        choice=None if choice is None else _choice(choice),
     )
+
+
+def _choice(choice: Choice) -> fit_pb2.ComponentChoice:
+    least = len(choice.mixture.counts) - int(np.argmin(choice.scores))
+    return fit_pb2.ComponentChoice(least=least, scores=tensor_of(choice.scores), errors=tensor_of(choice.errors))
 
 
 def _report(report: Report, unit: float) -> fit_pb2.ClusterReport:

@@ -20,6 +20,7 @@ from bursar_server.fits._seam import (
     by_column,
 )
 from bursar_server.fits._transforms import ModelColumns, model_columns
+from bursar_server.fits.dpem._choice import Sought
 from bursar_server.fits.dpem._kmeans import KMeansSettings
 from bursar_server.fits.dpem._kmeans_schedule import Quotes, Schedule, mean_noise
 from bursar_server.fits.dpem._kmeans_schedule import schedule as kmeans_schedule
@@ -33,6 +34,9 @@ from bursar_server.vault import event_of
 
 MAX_COMPONENTS, MAX_ITERATIONS, MAX_RELEASED = 256, 200, 2**20
 """Limits on public numbers: the time of a fit and the size of an answer stay bounded."""
+
+_MOST_COMPARED = 800
+"""Numbers of the largest mixture of a choice: its time grows with their square."""
 
 _MOMENTS = {
     fit_pb2.COVARIANCE_TYPE_UNSPECIFIED: Moments.FULL,
@@ -52,12 +56,14 @@ class DPEMPlan(Plan):
         own: columns in their own units and in the model's space.
         steps: releases.
         public_rows: number of slots if it is public, else None.
+        sought: public part of the choice of a number of components; None if the request says it.
     """
 
     settings: EMSettings | KMeansSettings
     own: ModelColumns
     steps: tuple[Step, ...]
     public_rows: int | None
+    sought: Sought | None = None
 
 
 def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released) -> DPEMPlan:
@@ -72,6 +78,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     k, T = _sizes(request, violations)
     kmeans, moments, recentred = _model(request, violations)
     background = _background(request, violations)
+    _check_choice(request, len(columns), moments, violations)
     prior = _prior(request, len(columns), kmeans, violations)
     # Checked in stages: what follows computes with the values that were checked before, and would raise on others.
     stop_if(violations)
@@ -125,6 +132,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         own=own,
         steps=steps,
         public_rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
+        sought=Sought(request.least_components, half) if request.least_components else None,
     )
 
 
@@ -201,6 +209,29 @@ def _background(request: fit_pb2.FitDPEMRequest, violations: Violations) -> bool
     if request.background == fit_pb2.BACKGROUND_ON and not possible:
         violations.append(("background", "only mixtures with recentred moments have one; leave it out"))
     return possible and request.background != fit_pb2.BACKGROUND_OFF
+
+
+def _check_choice(request: fit_pb2.FitDPEMRequest, d: int, moments: Moments, violations: Violations) -> None:
+    """Check a request in which the fit chooses the number of components."""
+    least, most = request.least_components, request.n_components
+    if not least:
+        return
+    field = "least_components"
+    if not least <= most:
+        violations.append((field, f"expected at most n_components, which is {most}, got {least}"))
+    for name, value in (("mode", "kmeans"), ("moments", "fixed_origin"), ("estimator", "map")):
+        enum = {"mode": fit_pb2.MODE_KMEANS, "moments": fit_pb2.MOMENTS_FIXED_ORIGIN}
+        if getattr(request, name) == enum.get(name, fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI):
+            violations.append((field, f"a fit with {name} {value!r} chooses no number; say one in n_components"))
+    if request.WhichOneof("start") not in (None, "splitting"):
+        violations.append((field, "only a fit that starts by splitting chooses a number; say one in n_components"))
+    if request.iterations == 1:
+        violations.append(("iterations", "a choice of the number of components needs at least 2, got 1"))
+    each = _numbers(1, d, moments) if moments is not Moments.TIED else 1 + d
+    room = (_MOST_COMPARED - (moments.size(d) if moments is Moments.TIED else 0)) // each
+    if not most <= max(room, 1):
+        text = f"a fit of {d} such columns chooses among at most {max(room, 1)} components, got {most}"
+        violations.append(("n_components", f"{text}; ask for fewer, for fewer columns, or for 'diag' covariances"))
 
 
 def _prior(request: fit_pb2.FitDPEMRequest, d: int, kmeans: bool, violations: Violations) -> Prior | None:
@@ -289,8 +320,11 @@ def _parameters(
     settings: EMSettings | KMeansSettings, request: fit_pb2.FitDPEMRequest, names: tuple[str, ...]
 ) -> dict[str, JSON]:
     """Return public parameters for the ledger's entry, beside the events."""
+    # Earlier entries have no such key, and their bytes stay as they are.
+    least = {"least_components": request.least_components} if request.least_components else {}
     return {
         "n_components": settings.components,
+        **least,
         "mode": "mixture" if isinstance(settings, EMSettings) else "kmeans",
         "covariance_type": settings.moments.name.lower(),
         "moments": "recentred" if settings.recentred else "fixed_origin",
