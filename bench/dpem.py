@@ -1,7 +1,8 @@
-"""FitDPEM measured side by side: `python bench/dpem.py [synthetic] [kmeans] [speed]`; tables and a JSON.
+"""FitDPEM measured side by side: `python bench/dpem.py [synthetic] [kmeans] [speed] [components]`; tables and a JSON.
 
 synthetic: test log-likelihood below the non-private fit, against the paper's literal allocation of its budget.
 kmeans: sum of squares over Lloyd's, against diffprivlib in the same run and earlier figures of Google's LSH clustering.
+components: how often a fit chooses the planted number of components, where scikit-learn's BIC does.
 speed: time per EM iteration against scikit-learn on the same rows, in turns; memory; exactness.
 """
 
@@ -32,12 +33,14 @@ from _kmeans import (
     array,
     array_rows,
     cube,
+    spend,
     sum_of_squares,
 )
 from _kmeans import fit as fit_method
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
+from bursar_ledger import Adjacency
 from bursar_models import log_mixture_density
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import dpem
@@ -327,6 +330,62 @@ def _sums_equal(X: Array, generator: np.random.Generator) -> bool:
     return all(np.array_equal(sums[0], s) for s in sums[1:])
 
 
+# --- a chosen number of components --------------------------------------------------------------------------
+
+MOST = 10
+CHOSEN_EPSILONS = (0.3, 1.0, 5.0)
+PLANTED = (
+    *((1, 2, 5_000), (2, 2, 10_000), (3, 2, 20_000), (4, 2, 5_000), (5, 2, 50_000), (6, 2, 20_000), (8, 2, 100_000)),
+    *((1, 4, 20_000), (2, 4, 5_000), (3, 4, 10_000), (4, 4, 20_000), (5, 4, 50_000), (7, 4, 50_000), (8, 4, 20_000)),
+    *((1, 6, 10_000), (2, 6, 20_000), (3, 6, 50_000), (5, 6, 20_000), (1, 8, 5_000), (2, 8, 50_000), (3, 8, 10_000)),
+    *((4, 8, 20_000), (6, 8, 50_000)),
+)
+"""Components, columns and rows of each table."""
+
+
+def planted(components: int, d: int, n: int, seed: int) -> Array:
+    """Rows of Gaussians of any shape in [-1, 1]^d, 3.5 deviations of the wider one apart, 4 % of the rows or more."""
+    generator = np.random.default_rng([seed, components, d, n])
+    while True:
+        sizes, means = generator.uniform(0.04, 0.09, components), generator.uniform(-0.7, 0.7, (components, d))
+        gaps = np.linalg.norm(means[:, None] - means, axis=2) / np.maximum(sizes[:, None], sizes)
+        if np.all(gaps + np.diag(np.full(components, np.inf)) > 3.5):
+            break
+    weights = np.maximum(generator.dirichlet(np.full(components, 6.0)), 0.04)
+    labels = generator.choice(components, n, p=weights / weights.sum())
+    roots = [np.linalg.qr(generator.standard_normal((d, d)))[0] * generator.uniform(0.6, 1.4, d) for _ in sizes]
+    factors = np.array(roots) * sizes[:, None, None]
+    rows = means[labels] + np.einsum("nij,nj->ni", factors[labels], generator.standard_normal((n, d)))
+    return np.asarray(np.clip(rows, -1.0, 1.0))
+
+
+def components(seeds: int) -> list[dict[str, Any]]:
+    """Numbers that fits choose from 1 to `MOST`, of tables on which scikit-learn's BIC chooses the planted one."""
+    results: list[dict[str, Any]] = []
+    print(f"\nNumber of components chosen from 1 to {MOST} under (eps, {DELTA}), add/remove")
+    for K, d, n in PLANTED:
+        for seed in range(seeds):
+            X = planted(K, d, n, seed)
+            fits = (GaussianMixture(k, n_init=2, random_state=0).fit(X) for k in range(1, min(K + 2, MOST) + 1))
+            reference = 1 + int(np.argmin([one.bic(X) for one in fits]))
+            for epsilon in CHOSEN_EPSILONS:
+                request = fit_pb2.FitDPEMRequest(
+                    spend=spend(epsilon, pure=False), n_components=MOST, least_components=1
+                )
+                rows, box, start = array_rows(X), cube(d, 1.0), time.perf_counter()
+                choice = fit_method(dpem, request, rows, box, Adjacency.ADD_REMOVE_ONE)[1].choice
+                scores, errors = array(choice.scores), array(choice.errors)
+                row = {"planted": K, "d": d, "n": n, "seed": seed, "epsilon": epsilon, "bic": reference}
+                row |= {"chosen": choice.least + int(np.argmin(scores)), "seconds": time.perf_counter() - start}
+                row |= {"scores": scores.tolist(), "errors": errors.tolist()}
+                results.append(row)
+                print(*(f"{name} {row[name]:g}" for name in list(row)[:-2]), flush=True)
+    for epsilon in CHOSEN_EPSILONS:
+        fair = [row for row in results if row["epsilon"] == epsilon and row["bic"] == row["planted"]]
+        print(f"eps {epsilon:g}: right in {sum(row['chosen'] == row['planted'] for row in fair)} of {len(fair)}")
+    return results
+
+
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -341,6 +400,8 @@ def main() -> None:
         results["synthetic"] = synthetic(options.seeds or 20)
     if "kmeans" in options.parts:
         results["kmeans"] = kmeans(options.seeds or 6)
+    if "components" in options.parts:
+        results["components"] = components(options.seeds or 3)
     if "speed" in options.parts:
         results["speed"] = speed(rounds=5)
     options.json.write_text(json.dumps(results, indent=1) + "\n")

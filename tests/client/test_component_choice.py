@@ -59,7 +59,7 @@ def test_a_model_prints_its_choice_and_keeps_it_in_a_file() -> None:
 def test_a_model_of_another_number_is_refused() -> None:
     """A choice of two belongs to no model of one."""
     with pytest.raises(ValueError, match="choice: expected one of the model's 1 components"):
-        GaussianMixture([1.0], [[0.0]], [1.0], "spherical", choice=CHOICE)
+        GaussianMixture(np.ones(1), np.zeros((1, 1)), np.ones(1), "spherical", choice=CHOICE)
 
 
 def test_intervals_follow_from_steps_of_more_components() -> None:
@@ -83,7 +83,8 @@ def test_intervals_follow_from_steps_of_more_components() -> None:
 
 def test_a_range_is_two_numbers_in_order() -> None:
     """Lists and tuples are ranges; others are refused with what was expected."""
-    assert bursar.DPEM(n_components=[1, 10]) == bursar.DPEM(n_components=(1, 10))
+    listed: Any = [1, 10]
+    assert bursar.DPEM(n_components=listed) == bursar.DPEM(n_components=(1, 10))
     request = bursar.DPEM(n_components=(2, 4))
     assert bursar.DPEM.from_dict(request.to_dict()) == request
     for wrong in ((4, 2), (1, 2, 3), (0, 3), "1-3", (1, 2.5)):

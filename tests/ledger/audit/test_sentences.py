@@ -70,6 +70,7 @@ def test_every_kind_has_its_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("method", "parameters", "words"),
     [
         ("FitDPEM", {"n_components": 4, "mode": "mixture"}, "a mixture of 4 groups"),
+        ("FitDPEM", {"n_components": 9, "least_components": 1, "mode": "mixture"}, "a mixture of 1 to 9 groups"),
         ("FitDPEM", {"n_components": 4, "mode": "kmeans"}, "4 clusters"),
         ("FitSeparatedGMM", {"n_components": 2}, "a mixture of 2 well separated groups"),
         ("FitGradientEM", {"model": "symmetric_mixture", "n_components": 2}, "a mixture of 2 groups"),

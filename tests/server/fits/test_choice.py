@@ -26,7 +26,7 @@ def groups(means: Array, seed: int = 1) -> Array:
 
 def fit(X: Array, **fields: Any) -> fit_pb2.GaussianMixtureModel:
     """A fit that chooses."""
-    defaults = {"n_components": 4, "least_components": 1, "spend": types_pb2.Spend(rho=0.1)}
+    defaults = {"n_components": 3, "least_components": 1, "spend": types_pb2.Spend(rho=0.1)}
     return run(plan(table(X.shape[1], rows=len(X)), **{**defaults, **fields}), X)
 
 
@@ -78,7 +78,7 @@ def test_the_price_is_that_of_the_largest_number() -> None:
         {"covariance_type": fit_pb2.COVARIANCE_TYPE_TIED},
         {"covariance_type": fit_pb2.COVARIANCE_TYPE_DIAG, "background": fit_pb2.BACKGROUND_OFF},
         {"covariance_type": fit_pb2.COVARIANCE_TYPE_SPHERICAL, "spend": types_pb2.Spend(epsilon=5.0)},
-        {"spend": types_pb2.Spend(rho=1e-7), "iterations": 2, "n_components": 3, "least_components": 3},
+        {"spend": types_pb2.Spend(rho=1e-7), "iterations": 2, "least_components": 3},
         {"spend": types_pb2.Spend(rho=1e6), "iterations": 3},
     ],
 )
