@@ -31,7 +31,16 @@ TESTS = tuple(f"tests/{folder}/**/test_*.py" for folder in ("attacks", "audit", 
 
 LINKED = (
     *("docs/**/*.png", "docs/**/*.svg"),
-    *("docs/node/*", "docs/reference/*.json", "bench/*.json", "demo/*.toml", "docs/*.ipynb", "deploy/**/*", "LICENSE"),
+    *(
+        "docs/node/*",
+        "docs/json/*",
+        "docs/reference/*.json",
+        "bench/*.json",
+        "demo/*.toml",
+        "docs/*.ipynb",
+        "deploy/**/*",
+        "LICENSE",
+    ),
     *TESTS,
 )
 """Files that pages show or link to as they are."""
