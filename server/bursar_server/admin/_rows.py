@@ -13,10 +13,12 @@ import click
 
 from bursar_server.admin._acting import FILE, FOLDER, explained
 from bursar_server.tables import (
+    POSTGRESQL,
     Csv,
     CsvSource,
     NamedSource,
     ParquetSource,
+    PostgresSource,
     SqliteSource,
     SqlSource,
     TableImportError,
@@ -36,14 +38,14 @@ class Rows:
     Attributes:
         csv: CSV file.
         parquet: Parquet file or folder.
-        database: file of a database.
+        database: file of a database, or the address of one.
         table: table or view of the database.
         sql: query, of the database or over the files that it names.
     """
 
     csv: Path | None
     parquet: Path | None
-    database: Path | None
+    database: Path | str | None
     table: str | None
     sql: str | None
 
@@ -59,7 +61,7 @@ class Rows:
         """Name that the place suggests for the table."""
         if self.table is not None:
             return self.table.rpartition(".")[2]
-        return (self.csv or self.parquet or self.database or Path("table")).stem
+        return next((one.stem for one in (self.csv, self.parquet, self.database) if isinstance(one, Path)), "table")
 
     def source(self, form: Csv) -> NamedSource:
         """Return the source. `form` is that of a CSV file."""
@@ -67,6 +69,12 @@ class Rows:
             return CsvSource(self.csv, form)
         if self.parquet is not None:
             return ParquetSource(self.parquet)
+        if isinstance(self.database, str):
+            return (
+                PostgresSource(self.database, self.sql)
+                if self.sql is not None
+                else PostgresSource.of_table(self.database, str(self.table))
+            )
         if self.database is not None and is_sqlite(self.database):
             return (
                 SqliteSource(self.database, self.sql)
@@ -78,6 +86,18 @@ class Rows:
         return SqlSource(str(self.sql), self.database)
 
 
+class _Database(click.ParamType[Path | str]):
+    """File of a database, which exists, or an address, whose password nobody may read."""
+
+    name = "FILE or postgresql://..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        if isinstance(value, str) and value.startswith(POSTGRESQL):
+            return value
+        found: Path = FILE.convert(value, param, ctx)
+        return found
+
+
 def rows_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say where rows are; the function gets them as `rows`, and its errors are shown."""
 
@@ -86,7 +106,7 @@ def rows_options(function: Callable[..., None]) -> Callable[..., None]:
         *arguments: Any,
         csv: Path | None,
         parquet: Path | None,
-        database: Path | None,
+        database: Path | str | None,
         table: str | None,
         sql: str | None,
         verbose: bool,
@@ -99,7 +119,12 @@ def rows_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--verbose", is_flag=True, help="Show errors of the source as they are: they may quote a cell."),
         click.option("--sql", help="One SELECT, of the database, or in DuckDB over the files that it names."),
         click.option("--table", metavar="NAME", help="Table or view of the database: NAME or SCHEMA.NAME."),
-        click.option("--database", type=FILE, help="DuckDB or SQLite file; with --table or --sql."),
+        click.option(
+            "--database",
+            type=_Database(),
+            metavar="WHERE",
+            help="DuckDB or SQLite file, or postgresql://USER@HOST/DATABASE without a password; with --table or --sql.",
+        ),
         click.option("--parquet", type=FOLDER, help="Parquet file, or folder of such files."),
         click.option("--csv", type=FILE, help="CSV file with a header."),
     ]

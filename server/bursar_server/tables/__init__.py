@@ -3,7 +3,7 @@
 Must not import jobs, ops, wire, admin or process. Rows are opened for fits only, under a debit.
 """
 
-from bursar_server.tables._databases import SqliteSource, is_sqlite
+from bursar_server.tables._databases import POSTGRESQL, PostgresSource, SqliteSource, is_sqlite
 from bursar_server.tables._errors import (
     KeysError,
     ManifestError,
@@ -25,6 +25,7 @@ from bursar_server.tables._tag import Fingerprint, content_tag, rows_tag
 
 __all__ = [
     "DATASETS",
+    "POSTGRESQL",
     "TEMPLATES",
     "ArrowSource",
     "CapKeys",
@@ -48,6 +49,7 @@ __all__ = [
     "ParquetSource",
     "PartitionedRows",
     "Partitions",
+    "PostgresSource",
     "ShortageError",
     "Snapshot",
     "SnapshotError",

@@ -23,9 +23,14 @@ _SHOWN = 40
 """Number of the source's columns that an error names."""
 
 
-def quoted(name: str) -> str:
-    """Return a name, or schema and name with a dot between them, as SQL writes identifiers."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
+def identifier(name: str) -> str:
+    """Return a name as SQL writes identifiers."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted(table: str) -> str:
+    """Return the name of a table, or schema and name with a dot between them, as SQL writes them."""
+    return ".".join(map(identifier, table.split(".", 1)))
 
 
 def find(wanted: Sequence[str], found: Sequence[str], delimiter: str = "") -> None:

@@ -20,9 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bursar_server.admin.cli import main
+from tests.postgres import PASSWORD, Postgres, postgres
 
 if TYPE_CHECKING:
     from tests.server.serving.admin.conftest import Admin
+
+__all__ = ["postgres"]
 
 TOTAL = ("--epsilon", 1, "--delta", 1e-6)
 HEIGHTS = [(1.5, "hush"), (1.7, "hush"), (None, "hush"), (9.0, "hush"), (2.0, "hush")]
@@ -101,6 +104,26 @@ def test_what_could_quote_a_cell_is_shown_if_it_is_asked_for(admin: Admin, datab
     assert not admin.snapshots
 
 
+def test_a_table_of_postgresql(admin: Admin, postgres: Postgres) -> None:
+    """Its rows are known in any order, its password is nowhere, and a skeleton has no value."""
+    postgres.run(
+        "CREATE TABLE people AS SELECT * FROM (VALUES (1.5, 'hush'), (9, 'hush'), (2, 'hush')) AS t(height, who)"
+    )
+    table = ("--database", postgres.address, "--table", "people")
+    output = click.testing.CliRunner().invoke(main, ["manifest", "new", *table]).output
+    assert [column["kind"] for column in tomllib.loads(output)["columns"]] == ["numeric", "categorical"]
+    assert "hush" not in output
+    output = admin.ok("import", *admin.table("heights")[:2], *table, *TOTAL, "--yes")
+    assert "3  rows read" in output
+    ordered = ("--database", postgres.address, "--sql", "SELECT * FROM people ORDER BY height DESC")
+    assert "these rows are known" in admin.refused("import", *admin.table("again")[:2], *ordered, *TOTAL)
+    with_password = postgres.address.replace("owner@", f"owner:{PASSWORD.replace(' ', '%20')}@")
+    refused = admin.refused("import", *admin.table("again")[:2], "--database", with_password, *table[2:], *TOTAL)
+    assert "PGPASSFILE" in refused
+    for text in (output, refused, repr(admin.entries())):
+        assert "correct" not in text
+
+
 def _endless(place: str, folder: Path) -> list[str]:
     """Options that name a table which is not read to its end within a test."""
     if place == "parquet":
@@ -120,8 +143,24 @@ def _endless(place: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize("place", ["parquet", "duckdb", "sqlite"])
 def test_an_import_that_is_killed_half_way_leaves_nothing(admin: Admin, tmp_path: Path, place: str) -> None:
     """No dataset and no entry; the rows that were written so far are in one private folder, which the next removes."""
+    _kill_half_way(admin, _endless(place, tmp_path))
+
+
+@pytest.mark.slow
+def test_an_import_from_postgresql_that_is_killed_leaves_nothing(admin: Admin, postgres: Postgres) -> None:
+    """Nor does the server go on with its query."""
+    query = "SELECT 1.5 AS height, generate_series(1, 1000000000000) AS i"  # in FROM it would fill the disk first
+    _kill_half_way(admin, ["--database", postgres.address, "--sql", query])
+    count = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%1000000000000%' AND pid <> pg_backend_pid()"
+    deadline = time.monotonic() + 60
+    while postgres.run(count).strip() != "0":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _kill_half_way(admin: Admin, rows: list[str]) -> None:
     head = admin.verified.head
-    words = ["import", *admin.table("heights")[:2], *_endless(place, tmp_path), *TOTAL, "--state", admin.state.path]
+    words = ["import", *admin.table("heights")[:2], *rows, *TOTAL, "--state", admin.state.path]
     program = [sys.executable, "-c", "from bursar_server.admin.cli import main; main()", *map(str, words)]
     with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         deadline = time.monotonic() + 120
