@@ -27,6 +27,7 @@ PRODUCT = ("client", "models", "ledger", "server")
 _GENERATED = frozenset(
     {
         *("cli.md", "cli-admin.md", "cli-audit.md", "configuration.md", "benchmarks.md", "real-tables.md"),
+        "planted-bugs.md",
         *("manifest.md", "wire.md", "errors.md"),
     }
 )

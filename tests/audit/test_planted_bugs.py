@@ -7,7 +7,8 @@ import pytest
 from tests.audit.faults import Mutant
 from tests.audit.fits import FITS
 from tests.audit.harness import rejecting
-from tests.audit.mrf_mutants import SINGLE_CHOICES
+from tests.audit.mrf_mutants import CHOICE_RUNS, SINGLE_CHOICES
+from tests.refresh_planted_bugs import PAGE, page
 
 
 @pytest.mark.parametrize(
@@ -27,4 +28,9 @@ def test_a_planted_bug_is_condemned(mutant: Mutant) -> None:
 def test_a_choice_that_tells_too_much_is_condemned(bug: str) -> None:
     """T8 rejects on the pair of tables where one choice tells most."""
     choice = SINGLE_CHOICES[bug]()
-    assert choice.audit(800).rejects  # of 250 runs, half the noise passes 3 in 100: 7 standard deviations are left here
+    assert choice.audit(CHOICE_RUNS).rejects
+
+
+def test_the_page_lists_every_planted_bug() -> None:
+    """A bug that is left out, or planted for fewer tests, changes a page that readers see."""
+    assert PAGE.read_text("utf-8") == page(), "run: python -m tests.refresh_planted_bugs"
