@@ -20,6 +20,8 @@ _SLACK = 1e-9
 _FLOAT = 1e-14
 """Relative error of a share that came as a float: 0.29 is shown as 29%, not as 28.9%; less than a unit."""
 
+_UP, _DOWN = (Context(prec=_DIGITS, rounding=rounding) for rounding in (ROUND_CEILING, ROUND_FLOOR))
+
 
 @dataclass(frozen=True)
 class Part:
@@ -99,7 +101,7 @@ def amount_text(epsilon: float, share: float | Fraction, *, is_left: bool = Fals
 
 def epsilon_text(epsilon: float) -> str:
     """Return an epsilon in three digits, rounded up."""
-    return _text(_rounded(epsilon, ROUND_CEILING)) if math.isfinite(epsilon) else "infinite"
+    return _text(_rounded(epsilon)) if math.isfinite(epsilon) else "infinite"
 
 
 def percent_text(share: float | Fraction | None, *, is_left: bool = False) -> str:
@@ -112,12 +114,14 @@ def percent_text(share: float | Fraction | None, *, is_left: bool = False) -> st
     if 0 < percent < _LEAST_PERCENT:
         return f"<{_LEAST_PERCENT:g}%"
     if is_left:
-        return f"{_text(_rounded(percent * (1 + _FLOAT), ROUND_FLOOR))}%"
-    return f"{_text(_rounded(percent * (1 - _SLACK), ROUND_CEILING))}%"
+        # A fraction is exact: a slack on it could show the last unit as left, which cannot be asked for.
+        exact = share if isinstance(share, Fraction) else Fraction(share) * (1 + Fraction(_FLOAT))
+        return f"{_text(_DOWN.divide(Decimal(100 * exact.numerator), Decimal(exact.denominator)))}%"
+    return f"{_text(_rounded(percent * (1 - _SLACK)))}%"
 
 
-def _rounded(value: float, rounding: str) -> Decimal:
-    return Context(prec=_DIGITS, rounding=rounding).create_decimal_from_float(value)
+def _rounded(value: float) -> Decimal:
+    return _UP.create_decimal_from_float(value)
 
 
 def _text(value: Decimal) -> str:
