@@ -206,9 +206,7 @@ class _Problem:
         """Return the candidate after Gauss-Newton rounds, each of which lowers J."""
         residual = self.residual(candidate)
         for _ in range(rounds):
-            design = self._design(candidate)
-            information = design.T @ design + _DAMPING * np.eye(design.shape[1])
-            move = _finite(np.linalg.solve(information, design.T @ residual))
+            move = _gauss_newton(self._design(candidate), residual)
             # Far from the optimum the linear model is wrong, and a whole step could leave the valid range.
             move *= min(1.0, _LONGEST / max(float(np.abs(move).max()), 1e-12))
             lengths = (self._after(candidate, move / 3.0**i) for i in range(_HALVINGS))
@@ -280,6 +278,15 @@ class _Problem:
             inside_ball(candidate.means + np.einsum("kij,kj->ki", lowers, shifts.reshape(K, d))),
             shaped(matrices, weights, self._moments, VARIANCE_FLOOR / d),
         )
+
+
+def _gauss_newton(design: FloatArray, residual: FloatArray) -> FloatArray:
+    """Return the damped least-squares solution (p,) of design (m, p), finite for any finite numbers."""
+    # By eigenvalues: a solver of equations raises where two components are one and damping is lost to rounding.
+    values, vectors = np.linalg.eigh(_finite(design.T @ design))
+    rounding = len(values) * np.finfo(np.float64).eps * abs(float(values[-1]))
+    along = vectors.T @ _finite(design.T @ residual)
+    return _finite(vectors @ (along / (np.maximum(values, rounding) + _DAMPING)))
 
 
 def _square(residual: FloatArray) -> float:

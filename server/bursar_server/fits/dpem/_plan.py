@@ -219,9 +219,12 @@ def _check_choice(request: fit_pb2.FitDPEMRequest, d: int, moments: Moments, vio
     field = "least_components"
     if not least <= most:
         violations.append((field, f"expected at most n_components, which is {most}, got {least}"))
-    for name, value in (("mode", "kmeans"), ("moments", "fixed_origin"), ("estimator", "map")):
-        enum = {"mode": fit_pb2.MODE_KMEANS, "moments": fit_pb2.MOMENTS_FIXED_ORIGIN}
-        if getattr(request, name) == enum.get(name, fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI):
+    for name, value, without in (
+        ("mode", "kmeans", fit_pb2.MODE_KMEANS),
+        ("moments", "fixed_origin", fit_pb2.MOMENTS_FIXED_ORIGIN),
+        ("estimator", "map", fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI),
+    ):
+        if getattr(request, name) == without:
             violations.append((field, f"a fit with {name} {value!r} chooses no number; say one in n_components"))
     if request.WhichOneof("start") not in (None, "splitting"):
         violations.append((field, "only a fit that starts by splitting chooses a number; say one in n_components"))
