@@ -35,7 +35,7 @@ class Postgres:
     programs: Path
 
     def run(self, text: str) -> str:
-        """What psql prints after some statements."""
+        """Run statements with psql, and return what it prints."""
         command = [str(self.programs / "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", text, self.address]
         environment = {**os.environ, "PGPASSFILE": str(self.passwords)}
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout

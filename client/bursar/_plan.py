@@ -115,7 +115,6 @@ class Plan(TableText):
         allowed = f"{sum(one.affordable for one in self.fits)} of them affordable in this order"
         alone = ", though each alone would be" if all(one.preview.affordable for one in self.fits) else ""
         part = percent_text(self.largest, is_left=True)
-        part = percent_text(self.largest, is_left=True)
         return f"they do not fit together: {allowed}{alone}; {part} of every spend would fit"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:

@@ -1,4 +1,4 @@
-"""What a model says of the number of components that its fit chose."""
+"""Number of components that a fit chose, as its model tells it."""
 
 from __future__ import annotations
 

@@ -589,5 +589,5 @@ def test_the_tour_in_a_language_runs(gateway: Gateway, language: str) -> None:
 @pytest.mark.parametrize("language", ["R", "Node.js"])
 @pytest.mark.parametrize("changed", [{"BURSAR_TOKEN": "made-up"}, {"BURSAR_GATEWAY": "https://localhost:1"}])
 def test_the_tour_in_a_language_fails_where_it_should(gateway: Gateway, language: str, changed: dict[str, str]) -> None:
-    """What its success rests on can fail."""
+    """Each check that its success rests on can fail."""
     assert _tour(gateway, *_command(language), **_trusting(gateway), **changed).returncode != 0

@@ -51,9 +51,9 @@ class Rows:
 
     def __post_init__(self) -> None:
         given = [one for one in (self.csv, self.parquet, self.table, self.sql) if one is not None]
-        if len(given) != 1 or (self.database is None) < (self.sql is None and self.table is None):
-            raise ValueError(_CHOICE)
-        if self.table is not None and self.database is None:
+        of_file = self.csv is not None or self.parquet is not None
+        alone = self.database is not None if of_file else self.table is not None and self.database is None
+        if len(given) != 1 or alone:
             raise ValueError(_CHOICE)
 
     @property

@@ -27,9 +27,6 @@ from bursar_server.tables._reading import BATCH, find, quoted, reading
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-_BATCH = BATCH
-"""Rows of a batch, and bytes of a read."""
-
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Name of a folder for rows without a value."""
 
@@ -102,15 +99,15 @@ class CsvSource:
             malformed: list[None] = []
             with self._text() as text, self._open(text, columns, malformed) as reader:
                 yield from reader
-            for first in range(0, len(malformed), _BATCH):
-                size = min(_BATCH, len(malformed) - first)
+            for first in range(0, len(malformed), BATCH):
+                size = min(BATCH, len(malformed) - first)
                 yield pa.RecordBatch.from_arrays([pa.nulls(size) for _ in columns], names=list(columns))
 
     @contextlib.contextmanager
     def _text(self) -> Iterator[BinaryIO]:
         with (
             self.path.open("rb", buffering=0) as file,
-            io.BufferedReader(_Records(file, self.path, self.form), _BATCH) as text,
+            io.BufferedReader(_Records(file, self.path, self.form), BATCH) as text,
         ):
             yield text
 
@@ -181,7 +178,7 @@ class _Records(io.RawIOBase):
     def readinto(self, buffer: Buffer) -> int:
         ended = False
         while not self._rest and not ended:
-            data = self._file.read(_BATCH) or b""
+            data = self._file.read(BATCH) or b""
             ended = not data
             self._rest = self._checked(self._decoder.decode(data, final=ended).encode(), last=ended)
         target = memoryview(buffer).cast("B")
@@ -267,7 +264,7 @@ class ParquetSource:
                             f"{path} has other columns or types than the first file of {self.path}; expected the same "
                             "ones in each"
                         )
-                    for batch in file.iter_batches(batch_size=_BATCH, columns=stored):
+                    for batch in file.iter_batches(batch_size=BATCH, columns=stored):
                         yield pa.RecordBatch.from_arrays(
                             [
                                 pa.array([parts[name]] * batch.num_rows, pa.string())
@@ -322,8 +319,8 @@ class ArrowSource:
             reader = pa.RecordBatchReader.from_stream(self.table)
             find(columns, reader.schema.names)
             for batch in reader:
-                for first in range(0, batch.num_rows, _BATCH):
-                    yield batch.select(list(columns)).slice(first, _BATCH)
+                for first in range(0, batch.num_rows, BATCH):
+                    yield batch.select(list(columns)).slice(first, BATCH)
 
 
 @dataclass(frozen=True)
@@ -368,7 +365,7 @@ class SqlSource:
             relation = self._bound(connection, parsed)
             find(columns, relation.columns)
             # DuckDB computes the result batch by batch, so memory does not grow with it.
-            for batch in relation.to_arrow_reader(_BATCH):
+            for batch in relation.to_arrow_reader(BATCH):
                 yield batch.select(list(columns))
 
     def _bound(self, connection: duckdb.DuckDBPyConnection, parsed: Query) -> duckdb.DuckDBPyRelation:

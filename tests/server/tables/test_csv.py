@@ -65,7 +65,7 @@ def test_a_file_whose_records_are_not_clear_is_refused_with_the_line(
     batch: int,
 ) -> None:
     """Carriage returns alone and quotes out of place, in header and rows, wherever the reader's buffers end."""
-    monkeypatch.setattr("bursar_server.tables._sources._BATCH", batch)
+    monkeypatch.setattr("bursar_server.tables._sources.BATCH", batch)
     path = tmp_path / "table.csv"
     path.write_bytes(text)
     with pytest.raises(TableImportError, match=rf"table\.csv, line {line}: .*{problem}\. It is not clear"):
@@ -96,7 +96,7 @@ def test_a_record_ends_with_a_line_feed_outside_quotes_and_nowhere_else(
     batch: int,
 ) -> None:
     """A carriage return may come before it; other separators of lines and encodings are content of cells."""
-    monkeypatch.setattr("bursar_server.tables._sources._BATCH", batch)
+    monkeypatch.setattr("bursar_server.tables._sources.BATCH", batch)
     path = tmp_path / "table.csv"
     path.write_bytes(text)
     assert slots(load(manifest(), CsvSource(path))[1]) == [(0.0, 0), (0.5, 1)]

@@ -47,7 +47,7 @@ def test_rows_are_streamed_with_their_types(postgres: Postgres, load: Load, slot
 
 
 def test_names_and_types(postgres: Postgres) -> None:
-    """Of a query that would fail if it were run; a type of PostgreSQL's own has none, and cannot be imported."""
+    """A query that would fail if it ran has types; a type of PostgreSQL's own has none, and cannot be imported."""
     query = "SELECT 1 / 0 AS i, 1.5::numeric AS n, now() AS t, '{}'::jsonb AS j, '::1'::inet AS a, 'hush' AS \"A b\""
     expected = [
         ("i", pa.int32()),
@@ -69,7 +69,7 @@ def test_names_and_types(postgres: Postgres) -> None:
 
 
 def test_a_large_result_comes_in_batches(postgres: Postgres) -> None:
-    """Of no more rows than those of other sources."""
+    """Batches have no more rows than those of other sources."""
     source = PostgresSource(postgres.address, "SELECT i FROM generate_series(1, 200000) AS t(i)")
     sizes = [batch.num_rows for batch in source.batches(["i"])]
     assert sum(sizes) == 200000
@@ -163,7 +163,7 @@ def test_addresses_without_a_password() -> None:
 def test_a_wrong_or_missing_password_is_told(
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the server's message, which has no password in it; nor has that of a server that does not answer."""
+    """The server's message is told and has no password in it; nor has that of a server that does not answer."""
     wrong = tmp_path / "wrong"
     wrong.touch(0o600)
     wrong.write_text("*:*:*:*:swordfish\n")
