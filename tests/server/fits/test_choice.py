@@ -33,7 +33,7 @@ def fit(X: Array, source: NoiseSource | None = None, **fields: Any) -> fit_pb2.G
 def test_the_planted_number_is_chosen_and_its_mixture_returned() -> None:
     """Three groups: three components at the groups' places; the others score clearly worse.
 
-    No noise is drawn, so that the margin is the same in each run; the choice reckons with that of the plan all the same.
+    No noise is drawn, so that the margin is the same in each run; the choice reckons with the plan's all the same.
     """
     model = fit(groups(MEANS), NoNoise(), n_components=5)
     assert model.choice.least == 1
