@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from bursar_server.tables import (
     Manifest,
     ManifestError,
     Names,
+    Place,
     TableImportError,
     Template,
     date_fields,
@@ -42,7 +42,7 @@ _LONGEST_HEADER = 2**24
 """Bytes that a header may have, as any record of a CSV file."""
 
 
-def ask_manifest(name: str, columns: Names, csv: Path | None) -> dict[str, Any]:
+def ask_manifest(name: str, columns: Names, csv: Place | None) -> dict[str, Any]:
     """Ask for a manifest; returns its fields, checked.
 
     Args:
@@ -162,7 +162,7 @@ def _unit(names: list[str]) -> dict[str, Any]:
     return {"column": column, "max_rows": rows}
 
 
-def csv_form(path: Path, **said: str) -> Csv:
+def csv_form(path: Place, **said: str) -> Csv:
     """Return the dialect that the header of a CSV file suggests, and no other line; `said` is known already."""
     fields: dict[str, str] = {"encoding": _encoding(path), **said}
     found = {sign: len(_header(path, {"delimiter": sign, **fields})) for sign in _DELIMITERS.values()}
@@ -170,7 +170,7 @@ def csv_form(path: Path, **said: str) -> Csv:
     return Csv.model_validate({"delimiter": max(found, key=lambda sign: max(1, found[sign])), **fields})
 
 
-def _encoding(path: Path) -> str:
+def _encoding(path: Place) -> str:
     try:
         with path.open("rb") as file:
             file.readline(_LONGEST_HEADER).decode("utf-8-sig")
@@ -181,7 +181,7 @@ def _encoding(path: Path) -> str:
     return "utf-8"
 
 
-def _csv(path: Path) -> dict[str, str]:
+def _csv(path: Place) -> dict[str, str]:
     """Ask how a CSV file is written: the fields of [csv]."""
     encodings = ("utf-8", "latin-1", "cp1252", "iso-8859-15")
     form = {"encoding": _choice("Encoding of the text", encodings, csv_form(path).encoding)}
@@ -191,7 +191,7 @@ def _csv(path: Path) -> dict[str, str]:
     return {"delimiter": _DELIMITERS[word], **form}
 
 
-def _header(path: Path, form: Mapping[str, str]) -> Names:
+def _header(path: Place, form: Mapping[str, str]) -> Names:
     try:
         return CsvSource(path, Csv.model_validate(form)).columns()
     except TableImportError:

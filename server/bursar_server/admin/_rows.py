@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,17 @@ import click
 
 from bursar_server.admin._acting import FILE, FOLDER, explained
 from bursar_server.tables import (
+    BUCKETS,
     POSTGRESQL,
     Csv,
     CsvSource,
     NamedSource,
     ParquetSource,
+    Place,
     PostgresSource,
     SqliteSource,
     SqlSource,
+    Stored,
     TableImportError,
     is_sqlite,
 )
@@ -36,15 +40,15 @@ class Rows:
     """Place of a table, as the options name it.
 
     Attributes:
-        csv: CSV file.
-        parquet: Parquet file or folder.
+        csv: CSV file, here or in a bucket.
+        parquet: Parquet file or folder, here or in a bucket.
         database: file of a database, or the address of one.
         table: table or view of the database.
         sql: query, of the database or over the files that it names.
     """
 
-    csv: Path | None
-    parquet: Path | None
+    csv: Place | None
+    parquet: Place | None
     database: Path | str | None
     table: str | None
     sql: str | None
@@ -61,7 +65,7 @@ class Rows:
         """Name that the place suggests for the table."""
         if self.table is not None:
             return self.table.rpartition(".")[2]
-        return next((one.stem for one in (self.csv, self.parquet, self.database) if isinstance(one, Path)), "table")
+        return next((one.stem for one in (self.csv, self.parquet, self.database) if isinstance(one, Place)), "table")
 
     def source(self, form: Csv) -> NamedSource:
         """Return the source. `form` is that of a CSV file."""
@@ -86,6 +90,24 @@ class Rows:
         return SqlSource(str(self.sql), self.database)
 
 
+class _File(click.ParamType[Place]):
+    """File, or also a folder, which exists; or an address in a bucket.
+
+    Args:
+        kind: type of the paths.
+    """
+
+    def __init__(self, kind: click.Path) -> None:
+        self._kind = kind
+        self.name = "WHERE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        if isinstance(value, str) and value.startswith(BUCKETS):
+            with explained():
+                return Stored(value)
+        return Path(os.fsdecode(self._kind.convert(value, param, ctx)))
+
+
 class _Database(click.ParamType[Path | str]):
     """File of a database, which exists, or an address, whose password nobody may read."""
 
@@ -104,8 +126,8 @@ def rows_options(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def with_rows(
         *arguments: Any,
-        csv: Path | None,
-        parquet: Path | None,
+        csv: Place | None,
+        parquet: Place | None,
         database: Path | str | None,
         table: str | None,
         sql: str | None,
@@ -125,8 +147,10 @@ def rows_options(function: Callable[..., None]) -> Callable[..., None]:
             metavar="WHERE",
             help="DuckDB or SQLite file, or postgresql://USER@HOST/DATABASE without a password; with --table or --sql.",
         ),
-        click.option("--parquet", type=FOLDER, help="Parquet file, or folder of such files."),
-        click.option("--csv", type=FILE, help="CSV file with a header."),
+        click.option(
+            "--parquet", type=_File(FOLDER), help="Parquet file, or folder of such files, also as s3://BUCKET/NAME."
+        ),
+        click.option("--csv", type=_File(FILE), help="CSV file with a header, also as s3://BUCKET/NAME."),
     ]
     decorated: Callable[..., None] = with_rows
     for option in options:

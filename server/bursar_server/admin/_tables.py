@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import signal
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -50,12 +52,28 @@ def source_options(function: Callable[..., None]) -> Callable[..., None]:
         if isinstance(source, SqlSource):
             for file in source.parsed().guessed:
                 click.echo(_GUESSED.format(file=file), err=True)
-        function(acting, manifest, source, **options)
+        with _ended_in_order():
+            function(acting, manifest, source, **options)
 
     decorated: Callable[..., None] = rows_options(with_source)
     return click.option(
         "--manifest", "manifest_path", type=FILE, required=True, help="The table's public schema, TOML."
     )(decorated)
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """End as by Ctrl-C, which removes half an import, when the system or a broken connection ends the process."""
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)  # as shells report it
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @click.command("import")

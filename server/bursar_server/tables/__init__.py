@@ -3,6 +3,7 @@
 Must not import jobs, ops, wire, admin or process. Rows are opened for fits only, under a debit.
 """
 
+from bursar_server.tables._buckets import BUCKETS, Place, Stored
 from bursar_server.tables._databases import POSTGRESQL, PostgresSource, SqliteSource, is_sqlite
 from bursar_server.tables._errors import (
     KeysError,
@@ -24,6 +25,7 @@ from bursar_server.tables._stored import StoredRows
 from bursar_server.tables._tag import Fingerprint, content_tag, rows_tag
 
 __all__ = [
+    "BUCKETS",
     "DATASETS",
     "POSTGRESQL",
     "TEMPLATES",
@@ -49,6 +51,7 @@ __all__ = [
     "ParquetSource",
     "PartitionedRows",
     "Partitions",
+    "Place",
     "PostgresSource",
     "ShortageError",
     "Snapshot",
@@ -56,6 +59,7 @@ __all__ = [
     "Source",
     "SqlSource",
     "SqliteSource",
+    "Stored",
     "StoredRows",
     "TableError",
     "TableImportError",

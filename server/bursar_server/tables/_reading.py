@@ -9,7 +9,6 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -68,7 +67,7 @@ def _there(wanted: Sequence[str], found: Sequence[str], delimiter: str) -> str:
 
 
 @contextlib.contextmanager
-def reading(what: Path | str) -> Iterator[None]:
+def reading(what: object) -> Iterator[None]:
     """Convert the libraries' errors to one that quotes nothing; its `detail` is their text, which may quote a cell."""
     try:
         yield

@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import unquote
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from bursar_server.tables._buckets import Place, Stored
 from bursar_server.tables._errors import TableImportError
 from bursar_server.tables._manifest import Csv
 from bursar_server.tables._query import Query
@@ -32,6 +33,10 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 # The longest record of a CSV file; longer ones stop an import.
 _CSV_BLOCK = 2**24
+
+_PARQUET_BUFFER = 2**20
+"""Bytes of a column that are read at once. Otherwise pyarrow reads row groups whole, and the next ones ahead of them:
+then memory grows with a size that the file's writer chose."""
 
 
 class Source(Protocol):
@@ -69,7 +74,7 @@ class CsvSource:
     A record with too few or too many cells becomes a row of null cells, after all others.
     """
 
-    path: Path
+    path: Place
     form: Csv = _PLAIN
 
     def columns(self) -> list[tuple[str, None]]:
@@ -161,7 +166,7 @@ class _Records(io.RawIOBase):
     Reading raises TableImportError where the file is not as `CsvSource` requires.
     """
 
-    def __init__(self, file: io.RawIOBase, path: Path, form: Csv) -> None:
+    def __init__(self, file: io.RawIOBase | BinaryIO, path: Place, form: Csv) -> None:
         self._file = file
         self._path = path
         self._delimiter = form.delimiter.encode()
@@ -238,13 +243,13 @@ class ParquetSource:
     guessed from all values would let one record change how others are read.
     """
 
-    path: Path
+    path: Place
 
     def columns(self) -> list[tuple[str, pa.DataType]]:
         """Return names and types of the columns, without reading a row."""
         with reading(self.path):
             first = self._files()[0]
-            with pyarrow.parquet.ParquetFile(first) as file:
+            with _parquet(first) as file:
                 stored = [(field.name, field.type) for field in file.schema_arrow]
             return [*stored, *((name, pa.string()) for name in self._parts(first))]
 
@@ -256,7 +261,7 @@ class ParquetSource:
             for path in self._files():
                 parts = self._parts(path)
                 stored = [name for name in columns if name not in parts]
-                with pyarrow.parquet.ParquetFile(path) as file:
+                with _parquet(path) as file:
                     # Every file like the first: what a column holds must not depend on which file a row is in.
                     found = [(field.name, field.type) for field in file.schema_arrow]
                     if [*found, *((name, pa.string()) for name in parts)] != known:
@@ -264,7 +269,8 @@ class ParquetSource:
                             f"{path} has other columns or types than the first file of {self.path}; expected the same "
                             "ones in each"
                         )
-                    for batch in file.iter_batches(batch_size=BATCH, columns=stored):
+                    # Not on threads, each of which would keep buffers of its own.
+                    for batch in file.iter_batches(batch_size=BATCH, columns=stored, use_threads=False):
                         yield pa.RecordBatch.from_arrays(
                             [
                                 pa.array([parts[name]] * batch.num_rows, pa.string())
@@ -275,17 +281,25 @@ class ParquetSource:
                             names=list(columns),
                         )
 
-    def _files(self) -> list[Path]:
-        files = sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else [self.path]
+    def _files(self) -> list[Place]:
+        files: list[Place] = [*self.path.rglob("*.parquet")] if self.path.is_dir() else [self.path]
         if not files:
             raise TableImportError(f"{self.path}: expected files that end with .parquet in this folder, found none")
-        return files
+        return sorted(files, key=str)
 
-    def _parts(self, file: Path) -> dict[str, str | None]:
+    def _parts(self, file: Place) -> dict[str, str | None]:
         """Return the columns that the names of a file's folders hold."""
-        folders = file.relative_to(self.path).parts[:-1]
+        folders = PurePath(str(file)).relative_to(str(self.path)).parts[:-1]
         pairs = (folder.partition("=") for folder in folders if "=" in folder)
         return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, _, value in pairs}
+
+
+@contextlib.contextmanager
+def _parquet(path: Place) -> Iterator[pyarrow.parquet.ParquetFile]:
+    """Open a Parquet file, whose buffers do not grow with it."""
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(path.open_at_will()) if isinstance(path, Stored) else path
+        yield stack.enter_context(pyarrow.parquet.ParquetFile(place, buffer_size=_PARQUET_BUFFER, pre_buffer=False))
 
 
 class ArrowStream(Protocol):

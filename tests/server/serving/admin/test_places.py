@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from bursar_server.admin.cli import main
+from tests.buckets import SECRET, Buckets, buckets
 from tests.postgres import PASSWORD, Postgres, postgres
 
 if TYPE_CHECKING:
     from tests.server.serving.admin.conftest import Admin
 
-__all__ = ["postgres"]
+__all__ = ["buckets", "postgres"]
 
 TOTAL = ("--epsilon", 1, "--delta", 1e-6)
 HEIGHTS = [(1.5, "hush"), (1.7, "hush"), (None, "hush"), (9.0, "hush"), (2.0, "hush")]
@@ -124,13 +125,45 @@ def test_a_table_of_postgresql(admin: Admin, postgres: Postgres) -> None:
         assert "correct" not in text
 
 
+def test_a_table_in_a_bucket(admin: Admin, buckets: Buckets) -> None:
+    """A skeleton knows the dialect of its header, and an import its rows; the secret is nowhere."""
+    folder = buckets.folder / "people" / "who=hush"
+    folder.mkdir()
+    (folder / "heights.csv").write_text("height;who\n1.5;hush\n1.7;hush\n")
+    pq.write_table(pa.table({"height": [1.7, 1.5]}), folder / "heights.parquet")
+    outputs = [
+        click.testing.CliRunner().invoke(main, ["manifest", "new", option, address]).output
+        for option, address in (("--csv", "s3://people/who=hush/heights.csv"), ("--parquet", "s3://people"))
+    ]
+    for output in outputs:
+        assert [column["name"] for column in tomllib.loads(output)["columns"]] == ["height", "who"]
+        assert "hush" not in output
+    assert tomllib.loads(outputs[0])["csv"]["delimiter"] == ";"
+    manifest = admin.table("heights")[:2]
+    outputs.append(admin.ok("import", *manifest, "--parquet", "s3://people", *TOTAL, "--yes"))
+    assert "2  rows read" in outputs[-1]
+    for address in ("s3://people/who=hush/heights.parquet", "s3://people/nothing", "s3://ada:hush@people/x"):
+        outputs.append(admin.refused("import", *admin.table("again")[:2], "--parquet", address, *TOTAL))
+    assert [said in output for said, output in zip(("are known", "not exist", "cannot be"), outputs[3:], strict=True)]
+    assert not any(SECRET in text for text in (*outputs, repr(admin.entries())))
+
+
+def _many(file: Path) -> Path:
+    """Write a Parquet file of 10^8 equal rows."""
+    part = pa.table({"height": pa.array([1.5]).take(pa.array([0] * 10**6))})
+    with pq.ParquetWriter(file, part.schema) as writer:
+        for _ in range(100):
+            writer.write_table(part)
+    return file
+
+
 def _endless(place: str, folder: Path) -> list[str]:
     """Options that name a table which is not read to its end within a test."""
     if place == "parquet":
-        with pq.ParquetWriter(folder / "t.parquet", pa.schema([("height", pa.float64())])) as writer:
-            for _ in range(100):
-                writer.write_table(pa.table({"height": pa.array([1.5]).take(pa.array([0] * 10**6))}))
-        return ["--parquet", str(folder / "t.parquet")]
+        return ["--parquet", str(_many(folder / "t.parquet"))]
+    if place == "csv":
+        (folder / "t.csv").write_text("height\n" + "1.5\n" * 10**7)
+        return ["--csv", str(folder / "t.csv")]
     if place == "duckdb":
         return ["--sql", "SELECT 1.5 AS height FROM range(1000000000000)"]
     with closing(sqlite3.connect(folder / "t.sqlite")) as connection, connection:
@@ -140,7 +173,7 @@ def _endless(place: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["parquet", "duckdb", "sqlite"])
+@pytest.mark.parametrize("place", ["csv", "parquet", "duckdb", "sqlite"])
 def test_an_import_that_is_killed_half_way_leaves_nothing(admin: Admin, tmp_path: Path, place: str) -> None:
     """No dataset and no entry; the rows that were written so far are in one private folder, which the next removes."""
     _kill_half_way(admin, _endless(place, tmp_path))
@@ -158,19 +191,45 @@ def test_an_import_from_postgresql_that_is_killed_leaves_nothing(admin: Admin, p
         time.sleep(0.1)
 
 
+@pytest.mark.slow
+def test_an_import_from_a_bucket_that_is_killed_leaves_nothing(admin: Admin, buckets: Buckets) -> None:
+    """As one from a file."""
+    _many(buckets.folder / "people" / "many.parquet")
+    _kill_half_way(admin, ["--parquet", "s3://people/many.parquet"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_import_that_is_told_to_stop_removes_its_rows_itself(
+    admin: Admin, tmp_path: Path, told: signal.Signals
+) -> None:
+    """By Ctrl-C, by a system that shuts down, by a connection that breaks."""
+    head = admin.verified.head
+    _stop_half_way(admin, _endless("duckdb", tmp_path), told)
+    assert not admin.snapshots
+    assert admin.verified.head == head
+
+
 def _kill_half_way(admin: Admin, rows: list[str]) -> None:
     head = admin.verified.head
-    words = ["import", *admin.table("heights")[:2], *rows, *TOTAL, "--state", admin.state.path]
-    program = [sys.executable, "-c", "from bursar_server.admin.cli import main; main()", *map(str, words)]
-    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        deadline = time.monotonic() + 120
-        while not (written := [path for path in admin.state.datasets.glob(".*.partial/*") if path.stat().st_size]):
-            assert running.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        os.kill(running.pid, signal.SIGKILL)
-    assert all(path.parent.stat().st_mode & 0o777 == 0o700 for path in written)
+    _stop_half_way(admin, rows, signal.SIGKILL)
+    (left,) = admin.state.datasets.iterdir()
+    assert left.stat().st_mode & 0o777 == 0o700
     assert admin.verified.head == head
     assert admin.ok("datasets").startswith("no datasets yet")
     admin.add()
     assert len(admin.snapshots) == 1
+
+
+def _stop_half_way(admin: Admin, rows: list[str], told: signal.Signals) -> None:
+    """Send an import a signal once it has written rows, and wait for its end."""
+    words = ["import", *admin.table("heights")[:2], *rows, *TOTAL, "--state", admin.state.path]
+    program = [sys.executable, "-c", "from bursar_server.admin.cli import main; main()", *map(str, words)]
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 120
+        while not any(path.stat().st_size for path in admin.state.datasets.glob(".*.partial/*")):
+            assert running.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(running.pid, told)
+    assert running.returncode != 0
