@@ -39,7 +39,7 @@ _MOST_SUMS = 1200
 """Sums that enter one fit; neighbouring steps, which sum nearly the same, are averaged until there are no more."""
 
 _LEAST_POINTS, _MOST_POINTS, _WORK = 2**13, 2**15, 2e7
-"""Points that stand for the population: powers of two, fewer where points times sums would exceed `_WORK`."""
+"""Points that stand for the population near the optimum, fewer where points times sums would exceed `_WORK`."""
 
 _OPEN_WEIGHT, _OPEN_MEAN, _OPEN_VARIANCE = 1.5, 0.7, 1.0
 """Standard errors beyond which a number is not determined: of a logit, of a mean in deviations, of a log variance.
@@ -113,7 +113,20 @@ def fit_trajectory(
         (start[1] - trajectory.centre) / scale,
         np.asarray(np.linalg.cholesky(start[2] / np.outer(scale, scale))),
     )
-    problem = _Problem(trajectory, (bounds - trajectory.centre) / scale, covariance_type, len(theta.means))
+    box = (bounds - trajectory.centre) / scale
+    sums = len(trajectory.steps[0].sums) * len(trajectory.steps)
+    # Most rounds are far from the optimum, where few points show the way; those near it take as many as pay.
+    for points in dict.fromkeys((_LEAST_POINTS, int(min(max(_WORK / sums, _LEAST_POINTS), _MOST_POINTS)))):
+        problem = _Problem(trajectory, box, covariance_type, len(theta.means), points)
+        theta, information, settled = _settled(problem, theta)
+    # Without the damping, which would make what the sums leave open look known.
+    values, vectors = np.linalg.eigh(information)
+    spread = vectors / np.sqrt(np.maximum(values, 1e-9))
+    return problem.in_units(theta, trajectory, spread, settled)
+
+
+def _settled(problem: _Problem, theta: _Mixture) -> tuple[_Mixture, FloatArray, bool]:
+    """Return the mixture after rounds of Gauss-Newton, the information before the last, and whether that was short."""
     settled = False
     for _ in range(_ROUNDS):
         design, residual = problem.whitened(theta)
@@ -125,11 +138,7 @@ def fit_trajectory(
         settled = math.sqrt(float(move @ information @ move) / len(move)) < _CLOSE
         if settled:
             break
-    design, _ = problem.whitened(theta)
-    # Without the damping, which would make what the sums leave open look known.
-    values, vectors = np.linalg.eigh(design.T @ design)
-    spread = vectors / np.sqrt(np.maximum(values, 1e-9))
-    return problem.in_units(theta, trajectory, spread, settled)
+    return theta, information, settled
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,10 +160,11 @@ class _Problem:
         box: bounds in the unit ball's units, shape (2, d).
         covariance_type: form of the covariances.
         components: number of components of the mixture; steps may have had more.
+        points: about how many points stand for the population.
     """
 
     def __init__(
-        self, trajectory: Trajectory, box: FloatArray, covariance_type: CovarianceType, components: int
+        self, trajectory: Trajectory, box: FloatArray, covariance_type: CovarianceType, components: int, points: int
     ) -> None:
         steps, self._box, self._kind = trajectory.steps, box, covariance_type
         self._background = steps[0].background
@@ -169,7 +179,6 @@ class _Problem:
             noise = np.array([step.noise_std for step in group])[:, None] / units
             variances.append(np.sum(noise**2, axis=0) / len(group) ** 2)
         self._sums, self._variances = np.concatenate(sums), np.concatenate(variances)
-        points = min(max(_WORK / (size * len(steps)), _LEAST_POINTS), _MOST_POINTS)
         self._normals = _normals(2 ** max(int(math.log2(points / K)), 6), d)
         self._uniforms = box[0] + (box[1] - box[0]) * _sobol(_LEAST_POINTS // 4, d, seed=1)
         self._shapes = _shape_basis(covariance_type, d)
