@@ -119,6 +119,8 @@ def fit_trajectory(
     for points in dict.fromkeys((_LEAST_POINTS, int(min(max(_WORK / sums, _LEAST_POINTS), _MOST_POINTS)))):
         problem = _Problem(trajectory, box, covariance_type, len(theta.means), points)
         theta, information, settled = _settled(problem, theta)
+        if not settled:
+            break
     # Without the damping, which would make what the sums leave open look known.
     values, vectors = np.linalg.eigh(information)
     spread = vectors / np.sqrt(np.maximum(values, 1e-9))
