@@ -11,14 +11,12 @@ from pathlib import Path
 
 import click
 
-from bursar_amounts import percent_text
-
 from .._kinds import REQUESTS, EntryKind
 from ..refusals import Refusal
 from ._columns import lines, read_time
+from ._language import say, say_count, say_percent
 from ._open import UnreadableError, noted_refusals, opened, rows
 from ._sentences import Story, day_of, folded, story
-from ._text import counted
 
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 _KEPT = re.compile(r"size +([0-9]{1,18})\s+head +([0-9a-f]{64})")
@@ -131,18 +129,24 @@ def changes(ledger: Path, since: Since, certain: int) -> Changes:
         if line.kind == EntryKind.DEBIT:
             spent.setdefault((line.actor or "", line.dataset or ""), []).append(line.share or 0.0)
     first, last = (new[0][0].number, new[-1][0].number) if new else (0, 0)
-    summary = [f"Entries {first:,} to {last:,} are new." if new else "No entry is new."]
+    summary = [say("Entries {first} to {last} are new.", first=first, last=last) if new else say("No entry is new.")]
     summary += [
-        f"{who} made {counted(len(shares), 'paid request')} to {dataset}, for {percent_text(sum(shares))} of the "
-        "lifetime budget."
+        say_count(
+            len(shares),
+            "{analyst} made {count} paid request to {dataset}, for {share} of the lifetime budget.",
+            "{analyst} made {count} paid requests to {dataset}, for {share} of the lifetime budget.",
+            analyst=who,
+            dataset=dataset,
+            share=say_percent(sum(shares)),
+        )
         for (who, dataset), shares in sorted(spent.items())
     ]
     if not any(line.kind in (EntryKind.BUDGET, EntryKind.REGISTRATION) for _, line in new):
-        summary.append("No lifetime budget is new or changed.")
+        summary.append(say("No lifetime budget is new or changed."))
     events = folded(story(row, line) for row, line in new if line.kind not in REQUESTS)
     day = day_of(moment)
     return Changes(
-        f"entry {seen:,}" + (f" of {day}" if day else ""),
+        say("entry {entry} of {day}" if day else "entry {entry}", entry=seen, day=day),
         tuple(summary),
         tuple(events),
         _refused_since(noted_refusals(ledger), since.visit, read_time(moment)),

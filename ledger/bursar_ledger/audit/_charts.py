@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ._history import BurnDown
+from ._language import language, say
 
 # Okabe and Ito 2008: eight colours that people with any colour vision tell apart; black is the line's.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#B8A800")
@@ -27,6 +28,9 @@ _LINE = "#3C4650"
 _TOTAL = "#9B1C31"
 _POINTS = 1500
 """Largest number of points in a chart, so that the page of a long history stays small."""
+# Dates in numbers: matplotlib has the names of months in English only.
+_TICKS = ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%S.%f"]
+_WHOLE = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
 _dates: Any = matplotlib.dates  # its functions have no types
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, in the page's font
@@ -70,15 +74,15 @@ def burn_down_figure(burn: BurnDown, colours: dict[str, str]) -> Figure:
         above, below = figure.subplots(2, 1, sharey=True)
         chosen = _thinned(burn)
         _draw(above, [float(burn.entries[i]) for i in chosen], burn, chosen, colours)
-        above.set_xlabel("entry of the ledger")
+        above.set_xlabel(say("entry of the ledger"))
         above.xaxis.set_major_locator(MaxNLocator(integer=True))
         timed = [i for i in chosen if _drawable(burn.times[i])]
         days = [float(_dates.date2num(datetime.fromtimestamp(burn.times[i], UTC))) for i in timed]
         _draw(below, days, burn, timed, colours)
-        below.set_xlabel("time, by the server's clock (UTC)")
+        below.set_xlabel(say("time, by the server's clock (UTC)"))
         locator = _dates.AutoDateLocator(minticks=3, maxticks=7)
         below.xaxis.set_major_locator(locator)
-        below.xaxis.set_major_formatter(_dates.ConciseDateFormatter(locator))
+        below.xaxis.set_major_formatter(_dates.ConciseDateFormatter(locator, formats=_TICKS, offset_formats=_WHOLE))
         return figure
 
 
@@ -94,8 +98,8 @@ def _draw(axes: Axes, xs: Sequence[float], burn: BurnDown, chosen: Sequence[int]
             axes.axvline(xs[k], color=_TOTAL, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1)
             axes.plot([xs[k]], [left[k]], "D", markersize=5, color=_TOTAL, markerfacecolor="white", zorder=4)
     axes.set_ylim(-0.02, 1.04)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_ylabel("left of the budget")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol="%" if language() == "en" else " %"))
+    axes.set_ylabel(say("left of the budget"))
     axes.grid(axis="y", color="#E3E6E9", linewidth=0.8, zorder=0)
     if len(set(xs)) == 1:  # one instant: matplotlib would make up years around it
         axes.set_xlim(xs[0] - 0.5, xs[0] + 0.5)

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from bursar_amounts import COST_UNIT, Part, amount_text, float_down, percent_text
+from bursar_amounts import COST_UNIT, Part, float_down
 
 from .._codec import decode_fraction
 from .._kinds import REQUESTS, EntryKind, by_kind
+from ._language import say_amount, say_percent
 from ._open import BUDGETS, Fields, Row
 
 _INT64 = 2**63
@@ -201,8 +202,8 @@ def amount(row: Row, line: Line, units: int, *, is_left: bool = False) -> str:
 def cost_text(line: Line) -> str:
     """Return what a debit cost, as people read it; without the epsilon where the budget's delta is unknown."""
     if line.epsilon is None or line.share is None:
-        return percent_text(line.share)
-    return amount_text(line.epsilon, line.share)
+        return say_percent(line.share)
+    return say_amount(line.epsilon, line.share)
 
 
 def rho(units: int | None, order: object) -> float | None:

@@ -40,6 +40,7 @@ from .._events import (
 from .._replay import AccountTotals, Replay, Restatement
 from .._verify import Verified
 from ._history import AccountHistory, Act, BurnDown, History, Losses, Promise, Spender
+from ._language import language
 from ._open import UnreadableError, opened, rows
 from ._oracle import SecondOpinion
 from ._sentences import Story
@@ -155,13 +156,13 @@ _SCALARS: Mapping[str, Any] = {
 
 
 def _folder(ledger: Path) -> Path:
-    """Return the folder about a ledger: copies of one ledger have the same ledger id."""
+    """Return the folder about a ledger, whose copies have one ledger id; what is remembered has sentences."""
     with opened(ledger) as db:
         first = next(rows(db, last=1), None)
     if first is None:
         raise UnreadableError("the ledger has no entries")
     name = hashlib.sha256(str(first.details.get("ledger_id")).encode()).hexdigest()[:32]
-    return _home() / name
+    return _home() / f"{name}-{language()}"
 
 
 def _home() -> Path:

@@ -8,14 +8,30 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ._language import by_number, figure, filled_in, language, texts
 from ._text import visible
 
 _FOLDER = Path(str(importlib.resources.files(__package__)))
 
 
+def say_html(text: str, /, **fields: object) -> Markup:
+    """Return a text as HTML; its fields are made visible and escaped."""
+    shown = {name: value if isinstance(value, Markup) else visible(filled_in(value)) for name, value in fields.items()}
+    return Markup(texts()[text][language()]).format(**shown)  # noqa: S704  our own table
+
+
+def say_count_html(count: int, one: str, many: str, /, **fields: object) -> Markup:
+    """Return the text for one thing or the one for several as HTML."""
+    return say_html(by_number(count, one, many), count=count, **fields)
+
+
+TEXTS = {"say": say_html, "say_count": say_count_html, "figure": figure, "language": language}
+"""Functions that put texts of the language in force into templates."""
+
+
 def environment(folder: Path) -> Environment:
     """Return the templates of a folder; no text gets through unescaped at a place that was forgotten."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
         finalize=_shown,
@@ -23,6 +39,8 @@ def environment(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals.update(TEXTS)
+    return made
 
 
 def style() -> str:

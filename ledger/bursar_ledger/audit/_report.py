@@ -15,17 +15,27 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bursar_amounts import epsilon_text, left_share, percent_text
+from bursar_amounts import Part, left_share
 
 from ..refusals import Refusal
 from ._changes import Changes
 from ._charts import OTHERS, burn_down_svg, colours_of
 from ._checks import Findings
 from ._history import AccountHistory, History, Promise, refused_amounts
+from ._language import (
+    figure,
+    say,
+    say_amount,
+    say_count,
+    say_epsilon,
+    say_number,
+    say_percent,
+    say_word,
+)
 from ._pages import environment, style
 from ._sentences import day_of, folded, listed
 from ._spend import Spend, by_cost, delta_of_units, spend_lines
-from ._text import counted, number, short_time
+from ._text import short_time
 from ._text_output import assurances, reservations
 from ._verdict import verdict
 
@@ -73,23 +83,26 @@ def opening(name: str, found: Findings | None, told: History, now: datetime) -> 
         told: what the entries say.
         now: when it was verified, or read.
     """
-    entries = [] if found is None else [("entries", f"{found.verification.entries:,}")]
-    html: Markup = _PARTS.opening(
-        _badge(found),
-        [
-            ("file", name),
-            ("ledger", told.ledger_id or "unknown"),
-            *entries,
-            ("fits paid for", f"{sum(account.debits for account in told.accounts.values()):,}"),
-            ("this page", f"{short_time(now.isoformat())} UTC, bursar {importlib.metadata.version('bursar')}"),
-        ],
-    )
+    html: Markup = _PARTS.opening(_badge(found), report_facts(name, found, told, now))
     return html
+
+
+def report_facts(name: str, found: Findings | None, told: History, now: datetime) -> list[tuple[str, str]]:
+    """Return what a report is about, and when it was made; arguments as those of `opening`."""
+    entries = [] if found is None else [(say("entries"), figure(f"{found.verification.entries:,}"))]
+    fits = sum(account.debits for account in told.accounts.values())
+    return [
+        (say("file"), name),
+        (say("ledger"), told.ledger_id or say("unknown")),
+        *entries,
+        (say("fits paid for"), figure(f"{fits:,}")),
+        (say("this page"), f"{short_time(now.isoformat())} UTC, bursar {importlib.metadata.version('bursar')}"),
+    ]
 
 
 def _badge(found: Findings | None) -> dict[str, str]:
     if found is None:
-        return {"kind": "waiting", "text": "being verified"}
+        return {"kind": "waiting", "text": say("being verified")}
     judged = verdict(found)
     return {"kind": judged.standing.name.lower(), "text": judged.text}
 
@@ -98,10 +111,10 @@ def verification(found: Findings, now: datetime) -> Markup:
     """Return what was checked, what is not right, and what was not checked."""
     checked = found.verification
     facts = [
-        ("newest entry", checked.entries),
-        ("its hash (the head)", checked.head.hex()),
-        ("verified", f"{short_time(now.isoformat())} UTC"),
-        ("pinned key", "none" if found.key is None else found.key),
+        (say("newest entry"), checked.entries),
+        (say("its hash (the head)"), checked.head.hex()),
+        (say("verified"), f"{short_time(now.isoformat())} UTC"),
+        (say("pinned key"), say("none") if found.key is None else found.key),
     ]
     judged = verdict(found)
     checks, gaps = list(assurances(found)), list(reservations(found))
@@ -135,34 +148,56 @@ def body(told: History, refusals: Sequence[Refusal] | None) -> Markup:
 
 def refusal_in_words(refusal: Refusal, told: History) -> str:
     """Return a sentence about refusals of one kind; all of it is the server's word, and may be anything."""
-    times = "once" if refusal.times == 1 else f"{refusal.times} times"
-    text = (
-        f"An analyst ({refusal.analyst}) asked {times} for {refusal.method} of {refusal.dataset} and was refused by "
-        f"this limit: {refusal.refused_by}; the last time on {day_of(str(refusal.last)) or 'an unknown day'}"
+    text = say_count(
+        refusal.times,
+        "An analyst ({analyst}) asked once for {method} of {dataset} and was refused by this limit: {limit}; the last "
+        "time on {day}",
+        "An analyst ({analyst}) asked {count} times for {method} of {dataset} and was refused by this limit: {limit}; "
+        "the last time on {day}",
+        analyst=refusal.analyst,
+        method=refusal.method,
+        dataset=refusal.dataset,
+        limit=say_word(str(refusal.refused_by)),
+        day=day_of(str(refusal.last)) or say("an unknown day"),
     )
     amounts = refused_amounts(refusal, told)
     if amounts is not None:
-        asked, left = amounts
-        text += f", when it would have cost {asked} of the lifetime budget and {left} was left"
+        asked, left = (say("epsilon {epsilon} ({percent})", **_shown(part)) for part in amounts)
+        text += say(
+            ", when it would have cost {asked} of the lifetime budget and {left} was left", asked=asked, left=left
+        )
     return f"{text}."
+
+
+def _shown(part: Part) -> dict[str, str]:
+    return {"epsilon": say_epsilon(part.epsilon), "percent": figure(part.percent)}
 
 
 def analysts_in_words(told: History) -> Iterator[tuple[str, str]]:
     """Yield each analyst of each account, those who spent most first, with sentences about what they spent."""
     for account in told.accounts.values():
         for line in spend_lines(account, by_analyst=True, pld=False):
-            left = percent_text(left_share(line.left_cost_units, line.cap_cost_units), is_left=True)
-            text = (
-                f"{line.analyst} made {counted(line.fits, 'paid request')} to {listed(list(account.datasets))} and "
-                f"spent {percent_text(line.share)} of the lifetime budget: epsilon "
-                f"{epsilon_text(line.nominal_epsilon)}, had all requests been fixed beforehand."
+            left = say_percent(left_share(line.left_cost_units, line.cap_cost_units), is_left=True)
+            text = say_count(
+                line.fits,
+                "{analyst} made {count} paid request to {datasets} and spent {share} of the lifetime budget: epsilon "
+                "{epsilon}, had all requests been fixed beforehand.",
+                "{analyst} made {count} paid requests to {datasets} and spent {share} of the lifetime budget: epsilon "
+                "{epsilon}, had all requests been fixed beforehand.",
+                analyst=line.analyst,
+                datasets=listed(list(account.datasets)),
+                share=say_percent(line.share),
+                epsilon=say_epsilon(line.nominal_epsilon),
             )
             if line.unreleased:
-                text += f" No release is stored of {line.unreleased:,} of them."
+                text += say(" No release is stored of {count} of them.", count=line.unreleased)
             if line.allowance is None:
-                text += f" There is no limit for this analyst alone; {left} of the budget is left for all."
+                text += say(
+                    " There is no limit for this analyst alone; {left} of the budget is left for all.", left=left
+                )
             else:
-                text += f" The limit is {percent_text(line.allowance, is_left=True)} of the budget; {left} is left."
+                limit = say_percent(line.allowance, is_left=True)
+                text += say(" The limit is {limit} of the budget; {left} is left.", limit=limit, left=left)
             yield line.analyst or "", text
 
 
@@ -175,9 +210,9 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
     return {
         "name": account.name,
         "total": _total(account.epsilon, account.delta),
-        "odds": number(math.exp(min(account.epsilon, 700.0)), 3),
+        "odds": say_number(math.exp(min(account.epsilon, 700.0)), 3),
         "closed": account.closed,
-        "spent": percent_text(whole.share),
+        "spent": say_percent(whole.share),
         "width": _width(whole.share),
         "facts": list(_facts(account, whole)),
         "chart": Markup(burn_down_svg(account.burn_down, colours, prefix)) if drawn else None,  # noqa: S704  numbers
@@ -187,10 +222,10 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
                 "analyst": line.analyst or "",
                 "colour": colours[line.analyst or ""],
                 "fits": _fits(line),
-                "share": percent_text(line.share),
+                "share": say_percent(line.share),
                 "width": _width(line.share),
-                "nominal_epsilon": epsilon_text(line.nominal_epsilon),
-                "allowance": percent_text(line.allowance, is_left=True),
+                "nominal_epsilon": say_epsilon(line.nominal_epsilon),
+                "allowance": say_percent(line.allowance, is_left=True),
             }
             for line in (spend_lines(account, by_analyst=True, pld=False) if order else ())
         ],
@@ -200,7 +235,7 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
                 short_time(promise.time),
                 _total(promise.epsilon, promise.delta),
                 _change(before, promise),
-                percent_text(promise.spent),
+                say_percent(promise.spent),
                 promise.actor,
                 promise.reason,
             )
@@ -210,39 +245,53 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
 
 
 def _facts(account: AccountHistory, whole: Spend) -> Iterator[tuple[str, object]]:
-    yield "datasets", ", ".join(f"{name} ({what})" for name, what in account.datasets.items())
-    yield "fits paid for", _fits(whole)
-    yield "spent", f"{whole.spent} of the lifetime budget"
-    yield "left", whole.left
+    yield say("datasets"), ", ".join(f"{name} ({_states(what)})" for name, what in account.datasets.items())
+    yield say("fits paid for"), _fits(whole)
+    spent = say_amount(whole.spent_epsilon, whole.share)
+    yield say("spent"), say("{amount} of the lifetime budget", amount=spent)
+    left = left_share(whole.left_cost_units, whole.cap_cost_units)
+    yield say("left"), say_amount(whole.left_epsilon, left, is_left=True)
     if account.spent_delta_units:
-        spent, left = delta_of_units(account.spent_delta_units), delta_of_units(account.left_delta_units)
-        yield "failure probability", f"{number(spent, 3)} spent, {number(left, 3)} left, as parts of delta"
-    yield "nominal epsilon so far", f"{epsilon_text(whole.nominal_epsilon)} (for planning; the promise is the budget)"
+        parts = delta_of_units(account.spent_delta_units), delta_of_units(account.left_delta_units)
+        spent, kept = (say_number(part, 3) for part in parts)
+        yield say("failure probability"), say("{spent} spent, {left} left, as parts of delta", spent=spent, left=kept)
+    nominal = say_epsilon(whole.nominal_epsilon)
+    planned = say("{epsilon} (for planning; the promise is the budget)", epsilon=nominal)
+    yield say("nominal epsilon so far"), planned
     if account.call_limit is not None:
-        yield "most for one request", f"{account.limit(account.call_limit)} of the lifetime budget"
+        most = say("epsilon {epsilon} ({percent})", **_shown(account.limit(account.call_limit)))
+        yield say("most for one request"), say("{amount} of the lifetime budget", amount=most)
+
+
+def _states(what: str) -> str:
+    """Return an adjacency and what became of a dataset, such as "replace_one, retired"."""
+    return ", ".join(map(say_word, what.split(", ")))
 
 
 def _legend(order: Sequence[str], colours: dict[str, str]) -> Iterator[tuple[str, str]]:
     own = [name for name in order if colours[name] != OTHERS]
     yield from ((colours[name], name) for name in own)
     if len(own) < len(order):
-        yield OTHERS, counted(len(order) - len(own), "other")
+        yield OTHERS, say_count(len(order) - len(own), "{count} other", "{count} others")
 
 
 def _change(before: Promise | None, promise: Promise) -> str:
     if before is None:
-        return "first"
-    return (
-        "raised" if promise.epsilon > before.epsilon else "lowered" if promise.epsilon < before.epsilon else "changed"
-    )
+        return say("first")
+    if promise.epsilon == before.epsilon:
+        return say("changed")
+    return say("raised") if promise.epsilon > before.epsilon else say("lowered")
 
 
 def _total(epsilon: float, delta: float) -> str:
-    return f"({epsilon:g}, {delta:g})"
+    return say("({epsilon}, {delta})", epsilon=say_number(epsilon), delta=say_number(delta))
 
 
 def _fits(line: Spend) -> str:
-    return f"{line.fits:,}" + (f" ({line.unreleased} without a stored release)" if line.unreleased else "")
+    fits = figure(f"{line.fits:,}")
+    if not line.unreleased:
+        return fits
+    return say("{fits} ({count} without a stored release)", fits=fits, count=line.unreleased)
 
 
 def _width(share: float) -> str:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bursar_amounts import percent_text
-
 from .._codec import decode_event, decode_fraction
 from .._events import (
     ApproximateEvent,
@@ -28,8 +26,8 @@ from .._events import (
 from .._kinds import EntryKind, by_kind
 from .._types import EVERYONE
 from ._columns import Line, cost_text, read_time
+from ._language import language, say, say_day, say_number, say_percent, say_word
 from ._open import Fields, Row
-from ._text import number
 
 _NAMED = 5
 """Columns and kinds of noise that a sentence names; the others are counted."""
@@ -56,11 +54,13 @@ class Story:
     def text(self) -> str:
         """The whole sentence."""
         times = len(self.entries)
-        when = f"On {self.last}" if self.last else "At an unknown time"
+        if times > 1 and self.first != self.last:
+            times_from = "{count} times from {first} to {last}, {what}"
+            return say(times_from, count=times, first=self.first, last=self.last, what=self.what)
         if times > 1:
-            when = f"{times:,} times" + (f" from {self.first} to {self.last}" if self.first != self.last else "")
-            when += "" if self.first != self.last or not self.last else f" on {self.last}"
-        return f"{when}, {self.what}"
+            text = "{count} times on {day}, {what}" if self.last else "{count} times, {what}"
+            return say(text, count=times, day=self.last, what=self.what)
+        return say("On {day}, {what}" if self.last else "At an unknown time, {what}", day=self.last, what=self.what)
 
 
 def story(row: Row, line: Line) -> Story:
@@ -68,10 +68,11 @@ def story(row: Row, line: Line) -> Story:
     try:
         what = _KINDS[line.kind or ""](row.details, line)
     except _WRONG:
-        what = "something was written that cannot be read: fields are missing or of another type."
+        what = say("something was written that cannot be read: fields are missing or of another type.")
     reason = row.details.get("reason")
     day = day_of(line.time)
-    return Story((row.number,), day, day, f"{what} Reason given: {reason}" if reason else what)
+    what = say("{what} Reason given: {reason}", what=what, reason=str(reason)) if reason else what
+    return Story((row.number,), day, day, what)
 
 
 def folded(stories: Iterable[Story]) -> Iterator[Story]:
@@ -85,7 +86,7 @@ def folded(stories: Iterable[Story]) -> Iterator[Story]:
 def day_of(time: str | None) -> str:
     """Return the day of an RFC 3339 time, such as 12 March 2026; "" if it cannot be read."""
     moment = read_time(time)
-    return "" if moment is None else f"{moment.day} {moment:%B %Y}"
+    return "" if moment is None else say_day(moment)
 
 
 def request_in_words(method: object, parameters: Mapping[str, Any]) -> str:
@@ -94,27 +95,30 @@ def request_in_words(method: object, parameters: Mapping[str, Any]) -> str:
     try:
         what = _METHODS[str(method)](parameters)
     except _WRONG:
-        what = f"a result of {method}"
-    return f"{what} by {listed(columns)}" if isinstance(columns, list) and columns else what
+        what = say("a result of {method}", method=str(method))
+    if not isinstance(columns, list) or not columns:
+        return what
+    return say("{what} by {columns}", what=what, columns=listed(columns))
 
 
 def noise_in_words(events: Sequence[Any]) -> str:
     """Return the noise of a request, equal releases counted: "Gaussian, 8 times one person's influence (20 times)"."""
-    kinds = _noise(json.dumps(events))
-    named = [what + (f" ({times:,} times)" if times > 1 else "") for what, times in kinds[:_NAMED]]
-    return ", and ".join(named + ([f"{len(kinds) - _NAMED} other kinds"] if len(kinds) > _NAMED else []))
+    kinds = _noise(json.dumps(events), language())
+    named = [say("{noise} ({count} times)", noise=what, count=n) if n > 1 else what for what, n in kinds[:_NAMED]]
+    others = [say("{count} other kinds", count=len(kinds) - _NAMED)] if len(kinds) > _NAMED else []
+    return say(", and ").join(named + others)
 
 
 def listed(names: Sequence[object], most: int = _NAMED) -> str:
     """Return names as a list in a sentence; beyond the first ones they are counted."""
     shown = [str(name) for name in names]
     if len(shown) > most:
-        shown = [*shown[:most], f"{len(shown) - most:,} more"]
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+        shown = [*shown[:most], say("{count} more", count=len(shown) - most)]
+    return say("{first} and {last}", first=", ".join(shown[:-1]), last=shown[-1]) if len(shown) > 1 else "".join(shown)
 
 
 @functools.lru_cache(maxsize=4096)
-def _noise(events: str) -> tuple[tuple[str, int], ...]:
+def _noise(events: str, spoken: str) -> tuple[tuple[str, int], ...]:
     kinds = Counter[str]()
     for event in map(decode_event, json.loads(events)):
         kinds[_kind_of_noise(event)] += event.count
@@ -123,110 +127,128 @@ def _noise(events: str) -> tuple[tuple[str, int], ...]:
 
 def _kind_of_noise(event: Event) -> str:
     if isinstance(event, ApproximateEvent):
-        return f"{_exact(event.event)}, with a probability of failure of {number(float(event.delta), 2)}"
+        failing = "{noise}, with a probability of failure of {delta}"
+        return say(failing, noise=_exact(event.event), delta=say_number(float(event.delta), 2))
     return _exact(event)
 
 
 def _exact(event: ExactEvent) -> str:
     if isinstance(event, GaussianEvent):
         ratio = float(event.scale) / float(event.l2_squared) ** 0.5
-        return f"Gaussian, {number(ratio, 3)} times the most that one person can change"
+        return say("Gaussian, {ratio} times the most that one person can change", ratio=say_number(ratio, 3))
     if isinstance(event, LaplaceEvent):
-        return f"Laplace, {number(float(event.scale) / event.l1, 3)} times the most that one person can change"
+        ratio = float(event.scale) / event.l1
+        return say("Laplace, {ratio} times the most that one person can change", ratio=say_number(ratio, 3))
     if isinstance(event, SelectionEvent):
-        return f"that of a random choice with epsilon {number(float(event.bounded_range), 3)}"
+        epsilon = say_number(float(event.bounded_range), 3)
+        return say("that of a random choice with epsilon {epsilon}", epsilon=epsilon)
     if isinstance(event, ConcentratedEvent):
-        return "that of several steps with one bound for all of them"
-    return f"that of a mechanism with epsilon {number(float(event.epsilon), 3)}"
+        return say("that of several steps with one bound for all of them")
+    return say("that of a mechanism with epsilon {epsilon}", epsilon=say_number(float(event.epsilon), 3))
 
 
 def _debit(details: Fields, line: Line) -> str:
-    released = "the release was delivered" if line.released else "no release is stored"
-    return (
-        f"an analyst ({line.actor}) asked for {request_in_words(line.method, details['parameters'])} of "
-        f"{line.dataset}; it cost {cost_text(line)} of the lifetime budget; the noise was "
-        f"{noise_in_words(details['events'])}; {released}."
+    return say(
+        "an analyst ({analyst}) asked for {what} of {dataset}; it cost {cost} of the lifetime budget; the noise was "
+        "{noise}; {released}.",
+        analyst=line.actor,
+        what=request_in_words(line.method, details["parameters"]),
+        dataset=line.dataset,
+        cost=cost_text(line),
+        noise=noise_in_words(details["events"]),
+        released=say("the release was delivered") if line.released else say("no release is stored"),
     )
 
 
 def _release(details: Fields, line: Line) -> str:
     if details.get("lost"):
-        return f"the release of entry {details['debit']} was recorded as lost."
-    return f"the release of entry {details['debit']} was delivered: {int(details['size']):,} bytes."
+        return say("the release of entry {entry} was recorded as lost.", entry=str(details["debit"]))
+    delivered = "the release of entry {entry} was delivered: {size} bytes."
+    return say(delivered, entry=str(details["debit"]), size=int(details["size"]))
 
 
 def _genesis(details: Fields, line: Line) -> str:
-    return f"{line.actor} began the ledger."
+    return say("{who} began the ledger.", who=line.actor)
 
 
 def _registration(details: Fields, line: Line) -> str:
     if details["account"] != line.dataset:
-        return (
-            f"{line.actor} registered {line.dataset}, of the same people as {details['account']}, whose budget it uses."
-        )
-    return f"{line.actor} registered {line.dataset} with a lifetime budget of {_budget_of(details)}."
+        joined = "{who} registered {dataset}, of the same people as {account}, whose budget it uses."
+        return say(joined, who=line.actor, dataset=line.dataset, account=str(details["account"]))
+    registered = "{who} registered {dataset} with a lifetime budget of {budget}."
+    return say(registered, who=line.actor, dataset=line.dataset, budget=_budget_of(details))
 
 
 def _budget(details: Fields, line: Line) -> str:
     before = details["previous"]
-    verb = "raised" if details["epsilon"] > before["epsilon"] else "changed"
-    verb = "lowered" if details["epsilon"] < before["epsilon"] else verb
-    return (
-        f"{line.actor} {verb} the lifetime budget of {line.dataset} from {_budget_of(before)} to {_budget_of(details)}."
-    )
+    text = "{who} changed the lifetime budget of {dataset} from {before} to {budget}."
+    if details["epsilon"] > before["epsilon"]:
+        text = "{who} raised the lifetime budget of {dataset} from {before} to {budget}."
+    elif details["epsilon"] < before["epsilon"]:
+        text = "{who} lowered the lifetime budget of {dataset} from {before} to {budget}."
+    return say(text, who=line.actor, dataset=line.dataset, before=_budget_of(before), budget=_budget_of(details))
 
 
 def _budget_of(details: Fields) -> str:
-    return f"epsilon {float(details['epsilon']):g} and delta {float(details['delta']):g}"
+    epsilon, delta = say_number(float(details["epsilon"])), say_number(float(details["delta"]))
+    return say("epsilon {epsilon} and delta {delta}", epsilon=epsilon, delta=delta)
 
 
 def _snapshot(details: Fields, line: Line) -> str:
-    return f"{line.actor} put new rows of the same people into {line.dataset}."
+    return say("{who} put new rows of the same people into {dataset}.", who=line.actor, dataset=line.dataset)
 
 
 def _retirement(details: Fields, line: Line) -> str:
     if details.get("withdrawn", False):
-        return f"{line.actor} withdrew {line.dataset}, which was registered by mistake and never used."
-    return f"{line.actor} retired {line.dataset}: it answers no more new requests."
+        withdrew = "{who} withdrew {dataset}, which was registered by mistake and never used."
+        return say(withdrew, who=line.actor, dataset=line.dataset)
+    return say("{who} retired {dataset}: it answers no more new requests.", who=line.actor, dataset=line.dataset)
 
 
 def _destruction(details: Fields, line: Line) -> str:
-    return f"{line.actor} destroyed the {details['destroyed']} of {line.dataset}."
+    what = say_word(str(details["destroyed"]))
+    return say("{who} destroyed the {what} of {dataset}.", who=line.actor, what=what, dataset=line.dataset)
 
 
 def _allowance(details: Fields, line: Line) -> str:
-    whose = "all other analysts" if details["analyst"] == EVERYONE else str(details["analyst"])
+    whose = say("all other analysts") if details["analyst"] == EVERYONE else str(details["analyst"])
     if details["share"] is None:
-        return f"{line.actor} lifted the limit of {whose} on {line.dataset}."
-    return f"{line.actor} limited {whose} to {_share(details)} of the lifetime budget of {line.dataset}."
+        lifted = "{who} lifted the limit of {whose} on {dataset}."
+        return say(lifted, who=line.actor, whose=whose, dataset=line.dataset)
+    limited = "{who} limited {whose} to {share} of the lifetime budget of {dataset}."
+    return say(limited, who=line.actor, whose=whose, share=_share(details), dataset=line.dataset)
 
 
 def _call_limit(details: Fields, line: Line) -> str:
     if details["share"] is None:
-        return f"{line.actor} lifted the limit for one request about {line.dataset}."
-    return f"{line.actor} limited each request about {line.dataset} to {_share(details)} of the lifetime budget."
+        return say("{who} lifted the limit for one request about {dataset}.", who=line.actor, dataset=line.dataset)
+    limited = "{who} limited each request about {dataset} to {share} of the lifetime budget."
+    return say(limited, who=line.actor, dataset=line.dataset, share=_share(details))
 
 
 def _share(details: Fields) -> str:
-    return percent_text(decode_fraction(details["share"]), is_left=True)
+    return say_percent(decode_fraction(details["share"]), is_left=True)
 
 
 def _issued(details: Fields, line: Line) -> str:
-    until = f" until {day_of(details['expires']) or details['expires']}" if "expires" in details else ""
-    only = f", to {listed(details['datasets'])} only" if "datasets" in details else ""
-    return f"{line.actor} gave {details['credential']} access as {details['role']}{until}{only}."
+    expires = details.get("expires")
+    until = say(" until {day}", day=day_of(expires) or str(expires)) if "expires" in details else ""
+    only = say(", to {datasets} only", datasets=listed(details["datasets"])) if "datasets" in details else ""
+    whose, role = str(details["credential"]), str(details["role"])
+    gave = "{who} gave {whose} access as {role}{until}{only}."
+    return say(gave, who=line.actor, whose=whose, role=role, until=until, only=only)
 
 
 def _revoked(details: Fields, line: Line) -> str:
-    return f"{line.actor} ended the access of {details['credential']}."
+    return say("{who} ended the access of {whose}.", who=line.actor, whose=str(details["credential"]))
 
 
 def _checkpoint_key(details: Fields, line: Line) -> str:
-    return f"{line.actor} named the key that signs checkpoints."
+    return say("{who} named the key that signs checkpoints.", who=line.actor)
 
 
 def _upgrade(details: Fields, line: Line) -> str:
-    return f"{line.actor} upgraded the format of the ledger."
+    return say("{who} upgraded the format of the ledger.", who=line.actor)
 
 
 _KINDS: Mapping[str, Callable[[Fields, Line], str]] = by_kind(
@@ -250,14 +272,16 @@ _KINDS: Mapping[str, Callable[[Fields, Line], str]] = by_kind(
 
 
 def _groups(parameters: Mapping[str, Any]) -> str:
-    count = parameters["n_components"]
+    groups = str(parameters["n_components"])
     if "least_components" in parameters:
-        count = f"{parameters['least_components']} to {count}"
-    return f"{count} clusters" if parameters.get("mode") == "kmeans" else f"a mixture of {count} groups"
+        groups = say("{least} to {most}", least=str(parameters["least_components"]), most=groups)
+    return say(
+        "{groups} clusters" if parameters.get("mode") == "kmeans" else "a mixture of {groups} groups", groups=groups
+    )
 
 
 def _separated(parameters: Mapping[str, Any]) -> str:
-    return f"a mixture of {parameters['n_components']} well separated groups"
+    return say("a mixture of {groups} well separated groups", groups=str(parameters["n_components"]))
 
 
 def _gradient(parameters: Mapping[str, Any]) -> str:
@@ -265,16 +289,17 @@ def _gradient(parameters: Mapping[str, Any]) -> str:
     if model.endswith("mixture"):
         return _groups(parameters)
     if model == "missing_covariates":
-        return f"a regression of {parameters['target']} with missing values"
-    return f"a mixture of {parameters['n_components']} regressions of {parameters['target']}"
+        return say("a regression of {target} with missing values", target=str(parameters["target"]))
+    groups, target = str(parameters["n_components"]), str(parameters["target"])
+    return say("a mixture of {groups} regressions of {target}", groups=groups, target=target)
 
 
 def _sketch(parameters: Mapping[str, Any]) -> str:
-    return f"a sketch for {parameters['n_clusters']} clusters"
+    return say("a sketch for {groups} clusters", groups=str(parameters["n_clusters"]))
 
 
 def _field(parameters: Mapping[str, Any]) -> str:
-    return "a table of how often categories occur together"
+    return say("a table of how often categories occur together")
 
 
 _METHODS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

@@ -30,8 +30,9 @@ from ._columns import lines
 from ._entry_text import entry_in_words
 from ._formats import csv_lines
 from ._history import History
+from ._language import say
 from ._open import UnreadableError, opened, rows, rows_in_context
-from ._pages import site_style, style
+from ._pages import TEXTS, site_style, style
 from ._queries import METADATA
 from ._report import analysts_in_words, refusal_in_words
 from ._sentences import folded, story
@@ -134,6 +135,11 @@ class _Pages:
         ]
 
     @_hook
+    def prepare_jinja2_environment(self, env: Any) -> None:
+        """Give templates the texts of the language in force."""
+        env.globals.update(TEXTS)
+
+    @_hook
     def asgi_wrapper(self, datasette: Any) -> Callable[[App], App]:
         """Refuse requests that did not come by the link, and add the headers that every answer has."""
 
@@ -171,11 +177,11 @@ class _Pages:
     @_hook
     async def forbidden(self, datasette: Any) -> Response:
         """Return the page for requests that did not come by the link."""
-        error = (
+        error = say(
             "Open the link that bursar-audit printed when it started. It lets one browser in, once; for another one "
             "stop bursar-audit and start it again."
         )
-        return await _page(datasette, None, "error.html", {"title": "Not for you", "error": error}, status=403)
+        return await _page(datasette, None, "error.html", {"title": say("Not for you"), "error": error}, status=403)
 
     @_hook
     async def handle_exception(self, datasette: Any, request: Request, exception: Any) -> Response:
@@ -239,7 +245,7 @@ class _Pages:
             "chosen": chosen,
             "choices": choices,
             "more": numbers[_PAGE - 1] if len(numbers) > _PAGE else None,
-            "title": "Admin events" if chosen["about"] == "events" else "Entries",
+            "title": say("Admin events") if chosen["about"] == "events" else say("Entries"),
         }
         return await _page(datasette, request, "entries.html", context)
 
@@ -408,8 +414,10 @@ def _found(path: Path) -> Iterator[Any]:
 def _verdict(watch: Watch) -> str:
     look = watch.look
     if look is None or (look.found is None and look.error is None):
-        return "being verified"
-    return "NOT RIGHT" if look.found is None or look.found.problems else verdict(look.found).standing.value
+        return say("being verified")
+    if look.found is None or look.found.problems:
+        return say("not right").upper()
+    return say(verdict(look.found).standing.value)
 
 
 def _second(time: datetime) -> str:

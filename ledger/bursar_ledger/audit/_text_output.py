@@ -12,16 +12,14 @@ from bursar_amounts import Part, epsilon_text, percent_text
 from .._replay import AccountTotals
 from ._checks import Findings
 from ._formats import csv_lines, json_lines
+from ._language import say, say_count
 from ._oracle import SecondOpinion
 from ._spend import Spend
-from ._text import counted, table_lines, visible
+from ._text import table_lines, visible
 from ._verdict import Standing, causes, verdict
 
 if TYPE_CHECKING:
     from ..checkpoints import Comparison
-
-UNPINNED = "the key was taken from the ledger itself, which a forger could have written: pin yours with --key"
-"""Sentence about a comparison without a pinned key."""
 
 
 def findings_lines(found: Findings) -> Iterator[str]:
@@ -54,7 +52,7 @@ def problem_lines(problems: Iterable[str]) -> Iterator[str]:
 def assurances(found: Findings) -> Iterator[str]:
     """Yield one line for each check that found nothing."""
     if found.verification.ok:
-        yield "verified: chain, sums, caps, released bytes, and every debit priced again from its events"
+        yield say("verified: chain, sums, caps, released bytes, and every debit priced again from its events")
     if found.opinion.version is not None and not found.opinion.problems:
         yield opinion_in_words(found.opinion)
     for comparison in found.comparisons:
@@ -64,34 +62,61 @@ def assurances(found: Findings) -> Iterator[str]:
 def reservations(found: Findings) -> Iterator[str]:
     """Yield one line for each check that was not made."""
     if found.opinion.version is None:
-        yield "second opinion: none, dp-accounting is not installed or was not asked"
+        yield say("second opinion: none, dp-accounting is not installed or was not asked")
     if found.opinion.left_out:
-        yield f"second opinion: {counted(found.opinion.left_out, 'price')} beyond the numbers of dp-accounting"
+        yield say_count(
+            found.opinion.left_out,
+            "second opinion: {count} price beyond the numbers of dp-accounting",
+            "second opinion: {count} prices beyond the numbers of dp-accounting",
+        )
     if found.comparisons and found.key is None:
-        yield UNPINNED
+        yield unpinned()
     if not found.comparisons:
-        yield "checkpoints: none were given; a copy of yesterday verifies, too, so keep the head elsewhere"
+        yield say("checkpoints: none were given; a copy of yesterday verifies, too, so keep the head elsewhere")
+
+
+def unpinned() -> str:
+    """Say that a comparison was made without a pinned key."""
+    return say("the key was taken from the ledger itself, which a forger could have written: pin yours with --key")
 
 
 def opinion_in_words(opinion: SecondOpinion) -> str:
     """Say what dp-accounting compared, and that it agrees."""
-    text = (
-        f"second opinion: dp-accounting {opinion.version} agrees with the prices of "
-        f"{counted(opinion.debits, 'debit')} and {counted(opinion.promises, 'promise')}"
-    )
+    text = "second opinion: dp-accounting {version} agrees with the prices of {debits} and {promises}"
     if opinion.bounded:
-        text += f"; its bounds enclose {counted(opinion.bounded, 'debit')} with Laplace noise or selections"
-    return text
+        text = (
+            "second opinion: dp-accounting {version} agrees with the prices of {debits} and {promises}; its bounds "
+            "enclose {bounded} with Laplace noise or selections"
+        )
+    return say(
+        text,
+        version=opinion.version,
+        debits=_debits(opinion.debits),
+        promises=say_count(opinion.promises, "{count} promise", "{count} promises"),
+        bounded=_debits(opinion.bounded),
+    )
+
+
+def _debits(count: int) -> str:
+    return say_count(count, "{count} debit", "{count} debits")
 
 
 def witnessed(comparison: Comparison, size: int) -> str:
     """Say up to which entry a place's checkpoints vouch for a ledger of `size` entries."""
-    notes = counted(comparison.notes, "signed checkpoint")
     if not comparison.witnessed:
-        return f"{notes}, and none of them vouches for this ledger"
+        return say_count(
+            comparison.notes,
+            "{count} signed checkpoint, and none of them vouches for this ledger",
+            "{count} signed checkpoints, and none of them vouches for this ledger",
+        )
     after = size - comparison.witnessed
-    rest = "all of it" if after <= 0 else f"not yet the {after} after it"
-    return f"{notes}; history is witnessed up to entry {comparison.witnessed}, {rest}"
+    return say_count(
+        comparison.notes,
+        "{count} signed checkpoint; history is witnessed up to entry {entry}, {rest}",
+        "{count} signed checkpoints; history is witnessed up to entry {entry}, {rest}",
+        entry=comparison.witnessed,
+        rest=say("all of it") if after <= 0 else say("not yet the {after} after it", after=after),
+    )
 
 
 def _account_cells(totals: AccountTotals) -> Sequence[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ._checks import Findings
+from ._language import say, say_count
 from ._text import counted
 
 _ENTRY = re.compile(r"entry (\d+): ")
@@ -66,13 +67,15 @@ def verdict(found: Findings) -> Verdict:
     newest = found.verification.entries
     if found.problems:
         certain = _certain(found)
-        return Verdict(Standing.WRONG, "not right", causes(found.problems), certain, tuple(_holds(found, certain)))
+        return Verdict(Standing.WRONG, say("not right"), causes(found.problems), certain, tuple(_holds(found, certain)))
     if found.key is None or not found.witnessed:
-        return Verdict(Standing.CONSISTENT, "consistent", (), newest, ())
+        return Verdict(Standing.CONSISTENT, say("consistent"), (), newest, ())
     locations = sum(comparison.witnessed == found.witnessed for comparison in found.comparisons)
-    text = (
-        f"consistent, and witnessed up to entry {found.witnessed:,} by {counted(locations, 'location')} "
-        "with the pinned key"
+    text = say_count(
+        locations,
+        "consistent, and witnessed up to entry {entry} by {count} location with the pinned key",
+        "consistent, and witnessed up to entry {entry} by {count} locations with the pinned key",
+        entry=found.witnessed,
     )
     return Verdict(Standing.WITNESSED, text, (), newest, ())
 
@@ -91,23 +94,29 @@ def _causes(problems: Sequence[str]) -> Iterator[Cause]:
     if numbered:
         first, last = min(numbered)[0], max(numbered)[0]
         follow = [problem for number, problem in numbered if number > first]
-        yield Cause(f"The first wrong entry is {first:,}.", _folded([p for number, p in numbered if number == first]))
+        named_first = [problem for number, problem in numbered if number == first]
+        yield Cause(say("The first wrong entry is {entry}.", entry=first), _folded(named_first))
         if follow:
-            yield Cause(
-                f"{counted(len(follow), 'finding')} up to entry {last:,} may follow from that: later entries build on "
-                "earlier ones.",
-                _folded(follow),
+            text = say_count(
+                len(follow),
+                "{count} finding up to entry {last} may follow from that: later entries build on earlier ones.",
+                "{count} findings up to entry {last} may follow from that: later entries build on earlier ones.",
+                last=last,
             )
+            yield Cause(text, _folded(follow))
     if others:
-        yield Cause("This is not the whole ledger, or not the one that was witnessed.", _folded(others))
+        yield Cause(say("This is not the whole ledger, or not the one that was witnessed."), _folded(others))
     if schema:
-        rules = "1 table, index or trigger is" if len(schema) == 1 else f"{len(schema)} tables, indexes or triggers are"
-        yield Cause(
-            f"The file lacks its own safeguards: {rules} missing, changed or foreign, so entries could be changed.",
-            _folded(schema),
+        text = say_count(
+            len(schema),
+            "The file lacks its own safeguards: {count} table, index or trigger is missing, changed or foreign, so "
+            "entries could be changed.",
+            "The file lacks its own safeguards: {count} tables, indexes or triggers are missing, changed or foreign, "
+            "so entries could be changed.",
         )
+        yield Cause(text, _folded(schema))
     if file:
-        yield Cause("The file is damaged: SQLite finds errors in its pages.", _folded(file))
+        yield Cause(say("The file is damaged: SQLite finds errors in its pages."), _folded(file))
 
 
 def _wrong_entry(problem: str) -> int | None:
@@ -139,13 +148,14 @@ def _certain(found: Findings) -> int:
 
 def _holds(found: Findings, certain: int) -> Iterator[str]:
     if not certain:
-        yield "Nothing: no entry is certain, and no figure of this ledger should be used."
+        yield say("Nothing: no entry is certain, and no figure of this ledger should be used.")
         return
-    yield (
-        f"Entries 1 to {certain:,}: each follows from the one before it, and every price and sum in them was computed "
-        "again. All figures shown count these entries and no others."
+    yield say(
+        "Entries 1 to {last}: each follows from the one before it, and every price and sum in them was computed again. "
+        "All figures shown count these entries and no others.",
+        last=certain,
     )
     seen = min(certain, found.witnessed)
     if seen and found.key is not None:
-        yield f"Entries 1 to {seen:,} are also what was signed with the pinned key at the time."
-    yield "Whatever was released later may not be covered by the budget."
+        yield say("Entries 1 to {last} are also what was signed with the pinned key at the time.", last=seen)
+    yield say("Whatever was released later may not be covered by the budget.")

@@ -15,13 +15,14 @@ from ._changes import Visit, changes, read_visit
 from ._checks import Findings, chain_of, compared_files, examine_file, read_key, read_place, verified
 from ._columns import COLUMNS, Filter, Line, lines, summary
 from ._entry_text import entry_in_words
-from ._formats import csv_lines, json_lines, json_text, write_lines, write_parquet
+from ._formats import csv_lines, json_lines, json_text, replaced, write_lines, write_parquet
 from ._history import History, history
+from ._language import LANGUAGES, speaking
 from ._open import DIFFERENT, Row, noted_refusals, opened, rows
 from ._oracle import SecondOpinion, installed_version
 from ._spend import spend_lines
 from ._text import counted, short_time, table_lines, terminal_width, visible
-from ._text_output import SPEND_FORMATS, UNPINNED, findings_json, findings_lines, problem_lines, witnessed
+from ._text_output import SPEND_FORMATS, findings_json, findings_lines, problem_lines, unpinned, witnessed
 from ._verdict import verdict
 
 _STATUS = """\b
@@ -91,6 +92,14 @@ _SINCE = click.option(
     type=_Visit(),
     help="Say what changed since your last visit: the copy of the ledger that you kept, a file with what checkpoint "
     "printed, or SIZE:HEAD.",
+)
+_LANGUAGE = click.option(
+    "--language",
+    "spoken",
+    type=click.Choice(LANGUAGES),
+    default="en",
+    show_default=True,
+    help="Language of the pages. Findings, details of entries and tables are English.",
 )
 _OUT = click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -288,7 +297,7 @@ def checkpoint(ledger: Path, notes: Sequence[Path], key: Any, as_json: bool) -> 
     for comparison in comparisons:
         click.echo(f"{visible(comparison.place)}: {witnessed(comparison, found.entries)}")
     if notes and key is None:
-        click.echo(UNPINNED)
+        click.echo(unpinned())
     if not notes:
         click.echo("unsigned: keep these three lines elsewhere, with the date")
     _finish(ledger, problems)
@@ -297,28 +306,70 @@ def checkpoint(ledger: Path, notes: Sequence[Path], key: Any, as_json: bool) -> 
 @main.command(epilog=_STATUS)
 @_LEDGER
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The page, for instance report.html."
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The report: report.html, report.pdf or report.xlsx; the ending says which.",
 )
 @_KEY
 @_PLACES
 @_SINCE
-def report(ledger: Path, out: Path, key: Any, places: Sequence[Any], since: Visit | None) -> None:
-    """Write one HTML page: promises, spending, burn-down charts, verification, acts, and what it all means.
+@_LANGUAGE
+@click.option(
+    "--sign",
+    "signing",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Sign the report with the private key of the ledger's checkpoints, where you hold it; the signature is "
+    "OUT.note.",
+)
+def report(
+    ledger: Path,
+    out: Path,
+    key: Any,
+    places: Sequence[Any],
+    since: Visit | None,
+    spoken: str,
+    signing: Path | None,
+) -> None:
+    """Write a report: promises, spending, burn-down charts, verification, acts, and what it all means.
 
-    The page needs nothing else: no scripts, no fonts, no network. A ledger that is not right gets its page, too, which
-    says so and counts only the entries that are certain; the exit status is then 1.
+    The HTML page needs nothing else: no scripts, no fonts, no network. The PDF says the same; the workbook has every
+    entry, in sentences and figures. A ledger that is not right gets its report, too, which says so and counts only the
+    entries that are certain; the exit status is then 1.
     """
-    try:
-        from ._report import page
-    except ImportError as error:
-        raise click.UsageError("the report's charts need matplotlib: pip install 'bursar[audit]'") from error
-    found = examine_file(ledger, key, places, visit=since)
-    certain = verdict(found).certain
-    told = _history(ledger, certain)
-    new = None if found.since is None else changes(ledger, found.since, certain)
-    write_lines([page(ledger.name, found, told, noted_refusals(ledger), datetime.now(UTC), new)], out)
-    click.echo(f"wrote {visible(out)}")
+    with speaking(spoken):
+        found = examine_file(ledger, key, places, visit=since)
+        now = datetime.now(UTC)
+        _write_report(ledger, out, found, now)
+        click.echo(f"wrote {visible(out)}")
+        if signing is not None:
+            _sign(out, found, signing, now)
     _finish(ledger, found.problems)
+
+
+@main.command(epilog=_STATUS)
+@click.argument("report", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--key", type=_Key(), required=True, help="The verifier key that you pinned, or a file that holds it.")
+def signature(report: Path, key: Any) -> None:
+    """Check the signature of a report: REPORT.note, which lies beside it.
+
+    Prints what was signed: the report's SHA-256, the ledger's id, size and head, and the verdict. Compare size and head
+    with a checkpoint, or with a copy of the ledger (bursar-audit checkpoint).
+    """
+    from ..checkpoints.signed_notes import NoteError
+    from ._signed import check_report, note_path
+
+    note = note_path(report)
+    try:
+        text = check_report(report, note.read_text("utf-8"), key)
+    except OSError as error:
+        raise click.UsageError(f"{visible(note)} cannot be read: {error.strerror}") from error
+    except (NoteError, UnicodeError) as error:
+        click.echo(f"Error: {visible(error)}", err=True)
+        raise click.exceptions.Exit(DIFFERENT) from error
+    click.echo(f"signed by {key}")
+    for line in text.splitlines()[1:]:
+        click.echo(visible(line))
 
 
 @main.command(epilog=_STATUS)
@@ -347,6 +398,7 @@ def report(ledger: Path, out: Path, key: Any, places: Sequence[Any], since: Visi
     help="Also ask dp-accounting, as verify does. [default: ask]",
 )
 @_SINCE
+@_LANGUAGE
 @click.option(
     "--afresh",
     is_flag=True,
@@ -364,6 +416,7 @@ def serve(
     names: Sequence[str],
     second_opinion: bool,
     since: Visit | None,
+    spoken: str,
     afresh: bool,
     show: bool,
 ) -> None:
@@ -379,8 +432,51 @@ def serve(
         raise click.UsageError(f"this needs Datasette: pip install 'bursar[serve]' ({error})") from error
     with opened(ledger):
         pass  # what cannot be read is said here, and not in a browser
-    with listening(host, port, beyond_this_machine=beyond_this_machine) as listener:
+    with listening(host, port, beyond_this_machine=beyond_this_machine) as listener, speaking(spoken):
         run(ledger, key, places, listener, (host, *names), ask=second_opinion, visit=since, afresh=afresh, show=show)
+
+
+def _write_report(ledger: Path, out: Path, found: Findings, now: datetime) -> None:
+    """Write a report in the form that the ending of its name says."""
+    if out.suffix not in (".html", ".pdf", ".xlsx"):
+        raise click.BadParameter(
+            f"expected report.html, report.pdf or report.xlsx, got {out.name!r}", param_hint="'--out'"
+        )
+    try:
+        from ._report import page
+
+        if out.suffix == ".pdf":
+            from ._pdf import pdf_of
+        elif out.suffix == ".xlsx":
+            from ._workbook import write_workbook
+    except ImportError as error:
+        raise click.UsageError(f"this report needs another package: pip install 'bursar[audit]' ({error})") from error
+    certain = verdict(found).certain
+    told, refusals = _history(ledger, certain), noted_refusals(ledger)
+    if out.suffix == ".xlsx":
+        with replaced(out) as part, opened(ledger) as db:
+            each = ((row, line) for row, line, _ in lines(rows(db, last=certain)))
+            write_workbook(part, ledger.name, found, told, refusals, each, now)
+        return
+    new = None if found.since is None else changes(ledger, found.since, certain)
+    html = page(ledger.name, found, told, refusals, now, new)
+    if out.suffix == ".html":
+        write_lines([html], out)
+    else:
+        with replaced(out) as part:
+            part.write_bytes(pdf_of(html, told, now))
+
+
+def _sign(report: Path, found: Findings, signing: Path, now: datetime) -> None:
+    from ..checkpoints.signed_notes import NoteError, SigningKey
+    from ._signed import note_path, sign_report
+
+    try:
+        note = sign_report(report, found, SigningKey.load(signing), now)
+    except NoteError as error:
+        raise click.ClickException(f"the report is written, and not signed: {error}") from error
+    write_lines([note.removesuffix("\n")], note_path(report))
+    click.echo(f"wrote {visible(note_path(report))}")
 
 
 _TABLE = ("entry", "time", "kind", "actor", "dataset", "what")

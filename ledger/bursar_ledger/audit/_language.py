@@ -1,0 +1,114 @@
+"""Language of pages and reports: the table of their texts (`texts.toml`), numbers and dates.
+
+One language is in force for the whole process, chosen when a command starts. What commands print is English.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.resources
+import tomllib
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from fractions import Fraction
+
+from bursar_amounts import epsilon_text, percent_text
+
+from ._text import number
+
+LANGUAGES = ("en", "de", "fr")
+_SIGNS = {
+    "en": str.maketrans({}),
+    "de": str.maketrans({".": ",", ",": ".", "%": " %"}),
+    "fr": str.maketrans({".": ",", ",": " ", "%": " %"}),
+}
+"""Signs of numbers that are not the English ones. Spaces are plain ones: pages show any other as an escape."""
+_in_force = "en"
+
+
+@contextlib.contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Put a language in force for the block, in all threads."""
+    global _in_force
+    before, _in_force = _in_force, language
+    try:
+        yield
+    finally:
+        _in_force = before
+
+
+def language() -> str:
+    """Return the code of the language in force, such as "en"."""
+    return _in_force
+
+
+def say(text: str, /, **fields: object) -> str:
+    """Return a text in the language in force, with its fields filled in; whole numbers get the language's signs."""
+    return texts()[text][_in_force].format(**{name: filled_in(value) for name, value in fields.items()})
+
+
+def say_count(count: int, one: str, many: str, /, **fields: object) -> str:
+    """Return the text for one thing or the one for several, whose field `count` is the number."""
+    return say(by_number(count, one, many), count=count, **fields)
+
+
+def say_word(word: str) -> str:
+    """Return a word of the ledger's in the language in force; as it is if the table lacks it."""
+    return say(word) if word in texts() else word
+
+
+def figure(text: str) -> str:
+    """Return an English number with the signs of the language in force."""
+    return text.translate(_SIGNS[_in_force])
+
+
+def say_number(value: float | None, digits: int = 6) -> str:
+    """Return a number for people."""
+    return figure(number(value, digits))
+
+
+def say_percent(share: float | Fraction | None, *, is_left: bool = False) -> str:
+    """Return a share in percent, rounded as `percent_text` does."""
+    return figure(percent_text(share, is_left=is_left))
+
+
+def say_epsilon(epsilon: float) -> str:
+    """Return an epsilon, rounded as `epsilon_text` does."""
+    text = epsilon_text(epsilon)
+    return say("infinite") if text == "infinite" else figure(text)
+
+
+def say_amount(epsilon: float, share: float | Fraction, *, is_left: bool = False) -> str:
+    """Return an amount of budget as epsilon and percent."""
+    percent = say_percent(share, is_left=is_left)
+    return say("epsilon {epsilon} ({percent})", epsilon=say_epsilon(epsilon), percent=percent)
+
+
+def say_day(moment: datetime) -> str:
+    """Return a date, such as 12 March 2026."""
+    day = "1er" if moment.day == 1 and _in_force == "fr" else str(moment.day)
+    return say("{day} {month} {year}", day=day, month=say(_MONTHS[moment.month - 1]), year=str(moment.year))
+
+
+@functools.cache
+def texts() -> Mapping[str, Mapping[str, str]]:
+    """Return the table: for each English text its translations, by language."""
+    content = importlib.resources.files(__package__).joinpath("texts.toml").read_text("utf-8")
+    return {one["en"]: one for one in tomllib.loads(content)["text"]}
+
+
+def by_number(count: int, one: str, many: str) -> str:
+    """Return the text for one thing or the one for several, as the language in force has it."""
+    return one if count == 1 or (count == 0 and _in_force == "fr") else many
+
+
+def filled_in(value: object) -> object:
+    """Return what is put into a field: a whole number with the signs of the language in force, all else as it is."""
+    return figure(f"{value:,}") if type(value) is int else value
+
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
