@@ -350,7 +350,8 @@ def report(
 @main.command(epilog=_STATUS)
 @click.argument("report", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--key", type=_Key(), required=True, help="The verifier key that you pinned, or a file that holds it.")
-def signature(report: Path, key: Any) -> None:
+@_JSON
+def signature(report: Path, key: Any, as_json: bool) -> None:
     """Check the signature of a report: REPORT.note, which lies beside it.
 
     Prints what was signed: the report's SHA-256, the ledger's id, size and head, and the verdict. Compare size and head
@@ -367,9 +368,12 @@ def signature(report: Path, key: Any) -> None:
     except (NoteError, UnicodeError) as error:
         click.echo(f"Error: {visible(error)}", err=True)
         raise click.exceptions.Exit(DIFFERENT) from error
-    click.echo(f"signed by {key}")
-    for line in text.splitlines()[1:]:
-        click.echo(visible(line))
+    signed = [("signed by", str(key)), *(line.split(" ", 1) for line in text.splitlines()[1:])]
+    if as_json:
+        click.echo(json_text(dict(signed), indent=2))
+        return
+    for name, value in signed:
+        click.echo(f"{name} {visible(value)}")
 
 
 @main.command(epilog=_STATUS)

@@ -30,7 +30,6 @@ from bursar_ledger.audit._verdict import Standing
 Run = Callable[..., Result]
 
 _PACKAGE = Path(bursar_ledger.audit.__file__).parent
-_IN_TEMPLATES = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _WORDS = {
     "total",
     "allowance",
@@ -56,13 +55,12 @@ def _strings(node: ast.AST) -> Iterator[str]:
 
 
 def _used() -> set[str]:
-    """Return every string of the package's modules and templates."""
+    """Return the texts of the table that are strings of the package's modules or templates."""
     found = set(_WORDS)
     for module in _PACKAGE.glob("*.py"):
         found |= set(_strings(ast.parse(module.read_text("utf-8"))))
-    for template in (_PACKAGE / "pages").rglob("*.html"):
-        found |= {match.replace('\\"', '"') for match in _IN_TEMPLATES.findall(template.read_text("utf-8"))}
-    return found
+    templates = "".join(template.read_text("utf-8") for template in (_PACKAGE / "pages").rglob("*.html"))
+    return found | {text for text in texts() if '"{}"'.format(text.replace('"', '\\"')) in templates}
 
 
 def _said() -> Iterator[object]:

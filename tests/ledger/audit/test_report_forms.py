@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,8 @@ def test_a_report_is_signed_with_the_key_of_the_checkpoints(
     assert result.stdout.splitlines()[0] == f"signed by {public}"
     for part in ("file report.pdf", f"ledger {origin_of(ledger.ledger_id)}", "size 3", "verdict consistent"):
         assert part in result.stdout.splitlines()
+    as_json = json.loads(run("signature", out, "--key", public, "--json").stdout)
+    assert (as_json["signed by"], as_json["size"]) == (public, "3")
     note = tmp_path / "report.pdf.note"
     with pytest.raises(NoteError):
         Checkpoint.parse(Note.parse(note.read_text("utf-8")).text)  # nobody can pass it off as a checkpoint
