@@ -368,11 +368,14 @@ def signature(report: Path, key: Any, as_json: bool) -> None:
     except (NoteError, UnicodeError) as error:
         click.echo(f"Error: {visible(error)}", err=True)
         raise click.exceptions.Exit(DIFFERENT) from error
-    signed = [("signed by", str(key)), *(line.split(" ", 1) for line in text.splitlines()[1:])]
+    signed = {"signed by": str(key)}
+    for line in text.splitlines()[1:]:
+        name, _, value = line.partition(" ")
+        signed[name] = value
     if as_json:
-        click.echo(json_text(dict(signed), indent=2))
+        click.echo(json_text(signed, indent=2))
         return
-    for name, value in signed:
+    for name, value in signed.items():
         click.echo(f"{name} {visible(value)}")
 
 

@@ -22,6 +22,7 @@ from click.testing import Result
 from bursar_ledger import Adjacency, Budget, Ledger, Registration
 from bursar_ledger.audit import _report, _site, _watch
 from bursar_ledger.audit._history import history
+from bursar_ledger.audit._language import speaking, texts
 from bursar_ledger.audit._open import opened, rows
 from bursar_ledger.audit._queries import METADATA
 from bursar_ledger.audit._report import body, opening
@@ -102,6 +103,22 @@ def test_the_dashboard_says_what_the_report_says(visit: Visit, study: Path) -> N
     assert "checkpoints: none were given" in text
     assert "There is no file of refusals beside this ledger" in text
     assert "newer" not in text
+
+
+@pytest.mark.parametrize(("spoken", "part"), [("de", "Analysierende"), ("fr", "Vue d'ensemble")])
+def test_pages_are_in_the_language_of_the_start(visit: Visit, study: Path, spoken: str, part: str) -> None:
+    """Every page has its language and its own words, and no text of the table stays English on it."""
+    paths = ["/", "/-/ledger/entries", "/-/ledger/entry/7", "/-/ledger/analysts", "/-/ledger/refusals"]
+    english = [text for text in texts() if len(text) > 25 and "{" not in text]
+    with speaking(spoken):
+        pages = visit(study, enter=False)
+        assert texts()["Open the pages here"][spoken] in _text(pages.get(pages.link))
+        pages.enter()
+        for path in paths:
+            answer = pages.get(path)
+            assert f'<html lang="{spoken}">' in answer.text
+            assert part in _text(answer)
+            assert not [text for text in english if f">{text}<" in html.unescape(answer.text)]
 
 
 def test_nobody_is_let_in_without_the_link(visit: Visit, study: Path) -> None:
