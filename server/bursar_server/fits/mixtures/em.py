@@ -57,6 +57,14 @@ _CLEARLY = 1.5
 Chosen, not tuned.
 """
 
+_DOUBTFUL, _CLEAR = 1.0, 2.0
+"""Excess of a shape's squared distance over that of its noise, in the deviations of pure noise, at which a step begins
+to count and is taken whole. Chosen on real tables.
+"""
+
+_TRUSTED = 0.8
+"""Largest eigenvalue of the noise on a shape up to which a clear step is taken whole. Chosen on real tables."""
+
 _LEAST_RATIO, _LARGEST_RATIO = 0.02, 20.0
 """Bounds of a covariance's eigenvalues in units of the previous one's.
 
@@ -311,12 +319,11 @@ def recentred_update(
         if released.background is not None:
             restored &= radii**2 < (1.0 - 1e-9) * _borders(mixture, rules)
     restored = np.full(len(radii), np.all(restored)) if moments is Moments.TIED else restored
-    shape, shape_noise = _whitened_covariances(released, radii, sizes, counts, moments, restored, rules)
     # Later releases weigh more: the first ones are about parameters that had not settled.
     floor = 2.0 / (mixture.age + 2.0)
+    shape, shape_gain = _whitened_covariances(released, radii, sizes, counts, moments, restored, rules, floor)
     shift_noise = d * (released.sum_std / counts * radii) ** 2
     gain = _gain(np.sum(shift**2, axis=1), shift_noise, floor)
-    shape_gain = _gain(np.sum((shape - np.eye(d)) ** 2, axis=(1, 2)), shape_noise, floor)
     lower = np.linalg.cholesky(mixture.covariances)
     target = Mixture(
         counts=counts,
@@ -368,19 +375,20 @@ def _whitened_covariances(
     moments: Moments,
     restored: NDArray[np.bool_],
     rules: Rules,
+    floor: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return covariances (K, d, d) in units of the previous ones, and the squared norm of their noise (K,).
+    """Return covariances (K, d, d) in units of the previous ones, and the share of the step to them to take (K,).
 
     Clipped tails are put back where they are to be `restored`.
     """
-    K, d = released.sums.shape
+    (K, d), eye = released.sums.shape, np.eye(released.sums.shape[1])
     shift, seconds, totals = released.spread_shift(), released.seconds, counts
     outer = shift[:, :, None] * shift[:, None, :]
     bias = (released.sum_std / counts) ** 2  # the square of a noisy shift exceeds that of the shift by its variance
     if moments is Moments.TIED:
         totals = np.array([counts.sum()])
         outer, bias = np.tensordot(counts, outer, axes=1)[None] / totals, np.array([counts @ bias]) / totals
-    second = seconds / totals[:, None, None] - outer + bias[:, None, None] * np.eye(d)
+    second = seconds / totals[:, None, None] - outer + bias[:, None, None] * eye
     mean_square = np.trace(second, axis1=1, axis2=2)
     noise = released.second_std / totals
     unit = radii[: len(totals)] * sizes[: len(totals)]
@@ -391,12 +399,40 @@ def _whitened_covariances(
     variance = pool_variances(np.where(restored, unclip(mean_square, d), plain), unit, mean_square, trace_std)
     if moments is Moments.SPHERICAL:
         slope = variance / np.maximum(mean_square, least)
-        shape = (variance * radii**2)[:, None, None] * np.eye(d)
-        return np.clip(shape, 0.0, _LARGEST_RATIO), d * (slope * noise * radii**2) ** 2
+        shape = np.clip((variance * radii**2)[:, None, None] * eye, 0.0, _LARGEST_RATIO)
+        return shape, _gain(_squares(shape - eye), d * (slope * noise * radii**2) ** 2, floor)
     scale = radii[: len(totals)] ** 2 * d * variance / np.maximum(mean_square, least)
-    shape = _shrunk(second * scale[:, None, None], noise * scale, moments, cautious=rules.cautious)
-    squared_noise = moments.size(d) * (noise * scale) ** 2
-    return np.broadcast_to(shape, (K, d, d)), np.broadcast_to(squared_noise, (K,))
+    raw, noise = second * scale[:, None, None], noise * scale
+    shape = _shrunk(raw, noise, moments, cautious=rules.cautious)
+    if rules.cautious:
+        gain = _gain_of_shrunk(_squares(raw - eye), noise, d, moments, floor)
+    else:
+        gain = _gain(_squares(shape - eye), moments.size(d) * noise**2, floor)
+    return np.broadcast_to(shape, (K, d, d)), np.broadcast_to(gain, K)
+
+
+def _squares(matrices: FloatArray) -> FloatArray:
+    return np.asarray(np.sum(matrices**2, axis=(1, 2)))
+
+
+def _gain_of_shrunk(displacement: FloatArray, noise: FloatArray, d: int, moments: Moments, floor: float) -> FloatArray:
+    """Return the share (K,) of a step to take to shapes that `_shrunk` has drawn the noise out of, at least `floor`.
+
+    `_gain` would take the same noise off the step a second time: covariances that are far too wide in a few thin
+    directions would hardly move. Here noise only decides whether a step is clear, and large noise shortens it.
+
+    Args:
+        displacement: squared distances (K,) of the shapes from the identity, before they were shrunk.
+        noise: standard deviations (K,) of the noise on each of their numbers.
+        d: number of columns.
+        moments: form of the shapes.
+        floor: minimum.
+    """
+    noise, numbers = np.maximum(noise, 1e-12), moments.size(d)
+    excess = (displacement / noise**2 - numbers) / math.sqrt(2.0 * numbers)
+    clear = np.clip((excess - _DOUBTFUL) / (_CLEAR - _DOUBTFUL), 0.0, 1.0)
+    trusted = np.minimum(1.0, _TRUSTED / (spectral_noise(1.0, d, moments) * noise)) ** 2
+    return np.asarray(np.maximum(clear * trusted, floor))
 
 
 def _shrunk(shape: FloatArray, noise: FloatArray, moments: Moments, *, cautious: bool) -> FloatArray:
