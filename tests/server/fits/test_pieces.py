@@ -108,6 +108,30 @@ def test_clean_rows_need_no_background(moments: Moments) -> None:
     assert mixture.covariances == pytest.approx(in_full(theirs.covariances_, moments), rel=1e-3, abs=1e-5)
 
 
+def widths_after_a_step(shape: Array, noise: float, seed: int) -> Array:
+    """Return variances in units of those before a step, whose release shows a diagonal shape under noise."""
+    d, rows, radius = len(shape), 1000.0, 20.0  # so far out that no tail is put back
+    drawn = np.random.default_rng(seed).normal(size=(d, d))  # noqa: TID251 - noise of a test
+    symmetric = noise * np.where(np.eye(d) > 0, drawn, (np.tril(drawn, -1) + np.tril(drawn, -1).T) * np.sqrt(0.5))
+    seconds = rows / radius**2 * (np.diag(shape) + symmetric)[None]
+    released = Released(np.array([rows]), np.zeros((1, d)), seconds, 1.0, 1e-6, noise * rows / radius**2)
+    before = Mixture(np.array([rows]), np.zeros((1, d)), 0.01 * np.eye(d)[None], age=20)
+    rules = em.rules_for(d, Moments.FULL, None)
+    after = em.recentred_update(before, np.array([radius]), released, Moments.FULL, rules=rules)
+    return np.asarray(np.diagonal(after.covariances[0]) / 0.01)
+
+
+def test_a_clear_step_to_thin_directions_is_taken_and_noise_is_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A covariance too wide in two of 16 directions narrows at once; if noise is drawn out of it twice it does not."""
+    shape, noise = np.array([0.05, 0.05, *np.ones(14)]), 0.1
+    assert np.median([widths_after_a_step(shape, noise, seed)[:2].mean() for seed in range(20)]) < 0.5
+    moved = [np.abs(widths_after_a_step(np.ones(16), noise, seed) - 1.0).max() for seed in range(20)]
+    assert np.median(moved) < 0.1 * noise
+    # The planted bug: the gain of steps that still have their noise.
+    monkeypatch.setattr(em, "_gain_of_shrunk", lambda far, s, d, kind, least: em._gain(far, kind.size(d) * s**2, least))
+    assert np.median([widths_after_a_step(shape, noise, seed)[:2].mean() for seed in range(20)]) > 0.7
+
+
 def test_merging_keeps_what_all_rows_have_and_joins_the_nearest() -> None:
     """Count, mean and covariance of the whole stay; of three Gaussians the two that overlap become one."""
     means = np.array([[0.5, 0.0], [-0.5, 0.1], [0.52, 0.0]])
