@@ -239,6 +239,9 @@ def test_noise_leaves_room_for_fewer_components() -> None:
     assert [bool(one.warnings) for one in made] == [k < 8 for k in found]
     seeded = plan(table(5, rows=100), spend=spend, n_components=8, random=fit_pb2.StartAtRandom(public_seed=1))
     assert seeded.settings.components == 8
+    # In many columns one Gaussian is better at a noise that few columns bear: handwritten digits have thin directions.
+    wide = [plan(table(d, rows=6000), spend=types_pb2.Spend(rho=0.5), n_components=8) for d in (16, 64)]
+    assert [one.settings.components for one in wide] == [8, 1]
 
 
 @pytest.mark.parametrize("spend", [types_pb2.Spend(rho=0.0001), types_pb2.Spend(epsilon=0.02)], ids=["rho", "epsilon"])

@@ -16,6 +16,9 @@ number d of columns, or d / 2 if less. As the other numbers here, chosen on real
 below one Gaussian.
 """
 
+_WIDE = 16
+"""Number of columns from which that noise falls as 1 / sqrt(d): one Gaussian follows many thin directions sooner."""
+
 _FEW, _NOISY, _STEPS_SAVED = 2, 0.6, 3
 """Number of components up to which fewer steps serve better where noise rules, that noise (any, under pure epsilon),
 and how many are saved.
@@ -71,7 +74,7 @@ def size_of(
     covariance = _noise(single, d) / rows
     components = k
     if splitting:
-        bound = _HOPELESS * min(d**0.5, d / 2.0)
+        bound = _HOPELESS * min(d**0.5, d / 2.0, _WIDE / d**0.5)
         components = next((K for K in range(k, 1, -1) if _effective(covariance * K, K, iterations, power) <= bound), 1)
         base = default_iterations(components, splitting=True)
         if components <= _FEW and (pure or covariance * components * base**power > _NOISY):
