@@ -3,6 +3,7 @@
     python bench/scale.py                       100,000,000 rows of ten columns: 8 GB in a temporary folder, twice
     python bench/scale.py growth                a step on 1e4, 1e5, ... 1e8 rows in one run; 8 GB once
     python bench/scale.py --rows 10000000 fit   one part, on fewer rows
+    python bench/scale.py sources               memory of imports from Parquet and PostgreSQL; 9 GB on the disk
     python bench/scale.py --quick               8,000,000 rows: a few minutes, no JSON
 
 Rows are made on the spot, batch by batch, from a public seed, and removed in the end. Every part is a process of its
@@ -17,6 +18,7 @@ import multiprocessing
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +27,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads are the engine's
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 from _common import Json, Kept, options_of, output_of, saved, spread_of
 from numpy.typing import NDArray
 
@@ -40,7 +43,18 @@ from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import dpem, sketch
 from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
-from bursar_server.tables import CapKeys, Keys, Manifest, Partitions, Snapshot, import_table, rows_tag
+from bursar_server.tables import (
+    CapKeys,
+    Keys,
+    Manifest,
+    ParquetSource,
+    Partitions,
+    PostgresSource,
+    Snapshot,
+    Source,
+    rows_tag,
+    store_table,
+)
 from bursar_server.vault import (
     CHUNK,
     DaskEngine,
@@ -56,6 +70,8 @@ from bursar_server.vault import (
 )
 
 COLUMNS = tuple(f"x{j}" for j in range(10))
+FEW = 3
+"""Columns of the imports from Parquet and PostgreSQL: memory is that of buffers, and 10^8 rows take 3 GB."""
 BOUND, CLUSTERS, BATCH = 10.0, 5, 2**16
 ORDER = Fraction(9)
 MOST_MIB = 2048
@@ -68,7 +84,7 @@ MOST_BEND = 0.15
 """Bar of the slope of log time against log rows, from 1, over the last two decades."""
 
 METHODS: dict[str, Any] = {"dpem": dpem, "sketch": sketch}
-MANIFEST = {
+MANIFEST: Json = {
     "name": "scale",
     "adjacency": "add_remove_one",
     "columns": [{"name": name, "kind": "numeric", "lower": -BOUND, "upper": BOUND} for name in COLUMNS],
@@ -141,8 +157,40 @@ def measured(work: Callable[[], Json]) -> Json:
 def imported(folder: Path, n: int, *, capped: bool) -> Json:
     """Import n rows, with a cap of two rows of a unit or without."""
     unit = {"column": "who", "max_rows": 2} if capped else {}
-    report = import_table(Manifest.from_public(MANIFEST | {"unit": unit}), Mixture(n), folder, CapKeys.draw())
+    report = store_table(Manifest.from_public(MANIFEST | {"unit": unit}), Mixture(n), folder, CapKeys.draw())
     return {"directory": str(report.directory), "n": n}
+
+
+def from_source(folder: Path, source: Source) -> Json:
+    """Import the first columns from where they are; the snapshot is removed."""
+    few = MANIFEST | {"columns": MANIFEST["columns"][:FEW]}
+    report = store_table(Manifest.from_public(few), source, folder, CapKeys.draw())
+    shutil.rmtree(report.directory)
+    return {"n": report.rows_read}
+
+
+def sources_of(folder: Path, n: int) -> Iterator[tuple[str, Callable[[], Json]]]:
+    """Yield imports of n rows from a Parquet file and a table of a PostgreSQL server that is started for it."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # first, since installed packages have folders of tests, too
+    from tests.postgres import serving
+
+    path = folder / "rows.parquet"
+    batches = Mixture(n).batches(COLUMNS[:FEW])
+    with pa.parquet.ParquetWriter(path, pa.schema([(name, pa.float64()) for name in COLUMNS[:FEW]])) as writer:
+        # Row groups of a million rows, as most writers make them.
+        while group := list(islice(batches, 16)):
+            writer.write_table(pa.Table.from_batches(group), row_group_size=2**20)
+    yield f"import from Parquet, {n:.0e} rows", partial(from_source, folder, ParquetSource(path))
+    path.unlink()
+    with serving() as server:
+        os.environ["PGPASSFILE"] = str(server.passwords)
+        values = ", ".join(f"{BOUND} * sin({j + 1} * i) AS {name}" for j, name in enumerate(COLUMNS[:FEW]))
+        numbers = f"(SELECT generate_series(1, {n}) AS i) AS numbers"  # in FROM it would be written to the disk first
+        server.run(f"CREATE UNLOGGED TABLE rows AS SELECT {values} FROM {numbers}")  # noqa: S608  our own text
+        yield (
+            f"import from PostgreSQL, {n:.0e} rows",
+            partial(from_source, folder, PostgresSource.of_table(server.address, "rows")),
+        )
 
 
 def tagged(directory: Path) -> Json:
@@ -291,7 +339,7 @@ def request_of(kind: Any, **fields: Any) -> Any:
     return kind(request_id="r", dataset="scale", columns=COLUMNS, spend=spend, **fields)
 
 
-PARTS = ("import", "tag", "fit", "growth", "capped", "compare")
+PARTS = ("import", "tag", "fit", "growth", "capped", "compare", "sources")
 
 
 def main() -> None:
@@ -315,6 +363,12 @@ def main() -> None:
 
     print(f"{n:,} rows of {len(COLUMNS)} columns, {n * 80 / 2**30:.2f} GiB")
     try:
+        if "sources" in parts:
+            for size in (n // 100, n // 10, n):
+                for name, work in sources_of(folder, size):
+                    tell("sources", name, work)
+        if set(parts) == {"sources"}:
+            return
         directory = Path(tell("import", "import", partial(imported, folder, n, capped=False))["directory"])
         if "fit" in parts:
             diagonal = fit_pb2.COVARIANCE_TYPE_DIAG

@@ -72,6 +72,24 @@ def test_the_page_about_upgrades_is_true(tmp_path: Path, monkeypatch: pytest.Mon
         del MIGRATIONS[NAME]
 
 
+def test_a_table_in_python_is_registered_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows are those of the CSV file: known, though pandas read them."""
+    monkeypatch.chdir(tmp_path)
+    for name, kind in (("people.csv", "csv"), ("people.toml", "toml")):
+        Path(name).write_text(_block(PAGES[0], kind), encoding="utf-8")
+    assert CliRunner().invoke(admin, ["init", "--state", "state"]).exit_code == 0
+    exec(compile(_block("howto-sources.md", "python"), "howto-sources.md", "exec"), {})  # noqa: S102  our own page
+    assert capsys.readouterr().out == "11 2\n"
+    with Ledger.open("state/ledger.sqlite") as ledger:
+        (entry,) = (entry for entry in ledger.entries() if entry.dataset == "people")
+    assert (entry.actor, entry.details["reason"]) == ("local:ada", "from pandas")
+    Path("again.toml").write_text(Path("people.toml").read_text().replace('"people"', '"again"', 1))
+    words = shlex.split("import --state state --manifest again.toml --csv people.csv --epsilon 3 --delta 1e-6")
+    assert "these rows are known" in CliRunner().invoke(admin, words).output
+
+
 def test_the_owners_command_line_does_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes from making a state directory to the end of a dataset; failures say what the page says, with status 1."""
     monkeypatch.chdir(tmp_path)

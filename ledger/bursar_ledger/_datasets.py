@@ -39,6 +39,7 @@ class Facts:
     content_tag: bytes
     manifest: Mapping[str, object]
     retired: bool
+    withdrawn: bool
     destroyed: frozenset[str]
 
 
@@ -182,6 +183,7 @@ def dataset_state(store: Store, name: str) -> DatasetState:
         spent_cost_units=account.spent[0],
         spent_delta_units=account.spent[1],
         destroyed=facts.destroyed,
+        withdrawn=facts.withdrawn,
     )
 
 
@@ -193,16 +195,27 @@ def all_states(store: Store) -> tuple[DatasetState, ...]:
 
 def read_facts(store: Store, name: str) -> Facts:
     """Return the facts of a dataset; raises UnknownDatasetError."""
-    registered, newest, retired, destroyed = store.only(
+    registered, newest, retirement, destroyed = store.only(
         "SELECT (SELECT body FROM entries WHERE kind = 'registration' AND dataset = ?1),"
         " (SELECT body FROM entries WHERE kind = 'snapshot' AND dataset = ?1 ORDER BY number DESC LIMIT 1),"
-        " EXISTS (SELECT 1 FROM entries WHERE kind = 'retirement' AND dataset = ?1),"
+        " (SELECT body FROM entries WHERE kind = 'retirement' AND dataset = ?1),"
         " (SELECT group_concat(destroyed) FROM entries WHERE kind = 'destruction' AND dataset = ?1)",
         name,
     )
     if registered is None:
         raise _unknown(name)
-    return _facts(registered, newest or registered, bool(retired), frozenset(destroyed.split(",") if destroyed else ()))
+    name, account, adjacency, _, _ = _read(registered)
+    _, _, _, content_tag, manifest = _read(newest or registered)
+    return Facts(
+        name,
+        account,
+        Adjacency(adjacency),
+        content_tag,
+        manifest,
+        retired=retirement is not None,
+        withdrawn=retirement is not None and json.loads(retirement)["details"].get("withdrawn", False),
+        destroyed=frozenset(destroyed.split(",") if destroyed else ()),
+    )
 
 
 def live_account(store: Store, name: str) -> str:
@@ -270,12 +283,6 @@ def _joining(store: Store, registration: Registration, account: str) -> dict[str
             "was spent of it stays spent. Leave the total out to share it, or set a new one for the account first"
         )
     return {}
-
-
-def _facts(first: str, newest: str, retired: bool, destroyed: frozenset[str]) -> Facts:
-    name, account, adjacency, _, _ = _read(first)
-    _, _, _, content_tag, manifest = _read(newest)
-    return Facts(name, account, Adjacency(adjacency), content_tag, manifest, retired, destroyed)
 
 
 @functools.lru_cache(maxsize=256)

@@ -81,6 +81,7 @@ class DatasetState:
         spent_cost_units: sum over the account's debits; above the cap after a lowering.
         spent_delta_units: sum of the failure probabilities of the account's debits.
         destroyed: what the ledger says is gone for good: "rows", and after them "key".
+        withdrawn: True if it is retired because its registration was a mistake.
     """
 
     name: str
@@ -96,6 +97,7 @@ class DatasetState:
     spent_cost_units: int
     spent_delta_units: int
     destroyed: frozenset[str] = frozenset()
+    withdrawn: bool = False
 
     @property
     def spent(self) -> Part:

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from bursar_proto.v1 import fit_pb2_grpc
-from bursar_server.tables import CapKeys, CsvSource, Manifest, SqlSource, TableImportError, import_table
+from bursar_server.tables import CapKeys, CsvSource, Manifest, SqlSource, TableImportError, store_table
 from bursar_server.tables import _cap as cap
 from tests.attacks.asking import PATIENCE
 from tests.fuzz.server import in_its_own_process
@@ -98,7 +98,7 @@ def test_an_import_writes_rows_into_one_private_folder_and_clears_it(
     """Spare files of the cap lie in the half import, 0700; afterwards there are the table and its manifest, 0400."""
     manifest, source = table
     for rows in (CsvSource(source), SqlSource(f"SELECT * FROM {reading(source)}")):  # noqa: S608
-        report = import_table(manifest, rows, tmp_path / "state", CapKeys.draw())
+        report = store_table(manifest, rows, tmp_path / "state", CapKeys.draw())
         assert len(seen) > 2
         assert all(path.startswith("datasets/.") and mode == 0o700 for path, mode in seen)
         left = {path.name: path.stat().st_mode & 0o777 for path in report.directory.iterdir()}
@@ -116,7 +116,7 @@ def test_an_import_that_fails_leaves_no_row(
     manifest, source = table
     query = f"SELECT who, CASE WHEN x >= 0.099 THEN error('no') ELSE x END AS x FROM {reading(source)}"  # noqa: S608
     with pytest.raises(TableImportError):
-        import_table(manifest, SqlSource(query), tmp_path / "state", CapKeys.draw())
+        store_table(manifest, SqlSource(query), tmp_path / "state", CapKeys.draw())
     assert found_in(tmp_path / "state", elsewhere) == []
     assert list((tmp_path / "state" / "datasets").iterdir()) == []
 

@@ -11,7 +11,7 @@ import pytest
 
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
 from bursar_proto.v1 import types_pb2
-from bursar_server.tables import CapKeys, CsvSource, Manifest, Snapshot, import_table
+from bursar_server.tables import CapKeys, CsvSource, Manifest, Snapshot, store_table
 from bursar_server.vault import Statistic, exact_sum, sensitivity
 from tests.audit.mrf import (
     AUTO,
@@ -101,7 +101,7 @@ def test_a_unit_of_the_file_changes_sums_by_no_more_than_was_priced(
         (tmp_path / "audit.csv").write_text(
             "\n".join([",".join(["who", *(one["name"] for one in COLUMNS)]), *lines, ""])
         )
-        snapshot = Snapshot.open(import_table(manifest, CsvSource(tmp_path / "audit.csv"), tmp_path, keys).directory)
+        snapshot = Snapshot.open(store_table(manifest, CsvSource(tmp_path / "audit.csv"), tmp_path, keys).directory)
         tables.append(snapshot.rows(audited.plan.columns))
     for statistic in statistics_of(adjacency, fields):
         sums = [exact_sum(statistic, rows, len(audited.plan.columns)) for rows in tables]

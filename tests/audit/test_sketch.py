@@ -13,7 +13,7 @@ from bursar_models import Frequencies
 from bursar_models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
 from bursar_models._sketch import SIGNATURES, Signature
 from bursar_server.fits.sketch._statistics import SketchFrame, sketch_statistic
-from bursar_server.tables import CapKeys, CsvSource, Manifest, Snapshot, import_table
+from bursar_server.tables import CapKeys, CsvSource, Manifest, Snapshot, store_table
 from bursar_server.vault import ArrayRows, Statistic, exact_sum
 from tests.audit.checks import contribution
 from tests.audit.harness import extremes
@@ -41,7 +41,7 @@ def test_a_row_that_leaves_the_file_changes_a_sum_by_its_own_contribution(tmp_pa
     sums = []
     for rows in (lines, lines[1:]):
         (tmp_path / "audit.csv").write_text("\n".join(["x,y", *rows, ""]))
-        report = import_table(manifest, CsvSource(tmp_path / "audit.csv"), tmp_path, keys)
+        report = store_table(manifest, CsvSource(tmp_path / "audit.csv"), tmp_path, keys)
         sums.append(exact_sum(statistic, Snapshot.open(report.directory).rows(("x", "y")), 2))
     assert (np.square(sums[0] - sums[1]).sum()) <= statistic.bounds.l2_squared
 

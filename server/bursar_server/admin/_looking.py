@@ -20,10 +20,7 @@ import pyarrow as pa
 from bursar_server.admin._acting import JSON, PATH, say_json
 from bursar_server.admin._shares import Share, table
 from bursar_server.state import write_private
-from bursar_server.tables import Categorical, ImportReport, Manifest, Source
-
-ACCEPTED = Fraction(1, 5)
-"""Largest share of bad rows, or of bad values of a column, that is accepted without being asked for."""
+from bursar_server.tables import ACCEPTED, Categorical, ImportReport, Manifest, Source
 
 WARNED = Fraction(1, 20)
 """Share of bad values of a column from which its line is red."""
@@ -87,22 +84,7 @@ class Look:
         self._check(report)
 
     def _check(self, report: ImportReport) -> None:
-        limit = ACCEPTED if self.accepted is None else self.accepted
-        bad = report.null_rows
-        # A nullable column's bad values make no bad row, and are lost all the same.
-        problems = [
-            f"{column.name}: {_all(column.bad, report)} of the values are bad"
-            for column in report.columns
-            if _share(column.bad, report) > limit
-        ]
-        if _share(bad, report) > limit:
-            problems.append(f"{_all(bad, report)} of the rows are bad")
-        if self.accepted is None:
-            problems += [
-                f"{column.name}: no value could be read"
-                for column in report.columns
-                if report.rows_read and column.bad + column.missing == report.rows_read
-            ]
+        problems = report.problems(self.accepted)
         if problems:
             if self.as_json:
                 say_json({"refused": problems, "report": record(report)})
@@ -141,12 +123,13 @@ def _lines(report: ImportReport) -> Iterator[str]:
         (report.rows_read, "rows read"),
         (report.null_rows, "rows with a bad or missing cell, kept as null rows"),
         (report.rows_without_unit, "of them without a unit alone"),
-        (report.rows_over_cap, "rows over their unit's cap, kept as null rows"),
+        (report.rows_over_cap, "rows over their unit's cap, which concerns no single column, kept as null rows"),
     ):
-        yield f"  {number:>12,}  {text}"
+        share = f", {report.percent(number)}" if number and number != report.rows_read else ""
+        yield f"  {number:>12,}  {text}{share}"
 
     def cell(n: int) -> str:
-        return f"{n:,} ({_all(n, report)})" if n else "0"
+        return f"{n:,} ({report.percent(n)})" if n else "0"
 
     rows = [(c.name, cell(c.bad), cell(c.missing), cell(c.clipped_low), cell(c.clipped_high)) for c in report.columns]
     yield table([("column", "bad", "missing", "moved up", "moved down"), *rows], indent="  ", whole=("column",))
@@ -154,8 +137,8 @@ def _lines(report: ImportReport) -> Iterator[str]:
 
 def _warnings(report: ImportReport) -> Iterator[str]:
     for column in report.columns:
-        if _share(column.bad, report) > WARNED:
-            yield f"{column.name}: {column.bad:,} values are bad, {_all(column.bad, report)}"
+        if report.share(column.bad) > WARNED:
+            yield f"{column.name}: {column.bad:,} values are bad, {report.percent(column.bad)}"
 
 
 def _examples(report: ImportReport, manifest: Manifest) -> Iterator[str]:
@@ -181,11 +164,3 @@ def _short(text: str) -> str:
     """Return a cell in quotes, without characters that a terminal obeys."""
     shown = ascii(text) if not text.isprintable() else repr(text)
     return shown if len(shown) <= 42 else shown[:38] + "...'"
-
-
-def _share(n: int, report: ImportReport) -> Fraction:
-    return Fraction(n, report.rows_read) if report.rows_read else Fraction(0)
-
-
-def _all(n: int, report: ImportReport) -> str:
-    return f"{float(_share(n, report)):.1%}"

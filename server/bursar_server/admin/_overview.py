@@ -196,6 +196,8 @@ def _account(ledger: Ledger, states: list[DatasetState], state: DatasetState) ->
 
 
 def _kind(state: DatasetState) -> str:
+    if state.withdrawn:
+        return "withdrawn, registered by mistake: accepts no fits"
     return "retired: accepts no fits" if state.retired else "accepts fits"
 
 

@@ -427,7 +427,7 @@ def _unit(unit: Unit) -> str:
 def _row(state: DatasetState) -> tuple[str, ...]:
     budget = state.budget
     notes = [f"account {state.account}"] if state.account != state.name else []
-    notes += ["retired"] if state.retired else []
+    notes += ["withdrawn" if state.withdrawn else "retired"] if state.retired else []
     notes += ["closed: more was spent than the total in force allows"] if is_closed(state) else []
     return (
         state.name,
@@ -448,6 +448,7 @@ def _record(state: DatasetState) -> dict[str, object]:
         "spent": state.spent.to_dict(),
         "left": state.left.to_dict(),
         "retired": state.retired,
+        "withdrawn": state.withdrawn,
         "closed": is_closed(state),
     }
 

@@ -10,9 +10,7 @@ import click
 from bursar_amounts import Part
 from bursar_ledger import Budget
 from bursar_server.admin._acting import Act
-
-LARGE_EPSILON = 10
-"""Epsilon above which a total has to be confirmed: a guess from fifty-fifty may be right 99,995 times of 100,000."""
+from bursar_server.tables.registration import dangers
 
 TYPICAL = 0.005
 """Rho of a typical fit: see docs/choosing-budget.md."""
@@ -42,21 +40,6 @@ def guesses(total: Budget) -> tuple[str, str]:
     """Return how often of 100 times a guess from fifty-fifty is right: at most, and against Gaussian noise alone."""
     wrong = 1 / (1 + math.exp(min(total.epsilon, 700)))
     return _of_hundred(wrong), _of_hundred(NormalDist().cdf(-math.sqrt(_rho(total) / 2)))
-
-
-def dangers(total: Budget, rows: int | None) -> list[str]:
-    """Return why a total protects hardly anybody; empty if it does. `rows` is the public number of rows, if known."""
-    found = []
-    if not total.epsilon <= LARGE_EPSILON:
-        found.append(
-            f"epsilon {total.epsilon:g} is above {LARGE_EPSILON}: a guess about a person may be all but certain"
-        )
-    if rows is not None and not total.delta * rows <= 1:
-        found.append(
-            f"delta {total.delta:g} times {rows:,} rows is {total.delta * rows:,.3g}: so many rows may be published as "
-            "they are; take delta far below one over the number of rows"
-        )
-    return found
 
 
 def confirm_total(acting: Act, name: str, total: Budget, rows: int | None, *, i_know: bool) -> None:

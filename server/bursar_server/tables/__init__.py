@@ -13,23 +13,34 @@ from bursar_server.tables._errors import (
     TableError,
     TableImportError,
 )
-from bursar_server.tables._importing import DATASETS, import_table
+from bursar_server.tables._importing import DATASETS, store_table
 from bursar_server.tables._keys import CapKeys, Keyring, Keys
 from bursar_server.tables._manifest import Categorical, Column, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
-from bursar_server.tables._report import ColumnReport, ImportReport
+from bursar_server.tables._report import ACCEPTED, ColumnReport, ImportReport
 from bursar_server.tables._skeleton import TEMPLATES, Names, Template, date_fields, skeleton, template_of, written
 from bursar_server.tables._snapshot import Identity, Snapshot, sync
-from bursar_server.tables._sources import ArrowSource, CsvSource, NamedSource, ParquetSource, Source, SqlSource
+from bursar_server.tables._sources import (
+    ArrowSource,
+    ArrowStream,
+    CsvSource,
+    NamedSource,
+    ParquetSource,
+    Source,
+    SqlSource,
+)
 from bursar_server.tables._stored import StoredRows
 from bursar_server.tables._tag import Fingerprint, content_tag, rows_tag
+from bursar_server.tables.registration import import_table
 
 __all__ = [
+    "ACCEPTED",
     "BUCKETS",
     "DATASETS",
     "POSTGRESQL",
     "TEMPLATES",
     "ArrowSource",
+    "ArrowStream",
     "CapKeys",
     "Categorical",
     "Column",
@@ -73,6 +84,7 @@ __all__ = [
     "remove_snapshot",
     "rows_tag",
     "skeleton",
+    "store_table",
     "sync",
     "template_of",
     "written",

@@ -58,7 +58,7 @@ class _Counts:
 _Rows = tuple[Block, pa.Array]
 
 
-def import_table(manifest: Manifest, source: Source, state_dir: Path, keys: CapKeys) -> ImportReport:
+def store_table(manifest: Manifest, source: Source, state_dir: Path, keys: CapKeys) -> ImportReport:
     """Clean a source row by row and store it as an immutable snapshot under `state_dir`/datasets.
 
     The snapshot appears complete or not at all. Memory does not grow with the rows, except where a unit column caps

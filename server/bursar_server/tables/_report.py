@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 
 from bursar_server.tables._cells import Raw, is_empty, is_known, texts
 from bursar_server.tables._manifest import Categorical, Numeric
+
+ACCEPTED = Fraction(1, 5)
+"""Largest share of bad rows, or of bad values of a column, that is accepted without being asked for."""
 
 EXAMPLES = 5
 """Maximum number of different bad cells of a column that are kept."""
@@ -93,6 +97,37 @@ class ImportReport:
     rows_over_cap: int
     columns: tuple[ColumnReport, ...]
     fingerprint: bytes = field(repr=False)
+
+    def share(self, n: int) -> Fraction:
+        """Return a number of rows as a share of all."""
+        return Fraction(n, self.rows_read) if self.rows_read else Fraction(0)
+
+    def percent(self, n: int) -> str:
+        """Return a number of rows as a share of all, for people."""
+        return f"{float(self.share(n)):.1%}"
+
+    def problems(self, accepted: Fraction | None) -> list[str]:
+        """Return why the table is refused; none if it is not.
+
+        Args:
+            accepted: share of bad rows that the administrator accepts; None if they said nothing.
+        """
+        limit = ACCEPTED if accepted is None else accepted
+        # A nullable column's bad values make no bad row, and are lost all the same.
+        found = [
+            f"{column.name}: {self.percent(column.bad)} of the values are bad"
+            for column in self.columns
+            if self.share(column.bad) > limit
+        ]
+        if self.share(self.null_rows) > limit:
+            found.append(f"{self.percent(self.null_rows)} of the rows are bad")
+        if accepted is None:
+            found += [
+                f"{column.name}: no value could be read"
+                for column in self.columns
+                if self.rows_read and column.bad + column.missing == self.rows_read
+            ]
+        return found
 
 
 def _examples(known: tuple[str, ...], bad: pa.Array) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 import duckdb
@@ -302,6 +302,7 @@ def _parquet(path: Place) -> Iterator[pyarrow.parquet.ParquetFile]:
         yield stack.enter_context(pyarrow.parquet.ParquetFile(place, buffer_size=_PARQUET_BUFFER, pre_buffer=False))
 
 
+@runtime_checkable
 class ArrowStream(Protocol):
     """Table that can be read as Arrow: of pyarrow, pandas, polars, DuckDB and others."""
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 
 from bursar_ledger import (
     AccountConflictError,
+    Adjacency,
     Budget,
     DatasetExistsError,
     DatasetRetiredError,
@@ -30,6 +32,8 @@ from bursar_ledger import (
 )
 from bursar_server.state import State, StateError
 from bursar_server.tables import (
+    ArrowSource,
+    ArrowStream,
     CapKeys,
     ImportReport,
     Keyring,
@@ -40,15 +44,18 @@ from bursar_server.tables import (
     Source,
     StoredRows,
     content_tag,
-    import_table,
     remove_snapshot,
     rows_tag,
+    store_table,
     sync,
 )
 from bursar_server.tables.catalogue import Registered
 
 _OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.partial")
 """Names that an import makes: snapshots and unfinished ones. Other files in the folder are never touched."""
+
+LARGE_EPSILON = 10
+"""Epsilon above which a total has to be confirmed: a guess from fifty-fifty may be right 99,995 times of 100,000."""
 
 Look = Callable[[ImportReport], Callable[[], None]]
 """A look at a report, which may refuse it; returns the last question before the entry, which may refuse, too."""
@@ -163,6 +170,89 @@ def replace(
             )
 
         return _imported(state, ledger, manifest, source, enter, present.account, other_people, storage, dry_run, look)
+
+
+def dangers(total: Budget, rows: int | None) -> list[str]:
+    """Return why a total protects hardly anybody; empty if it does. `rows` is the public number of rows, if known."""
+    found = []
+    if not total.epsilon <= LARGE_EPSILON:
+        found.append(
+            f"epsilon {total.epsilon:g} is above {LARGE_EPSILON}: a guess about a person may be all but certain"
+        )
+    if rows is not None and not total.delta * rows <= 1:
+        found.append(
+            f"delta {total.delta:g} times {rows:,} rows is {total.delta * rows:,.3g}: so many rows may be published as "
+            "they are; take delta far below one over the number of rows"
+        )
+    return found
+
+
+def import_table(
+    state: Path | str,
+    manifest: Manifest | Path | str,
+    table: ArrowStream | Source,
+    budget: Budget | None,
+    *,
+    actor: str,
+    reason: str = "",
+    same_people_as: str | None = None,
+    other_people: bool = False,
+    accept_bad_rows: float | None = None,
+    accept_danger: bool = False,
+    dry_run: bool = False,
+) -> ImportReport:
+    """Import a table and register it, for good: what `bursar-admin import` does, from Python.
+
+    Args:
+        state: state directory, on this machine and of this user.
+        manifest: public schema, or its file.
+        table: pandas or polars DataFrame, pyarrow Table, or one of this package's sources.
+        budget: total of these people's account; None for a table that joins one.
+        actor: who does it, such as "local:ada".
+        reason: reason for the entry.
+        same_people_as: dataset of the same people, whose account the table joins.
+        other_people: True if the rows are known, or might be, and are of other people.
+        accept_bad_rows: share of bad rows and values that is accepted, from 0 to 1; None: a fifth, and no column
+            without any value.
+        accept_danger: True to promise a total that protects hardly anybody.
+        dry_run: True to check everything and keep nothing.
+
+    Returns:
+        The report, which is computed from the rows: it is for the administrator alone.
+
+    Raises:
+        TableError: the table does not fit the manifest.
+        ValueError: too much of it is bad, the total protects hardly anybody, or there is no total. Nothing is kept.
+        LedgerError, StateError: as in `register`.
+    """
+    place = State.open(Path(state))
+    read = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    source = ArrowSource(table) if isinstance(table, ArrowStream) else table
+
+    def look(report: ImportReport) -> Callable[[], None]:
+        problems = report.problems(None if accept_bad_rows is None else Fraction(accept_bad_rows))
+        if problems:
+            raise ValueError(f"{'; '.join(problems)}. Nothing was kept; accept_bad_rows says how much may be bad")
+        rows = read.public_rows or (report.rows_read if read.adjacency is Adjacency.REPLACE_ONE else None)
+        if budget is not None and not accept_danger and (found := dangers(budget, rows)):
+            raise ValueError(f"{'; '.join(found)}. Nothing was kept; accept_danger=True promises it all the same")
+        return lambda: None
+
+    with Ledger.open(place.ledger) as ledger:
+        report, _ = register(
+            place,
+            ledger,
+            read,
+            source,
+            budget,
+            actor=actor,
+            reason=reason,
+            same_people_as=same_people_as,
+            other_people=other_people,
+            dry_run=dry_run,
+            look=look,
+        )
+    return report
 
 
 def check_schema(registered: Manifest, new: Manifest) -> None:
@@ -292,7 +382,7 @@ def _imported(
     ring, keys = Keyring(state.keys), Keys.draw()
     if not dry_run:
         _remove_unnamed(state, ledger)
-    report = import_table(manifest, source, state.path, CapKeys.draw())
+    report = store_table(manifest, source, state.path, CapKeys.draw())
     kept = False
     try:
         confirm = look(report)

@@ -22,7 +22,7 @@ from distributed import LocalCluster
 from distributed.security import Security
 
 from bursar_server.jobs.trial import made_up_rows
-from bursar_server.tables import CapKeys, Manifest, Partitions, Snapshot, import_table
+from bursar_server.tables import CapKeys, Manifest, Partitions, Snapshot, store_table
 from bursar_server.tables._snapshot import BATCH
 from bursar_server.vault import DaskEngine, EngineError, LocalEngine, SpreadRows, exact_sum
 from bursar_server.vault import _dask as dask_engine
@@ -84,7 +84,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     ]
     categorical = [{"name": c.name, "kind": "categorical", "categories": list("pqr")} for c in TABLE.categorical]
     made = {"name": "people", "adjacency": "add_remove_one", "columns": numeric + categorical}
-    report = import_table(Manifest.from_public(made), People(N), folder, CapKeys.draw())
+    report = store_table(Manifest.from_public(made), People(N), folder, CapKeys.draw())
     snapshot = Snapshot.open(report.directory)
     (folder / "storage").mkdir()
     return Table(snapshot, Partitions.write(snapshot, folder / "storage", slots=BATCH))

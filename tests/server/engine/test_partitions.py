@@ -21,8 +21,8 @@ from bursar_server.tables import (
     Partitions,
     Snapshot,
     SnapshotError,
-    import_table,
     remove_partitions,
+    store_table,
 )
 from bursar_server.tables._partitions import RECORD_FILE
 from bursar_server.tables._snapshot import BATCH
@@ -57,7 +57,7 @@ def imported(folder: Path, n: int = N, cap: int = 1) -> Snapshot:
     ]
     made = {"name": "people", "adjacency": "add_remove_one", "columns": columns, "unit": unit}
     (folder / "storage").mkdir(exist_ok=True)
-    report = import_table(Manifest.from_public(made), MadeUp(n), folder, CapKeys.draw())
+    report = store_table(Manifest.from_public(made), MadeUp(n), folder, CapKeys.draw())
     return Snapshot.open(report.directory)
 
 

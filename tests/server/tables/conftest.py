@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bursar_server.fits import UNIT_ROWS
-from bursar_server.tables import CapKeys, CsvSource, ImportReport, Manifest, Snapshot, import_table
+from bursar_server.tables import CapKeys, CsvSource, ImportReport, Manifest, Snapshot, store_table
 from bursar_server.vault import CHUNK
 
 
@@ -57,7 +57,7 @@ def load(
 
     def run(manifest: Manifest, table: Any, header: Sequence[str] = ("x", "c")) -> tuple[ImportReport, Snapshot]:
         source = CsvSource(write_csv(table, header)) if isinstance(table, list) else table
-        report = import_table(manifest, source, state, caps)
+        report = store_table(manifest, source, state, caps)
         return report, Snapshot.open(report.directory)
 
     return run

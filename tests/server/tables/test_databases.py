@@ -23,7 +23,7 @@ from bursar_server.tables import (
     SqliteSource,
     SqlSource,
     TableImportError,
-    import_table,
+    store_table,
 )
 
 Build = Callable[..., Manifest]
@@ -90,7 +90,7 @@ def test_a_row_changes_no_other(
 
     def read(table: list[tuple[Any, Any]]) -> list[Any]:
         source = SqliteSource.of_table(_sqlite(folder / "t.sqlite", table), "t")
-        return slots(Snapshot.open(import_table(manifest(), source, folder, caps).directory))
+        return slots(Snapshot.open(store_table(manifest(), source, folder, caps).directory))
 
     whole = read(rows)
     for place in (0, len(rows) - 1):

@@ -30,7 +30,7 @@ from bursar_server.tables import (
     Snapshot,
     SqlSource,
     TableImportError,
-    import_table,
+    store_table,
 )
 
 Build = Callable[..., Manifest]
@@ -364,7 +364,7 @@ def test_the_key_chooses_without_favour(manifest: Build, write_csv: Callable[...
     kept: Counter[float] = Counter()
     both = 0
     for i in range(trials):
-        report = import_table(declared, source, tmp_path, CapKeys(*[i.to_bytes(32, "big")] * 2))
+        report = store_table(declared, source, tmp_path, CapKeys(*[i.to_bytes(32, "big")] * 2))
         (block,) = Snapshot.open(report.directory).blocks()
         chosen = block.values[0][block.present].tolist()
         kept.update(chosen)
@@ -512,7 +512,7 @@ def test_a_failed_import_leaves_nothing(manifest: Build, caps: CapKeys, tmp_path
     """Rows that were read before an error do not stay on the disk."""
     source = SqlSource("SELECT 0 AS x, CASE WHEN i < 200000 THEN 'a' ELSE error('no') END AS c FROM range(300000) t(i)")
     with pytest.raises(TableImportError):
-        import_table(manifest(), source, tmp_path, caps)
+        store_table(manifest(), source, tmp_path, caps)
     assert list((tmp_path / "datasets").iterdir()) == []
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
 from bursar_ledger import Budget
 from bursar_server.admin import _looking, _totals
+from bursar_server.tables import import_table
 
 if TYPE_CHECKING:
     from tests.server.serving.admin.conftest import Admin
@@ -80,9 +83,9 @@ def test_the_report_says_what_is_wrong_with_which_column(admin: Admin) -> None:
     lines = [" ".join(line.split()) for line in output.splitlines()]
     for said in (
         "49 rows read",
-        "4 rows with a bad or missing cell, kept as null rows",
-        "1 of them without a unit alone",
-        "2 rows over their unit's cap, kept as null rows",
+        "4 rows with a bad or missing cell, kept as null rows, 8.2%",
+        "1 of them without a unit alone, 2.0%",
+        "2 rows over their unit's cap, which concerns no single column, kept as null rows, 4.1%",
         "age 0 1 (2.0%) 1 (2.0%) 1 (2.0%)",
         "smoker 2 (4.1%) 0 0 0",
         "income 1 (2.0%) 1 (2.0%) 0 0",
@@ -269,3 +272,27 @@ def test_a_long_import_shows_that_it_reads(tmp_path: Path) -> None:
     file.write_text("x\n1\n2\n")
     plain, watched = (list(source.batches(["x"])) for source in (CsvSource(file), _looking.Watched(CsvSource(file))))
     assert plain == watched
+
+
+def test_python_is_refused_what_the_command_is(admin: Admin) -> None:
+    """Bad rows and totals that protect hardly anybody have to be meant; a refusal leaves nothing."""
+    _hospital(admin, GOOD)
+    bad = pl.DataFrame(
+        {"patient": ["p1"] * 3, "age": [1, 2, 3], "smoker": ["true", "no", "no"], "income": [1, None, 3]}
+    )
+    manifest, good = admin.files / "hospital.toml", bad.with_columns(smoker=pl.lit("true")).to_arrow()
+    run = functools.partial(import_table, admin.state.path, manifest, actor="local:ada")
+    head = admin.verified.head
+    with pytest.raises(ValueError, match=r"smoker: 66\.7% of the values are bad; 66\.7% of the rows are bad"):
+        run(bad, Budget(1, 1e-6))
+    with pytest.raises(ValueError, match="epsilon 300 is above 10"):
+        run(good, Budget(300, 1e-6))
+    with pytest.raises(ValueError, match="times 50 rows is 5"):
+        run(good, Budget(1, 0.1))
+    with pytest.raises(ValueError, match="budget is missing"):
+        run(good, None)
+    assert run(bad, Budget(300, 1e-6), accept_bad_rows=0.7, accept_danger=True, dry_run=True).null_rows == 2
+    assert admin.verified.head == head
+    assert not admin.snapshots
+    assert run(good, Budget(1, 1e-6)).rows_over_cap == 1
+    assert len(admin.snapshots) == 1

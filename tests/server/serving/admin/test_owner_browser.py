@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 import pytest
 
@@ -125,21 +124,21 @@ def test_nothing_needs_scripts(browser: Browser, admin: Admin) -> None:
 
 
 ACTS: dict[str, tuple[str, dict[str, str], str]] = {
-    "budget": ("heights", {"epsilon": "3", "reason": "second year"}, "budget"),
-    "allowance": ("heights", {"analyst": "alice", "share": "25%"}, "allowance"),
-    "allowance-end": ("heights", {"analyst": "alice"}, "allowance"),
-    "call-limit": ("heights", {"share": "5%"}, "call_limit"),
-    "call-limit-end": ("heights", {}, "call_limit"),
-    "token": ("", {"name": "bob", "days": "30"}, "credential_issued"),
-    "token-revoke": ("", {"name": "bob"}, "credential_revoked"),
-    "withdraw": ("other", {"reason": "a mistake"}, "retirement"),
-    "retire": ("heights", {"reason": "end of the study"}, "retirement"),
+    "budget": ("Set a new total for heights", {"epsilon": "3", "reason": "second year"}, "budget"),
+    "allowance": ("Set an allowance for heights", {"analyst": "alice", "share": "25%"}, "allowance"),
+    "allowance-end": ("End an allowance for heights", {"analyst": "alice"}, "allowance"),
+    "call-limit": ("Limit one request for heights", {"share": "5%"}, "call_limit"),
+    "call-limit-end": ("End the limit of one request for heights", {}, "call_limit"),
+    "token": ("Issue a token", {"name": "bob", "days": "30"}, "credential_issued"),
+    "token-revoke": ("Revoke a token", {"name": "bob"}, "credential_revoked"),
+    "withdraw": ("withdraw other, a mistake", {"reason": "a mistake"}, "retirement"),
+    "retire": ("Retire heights", {"reason": "end of the study"}, "retirement"),
 }
-"""Dataset, typed fields and kind of the entry of every change, in an order in which each is possible."""
+"""Link, typed fields and kind of the entry of every change, in an order in which each is possible."""
 
 
-def test_every_act_is_made_on_a_phone_without_scripts(browser: Browser, admin: Admin) -> None:
-    """The form, the entry that it would write, the confirmation: each page fits the screen, and there is one entry."""
+def test_every_act_is_made_on_a_phone_by_keyboard_without_scripts(browser: Browser, admin: Admin) -> None:
+    """The link, the form, what it would write, the confirmation: each page fits the screen, and there is one entry."""
     assert set(ACTS) == set(CHANGES)
     admin.add()
     admin.add("other", "height\n0.5\n")
@@ -151,24 +150,34 @@ def test_every_act_is_made_on_a_phone_without_scripts(browser: Browser, admin: A
 
     with _served(admin) as link:
         home = _enter(browser, link, width=380, scripts=False)
-        for key, (dataset, typed, kind) in ACTS.items():
+        for key, (where, typed, kind) in ACTS.items():
             before = admin.verified.entries
-            browser.go(f"{home}/change/{key}?{urlencode({'name': dataset} if dataset else {})}")
+            browser.go(home)
+            _tab_to(browser, where)
+            browser.enter()
             for name, text in typed.items():
+                _tab_to(browser, name)
                 browser.type(f"[name={name}]", text)
             fits(key)
-            browser.click("form.change button")
+            _tab_to(browser, "Show what it would write")
+            browser.enter()
             assert re.search(rf"it would be entry {before + 1}, an? {kind} by local:olga", browser.text()), key
             assert browser.evaluate("document.querySelectorAll('form button').length") == 1
             fits(f"{key}, to be confirmed")
             assert admin.verified.entries == before, key
-            browser.click("form button")
+            _tab_to(browser, "Write this entry")
+            browser.enter()
             assert "Done." in browser.text(), key
             fits(f"{key}, done")
             assert admin.verified.entries == before + 1, key
             written = admin.entries()[-1]
             assert (written.kind, written.actor) == (kind, "local:olga")
             assert written.details["reason"] == typed.get("reason", ""), key
+        browser.go(home)
+        assert "other: withdrawn, registered by mistake" in browser.text()
+        assert "heights: retired" in browser.text()
+    listed = admin.ok("datasets").splitlines()
+    assert [line.split()[-1] for line in listed[-2:]] == ["retired", "withdrawn"]
 
 
 def test_nothing_of_the_ledger_runs(browser: Browser, admin: Admin) -> None:

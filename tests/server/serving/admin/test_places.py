@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import signal
 import sqlite3
 import subprocess
 import sys
+import termios
 import time
 import tomllib
 from contextlib import closing
@@ -162,7 +165,7 @@ def _endless(place: str, folder: Path) -> list[str]:
     if place == "parquet":
         return ["--parquet", str(_many(folder / "t.parquet"))]
     if place == "csv":
-        (folder / "t.csv").write_text("height\n" + "1.5\n" * 10**7)
+        (folder / "t.csv").write_text("height,who\n" + f"1.5,{'hush' * 12}\n" * 3_000_000)
         return ["--csv", str(folder / "t.csv")]
     if place == "duckdb":
         return ["--sql", "SELECT 1.5 AS height FROM range(1000000000000)"]
@@ -222,14 +225,27 @@ def _kill_half_way(admin: Admin, rows: list[str]) -> None:
 
 
 def _stop_half_way(admin: Admin, rows: list[str], told: signal.Signals) -> None:
-    """Send an import a signal once it has written rows, and wait for its end."""
+    """Send an import a signal once it has written rows and shown how many it read, and wait for its end."""
     words = ["import", *admin.table("heights")[:2], *rows, *TOTAL, "--state", admin.state.path]
     program = [sys.executable, "-c", "from bursar_server.admin.cli import main; main()", *map(str, words)]
-    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+    seen, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))  # a terminal of no width shows nothing
+    shown = b""
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=terminal) as running:
         deadline = time.monotonic() + 120
-        while not any(path.stat().st_size for path in admin.state.datasets.glob(".*.partial/*")):
-            assert running.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        while not re.search(rb"reading: [\d.]+[kM]? rows", shown) or not _written(admin):
+            assert running.poll() is None, shown
+            assert time.monotonic() < deadline, shown
+            if select.select([seen], [], [], 0.05)[0]:
+                shown += os.read(seen, 65536)
         os.kill(running.pid, told)
+        while running.poll() is None:  # what it shows is read, so that it does not wait for that
+            if select.select([seen], [], [], 0.05)[0]:
+                os.read(seen, 65536)
+    os.close(seen)
+    os.close(terminal)
     assert running.returncode != 0
+
+
+def _written(admin: Admin) -> bool:
+    return any(path.stat().st_size for path in admin.state.datasets.glob(".*.partial/*"))
