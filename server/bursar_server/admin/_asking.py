@@ -135,7 +135,8 @@ def _dates(name: str, *, is_text: bool) -> dict[str, Any]:
 
 def _categories(name: str, template: Template) -> dict[str, Any]:
     if "first" in template.fields:
-        return {}  # letters of codes, all of them
+        _say(f"{name}: its category is the first letter of a code, A to Z.")
+        return {}
     if template.fields:
         few = _list(f"{name}: codes that are categories of their own; all others are the rest (Enter: all are)")
         return {"categories": [*few, "rest"], "other": "rest"} if few else {}

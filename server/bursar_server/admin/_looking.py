@@ -20,7 +20,7 @@ import pyarrow as pa
 from bursar_server.admin._acting import JSON, PATH, say_json
 from bursar_server.admin._shares import Share, table
 from bursar_server.state import write_private
-from bursar_server.tables import ACCEPTED, Categorical, ImportReport, Manifest, Source
+from bursar_server.tables import ACCEPTED, Categorical, ImportReport, Manifest, Numeric, Source
 
 WARNED = Fraction(1, 20)
 """Share of bad values of a column from which its line is red."""
@@ -90,8 +90,23 @@ class Look:
                 say_json({"refused": problems, "report": record(report)})
             raise ValueError(
                 f"{'; '.join(problems)}. Nothing was kept. Correct the manifest or the source; if the table is to be "
-                "taken as it is, say how much of it may be bad: --accept-bad-rows SHARE"
+                f"taken as it is, say how much of it may be bad: --accept-bad-rows SHARE{self._advice(report)}"
             )
+
+    def _advice(self, report: ImportReport) -> str:
+        """Return how rows with an empty cell can be kept, for columns of which many cells are empty."""
+        advice = ""
+        for found, column in zip(report.columns, self.manifest.columns, strict=True):
+            if report.share(found.missing) > WARNED and not (isinstance(column, Numeric) and column.nullable):
+                keeps = (
+                    "nullable = true"
+                    if isinstance(column, Numeric)
+                    else 'aliases = { "" = CATEGORY }, or "" among the words for true or false,'
+                )
+                advice += (
+                    f"\n{found.name}: {report.percent(found.missing)} of the cells are empty; {keeps} keeps their rows"
+                )
+        return advice
 
 
 def record(report: ImportReport) -> dict[str, Any]:

@@ -85,6 +85,7 @@ def quickstart(
         _run(ctx, init, f"init --state {directory} --name {host}", directory=directory, names=(host,))
     acting: dict[str, Any] = {"directory": directory, "who": who, "reason": "quickstart"}
     given = {"parquet" if parquet else "csv": source}
+    again = f"bursar-admin quickstart {source} --state {directory} --manifest {manifest_path}"
     _run(
         ctx,
         import_,
@@ -97,6 +98,7 @@ def quickstart(
         delta=delta,
         accept_bad_rows=accept_bad_rows,
         i_know=i_know,
+        otherwise=f"\n{manifest_path} is kept: correct it, and go on with\n  {again}",
     )
     token = _token(ctx, analyst, acting)
     _say_what_to_send(manifest.name, analyst, f"{host}:{port}", token, State(directory).tls / "ca.pem")
@@ -154,10 +156,13 @@ def _token(ctx: click.Context, analyst: str, acting: dict[str, Any]) -> Path | N
     return path
 
 
-def _run(ctx: click.Context, command: click.Command, words: str, **options: Any) -> None:
-    """Run another command of this program, and show how it is typed."""
+def _run(ctx: click.Context, command: click.Command, words: str, *, otherwise: str = "", **options: Any) -> None:
+    """Run another command of this program, and show how it is typed; if it fails, also say what to do then."""
     click.echo(f"\n> bursar-admin {words}")
-    ctx.invoke(command, **options)
+    try:
+        ctx.invoke(command, **options)
+    except click.ClickException as error:
+        raise click.ClickException(f"{error.format_message()}{otherwise}") from None
 
 
 def _say_what_to_send(table: str, analyst: str, address: str, token: Path | None, authority: Path) -> None:

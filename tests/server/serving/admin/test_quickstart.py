@@ -6,6 +6,7 @@ import ast
 import importlib.resources
 import math
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,16 @@ def test_templates_are_what_they_say() -> None:
     assert template_of("sex", pa.int64()) == "number"
     assert template_of("x", pa.timestamp("s")) == "date"
     assert 'kind = "boolean"' in skeleton([("x", pa.bool_())])
+
+
+def test_a_refused_table_says_how_to_go_on(folder: Path) -> None:
+    """The manifest stays, and the command that is printed goes on with it, once it is corrected."""
+    (folder / "people.csv").write_text("age,smoker\n" + "20,true\n30,\n" * 5)
+    answers = ("utf-8", "", "", "People", "yes", "none", "0", "", "age", "", "", "yes", "", "boolean", "", "", "")
+    result = _run("quickstart", "people.csv", "--no-start", answers=_lines(*answers, *TOTAL))
+    assert result.exit_code == 1
+    (again,) = re.findall(r"people\.toml is kept: correct it, and go on with\n  bursar-admin (.+)\n", result.output)
+    manifest = folder / "people.toml"
+    manifest.write_text(manifest.read_text().replace('true = ["true"', 'true = ["", "true"'))
+    result = _run(*again.split(), "--epsilon", "3", "--delta", "1e-6", "--analyst", "alice", "--no-start")
+    assert result.exit_code == 0, result.output
