@@ -17,9 +17,9 @@ from bursar_server.admin._setup import init
 from bursar_server.admin._shares import Share
 from bursar_server.admin._tables import import_
 from bursar_server.admin._tokens import issue
-from bursar_server.admin._totals import I_KNOW, sentence
+from bursar_server.admin._totals import I_KNOW, TYPICAL, sentence
 from bursar_server.state import State
-from bursar_server.tables import Manifest, ParquetSource, written
+from bursar_server.tables import Categorical, Manifest, Numeric, ParquetSource, written
 
 
 @click.command()
@@ -101,7 +101,7 @@ def quickstart(
         otherwise=f"\n{manifest_path} is kept: correct it, and go on with\n  {again}",
     )
     token = _token(ctx, analyst, acting)
-    _say_what_to_send(manifest.name, analyst, f"{host}:{port}", token, State(directory).tls / "ca.pem")
+    _say_what_to_send(manifest, analyst, f"{host}:{port}", token, State(directory).tls / "ca.pem")
     # The command of the server, in the place of this process: it ends with Ctrl-C, and is what a service would run.
     listen = f"{'127.0.0.1' if host == 'localhost' else '0.0.0.0'}:{port}"  # noqa: S104  the owner named the machine
     words = ["run", "--state", str(directory), "--address", listen]
@@ -165,7 +165,7 @@ def _run(ctx: click.Context, command: click.Command, words: str, *, otherwise: s
         raise click.ClickException(f"{error.format_message()}{otherwise}") from None
 
 
-def _say_what_to_send(table: str, analyst: str, address: str, token: Path | None, authority: Path) -> None:
+def _say_what_to_send(table: Manifest, analyst: str, address: str, token: Path | None, authority: Path) -> None:
     click.echo(f"\nSend {analyst}, by a way that you would use for a password:")
     click.echo(f"  token      {token or 'they have one'}")
     click.echo(f"  authority  {authority}")
@@ -174,4 +174,14 @@ def _say_what_to_send(table: str, analyst: str, address: str, token: Path | None
     click.echo("import bursar")
     given = '"..."' if token is None else f'open("{token.name}").read().strip()'
     click.echo(f'client = bursar.connect("{address}", token={given}, ca="{authority.name}")')
-    click.echo(f'print(client.dataset("{table}"))')
+    click.echo(f'print(client.dataset("{table.name}"))')
+    click.echo("\nA first model by a fourth, for the price of a typical fit:\n")
+    click.echo(f'print(client.dataset("{table.name}").fit({_first_fit(table)}, spend=bursar.rho({TYPICAL})))')
+
+
+def _first_fit(table: Manifest) -> str:
+    """Return a request that suits the columns: counts of categories if there are any, else a mixture."""
+    named = {kind: [one.name for one in table.columns if isinstance(one, kind)] for kind in (Categorical, Numeric)}
+    if named[Categorical]:
+        return f"bursar.MRF(columns={named[Categorical][:2]})"
+    return f"bursar.DPEM(n_components=2, columns={named[Numeric][:2]})"

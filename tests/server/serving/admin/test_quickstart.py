@@ -102,6 +102,7 @@ def test_a_messy_file_becomes_a_table_and_a_token(folder: Path) -> None:
     lines = result.output[result.output.index("import bursar") :].splitlines()[:3]
     assert lines[1].endswith('token=open("alice.token").read().strip(), ca="ca.pem")')
     ast.parse("\n".join(lines))
+    assert """.fit(bursar.MRF(columns=['sex', 'smoker']), spend=bursar.rho(0.005)))""" in result.output
     for said in ("alice.token", "state/tls/ca.pem", "localhost:8443", "import bursar", "> bursar-server run --state"):
         assert said in result.output
 
@@ -281,3 +282,12 @@ def test_a_refused_table_says_how_to_go_on(folder: Path) -> None:
     manifest.write_text(manifest.read_text().replace('true = ["true"', 'true = ["", "true"'))
     result = _run(*again.split(), "--epsilon", "3", "--delta", "1e-6", "--analyst", "alice", "--no-start")
     assert result.exit_code == 0, result.output
+
+
+def test_a_table_of_numbers_gets_a_mixture_as_its_first_model(folder: Path) -> None:
+    """Categories are what the other model is of, and here are none."""
+    (folder / "heights.csv").write_text("height\n1.5\n1.7\n")
+    answers = ("utf-8", "", "", "Heights", "yes", "none", "0", "", "number", "0", "3", "no", "")
+    result = _run("quickstart", "heights.csv", "--no-start", answers=_lines(*answers, *TOTAL))
+    assert result.exit_code == 0, result.output
+    assert ".fit(bursar.DPEM(n_components=2, columns=['height']), spend=bursar.rho(0.005)))" in result.output
