@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help env demo kernels test coverage slow torch devices fuzz fuzz-planners docs lint format proto bench vulnerabilities sbom clean
+.PHONY: help env demo kernels test coverage slow torch devices fuzz fuzz-planners docs man lint format proto bench vulnerabilities sbom clean
 
 help: ## list these commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-16s %s\n' "$$name" "$$text"; done
@@ -64,6 +64,9 @@ fuzz-planners: env ## call validators and planners with edge numbers; CALLS=1000
 # The theme's notice of other programs is no warning of ours.
 docs: env ## build the site into site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+man: env ## write a man page for each command into dist/man/
+	$(BIN)/python -m deploy.man dist/man
 
 lint: env ## ruff, mypy (strict) and import-linter
 	$(BIN)/ruff check .

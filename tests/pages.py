@@ -47,5 +47,11 @@ WITH_CODE = (
     "docs/testing.md",
     "docs/useless.md",
     "docs/forecasts.md",
+    "docs/gallery/segments.md",
+    "docs/gallery/free-care.md",
+    "docs/gallery/teaching-table.md",
+    "docs/gallery/several-sites.md",
+    "docs/gallery/outliers.md",
+    "docs/gallery/how-much.md",
 )
 """Pages whose code `tests/test_demo.py` runs against the demo's server."""
