@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from deploy.man import write
 from tests.refresh_cli import PAGES, commands
 
 
+@pytest.mark.filterwarnings("ignore:.*make_default_short_help:DeprecationWarning")  # click-man 0.6 with click 8.5
 def test_every_command_has_a_man_page(tmp_path: Path) -> None:
     """It has the command's options; pages of programs that are gone are not written."""
     write(tmp_path / "man")
