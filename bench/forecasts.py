@@ -3,10 +3,11 @@
     python bench/forecasts.py kmeans --seeds 12 --quick
 
 An earlier release at a quarter of the spend is the prior: a mixture by FitDPEM with as many components as are asked for
-("same") or three times as many ("more"), for fields a field. From rows that are drawn from it, twelve fits foretell
-errors; as many fits of the table itself as `--seeds` says realise them. A table has the ratio of realised to foretold
-errors by column or table: medians, and the range of nine in ten. Planted tables are groups of normal rows in
-[-1, 1]^d; real tables are those of `_real.py`, of which at most 30,000 rows are drawn, without replacement.
+("same") or three times as many ("more"), for fields a field, for regressions a regression. From rows that are drawn
+from it, twelve fits foretell errors; as many fits of the table itself as `--seeds` says realise them. A table has the
+ratio of realised to foretold errors by column or table: medians, and the range of nine in ten. Planted tables are
+groups of normal rows in [-1, 1]^d; real tables are those of `_real.py`, of which at most 30,000 rows are drawn,
+without replacement.
 """
 
 from __future__ import annotations
@@ -154,6 +155,25 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
     return found
 
 
+def regressions(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure FitGradientEM's regressions of a table's last column, with a prior of the same request."""
+    found = []
+    for table in [*planted(), *real()]:
+        n, d = table.rows.shape
+        if not 3 <= d <= (6 if quick else 16):
+            continue
+        names = names_of(d)
+        columns: list[Column] = [NumericColumn(name, "", -1.0, 1.0) for name in names]
+        for k in (1, 2):
+            request = bursar.GradientEM(model="mixture_of_regressions", target=names[-1], n_components=k)
+            public = number_table(n, d)
+            like = fitted(request, bursar.rho(RHO / 4), public, array_rows(table.rows))
+            one = ratios(request, like, public, columns, table.rows, RHO, seeds)
+            found.append({"table": table.name, "real": table.real, "prior": f"{k} lines", "ratios": one})
+            printed(found[-1])
+    return found
+
+
 def printed(row: Json) -> None:
     """Print one setting."""
     told = [f"{name} {np.round(values, 2).tolist()}" for name, values in row["ratios"].items()]
@@ -183,7 +203,8 @@ MAKES: dict[str, Make] = {
 
 def main() -> None:
     """Measure what was asked for."""
-    parts = [*MAKES, "fields"]
+    others = {"fields": fields, "regressions": regressions}
+    parts = [*MAKES, *others]
     parser = options_of(__doc__, parts)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each table")
     options: Any = parser.parse_args()
@@ -193,7 +214,7 @@ def main() -> None:
         if part in MAKES:
             rows = clusters(MAKES[part], options.seeds, quick=options.quick)
         else:
-            rows = fields(options.seeds, quick=options.quick)
+            rows = others[part](options.seeds, quick=options.quick)
         summary(rows)
         saved(output, part, "rows", rows, seeds=options.seeds)
 

@@ -170,6 +170,7 @@ class Dataset:
         spend: Spend | None = None,
         request_id: str | None = None,
         anyway: bool = False,
+        like: Like | None = None,
         progress: bool | None = None,
     ) -> ResultT:
         """Run a fit on the protected rows; debits `spend`.
@@ -189,6 +190,7 @@ class Dataset:
                 release without a second debit. What is free is computed anew each time, to the same result, and needs
                 none.
             anyway: pay also if the preview says that the answer is useless; otherwise such a fit is refused for free.
+            like: as for `preview`: its forecast decides what is useless, in the place of the server's rule of thumb.
             progress: show a bar; None shows it in terminals and notebooks.
 
         Returns:
@@ -212,10 +214,16 @@ class Dataset:
         kind_of(request)
         value: Any = request
         refuse_dry_runs(value)
+        if like is not None and not anyway:
+            foretold = self.preview(value, spend=spend, like=like, progress=progress)
+            if foretold.useless:
+                text = f"{foretold.warnings[0]}; spend more, ask for less, or insist with anyway=True (--anyway)"
+                raise InvalidRequestError.of("spend", text)
+        judged = anyway or like is not None
         with paid_once(self._connection, value, self._asked(spend, request_id or "")) as asked:
             title = f"{type(request).__name__} on {self.name}" + (f", {asked.request_id}" if asked.request_id else "")
             with progress_bar(progress, title) as report:
-                model: ResultT = fit(self._connection, value, replace(asked, refuse_useless=not anyway), report)
+                model: ResultT = fit(self._connection, value, replace(asked, refuse_useless=not judged), report)
                 return model
 
     def preview(
@@ -513,17 +521,21 @@ class Dataset:
         chosen = now.fits if only is None else [now.fits[place] for place in only]
         if only is None and not now.affordable:
             raise InvalidRequestError.of("plan", f"does not fit into the budget, nothing was debited: {now!r}")
-        useless = [one for one in chosen if one.preview.useless and not one.paid]
+        # Where the plan has a forecast, that decides, and not the rule of thumb of a plan that is made anew.
+        told = plan.fits if only is None else [plan.fits[place] for place in only]
+        told = [old if old.preview.forecast else new for old, new in zip(told, chosen, strict=True)]
+        useless = [old for old, new in zip(told, chosen, strict=True) if old.preview.useless and not new.paid]
         if useless and not anyway:
             text = (
                 f"{useless[0].request!r} is {useless[0].preview.warnings[0]}; nothing was debited, anyway=True insists"
             )
             raise InvalidRequestError.of("plan", text)
         models: list[Any] = []
-        for one in chosen:
+        for one in told:
             request: Any = one.request
             name = None if one.spend is None else one.request_id
-            models.append(self.fit(request, spend=one.spend, request_id=name, anyway=anyway, progress=progress))
+            judged = anyway or one.preview.forecast is not None
+            models.append(self.fit(request, spend=one.spend, request_id=name, anyway=judged, progress=progress))
         return models
 
     def _planned(self, study: Study, limits: Limits | None = None, like: Like | None = None) -> Plan:

@@ -11,7 +11,7 @@ from bursar_models.arrays import FloatArray
 from bursar_models.budget import Price, Pure, Rho, Spend
 from bursar_models.errors import InvalidRequestError
 from bursar_models.expected_rows import Guess, Like, rows_like
-from bursar_models.forecasts import REPLICATES, Forecast, foretold
+from bursar_models.forecasts import REPLICATES, Forecast, foretold, is_least
 from bursar_models.schema import Column
 
 MOST_ROWS, MOST_NUMBERS = 20_000, 200_000
@@ -61,6 +61,7 @@ def forecast(
         expected=middle,
         low=low,
         high=high,
+        least=is_least(models[0], like),
     )
 
 

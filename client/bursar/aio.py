@@ -138,10 +138,11 @@ class Dataset:
         spend: Spend | None = None,
         request_id: str | None = None,
         anyway: bool = False,
+        like: Like | None = None,
         progress: bool | None = None,
     ) -> ResultT:
         """See `bursar.Dataset.fit`. Cancelling leaves the fit that was sent, which stays paid."""
-        given = {"spend": spend, "request_id": request_id, "anyway": anyway, "progress": progress}
+        given = {"spend": spend, "request_id": request_id, "anyway": anyway, "like": like, "progress": progress}
         asked: Callable[[], ResultT] = partial(self.public.fit, request, **given)  # type: ignore[arg-type]
         return await _stoppable(asked)
 

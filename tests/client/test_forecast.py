@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import bursar
 from bursar.testing import Server
 from bursar_models.expected_rows import rows_like
-from bursar_models.forecasts import REPLICATES, foretold, spreads
+from bursar_models.forecasts import REPLICATES, foretold, is_least, spreads
 from bursar_models.schema import CategoricalColumn, NumericColumn
 from tests.client.conftest import TOY
 from tests.client.line import Line
@@ -63,6 +64,24 @@ def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, na
     else:
         assert all(0 < low[c] <= middle[c] <= high[c] for c in middle)  # type: ignore[index]
     assert "dry runs on rows like those of" in repr(found)
+    mixture = isinstance(request_, bursar.DPEM | bursar.GradientEM | bursar.SeparatedGMM) and name == "mean_error"
+    assert found.forecast.least == (mixture and getattr(request_, "mode", "mixture") == "mixture")
+    assert ("at least that" in repr(found)) == found.forecast.least
+
+
+def test_a_finer_prior_foretells_mixtures_by_gradient_em_only() -> None:
+    """One of three times as many components; other mixtures have more answers than any such prior shows."""
+    trace = bursar.GradientTrace("recentred", np.zeros((2, 2, 2)), np.ones((2, 2)), np.ones(1), 1.0, 1)
+    six = replace(
+        PEOPLE,
+        weights_=np.full(6, 1 / 6),
+        means_=np.repeat(PEOPLE.means_, 3, axis=0),
+        covariances_=np.repeat(PEOPLE.covariances_, 3, axis=0),
+    )
+    assert not is_least(replace(PEOPLE, trace=trace), six)
+    assert is_least(replace(PEOPLE, trace=trace), PEOPLE)
+    assert is_least(PEOPLE, six)
+    assert not is_least(bursar.LinearRegression(np.ones(2), 0.0, 1.0), six)
 
 
 def test_what_is_foretold_comes_true(toy: bursar.Dataset) -> None:

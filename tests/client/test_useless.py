@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,15 +108,14 @@ def test_a_forecast_is_judged_in_the_place_of_the_rule_of_thumb(lone: bursar.Dat
 
     def foretold(part: float) -> Forecast:
         errors = {"mean_error": {name: part * widths[name] for name in ("height", "weight")}}
-        numbers = {"expected": errors, "low": errors, "high": errors}
-        return Forecast(like="a guess", guessed=True, replicates=12, rows=100, **numbers)
+        return Forecast(like="a guess", guessed=True, replicates=12, rows=100, expected=errors, low=errors, high=errors)
 
     small = foretold(0.01)
     good = with_forecast(little, small, widths, None)
     assert not good.useless
     assert good.expected["mean_error"] == small.expected["mean_error"]
     assert not [one for one in good.warnings if one.startswith(("useless", "rough"))]
-    assert "a rule of thumb calls this useless, the forecast does not; anyway=True" in good.warnings[-1]
+    assert "a rule of thumb calls this useless, the forecast does not; fit with the same like=" in good.warnings[-1]
     bad = with_forecast(enough, foretold(0.4), widths, None)
     assert bad.useless
     assert bad.warnings[0] == "useless: the noise of a mean is 40 % of the range of 'height' at best"
@@ -131,3 +131,30 @@ def test_widths_are_those_of_the_space_of_a_fit(lone: bursar.Dataset) -> None:
     assert logs["height"] == plain["height"]
     assert isinstance(weight, bursar.NumericColumn)
     assert logs["weight"] == pytest.approx(math.log1p(weight.upper) - math.log1p(weight.lower))
+
+
+def test_a_fit_with_a_forecast_is_judged_by_it(
+    server: Line, toy: bursar.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's rule of thumb plays no part then: not where the forecast is better, nor where it is worse."""
+    guess = bursar.Guess(weights=[1, 1], spread={"height": 1, "weight": 1})
+    verdict = [False]
+
+    def foretold(self: bursar.Dataset, request: Any, spend: Any, found: bursar.Preview, *_: Any) -> bursar.Preview:
+        errors = {"mean_error": {"height": 1.0}}
+        made = Forecast(like="a guess", guessed=True, replicates=12, rows=100, expected=errors, low=errors, high=errors)
+        return replace(found, forecast=made, warnings=("useless: it was foretold",), useless=verdict[0])
+
+    monkeypatch.setattr(bursar.Dataset, "_foretold", foretold)
+    assert toy.preview(ASKED, spend=LITTLE).useless
+    assert toy.fit(ASKED, spend=LITTLE, like=guess).receipt is not None
+    plan = toy.plan([ASKED], spend=LITTLE, like=guess)
+    assert toy.run(plan)[0].receipt is not None
+    assert server.careful == [False, False]
+    verdict[0] = True
+    with pytest.raises(bursar.InvalidRequestError, match="it was foretold"):
+        toy.fit(ASKED, spend=bursar.rho(0.1), like=guess)
+    with pytest.raises(bursar.InvalidRequestError, match="it was foretold"):
+        toy.run(toy.plan([ASKED], spend=bursar.rho(0.1), like=guess))
+    assert server.careful == [False, False]
+    assert toy.fit(ASKED, spend=bursar.rho(0.1), like=guess, anyway=True).receipt is not None

@@ -209,7 +209,7 @@ def _fit_command(method: Method) -> click.Command:
         as_json: bool,
         **given: Any,
     ) -> None:
-        dry = dry_run(given)
+        dry, rows = dry_run(given), like(given)
         amount = spend(given, must=not method.may_be_free)
         request: Any = typed.request(given)
         data = client.dataset(dataset)
@@ -217,7 +217,11 @@ def _fit_command(method: Method) -> click.Command:
             if request_id is not None:
                 raise click.UsageError("--request-id is for what is paid for; leave it out with --dry-run")
             wanted: Any = dry
-            _try(lambda: data.dry_run(request, spend=amount, progress=progress, **wanted), save, as_json=as_json)
+            _try(
+                lambda: data.dry_run(request, spend=amount, like=rows, progress=progress, **wanted),
+                save,
+                as_json=as_json,
+            )
             return
         bought = noted = None
         if amount is not None:
@@ -233,10 +237,11 @@ def _fit_command(method: Method) -> click.Command:
             if bought is not None:
                 say(f"entry {bought.entry} has paid for {request_id}: nothing more is debited", err=True)
             elif not yes:
-                _ask(data.preview(request, spend=amount), dataset, noted and noted.earlier, anyway=anyway)
+                _ask(data.preview(request, spend=amount, like=rows), dataset, noted and noted.earlier, anyway=anyway)
+                anyway, rows = anyway or rows is not None, None  # the forecast has decided
             say(f"request id {request_id}: give it with --request-id if this is cut off", err=True)
         with _resumable(None if amount is None else request_id):
-            model = data.fit(request, spend=amount, request_id=request_id, anyway=anyway, progress=progress)
+            model = data.fit(request, spend=amount, request_id=request_id, anyway=anyway, like=rows, progress=progress)
         _say_model(model, save, as_json=as_json)
 
     save = click.option("--save", type=FILE, help="Write the model to this file, which must not be there yet.")
@@ -246,7 +251,7 @@ def _fit_command(method: Method) -> click.Command:
     useless = click.option("--anyway", is_flag=True, help="Pay also for an answer that a preview calls useless.")
     for added in (useless, sure, bar, key, save):
         command = added(command)
-    options = [*SPEND, *typed.options, *DRY_RUN]
+    options = [*SPEND, *LIKE, *typed.options, *DRY_RUN]
     return _command(method, "fit", command, options, in_options(_first_sentence(method.kind)))
 
 
