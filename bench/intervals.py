@@ -13,7 +13,7 @@ fields: populations are real tables (`_real.py`), drawn from with replacement; c
     distance.
 sketches: k-means and mixtures decoded from a sketch, of populations in the plane; targets are Lloyd's algorithm on
     the population from its own means, and the population's means.
-gradients: means by FitGradientEM, coefficients of mixtures of regressions.
+gradients: means by FitGradientEM, coefficients of mixtures of regressions, and how many of the fits warn.
 separated: FitSeparatedGMM, three Gaussians in three columns.
 clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares and means of the
     population's rows nearest to the returned centres.
@@ -257,31 +257,6 @@ def separated(seeds: int, *, quick: bool) -> list[Json]:
     return found
 
 
-def gradients(seeds: int, *, quick: bool) -> list[Json]:
-    """Measure FitGradientEM: a mixture of Gaussians, and a mixture of two regressions."""
-    found = []
-    line = np.array([[0.3, -0.2, 0.1], [-0.3, 0.2, 0.2]])
-    for law in ("normal",) if quick else ("normal", "t", "exponential", "outliers"):
-        for n, epsilon in ((20_000, 1.0),) if quick else ((20_000, 1.0), (100_000, 1.0), (20_000, 3.0)):
-            population = Population(law, 0.8 * THREE[:2], np.full(2, 0.5), 0.12, law)
-            tallies: Tallies = {"mean": Tally(), "coefficient": Tally()}
-            for seed in range(seeds):
-                rows = array_rows(population.rows(n, seed))
-                model = fitted(bursar.GradientEM(model="gaussian_mixture"), spend_of(epsilon), plane_table(n, 2), rows)
-                tallies["mean"].add(*matched(model.intervals(), "means_", 2, population.means))
-                rng = generator(3, seed)
-                X, z = rng.uniform(-1, 1, (n, 3)), rng.integers(0, 2, n)
-                noise = Population(law, np.zeros((1, 1)), np.ones(1), 0.1, law).rows(n, seed)[:, 0]
-                y = np.clip((X * line[z]).sum(axis=1) + noise, -1, 1)
-                request = bursar.GradientEM(model="mixture_of_regressions", target="y", fit_intercept=False)
-                table = plane_table(n, 4, [*names_of(3), "y"])
-                lines = fitted(request, spend_of(epsilon), table, array_rows(np.column_stack([X, y])))
-                tallies["coefficient"].add(*matched(lines.intervals(), "coef_", 3, line))
-            found.append({"table": law, "n": n, "epsilon": epsilon, "kinds": joined([tallies])})
-            printed(found[-1])
-    return found
-
-
 def groups(k: int, d: int, width: float) -> Array:
     """Return a million rows of k normal groups of this deviation in [-1, 1]^d."""
     rng = generator(4, k, d)
@@ -293,6 +268,63 @@ def grid(k: int, d: int, apart: float) -> Array:
     """Return k corners of a cube in [-1, 1]^d, whose edges have this length."""
     corners = (generator(6, k, d).permutation(2**d) if d < 10 else np.arange(2**d))[:k]
     return np.asarray(apart * (((corners[:, None] >> np.arange(d)) & 1) - 0.5), dtype=np.float64)
+
+
+GRADIENTS: tuple[tuple[int, float, int, Adjacency], ...] = (
+    (5_000, 1.0, 2, Adjacency.ADD_REMOVE_ONE),
+    (5_000, 3.0, 5, Adjacency.REPLACE_ONE),
+    (20_000, 0.3, 2, Adjacency.ADD_REMOVE_ONE),
+    (20_000, 1.0, 2, Adjacency.ADD_REMOVE_ONE),
+    (20_000, 1.0, 5, Adjacency.REPLACE_ONE),
+    (20_000, 3.0, 8, Adjacency.ADD_REMOVE_ONE),
+    (100_000, 0.3, 5, Adjacency.ADD_REMOVE_ONE),
+    (100_000, 1.0, 2, Adjacency.REPLACE_ONE),
+    (100_000, 1.0, 8, Adjacency.ADD_REMOVE_ONE),
+    (100_000, 3.0, 5, Adjacency.REPLACE_ONE),
+    (500_000, 0.1, 5, Adjacency.ADD_REMOVE_ONE),
+    (1_000_000, 1.0, 3, Adjacency.ADD_REMOVE_ONE),
+)
+"""Rows, epsilon, number of columns or features, and neighbouring relation."""
+
+
+def gradients(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure FitGradientEM: a mixture of Gaussians, and one of two regressions; where some rows are far off, too."""
+    found = []
+    for law in ("normal",) if quick else ("normal", "t", "exponential", "gamma", "outliers", "far"):
+        settings = GRADIENTS[3:4] if quick else GRADIENTS if law == "normal" else GRADIENTS[3:6]
+        for n, epsilon, d, adjacency in settings:
+            trials = [gradient_trial(law, n, epsilon, d, adjacency, seed) for seed in range(seeds)]
+            warned = [int(sum(one)) for one in zip(*(goodness for _, goodness in trials), strict=True)]
+            facts = {"table": law, "d": d, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
+            rows = [tallies for tallies, _ in trials]
+            found.append({**facts, "warned, means and lines": warned, "kinds": joined(rows)})
+            printed(found[-1])
+    return found
+
+
+def gradient_trial(law: str, n: int, epsilon: float, d: int, adjacency: Adjacency, seed: int) -> tuple[Tallies, Any]:
+    """Return tallies of a mixture and of regressions, and whether each says that its form is doubtful."""
+    laws = "normal" if law == "far" else law
+    rng, means = generator(3, seed), grid(2, d, 0.6) if d > 2 else 0.8 * THREE[:2]
+    tallies: Tallies = {"mean": Tally(), "coefficient": Tally()}
+    rows = Population(law, means, np.full(2, 0.5), 0.12, laws).rows(n, seed)
+    line = generator(7, d).uniform(-0.4, 0.4, (2, d)) * math.sqrt(3 / d)
+    X, z = rng.uniform(-1, 1, (n, d)), rng.integers(0, 2, n)
+    noise = Population(law, np.zeros((1, 1)), np.ones(1), 0.1, laws).rows(n, seed)[:, 0]
+    y = np.clip((X * line[z]).sum(axis=1) + noise, -1, 1)
+    if law == "far":
+        far = rng.random(n) < 0.02
+        rows[far], X[far], y[far] = 1.0, 0.8, 1.0
+    names = [*names_of(d), "y"]
+    columns = tuple(BoundedColumn(name, -1.0, 1.0) for name in names)
+    table, spend = PublicTable("bench", columns[:-1], adjacency, 1, n), spend_of(epsilon)
+    model = fitted(bursar.GradientEM(model="gaussian_mixture"), spend, table, array_rows(rows))
+    tallies["mean"].add(*matched(model.intervals(), "means_", d, means))
+    request = bursar.GradientEM(model="mixture_of_regressions", target="y", fit_intercept=False)
+    table = PublicTable("bench", columns, adjacency, 1, n)
+    lines = fitted(request, spend, table, array_rows(np.column_stack([X, y])))
+    tallies["coefficient"].add(*matched(lines.intervals(), "coef_", d, line))
+    return tallies, [one.goodness is not None and one.goodness.doubtful for one in (model, lines)]
 
 
 ADD, REPLACE = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE

@@ -33,7 +33,7 @@ from bursar_models._frequencies import (
 )
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._goodness import Goodness
-from bursar_models._gradient_trace import GRADIENT_VARIANTS, GradientTrace, GradientVariant
+from bursar_models._gradient_trace import GRADIENT_VARIANTS, GradientTrace, GradientVariant, RadiusCounts
 from bursar_models._intervals import Interval, Intervals
 from bursar_models._kmeans import KMeans, squared_distances
 from bursar_models._made_up import made_up_codes, made_up_numbers, made_up_unit_rows
@@ -99,6 +99,7 @@ __all__ = [
     "MixtureOfRegressions",
     "Model",
     "NoisyTable",
+    "RadiusCounts",
     "ReleasedTable",
     "Separation",
     "Signature",

@@ -42,11 +42,16 @@ class Errors:
         centres: shape (k, d), in the data's own units.
         weights: of logits, shape (k,).
         variances: of logarithms, shape (k,) for k-means, (k, d) for a mixture.
+        residual: mean square of the sketch's moments that its mixture leaves unexplained, in squared deviations of the
+            noise; 0 for k-means.
+        residuals: the same of every replicate, shape (replicates,).
     """
 
     centres: FloatArray
     weights: FloatArray
     variances: FloatArray
+    residual: float
+    residuals: FloatArray
 
 
 def decoding_errors(sketch: Sketch, model: Decoded, *, mixture: bool, replicates: int, public_seed: int) -> Errors:
@@ -80,10 +85,14 @@ def decoding_errors(sketch: Sketch, model: Decoded, *, mixture: bool, replicates
     for number in tqdm(range(replicates), desc="intervals", unit="replicate", leave=False, disable=None):
         again = simulated.sketch(number).decode(k, mixture=mixture, n_init=RESTARTS, public_seed=number)
         found.append(_matched(again, target))
+    again = sketch.decode(k, mixture=mixture, n_init=RESTARTS, public_seed=public_seed)
     return Errors(
         _rms([one.centres - target.centres for one in found]),
         _rms([_logits(one.weights) - _logits(target.weights) for one in found]),
         _rms([_logs(one.variances) - _logs(target.variances) for one in found]),
+        # Decoded as replicates are: the model may have had other restarts.
+        again.residual**2 if mixture else 0.0,
+        np.array([one.residual**2 for one in found]),
     )
 
 

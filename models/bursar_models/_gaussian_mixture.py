@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from bursar_models._bootstrap import decoding_errors
+from bursar_models._bootstrap import Errors, decoding_errors
 from bursar_models._component_choice import ComponentChoice
 from bursar_models._decoding import Decoded
 from bursar_models._density import (
@@ -23,7 +23,7 @@ from bursar_models._density import (
 )
 from bursar_models._describe import component_table, origin
 from bursar_models._estimator import Estimator, named_features
-from bursar_models._goodness import Goodness, background_goodness
+from bursar_models._goodness import Goodness, background_goodness, distrust, residual_goodness, trace_goodness
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._intervals import (
     DECODED,
@@ -354,17 +354,14 @@ class GaussianMixture(TableText, Estimator, Model):
             ValueError: an argument out of its range.
         """
         if self._explained is not None:
-            z, goodness = two_sided(level), self.goodness
+            z = two_sided(level)
             rows, left_out = trajectory_intervals(self.columns, self.covariance_type, self._explained, z)
-            if goodness is not None and goodness.doubtful:
-                left_out = [*left_out, f"all intervals are not to be trusted: {goodness}"]
-            return Intervals(level, MIXTURE, self._with_medians(rows), tuple(left_out))
+            return Intervals(level, MIXTURE, self._with_medians(rows), (*left_out, *distrust(self.goodness)))
         if self.sketch is None or self.covariance_type != "diag":
             found = super().intervals(level)
             return replace(found, rows=self._with_medians(found.rows))
         z, names = two_sided(level), feature_names(self.columns, self.n_features)
-        model = Decoded(self.weights_, self.means_, self.covariances_, residual=0.0, mass=1.0)
-        errors = decoding_errors(self.sketch, model, mixture=True, replicates=replicates, public_seed=public_seed)
+        errors = self._decoding_errors(replicates, public_seed)
         rows = [
             share(f"weights_[{k}]", weight, error, z, f"weight of component {k}")
             for k, (weight, error) in enumerate(zip(self.weights_, errors.weights, strict=True))
@@ -375,7 +372,15 @@ class GaussianMixture(TableText, Estimator, Model):
             for k, parts in enumerate(zip(self.covariances_, errors.variances, strict=True))
             for name, value, error in zip(names, *parts, strict=True)
         ]
-        return Intervals(level, DECODED, self._with_medians(rows))
+        notes = distrust(residual_goodness(errors.residual, errors.residuals))
+        return Intervals(level, DECODED, self._with_medians(rows), notes)
+
+    def _decoding_errors(self, replicates: int, public_seed: int) -> Errors:
+        """Return the errors of a mixture that was decoded from a sketch. Raises ValueError."""
+        if self.sketch is None:
+            raise ValueError("sketch: the mixture was not decoded from one")
+        model = Decoded(self.weights_, self.means_, self.covariances_, residual=0.0, mass=1.0)
+        return decoding_errors(self.sketch, model, mixture=True, replicates=replicates, public_seed=public_seed)
 
     def _with_medians(self, rows: Sequence[Interval]) -> tuple[Interval, ...]:
         """Return intervals, and after them those of the medians in own units that follow from means of log1p."""
@@ -399,10 +404,20 @@ class GaussianMixture(TableText, Estimator, Model):
 
     @property
     def goodness(self) -> Goodness | None:
-        """Test of the mixture's form on what FitDPEM released, free: seconds at the first time.
+        """Test of the mixture's form on what was released, free: seconds at the first time, as `intervals`.
 
-        None where nothing that was released tells: models of other fits, without a background, and of older servers.
+        None where nothing that was released tells: models by FitSeparatedGMM, without a background, and of older
+        servers.
         """
+        return self._goodness
+
+    @cached_property
+    def _goodness(self) -> Goodness | None:
+        if self.trace is not None:
+            return trace_goodness(self.trace)
+        if self.sketch is not None and self.covariance_type == "diag":
+            errors = self._decoding_errors(REPLICATES, 0)
+            return residual_goodness(errors.residual, errors.residuals)
         found = self._explained
         if found is None or found.background is None:
             return None

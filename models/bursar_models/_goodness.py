@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scipy.special import ndtr
+import numpy as np
+from scipy.special import chdtrc, gammainc, gammaincinv, ndtr, stdtr
+
+from bursar_models._gradient_trace import GradientTrace, RadiusCounts
+from bursar_models.arrays import FloatArray
 
 _DOUBTFUL = 1e-3
 """Chance of a false alarm for a model that is right. Chosen: wrong forms that matter are 20 errors away."""
 
+_LAPLACE = 3.0
+"""Excess kurtosis of a Laplace law."""
+
 
 @dataclass(frozen=True)
 class Goodness:
-    """Test of a model's form, free, on what was released.
+    """Test of a model's form on what was released.
 
     Attributes:
         statistic: what was looked at.
@@ -38,6 +45,12 @@ class Goodness:
         )
 
 
+def distrust(goodness: Goodness | None) -> tuple[str, ...]:
+    """Return the note for intervals of a model whose form is doubtful; none for others."""
+    doubtful = goodness is not None and goodness.doubtful
+    return (f"all intervals are not to be trusted: {goodness}",) if doubtful else ()
+
+
 def background_goodness(share: float, error: float) -> Goodness:
     """Return the test of a mixture whose background has this share of the rows, and error; the share may be negative.
 
@@ -53,3 +66,67 @@ def background_goodness(share: float, error: float) -> Goodness:
             "mixture, and trust no variance"
         )
     return Goodness("share of the rows that no component explains", share, error, 0.0, p_value, doubtful, verdict)
+
+
+def trace_goodness(trace: GradientTrace | None) -> Goodness | None:
+    """Return the test of a model by gradient EM on its rows' distances; None for models of older servers.
+
+    Counts are compared with the law of the squared residual, whose scale and number of rows are fitted to them: a noise
+    level that is a little wrong is no other form.
+    """
+    if trace is None or trace.radii is None:
+        return None
+    radii = trace.radii
+    ends = np.concatenate([[0.0], 2.0 * gammaincinv(0.5 * radii.size, radii.levels)])
+    shares = np.diff(radii.levels, prepend=0.0, append=1.0)
+    # Derivative of the shares by the logarithm of the scale: -2 x f(x) at every end, f the chi-squared density.
+    step = 1e-4
+    moved = (gammainc(0.5 * radii.size, 0.5 * ends * np.exp(-s * step)) for s in (1.0, -1.0))
+    wider, narrower = (np.diff(one, append=1.0) for one in moved)
+    rows = max(float(radii.counts.sum()), 1.0)
+    covariance = radii.count_std**2 * np.eye(len(shares)) + rows * (np.diag(shares) - np.outer(shares, shares))
+    directions = np.column_stack([shares, (wider - narrower) / step])
+    p_value = _misfit(radii, directions, covariance)
+    beyond, expected = radii.counts[-2:].sum() / rows, float(shares[-2:].sum())
+    error = float(np.sqrt(covariance[-2:, -2:].sum())) / rows
+    doubtful = p_value < _DOUBTFUL
+    verdict = "nothing released contradicts normal residuals"
+    if doubtful:
+        verdict = (
+            "residuals are not normal: outliers, heavy tails or skewness move the estimates by more than their errors"
+        )
+    text = f"share of the rows beyond {1 - expected:.3g} of a normal law, and shares of {len(shares)} distances"
+    return Goodness(text, float(beyond), error, expected, p_value, doubtful, verdict)
+
+
+def residual_goodness(observed: float, replicates: FloatArray) -> Goodness:
+    """Return the test of a mixture decoded from a sketch on what it leaves unexplained of the sketch.
+
+    Args:
+        observed: mean square of unexplained moments, in squared deviations of the noise.
+        replicates: the same of sketches of rows drawn from the mixture, (replicates,), at least 2; taken as normal.
+    """
+    expected, n = float(np.mean(replicates)), len(replicates)
+    error = float(np.std(replicates, ddof=1)) * (1.0 + 1.0 / n) ** 0.5
+    p_value = float(stdtr(n - 1, (expected - observed) / error)) if error > 0 else 1.0
+    doubtful = p_value < _DOUBTFUL
+    verdict = "the mixture explains the sketch as well as one that is right would"
+    if doubtful:
+        verdict = "the mixture does not explain the sketch: other shapes than these, outliers or more groups"
+    return Goodness("unexplained part of the sketch", observed, error, expected, p_value, doubtful, verdict)
+
+
+def _misfit(radii: RadiusCounts, directions: FloatArray, covariance: FloatArray) -> float:
+    """Return the chance of counts that combinations of directions (n, p) explain as badly, or worse.
+
+    The weighted sum of squares has a chi-squared law. Laplace noise has heavier tails: mean and variance of the law are
+    then those of a multiple of another chi-squared one (Satterthwaite 1946).
+    """
+    inverse = np.linalg.inv(covariance)
+    weights = inverse - inverse @ directions @ np.linalg.solve(
+        directions.T @ inverse @ directions, directions.T @ inverse
+    )
+    dof = float(len(directions) - directions.shape[1])
+    excess = _LAPLACE * radii.count_std**4 * float(np.square(np.diag(weights)).sum()) if radii.laplace else 0.0
+    scale = 1.0 + excess / (2.0 * dof)
+    return float(chdtrc(dof / scale, max(float(radii.counts @ weights @ radii.counts), 0.0) / scale))

@@ -16,6 +16,43 @@ GRADIENT_VARIANTS: tuple[GradientVariant, ...] = get_args(GradientVariant)
 """All variants."""
 
 
+@dataclass(frozen=True, eq=False)
+class RadiusCounts:
+    """Noisy numbers of rows by their distance from the model: the release that tests its form.
+
+    If the model is right, squared distances of a component's rows, over its variance, have a chi-squared law.
+
+    Attributes:
+        levels: shares of rows that are expected below the upper ends of all cells but the last, shape (cells - 1,),
+            ascending within 0 and 1.
+        counts: numbers of rows in the cells, shape (cells,).
+        count_std: standard deviation of the noise on each.
+        size: degrees of freedom: number of columns of a mixture, 1 for regressions.
+        laplace: True if the noise has a Laplace law, for pure epsilon; False for a normal one.
+
+    Raises:
+        ValueError: a field with a wrong shape or out of its range.
+    """
+
+    levels: FloatArray
+    counts: FloatArray
+    count_std: float
+    size: int
+    laplace: bool = False
+
+    def __post_init__(self) -> None:
+        levels = frozen("levels", self.levels)
+        if levels.ndim != 1 or not (np.diff(levels, prepend=0.0, append=1.0) > 0).all():
+            raise ValueError("levels: expected ascending numbers above 0 and below 1")
+        if not 0 < self.count_std < np.inf:
+            raise ValueError(f"count_std: expected a number above 0, got {self.count_std}")
+        if not self.size >= 1:
+            raise ValueError(f"size: expected at least 1, got {self.size}")
+        # A frozen dataclass can store its cleaned fields in no other way.
+        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "counts", frozen("counts", self.counts, (len(levels) + 1,)))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class GradientTrace:
     """Trace of a gradient EM of T steps (Wang et al. 2020, corrected). Everything in it is released or public.
@@ -33,6 +70,7 @@ class GradientTrace:
             the target's).
         step_size: eta; 1 is a full EM step.
         averaged: number of last iterates whose mean is the estimate, 1 to T + 1.
+        radii: release that tests the model's form: `model.goodness`. None for models of older servers.
 
     Raises:
         ValueError: a field with a wrong shape or out of its range.
@@ -44,6 +82,7 @@ class GradientTrace:
     scales: FloatArray
     step_size: float
     averaged: int
+    radii: RadiusCounts | None = None
 
     def __post_init__(self) -> None:
         if self.variant not in GRADIENT_VARIANTS:

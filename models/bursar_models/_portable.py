@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_
 import numpy as np
 
 from bursar_models._frequencies import Frequencies
+from bursar_models._goodness import Goodness, distrust
 from bursar_models._intervals import POPULATION, Interval, Intervals, two_sided
 from bursar_models._tables import Categories, Output, as_table
 from bursar_models.arrays import FloatArray
@@ -137,7 +138,12 @@ class Model(Portable, ABC):
             ValueError: another level.
         """
         rows, left_out = self._intervals(two_sided(level))
-        return Intervals(level, POPULATION, tuple(rows), tuple(left_out))
+        return Intervals(level, POPULATION, tuple(rows), (*left_out, *distrust(self.goodness)))
+
+    @property
+    def goodness(self) -> Goodness | None:
+        """Test of the model's form on what was released, free; None where nothing that was released tells."""
+        return None
 
     @abstractmethod
     def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:

@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 from bursar_models._describe import origin, with_errors
 from bursar_models._estimator import Estimator, named_features
+from bursar_models._goodness import Goodness, trace_goodness
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._intervals import NO_TRACE, NO_WEIGHTS, Interval, plain
 from bursar_models._intervals import spread as spread_intervals
@@ -197,6 +198,11 @@ class LinearRegression(TableText, Estimator, Model):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.feature_means_ is not None
         return tags
+
+    @property
+    def goodness(self) -> Goodness | None:
+        """Implement `Model.goodness`."""
+        return trace_goodness(self.trace)
 
     def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
         if self.trace is None:
@@ -438,6 +444,11 @@ class MixtureOfRegressions(TableText, Estimator, Model):
         with np.errstate(divide="ignore"):  # log 0 = -inf is the right weight of an empty component
             weights = np.log(self.weights_)
         return np.asarray(weights - 0.5 * np.square(standard) - np.log(self.noise_std_) - 0.5 * math.log(2 * math.pi))
+
+    @property
+    def goodness(self) -> Goodness | None:
+        """Implement `Model.goodness`."""
+        return trace_goodness(self.trace)
 
     def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
         if self.trace is None:

@@ -12,6 +12,7 @@ import numpy as np
 from bursar_models._describe import origin, with_errors
 from bursar_models._estimator import Estimator
 from bursar_models._gaussian_mixture import GaussianMixture
+from bursar_models._goodness import Goodness, trace_goodness
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._intervals import NO_TRACE, Interval, plain
 from bursar_models._plot import chosen, feature_names, plot_mixture, put_schema
@@ -207,6 +208,11 @@ class SymmetricMixture(TableText, Estimator, Model):
         x, y = (self.centre_[places[0]], self.centre_[places[1]] if len(places) > 1 else 0.0)
         ax.plot(x, y, "+", color="0.15", markersize=10, clip_on=False)
         return ax
+
+    @property
+    def goodness(self) -> Goodness | None:
+        """Implement `Model.goodness`."""
+        return trace_goodness(self.trace)
 
     def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:
         if self.beta_errors_ is None:

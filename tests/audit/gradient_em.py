@@ -172,6 +172,7 @@ def numbers_of(model: object) -> FloatArray:
         model.scales,
         model.feature_means,
         model.feature_std,
+        model.radii.counts,
     )
     rest = [model.iterations, model.averaged, model.step_size, model.n_rows, model.variant]
     return np.array([*rest, *(value for tensor in tensors for value in tensor.values)], dtype=np.float64)

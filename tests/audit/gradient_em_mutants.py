@@ -47,7 +47,17 @@ from tests.audit.gradient_em import (
     fit_gradient_em,
     planned,
 )
-from tests.audit.gradient_em_reference import Parts, Pieces, Rows, bounded, catoni, contributions, limit_of, mixture
+from tests.audit.gradient_em_reference import (
+    Parts,
+    Pieces,
+    Rows,
+    bounded,
+    by_radius,
+    catoni,
+    contributions,
+    limit_of,
+    mixture,
+)
 from tests.audit.target import Target
 
 BOXED: Fields = BARE | ALONE | TRUNCATED
@@ -76,6 +86,18 @@ def with_pieces(**pieces: Any) -> Callable[..., Session]:
 def is_gradient(statistic: Statistic) -> bool:
     """Return whether a statistic is a step's, and not the first look's."""
     return isinstance(statistic.kernel, GradientKernel)
+
+
+def cumulated(statistic: Statistic, noise: Noise) -> tuple[Statistic, Noise]:
+    """Counts of the rows that are beyond each edge, under the bounds of counts between two edges."""
+    kernel = statistic.kernel
+    if hasattr(kernel, "edges"):
+
+        def beyond(columns: FloatArray, slots: object) -> FloatArray:
+            return np.asarray(np.cumsum(by_radius(kernel, columns)[:, ::-1], axis=1)[:, ::-1])
+
+        statistic = replace(statistic, kernel=Recount(kernel, statistic.lattice, beyond))
+    return statistic, noise
 
 
 class ExactCounts(Session):
@@ -172,7 +194,7 @@ def rebounded(target: Target, right: Bounds, wrong: Bounds) -> Target:
             return statistic, asked
         return replace(statistic, bounds=wrong), noise
 
-    events = (target.events[0], *[event] * (len(target.claims) - 1))
+    events = (target.events[0], *[event] * (len(target.claims) - 2), target.events[-1])
     return replace(target, events=events, session=tampering(change))
 
 
@@ -218,6 +240,7 @@ def wrong_sizes() -> list[Mutant]:
         planted("spend not split over T", unsplit, "T1 energy", "T5 arithmetic", n=40),
         planted("noise from tau", from_tau(), "T1 energy", "T5 arithmetic", n=30),
         planted("look not paid for", unpaid(there, 0), *told, n=2),
+        planted("counts by radius not paid for", unpaid(there, -1), *told, n=2),
     ]
 
 
@@ -270,6 +293,7 @@ def wrong_rows() -> list[Mutant]:
         rows("responsibilities not normalised", replace(mixture, session=with_pieces(shares=unnormalised)), told, far),
         rows("gradients completed for nulls", replace(missing, session=with_pieces(bounded=as_if_complete)), told, far),
         rows("rows with nulls counted twice", replace(missing, session=with_pieces(counts=nulls_twice)), told, far),
+        rows("rows in all cells up to theirs", replace(mixture, session=tampering(cumulated)), told, far),
         rows("b truncated, too", replace(split, session=with_pieces(parts=about_the_means)), told),
     ]
 

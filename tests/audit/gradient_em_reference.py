@@ -219,6 +219,13 @@ def contributions(kernel: Any, columns: FloatArray, pieces: Pieces) -> FloatArra
     )
 
 
+def by_radius(kernel: Any, columns: FloatArray) -> FloatArray:
+    """Every row's vector (n, cells): its responsibilities in the cells of its squared residuals."""
+    made = parts_of(kernel.gradient, loaded(kernel.gradient.frame, columns))
+    cells = np.searchsorted(kernel.edges, made.residuals, side="right") - 1
+    return np.asarray((shares(made.logs)[:, :, None] * (cells[:, :, None] == np.arange(len(kernel.edges) - 1))).sum(1))
+
+
 def _signs(kernel: Any) -> FloatArray:
     """Return the signs by which components fold into one; none where they do not."""
     return np.empty(0) if kernel.function is _kernel.missing_sums else np.asarray(kernel.arguments[-1])
@@ -247,4 +254,6 @@ def reference(statistic: Statistic, rows: ArrayRows) -> FloatArray:
 def _sum(kernel: Any, columns: FloatArray, pieces: Pieces) -> FloatArray:
     if hasattr(kernel, "look"):
         return np.asarray(looks(kernel.look, loaded(kernel.frame, columns)).sum(axis=0))
+    if hasattr(kernel, "edges"):
+        return np.asarray(by_radius(kernel, columns).sum(axis=0))
     return np.asarray(contributions(kernel, columns, pieces).sum(axis=0))

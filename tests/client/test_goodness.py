@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
-from bursar_models import GaussianMixture, TrajectoryStep
-from bursar_models._goodness import background_goodness
+from bursar_models import GaussianMixture, GradientTrace, LinearRegression, RadiusCounts, TrajectoryStep
+from bursar_models._goodness import background_goodness, residual_goodness, trace_goodness
 from bursar_models._trajectory_fit import _of_step
 from tests.client.trajectories import MEANS, released
 
@@ -84,3 +85,94 @@ def test_what_tells_nothing_has_none() -> None:
     assert model.trajectory is not None
     steps = tuple(replace(step, log_scale=step.log_scale[:-1], sums=step.sums[:-1]) for step in model.trajectory.steps)
     assert replace(model, trajectory=replace(model.trajectory, steps=steps)).goodness is None
+
+
+LEVELS = np.array([0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.999])
+
+
+def counted(residuals: Any, seed: int, *, laplace: bool = False) -> GradientTrace:
+    """A trace whose last release counts residuals (n, size), with noise of 30 rows."""
+    size = residuals.shape[1]
+    rng = np.random.default_rng(seed)  # noqa: TID251 - noise of a test
+    edges = [0.0, *chi2.ppf(LEVELS, size), np.inf]
+    noise = rng.laplace(0, 30 / math.sqrt(2), 8) if laplace else rng.normal(0, 30, 8)
+    counts = np.histogram(np.square(residuals).sum(axis=1), edges)[0] + noise
+    radii = RadiusCounts(LEVELS, counts, 30.0, size, laplace)
+    return GradientTrace("recentred", np.zeros((2, 1, 3)), np.ones((1, 3)), np.ones(1), 1.0, 1, radii)
+
+
+def residuals_of(law: str, size: int, seed: int) -> Any:
+    """Residuals of 20,000 rows, of deviation 1."""
+    rng = np.random.default_rng(seed)  # noqa: TID251 - rows of a test
+    shape = (20_000, size)
+    if law == "t":
+        return rng.standard_t(3, shape) / math.sqrt(3)
+    if law == "exponential":
+        return rng.exponential(1, shape) - 1
+    normal = rng.standard_normal(shape)
+    if law == "far":
+        normal[:400] = 8.0
+    return normal
+
+
+@pytest.mark.parametrize("law", ["t", "exponential", "far"])
+@pytest.mark.parametrize("size", [1, 5])
+def test_wrong_residuals_of_gradient_em_are_said(law: str, size: int) -> None:
+    """Heavy tails, skewness and 2 % of far rows: a regression's intervals say that they are not to be trusted."""
+    for laplace in (False, True):
+        trace = counted(residuals_of(law, size, 1), 2, laplace=laplace)
+        model = LinearRegression(np.array([1.0, 2.0]), 0.0, 1.0, trace=trace)
+        assert model.goodness is not None
+        assert model.goodness.doubtful
+        assert model.goodness.p_value < 1e-6
+        assert "not to be trusted" in model.intervals().left_out[-1]
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+def test_normal_residuals_raise_no_alarm(laplace: bool) -> None:
+    """Chances are spread evenly, also where the noise level is 5 % off, which is no other form."""
+    found = []
+    for seed in range(200):
+        goodness = trace_goodness(
+            counted((1.05 if seed % 2 else 1.0) * residuals_of("normal", 2, seed), seed, laplace=laplace)
+        )
+        assert goodness is not None
+        assert goodness.expected == pytest.approx(0.01)
+        found.append(goodness.p_value)
+    # Of 200 even chances the middle is within 0.5 +- 0.17, and none is below 5e-9, but once in a million.
+    assert 0.33 < np.median(found) < 0.67
+    assert min(found) > 5e-9
+
+
+def test_older_models_of_gradient_em_have_no_test() -> None:
+    """Those of servers without the release, and models made by hand."""
+    trace = replace(counted(residuals_of("t", 1, 1), 2), radii=None)
+    assert LinearRegression(np.array([1.0, 2.0]), 0.0, 1.0, trace=trace).goodness is None
+    assert LinearRegression(np.array([1.0, 2.0]), 0.0, 1.0).goodness is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"levels": [0.5, 0.4]}, "levels"),
+        ({"levels": [0.5, math.nan]}, "levels"),
+        ({"counts": [1.0, 2.0, 3.0]}, "counts"),
+        ({"count_std": math.nan}, "count_std"),
+        ({"size": 0}, "size"),
+    ],
+)
+def test_wrong_counts_by_radius_are_refused(changed: dict[str, Any], text: str) -> None:
+    """With the field in the message."""
+    arguments: dict[str, Any] = {"levels": [0.5], "counts": [3.0, 4.0], "count_std": 1.0, "size": 1}
+    with pytest.raises(ValueError, match=text):
+        RadiusCounts(**(arguments | changed))
+
+
+def test_what_replicates_leave_is_what_a_right_mixture_leaves() -> None:
+    """As much as replicates leave is no alarm, five times as much is; equal replicates say nothing."""
+    replicates = np.array([1.0, 1.2, 0.9, 1.1, 1.05, 0.95])
+    assert residual_goodness(1.1, replicates).p_value > 0.1
+    far = residual_goodness(5.0, replicates)
+    assert far.doubtful
+    assert far.expected == pytest.approx(replicates.mean())
+    assert residual_goodness(1.0, np.ones(3)).p_value == 1.0

@@ -448,6 +448,7 @@ def _cut(message: types_pb2.Tensor) -> None:
         lambda model: _cut(model.noise_std),
         lambda model: model.columns.append("age"),
         lambda model: model.scales.CopyFrom(tensor([1.0])),
+        lambda model: model.radii.counts.CopyFrom(tensor([1.0])),
         lambda model: model.coefficient_errors.CopyFrom(tensor([[np.nan]])),
         lambda model: model.coefficients.CopyFrom(tensor(np.zeros((3, 1)))),
         lambda model: model.noise_std.CopyFrom(tensor(np.zeros((0, 2)))),

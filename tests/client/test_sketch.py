@@ -420,3 +420,19 @@ def test_sketch_shows_itself() -> None:
     assert "all frequencies a row" in repr(SKETCH)
     assert "without names" in repr(replace(SKETCH, columns=()))
     assert "&lt;b&gt;" in replace(SKETCH, columns=("<b>", "c"))._repr_html_()
+
+
+@pytest.mark.parametrize("law", ["normal", "t", "exponential"])
+def test_a_sketch_says_whether_its_mixture_explains_it(law: str) -> None:
+    """Residuals of replicates are the law; heavy tails and skewness leave several times as much."""
+    rng = np.random.default_rng(4)  # noqa: TID251 - rows and noise of a test
+    shape = 20_000, 2
+    if law == "normal":
+        residuals = rng.standard_normal(shape)
+    else:
+        residuals = rng.standard_t(3, shape) / math.sqrt(3) if law == "t" else rng.exponential(1, shape) - 1
+    centres = np.array([[-0.5, -0.4], [0.4, 0.5]])[np.arange(len(residuals)) % 2]
+    exact = sketch_of(np.clip(centres + 0.12 * residuals, -1, 1), Frequencies(60, 2, 1, 0.15), noise_std=20.0)
+    model = replace(exact, sums=exact.sums + 20.0 * rng.standard_normal(exact.sums.shape)).gaussian_mixture(2)
+    notes = model.intervals(replicates=12).left_out
+    assert any("does not explain the sketch" in note for note in notes) == (law != "normal")

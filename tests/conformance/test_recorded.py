@@ -1,7 +1,7 @@
 """Integers, prices and models of every fit, and the bytes of the ledger's chain, are those that were recorded.
 
-`tests.conformance.recording` makes the record. It was made anew when mixtures began to repeat their last releases and
-rounds got tables of all pairs: on one machine, all other integers, prices and models were those of before.
+`tests.conformance.recording` makes the record. It was made anew when gradient EM got its last release, which tests
+its form: on one machine, all other integers and prices were those of before.
 """
 
 from __future__ import annotations

@@ -1388,9 +1388,52 @@ class FitGradientEMRequest(_message.Message):
 Global___FitGradientEMRequest: _TypeAlias = FitGradientEMRequest  # noqa: Y015
 
 @_typing.final
-class GradientEMModel(_message.Message):
-    """A released model, in the data's own units. Every number is noise-protected or public."""
+class RadiusCounts(_message.Message):
+    """A released model, in the data's own units. Every number is noise-protected or public.
+    Noisy numbers of rows by their distance from the component that they count for: of its standardised residual, whose squared
+    length has a chi-squared law if the model is right.
+    """
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVELS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    COUNT_STD_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    LAPLACE_FIELD_NUMBER: _builtins.int
+    count_std: _builtins.float
+    """Standard deviation of the noise on each count."""
+    size: _builtins.int
+    """Degrees of freedom."""
+    laplace: _builtins.bool
+    """Law of the noise: Laplace, of a spend in pure epsilon; otherwise normal."""
+    @_builtins.property
+    def levels(self) -> _types_pb2.Tensor:
+        """(cells - 1,): shares of the rows that are expected below the upper ends of the cells; the last has none."""
+
+    @_builtins.property
+    def counts(self) -> _types_pb2.Tensor:
+        """(cells,)."""
+
+    def __init__(
+        self,
+        *,
+        levels: _types_pb2.Tensor | None = ...,
+        counts: _types_pb2.Tensor | None = ...,
+        count_std: _builtins.float = ...,
+        size: _builtins.int = ...,
+        laplace: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "levels", b"levels"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count_std", b"count_std", "counts", b"counts", "laplace", b"laplace", "levels", b"levels", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RadiusCounts: _TypeAlias = RadiusCounts  # noqa: Y015
+
+@_typing.final
+class GradientEMModel(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
@@ -1413,6 +1456,7 @@ class GradientEMModel(_message.Message):
     SYMMETRIC_FIELD_NUMBER: _builtins.int
     FEATURE_MEANS_FIELD_NUMBER: _builtins.int
     FEATURE_STD_FIELD_NUMBER: _builtins.int
+    RADII_FIELD_NUMBER: _builtins.int
     model: Global___LatentModel.ValueType
     target: _builtins.str
     """Of regressions, else empty."""
@@ -1468,6 +1512,10 @@ class GradientEMModel(_message.Message):
 
     @_builtins.property
     def feature_std(self) -> _types_pb2.Tensor: ...
+    @_builtins.property
+    def radii(self) -> Global___RadiusCounts:
+        """Last release, of the returned parameters: tests whether the model's form is right."""
+
     def __init__(
         self,
         *,
@@ -1491,10 +1539,11 @@ class GradientEMModel(_message.Message):
         symmetric: _builtins.bool = ...,
         feature_means: _types_pb2.Tensor | None = ...,
         feature_std: _types_pb2.Tensor | None = ...,
+        radii: Global___RadiusCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "noise_std", b"noise_std", "scales", b"scales", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "noise_std", b"noise_std", "radii", b"radii", "scales", b"scales", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["averaged", b"averaged", "coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "columns", b"columns", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "iterations", b"iterations", "model", b"model", "n_rows", b"n_rows", "noise", b"noise", "noise_std", b"noise_std", "scales", b"scales", "step_size", b"step_size", "symmetric", b"symmetric", "target", b"target", "variant", b"variant", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["averaged", b"averaged", "coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "columns", b"columns", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "iterations", b"iterations", "model", b"model", "n_rows", b"n_rows", "noise", b"noise", "noise_std", b"noise_std", "radii", b"radii", "scales", b"scales", "step_size", b"step_size", "symmetric", b"symmetric", "target", b"target", "variant", b"variant", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from bursar_models import Frequencies
-from bursar_server.fits.gradient_em._statistics import Look, Transform, gradient_statistic, look_statistic
+from bursar_server.fits.gradient_em._statistics import (
+    Look,
+    Transform,
+    gradient_statistic,
+    look_statistic,
+    radius_statistic,
+)
 from bursar_server.fits.mixtures.statistics import BallFrame as Ball
 from bursar_server.fits.mixtures.statistics import EStep, Moments, Weights, moment_statistic
 from bursar_server.fits.mrf._statistics import (
@@ -262,6 +268,13 @@ def catalogue() -> Iterator[Entry]:
             reached = box if clip > 2 else 0.2
             about = f"{transform.name} missing, clip {clip:g}"
             yield Entry(gradient_statistic, about, partial(with_missing, transform, clip), 3, reached)
+    for made, d, reached in (
+        (partial(located, 1, Transform.NORM, False), 2, EXACT),
+        (partial(located, 3, Transform.NORM, False), 2, NEARLY),
+        (partial(regressed, Transform.NORM, True), 3, NEARLY),
+        (partial(with_missing, Transform.NORM, 1.5), 3, EXACT),
+    ):
+        yield Entry(radius_statistic, f"{d} columns", lambda g, made=made: gradient.by_radius(made(g)), d, reached)  # type: ignore[misc]
     for look in Look:
         # Rows are checked by the declared number; products of two entries of w have at most sqrt(2) / (columns + 1).
         reached = math.sqrt(2.0) / 4.0 * NEARLY if look is Look.REGRESSION else NEARLY

@@ -19,6 +19,7 @@ from bursar_server.fits.gradient_em._statistics import (
     Transform,
     gradient_statistic,
     look_statistic,
+    radius_statistic,
 )
 from bursar_server.vault import Statistic
 from tests.server.fits.running import Array, session
@@ -107,6 +108,12 @@ def regressed_with_missing(
     arguments = (coefficients, maps, sigma, clip, square, scale, 1.0)
     shape = Shape(1, p, transform, 1.3)
     return gradient_statistic(GradientKernel(_kernel.missing_sums, frame(p, nullable=True), arguments, shape))
+
+
+def by_radius(gradient: Statistic) -> Statistic:
+    """Counts by radius about the parameters of a gradient, in cells that its residuals reach."""
+    kernel: Any = gradient.kernel
+    return radius_statistic(kernel, np.array([0.0, 0.1, 0.5, 1.0, 3.0, np.inf]))
 
 
 def looked(look: Look, columns: int) -> Statistic:

@@ -134,10 +134,13 @@ def plain_rows(columns: int) -> ArrayRows:
 
 @pytest.mark.parametrize("transform", list(Transform), ids=lambda one: one.name)
 def test_the_same_gradients(device: str, transform: Transform) -> None:
-    """Every number of every model's sums, by each of the transforms."""
-    for statistic in steps_of_gradients(transform):
+    """Every number of every model's sums, by each of the transforms, and of its counts by radius."""
+    made = steps_of_gradients(transform)
+    # Distances that overflow, in the middle, are in no cell.
+    counts = [gradient.by_radius(one) for one in (*made[:8], *made[-2:])] if transform is Transform.NORM else []
+    for statistic in (*made, *counts):
         kernel: Any = statistic.kernel
-        columns = len(kernel.frame.centre)
+        columns = len(getattr(kernel, "gradient", kernel).frame.centre)
         check(device, statistic, plain_rows(columns), columns)
 
 

@@ -246,6 +246,7 @@ def test_no_rows_and_no_noise_can_make_it_fail(
     for name in ("coefficients", "intercepts", "noise_std", "coefficient_errors", "iterates", "scales", "weights"):
         assert np.all(np.isfinite(getattr(model, name).values)), name
     assert np.all(array(model.noise_std) > 0)
+    assert np.all(np.isfinite(array(model.radii.counts)))
     assert np.all(array(model.weights) > 0)
     assert array(model.weights).sum() == pytest.approx(1.0)
 

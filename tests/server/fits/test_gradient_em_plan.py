@@ -130,22 +130,23 @@ def test_limits_on_columns() -> None:
 @each("model", [SYMMETRIC, MIXTURE, REGRESSIONS, MISSING])
 @each("variant", [0, *range(1, 5)])
 def test_a_plan_costs_what_is_offered(adjacency: Adjacency, model: Any, variant: Any) -> None:
-    """Never more, and all but a rounding of it; a look and T equal steps."""
+    """Never more, and all but a rounding of it; a look, T equal steps, and a twentieth for the test of the form."""
     target = {"target": "y"} if model in (REGRESSIONS, MISSING) else {}
     made = plan(table(3, target=5.0, adjacency=adjacency), model=model, variant=variant, iterations=7, **target)
     order = Fraction(9)
     cost = sum(rdp(event, order) for event in made.events) / order
     assert 0.999999 <= cost <= 1
-    assert len(made.events) == made.iterations == 8
-    assert len(set(made.events[1:])) == 1
-    assert [noise.times for noise in made.noise] == [1, 7]
+    assert len(made.events) == made.iterations == 9
+    assert len(set(made.events[1:-1])) == 1
+    assert 0.0499 <= rdp(made.events[-1], order) / order <= 0.05
+    assert [noise.times for noise in made.noise] == [1, 7, 1]
 
 
 def test_a_pure_plan_costs_its_epsilon() -> None:
     """Laplace noise whose epsilons add up to what is offered."""
     events = [event for event in plan(spend=SPEND(epsilon=2.0)).events if isinstance(event, LaplaceEvent)]
     epsilons = [Fraction(event.l1 * event.groups) / event.scale for event in events]
-    assert len(epsilons) == 13
+    assert len(epsilons) == 14
     assert 1.999999 <= sum(epsilons) <= 2
 
 

@@ -28,7 +28,7 @@ from bursar_server.fits.gradient_em._statistics import (
 from bursar_server.fits.gradient_em._truncation import curve, limit, smoothed
 from bursar_server.vault import CHUNK, ArrayRows, LocalEngine, Statistic, exact_sum
 from tests.each import each
-from tests.server.fits.gradient import contribution, located, looked, regressed, regressed_with_missing
+from tests.server.fits.gradient import by_radius, contribution, located, looked, regressed, regressed_with_missing
 from tests.server.fits.running import Array
 
 SIGNS = np.array([1.0, -1.0])
@@ -52,7 +52,9 @@ def statistics_of(transform: Transform, scale: float) -> list[tuple[Statistic, i
 
 LOOKS = [looked(look, 3) for look in Look]
 SCALES = (1e-300, 1e-6, 0.3, 1e6)
-EVERY = [pair for t in Transform for scale in SCALES for pair in statistics_of(t, scale)] + [(s, 3) for s in LOOKS]
+RADII = [(by_radius(statistic), d) for statistic, d in statistics_of(Transform.NORM, 0.3)]
+EVERY = [pair for t in Transform for scale in SCALES for pair in statistics_of(t, scale)]
+EVERY += [(s, 3) for s in LOOKS] + RADII
 WILD = [0.0, -0.0, 5e-324, 1e-310, 1.0, -1.0, 1e6, 1e99, 1e101, 1e308, -1e308, math.inf, -math.inf, math.nan]
 BITS = st.one_of(st.floats(allow_nan=True, allow_infinity=True, width=64), st.sampled_from(WILD), st.floats(-1, 1))
 
@@ -118,6 +120,27 @@ def test_distances_of_looks_are_the_largest_and_reached(look: Look) -> None:
     assert np.max(square) <= look.norm_squared
     largest = np.max(square[:, None] + square - 2 * V @ V.T)
     assert 0.99 * look.distance_squared <= largest <= look.distance_squared + 1e-6
+
+
+def test_a_row_moves_from_one_cell_to_another() -> None:
+    """A row counts once, in the cell of its residual, and a replaced one reaches the bounds."""
+    statistic = by_radius(located(np.zeros((1, 2)), 0.3, Transform.NORM))
+    v, w = (contribution(statistic, np.array([x, 0.0])) for x in (0.01, 1.0))
+    assert (v / _kernel.UNIT).tolist() == [1, 0, 0, 0, 0]
+    assert (w / _kernel.UNIT).tolist() == [0, 0, 0, 0, 1]
+    assert np.sum((v - w) ** 2) == statistic.bounds.l2_squared_distance
+    assert np.sum(np.abs(v - w)) == statistic.bounds.l1_distance
+
+
+def test_counts_by_radius_are_those_of_plain_numpy() -> None:
+    """A row's responsibilities count in the cells of its distances from the components."""
+    X = np.random.default_rng(6).uniform(-1, 1, (500, 2))  # noqa: TID251 - rows of a test
+    square = np.sum((X[:, None] - MEANS) ** 2, axis=2)
+    gamma = np.exp(-2.0 * square)
+    gamma /= gamma.sum(axis=1, keepdims=True)
+    expected = np.histogram(square / 0.3**2, [0.0, 0.1, 0.5, 1.0, 3.0, np.inf], weights=gamma)[0]
+    found = exact_sum(by_radius(located(MEANS, 0.3, Transform.NORM)), ArrayRows(np.ascontiguousarray(X.T)), 2)
+    assert found / _kernel.UNIT == pytest.approx(expected, abs=len(X) * 2.0**-16)
 
 
 def test_blocks_that_share_a_row_do_not_multiply_its_price() -> None:

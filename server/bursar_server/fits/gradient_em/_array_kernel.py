@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,18 @@ from numpy.typing import NDArray
 
 from bursar_server.fits._arrays import exp_negative, here, in_order, there
 from bursar_server.fits.gradient_em import _kernel
-from bursar_server.fits.gradient_em._kernel import BOX, CATONI, FAR, LEAST, LOOK_UNIT, RADIAL, TERMS, UNCLIPPED, UNIT
+from bursar_server.fits.gradient_em._kernel import (
+    BOX,
+    CATONI,
+    CELLS,
+    FAR,
+    LEAST,
+    LOOK_UNIT,
+    RADIAL,
+    TERMS,
+    UNCLIPPED,
+    UNIT,
+)
 
 _NEARLY = UNIT * (1.0 - 2.0**-30)
 """Just below `UNIT`, so that rounding takes no vector out of the ball."""
@@ -270,6 +282,11 @@ def _add(
     """Implement `_kernel._add`, for a block; (K, n), (K, q, n), (K, n), (n,)."""
     transform, curve, count, weight = shape
     gamma = _share(xp, logs, valid)
+    if transform == CELLS:
+        cells = [xp.logical_and(residuals >= low, residuals < high) for low, high in pairwise(curve[1].tolist())]
+        sums = xp.stack([xp.sum(gamma * xp.astype(within, xp.float64), axis=1) for within in cells])
+        out += here(xp.sum(sums, axis=1)).astype(np.int64)
+        return
     t = _into_box(xp, vectors, curve) if transform == BOX else _into_ball(xp, device, vectors, transform == RADIAL)
     shares = residuals * weight
     e = xp.where(shares <= weight, xp.trunc(shares), weight)

@@ -36,8 +36,11 @@ LOOK_UNIT = float(2**LOOK_BITS)
 LEAST = 2.0**-100
 """Numbers of rows and of steps below it become 0, far below every lattice: squares of less could be subnormal."""
 
-NORM, RADIAL, BOX = range(3)
-"""Transforms: clip the norm to 1; Catoni's truncation of the norm; its smoothed form of every coordinate."""
+NORM, RADIAL, BOX, CELLS = range(4)
+"""Transforms: clip the norm to 1; Catoni's truncation of the norm; its smoothed form of every coordinate.
+
+CELLS is none: squared residuals are counted by cells, and vectors left out.
+"""
 
 CATONI = 2.0 * math.sqrt(2.0) / 3.0
 """Largest value of Catoni's function u - u^3 / 6, at sqrt 2."""
@@ -222,8 +225,8 @@ def _add(logs, vectors, residuals, valid, signs, transform, curve, count, weight
         residuals: squared residuals, (K, SLICE); 1 and more count as 1; overwritten.
         valid: 1.0, or 0.0 for rows that contribute nothing, (SLICE,).
         signs: signs +-1, (K,), or empty.
-        transform: NORM, RADIAL or BOX.
-        curve: polynomial of BOX.
+        transform: NORM, RADIAL, BOX or CELLS.
+        curve: polynomial of BOX; edges of CELLS, in ascending order.
         count: a row's count, integer.
         weight: largest value of the residual, integer.
         gamma: scratch, (K, SLICE).
@@ -231,6 +234,15 @@ def _add(logs, vectors, residuals, valid, signs, transform, curve, count, weight
     """
     K, q = vectors.shape[:2]
     _share(logs, valid, gamma)
+    if transform == CELLS:
+        edges, within = curve[1], np.empty(SLICE)
+        for c in range(edges.shape[0] - 1):
+            for k in range(K):
+                for r in range(SLICE):
+                    # Every cell is looked at for every row: no number of a row is an address. NaN is in none.
+                    within[r] = 1.0 if residuals[k, r] >= edges[c] and residuals[k, r] < edges[c + 1] else 0.0
+                sums[c] += _dot(gamma[k], within)
+        return
     folded = signs.shape[0] > 0
     blocks = 1 if folded else K
     if folded:

@@ -38,7 +38,7 @@ from bursar_server.fits.gradient_em._missing_covariates import MissingCovariates
 from bursar_server.fits.gradient_em._mixture_of_regressions import LatentRegressions
 from bursar_server.fits.gradient_em._models import Model
 from bursar_server.fits.gradient_em._normal import Kind, best_radius, location_gain
-from bursar_server.fits.gradient_em._run import GradientSettings, Variant, root_beta
+from bursar_server.fits.gradient_em._run import RADIUS_LEVELS, GradientSettings, Variant, root_beta
 from bursar_server.fits.gradient_em._statistics import (
     LOOK_LATTICE,
     GradientFrame,
@@ -47,6 +47,7 @@ from bursar_server.fits.gradient_em._statistics import (
     count_weight,
     gradient_bounds,
     look_bounds,
+    radius_bounds,
 )
 from bursar_server.fits.gradient_em._symmetric_mixture import LatentSymmetricMixture
 from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_for, noise_std, sensitivity
@@ -67,6 +68,12 @@ Measured: fewer do not settle from a random start; the mean of more offsets thei
 
 _LOOK_MIXTURE, _LOOK_REGRESSION = Fraction(1, 20), Fraction(1, 10)
 """Shares of the budget for the look: regressions need a whole matrix. Chosen, not tuned."""
+
+_RADII = Fraction(1, 20)
+"""Share of the budget for the last release, which tests the model's form.
+
+Measured: a hundredth of 20,000 rows anywhere in the bounds is then found at epsilon 1.
+"""
 
 _ZETA = 0.05
 """Failure probability of the paper's bounds if a request leaves it open. Chosen, not tuned."""
@@ -132,11 +139,12 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
     events = (
         event_of(sensitivity(look, table.adjacency, table.unit_cap), settings.look_noise),
         *settings.T * (event_of(sensitivity(gradient, table.adjacency, table.unit_cap), settings.noise),),
+        event_of(sensitivity(radius_bounds(), table.adjacency, table.unit_cap), settings.radii_noise),
     )
     return GradientEMPlan(
         columns=tuple(column.name for column in columns),
         events=events,
-        iterations=settings.T + 1,
+        iterations=settings.T + 2,
         noise=_noise_summary(settings, len(columns)),
         expected=_expected(request, settings, columns, table.rows),
         sum_units=() if request.model in _REGRESSIONS else tuple(map(float, frame.unit)),
@@ -153,13 +161,13 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
 def _settings(
     request: fit_pb2.FitGradientEMRequest, model: Model, amount: Amount, table: PublicTable, T: int
 ) -> GradientSettings:
-    """Return a look and T equal steps. Raises ValueError if the amount is too small, or far too large."""
+    """Return a look, T equal steps and counts by radius. Raises ValueError if the amount is too small or too large."""
     variant, zeta = _variant(request), request.zeta or _ZETA
     smoothing = root_beta(model.q, zeta) if variant.transform is Transform.BOX else 1.0
     shape = Shape(model.blocks, model.q, variant.transform, smoothing)
     share = _LOOK_REGRESSION if request.model in _REGRESSIONS else _LOOK_MIXTURE
     look = look_bounds(model.look, len(model.frame.centre))
-    steps = amount.value * (1 - share)
+    steps = amount.value * (1 - share - _RADII)
     return GradientSettings(
         model=model,
         variant=variant,
@@ -174,6 +182,7 @@ def _settings(
         steps_rho=float(steps * steps / 2 if amount.pure else steps),
         look_noise=_noise(look, amount, amount.value * share, table),
         noise=_noise(gradient_bounds(shape), amount, steps / T, table),
+        radii_noise=_noise(radius_bounds(), amount, amount.value * _RADII, table),
         T=T,
         declared=float(table.rows) if table.rows else None,
     )
@@ -436,6 +445,7 @@ def _noise_summary(settings: GradientSettings, columns: int) -> tuple[types_pb2.
         types_pb2.ReleaseNoise(
             name="gradient", size=settings.shape.size, count_std=std / count_weight(), sum_std=std, times=settings.T
         ),
+        types_pb2.ReleaseNoise(name="form", size=len(RADIUS_LEVELS) + 1, count_std=settings.radii_std, times=1),
     )
 
 

@@ -15,10 +15,11 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em._kernel import CATONI, UNCLIPPED
 from bursar_server.fits.gradient_em._models import Answer, Model, Pass, State, View, believed_rows
-from bursar_server.fits.gradient_em._normal import unclip
+from bursar_server.fits.gradient_em._normal import radius_edges, unclip
 from bursar_server.fits.gradient_em._statistics import (
     LATTICE,
     LOOK_LATTICE,
+    RADIUS_LATTICE,
     Shape,
     Sums,
     Transform,
@@ -26,11 +27,18 @@ from bursar_server.fits.gradient_em._statistics import (
     decode,
     gradient_statistic,
     look_statistic,
+    radius_statistic,
 )
 from bursar_server.vault import Noise, Session, noise_std
 
 _RESIDUAL_LIMIT = 1.25
 """Clip of squared residuals in multiples of sigma: at most half of them are clipped, so that outliers hardly count."""
+
+RADIUS_LEVELS = (0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.999)
+"""Shares of rows within the edges of the last release's cells, if the model is right.
+
+Chosen: most cells are where wrong tails show.
+"""
 
 # "Insensitive": 0.7 and 1.4 times the value changed the mean error of 20 fits by about two standard errors at most
 # (5 to 14 %; symmetric mixture, mixture of regressions, missing features; d = 10, epsilon 0.5).
@@ -114,6 +122,7 @@ class GradientSettings:
         steps_rho: cost of all steps together, as zero-concentrated divergence.
         look_noise: noise on the look.
         noise: noise on every gradient.
+        radii_noise: noise on the counts by radius.
         T: number of steps.
         declared: public number of rows, which may be inexact; None if there is none.
     """
@@ -131,6 +140,7 @@ class GradientSettings:
     steps_rho: float
     look_noise: Noise
     noise: Noise
+    radii_noise: Noise
     T: int
     declared: float | None
 
@@ -138,6 +148,11 @@ class GradientSettings:
     def std(self) -> float:
         """Standard deviation of the noise on a sum of bounded vectors of norm up to 1."""
         return noise_std(self.noise, LATTICE)
+
+    @property
+    def radii_std(self) -> float:
+        """Standard deviation of the noise on each count by radius, in rows."""
+        return noise_std(self.radii_noise, RADIUS_LATTICE)
 
 
 @dataclass(frozen=True)
@@ -153,6 +168,7 @@ class Result:
         iterates: iterates, (T + 1, components, columns), with intercepts as one more column for regressions.
         scales: radius or s of each step, (T,), the blocks' root mean square.
         rows: estimated number of rows.
+        radii: noisy numbers of rows by their distance from the answer, (cells,).
     """
 
     answer: Answer
@@ -163,6 +179,7 @@ class Result:
     iterates: FloatArray
     scales: FloatArray
     rows: float
+    radii: FloatArray
 
 
 def root_beta(q: int, zeta: float) -> float:
@@ -224,10 +241,10 @@ class _Track:
 
 
 def run(settings: GradientSettings, session: Session) -> Result:
-    """Make the look and the steps. A total function of rows and noise."""
+    """Make the look, the steps and the counts by radius. A total function of rows and noise."""
     model, T = settings.model, settings.T
     look = session.noisy_sum(look_statistic(model.look, model.frame), settings.look_noise)
-    session.progress(1, T + 1)
+    session.progress(1, T + 2)
     view = model.view(look, noise_std(settings.look_noise, LOOK_LATTICE), settings.declared)
     rows, counts = view.rows, []
     states, passes, targets, noises = [model.start(view)], [], [], []
@@ -251,8 +268,25 @@ def run(settings: GradientSettings, session: Session) -> Result:
         passes.append(bounded)
         targets.append(target.theta)
         noises.append(noise)
-        session.progress(t + 2, T + 1)
-    return _result(settings, view, states, passes, np.array(targets), np.array(noises), rows)
+        session.progress(t + 2, T + 2)
+    end, variances, m = _estimate(settings, view, states, passes, np.array(targets), np.array(noises), rows)
+    edges = radius_edges(RADIUS_LEVELS, model.residual_size, passes[-1].residual_limit)
+    radii = session.noisy_sum(radius_statistic(model.kernel(view, end, passes[-1]), edges), settings.radii_noise)
+    session.progress(T + 2, T + 2)
+    answers = [model.answer(view, state) for state in states]
+    return Result(
+        answer=model.answer(view, end),
+        averaged=m,
+        weights=end.weights,
+        coefficient_errors=model.errors(view, variances)[0],
+        intercept_errors=model.errors(view, variances)[1],
+        iterates=np.array(
+            [np.column_stack([a.coefficients, a.intercepts]) if len(a.intercepts) else a.coefficients for a in answers]
+        ),
+        scales=np.array([float(np.sqrt(np.mean(bounded.scales**2))) for bounded in passes]),
+        rows=rows,
+        radii=radii,
+    )
 
 
 def _least_step(settings: GradientSettings, state: State, t: int) -> float:
@@ -315,7 +349,7 @@ def _sigma(settings: GradientSettings, view: View, state: State, mean_residuals:
     return np.clip(sigma, _LEAST_SIGMA * view.spread, _MOST_SIGMA * view.spread)
 
 
-def _result(
+def _estimate(
     settings: GradientSettings,
     view: View,
     states: list[State],
@@ -323,8 +357,8 @@ def _result(
     targets: FloatArray,
     noises: FloatArray,
     rows: float,
-) -> Result:
-    """Return the estimate, its errors, and its iterates."""
+) -> tuple[State, FloatArray, int]:
+    """Return the estimate, the variances (blocks, q) of its theta, and the number of averaged steps."""
     model = settings.model
     middle, unknown = model.prior(view)
     m = settings.averaged
@@ -359,13 +393,7 @@ def _result(
         # Noise that moves steps far has a second-order effect, because the model is not linear there.
         nonlinear = unknown * (1.0 - unknown / (unknown + np.mean(noises[-m:], axis=(0, 2))))[:, None] ** 2
         variances = np.minimum(share * variances + nonlinear, unknown)
-    errors = model.errors(view, variances)
-    answers = [model.answer(view, state) for state in states]
-    iterates = [
-        np.column_stack([a.coefficients, a.intercepts]) if len(a.intercepts) else a.coefficients for a in answers
-    ]
-    scales = np.array([float(np.sqrt(np.mean(bounded.scales**2))) for bounded in passes])
-    return Result(model.answer(view, end), m, end.weights, *errors, np.array(iterates), scales, rows)
+    return end, variances, m
 
 
 def settled(targets: FloatArray, noises: FloatArray, least: int, enough: int, unknown: float) -> int:

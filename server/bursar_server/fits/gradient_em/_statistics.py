@@ -27,6 +27,9 @@ LATTICE = 2.0 ** (-2 * _kernel.BITS)
 LOOK_LATTICE = 2.0**-_kernel.LOOK_BITS
 """Size of one lattice unit of a look."""
 
+RADIUS_LATTICE = 2.0**-_kernel.BITS
+"""Size of one lattice unit of counts by radius."""
+
 _COUNT = Fraction(1, 2)
 """Weight of a count beside the vector's 1: the noise on a number of rows is twice that on a sum of vectors.
 
@@ -141,6 +144,50 @@ def gradient_bounds(shape: Shape) -> Bounds:
     else:
         distance, distance_squared = 2 * l1, 2 * norm_squared - 2 * unit**2 * min(0, count**2 - vector)
     return Bounds(l1=l1, l2_squared=norm_squared, l1_distance=distance, l2_squared_distance=distance_squared)
+
+
+@dataclass(frozen=True)
+class _RadiusKernel:
+    """Counts of rows by squared residual about their components; `edges` of the cells in the gradient's units."""
+
+    gradient: GradientKernel
+    edges: FloatArray
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        self.gradient.function(block, present, out, self.gradient.frame.arrays, *self.gradient.arguments, self._shape)
+
+    def on(self, xp: Any, device: Any) -> Callable[..., None]:
+        """Implement `bursar_server.vault._device.DeviceKernel`."""
+        same = _array_kernel.SAME[self.gradient.function]
+        return partial(same, xp, device, self.gradient.frame.arrays, self.gradient.arguments, self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, tuple[float, FloatArray], float, float]:
+        return _kernel.CELLS, (0.0, self.edges), 0.0, 0.0
+
+
+def radius_statistic(kernel: GradientKernel, edges: FloatArray) -> Statistic:
+    """Return the last release: numbers of rows by their squared residual, as a gradient's kernel has it.
+
+    Args:
+        kernel: kernel of a gradient at the parameters that are returned.
+        edges: edges of the cells, ascending, (cells + 1,).
+    """
+    cells = len(edges) - 1
+    return Statistic(
+        name="rows by their distance from the model",
+        kernel=_RadiusKernel(kernel, edges),
+        factors=(Factor("responsibilities", _kernel.BITS),),
+        shape=(cells,),
+        bounds=radius_bounds(),
+        largest=2**_kernel.BITS,
+    )
+
+
+def radius_bounds() -> Bounds:
+    """Return bounds of one row's contribution to `radius_statistic`, in lattice units."""
+    unit = 2**_kernel.BITS
+    return Bounds(l1=unit, l2_squared=unit**2, l1_distance=2 * unit, l2_squared_distance=2 * unit**2, non_negative=True)
 
 
 class Look(enum.Enum):
