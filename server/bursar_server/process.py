@@ -24,6 +24,7 @@ from bursar_server.ops.telemetry import ObservingError, Tracing
 from bursar_server.ops.verification import Verifier
 from bursar_server.state import State, StateError
 from bursar_server.tables.catalogue import Datasets
+from bursar_server.tables.registration import remove_unfinished
 from bursar_server.wire.server import AddressError, BursarServer
 
 
@@ -64,6 +65,8 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
             state.serving(),
             _verified(state, witness := witness_of(state, config)) as ledger,
         ):
+            # Rows of a killed import are nobody's, and another import may be long in coming.
+            remove_unfinished(state)
             key, places = open_checkpoints(state, ledger, config, witness), places_of(state, config)
             with Checkpointer(ledger, key, places, config.checkpoints.every, events=events) as checkpointer:
                 verifier = Verifier(state, ledger, places, key.verifier, events=events)

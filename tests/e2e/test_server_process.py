@@ -73,8 +73,11 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 @pytest.mark.slow
 def test_health_says_whether_a_server_serves(home: Home) -> None:
-    """Exit 0 while it serves and 1 when it is gone; SIGTERM ends it in order."""
+    """Exit 0 while it serves and 1 when it is gone; SIGTERM ends it in order. Its start ends a killed import's rows."""
+    unfinished = home.state.datasets / f".{'a' * 32}.partial"
+    unfinished.mkdir()
     server = home.start()
+    assert not unfinished.exists()
     options = ("health", "--address", server.address, "--ca", home.state.tls / "ca.pem")
     answer = _run(*options)
     assert (answer.returncode, answer.stdout) == (0, "SERVING\n")

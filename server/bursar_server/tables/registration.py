@@ -12,8 +12,10 @@ comparison is made here and not in the ledger, whose entries auditors read.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -351,6 +353,14 @@ def remove_replaced(state: State, ledger: Ledger) -> None:
     """Remove the snapshots that no dataset uses any more. Raises StateError if an import is under way."""
     with state.importing():
         _remove_unnamed(state, ledger)
+
+
+def remove_unfinished(state: State) -> None:
+    """Remove the folders of imports that were killed, unless one is under way or the folders are read-only."""
+    with contextlib.suppress(StateError, OSError), state.importing():
+        for found in state.datasets.iterdir():
+            if _OURS.fullmatch(found.name) and found.name.startswith("."):
+                shutil.rmtree(found)
 
 
 def rows_folder(state: State, dataset: DatasetState) -> Path:

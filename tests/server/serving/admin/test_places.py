@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bursar_server.admin.cli import main
+from bursar_server.tables.registration import remove_unfinished
 from tests.buckets import SECRET, Buckets, buckets
 from tests.postgres import PASSWORD, Postgres, postgres
 
@@ -211,6 +212,20 @@ def test_an_import_that_is_told_to_stop_removes_its_rows_itself(
     _stop_half_way(admin, _endless("duckdb", tmp_path), told)
     assert not admin.snapshots
     assert admin.verified.head == head
+
+
+def test_what_killed_imports_left_is_removed_without_another_import(admin: Admin) -> None:
+    """Unless one is under way; registered rows and other files stay."""
+    admin.add()
+    stays = admin.snapshots | {".notes.partial"}
+    for name in (".notes.partial", f".{'a' * 32}.partial"):
+        (admin.state.datasets / name).mkdir()
+        (admin.state.datasets / name / "rows.arrow").write_text("hush")
+    with admin.state.importing():
+        remove_unfinished(admin.state)
+    assert len(admin.snapshots) == len(stays) + 1
+    remove_unfinished(admin.state)
+    assert admin.snapshots == stays
 
 
 def _kill_half_way(admin: Admin, rows: list[str]) -> None:
