@@ -156,7 +156,7 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
 
 
 def regressions(seeds: int, *, quick: bool) -> list[Json]:
-    """Measure FitGradientEM's regressions of a table's last column, with a prior of the same request."""
+    """Measure FitGradientEM's regressions of a table's last column, with priors of its kind and of a mixture."""
     found = []
     for table in [*planted(), *real()]:
         n, d = table.rows.shape
@@ -164,13 +164,14 @@ def regressions(seeds: int, *, quick: bool) -> list[Json]:
             continue
         names = names_of(d)
         columns: list[Column] = [NumericColumn(name, "", -1.0, 1.0) for name in names]
+        public = number_table(n, d)
         for k in (1, 2):
             request = bursar.GradientEM(model="mixture_of_regressions", target=names[-1], n_components=k)
-            public = number_table(n, d)
-            like = fitted(request, bursar.rho(RHO / 4), public, array_rows(table.rows))
-            one = ratios(request, like, public, columns, table.rows, RHO, seeds)
-            found.append({"table": table.name, "real": table.real, "prior": f"{k} lines", "ratios": one})
-            printed(found[-1])
+            for prior, asked in (("lines", request), ("mixture", bursar.DPEM(n_components=8, columns=names))):
+                like = fitted(asked, bursar.rho(RHO / 4), public, array_rows(table.rows))
+                one = ratios(request, like, public, columns, table.rows, RHO, seeds)
+                found.append({"table": table.name, "real": table.real, "prior": prior, "ratios": one})
+                printed(found[-1])
     return found
 
 

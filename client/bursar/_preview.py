@@ -155,8 +155,8 @@ def with_forecast(preview: Preview, made: Forecast, widths: Mapping[str, float],
 
 _OTHERWISE = "a rule of thumb calls this useless, the forecast does not; fit with the same like=... (--like)"
 _LEAST = (
-    "at least that: real rows have several answers that are nearly as good, and noise decides between them; on real "
-    "tables errors were 2 to 9 times as large"
+    "at least that: rows of so simple a model show too little of what noise does; on real tables errors were 2 to 12 "
+    "times as large"
 )
 _GUESSED = "a guess from the public schema alone; like=... (--like) foretells errors and their range"
 

@@ -81,7 +81,9 @@ def test_a_finer_prior_foretells_mixtures_by_gradient_em_only() -> None:
     assert not is_least(replace(PEOPLE, trace=trace), six)
     assert is_least(replace(PEOPLE, trace=trace), PEOPLE)
     assert is_least(PEOPLE, six)
-    assert not is_least(bursar.LinearRegression(np.ones(2), 0.0, 1.0), six)
+    line = bursar.LinearRegression(np.ones(2), 0.0, 1.0)
+    assert not is_least(line, six)
+    assert is_least(line, line)
 
 
 def test_what_is_foretold_comes_true(toy: bursar.Dataset) -> None:
