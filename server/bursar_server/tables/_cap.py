@@ -67,9 +67,18 @@ class UnitCap:
         The first `max_rows` of a unit's ranking stay. K counts the unit's own present rows only.
         """
         # Rows come back by their number, so that heaps may be read in any order.
-        found = np.zeros(self._number, dtype=np.int32)
+        found = self._numbers()
         for rows in self._heaps():
             found[rows[:, 3].astype(np.int64)] = _unit_rows(rows[:, :3], self.max_rows)
+        return found
+
+    def _numbers(self) -> NDArray[np.int32]:
+        """Return zeros for all recorded rows; of many rows in a nameless file, which needs no memory of its own."""
+        if not self._spilt:
+            return np.zeros(self._number, dtype=np.int32)
+        path = self._path(_HEAPS)
+        found = np.memmap(path, dtype=np.int32, mode="w+", shape=(self._number,))
+        path.unlink()
         return found
 
     def _heaps(self) -> Iterator[NDArray[np.uint64]]:
