@@ -1,4 +1,4 @@
-"""FitMRF measured: `python bench/mrf.py [growth] [figure1c] [peers] [adult] [figure2] [picture]`.
+"""FitMRF measured: `python bench/mrf.py [growth] [paths] [figure1c] [peers] [adult] [figure2] [picture]`.
 
 Prints tables and writes bench/results/mrf.json, table by table. Single results, and their noisy tables, are
 kept in a folder beside it, so that a run that was cut goes on where it was. `--again cgm` measures a method anew
@@ -6,6 +6,7 @@ on the same noisy tables; deleting the folder begins anew.
 
 figure2: KL divergence from the truth, as in figure 2 of Bernstein et al. 2017.
 figure1c: KL divergence against regularization, as in their figure 1c.
+paths: error of a homogeneous chain of people with several paths each, as in their section 4.2.
 adult: holdout log-likelihood on a real table; `--adult DIR` names the folder of adult.csv and adult-domain.json.
 peers: beside private-pgm, on the same noisy tables if `--pgm PYTHON` names an interpreter that has it.
 growth: time of whole fits against rows, states and columns, and of drawing 1e5 rows.
@@ -38,6 +39,7 @@ import numpy as np
 from _common import Json, Kept, results_of, saved, spread_of
 from _mrf import (
     DELTA,
+    LEAST_POTENTIAL,
     Clique,
     States,
     World,
@@ -63,10 +65,12 @@ from _mrf import (
 )
 from numpy.typing import NDArray
 
-from bursar_models.mrf import Estimate, Graph, NoisyTable, estimate, largest_table
+from bursar_ledger import Adjacency
+from bursar_models.mrf import Estimate, Graph, NoisyTable, estimate, estimate_chain, largest_table
 from bursar_models.mrf._estimation import ESTIMATORS, Estimator
+from bursar_models.mrf._inference import chain_marginals
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits import BoundedColumn, mrf
+from bursar_server.fits import BoundedColumn, PublicTable, mrf
 from bursar_server.vault import ArrayRows, noise_std
 
 NODES, EDGES = 10, 14
@@ -237,10 +241,10 @@ def private_trial(law: Law, trial: int, tables: Sequence[NoisyTable], method: Ca
 
 
 def reference_trial(law: Law, number: int, n: int) -> Json:
-    """Maximum likelihood on the true tables, with the naive estimator's default penalty."""
+    """Maximum likelihood on the true tables, with a penalty of one row."""
     true = population(law, number)
     tables = without_noise(true.graph, true.tables(n))
-    return measured(true, partial(estimate, true.graph, tables, n, estimator="naive"))
+    return measured(true, partial(penalised, true.graph, tables, n, "naive", 1.0))
 
 
 def random_trial(law: Law, number: int) -> Json:
@@ -415,6 +419,78 @@ def figure1c(wish: Wish, states: int = 10, n: int = 100_000, epsilon: float = 0.
     )
 
 
+# --- paths --------------------------------------------------------------------------------------------------
+
+STEPS, PLACES = 24, 10
+DAYS = ((1, "rows"), (7, "shares"), (7, "rows"))
+"""Most paths of a person, and what weights them; people have any number of them up to it, each as likely."""
+
+
+def path_tables(n: int, days: int, weights: str, generator: np.random.Generator) -> tuple[list[Any], list[Any]]:
+    """Draw a chain and paths of n people. Return log-potentials, and tables of first states and of transitions."""
+    first = generator.dirichlet(np.ones(PLACES))
+    transition = generator.dirichlet(np.full(PLACES, 0.5), size=PLACES)
+    own = generator.integers(1, days + 1, n)
+    weight = np.repeat(1 / own if weights == "shares" else np.ones(n), own)
+    state = generator.choice(PLACES, len(weight), p=first)
+    firsts, pairs = np.bincount(state, weight, PLACES), np.zeros(PLACES * PLACES)
+    for _ in range(STEPS - 1):
+        following = (np.cumsum(transition, axis=1)[state] < generator.random((len(state), 1))).sum(axis=1)
+        following = np.minimum(following, PLACES - 1)
+        pairs += np.bincount(state * PLACES + following, weight / (STEPS - 1), PLACES * PLACES)
+        state = following
+    logs = [np.log(np.maximum(part, LEAST_POTENTIAL)) for part in (first, transition)]
+    return logs, [firsts, pairs.reshape(PLACES, PLACES)]
+
+
+def path_noise(n: int, days: int, weights: str, epsilon: float) -> list[float]:
+    """Return the standard deviations of noise that the server plans for both tables."""
+    columns = tuple(BoundedColumn(f"x{i}", 0.0, PLACES, tuple(map(float, range(PLACES + 1)))) for i in range(STEPS))
+    table = PublicTable("bench", columns, Adjacency.ADD_REMOVE_ONE, days, n * (days + 1) // 2)
+    request = fit_pb2.FitMRFRequest(
+        spend=spend(epsilon, pure=False),
+        chain=fit_pb2.HomogeneousChain(columns=[column.name for column in columns]),
+        unit_weights=fit_pb2.UNIT_WEIGHTS_ROWS if weights == "rows" else fit_pb2.UNIT_WEIGHTS_SHARES,
+    )
+    return [one.std for one in mrf.plan(request, table, lambda entry: None).settings.measurements]
+
+
+def path_trial(n: int, days: int, weights: str, epsilon: float, seed: int) -> Json:
+    """Return, for each estimator, the variation of transitions and the nats a path below the truth."""
+    generator = np.random.default_rng([seed, n, days])
+    (first, transition), exact = path_tables(n, days, weights, generator)
+    (start, pairs), log_partition = chain_marginals(STEPS, first, transition)
+    stds = path_noise(n, days, weights, epsilon) if epsilon else [0.0, 0.0]
+    noisy = [
+        NoisyTable(tuple(range(table.ndim)), table + std * generator.standard_normal(table.shape), std)
+        for table, std in zip(exact, stds, strict=True)
+    ]
+    found: Json = {}
+    for name in ESTIMATORS if epsilon else ("naive",):
+        model = estimate_chain(STEPS, PLACES, noisy[1], noisy[0], None, estimator=name)
+        phi, psi = model.log_potentials
+        gained = float(((first - phi) * start).sum() + (STEPS - 1) * ((transition - psi) * pairs).sum())
+        own = model.marginals[1] / model.marginals[1].sum(axis=1, keepdims=True)
+        moved = np.abs(own - np.exp(transition)).sum(axis=1) @ pairs.sum(axis=1) / 2
+        found[name] = {"transitions": float(moved), "nats": gained - log_partition + model.log_partition}
+    return found
+
+
+def paths(wish: Wish) -> None:
+    """Errors of homogeneous chains against people, budget and the most paths of a person."""
+    repetitions = 3 * wish.extent.repetitions
+    print(f"\nPaths of {STEPS} steps among {PLACES} states, ADD_REMOVE_ONE, delta {DELTA:g}: medians of {repetitions}")
+    for n, (days, weights), epsilon in product((1_000, 10_000, 100_000), DAYS, (0.1, 1.0, 0.0)):
+        trials = [path_trial(n, days, weights, epsilon, seed) for seed in range(repetitions)]
+        medians = {
+            name: {error: statistics.median(one[name][error] for one in trials) for error in trials[0][name]}
+            for name in trials[0]
+        }
+        told = ", ".join(f"{name} {one['transitions']:.4f} / {one['nats']:.4f}" for name, one in medians.items())
+        print(f"  n {n:,}, at most {days} as {weights}, epsilon {epsilon:g}: {told}", flush=True)
+        wish.save(f"n {n}, {days} {weights}, epsilon {epsilon:g}", medians)
+
+
 # --- Adult --------------------------------------------------------------------------------------------------
 
 MOST_BINS = 10
@@ -486,7 +562,7 @@ def adult_requests(table: Adult, epsilon: float, *, pure: bool) -> dict[str, fit
 
 
 def adult_non_private(table: Adult) -> dict[str, float]:
-    """Holdout log-likelihoods of maximum likelihood, with the naive estimator's default penalty."""
+    """Holdout log-likelihoods of maximum likelihood, with a penalty of one row."""
     T = len(table.sizes)
     graphs: dict[str, list[Clique]] = {
         "independent": [(v,) for v in range(T)],
@@ -498,7 +574,7 @@ def adult_non_private(table: Adult) -> dict[str, float]:
     for name, cliques in graphs.items():
         graph = Graph(table.sizes, tuple(cliques))
         exact = [table_of(graph, clique, table.train_states) for clique in graph.cliques]
-        model = estimate(graph, without_noise(graph, exact), len(table.train), estimator="naive")
+        model = penalised(graph, without_noise(graph, exact), len(table.train), "naive", 1.0)
         found[name] = score(graph, model.log_potentials, model.log_partition, table.test_states)
     return found
 
@@ -805,6 +881,7 @@ def picture(wish: Wish) -> None:
 
 PARTS: dict[str, Callable[[Wish], None]] = {
     "growth": growth,
+    "paths": paths,
     "figure1c": figure1c,
     "peers": peers,
     "adult": adult,

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Estimate, Graph, NoisyTable, estimate, estimate_chain, estimated_rows
 from bursar_models.mrf._descent import minimized
-from bursar_models.mrf._estimation import ESTIMATORS, _shrunken, continued, merge, project_to_simplex, with_sums
+from bursar_models.mrf._estimation import ESTIMATORS, _shrunken, continued, merge, with_sums
 from bursar_models.mrf._inference import chain_marginals, exact
 from bursar_models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
 from tests.each import each
@@ -74,18 +74,34 @@ def test_low_noise_gives_the_maximum_likelihood(name: str, laplace: bool, estima
             np.testing.assert_allclose(got, table.counts / 1e6, atol=2e-3)
 
 
+@pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.parametrize("name", ["chain", "clique of three", "independent"])
+def test_naive_is_the_product_of_conditionals_where_tables_form_a_forest(name: str, laplace: bool) -> None:
+    """One evaluation gives the tables themselves, as they agree; a penalty, and cycles, need a search."""
+    graph, tables = GRAPHS[name], released(GRAPHS[name], 0, 1e6, 1e-3, laplace)
+    found = estimate(graph, tables, None, estimator="naive")
+    assert found.iterations == 1
+    assert divergence(graph, 0, found) < 1e-6
+    for table, got in zip(tables, found.marginals, strict=True):
+        np.testing.assert_allclose(got, table.counts / 1e6, atol=1e-8)
+    assert estimate(graph, tables, None, estimator="naive", regularization=1.0).iterations > 1
+    cycles = released(GRAPHS["cycles"], 0, 1e6, 1e-3, laplace)
+    assert estimate(GRAPHS["cycles"], cycles, None, estimator="naive").iterations > 1
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("laplace", [False, True])
-def test_cgm_is_never_worse_than_naive(name: str, laplace: bool) -> None:
-    """It holds from no noise to nothing but noise, over seeds; it is much better where noise is large."""
-    for ratio, most in [(0.01, 1.05), (0.1, 1.05), (1.0, 0.8), (10.0, 0.5)]:
+def test_cgm_is_not_worse_than_naive_which_holds_at_any_noise(name: str, laplace: bool) -> None:
+    """Noise up to ten times an average cell, over seeds; nearly level on independent columns."""
+    for ratio in (0.1, 1.0, 10.0):
         totals = np.zeros(2)
         for seed in range(4):
             tables = released(GRAPHS[name], seed, 2000, ratio * 100, laplace)
             for place in range(2):
                 found = estimate(GRAPHS[name], tables, 2000, estimator=BOTH[place])
                 totals[place] += divergence(GRAPHS[name], seed, found)
-        assert totals[0] <= most * totals[1]
+        assert totals[0] <= 1.1 * totals[1]
+        assert totals[1] <= 3 * totals[0]
 
 
 def test_noise_alone_says_that_all_states_are_alike() -> None:
@@ -95,13 +111,12 @@ def test_noise_alone_says_that_all_states_are_alike() -> None:
         assert table.min() > 0.2 / table.size
 
 
-def test_rare_states_keep_a_probability() -> None:
-    """The naive estimator drives cells with negative counts to 0; posterior means do not."""
-    graph = Graph((4,), ())
+@pytest.mark.parametrize("estimator", ["cgm", "naive"])
+def test_rare_states_keep_a_probability(estimator: Any) -> None:
+    """A projection would drive cells with negative counts to 0; posterior means do not."""
     tables = [NoisyTable((0,), np.array([500.0, 480.0, -30.0, 20.0]), 30.0)]
-    cgm = estimate(graph, tables, 1000).marginals[0]
-    naive = estimate(graph, tables, 1000, estimator="naive", regularization=1e-9).marginals[0]
-    assert naive[2] < 1e-6 < 0.001 < cgm[2] < cgm[3] < 0.05
+    found = estimate(Graph((4,), ()), tables, 1000, estimator=estimator).marginals[0]
+    assert 0.001 < found[2] < found[3] < 0.05
 
 
 def keeping(stay: float, std: float) -> tuple[list[FloatArray], list[NoisyTable], Graph]:
@@ -306,19 +321,6 @@ def test_posterior_means_hold_far_from_the_counts() -> None:
     assert means[1] == pytest.approx(means[2], rel=1e-8)
 
 
-def test_projection_is_the_nearest_point_of_the_simplex() -> None:
-    """Sum 1, no entry below 0, and no direction to another point of the simplex that is nearer."""
-    rng = np.random.default_rng(0)  # noqa: TID251 - test data
-    for _ in range(50):
-        values = rng.normal(scale=0.4, size=(3, 4))
-        found = project_to_simplex(values)
-        assert found.min() >= 0
-        assert found.sum() == pytest.approx(1)
-        # Optimal if every corner is on the far side of the plane through the point.
-        assert ((values - found) * found).sum() >= (values - found).max() - 1e-12
-    np.testing.assert_allclose(project_to_simplex(np.array([1e15, 0.0])), [1, 0])
-
-
 def chain(steps: int, states: int) -> tuple[FloatArray, FloatArray]:
     """Log-potentials of a chain."""
     rng = np.random.default_rng(4)  # noqa: TID251 - test data
@@ -338,21 +340,21 @@ def test_forward_backward_is_the_junction_tree_of_the_unrolled_chain() -> None:
 
 
 @pytest.mark.parametrize("laplace", [False, True])
-def test_chains_are_learnt_and_cgm_is_better_than_naive(laplace: bool) -> None:
-    """Low noise gives the truth; with noise the posterior means are nearer to it than the naive estimate."""
+def test_chains_are_learnt_without_a_search_and_nearer_to_the_truth(laplace: bool) -> None:
+    """Low noise gives the truth; with noise the conditionals of posterior means beat a search for their potentials."""
     steps, states, rows = 6, 8, 5000.0
     first, transition = chain(steps, states)
     (start, pairs), log_partition = chain_marginals(steps, first, transition)
-    rng = np.random.default_rng(0)  # noqa: TID251 - test noise
 
-    def loss(std: float, estimator: Any) -> float:
+    def loss(std: float, seed: int = 0, **settings: Any) -> float:
+        rng = np.random.default_rng(seed)  # noqa: TID251 - test noise
         found = estimate_chain(
             steps,
             states,
             NoisyTable((0, 1), rows * pairs + std * unit_noise(rng, pairs.shape, laplace), std, laplace),
             NoisyTable((0,), rows * start + std * unit_noise(rng, start.shape, laplace), std, laplace),
             None,
-            estimator=estimator,
+            **settings,
         )
         phi, psi = found.log_potentials
         own = chain_marginals(steps, phi, psi)[1]
@@ -360,9 +362,10 @@ def test_chains_are_learnt_and_cgm_is_better_than_naive(laplace: bool) -> None:
         gain = ((first - phi) * start).sum() + (steps - 1) * ((transition - psi) * pairs).sum()
         return float(gain) - log_partition + own
 
-    assert loss(1e-3, "cgm") < 1e-5
-    assert loss(1e-3, "naive") < 1e-3
-    assert sum(loss(30.0, "cgm") for _ in range(5)) < sum(loss(30.0, "naive") for _ in range(5))
+    for estimator in ESTIMATORS:
+        assert loss(1e-3, estimator=estimator) < 1e-5
+    searched, closed = ([loss(20.0, seed, regularization=penalty) for seed in range(8)] for penalty in (1e-9, None))
+    assert sum(closed) < 0.9 * sum(searched)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf._canonical import canonical, canonical_chain
 from bursar_models.mrf._descent import Solve, minimized
-from bursar_models.mrf._graph import Graph, check_exact
+from bursar_models.mrf._graph import Graph, check_exact, is_forest
 from bursar_models.mrf._inference import LoopyBeliefs, alone, cached_tree, chain_marginals, exact, spread, sum_to
 from bursar_models.mrf._nonlinear import expectation_maximization
 from bursar_models.mrf._posterior import tilted_gaussian
@@ -92,15 +92,20 @@ def estimate(
 
     "nlbp" is the paper's own loop: see `expectation_maximization`.
 
+    "naive" takes each table by itself for the truth, less its noise: means of counts of at least 0, normalised.
+    The paper projects the tables to the simplex, which gives probability 0 to true states. Where tables form a forest,
+    the model is the product of their conditionals in closed form (`starting_points`); elsewhere, and with a penalty, it
+    is maximum likelihood.
+
     Args:
         graph: graph whose cliques get a potential.
         tables: noisy tables, each over variables of one clique; several over the same variables are averaged by their
             precision.
         n_rows: number of rows; None estimates it from the tables' totals (see `estimated_rows`).
-        estimator: "cgm"; "nlbp"; or "naive", which projects every table to the simplex and treats it as exact.
+        estimator: "cgm"; "nlbp"; or "naive".
         regularization: L2 penalty on the log-potentials, in rows: (regularization / 2) |theta|^2 is subtracted from the
-            log-likelihood of all rows. None: no penalty for "cgm" and "nlbp", 1 for "naive", whose maximum may not
-            exist without it.
+            log-likelihood of all rows. None: no penalty for "cgm", "nlbp" and closed forms, 1 for other "naive" fits,
+            whose maximum may not exist without it.
         inference: "exact" on a junction tree, "loopy", or "auto": exact where `check_exact` allows it. A graph without
             cycles always has exact inference, which is then no more work than one loopy sweep.
 
@@ -164,7 +169,8 @@ def continued(
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
     # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
-    starts = starting_points([table.variables for table in merged], _denoised(merged, rows))
+    scopes, guesses = [table.variables for table in merged], _denoised(merged, rows)
+    starts = starting_points(scopes, guesses)
     limit = evaluations(work, sum(table.counts.size for table in merged))
     problem = Problem(
         merged,
@@ -173,14 +179,17 @@ def continued(
         [1.0] * len(merged),
         starts,
         _independent(merged, rows) if estimator == "cgm" else [None] * len(merged),
-        [table.variables for table in merged],
+        scopes,
         limit if most is None else min(limit, most),
     )
     # The start of independent columns stays beside it: the search takes the better one.
     if start is not None:
         earlier = [start.get(table.variables, np.zeros(table.counts.shape)) for table in merged]
         problem.starts = [problem.starts[0], np.concatenate([part.ravel() for part in earlier])]
-    found, iterations = _fitted(problem, estimator, regularization)
+    if estimator == "naive" and not regularization and is_forest(Graph(graph.sizes, tuple(scopes))):
+        found, iterations = starts[-1], 1
+    else:
+        found, iterations = _fitted(problem, guesses, estimator, regularization)
     potentials = _added(graph, merged, homes, found)
     marginals, log_partition = infer(potentials)
     potentials, less = canonical(graph, potentials)
@@ -210,7 +219,9 @@ def estimate_chain(
             number of transitions), so that the total is the number of rows.
         firsts: noisy numbers of first states, shape (S,).
         n_rows: number of rows, or of persons; None estimates it from the two totals.
-        estimator: method, as in `estimate`.
+        estimator: method, as in `estimate`. Without a penalty "cgm" and "naive" are closed forms here, conditionals of
+            posterior means with the prior of `estimate` or a flat one. A search explains noise in the difference
+            between the two ends of transitions, which the model magnifies T - 1 times.
         regularization: L2 penalty as in `estimate`, on the two log-potentials.
 
     Returns:
@@ -229,8 +240,7 @@ def estimate_chain(
             f"and {firsts.counts.shape}"
         )
     # Variable 0 is the first state, 1 and 2 are the ends of a transition. Unlike elsewhere, sums over one end are not
-    # tables of their own: the two ends' distributions differ by (p(x_T) - p(x_1)) / (T - 1) only, so a model that
-    # explains noise in this difference magnifies it T - 1 times.
+    # tables of their own: the two ends' distributions differ by (p(x_T) - p(x_1)) / (T - 1) only.
     tables = [
         NoisyTable((0,), firsts.counts, firsts.std, firsts.laplace),
         NoisyTable((1, 2), transitions.counts, transitions.std, transitions.laplace),
@@ -241,23 +251,31 @@ def estimate_chain(
         return chain_marginals(steps, scaled[0], scaled[1] / (steps - 1))
 
     # The gradient in (T - 1) log psi is the average over time that the table observes.
-    guess, pairs = _denoised(tables, rows)
-    start = [np.log(guess), (steps - 1) * np.log(pairs / pairs.sum(axis=1, keepdims=True))]
+    guesses = _denoised(tables, rows)
     ends = [NoisyTable((v,), _sums(tables[1], v), transitions.std * math.sqrt(states)) for v in (1, 2)]
-    independent = [np.log(guess), np.broadcast_to((steps - 1) * np.log(pairs.sum(axis=0)), pairs.shape)]
     problem = Problem(
         tables,
         rows,
         infer,
         [1.0, float(steps - 1)],
-        [independent, start],
+        [_conditionals(steps, guesses)],
         [None, _independent([*ends, tables[1]], rows)[2]] if estimator == "cgm" else [None, None],
         limit=evaluations(chain_work(steps, states), states * (states + 1)),
     )
-    (first, scaled), iterations = _fitted(problem, estimator, regularization)
+    if estimator == "nlbp" or regularization:
+        (first, scaled), iterations = _fitted(problem, guesses, estimator, regularization)
+    else:
+        means = problem.split(problem.posterior.tilted(np.zeros_like(problem.stds))[1])
+        (first, scaled), iterations = _conditionals(steps, means), 1
     first, transition, _ = canonical_chain(steps, first, scaled / (steps - 1))
     marginals, log_partition = chain_marginals(steps, first, transition)
     return Estimate([first, transition], marginals, log_partition, rows, iterations, "exact")
+
+
+def _conditionals(steps: int, counts: Sequence[FloatArray]) -> list[FloatArray]:
+    """Return the parameters of the Markov chain of first states and transitions: positive counts of both."""
+    first, pairs = counts
+    return [np.log(first / first.sum()), (steps - 1) * np.log(pairs / pairs.sum(axis=1, keepdims=True))]
 
 
 def estimated_rows(tables: Sequence[NoisyTable]) -> float:
@@ -305,30 +323,31 @@ def _sums(table: NoisyTable, variable: int) -> FloatArray:
     return sum_to(table.counts, table.variables, (variable,))
 
 
-def project_to_simplex(values: FloatArray) -> FloatArray:
-    """Return the nearest point with entries of at least 0 and sum 1.
+def _fitted(
+    problem: Problem,
+    guesses: Sequence[FloatArray],
+    estimator: Estimator,
+    regularization: float | None,
+) -> tuple[list[FloatArray], int]:
+    """Return the parameters of each table, and the number of evaluations, of a search.
 
-    In Euclidean distance (Duchi et al. 2008, figure 1).
+    Args:
+        problem: tables and parameters.
+        guesses: probabilities of each table's cells by itself.
+        estimator: method.
+        regularization: penalty, or None.
     """
-    # A shift of all values does not change the projection, and keeps precision where counts are large.
-    flat = values.ravel() - values.max()
-    descending = -np.sort(-flat)
-    thresholds = (np.cumsum(descending) - 1) / np.arange(1, flat.size + 1)
-    threshold = thresholds[np.flatnonzero(descending > thresholds)[-1]]
-    projected = np.maximum(flat - threshold, 0.0)
-    return np.asarray((projected / projected.sum()).reshape(values.shape))
-
-
-def _fitted(problem: Problem, estimator: Estimator, regularization: float | None) -> tuple[list[FloatArray], int]:
-    """Return the parameters of each table, and the number of evaluations."""
     strength = (1.0 if estimator == "naive" else 0.0) if regularization is None else regularization
     # The penalty is on log-potentials, of which the parameters are multiples.
     penalty = strength / problem.rows / np.square(problem.multiples)
     # Extreme counts may overflow in a trial step; the line search then rejects it.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        theta, iterations = {"cgm": _cgm, "naive": _naive, "nlbp": expectation_maximization}[estimator](
-            problem, penalty
-        )
+        if estimator == "naive":
+            observed = np.concatenate([guess.ravel() for guess in guesses])
+            theta, iterations = likeliest(problem, observed, penalty, problem.starts, problem.limit)
+        else:
+            fit = _cgm if estimator == "cgm" else expectation_maximization
+            theta, iterations = fit(problem, penalty)
     return problem.split(theta), iterations
 
 
@@ -442,13 +461,6 @@ def _cgm(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
 
     lowest = problem.neutral - problem.posterior.highest() * rows / entropy
     return minimized(objective, problem.starts, lowest, tolerance(problem), problem.limit)
-
-
-def _naive(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
-    """Fit "naive": return log-potentials of the tables, and the number of evaluations."""
-    parts = problem.split(problem.counts / problem.rows)
-    observed = np.concatenate([project_to_simplex(part).ravel() for part in parts])
-    return likeliest(problem, observed, penalty, problem.starts, problem.limit)
 
 
 def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> tuple[Infer, int]:

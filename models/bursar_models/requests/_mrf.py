@@ -153,8 +153,9 @@ class MRF(Request):
         share: share of the spend for the choice of a tree, one-way tables included, 0.05 to 0.9; None leaves it to the
             server, which takes a third.
         estimator: "cgm" infers the true tables and the model together and knows the law of the noise; "nlbp" does it by
-            the paper's own loop; "naive" takes the noisy tables, projected to the simplex, for the truth.
-        regularization: L2 penalty on the log-potentials, in rows; None is none, and 1 for "naive".
+            the paper's own loop; "naive" takes each table, less its noise, for the truth.
+        regularization: L2 penalty on the log-potentials, in rows; None is none, and 1 for "naive" where tables form
+            cycles.
         inference: "exact" on a junction tree, refused where its tables are above the server's limit; "loopy" belief
             propagation; "auto" for exact where that is possible. A graph without cycles is always exact.
         unit_weights: weight of a row where a person may have several: "shares" counts each of K rows as 1/K, for the

@@ -413,7 +413,7 @@ class _MRFEstimatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MRFEstim
     by posterior means instead of modes.
     """
     MRF_ESTIMATOR_NAIVE: _MRFEstimator.ValueType  # 2
-    """Maximum likelihood as if the noisy tables, projected to the simplex, were true."""
+    """Maximum likelihood as if each noisy table, by itself less its noise, were true: in closed form where tables form a forest."""
     MRF_ESTIMATOR_NLBP: _MRFEstimator.ValueType  # 3
     """The paper's own loop: EM whose E-step is non-linear belief propagation to the likeliest tables."""
 
@@ -426,7 +426,7 @@ MRF_ESTIMATOR_CGM: MRFEstimator.ValueType  # 1
 by posterior means instead of modes.
 """
 MRF_ESTIMATOR_NAIVE: MRFEstimator.ValueType  # 2
-"""Maximum likelihood as if the noisy tables, projected to the simplex, were true."""
+"""Maximum likelihood as if each noisy table, by itself less its noise, were true: in closed form where tables form a forest."""
 MRF_ESTIMATOR_NLBP: MRFEstimator.ValueType  # 3
 """The paper's own loop: EM whose E-step is non-linear belief propagation to the likeliest tables."""
 Global___MRFEstimator: _TypeAlias = MRFEstimator  # noqa: Y015
@@ -2156,7 +2156,7 @@ class FitMRFRequest(_message.Message):
     dataset: _builtins.str
     estimator: Global___MRFEstimator.ValueType
     regularization: _builtins.float
-    """L2 penalty on log-potentials, in records; 0: none for CGM, 1 for the naive estimator."""
+    """L2 penalty on log-potentials, in records; 0: none, but 1 for the naive estimator where tables form cycles."""
     inference: Global___MRFInference.ValueType
     unit_weights: Global___UnitWeights.ValueType
     estimate_on_client: _builtins.bool
