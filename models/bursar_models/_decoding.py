@@ -163,10 +163,7 @@ DENSE_WORK = 5e8
 """Multiplications in one product J^T J up to which it is formed; above it L-BFGS-B refines, without a Jacobian."""
 
 LLOYD_ROWS = 20_000
-"""Number of rows drawn from the decoded mixture for Lloyd's algorithm.
-
-Their sampling error is far below a sketch's noise.
-"""
+"""Number of rows drawn from the decoded mixture for Lloyd's algorithm; even, because they come in pairs."""
 
 LLOYD_STARTS = 3
 """Number of k-means++ starts of Lloyd's algorithm where the density has more than k atoms, besides the decoded means.
@@ -848,10 +845,12 @@ def _richer(problem: _Problem, cloud: _Mixture, fit: _Fit, generator: Generator)
 
 def _rows(problem: _Problem, mixture: _Mixture, generator: Generator) -> FloatArray:
     """Draw rows from a mixture with variances of each component, clipped to the box, (LLOYD_ROWS, d)."""
-    # Stratified, so that the shares of the components have no sampling error.
+    # Stratified, so that the shares of the components have no sampling error; and in pairs of opposite errors, so that
+    # the means of components that lie apart have none, either.
     levels = (np.arange(LLOYD_ROWS) + 0.5) / LLOYD_ROWS
     component = np.searchsorted(np.cumsum(_normalised(mixture.beta))[:-1], levels)
-    errors = generator.standard_normal((LLOYD_ROWS, problem.W.shape[1]))
+    half = generator.standard_normal((LLOYD_ROWS // 2, problem.W.shape[1]))
+    errors = np.stack([half, -half], axis=1).reshape(LLOYD_ROWS, -1)
     rows = mixture.centres[component] + np.exp(0.5 * mixture.log_v[component]) * errors
     # Rows of the table are clipped to the bounds, so the drawn ones are, too.
     inside: FloatArray = np.clip(rows, problem.lower, problem.upper)

@@ -12,7 +12,8 @@ from bursar_ledger import Adjacency
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, PublicTable, gradient_em
-from bursar_server.vault import ArrayRows, Session
+from bursar_server.vault import ArrayRows, Session, Statistic
+from tests.audit import moments
 from tests.audit.gradient_em_reference import reference
 from tests.audit.harness import extremes
 from tests.audit.target import Target
@@ -95,11 +96,21 @@ def fit_gradient_em(
         neighbour=neighbour,
         events=plan.events,
         run=run,
-        reference=reference,
+        reference=_summed,
         features=numbers_of,
         extremes=extremes(len(far), *far.T, *_nulls(model, far).T),
         unit_cap=cap,
     )
+
+
+def _summed(statistic: Statistic, rows: ArrayRows) -> FloatArray:
+    """Return the reference of a release: those of a private start are FitDPEM's."""
+    return (moments.reference if is_of_start(statistic) else reference)(statistic, rows)
+
+
+def is_of_start(statistic: Statistic) -> bool:
+    """Return whether a statistic is that of a private start."""
+    return hasattr(statistic.kernel, "moments")
 
 
 def planned(
@@ -188,6 +199,8 @@ RANDOM: Fields = {"random": fit_pb2.StartAtRandom(public_seed=3)}
 SYMMETRIC: Fields = {"symmetric": True}
 BARE: Fields = {"without_intercept": True}
 ALONE: Fields = {"n_components": 1}
+OPENED: Fields = {"given": None}
+"""A mixture that starts by private splitting."""
 
 TARGETS: dict[str, Callable[[], Target]] = {
     "symmetric, recentred, add or remove": lambda: fit_gradient_em(AR, "symmetric"),
@@ -215,6 +228,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "mixture, noise estimated, random start, add or remove": lambda: fit_gradient_em(
         AR, "mixture", n_components=3, **(ESTIMATED | RANDOM)
     ),
+    "mixture, private start, add or remove": lambda: fit_gradient_em(AR, "mixture", **OPENED),
+    "mixture, private start, Laplace, replace": lambda: fit_gradient_em(RO, "mixture", spend=PURE, **OPENED),
     "mixture, units of their own, radial, replace": lambda: fit_gradient_em(
         RO, "mixture", units=fit_pb2.COLUMN_UNITS_BOUNDS, **RADIAL
     ),
@@ -254,6 +269,7 @@ QUICK = frozenset(
     {
         "symmetric, recentred, replace",
         "mixture, recentred, add or remove",
+        "mixture, private start, add or remove",
         "regressions, one, truncated, no intercept, replace",
         "missing, recentred, add or remove",
         "missing, Laplace, add or remove",

@@ -40,11 +40,13 @@ from tests.audit.gradient_em import (
     BARE,
     BASE,
     BROKEN,
+    OPENED,
     PURE,
     RO,
     TRUNCATED,
     Fields,
     fit_gradient_em,
+    is_of_start,
     planned,
 )
 from tests.audit.gradient_em_reference import (
@@ -122,6 +124,16 @@ class RadiusFromRows(Session):
             arguments[4] = arguments[4] * (1.0 + float(np.clip(spread, 0.0, 1.0)))
             statistic = replace(statistic, kernel=replace(kernel, arguments=tuple(arguments)))
         return super().noisy_sum(statistic, noise)
+
+
+class RawStart(Raw):
+    """The fit gets the raw sums of the private start alone."""
+
+    def noisy_sum(self, statistic: Statistic, noise: Noise) -> FloatArray:
+        """See `Session`."""
+        if is_of_start(statistic):
+            return super().noisy_sum(statistic, noise)
+        return Session.noisy_sum(self, statistic, noise)
 
 
 # Pieces of a row's contribution
@@ -228,6 +240,8 @@ def mutants() -> tuple[Mutant, ...]:
 def wrong_sizes() -> list[Mutant]:
     """Too little noise, too much, or more than was paid for."""
     there, apart = fit_gradient_em(AR, "mixture"), fit_gradient_em(RO, "symmetric")
+    opened = fit_gradient_em(AR, "mixture", **OPENED)
+    quiet = replace(opened, session=with_noise(0.7, is_of_start))
     laplace = fit_gradient_em(RO, "regressions", spend=PURE)
     told = ("T5 arithmetic", "form")
     unsplit = replace(there, session=with_noise(2**-0.5, is_gradient), meter=Blind)
@@ -241,6 +255,8 @@ def wrong_sizes() -> list[Mutant]:
         planted("noise from tau", from_tau(), "T1 energy", "T5 arithmetic", n=30),
         planted("look not paid for", unpaid(there, 0), *told, n=2),
         planted("counts by radius not paid for", unpaid(there, -1), *told, n=2),
+        planted("start not paid for", unpaid(opened, 1), *told, n=2),
+        planted("noise of the start x 0.7", replace(quiet, meter=Blind), "T1 energy", n=24),
     ]
 
 
@@ -319,6 +335,11 @@ def wrong_flows() -> list[Mutant]:
         flows("the true n told", telling_true_n(one), "T7 replay"),
         flows("division by the true n", replace(one, session=ExactCounts), "T7 replay"),
         flows("a start from the rows", started_at_the_mean(one), "T7 replay"),
+        flows(
+            "a start split by true moments",
+            replace(fit_gradient_em(AR, "mixture", **OPENED), session=RawStart),
+            "T7 replay",
+        ),
         flows("a radius from the rows", replace(one, session=RadiusFromRows), "T7 replay"),
         flows("steps until the rows agree", halting, "T7 replay"),
     ]

@@ -72,6 +72,13 @@ def test_separated_clusters_come_back(decoder: Decoder, noise: float) -> None:
     assert model.mass == pytest.approx(1, abs=0.05)
 
 
+def test_centres_have_no_error_of_the_rows_that_are_drawn_to_find_them() -> None:
+    """Without noise, centres of clusters that lie apart are the truth: independent rows would leave 0.01 deviations."""
+    W = frequencies(200, 2)
+    model = decode(decode_kmeans, W, moments(W, SHARES, CORNERS, SPREAD**2), 4, noise_std=1e-9)
+    assert model.centres[matched(model, CORNERS)] == pytest.approx(CORNERS, abs=1e-3 * SPREAD)
+
+
 def test_a_mixture_has_a_variance_for_every_component_and_column() -> None:
     """Clusters of different shapes, from clean moments: all three kinds of parameters are exact."""
     W = frequencies(300, 2)

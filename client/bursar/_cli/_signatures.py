@@ -297,8 +297,8 @@ Where EM starts: splitting (private), random:SEED (a public place), the ENTRY of
 saved model, or a JSON object with means, and with weights and covariances if you know them.
 """
 _GRADIENT_START = """
-Where it starts: random:SEED (a public place, 0 by default), or a file: a saved model of this kind, or a JSON object
-with coefficients, and with intercepts and weights if you know them.
+Where it starts: random:SEED (a public place), or a file: a saved model of this kind, or a JSON object with
+coefficients, and with intercepts and weights if you know them. Left out: random:0, or private for a Gaussian mixture.
 """
 _PRIOR = f"""
 For --estimator map, NAME=NUMBER between commas, of {", ".join(bursar.GaussianPrior.__dataclass_fields__)}; left out:

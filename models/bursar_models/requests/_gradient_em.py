@@ -117,8 +117,9 @@ class GradientEM(Request, Generic[LatentT]):
         zeta: failure probability of the variants "truncated" and "dp_em"; None is 0.05.
         tau: bound of a coordinate's second moment in the variants "truncated" and "dp_em", in squared units of `scale`;
             None takes it from released sums. A wrong one costs accuracy, never privacy.
-        start: a `RandomStart` (public seed 0 by default), a `GivenCoefficients`, or an earlier model of this kind,
-            whose numbers are sent; for a Gaussian mixture any `GaussianMixture` or `KMeans`.
+        start: a `RandomStart`, a `GivenCoefficients`, or an earlier model of this kind, whose numbers are sent; for a
+            Gaussian mixture any `GaussianMixture` or `KMeans`. None is a private start by splitting for a Gaussian
+            mixture, and a random one with public seed 0 for other models.
         centre: point between the two means of a symmetric mixture, array-like of shape (n_columns,), in the data's own
             units; None is the middle of the bounds. It must be known without the rows.
         units: unit of a mixture's distances: "common" is the data's own; "bounds" takes every column's half-width as

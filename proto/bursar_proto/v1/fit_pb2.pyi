@@ -1310,7 +1310,7 @@ class FitGradientEMRequest(_message.Message):
     heavy_tails: _builtins.bool
     """Say so where rows may lie far out: changes the default variant only."""
     iterations: _builtins.int
-    """T, noisy gradient steps beside one look at the scales of the columns; 0 lets the server choose from public numbers."""
+    """T, noisy gradient steps beside one look at the scales of the columns, and a private start; 0 lets the server choose from public numbers."""
     step_size: _builtins.float
     """eta of every step; 0: full EM steps at first, shorter ones as parameters settle (variants with a fixed bound: 1)."""
     averaged: _builtins.int
@@ -1340,9 +1340,7 @@ class FitGradientEMRequest(_message.Message):
     @_builtins.property
     def spend(self) -> _types_pb2.Spend: ...
     @_builtins.property
-    def random(self) -> Global___StartAtRandom:
-        """The default, with public seed 0."""
-
+    def random(self) -> Global___StartAtRandom: ...
     @_builtins.property
     def given(self) -> Global___GradientStart: ...
     @_builtins.property

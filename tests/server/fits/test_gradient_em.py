@@ -107,6 +107,36 @@ def test_gaussian_mixture_is_found() -> None:
     assert array(model.iterates)[0] == pytest.approx(truth + 0.8)
 
 
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_private_start_finds_what_random_ones_miss(adjacency: Adjacency, pure: bool) -> None:
+    """Eight components of unequal weight in five columns; from random means fewer than half of such fits find all."""
+    generator = drawn(31)
+    truth = generator.uniform(-20.0, 20.0, (8, 5))
+    z = generator.choice(8, 20_000, p=np.arange(6, 14) / 76.0)
+    X = truth[z] + generator.standard_normal((20_000, 5))
+    spend = SPEND(epsilon=8.0) if pure else SPEND(rho=0.1)
+    public = table(5, bound=25.0, adjacency=adjacency, rows=20_000)
+    made = plan(public, model=MIXTURE, n_components=8, spend=spend)
+    model = run(made, X, adjacency=adjacency)
+    assert nearest(array(model.coefficients), truth) < 0.5
+    assert np.sort(array(model.weights)) == pytest.approx(np.arange(6, 14) / 76.0, abs=0.02)
+    assert array(model.noise_std) == pytest.approx(np.ones((8, 5)), abs=0.15)
+
+
+def test_regressions_start_about_the_one_of_all_rows() -> None:
+    """Slopes that components have in common are in the look already; b and -b have none."""
+    X = lines(20_000, 4, SLOPES + 4.0, INTERCEPTS)
+    view = plan(table(2, bound=8.0, target=40.0), model=REGRESSIONS, spend=QUIET, **TARGET)
+    model = run(view, X)
+    begun = array(model.iterates)[0][:, :2]
+    assert np.linalg.norm(begun - (SLOPES + 4.0).mean(axis=0), axis=1).max() < 2.5
+    alone = run(plan(table(2, target=40.0), model=REGRESSIONS, n_components=1, spend=QUIET, **TARGET), X)
+    assert array(alone.iterates)[0][0, :2] == pytest.approx((SLOPES + 4.0).mean(axis=0), abs=0.1)
+    mirrored_lines = plan(table(2, target=40.0), model=REGRESSIONS, symmetric=True, spend=QUIET, **TARGET)
+    assert np.linalg.norm(array(run(mirrored_lines, X).iterates)[0][0]) < 0.8 * np.std(X[:, 2])
+
+
 @pytest.mark.parametrize("variant", [0, fit_pb2.GRADIENT_VARIANT_RADIAL])
 def test_mixture_of_regressions_is_found(variant: Any) -> None:
     """Slopes and intercepts in the data's units, features far from the middle of their bounds, from a random start."""
@@ -212,6 +242,7 @@ MODELS: list[dict[str, Any]] = [
     {"model": REGRESSIONS, "symmetric": True, **TARGET},
     {"model": REGRESSIONS, "n_components": 1, "without_intercept": True, **TARGET},
     {"model": MISSING, **TARGET},
+    {"model": MIXTURE},
 ]
 
 
@@ -259,7 +290,10 @@ def test_bounds_of_any_size_end_in_finite_numbers(fields: dict[str, Any], given_
     public = PublicTable("people", columns, Adjacency.REPLACE_ONE, 1, 100)
     fields = {name: value for name, value in fields.items() if name not in ("noise_std", "random")}
     if given_start:
-        shape = [4 if fields["model"] == MIXTURE else 2 if fields == MODELS[3] else 1, 2 if "target" in fields else 3]
+        shape = [
+            fields.get("n_components", 2) if fields["model"] == MIXTURE else 2 if fields == MODELS[3] else 1,
+            2 if "target" in fields else 3,
+        ]
         fields["given"] = fit_pb2.GradientStart(
             coefficients=types_pb2.Tensor(shape=shape, values=[1e-100] * (shape[0] * shape[1]))
         )

@@ -130,16 +130,17 @@ def test_limits_on_columns() -> None:
 @each("model", [SYMMETRIC, MIXTURE, REGRESSIONS, MISSING])
 @each("variant", [0, *range(1, 5)])
 def test_a_plan_costs_what_is_offered(adjacency: Adjacency, model: Any, variant: Any) -> None:
-    """Never more, and all but a rounding of it; a look, T equal steps, and a twentieth for the test of the form."""
+    """Never more, and all but a rounding of it; a look, a private start of Gaussian mixtures, T equal steps, a test."""
     target = {"target": "y"} if model in (REGRESSIONS, MISSING) else {}
     made = plan(table(3, target=5.0, adjacency=adjacency), model=model, variant=variant, iterations=7, **target)
     order = Fraction(9)
     cost = sum(rdp(event, order) for event in made.events) / order
     assert 0.999999 <= cost <= 1
-    assert len(made.events) == made.iterations == 9
-    assert len(set(made.events[1:-1])) == 1
+    start = 4 if model == MIXTURE else 0
+    assert len(made.events) == made.iterations == 9 + start
+    assert len(set(made.events[1 + start : -1])) == 1
     assert 0.0499 <= rdp(made.events[-1], order) / order <= 0.05
-    assert [noise.times for noise in made.noise] == [1, 7, 1]
+    assert [noise.times for noise in made.noise] == [1, *start * [1], 7, 1]
 
 
 def test_a_pure_plan_costs_its_epsilon() -> None:
@@ -232,6 +233,18 @@ def test_the_ledger_gets_all_that_was_chosen() -> None:
     assert [line[name] for name in ("intercept", "symmetric", "units", "n_components")] == [False, False, None, 1]
     assert plan(TABLE, **LINE).parameters["intercept"]
     assert json.loads(json.dumps(asked)) == asked
+
+
+def test_a_gaussian_mixture_starts_by_splitting_unless_asked_otherwise() -> None:
+    """The start has its share of the price, and no seed; one that is random or given has neither."""
+    own = plan(model=MIXTURE)
+    assert (own.parameters["start"], own.parameters["public_seed"]) == ("splitting", None)
+    at_random = plan(model=MIXTURE, random=fit_pb2.StartAtRandom())
+    assert (at_random.parameters["start"], at_random.parameters["public_seed"]) == ("random", "0")
+    assert (
+        at_random.settings.opening == plan(model=MIXTURE, given=start(coefficients=tensor(2, 2))).settings.opening == ()
+    )
+    assert own.settings.std / at_random.settings.std == pytest.approx((0.9 / 0.65) ** 0.5)
 
 
 def test_a_given_start_stands_in_the_ledger_by_its_hash() -> None:

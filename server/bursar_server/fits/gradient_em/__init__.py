@@ -4,6 +4,7 @@
 |---|---|
 | `_plan` | the plan: checks a request and decides every release |
 | `_run` | the run: a look at the scales, then noisy gradient steps |
+| `_start` | the private start of a Gaussian mixture, by the releases of `fits/mixtures` |
 | `_answer` | the released model as a message |
 | `_statistics` | gradients and looks, and what one row can contribute; proof in `_statistics.md` |
 | `_kernel`, `_array_kernel` | the same integers, compiled for CPUs and in terms of the array API |
@@ -27,6 +28,7 @@ from bursar_server.fits.gradient_em._statistics import (
     Transform,
     look_statistic,
 )
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
 from bursar_server.vault import CHUNK
 
 __all__ = ["GradientEMPlan", "plan", "run", "warm_up"]
@@ -45,6 +47,8 @@ def warm_up() -> None:
         GradientKernel(_kernel.missing_sums, frame, (np.ones(2), (one, np.zeros(2)), 1.0, 1.0, 1.0, 1.0, 1.0), shape),
     ):
         kernel(block, absent, np.zeros(shape.size, dtype=np.int64))
-    for look in Look:
-        statistic = look_statistic(look, frame)
+    eye = np.eye(2)[None].copy()
+    cell = EStep(True, np.zeros(1), np.zeros((1, 2)), eye, True, np.zeros((1, 2)), eye)
+    opening = moment_statistic(BallFrame(np.zeros(2), np.ones(2)), cell, Moments.FULL, Weights(1.0, 1.0, 1.0))
+    for statistic in (opening, *(look_statistic(look, frame) for look in Look)):
         statistic.kernel(block, absent, np.zeros(statistic.size, dtype=np.int64))

@@ -27,7 +27,7 @@ class LatentMixture:
     Attributes:
         frame: frame of the columns.
         k: number of components, at least 2.
-        public_seed: seed of the start.
+        public_seed: seed of a random start.
         given: initial means (k, d) in the frame's units; None to draw them.
         given_weights: initial weights, (k,).
         sigma: standard deviation in the frame's units; None to estimate it.

@@ -8,7 +8,7 @@ equal weights and no intercept; its posterior has the factor 2 that the paper om
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,11 +63,12 @@ class LatentRegressions:
         return len(self.frame.centre) - 1 + self.intercept
 
     def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
-        """Implement `Model.view`: whitens the features."""
-        return _regression.view_of_moments(self.frame, look, noise_std, declared, intercept=self.intercept)
+        """Implement `Model.view`: whitens the features. The mean of b and -b is 0, whatever chance makes of it."""
+        view = _regression.view_of_moments(self.frame, look, noise_std, declared, intercept=self.intercept)
+        return replace(view, line=0.0 * view.line) if self.symmetric else view
 
     def start(self, view: View) -> State:
-        """Implement `Model.start`: random slopes."""
+        """Implement `Model.start`: random coefficients about those of one regression of all rows."""
         if self.given is None:
             theta = _regression.random_start(view, self.blocks, self.q, self.public_seed, intercept=self.intercept)
         else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
 
 from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em._kernel import CATONI
@@ -52,6 +54,7 @@ class View:
         whitener: matrix of regressions, (features, features): working features are whitener (z - shift), with variance
             about 1.
         present: share of rows in which each feature is present, (features,).
+        line: slopes of one regression of all rows on the working features, (features,); () where the look has none.
     """
 
     rows: float
@@ -59,6 +62,12 @@ class View:
     shift: FloatArray
     whitener: FloatArray
     present: FloatArray
+    line: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def unexplained(self) -> float:
+        """Standard deviation of the target about `line`, or about its mean; at least a tenth of `spread`."""
+        return math.sqrt(max(self.spread**2 - float(self.line @ self.line), 0.01 * self.spread**2))
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from bursar_server.fits.gradient_em._mixture_of_regressions import LatentRegress
 from bursar_server.fits.gradient_em._models import Model
 from bursar_server.fits.gradient_em._normal import Kind, best_radius, location_gain
 from bursar_server.fits.gradient_em._run import RADIUS_LEVELS, GradientSettings, Variant, root_beta
+from bursar_server.fits.gradient_em._start import SHARE, opening_steps
 from bursar_server.fits.gradient_em._statistics import (
     LOOK_LATTICE,
     GradientFrame,
@@ -50,6 +51,7 @@ from bursar_server.fits.gradient_em._statistics import (
     radius_bounds,
 )
 from bursar_server.fits.gradient_em._symmetric_mixture import LatentSymmetricMixture
+from bursar_server.fits.mixtures.schedule import of_step
 from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_for, noise_std, sensitivity
 
 MAX_COMPONENTS, MAX_ITERATIONS = 64, 200
@@ -136,15 +138,17 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
     except ValueError as error:
         raise InvalidFieldsError(("spend", str(error))) from None
     look, gradient = look_bounds(model.look, len(columns)), gradient_bounds(settings.shape)
+    d, unit_cap = len(columns), table.unit_cap
     events = (
-        event_of(sensitivity(look, table.adjacency, table.unit_cap), settings.look_noise),
-        *settings.T * (event_of(sensitivity(gradient, table.adjacency, table.unit_cap), settings.noise),),
-        event_of(sensitivity(radius_bounds(), table.adjacency, table.unit_cap), settings.radii_noise),
+        event_of(sensitivity(look, table.adjacency, unit_cap), settings.look_noise),
+        *(event_of(of_step(step, d, table.adjacency, unit_cap), step.noise) for step in settings.opening),
+        *settings.T * (event_of(sensitivity(gradient, table.adjacency, unit_cap), settings.noise),),
+        event_of(sensitivity(radius_bounds(), table.adjacency, unit_cap), settings.radii_noise),
     )
     return GradientEMPlan(
         columns=tuple(column.name for column in columns),
         events=events,
-        iterations=settings.T + 2,
+        iterations=settings.steps,
         noise=_noise_summary(settings, len(columns)),
         expected=_expected(request, settings, columns, table.rows),
         sum_units=() if request.model in _REGRESSIONS else tuple(map(float, frame.unit)),
@@ -161,13 +165,18 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
 def _settings(
     request: fit_pb2.FitGradientEMRequest, model: Model, amount: Amount, table: PublicTable, T: int
 ) -> GradientSettings:
-    """Return a look, T equal steps and counts by radius. Raises ValueError if the amount is too small or too large."""
+    """Return a look, the private start of a Gaussian mixture, T equal steps and counts by radius.
+
+    Raises ValueError if the amount is too small, or far too large.
+    """
     variant, zeta = _variant(request), request.zeta or _ZETA
     smoothing = root_beta(model.q, zeta) if variant.transform is Transform.BOX else 1.0
     shape = Shape(model.blocks, model.q, variant.transform, smoothing)
     share = _LOOK_REGRESSION if request.model in _REGRESSIONS else _LOOK_MIXTURE
     look = look_bounds(model.look, len(model.frame.centre))
-    steps = amount.value * (1 - share - _RADII)
+    opened = request.model == fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE and request.WhichOneof("start") is None
+    opening = opening_steps(model.blocks, model.q, amount, table) if opened else ()
+    steps = amount.value * (1 - share - _RADII - (SHARE if opened else 0))
     return GradientSettings(
         model=model,
         variant=variant,
@@ -185,6 +194,7 @@ def _settings(
         radii_noise=_noise(radius_bounds(), amount, amount.value * _RADII, table),
         T=T,
         declared=float(table.rows) if table.rows else None,
+        opening=opening,
     )
 
 
@@ -442,6 +452,17 @@ def _noise_summary(settings: GradientSettings, columns: int) -> tuple[types_pb2.
         types_pb2.ReleaseNoise(
             name="look", size=settings.model.look.size(columns), count_std=look, sum_std=look * columns**0.5, times=1
         ),
+        *(
+            types_pb2.ReleaseNoise(
+                name="start",
+                size=step.components * (1 + columns + step.moments.size(columns)),
+                count_std=step.std / step.weights.a,
+                sum_std=step.std / step.weights.b,
+                moment_std=step.std / step.weights.c,
+                times=1,
+            )
+            for step in settings.opening
+        ),
         types_pb2.ReleaseNoise(
             name="gradient", size=settings.shape.size, count_std=std / count_weight(), sum_std=std, times=settings.T
         ),
@@ -542,7 +563,7 @@ def _parameters(
         "scale": settings.scale,
         "tau": settings.tau,
         "zeta": settings.zeta if boxed else None,
-        "start": request.WhichOneof("start") or "random",
-        "public_seed": None if given is not None else str(request.random.public_seed),
+        "start": request.WhichOneof("start") or ("splitting" if settings.opening else "random"),
+        "public_seed": None if given is not None or settings.opening else str(request.random.public_seed),
         "start_sha256": hashlib.sha256(given).hexdigest() if given is not None else None,
     }

@@ -6,6 +6,8 @@ intercept; the working target is z_y - shift_y. Without an intercept the origin 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.special import ndtr, ndtri
 
@@ -39,7 +41,10 @@ _NODES = 256
 """Number of nodes of the integral over possible variances. Chosen, not tuned."""
 
 _START = 0.7
-"""Size of a random start, and of its noise, in standard deviations of the target. Chosen, not tuned."""
+"""Size of a random start, and of its noise, in standard deviations of the target about one regression of all rows.
+
+Chosen, not tuned.
+"""
 
 
 def zero(frame: GradientFrame) -> FloatArray:
@@ -64,7 +69,17 @@ def view_of_moments(
     about = second - np.outer(mean, mean) + np.outer(mean - shift, mean - shift)
     whitener = _whitener(about[:-1, :-1], noise)
     spread = cautious(float(about[-1, -1]), noise) ** 0.5
-    return View(rows, spread, shift, whitener, np.ones(size - 2))
+    line = near_middle(whitener @ about[:-1, -1], noise / 2.0**0.5 * _size_of(whitener))
+    return View(rows, spread, shift, whitener, np.ones(size - 2), line * min(1.0, spread / max(_length(line), 1e-300)))
+
+
+def _length(vector: FloatArray) -> float:
+    return float(np.linalg.norm(vector))
+
+
+def _size_of(matrix: FloatArray) -> float:
+    """Return the root mean square factor by which a matrix lengthens noise."""
+    return _length(matrix) / math.sqrt(len(matrix))
 
 
 def _whitener(covariance: FloatArray, noise: float) -> FloatArray:
@@ -105,16 +120,21 @@ def by_chance(size: float) -> float:
 
 
 def random_start(view: View, blocks: int, q: int, public_seed: int, *, intercept: bool) -> FloatArray:
-    """Draw random coefficients (blocks, q), with intercepts 0."""
-    features = q - intercept
+    """Draw random slopes about those of one regression of all rows, with intercepts 0, (blocks, q).
+
+    One regression has the mean of the components' slopes, so they are off by as much as it leaves unexplained. A single
+    component starts there.
+    """
     theta = np.zeros((blocks, q))
-    theta[:, intercept:] = _START * view.spread * uniform_in_ball(blocks, features, public_seed)
+    theta[:, intercept:] = view.line
+    if blocks > 1:
+        theta[:, intercept:] += _START * view.unexplained * uniform_in_ball(blocks, q - intercept, public_seed)
     return theta
 
 
 def start_sigma(view: View) -> float:
     """Return the initial standard deviation of the noise."""
-    return _START * view.spread
+    return _START * view.unexplained
 
 
 def into_working(

@@ -1,4 +1,4 @@
-"""Run of FitGradientEM: one look at the scales, then T noisy gradient steps, and post-processing between them.
+"""Run of FitGradientEM: one look at the scales, a private start, T noisy gradient steps, and post-processing between.
 
 Wang et al. 2020, algorithms 1-3, with noise that covers the contribution of a row. By default gradients are bounded
 where they are short, about the released parameters, at a radius that follows the released noise level.
@@ -16,6 +16,7 @@ from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em._kernel import CATONI, UNCLIPPED
 from bursar_server.fits.gradient_em._models import Answer, Model, Pass, State, View, believed_rows
 from bursar_server.fits.gradient_em._normal import radius_edges, unclip
+from bursar_server.fits.gradient_em._start import opened
 from bursar_server.fits.gradient_em._statistics import (
     LATTICE,
     LOOK_LATTICE,
@@ -29,6 +30,7 @@ from bursar_server.fits.gradient_em._statistics import (
     look_statistic,
     radius_statistic,
 )
+from bursar_server.fits.mixtures.steps import Step
 from bursar_server.vault import Noise, Session, noise_std
 
 _RESIDUAL_LIMIT = 1.25
@@ -125,6 +127,7 @@ class GradientSettings:
         radii_noise: noise on the counts by radius.
         T: number of steps.
         declared: public number of rows, which may be inexact; None if there is none.
+        opening: releases of a private start; empty for a start that is random or given.
     """
 
     model: Model
@@ -143,6 +146,12 @@ class GradientSettings:
     radii_noise: Noise
     T: int
     declared: float | None
+    opening: tuple[Step, ...]
+
+    @property
+    def steps(self) -> int:
+        """Number of releases: the look, those of the start, T gradients, and the counts by radius."""
+        return 2 + len(self.opening) + self.T
 
     @property
     def std(self) -> float:
@@ -244,10 +253,10 @@ def run(settings: GradientSettings, session: Session) -> Result:
     """Make the look, the steps and the counts by radius. A total function of rows and noise."""
     model, T = settings.model, settings.T
     look = session.noisy_sum(look_statistic(model.look, model.frame), settings.look_noise)
-    session.progress(1, T + 2)
+    session.progress(1, settings.steps)
     view = model.view(look, noise_std(settings.look_noise, LOOK_LATTICE), settings.declared)
     rows, counts = view.rows, []
-    states, passes, targets, noises = [model.start(view)], [], [], []
+    states, passes, targets, noises = [_start(settings, view, session)], [], [], []
     nothing = np.zeros_like(states[0].theta)
     unknown = model.prior(view)[1]
     track = _Track(nothing + unknown, np.ones((settings.shape.blocks, 1)), nothing, nothing, nothing)
@@ -268,11 +277,11 @@ def run(settings: GradientSettings, session: Session) -> Result:
         passes.append(bounded)
         targets.append(target.theta)
         noises.append(noise)
-        session.progress(t + 2, T + 2)
+        session.progress(settings.steps - T + t, settings.steps)
     end, variances, m = _estimate(settings, view, states, passes, np.array(targets), np.array(noises), rows)
     edges = radius_edges(RADIUS_LEVELS, model.residual_size, passes[-1].residual_limit)
     radii = session.noisy_sum(radius_statistic(model.kernel(view, end, passes[-1]), edges), settings.radii_noise)
-    session.progress(T + 2, T + 2)
+    session.progress(settings.steps, settings.steps)
     answers = [model.answer(view, state) for state in states]
     return Result(
         answer=model.answer(view, end),
@@ -287,6 +296,17 @@ def run(settings: GradientSettings, session: Session) -> Result:
         rows=rows,
         radii=radii,
     )
+
+
+def _start(settings: GradientSettings, view: View, session: Session) -> State:
+    """Return the state before the first gradient, by the releases of a private start if the plan has some."""
+    model, public = settings.model, settings.model.start(view)
+    if not settings.opening:
+        return public
+    found = opened(model.frame, model.blocks, settings.opening, session, settings.steps)
+    sigma = np.clip(found.sigma, _LEAST_SIGMA * view.spread, _MOST_SIGMA * view.spread)
+    sigma = public.sigma if settings.sigma_known else sigma
+    return State(model.project(view, found.theta), found.weights, sigma)
 
 
 def _least_step(settings: GradientSettings, state: State, t: int) -> float:
