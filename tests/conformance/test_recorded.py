@@ -2,8 +2,6 @@
 
 `tests.conformance.recording` makes the record. It was made anew when gradient EM got its last release, which tests
 its form: on one machine, all other integers and prices were those of before.
-`tests.conformance.recording` makes the record. It was made anew when mixtures began to repeat their last releases and
-rounds got tables of all pairs: on one machine, all other integers, prices and models were those of before.
 Later, integers of gradient EM's Gaussian mixtures, which got a private start, and of its regressions, which start about
 the one of all rows, took the place of those before.
 """
