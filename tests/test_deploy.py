@@ -237,7 +237,7 @@ def test_the_chart_calls_what_there_is() -> None:
 
 
 def test_the_gateway_is_off_and_has_certificates_alone() -> None:
-    """In both templates: nothing of it unless it is asked for; then no ledger and no table is mounted."""
+    """Both templates have nothing of it unless it is asked for; then no ledger and no table is mounted."""
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]["gateway"]
     assert service["profiles"] == ["gateway"]
     assert _understood(service["command"])

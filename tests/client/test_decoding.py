@@ -73,7 +73,7 @@ def test_separated_clusters_come_back(decoder: Decoder, noise: float) -> None:
 
 
 def test_centres_have_no_error_of_the_rows_that_are_drawn_to_find_them() -> None:
-    """Without noise, centres of clusters that lie apart are the truth: independent rows would leave 0.01 deviations."""
+    """Centres of clusters that lie apart are exact without noise: independent rows would leave 0.01 deviations."""
     W = frequencies(200, 2)
     model = decode(decode_kmeans, W, moments(W, SHARES, CORNERS, SPREAD**2), 4, noise_std=1e-9)
     assert model.centres[matched(model, CORNERS)] == pytest.approx(CORNERS, abs=1e-3 * SPREAD)

@@ -162,14 +162,14 @@ def test_older_models_of_gradient_em_have_no_test() -> None:
     ],
 )
 def test_wrong_counts_by_radius_are_refused(changed: dict[str, Any], text: str) -> None:
-    """With the field in the message."""
+    """The message names the field."""
     arguments: dict[str, Any] = {"levels": [0.5], "counts": [3.0, 4.0], "count_std": 1.0, "size": 1}
     with pytest.raises(ValueError, match=text):
         RadiusCounts(**(arguments | changed))
 
 
 def test_what_replicates_leave_is_what_a_right_mixture_leaves() -> None:
-    """As much as replicates leave is no alarm, five times as much is; equal replicates say nothing."""
+    """A residual like the replicates' is no alarm, one five times as large is; equal replicates say nothing."""
     replicates = np.array([1.0, 1.2, 0.9, 1.1, 1.05, 0.95])
     assert residual_goodness(1.1, replicates).p_value > 0.1
     far = residual_goodness(5.0, replicates)

@@ -48,7 +48,7 @@ def test_spends_that_do_not_ascend_are_refused(lone: bursar.Dataset, percents: l
 
 
 def test_without_anywidget_it_says_what_to_install(lone: bursar.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is asked for."""
+    """The error comes before any preview is asked for."""
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(ImportError, match=r"bursar\[notebook\]"):
         lone.spend_slider(REQUEST)

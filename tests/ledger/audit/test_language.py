@@ -122,7 +122,7 @@ def test_numbers_and_days_have_the_signs_of_the_language() -> None:
 
 
 def test_fields_are_no_templates_and_no_html() -> None:
-    """What a ledger holds is put in once, and escaped where the text is HTML."""
+    """A field is put in once, and escaped where the text is HTML."""
     assert say("Compared with {since}.", since="{kept}") == "Compared with {kept}."
     shown = say_html("For your next visit keep this text: <code>{kept}</code>", kept="<b>{kept}\x1b</b>")
     assert isinstance(shown, Markup)

@@ -82,7 +82,7 @@ def test_the_workbook_has_every_entry(run: Run, study: Path, tmp_path: Path) -> 
 
 
 def test_no_cell_is_a_formula(run: Run, ledger: Ledger, path: Path, tmp_path: Path) -> None:
-    """Whatever a ledger holds is a text."""
+    """Every cell of the ledger's is a text."""
     evil = '=HYPERLINK("http://example.org","x")'
     ledger.register_dataset(
         Registration(evil, Adjacency.REPLACE_ONE, Budget(1, 1e-6), b"2" * 32, {}), actor=evil, reason=evil

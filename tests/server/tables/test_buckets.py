@@ -79,13 +79,13 @@ def test_a_file_is_read_in_parts(buckets: Buckets, manifest: Build, load: Load) 
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("address", ["s3://people/nothing", "s3://people/nothing/x.y", "s3://nobody/x"])
 def test_a_missing_file_or_bucket_is_told(buckets: Buckets, kind: str, address: str) -> None:
-    """With its address, as the storage says it."""
+    """The error has its address, as the storage says it."""
     with pytest.raises(TableImportError, match=f"{address} (does not exist|cannot be read: .*does not exist)"):
         READERS[kind](address)
 
 
 def test_a_folder_without_tables_is_told(buckets: Buckets) -> None:
-    """As a folder on a disk is."""
+    """The error is that of a folder on a disk."""
     (buckets.folder / "people" / "empty").mkdir()
     (buckets.folder / "people" / "empty" / "notes.txt").write_text("none")
     with pytest.raises(TableImportError, match=r"expected files that end with \.parquet"):

@@ -140,7 +140,7 @@ def test_errors_and_notices(postgres: Postgres, capfd: pytest.CaptureFixture[str
     ],
 )
 def test_an_address_with_a_password_is_refused(address: str) -> None:
-    """Before anything is sent, with advice, and without a word of it."""
+    """The refusal comes before anything is sent, with advice, and without a word of the password."""
     with pytest.raises(TableImportError, match=r"PGPASSFILE|without a password") as caught:
         PostgresSource(address.format("swordfish"), "SELECT 1")
     assert "swordfish" not in str(caught.value)

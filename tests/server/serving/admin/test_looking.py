@@ -299,7 +299,7 @@ def test_python_is_refused_what_the_command_is(admin: Admin) -> None:
 
 
 def test_a_refusal_says_how_rows_with_empty_cells_are_kept(admin: Admin) -> None:
-    """Of the columns that lose them: by `nullable`, or by a category for empty cells."""
+    """The columns that lose them are named, with `nullable` or a category for empty cells."""
     lines = [*GOOD, *(f"q{i},,true,5" for i in range(10)), *(f"r{i},40,,5" for i in range(10))]
     refused = admin.refused("import", *_hospital(admin, lines), *TOTAL).splitlines()
     assert "age: 16.7% of the cells are empty; nullable = true keeps their rows" in refused

@@ -197,7 +197,7 @@ def test_an_import_from_postgresql_that_is_killed_leaves_nothing(admin: Admin, p
 
 @pytest.mark.slow
 def test_an_import_from_a_bucket_that_is_killed_leaves_nothing(admin: Admin, buckets: Buckets) -> None:
-    """As one from a file."""
+    """The end is that of an import from a file."""
     _many(buckets.folder / "people" / "many.parquet")
     _kill_half_way(admin, ["--parquet", "s3://people/many.parquet"])
 
@@ -207,7 +207,7 @@ def test_an_import_from_a_bucket_that_is_killed_leaves_nothing(admin: Admin, buc
 def test_an_import_that_is_told_to_stop_removes_its_rows_itself(
     admin: Admin, tmp_path: Path, told: signal.Signals
 ) -> None:
-    """By Ctrl-C, by a system that shuts down, by a connection that breaks."""
+    """Ctrl-C, a system that shuts down and a connection that breaks each send a signal."""
     head = admin.verified.head
     _stop_half_way(admin, _endless("duckdb", tmp_path), told)
     assert not admin.snapshots
