@@ -68,11 +68,15 @@ class LatentRegressions:
         return replace(view, line=0.0 * view.line) if self.symmetric else view
 
     def start(self, view: View) -> State:
-        """Implement `Model.start`: random coefficients about those of one regression of all rows."""
-        if self.given is None:
-            theta = _regression.random_start(view, self.blocks, self.q, self.public_seed, intercept=self.intercept)
-        else:
+        """Implement `Model.start`: random coefficients about one regression of all rows; a single one at it."""
+        size = self.blocks, self.q
+        if self.given is not None:
             theta = _regression.into_working(self.frame, view, *self.given, intercept=self.intercept)
+        else:
+            theta = _regression.line_start(view, *size, intercept=self.intercept)
+            # Two components b and -b have one block: at 0 they would be equal, and no step could tell them apart.
+            if self.k > 1:
+                theta += _regression.random_slopes(view, *size, self.public_seed, intercept=self.intercept)
         sigma = np.full(self.blocks, self.sigma or _regression.start_sigma(view))
         return State(self.project(view, theta), self.given_weights, sigma)
 

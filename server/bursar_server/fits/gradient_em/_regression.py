@@ -119,16 +119,20 @@ def by_chance(size: float) -> float:
     return float(size + 2.0 * (2.0 * size) ** 0.5)
 
 
-def random_start(view: View, blocks: int, q: int, public_seed: int, *, intercept: bool) -> FloatArray:
-    """Draw random slopes about those of one regression of all rows, with intercepts 0, (blocks, q).
-
-    One regression has the mean of the components' slopes, so they are off by as much as it leaves unexplained. A single
-    component starts there.
-    """
+def line_start(view: View, blocks: int, q: int, *, intercept: bool) -> FloatArray:
+    """Return the slopes of one regression of all rows for every block, with intercepts 0, (blocks, q)."""
     theta = np.zeros((blocks, q))
     theta[:, intercept:] = view.line
-    if blocks > 1:
-        theta[:, intercept:] += _START * view.unexplained * uniform_in_ball(blocks, q - intercept, public_seed)
+    return theta
+
+
+def random_slopes(view: View, blocks: int, q: int, public_seed: int, *, intercept: bool) -> FloatArray:
+    """Draw by how much the slopes of components are off `line_start`, with intercepts 0, (blocks, q).
+
+    One regression has the mean of the components' slopes, so they are off by as much as it leaves unexplained.
+    """
+    theta = np.zeros((blocks, q))
+    theta[:, intercept:] = _START * view.unexplained * uniform_in_ball(blocks, q - intercept, public_seed)
     return theta
 
 
