@@ -81,7 +81,7 @@ format: env ## let ruff change what it can
 proto: env ## generate the code of the contract again
 	$(BIN)/python proto/generate.py
 
-# Quick sizes, about twenty minutes; FULL=1 for all of them. Ends with 1 if a ratio became worse than in the last record.
+# Quick sizes, about forty minutes; FULL=1 for all of them. Ends with 1 if a ratio became worse than in the last record.
 # PGM=PYTHON names an interpreter that has private-pgm (package mbi 1.1), which bench/peers.py then runs beside ours.
 bench: env ## run the comparisons and update the record; FULL=1 for all sizes
 	$(BIN)/python bench/run.py $(if $(FULL),--full)
