@@ -23,8 +23,9 @@ from distributed.security import Security
 
 from bursar_server.jobs.trial import made_up_rows
 from bursar_server.tables import CapKeys, Manifest, Partitions, Snapshot, store_table
+from bursar_server.tables._partitions import PartitionedRows
 from bursar_server.tables._snapshot import BATCH
-from bursar_server.vault import DaskEngine, EngineError, LocalEngine, SpreadRows, exact_sum
+from bursar_server.vault import DaskEngine, EngineError, LocalEngine, exact_sum
 from bursar_server.vault import _dask as dask_engine
 from tests.conformance.requests import FEW, TABLE
 from tests.ports import free_port
@@ -38,6 +39,7 @@ N = BATCH + 1000
 
 HERE = (*FEW, "fast sketch", "missing", "chain")
 THERE = ("mixture", "components", "tree")
+AGAIN = 6
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Table:
     snapshot: Snapshot
     partitions: Partitions
 
-    def rows(self, *columns: str) -> SpreadRows:
+    def rows(self, *columns: str) -> PartitionedRows:
         """Partitioned."""
         return self.partitions.rows(self.snapshot, columns)
 
@@ -217,10 +219,12 @@ def test_two_hosts_give_the_same_integers_and_one_may_be_lost(table: Table, pems
     folder = tmp_path / "begun"
     folder.mkdir()
     with two_hosts() as (here, there), cluster(pems, tmp_path / "cluster", (here, there), port=8786) as address:
+        once = table.rows("x")
         asked = Asked(
             pems.engine(address),
             {name: table.rows(*planned(name).columns) for name in THERE},
-            table.rows("x"),
+            # The first partition several times: of two parts alone the other host might get none.
+            PartitionedRows(once.slots + AGAIN * BATCH, (*AGAIN * once.parts[:1], *once.parts)),
             str(folder),
         )
         (tmp_path / "asked").write_bytes(pickle.dumps(asked))
@@ -234,7 +238,8 @@ def test_two_hosts_give_the_same_integers_and_one_may_be_lost(table: Table, pems
                     os.kill(pid, signal.SIGKILL)
             assert client.wait(600) == 0
     found = pickle.loads((tmp_path / "done").read_bytes())  # noqa: S301 - our own
-    assert found.pop("count") == [sum(block.rows for block in table.snapshot.blocks())]
+    first, rest = (block.rows for block in table.snapshot.blocks())
+    assert found.pop("count") == [(AGAIN + 1) * first + rest]
     assert found == {name: table.local(name) for name in THERE}
     assert begun
 
