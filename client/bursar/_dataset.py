@@ -370,7 +370,7 @@ class Dataset:
             percents: spends to preview, in percent of the whole budget, in ascending order.
 
         Raises:
-            ImportError: anywidget is not installed.
+            MissingDependencyError: anywidget is not installed.
             RefusedError: the fit would be refused for its arguments.
             TransportError: no answer came.
         """

@@ -9,6 +9,7 @@ from typing import Any
 from bursar._preview import Preview
 from bursar_models.budget import Percent
 from bursar_models.errors import InvalidRequestError
+from bursar_models.optional import require
 
 PERCENTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0)
 """Spends that are tried, about evenly spaced on a logarithmic scale."""
@@ -22,16 +23,14 @@ def spend_slider(preview: Callable[[Percent], Preview], percents: Sequence[float
         percents: spends in percent of the whole budget, in ascending order.
 
     Raises:
-        ImportError: anywidget is not installed.
+        MissingDependencyError: anywidget is not installed.
         InvalidRequestError: there are no spends, or they do not ascend.
     """
     if not percents or list(percents) != sorted(set(percents)):
         raise InvalidRequestError.of("percents", f"expected ascending numbers, got {list(percents)}")
-    try:
-        import anywidget
-        import traitlets
-    except ImportError as error:
-        raise ImportError("the slider needs anywidget: pip install 'bursar[notebook]'") from error
+    require("anywidget")
+    import anywidget
+    import traitlets
 
     class SpendSlider(anywidget.AnyWidget):
         """Slider over previews; `chosen` is the place of the spend that it shows."""

@@ -85,13 +85,13 @@ def decoding_errors(sketch: Sketch, model: Decoded, *, mixture: bool, replicates
     for number in tqdm(range(replicates), desc="intervals", unit="replicate", leave=False, disable=None):
         again = simulated.sketch(number).decode(k, mixture=mixture, n_init=RESTARTS, public_seed=number)
         found.append(_matched(again, target))
-    again = sketch.decode(k, mixture=mixture, n_init=RESTARTS, public_seed=public_seed)
+    # Decoded as replicates are: the model may have had other restarts.
+    own = sketch.decode(k, mixture=True, n_init=RESTARTS, public_seed=public_seed).residual if mixture else 0.0
     return Errors(
         _rms([one.centres - target.centres for one in found]),
         _rms([_logits(one.weights) - _logits(target.weights) for one in found]),
         _rms([_logs(one.variances) - _logs(target.variances) for one in found]),
-        # Decoded as replicates are: the model may have had other restarts.
-        again.residual**2 if mixture else 0.0,
+        own**2,
         np.array([one.residual**2 for one in found]),
     )
 

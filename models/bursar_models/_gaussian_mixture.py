@@ -379,8 +379,18 @@ class GaussianMixture(TableText, Estimator, Model):
         """Return the errors of a mixture that was decoded from a sketch. Raises ValueError."""
         if self.sketch is None:
             raise ValueError("sketch: the mixture was not decoded from one")
-        model = Decoded(self.weights_, self.means_, self.covariances_, residual=0.0, mass=1.0)
-        return decoding_errors(self.sketch, model, mixture=True, replicates=replicates, public_seed=public_seed)
+        key = replicates, public_seed
+        if key not in self._decoded:
+            model = Decoded(self.weights_, self.means_, self.covariances_, residual=0.0, mass=1.0)
+            self._decoded[key] = decoding_errors(
+                self.sketch, model, mixture=True, replicates=replicates, public_seed=public_seed
+            )
+        return self._decoded[key]
+
+    @cached_property
+    def _decoded(self) -> dict[tuple[int, int], Errors]:
+        """Errors by replicates and seed, kept because intervals and goodness share them and each takes long."""
+        return {}
 
     def _with_medians(self, rows: Sequence[Interval]) -> tuple[Interval, ...]:
         """Return intervals, and after them those of the medians in own units that follow from means of log1p."""

@@ -22,7 +22,7 @@ from bursar_server.fits.registry import FITS
 from bursar_server.state import State
 from bursar_server.tables import CsvSource, Manifest
 from bursar_server.tables.catalogue import Datasets
-from bursar_server.tables.registration import register as store_table
+from bursar_server.tables.registration import register as import_table
 from bursar_server.wire.server import BursarServer
 from tests.attacks.asking import PATIENCE
 from tests.attacks.purses import Bursar
@@ -132,7 +132,7 @@ def pair_of(
             (folder / f"{name}.csv").write_text(rows)
             (folder / f"{name}.toml").write_text(schema.format(name=name))
             manifest, source = Manifest.load(folder / f"{name}.toml"), CsvSource(folder / f"{name}.csv")
-            store_table(state, ledger, manifest, source, Budget(2.0**17, 1e-6), actor="test", reason="")
+            import_table(state, ledger, manifest, source, Budget(2.0**17, 1e-6), actor="test", reason="")
         fits = FITS if fit is None else {method: fit}
         datasets = Datasets(ledger, state.datasets)
         server = BursarServer(state=state, config=settings, ledger=ledger, datasets=datasets, fits=fits)

@@ -35,7 +35,7 @@ from bursar_server.admin import _tables
 from bursar_server.tables import CsvSource, Fingerprint, Keys, Manifest
 from bursar_server.tables import _importing as importing
 from bursar_server.tables.catalogue import Registered
-from bursar_server.tables.registration import register as store_table
+from bursar_server.tables.registration import register as import_table
 from bursar_server.wire.gate import Gate
 from tests.attacks.asking import Make, analyst, call
 from tests.attacks.conftest import BUDGET, register
@@ -223,8 +223,8 @@ def test_shuffled_rows_in_another_file_are_recognised(served: Harness, tmp_path:
     renamed, source = manifest.model_copy(update={"name": "others"}), CsvSource(tmp_path / "t.csv")
     who: dict[str, Any] = {"actor": "owner", "reason": ""}
     with pytest.raises(AccountConflictError, match="these rows are known: 'people'"):
-        store_table(served.state, served.ledger, renamed, source, BUDGET, **who)
-    store_table(served.state, served.ledger, renamed, source, None, same_people_as="people", **who)
+        import_table(served.state, served.ledger, renamed, source, BUDGET, **who)
+    import_table(served.state, served.ledger, renamed, source, None, same_people_as="people", **who)
     assert served.ledger.dataset("others").account == "people"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -337,10 +338,11 @@ def report(
     entry, in sentences and figures. A ledger that is not right gets its report, too, which says so and counts only the
     entries that are certain; the exit status is then 1.
     """
+    form = _report_form(out)  # a wrong name is told at once: to verify a long ledger takes minutes
     with speaking(spoken):
         found = examine_file(ledger, key, places, visit=since)
         now = datetime.now(UTC)
-        _write_report(ledger, out, found, now)
+        _write_report(ledger, out, form, found, now)
         click.echo(f"wrote {visible(out)}")
         if signing is not None:
             _sign(out, found, signing, now)
@@ -443,33 +445,43 @@ def serve(
         run(ledger, key, places, listener, (host, *names), ask=second_opinion, visit=since, afresh=afresh, show=show)
 
 
-def _write_report(ledger: Path, out: Path, found: Findings, now: datetime) -> None:
-    """Write a report in the form that the ending of its name says."""
-    if out.suffix not in (".html", ".pdf", ".xlsx"):
+_FORMS = {".html": "._report", ".pdf": "._pdf", ".xlsx": "._workbook"}
+"""Endings of reports, and the modules that write them."""
+
+
+def _report_form(out: Path) -> str:
+    """Return the ending of a report's name. Raises click.UsageError for another, or where its packages are missing."""
+    if out.suffix not in _FORMS:
         raise click.BadParameter(
             f"expected report.html, report.pdf or report.xlsx, got {out.name!r}", param_hint="'--out'"
         )
     try:
-        from ._report import page
-
-        if out.suffix == ".pdf":
-            from ._pdf import pdf_of
-        elif out.suffix == ".xlsx":
-            from ._workbook import write_workbook
+        importlib.import_module(_FORMS[out.suffix], __package__)
     except ImportError as error:
         raise click.UsageError(f"this report needs another package: pip install 'bursar[audit]' ({error})") from error
+    return out.suffix
+
+
+def _write_report(ledger: Path, out: Path, form: str, found: Findings, now: datetime) -> None:
+    """Write a report in one of `_FORMS`."""
+    from ._report import page
+
     certain = verdict(found).certain
     told, refusals = _history(ledger, certain), noted_refusals(ledger)
-    if out.suffix == ".xlsx":
+    if form == ".xlsx":
+        from ._workbook import write_workbook
+
         with replaced(out) as part, opened(ledger) as db:
             each = ((row, line) for row, line, _ in lines(rows(db, last=certain)))
             write_workbook(part, ledger.name, found, told, refusals, each, now)
         return
     new = None if found.since is None else changes(ledger, found.since, certain)
     html = page(ledger.name, found, told, refusals, now, new)
-    if out.suffix == ".html":
+    if form == ".html":
         write_lines([html], out)
     else:
+        from ._pdf import pdf_of
+
         with replaced(out) as part:
             part.write_bytes(pdf_of(html, told, now))
 

@@ -161,6 +161,8 @@ def _run(ctx: click.Context, command: click.Command, words: str, *, otherwise: s
     click.echo(f"\n> bursar-admin {words}")
     try:
         ctx.invoke(command, **options)
+    except click.UsageError:
+        raise  # of an option, with a status of its own
     except click.ClickException as error:
         raise click.ClickException(f"{error.format_message()}{otherwise}") from None
 

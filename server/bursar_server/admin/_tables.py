@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from bursar_ledger import Adjacency, Budget, DatasetState, Entry, Ledger
+from bursar_ledger import Budget, DatasetState, Entry, Ledger
 from bursar_server.admin._acting import FILE, JSON, STATE, Act, InOrder, act, opened, say_json
 from bursar_server.admin._looking import Look, Watched, look_options, record
 from bursar_server.admin._rows import Rows, rows_options
@@ -23,7 +23,15 @@ from bursar_server.jobs.engine import storage_of
 from bursar_server.tables import ImportReport, Manifest, Source, SqlSource, Unit
 from bursar_server.tables.catalogue import Registered
 from bursar_server.tables.registration import destroy_key as destroy
-from bursar_server.tables.registration import partition, register, remove_replaced, remove_rows, replace, rows_folder
+from bursar_server.tables.registration import (
+    partition,
+    public_rows,
+    register,
+    remove_replaced,
+    remove_rows,
+    replace,
+    rows_folder,
+)
 
 APPROXIMATE_SHARE_HELP = (
     "Part of delta kept for releases that may fail with a small probability. No fit of this version makes any, so "
@@ -134,9 +142,8 @@ def import_(
 
     def _ask(found: ImportReport) -> None:
         if budget is not None:
-            rows = found.rows_read if manifest.adjacency is Adjacency.REPLACE_ONE else None
             click.echo(sentence(budget), err=as_json)
-            confirm_total(acting, manifest.name, budget, manifest.public_rows or rows, i_know=i_know)
+            confirm_total(acting, manifest.name, budget, public_rows(manifest, found), i_know=i_know)
         acting.confirm(f"Register {manifest.name}, for as long as the ledger lives?", scripted=True)
 
     found, entry = register(

@@ -189,6 +189,11 @@ def dangers(total: Budget, rows: int | None) -> list[str]:
     return found
 
 
+def public_rows(manifest: Manifest, report: ImportReport) -> int | None:
+    """Return the number of rows that is public: declared, or read where rows are replaced; None if it is a secret."""
+    return manifest.public_rows or (report.rows_read if manifest.adjacency is Adjacency.REPLACE_ONE else None)
+
+
 def import_table(
     state: Path | str,
     manifest: Manifest | Path | str,
@@ -235,8 +240,7 @@ def import_table(
         problems = report.problems(None if accept_bad_rows is None else Fraction(accept_bad_rows))
         if problems:
             raise ValueError(f"{'; '.join(problems)}. Nothing was kept; accept_bad_rows says how much may be bad")
-        rows = read.public_rows or (report.rows_read if read.adjacency is Adjacency.REPLACE_ONE else None)
-        if budget is not None and not accept_danger and (found := dangers(budget, rows)):
+        if budget is not None and not accept_danger and (found := dangers(budget, public_rows(read, report))):
             raise ValueError(f"{'; '.join(found)}. Nothing was kept; accept_danger=True promises it all the same")
         return lambda: None
 

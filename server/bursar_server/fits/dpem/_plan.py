@@ -27,7 +27,15 @@ from bursar_server.fits.dpem._kmeans_schedule import schedule as kmeans_schedule
 from bursar_server.fits.dpem._mixture_schedule import Size, size_of
 from bursar_server.fits.dpem._start import start_mixture
 from bursar_server.fits.mixtures.em import SETTLED, Prior, rules_for
-from bursar_server.fits.mixtures.schedule import Sketch, default_iterations, of_step, price, sketch
+from bursar_server.fits.mixtures.schedule import (
+    Sketch,
+    default_iterations,
+    of_step,
+    price,
+    release_noise,
+    released_numbers,
+    sketch,
+)
 from bursar_server.fits.mixtures.statistics import BallFrame, Moments
 from bursar_server.fits.mixtures.steps import EMSettings, Step
 from bursar_server.vault import event_of
@@ -115,7 +123,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         steps = price(sketches, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     except ValueError as error:
         raise InvalidFieldsError(("spend", str(error))) from None
-    if not sum(_numbers(s.components, d, s.moments, background=s.background) for s in sketches) <= MAX_RELEASED:
+    if not sum(released_numbers(s.components, d, s.moments, background=s.background) for s in sketches) <= MAX_RELEASED:
         text = f"components, columns and iterations together may release {MAX_RELEASED} numbers; ask for fewer"
         raise InvalidFieldsError(("n_components", text))
     return DPEMPlan(
@@ -168,11 +176,11 @@ def _size(
     em = sketch(k, d, 1, moments, recentred=True, splitting=False, pure=amount.pure)
     (single,) = price(em, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     size = size_of(k, d, T, single, table.rows, splitting=splitting, background=background, pure=amount.pure)
-    if T or size.iterations * _numbers(size.cells, d, Moments.FULL) <= MAX_RELEASED:
+    if T or size.iterations * released_numbers(size.cells, d, Moments.FULL) <= MAX_RELEASED:
         return size
     # This plan would pass MAX_RELEASED and be refused: it gets fewer steps, and no more cells than components.
     base = default_iterations(size.components, splitting=splitting)
-    room = MAX_RELEASED // _numbers(size.components, d, Moments.FULL)
+    room = MAX_RELEASED // released_numbers(size.components, d, Moments.FULL)
     return Size(size.components, size.components, min(size.iterations, max(base, room)))
 
 
@@ -230,7 +238,7 @@ def _check_choice(request: fit_pb2.FitDPEMRequest, d: int, moments: Moments, vio
         violations.append((field, "only a fit that starts by splitting chooses a number; say one in n_components"))
     if request.iterations == 1:
         violations.append(("iterations", "a choice of the number of components needs at least 2, got 1"))
-    each = _numbers(1, d, moments) if moments is not Moments.TIED else 1 + d
+    each = released_numbers(1, d, moments) if moments is not Moments.TIED else 1 + d
     room = (_MOST_COMPARED - (moments.size(d) if moments is Moments.TIED else 0)) // each
     if not most <= max(room, 1):
         text = f"a fit of {d} such columns chooses among at most {max(room, 1)} components, got {most}"
@@ -278,26 +286,9 @@ def _frame(
     return BallFrame(lower / 2.0 + upper / 2.0, scale)
 
 
-def _numbers(K: int, d: int, moments: Moments, *, background: bool = False) -> int:
-    return background + K * (1 + d) + (1 if moments is Moments.TIED else K) * moments.size(d)
-
-
 def _noise_summary(steps: tuple[Step, ...], d: int) -> list[types_pb2.ReleaseNoise]:
-    summaries = []
     # Equal steps in a row are one line of the preview: dozens of lines would hide the different ones.
-    for step, group in groupby(steps):
-        std, w = step.std, step.weights
-        summaries.append(
-            types_pb2.ReleaseNoise(
-                name=step.phase.value,
-                size=_numbers(step.components, d, step.moments, background=step.background),
-                count_std=std / w.a,
-                sum_std=std / w.b,
-                moment_std=std / w.c,
-                times=len(list(group)),
-            )
-        )
-    return summaries
+    return [release_noise(step, d, step.phase.value, len(list(group))) for step, group in groupby(steps)]
 
 
 def _expected_mean_error(

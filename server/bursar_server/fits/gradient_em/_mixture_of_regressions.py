@@ -65,18 +65,17 @@ class LatentRegressions:
     def view(self, look: FloatArray, noise_std: float, declared: float | None) -> View:
         """Implement `Model.view`: whitens the features. The mean of b and -b is 0, whatever chance makes of it."""
         view = _regression.view_of_moments(self.frame, look, noise_std, declared, intercept=self.intercept)
-        return replace(view, line=0.0 * view.line) if self.symmetric else view
+        return replace(view, line=np.zeros_like(view.line)) if self.symmetric else view
 
     def start(self, view: View) -> State:
         """Implement `Model.start`: random coefficients about one regression of all rows; a single one at it."""
-        size = self.blocks, self.q
-        if self.given is not None:
-            theta = _regression.into_working(self.frame, view, *self.given, intercept=self.intercept)
+        if self.given is None:
+            # By components, not blocks: b and -b have one block, and no step could tell them apart if they began at 0.
+            theta = _regression.start_slopes(
+                view, self.blocks, self.q, self.public_seed, intercept=self.intercept, alone=self.k == 1
+            )
         else:
-            theta = _regression.line_start(view, *size, intercept=self.intercept)
-            # Two components b and -b have one block: at 0 they would be equal, and no step could tell them apart.
-            if self.k > 1:
-                theta += _regression.random_slopes(view, *size, self.public_seed, intercept=self.intercept)
+            theta = _regression.into_working(self.frame, view, *self.given, intercept=self.intercept)
         sigma = np.full(self.blocks, self.sigma or _regression.start_sigma(view))
         return State(self.project(view, theta), self.given_weights, sigma)
 

@@ -51,7 +51,7 @@ from bursar_server.fits.gradient_em._statistics import (
     radius_bounds,
 )
 from bursar_server.fits.gradient_em._symmetric_mixture import LatentSymmetricMixture
-from bursar_server.fits.mixtures.schedule import of_step
+from bursar_server.fits.mixtures.schedule import of_step, release_noise
 from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_for, noise_std, sensitivity
 
 MAX_COMPONENTS, MAX_ITERATIONS = 64, 200
@@ -452,17 +452,7 @@ def _noise_summary(settings: GradientSettings, columns: int) -> tuple[types_pb2.
         types_pb2.ReleaseNoise(
             name="look", size=settings.model.look.size(columns), count_std=look, sum_std=look * columns**0.5, times=1
         ),
-        *(
-            types_pb2.ReleaseNoise(
-                name="start",
-                size=step.components * (1 + columns + step.moments.size(columns)),
-                count_std=step.std / step.weights.a,
-                sum_std=step.std / step.weights.b,
-                moment_std=step.std / step.weights.c,
-                times=1,
-            )
-            for step in settings.opening
-        ),
+        *(release_noise(step, columns, "start", 1) for step in settings.opening),
         types_pb2.ReleaseNoise(
             name="gradient", size=settings.shape.size, count_std=std / count_weight(), sum_std=std, times=settings.T
         ),

@@ -119,20 +119,16 @@ def by_chance(size: float) -> float:
     return float(size + 2.0 * (2.0 * size) ** 0.5)
 
 
-def line_start(view: View, blocks: int, q: int, *, intercept: bool) -> FloatArray:
-    """Return the slopes of one regression of all rows for every block, with intercepts 0, (blocks, q)."""
-    theta = np.zeros((blocks, q))
-    theta[:, intercept:] = view.line
-    return theta
+def start_slopes(view: View, blocks: int, q: int, public_seed: int, *, intercept: bool, alone: bool) -> FloatArray:
+    """Draw slopes about those of one regression of all rows, with intercepts 0, (blocks, q).
 
-
-def random_slopes(view: View, blocks: int, q: int, public_seed: int, *, intercept: bool) -> FloatArray:
-    """Draw by how much the slopes of components are off `line_start`, with intercepts 0, (blocks, q).
-
-    One regression has the mean of the components' slopes, so they are off by as much as it leaves unexplained.
+    One regression has the mean of the components' slopes, so they are off by as much as it leaves unexplained. A
+    component that is `alone` starts there.
     """
     theta = np.zeros((blocks, q))
-    theta[:, intercept:] = _START * view.unexplained * uniform_in_ball(blocks, q - intercept, public_seed)
+    theta[:, intercept:] = view.line
+    if not alone:
+        theta[:, intercept:] += _START * view.unexplained * uniform_in_ball(blocks, q - intercept, public_seed)
     return theta
 
 

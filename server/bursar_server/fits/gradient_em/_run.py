@@ -283,12 +283,13 @@ def run(settings: GradientSettings, session: Session) -> Result:
     radii = session.noisy_sum(radius_statistic(model.kernel(view, end, passes[-1]), edges), settings.radii_noise)
     session.progress(settings.steps, settings.steps)
     answers = [model.answer(view, state) for state in states]
+    coefficient_errors, intercept_errors = model.errors(view, variances)
     return Result(
         answer=model.answer(view, end),
         averaged=m,
         weights=end.weights,
-        coefficient_errors=model.errors(view, variances)[0],
-        intercept_errors=model.errors(view, variances)[1],
+        coefficient_errors=coefficient_errors,
+        intercept_errors=intercept_errors,
         iterates=np.array(
             [np.column_stack([a.coefficients, a.intercepts]) if len(a.intercepts) else a.coefficients for a in answers]
         ),

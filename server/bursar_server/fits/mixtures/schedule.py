@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from bursar_ledger import Adjacency
+from bursar_proto.v1 import types_pb2
 from bursar_server.fits.mixtures.statistics import Moments, Weights, moment_bounds
 from bursar_server.fits.mixtures.steps import Phase, Step
 from bursar_server.vault import Bounds, Noise, Sensitivity, gaussian_for, laplace_for, sensitivity
@@ -165,6 +166,23 @@ def price(
 def of_step(step: Sketch | Step, d: int, adjacency: Adjacency, unit_cap: int) -> Sensitivity:
     """Return the sensitivity of a step's release."""
     return sensitivity(_bounds(step, d), adjacency, unit_cap)
+
+
+def released_numbers(components: int, d: int, moments: Moments, *, background: bool = False) -> int:
+    """Return how many numbers a step releases."""
+    return background + components * (1 + d) + (1 if moments is Moments.TIED else components) * moments.size(d)
+
+
+def release_noise(step: Step, d: int, name: str, times: int) -> types_pb2.ReleaseNoise:
+    """Return the line of a preview about a step that is made several times."""
+    return types_pb2.ReleaseNoise(
+        name=name,
+        size=released_numbers(step.components, d, step.moments, background=step.background),
+        count_std=step.std / step.weights.a,
+        sum_std=step.std / step.weights.b,
+        moment_std=step.std / step.weights.c,
+        times=times,
+    )
 
 
 def _bounds(step: Sketch | Step, d: int) -> Bounds:
