@@ -229,9 +229,12 @@ def import_table(
 
     Raises:
         TableError: the table does not fit the manifest.
-        ValueError: too much of it is bad, the total protects hardly anybody, or there is no total. Nothing is kept.
+        ValueError: `accept_bad_rows` is out of its range, too much of the table is bad, the total protects hardly
+            anybody, or there is no total. Nothing is kept.
         LedgerError, StateError: as in `register`.
     """
+    if accept_bad_rows is not None and not 0 <= accept_bad_rows <= 1:
+        raise ValueError(f"accept_bad_rows: expected a share from 0 to 1, got {accept_bad_rows}")
     place = State.open(Path(state))
     read = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     source = ArrowSource(table) if isinstance(table, ArrowStream) else table

@@ -291,6 +291,9 @@ def test_python_is_refused_what_the_command_is(admin: Admin) -> None:
         run(good, Budget(1, 0.1))
     with pytest.raises(ValueError, match="budget is missing"):
         run(good, None)
+    for share in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="accept_bad_rows: expected a share from 0 to 1"):
+            run(bad, Budget(1, 1e-6), accept_bad_rows=share)
     assert run(bad, Budget(300, 1e-6), accept_bad_rows=0.7, accept_danger=True, dry_run=True).null_rows == 2
     assert admin.verified.head == head
     assert not admin.snapshots
