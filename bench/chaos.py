@@ -595,7 +595,8 @@ class Lane:
         until = time.monotonic() + PATIENCE
         with self.home.channel() as channel:
             stub = health_pb2_grpc.HealthStub(channel)
-            while stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE).status != wanted:
+            # A connection that fails while the processors are busy is tried again.
+            while stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE, wait_for_ready=True).status != wanted:
                 if not time.monotonic() < until:
                     raise ChaosError("health says that a server serves whose ledger was taken away")
                 time.sleep(0.02)

@@ -181,7 +181,7 @@ class Act:
         """Let the administrator type a word. Raises click.ClickException without a terminal, or for another word."""
         if not at_terminal():
             raise click.ClickException(f"{question}. There is no terminal to ask at: give {option} if it is meant")
-        if click.prompt(question, default="", show_default=False) != word:
+        if click.prompt(question, default="", show_default=False, err=True) != word:
             raise click.ClickException(f"{word!r} was not typed; nothing was done")
 
     def tell(self, entry: Entry, text: str, *, err: bool = False) -> None:

@@ -166,7 +166,7 @@ def _endless(place: str, folder: Path) -> list[str]:
     if place == "parquet":
         return ["--parquet", str(_many(folder / "t.parquet"))]
     if place == "csv":
-        (folder / "t.csv").write_text("height,who\n" + f"1.5,{'hush' * 12}\n" * 3_000_000)
+        (folder / "t.csv").write_text("height,who\n" + "1.5,hush\n" * 20_000_000)
         return ["--csv", str(folder / "t.csv")]
     if place == "duckdb":
         return ["--sql", "SELECT 1.5 AS height FROM range(1000000000000)"]
@@ -246,17 +246,21 @@ def _stop_half_way(admin: Admin, rows: list[str], told: signal.Signals) -> None:
     seen, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (24, 80))  # a terminal of no width shows nothing
     shown = b""
-    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=terminal) as running:
+    # Where it reads fast it may come to its question before the signal: there it waits, with rows not registered yet.
+    with subprocess.Popen(program, stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal) as running:
         deadline = time.monotonic() + 120
-        while not re.search(rb"reading: [\d.]+[kM]? rows", shown) or not _written(admin):
-            assert running.poll() is None, shown
-            assert time.monotonic() < deadline, shown
-            if select.select([seen], [], [], 0.05)[0]:
-                shown += os.read(seen, 65536)
-        os.kill(running.pid, told)
-        while running.poll() is None:  # what it shows is read, so that it does not wait for that
-            if select.select([seen], [], [], 0.05)[0]:
-                os.read(seen, 65536)
+        try:
+            while not re.search(rb"reading: [\d.]+[kM]? rows", shown) or not _written(admin):
+                assert running.poll() is None, shown
+                assert time.monotonic() < deadline, shown
+                if select.select([seen], [], [], 0.05)[0]:
+                    shown += os.read(seen, 65536)
+            os.kill(running.pid, told)
+            while running.poll() is None:  # what it shows is read, so that it does not wait for that
+                if select.select([seen], [], [], 0.05)[0]:
+                    os.read(seen, 65536)
+        finally:
+            running.kill()
     os.close(seen)
     os.close(terminal)
     assert running.returncode != 0
