@@ -141,6 +141,10 @@ ERRORS: Mapping[str, tuple[str, str]] = {
         "Issue another administrator's token first, or revoke it on the server's machine",
     ),
     "QUEUE_FULL": ("All places for fits or calls are taken", "Try again after the time that the error gives"),
+    "ADDRESS_LOCKED_OUT": (
+        "The token is missing or not valid, and so were those of too many calls from this address",
+        "Get a valid token; it is accepted at once",
+    ),
     "TOO_OFTEN": ("Too many calls or failures of this caller", "Wait for the time that the error gives"),
     "STOPPING": ("The server is stopping", "Try again when it has started"),
     "IDENTITY_PROVIDER_UNAVAILABLE": (

@@ -36,6 +36,7 @@ _BY_CODE: Mapping[grpc.StatusCode, type[Error]] = {
 
 _BY_REASON: Mapping[str, type[Error]] = {
     "BUDGET_EXHAUSTED": _errors.BudgetExhaustedError,
+    "ADDRESS_LOCKED_OUT": _errors.AuthenticationError,
     "QUEUE_FULL": _errors.OverloadedError,
     "STOPPING": _errors.OverloadedError,
     "NO_ROOM": _errors.OverloadedError,

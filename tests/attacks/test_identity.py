@@ -437,7 +437,7 @@ def _lock_out(served: Harness, refused: Refused, tries: int) -> Any:
 def test_strangers_do_not_lock_out_who_shares_their_address(serve: Serve, refused: Refused) -> None:
     """Fail more often than the limit allows; the analysts behind the same address are served all the same."""
     served = serve(rates={"failures": 20, "lockout_seconds": 1000.0})
-    assert _lock_out(served, refused, 20).reason == "TOO_OFTEN"
+    assert _lock_out(served, refused, 20).reason == "ADDRESS_LOCKED_OUT"
     call: Any = served.channel.unary_unary(LIST)
     assert call(b"", metadata=served.bearer())
 
@@ -449,11 +449,11 @@ def test_the_rival_lets_strangers_lock_others_out(
     known = Gate._known
 
     def address_first(gate: Gate, metadata: Any, address: str) -> auth.Principal:
-        gate._throttle.check_failures(f"address {address}")
+        gate._throttle.check_address(address)
         return known(gate, metadata, address)
 
     monkeypatch.setattr(Gate, "_known", address_first)
     served = serve(rates={"failures": 20, "lockout_seconds": 1000.0})
     _lock_out(served, refused, 20)
     call: Any = served.channel.unary_unary(LIST)
-    assert refused(partial(call, b"", metadata=served.bearer())).reason == "TOO_OFTEN"
+    assert refused(partial(call, b"", metadata=served.bearer())).reason == "ADDRESS_LOCKED_OUT"

@@ -482,7 +482,8 @@ def test_many_callers_get_their_own_answers(gateway: Gateway) -> None:
 CLOSURE = """
 import sys
 import bursar_server.__main__, bursar_server.gateway.serving
-rooms = ("access", "admin", "config", "fits", "jobs", "ops.doctor", "process", "state", "tables", "vault", "wire")
+rooms = ("access.auth", "access.oidc", "access.tls", "admin", "config", "fits", "jobs", "ops.doctor", "process")
+rooms += ("state", "tables", "vault", "wire")
 names = [f"bursar_server.{room}" for room in rooms] + ["bursar_ledger", "bursar", "sqlite3", "numpy", "duckdb"]
 print([name for name in sys.modules if any(name == one or name.startswith(one + ".") for one in names)])
 """

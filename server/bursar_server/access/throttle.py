@@ -27,6 +27,13 @@ class TooOftenError(Exception):
         self.seconds = seconds
 
 
+class AddressLockedOutError(TooOftenError):
+    """Error: a call without a valid token, from an address with too many of them."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("too many calls from your address had no valid token, and this one has none either", seconds)
+
+
 @dataclass
 class _Bucket:
     tokens: float
@@ -133,14 +140,23 @@ class Throttle:
         self._calls = Buckets(calls_per_minute, 60.0, now)
         self._failures = Lockout(failures, lockout_seconds, now)
 
-    def check_failures(self, name: str) -> None:
-        """Raise TooOftenError for an address or a principal that is locked out."""
-        if seconds := self._failures.left(name):
+    def check_address(self, address: str) -> None:
+        """Raise AddressLockedOutError for an address that is locked out."""
+        if seconds := self._failures.left(f"address {address}"):
+            raise AddressLockedOutError(seconds)
+
+    def check_principal(self, principal: str) -> None:
+        """Raise TooOftenError for a principal that is locked out."""
+        if seconds := self._failures.left(f"principal {principal}"):
             raise TooOftenError("too many calls of yours were refused", seconds)
 
-    def failed(self, name: str) -> bool:
-        """Count a refusal of an address or a principal. Return whether it begins a lockout."""
-        return self._failures.failed(name)
+    def address_failed(self, address: str) -> bool:
+        """Count a call without a valid token. Return whether it begins a lockout."""
+        return self._failures.failed(f"address {address}")
+
+    def principal_failed(self, principal: str) -> bool:
+        """Count a call that the principal's role forbids. Return whether it begins a lockout."""
+        return self._failures.failed(f"principal {principal}")
 
     def check_rate(self, principal: str) -> None:
         """Count a call of a principal.
@@ -156,14 +172,22 @@ class Throttle:
 
 @functools.lru_cache(maxsize=1024)
 def address_of(peer: str) -> str:
-    """Return the address in gRPC's name of a peer, such as ipv4:192.0.2.1:5000; for IPv6 its /64 network.
+    """Return the address in gRPC's name of a peer, such as ipv4:192.0.2.1:5000, as `network_of` has it."""
+    kind, _, rest = peer.partition(":")
+    return network_of(rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]")) or kind
+
+
+def network_of(host: str) -> str:
+    """Return a client's address; for IPv6 its /64 network; "" if it is no address.
 
     One host usually has a whole /64, so single addresses would not limit it.
     """
-    kind, _, rest = peer.partition(":")
-    host = re.sub(r"%(25)?.*$", "", rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]"))
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(re.sub(r"%(25)?.*$", "", host))
     except ValueError:
-        return kind
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else str(address)
+        return ""
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    # A socket for both versions shows IPv4 clients as ::ffff:192.0.2.1, all in one /64.
+    mapped = address.ipv4_mapped
+    return str(mapped or ipaddress.ip_network((address, 64), strict=False))

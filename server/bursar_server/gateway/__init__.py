@@ -1,5 +1,5 @@
 """Gateway: JSON over HTTPS for languages without gRPC, in a process of its own.
 
-It holds no state: each call is passed on to a server with the caller's token. It imports no other room but the log, so
-neither the ledger nor rows.
+It keeps counts of calls without a valid token and no other state: each call is passed on to a server with the caller's
+token. It imports the log and the throttle and no other room, so neither the ledger nor rows.
 """

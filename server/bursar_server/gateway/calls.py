@@ -16,7 +16,18 @@ import grpc
 from google.protobuf.message import Message
 
 from bursar_server import log
-from bursar_server.gateway.mapping import Refusal, RefusedError, line, read, refusal_of, refused, written
+from bursar_server.access.throttle import AddressLockedOutError, Lockout, network_of
+from bursar_server.gateway.mapping import (
+    Refusal,
+    RefusedError,
+    is_without_token,
+    line,
+    read,
+    refusal_of,
+    refused,
+    retry_after,
+    written,
+)
 from bursar_server.gateway.methods import METHODS, Method
 
 Scope = MutableMapping[str, Any]
@@ -46,6 +57,9 @@ class Limits:
         idle_seconds: maximum time between two requests of a connection.
         write_seconds: maximum time for which a client may read nothing while an answer waits.
         stop_seconds: maximum time for calls to end after SIGTERM.
+        failures: number of calls without a valid token from one address within `lockout_seconds` that locks it out;
+            this and the time are the server's defaults.
+        lockout_seconds: length of the counting period and of a lockout.
     """
 
     body_bytes: int = 2**20
@@ -55,6 +69,8 @@ class Limits:
     idle_seconds: int = 15
     write_seconds: float = 30.0
     stop_seconds: int = 10
+    failures: int = 100
+    lockout_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -71,14 +87,20 @@ class _LeftError(Exception):
 class Application:
     """Application that passes calls on to one server.
 
+    The server counts calls without a valid token by the address that they come from, which is the gateway's for all.
+    So the gateway counts them by its own callers' addresses. No header is read for that: callers write headers.
+
     Args:
         channel: connection to the server.
         limits: limits of requests.
+        events: log of lockouts.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, limits: Limits) -> None:
+    def __init__(self, channel: grpc.aio.Channel, limits: Limits, events: log.Events) -> None:
         self._channel = channel
         self._limits = limits
+        self._events = events
+        self._failures = Lockout(limits.failures, limits.lockout_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. No exception leaves this function."""
@@ -92,7 +114,9 @@ class Application:
                 return
             call = self._call(head, message)
             async with _cancelled_with(receive, call):
-                await (_stream(call, send) if head.method.is_stream else _single(call, send))
+                refusal = await (_stream(call, send) if head.method.is_stream else _single(call, send))
+                if refusal is not None:
+                    await _send_refusal(send, self._counted(refusal, scope))
         except _LeftError:
             return
         except asyncio.CancelledError:
@@ -117,6 +141,24 @@ class Application:
         except TimeoutError:
             text = f"the body did not arrive within {self._limits.request_seconds:g} seconds; nothing was debited"
             raise refused(grpc.StatusCode.DEADLINE_EXCEEDED, text, 408) from None
+
+    def _counted(self, error: grpc.aio.AioRpcError, scope: Scope) -> Refusal:
+        """Return the answer to a server's refusal; one for want of a valid token is counted by the caller's address."""
+        if not is_without_token(error):
+            return refusal_of(error)
+        host, _ = scope.get("client") or ("", 0)
+        address = network_of(host)
+        # As on the server, after the token was checked: valid ones are served from every address.
+        if seconds := self._failures.left(address):
+            text = str(AddressLockedOutError(seconds))
+            return refused(grpc.StatusCode.RESOURCE_EXHAUSTED, text, retry_after=retry_after(seconds)).refusal
+        if self._failures.failed(address):
+            self._events.tell(log.LockedOut(address=address))
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            return refusal_of(error)
+        # The server has had enough of this gateway's address, and this caller has no part in it.
+        text = "the token is missing or not valid"
+        return refused(grpc.StatusCode.UNAUTHENTICATED, text, www_authenticate="Bearer").refusal
 
     def _call(self, head: _Head, message: Message) -> Any:
         make = self._channel.unary_stream if head.method.is_stream else self._channel.unary_unary
@@ -228,17 +270,18 @@ async def _cancelled_with(receive: Receive, call: Any) -> AsyncIterator[None]:
         watching.cancel()
 
 
-async def _single(call: Any, send: Send) -> None:
+async def _single(call: Any, send: Send) -> grpc.aio.AioRpcError | None:
+    """Send an answer, or return the error in its place."""
     try:
         answer = await call
     except grpc.aio.AioRpcError as error:
-        await _send_refusal(send, refusal_of(error))
-        return
+        return error
     await _send_whole(send, 200, _JSON, await asyncio.to_thread(written, answer))
+    return None
 
 
-async def _stream(call: Any, send: Send) -> None:
-    """Send a stream as lines. An error before the first one is an HTTP status, a later one the last line."""
+async def _stream(call: Any, send: Send) -> grpc.aio.AioRpcError | None:
+    """Send a stream as lines, or return the error in place of its first one; a later error is the last line."""
     begun = False
     try:
         async for answer in call:
@@ -248,14 +291,14 @@ async def _stream(call: Any, send: Send) -> None:
                 begun = True
             await send({"type": "http.response.body", "body": text, "more_body": True})
     except grpc.aio.AioRpcError as error:
-        refusal = refusal_of(error)
         if not begun:
-            await _send_refusal(send, refusal)
-            return
-        await send({"type": "http.response.body", "body": line({"error": refusal.error}), "more_body": True})
+            return error
+        last = line({"error": refusal_of(error).error})
+        await send({"type": "http.response.body", "body": last, "more_body": True})
     if not begun:
         await send({"type": "http.response.start", "status": 200, "headers": _named(_LINES)})
     await send({"type": "http.response.body", "body": b""})
+    return None
 
 
 async def _send_last(send: Send, error: RefusedError) -> None:

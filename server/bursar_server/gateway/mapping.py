@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -134,6 +135,18 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
         told["details"] = [_detail(one) for one in details]
     scheme = {"www-authenticate": "Bearer"} if code is grpc.StatusCode.UNAUTHENTICATED else {}
     return Refusal(HTTP_STATUS[code], told, scheme | _retry_after(details))
+
+
+def is_without_token(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether the server found no valid token in a call, also where it counts no more such calls."""
+    info = error_details_pb2.ErrorInfo()
+    reasons = {info.reason for one in _details(error) if one.Unpack(info)}
+    return error.code() is grpc.StatusCode.UNAUTHENTICATED or "ADDRESS_LOCKED_OUT" in reasons
+
+
+def retry_after(seconds: float) -> str:
+    """Return a waiting time as a header has it: whole seconds, rounded up."""
+    return str(max(1, math.ceil(seconds)))
 
 
 def _name(code: grpc.StatusCode) -> str:

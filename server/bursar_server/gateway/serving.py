@@ -37,11 +37,14 @@ def serve(listen: str, server: str, tls: Path, *, ready: Callable[[str], object]
         GatewayError: a file cannot be read, or the port is taken.
     """
     log.set_up()
-    with log.without_libraries(log.Events()):
-        asyncio.run(_serve(listen, server, tls, ready, limits or Limits()))
+    events = log.Events()
+    with log.without_libraries(events):
+        asyncio.run(_serve(listen, server, tls, ready, limits or Limits(), events))
 
 
-async def _serve(listen: str, server: str, tls: Path, ready: Callable[[str], object], limits: Limits) -> None:
+async def _serve(
+    listen: str, server: str, tls: Path, ready: Callable[[str], object], limits: Limits, events: log.Events
+) -> None:
     host, port = _split(listen)
     try:
         authority = (tls / "ca.pem").read_bytes()
@@ -49,7 +52,7 @@ async def _serve(listen: str, server: str, tls: Path, ready: Callable[[str], obj
     except (OSError, ssl.SSLError) as error:
         raise GatewayError(f"cannot use the certificates in {tls}: {error.strerror or error}") from None
     async with connect(server, authority) as channel:
-        await _Server(Application(channel, limits), host, port, context, tls, limits, ready).serve()
+        await _Server(Application(channel, limits, events), host, port, context, tls, limits, ready).serve()
 
 
 def _split(address: str) -> tuple[str, int]:

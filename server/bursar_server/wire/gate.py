@@ -154,20 +154,19 @@ class Gate(grpc.ServerInterceptor):
             return auth.authenticate(metadata, self._own, self._provider)
         except auth.UnauthenticatedError as error:
             # After the token, because callers with valid tokens may share an address with strangers.
-            self._throttle.check_failures(f"address {address}")
+            self._throttle.check_address(address)
             if error.cause:
                 self._events.tell(log.OidcRefused(error=error.cause))
-            if self._throttle.failed(f"address {address}"):
+            if self._throttle.address_failed(address):
                 self._events.tell(log.LockedOut(address=address))
             raise
 
     def _authorise(self, method: str, principal: auth.Principal) -> None:
-        # Not by the name alone: an address is no principal.
-        self._throttle.check_failures(f"principal {principal.name}")
+        self._throttle.check_principal(principal.name)
         try:
             auth.authorise(method, principal)
         except auth.ForbiddenError:
-            if self._throttle.failed(f"principal {principal.name}"):
+            if self._throttle.principal_failed(principal.name):
                 self._events.tell(log.LockedOut(principal=principal.name))
             raise
 

@@ -11,6 +11,7 @@ DatasetRetiredError      FAILED_PRECONDITION  ErrorInfo DATASET_RETIRED
 NameConflictError        FAILED_PRECONDITION  ErrorInfo NAME_CONFLICT
 LastAdministratorError   FAILED_PRECONDITION  ErrorInfo LAST_ADMINISTRATOR
 QueueFullError           RESOURCE_EXHAUSTED   ErrorInfo QUEUE_FULL, google.rpc.RetryInfo
+AddressLockedOutError    RESOURCE_EXHAUSTED   ErrorInfo ADDRESS_LOCKED_OUT, google.rpc.RetryInfo
 TooOftenError            RESOURCE_EXHAUSTED   ErrorInfo TOO_OFTEN, google.rpc.RetryInfo
 StoppingError            UNAVAILABLE          ErrorInfo STOPPING, google.rpc.RetryInfo
 KeysUnavailableError     UNAVAILABLE          ErrorInfo IDENTITY_PROVIDER_UNAVAILABLE, google.rpc.RetryInfo
@@ -53,7 +54,7 @@ from bursar_ledger import (
 )
 from bursar_server import log
 from bursar_server.access.auth import ForbiddenError, KeysUnavailableError, UnauthenticatedError, UnknownMethodError
-from bursar_server.access.throttle import TooOftenError
+from bursar_server.access.throttle import AddressLockedOutError, TooOftenError
 from bursar_server.fits import InvalidFieldsError
 from bursar_server.jobs.errors import (
     INTERNAL_TEXT,
@@ -213,6 +214,8 @@ _TABLE: Mapping[type[Exception], Callable[[Any], Status]] = {
         "LAST_ADMINISTRATOR",
     ),
     QueueFullError: _later(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL"),
+    # Before its base class: the first match counts.
+    AddressLockedOutError: _later(grpc.StatusCode.RESOURCE_EXHAUSTED, "ADDRESS_LOCKED_OUT"),
     TooOftenError: _later(grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_OFTEN"),
     StoppingError: _later(
         grpc.StatusCode.UNAVAILABLE,

@@ -308,7 +308,7 @@ def test_forged_tokens_lock_no_good_one_out(
     now = time.time()
     for _ in range(3):
         assert refused(lambda: call(signed(_OTHER, iat=now - 1, exp=now + 60))).code is grpc.StatusCode.UNAUTHENTICATED
-    assert refused(lambda: call(signed(_OTHER, iat=now - 1, exp=now + 60))).reason == "TOO_OFTEN"
+    assert refused(lambda: call(signed(_OTHER, iat=now - 1, exp=now + 60))).reason == "ADDRESS_LOCKED_OUT"
     assert call(signed(iat=now - 1, exp=now + 60))
 
 

@@ -16,7 +16,7 @@ from grpc_status import rpc_status
 from bursar_ledger import BudgetExhaustedError, LedgerUnavailableError, Role
 from bursar_proto.v1 import catalog_pb2
 from bursar_server.access.auth import KeysUnavailableError, Principal
-from bursar_server.access.throttle import TooOftenError
+from bursar_server.access.throttle import AddressLockedOutError, TooOftenError
 from bursar_server.fits import InvalidFieldsError
 from bursar_server.jobs import errors
 from bursar_server.jobs.pool import NoRoomError, QueueFullError, StoppingError
@@ -36,6 +36,7 @@ PATIENCE = 600.0
 
 OVERLOADS: dict[type[Exception], Exception] = {
     QueueFullError: QueueFullError("busy", 0.1),
+    AddressLockedOutError: AddressLockedOutError(7.2),
     TooOftenError: TooOftenError("you", 7.2),
     StoppingError: StoppingError(),
     KeysUnavailableError: KeysUnavailableError(),

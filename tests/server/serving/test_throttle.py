@@ -13,7 +13,7 @@ from grpc_status import rpc_status
 
 from bursar_ledger import Role
 from bursar_server.access import throttle
-from bursar_server.access.throttle import Buckets, Lockout, Throttle, TooOftenError, address_of
+from bursar_server.access.throttle import AddressLockedOutError, Buckets, Lockout, Throttle, TooOftenError, address_of
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Refusal, Serve
@@ -87,6 +87,7 @@ def test_made_up_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -
         ("ipv6:[2001:db8:1:2:3:4:5:6]:5000", "2001:db8:1:2::/64"),
         ("ipv6:%5B2001:db8:1:2::9%5D:5000", "2001:db8:1:2::/64"),
         ("ipv6:[fe80::1%25eth0]:5000", "fe80::/64"),
+        ("ipv6:[::ffff:192.0.2.1]:5000", "192.0.2.1"),
         ("unix:/run/bursar.sock", "unix"),
         ("", ""),
     ],
@@ -104,9 +105,10 @@ def test_both_are_told_with_the_time_to_wait() -> None:
     with pytest.raises(TooOftenError) as caught:
         both.check_rate("ann")
     assert 0 < caught.value.seconds <= 60
-    assert both.failed("address a")
-    with pytest.raises(TooOftenError):
-        both.check_failures("address a")
+    assert both.address_failed("a")
+    with pytest.raises(AddressLockedOutError):
+        both.check_address("a")
+    both.check_principal("a")  # an address is no principal
 
 
 def _retry_seconds(call: Callable[[], object]) -> int:
@@ -145,7 +147,7 @@ def test_who_tries_tokens_out_is_shut_out(serve: Serve, refused: Refused, caplog
     lines = len(caplog.records)
     for bad in (wrong, partial(call, b"")):
         refusal = refused(bad)
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_OFTEN")
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "ADDRESS_LOCKED_OUT")
     assert 4e4 <= _retry_seconds(wrong) <= 5e4
     assert len(caplog.records) == lines
     assert call(b"", metadata=served.bearer())
