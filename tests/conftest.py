@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,16 @@ HERE = Path(__file__).parent
 # Not on top of hypothesis's own profile for CI, which would look at the same examples every time.
 settings.register_profile("bursar", settings.get_profile("default"), deadline=None)
 settings.load_profile("bursar")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without collecting garbage, of which there is little among millions of objects that stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,8 +8,6 @@ import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -17,8 +15,6 @@ import bursar
 import bursar.testing
 import bursar_models
 from tests.each import each
-
-mpl.use("Agg")
 
 # A program's own namespace, and the command line, which has pages instead.
 _LEFT_OUT = {"_cli", "local"}
@@ -40,7 +36,10 @@ def test_an_example_does_what_it_says(
     name: str, client: bursar.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The printed output is the promised one."""
+    import matplotlib.pyplot as plt
+
     monkeypatch.chdir(tmp_path)
+    plt.switch_backend("Agg")
     example = EXAMPLES[name]
     example.globs = {"bursar": bursar, "np": np, "client": client, "data": client.dataset("toy")}
     told: list[str] = []

@@ -133,20 +133,20 @@ def test_a_changed_entry_is_found_behind_a_memory(
     assert any(problem.startswith("entry 10: ") for problem in seen.found.problems)
 
 
-@pytest.mark.parametrize("what", ["signature", "content", "tables", "key", "code"])
 def test_a_memory_that_is_not_ones_own_is_no_memory(
-    study: Path, worth: None, what: str, home: Path, monkeypatch: pytest.MonkeyPatch
+    study: Path, worth: None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A changed file, another key or another version of the code: all is verified again."""
+    """A changed file, another key or another version of the code: all is verified again, and remembered anew."""
     visit(study)
+    assert visit(study).known == 14
     (folder,) = (path for path in (home / "bursar-audit" / "visits").iterdir() if path.is_dir())
-    file = {"tables": folder / "tables.db", "key": folder.parent / "key"}.get(what, folder / "visit")
-    if what == "code":
-        monkeypatch.setattr(_memory, "_code", lambda: b"another version")
-    else:
+    signed, tables, key = folder / "visit", folder / "tables.db", folder.parent / "key"
+    for file, place in ((signed, 0), (signed, -1), (tables, -1), (key, -1)):
         content = bytearray(file.read_bytes())
-        content[0 if what == "signature" else -1] ^= 1
+        content[place] ^= 1
         file.write_bytes(content)
+        assert visit(study).known == 0, (file, place)
+    monkeypatch.setattr(_memory, "_code", lambda: b"another version")
     assert visit(study).known == 0
     assert visit(study).known == 14
 

@@ -203,8 +203,8 @@ def test_noise_costs_little_on_skewed_rows(spend: dict[str, Any]) -> None:
     """Sums are within a few per cent of Lloyd's at epsilon about 1, 20,000 rows, in the median of three."""
     X = skewed(20_000, 4)
     made = kmeans(4, rows=len(X), n_components=4, **spend)
-    ratios = [squares(X, array(run(made, X, adjacency=AR).means)) / lloyd(X, 4) for _ in range(3)]
-    assert np.median(ratios) < 1.08
+    found = [squares(X, array(run(made, X, adjacency=AR).means)) for _ in range(3)]
+    assert np.median(found) < 1.08 * lloyd(X, 4)
 
 
 @pytest.mark.parametrize("spend", [rho(1e-9), rho(1e-4), pure(1e-4), pure(0.1)], ids=str)
@@ -213,8 +213,8 @@ def test_it_is_never_worse_than_one_centre(spend: dict[str, Any]) -> None:
     X = 2.0 + skewed(2000, 20)
     made = kmeans(20, rows=len(X), n_components=6, **spend)
     middle = squares(X, np.zeros((1, 20)))
-    # About one run in thirty is farther out: eight of fifteen are less often than once in a million.
-    found = [squares(X, array(run(made, X, adjacency=AR).means)) for _ in range(15)]
+    # About one run in thirty is farther out: six of eleven are less often than once in a million.
+    found = [squares(X, array(run(made, X, adjacency=AR).means)) for _ in range(11)]
     assert np.median(found) < 1.1 * middle
 
 
