@@ -8,16 +8,15 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
-
-import matplotlib as mpl
-import matplotlib.dates
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from typing import TYPE_CHECKING, Any
 
 from ._history import BurnDown
 from ._language import language, say
+
+if TYPE_CHECKING:
+    # It is imported where charts are drawn: that takes as long as everything else before the first page.
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito 2008: eight colours that people with any colour vision tell apart; black is the line's.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#B8A800")
@@ -31,7 +30,6 @@ _POINTS = 1500
 # Dates in numbers: matplotlib has the names of months in English only.
 _TICKS = ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%S.%f"]
 _WHOLE = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
-_dates: Any = matplotlib.dates  # its functions have no types
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, in the page's font
     "svg.hashsalt": "bursar",
@@ -60,6 +58,8 @@ def burn_down_svg(burn: BurnDown, colours: dict[str, str], prefix: str) -> str:
         colours: colours of the analysts.
         prefix: unlike those of other charts on the page; the ids within the SVG begin with it.
     """
+    import matplotlib as mpl
+
     buffer = io.StringIO()
     figure = burn_down_figure(burn, colours)
     with mpl.rc_context(_STYLE):
@@ -69,6 +69,12 @@ def burn_down_svg(burn: BurnDown, colours: dict[str, str], prefix: str) -> str:
 
 def burn_down_figure(burn: BurnDown, colours: dict[str, str]) -> Figure:
     """Return the figure of `burn_down_svg`."""
+    import matplotlib as mpl
+    from matplotlib import dates
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    dates_: Any = dates  # its functions have no types
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7.6, 4.6), layout="constrained")
         above, below = figure.subplots(2, 1, sharey=True)
@@ -77,16 +83,18 @@ def burn_down_figure(burn: BurnDown, colours: dict[str, str]) -> Figure:
         above.set_xlabel(say("entry of the ledger"))
         above.xaxis.set_major_locator(MaxNLocator(integer=True))
         timed = [i for i in chosen if _drawable(burn.times[i])]
-        days = [float(_dates.date2num(datetime.fromtimestamp(burn.times[i], UTC))) for i in timed]
+        days = [float(dates_.date2num(datetime.fromtimestamp(burn.times[i], UTC))) for i in timed]
         _draw(below, days, burn, timed, colours)
         below.set_xlabel(say("time, by the server's clock (UTC)"))
-        locator = _dates.AutoDateLocator(minticks=3, maxticks=7)
+        locator = dates_.AutoDateLocator(minticks=3, maxticks=7)
         below.xaxis.set_major_locator(locator)
-        below.xaxis.set_major_formatter(_dates.ConciseDateFormatter(locator, formats=_TICKS, offset_formats=_WHOLE))
+        below.xaxis.set_major_formatter(dates_.ConciseDateFormatter(locator, formats=_TICKS, offset_formats=_WHOLE))
         return figure
 
 
 def _draw(axes: Axes, xs: Sequence[float], burn: BurnDown, chosen: Sequence[int], colours: dict[str, str]) -> None:
+    from matplotlib.ticker import PercentFormatter
+
     names = list(burn.analysts)
     left = [burn.left[i] for i in chosen]
     axes.plot(xs, left, color=_LINE, linewidth=1.1, drawstyle="steps-post", zorder=2)

@@ -18,7 +18,7 @@ from bursar_amounts import COST_UNIT, Part, float_down
 
 from .._codec import decode_fraction
 from .._kinds import REQUESTS, EntryKind, by_kind
-from ._language import say_amount, say_percent
+from ._language import say_amount, say_part, say_percent
 from ._open import BUDGETS, Fields, Row
 
 _INT64 = 2**63
@@ -195,8 +195,7 @@ def amount(row: Row, line: Line, units: int, *, is_left: bool = False) -> str:
 
     Raises KeyError, TypeError, ValueError or ArithmeticError if a field is missing or of another type.
     """
-    part = _part(row, line, units, is_left=is_left)
-    return str(part) if part.delta else part.percent
+    return say_part(_part(row, line, units, is_left=is_left))
 
 
 def cost_text(line: Line) -> str:

@@ -15,11 +15,12 @@ from .._codec import decode_event, decode_fraction
 from .._events import ApproximateEvent, ConcentratedEvent, Event, GaussianEvent, LaplaceEvent, SelectionEvent
 from .._kinds import EntryKind
 from .._pricing import price
-from ._columns import Line, amount, rho, summary
+from ._columns import Line, amount, rho
 from ._formats import json_text
+from ._language import figure, say, say_count, say_number, say_word
 from ._open import Fields, Row
 from ._sentences import story
-from ._text import counted, number, visible
+from ._text import visible
 
 _LABEL = 18
 """Characters of the column of labels."""
@@ -28,63 +29,84 @@ _LABEL = 18
 def entry_in_words(row: Row, line: Line) -> Iterator[str]:
     """Yield the lines of `show`. Fields that are missing or of another type are shown as they are."""
     agrees = body_hash(row.body.encode("utf-8", "surrogatepass")) == row.hash
-    yield f"entry {row.number}: {visible(line.kind or 'unreadable')}"
+    kind = say_word(line.kind or "unreadable")
+    yield visible(say("entry {number}: {kind}", number=str(row.number), kind=kind))
     yield visible(story(row, line).text)
     yield from _labelled(
         [
-            ("time", f"{line.time} (the server's clock; informational)"),
-            ("actor", line.actor),
-            ("dataset", line.dataset),
-            ("account", line.account if line.account != line.dataset else None),
-            ("what", summary(row, line) or None),
+            (say("time"), say("{time} (the server's clock; informational)", time=line.time)),
+            (say("actor"), line.actor),
+            (say("dataset"), line.dataset),
+            (say("account"), line.account if line.account != line.dataset else None),
         ]
     )
     try:
         yield from _debit_in_words(row, line) if line.kind == EntryKind.DEBIT else _details(row.details)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        yield f"the details cannot be read ({type(error).__name__}: {visible(error)}); as they are:"
+        reason = f"{type(error).__name__}: {visible(error)}"
+        yield say("the details cannot be read ({error}); as they are:", error=reason)
         yield from _details(row.details)
     yield ""
     yield from _labelled(
         [
-            ("hash", row.hash.hex()),
-            ("", "SHA-256 of the body agrees" if agrees else "THE BODY HAS ANOTHER SHA-256; run verify"),
-            ("previous hash", (row.fields or {}).get("previous")),
+            (say("hash"), row.hash.hex()),
+            ("", say("SHA-256 of the body agrees" if agrees else "THE BODY HAS ANOTHER SHA-256; run verify")),
+            (say("previous hash"), (row.fields or {}).get("previous")),
         ]
     )
     if line.kind == EntryKind.DEBIT:
         yield ""
-        yield f"Every receipt for this debit says: entry {row.number}, ledger_head {row.hash.hex()}"
+        receipt = "Every receipt for this debit says: entry {number}, ledger_head {hash}"
+        yield say(receipt, number=str(row.number), hash=row.hash.hex())
 
 
 def event_in_words(event: Event) -> str:
     """Describe mechanism, sensitivity, scale and count of an event."""
     if isinstance(event, ApproximateEvent):
-        inner = event_in_words(event.event)
-        return f"{_times(event.count)} with a failure probability of at most {number(float(event.delta))}: {inner}"
+        return say(
+            "{releases} with a failure probability of at most {delta}: {event}",
+            releases=_times(event.count),
+            delta=say_number(float(event.delta)),
+            event=event_in_words(event.event),
+        )
     if isinstance(event, GaussianEvent):
         ratio = float(event.scale) / float(event.l2_squared) ** 0.5
-        return (
-            f"{_times(event.count)} with discrete Gaussian noise: squared L2 sensitivity {event.l2_squared}, "
-            f"sigma {_exact(event.scale)} (lattice units; sigma is {number(ratio)} sensitivities)"
+        return say(
+            "{releases} with discrete Gaussian noise: squared L2 sensitivity {sensitivity}, sigma {scale} (lattice "
+            "units; sigma is {ratio} sensitivities)",
+            releases=_times(event.count),
+            sensitivity=str(event.l2_squared),
+            scale=_exact(event.scale),
+            ratio=say_number(ratio),
         )
     if isinstance(event, LaplaceEvent):
-        groups = f" in each of {event.groups} groups of coordinates" if event.groups > 1 else ""
-        return (
-            f"{_times(event.count)} with discrete Laplace noise: L1 sensitivity {event.l1}{groups}, "
-            f"scale {_exact(event.scale)} (lattice units; epsilon {number(float(event.l1 / Fraction(event.scale)))})"
+        return say(
+            "{releases} with discrete Laplace noise: L1 sensitivity {sensitivity}{groups}, scale {scale} (lattice "
+            "units; epsilon {epsilon})",
+            releases=_times(event.count),
+            sensitivity=str(event.l1),
+            groups=say(" in each of {count} groups of coordinates", count=event.groups) if event.groups > 1 else "",
+            scale=_exact(event.scale),
+            epsilon=say_number(float(event.l1 / Fraction(event.scale))),
         )
     if isinstance(event, SelectionEvent):
-        return (
-            f"{counted(event.count, 'choice')} by the exponential mechanism (Gumbel noise): sensitivity of a score "
-            f"{event.sensitivity}, scale {_exact(event.scale)} (epsilon {number(float(event.bounded_range))} of each)"
+        return say(
+            "{choices} by the exponential mechanism (Gumbel noise): sensitivity of a score {sensitivity}, scale "
+            "{scale} (epsilon {epsilon} of each)",
+            choices=say_count(event.count, "{count} choice", "{count} choices"),
+            sensitivity=str(event.sensitivity),
+            scale=_exact(event.scale),
+            epsilon=say_number(float(event.bounded_range)),
         )
     if isinstance(event, ConcentratedEvent):
-        return (
-            f"{counted(event.count, 'interaction')} within rho = {_exact(event.rho)} of zero-concentrated privacy, "
-            "of which its parts, chosen one after another, take their shares"
+        return say(
+            "{interactions} within rho = {rho} of zero-concentrated privacy, of which its parts, chosen one after "
+            "another, take their shares",
+            interactions=say_count(event.count, "{count} interaction", "{count} interactions"),
+            rho=_exact(event.rho),
         )
-    return f"{_times(event.count)} with pure epsilon = {_exact(event.epsilon)}"
+    pure = "{releases} with pure epsilon = {epsilon}"
+    return say(pure, releases=_times(event.count), epsilon=_exact(event.epsilon))
 
 
 def _debit_in_words(row: Row, line: Line) -> Iterator[str]:
@@ -92,24 +114,28 @@ def _debit_in_words(row: Row, line: Line) -> Iterator[str]:
     order = decode_fraction(details["order"])
     yield from _labelled(
         [
-            ("method", details["method"]),
-            ("request_id", details["request_id"]),
-            ("request hash", details["request_hash"]),
-            ("release", "stored" if row.released else "none stored: the fit runs, was interrupted, or failed"),
+            (say("method"), details["method"]),
+            (say("request_id"), details["request_id"]),
+            (say("request hash"), details["request_hash"]),
+            (
+                say("release"),
+                say("stored" if row.released else "none stored: the fit runs, was interrupted, or failed"),
+            ),
         ]
     )
     yield ""
-    yield f"released under it, priced at Renyi order {number(float(order))}:"
+    yield say("released under it, priced at Renyi order {order}:", order=say_number(float(order)))
     for event in _together(map(decode_event, details["events"])):
         each = price([event], order)
-        failure = f", {_delta(each.delta_units)} of delta" if each.delta_units else ""
+        cost = "costs {amount}: rho {rho}, {delta} of delta" if each.delta_units else "costs {amount}: rho {rho}"
+        fields = {"amount": amount(row, line, each.cost_units), "rho": say_number(each.rho)}
         yield f"  {event_in_words(event)}"
-        yield f"    costs {amount(row, line, each.cost_units)}: rho {number(each.rho)}{failure}"
+        yield f"    {say(cost, delta=_delta(each.delta_units), **fields)}"
     yield ""
     yield from _labelled(_amounts(row, line))
     if details["parameters"]:
         yield ""
-        yield "parameters:"
+        yield say("parameters:")
         yield from _json(details["parameters"])
 
 
@@ -124,32 +150,37 @@ def _together(events: Iterable[Event]) -> Iterator[Event]:
 def _amounts(row: Row, line: Line) -> Iterable[tuple[str, str]]:
     details = row.details
     spent, cap = details["spent_cost_units"], details["cap_cost_units"]
-    yield "debited", _amount(row, line, details["cost_units"])
-    yield "spent with it", _amount(row, line, spent)
-    yield "left after it", _amount(row, line, max(cap - spent, 0), is_left=True)
+    yield say("debited"), _amount(row, line, details["cost_units"])
+    yield say("spent with it"), _amount(row, line, spent)
+    yield say("left after it"), _amount(row, line, max(cap - spent, 0), is_left=True)
     if details["delta_units"]:
-        yield "delta debited", f"{_delta(details['delta_units'])} ({details['delta_units']} units)"
-        yield "delta left", _delta(details["cap_delta_units"] - details["spent_delta_units"])
+        units = str(details["delta_units"])
+        yield say("delta debited"), say("{delta} ({units} units)", delta=_delta(details["delta_units"]), units=units)
+        yield say("delta left"), _delta(details["cap_delta_units"] - details["spent_delta_units"])
     if details.get("allowance_cost_units") is not None:
-        yield "analyst's part", _amount(row, line, details.get("analyst_spent_cost_units", 0))
-        yield "analyst's limit", _amount(row, line, details["allowance_cost_units"], is_left=True)
+        yield say("analyst's part"), _amount(row, line, details.get("analyst_spent_cost_units", 0))
+        yield say("analyst's limit"), _amount(row, line, details["allowance_cost_units"], is_left=True)
     if details.get("call_cost_units") is not None:
-        yield "largest call", _amount(row, line, details["call_cost_units"], is_left=True)
+        yield say("largest call"), _amount(row, line, details["call_cost_units"], is_left=True)
 
 
 def _amount(row: Row, line: Line, units: int, *, is_left: bool = False) -> str:
-    details = f"rho {number(rho(units, row.details['order']))}, {units} units"
-    return f"{amount(row, line, units, is_left=is_left)} of the lifetime budget; {details}"
+    return say(
+        "{amount} of the lifetime budget; rho {rho}, {units} units",
+        amount=amount(row, line, units, is_left=is_left),
+        rho=say_number(rho(units, row.details["order"])),
+        units=str(units),
+    )
 
 
 def _delta(units: int) -> str:
-    return number(units / DELTA_UNIT)
+    return say_number(units / DELTA_UNIT)
 
 
 def _details(details: Fields) -> Iterator[str]:
     if details:
         yield ""
-        yield "details:"
+        yield say("details:")
         yield from _json(details)
 
 
@@ -158,15 +189,17 @@ def _json(value: Any) -> Iterator[str]:
 
 
 def _labelled(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
-    return (f"{label:<{_LABEL}}{visible(value)}" for label, value in pairs if value is not None)
+    shown = [(label, visible(value)) for label, value in pairs if value is not None]
+    width = max([_LABEL, *(len(label) + 2 for label, _ in shown)])
+    return (f"{label:<{width}}{value}" for label, value in shown)
 
 
 def _times(count: int) -> str:
-    return counted(count, "release")
+    return say_count(count, "{count} release", "{count} releases")
 
 
 def _exact(value: Fraction | int) -> str:
     """Return a rational as people write it where that is exact, else as a fraction with its value."""
     if Fraction(float(value)) == value:
-        return f"{float(value):.17g}".removesuffix(".0")
-    return f"{number(float(value), 8)} = {value}"
+        return figure(f"{float(value):.17g}".removesuffix(".0"))
+    return f"{say_number(float(value), 8)} = {value}"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from fractions import Fraction
 
-from bursar_amounts import epsilon_text, percent_text
+from bursar_amounts import Part, epsilon_text, percent_text
 
 from ._text import number
 
@@ -85,17 +85,35 @@ def say_amount(epsilon: float, share: float | Fraction, *, is_left: bool = False
     return say("epsilon {epsilon} ({percent})", epsilon=say_epsilon(epsilon), percent=percent)
 
 
+def say_part(part: Part) -> str:
+    """Return an amount of budget as epsilon and percent; in percent alone where the budget's delta is unknown."""
+    if not part.delta:
+        return figure(part.percent)
+    return say("epsilon {epsilon} ({percent})", epsilon=say_epsilon(part.epsilon), percent=figure(part.percent))
+
+
 def say_day(moment: datetime) -> str:
     """Return a date, such as 12 March 2026."""
     day = "1er" if moment.day == 1 and _in_force == "fr" else str(moment.day)
     return say("{day} {month} {year}", day=day, month=say(_MONTHS[moment.month - 1]), year=str(moment.year))
 
 
-@functools.cache
 def texts() -> Mapping[str, Mapping[str, str]]:
     """Return the table: for each English text its translations, by language."""
+    return _table()[0]
+
+
+def findings() -> tuple[str, ...]:
+    """Return the English texts of the table that are findings."""
+    return _table()[1]
+
+
+@functools.cache
+def _table() -> tuple[Mapping[str, Mapping[str, str]], tuple[str, ...]]:
     content = importlib.resources.files(__package__).joinpath("texts.toml").read_text("utf-8")
-    return {one["en"]: one for one in tomllib.loads(content)["text"]}
+    read = tomllib.loads(content)
+    found = tuple(one["en"] for one in read["finding"])
+    return {one["en"]: one for one in (*read["text"], *read["finding"])}, found
 
 
 def by_number(count: int, one: str, many: str) -> str:

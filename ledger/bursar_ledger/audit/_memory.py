@@ -56,16 +56,29 @@ class Memory:
     """Visit in which nothing was found.
 
     Attributes:
-        verified: what was verified.
-        opinion: the second opinion on it; None if it was not asked for.
         told: what the entries say.
         made: when it was verified.
+        entries: number of the newest entry.
+        body: what the page showed of it, HTML; to draw it again would take longer than all else before it is seen.
+        checked: what was verified and the second opinion on it, for `checked_in`: no page waits for reading it.
     """
 
-    verified: Verified
-    opinion: SecondOpinion | None
     told: History
     made: datetime
+    entries: int
+    body: str
+    checked: str
+
+
+def memory_of(verified: Verified, opinion: SecondOpinion | None, told: History, made: datetime, body: str) -> Memory:
+    """Return the memory of a visit; the opinion is None if it was not asked for."""
+    return Memory(told, made, verified.replay.number, body, json.dumps(_plain((verified, opinion))))
+
+
+def checked_in(memory: Memory) -> tuple[Verified, SecondOpinion | None]:
+    """Return what was verified, and the second opinion on it; None if it was not asked for."""
+    verified, opinion = _value(json.loads(memory.checked))
+    return verified, opinion
 
 
 def recall(ledger: Path, tables: Path) -> Memory | None:

@@ -15,12 +15,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bursar_amounts import Part, left_share
+from bursar_amounts import left_share
 
 from ..refusals import Refusal
 from ._changes import Changes
 from ._charts import OTHERS, burn_down_svg, colours_of
 from ._checks import Findings
+from ._findings import say_finding
 from ._history import AccountHistory, History, Promise, refused_amounts
 from ._language import (
     figure,
@@ -29,11 +30,12 @@ from ._language import (
     say_count,
     say_epsilon,
     say_number,
+    say_part,
     say_percent,
     say_word,
 )
 from ._pages import environment, style
-from ._sentences import day_of, folded, listed
+from ._sentences import day_of, folded, listed, method_in_words
 from ._spend import Spend, by_cost, delta_of_units, spend_lines
 from ._text import short_time
 from ._text_output import assurances, reservations
@@ -119,7 +121,8 @@ def verification(found: Findings, now: datetime) -> Markup:
     judged = verdict(found)
     checks, gaps = list(assurances(found)), list(reservations(found))
     kept = f"{checked.entries}:{checked.head.hex()}"
-    html: Markup = _PARTS.verification(judged, found.problems, checks, gaps, facts, kept)
+    problems = [say_finding(problem) for problem in found.problems[: _MOST + 1]]
+    html: Markup = _PARTS.verification(judged, problems, len(found.problems), checks, gaps, facts, kept)
     return html
 
 
@@ -155,22 +158,18 @@ def refusal_in_words(refusal: Refusal, told: History) -> str:
         "An analyst ({analyst}) asked {count} times for {method} of {dataset} and was refused by this limit: {limit}; "
         "the last time on {day}",
         analyst=refusal.analyst,
-        method=refusal.method,
+        method=method_in_words(refusal.method),
         dataset=refusal.dataset,
         limit=say_word(str(refusal.refused_by)),
         day=day_of(str(refusal.last)) or say("an unknown day"),
     )
     amounts = refused_amounts(refusal, told)
     if amounts is not None:
-        asked, left = (say("epsilon {epsilon} ({percent})", **_shown(part)) for part in amounts)
+        asked, left = map(say_part, amounts)
         text += say(
             ", when it would have cost {asked} of the lifetime budget and {left} was left", asked=asked, left=left
         )
     return f"{text}."
-
-
-def _shown(part: Part) -> dict[str, str]:
-    return {"epsilon": say_epsilon(part.epsilon), "percent": figure(part.percent)}
 
 
 def analysts_in_words(told: History) -> Iterator[tuple[str, str]]:
@@ -259,13 +258,19 @@ def _facts(account: AccountHistory, whole: Spend) -> Iterator[tuple[str, object]
     planned = say("{epsilon} (for planning; the promise is the budget)", epsilon=nominal)
     yield say("nominal epsilon so far"), planned
     if account.call_limit is not None:
-        most = say("epsilon {epsilon} ({percent})", **_shown(account.limit(account.call_limit)))
+        most = say_part(account.limit(account.call_limit))
         yield say("most for one request"), say("{amount} of the lifetime budget", amount=most)
 
 
 def _states(what: str) -> str:
-    """Return an adjacency and what became of a dataset, such as "replace_one, retired"."""
-    return ", ".join(map(say_word, what.split(", ")))
+    """Return what is protected, and what became of a dataset, from text such as "replace_one, retired"."""
+    return ", ".join(say_word(_ADJACENCIES.get(word, word)) for word in what.split(", "))
+
+
+_ADJACENCIES = {
+    "replace_one": "changes of one person's data are protected",
+    "add_remove_one": "presence and data of one person are protected",
+}
 
 
 def _legend(order: Sequence[str], colours: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -101,6 +101,12 @@ def request_in_words(method: object, parameters: Mapping[str, Any]) -> str:
     return say("{what} by {columns}", what=what, columns=listed(columns))
 
 
+def method_in_words(method: object) -> str:
+    """Return what requests of a method ask for; the method's name if it is not known."""
+    name = str(method)
+    return say(_NAMES[name]) if name in _NAMES else name
+
+
 def noise_in_words(events: Sequence[Any]) -> str:
     """Return the noise of a request, equal releases counted: "Gaussian, 8 times one person's influence (20 times)"."""
     kinds = _noise(json.dumps(events), language())
@@ -308,4 +314,12 @@ _METHODS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "FitGradientEM": _gradient,
     "FitSketchKMeans": _sketch,
     "FitMRF": _field,
+}
+
+_NAMES = {
+    "FitDPEM": "a mixture or clusters",
+    "FitSeparatedGMM": "a mixture of well separated groups",
+    "FitGradientEM": "a mixture or a regression",
+    "FitSketchKMeans": "a sketch for clusters",
+    "FitMRF": "a table of how often categories occur together",
 }

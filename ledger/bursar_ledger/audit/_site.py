@@ -28,6 +28,7 @@ from markupsafe import Markup
 
 from ._columns import lines
 from ._entry_text import entry_in_words
+from ._findings import say_finding
 from ._formats import csv_lines
 from ._history import History
 from ._language import say
@@ -194,7 +195,8 @@ class _Pages:
             return Response.json({"ok": False, "error": visible(text), "status": status}, status=status)
         # Datasette has some messages in HTML, with what is not its own escaped.
         error = Markup(text) if getattr(exception, "message_is_html", False) else visible(text)  # noqa: S704
-        title = getattr(exception, "title", None) or {404: "Not found"}.get(status, f"Error {status}")
+        named = say("Not found") if status == 404 else say("Error {status}", status=status)
+        title = getattr(exception, "title", None) or named
         return await _page(datasette, None, "error.html", {"title": title, "error": error}, status=status)
 
     async def dashboard(self, datasette: Any, request: Request) -> Response:
@@ -205,7 +207,7 @@ class _Pages:
             "name": visible(self._watch.path.name),
             "busy": self._watch.busy,
             "newer": newer,
-            "error": None if look is None or look.error is None else visible(look.error),
+            "error": None if look is None or look.error is None else visible(say_finding(look.error)),
             "parts": None if look is None else look.parts,
             "made": None if look is None else _second(look.made),
             "remembered": look is not None and look.remembered,
@@ -275,7 +277,7 @@ class _Pages:
         posted = request.method == "POST"  # which Datasette lets through with its token only
         token = str((await request.post_vars() if posted else request.args).get("token") or "")
         if not datasette._root_token or not secrets.compare_digest(token.encode(), datasette._root_token.encode()):
-            raise Forbidden("this link is not, or no longer, in force")
+            raise Forbidden(say("this link is not, or no longer, in force"))
         if not posted:
             context = {"name": visible(self._watch.path.name), "token": token}
             return await _page(datasette, request, "enter.html", context)
@@ -306,7 +308,7 @@ class _Pages:
         with _found(self._watch.path) as db:
             content = db.execute("SELECT content FROM releases WHERE debit = ?", [debit]).fetchone()
         if content is None or not isinstance(content[0], bytes):
-            raise NotFound(f"nothing is stored as released under entry {debit}")
+            raise NotFound(say("nothing is stored as released under entry {number}", number=str(debit)))
         disposition = {"Content-Disposition": f'attachment; filename="release-{debit}.bin"'}
         return Response(content[0], headers=disposition, content_type="application/octet-stream")
 
@@ -383,7 +385,7 @@ def _entry(path: Path, wanted: int) -> tuple[str, str, str, _Released | None]:
     with _found(path) as db:
         row = next(rows(db, first=wanted, last=wanted), None)
         if row is None:
-            raise NotFound(f"the ledger has no entry {wanted}")
+            raise NotFound(say("the ledger has no entry {number}", number=str(wanted)))
         *_, (row, line, _) = lines(rows_in_context(db, [wanted]))
         words = "\n".join(entry_in_words(row, line))
         return visible(story(row, line).text), words, visible(row.body), _released(db, wanted)
@@ -408,7 +410,7 @@ def _found(path: Path) -> Iterator[Any]:
         with opened(path) as db:
             yield db
     except UnreadableError as error:
-        raise NotFound(visible(error.message)) from error
+        raise NotFound(visible(say_finding(error.message))) from error
 
 
 def _verdict(watch: Watch) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ._checks import Findings
+from ._findings import say_finding
 from ._language import say, say_count
-from ._text import counted
 
 _ENTRY = re.compile(r"entry (\d+): ")
 _AFTER = re.compile(r"after entry (\d+): ")
@@ -130,9 +130,15 @@ def _folded(findings: Sequence[str]) -> tuple[str, ...]:
     kinds: dict[str, list[str]] = {}
     for finding in findings:
         kinds.setdefault(_PARTICULARS.sub("", finding), []).append(finding)
-    lines = [one if not more else f"{one} (and {len(more):,} more of this kind)" for one, *more in kinds.values()]
-    rest = len(lines) - _SHOWN
-    return (*lines[:_SHOWN], *([f"and {counted(rest, 'finding')} of other kinds"] if rest > 0 else []))
+    lines = [_with_more(say_finding(one), len(more)) for one, *more in list(kinds.values())[:_SHOWN]]
+    rest = len(kinds) - _SHOWN
+    if rest > 0:
+        lines.append(say_count(rest, "and {count} finding of other kinds", "and {count} findings of other kinds"))
+    return tuple(lines)
+
+
+def _with_more(finding: str, more: int) -> str:
+    return say("{finding} (and {count} more of this kind)", finding=finding, count=more) if more else finding
 
 
 def _certain(found: Findings) -> int:

@@ -22,7 +22,7 @@ from ..errors import LedgerError
 from ._changes import Visit, changes
 from ._checks import Findings, examine_file
 from ._history import History
-from ._memory import WORTH, Memory, recall, remember
+from ._memory import WORTH, Memory, checked_in, memory_of, recall, remember
 from ._open import UnreadableError, noted_refusals, opened, rows
 from ._report import body, changed, opening, verification
 from ._tables import fill, refresh, scratch
@@ -164,7 +164,7 @@ class Watch:
         if memory is None:
             known, heard = nothing_verified(), None
         else:
-            known, heard = memory.verified, memory.opinion
+            known, heard = checked_in(memory)
             visit = visit or Visit(known.replay.number, known.replay.head)
         found = examine_file(self.path, key, places, ask=ask, visit=visit, known=known, heard=heard)
         # Without new entries, what they say and their tables are those of the last visit.
@@ -175,8 +175,8 @@ class Watch:
 
     def _remembered(self, memory: Memory) -> Look:
         refusals = noted_refusals(self.path)
-        shown = opening(self.path.name, None, memory.told, memory.made), Markup(), body(memory.told, refusals)
-        return Look(None, memory.verified.replay.number, memory.told, refusals, shown, memory.made, remembered=True)
+        shown = opening(self.path.name, None, memory.told, memory.made), Markup(), Markup(memory.body)  # noqa: S704
+        return Look(None, memory.entries, memory.told, refusals, shown, memory.made, remembered=True)
 
     def _keep(self, found: Findings, look: Look) -> None:
         verified = found.verification.verified
@@ -184,7 +184,7 @@ class Watch:
             return
         opinion = found.opinion if found.opinion.version is not None else None
         try:
-            remember(self.path, self.tables, Memory(verified, opinion, look.told, look.made))
+            remember(self.path, self.tables, memory_of(verified, opinion, look.told, look.made, str(look.parts[2])))
         except OSError as error:
             click.echo(f"This visit cannot be remembered, and the next one verifies all again: {error}", err=True)
 

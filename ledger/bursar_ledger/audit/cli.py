@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -435,8 +436,9 @@ def serve(
     entries are newer. It prints a link to a button that lets one browser in, once; without it the port shows nothing.
     """
     try:
-        from ._serving import run
-        from ._web import listening
+        with _units_unread():
+            from ._serving import run
+            from ._web import listening
     except ImportError as error:
         raise click.UsageError(f"this needs Datasette: pip install 'bursar[serve]' ({error})") from error
     with opened(ledger):
@@ -445,8 +447,25 @@ def serve(
         run(ledger, key, places, listener, (host, *names), ask=second_opinion, visit=since, afresh=afresh, show=show)
 
 
-_FORMS = {".html": "._report", ".pdf": "._pdf", ".xlsx": "._workbook"}
-"""Endings of reports, and the modules that write them."""
+@contextlib.contextmanager
+def _units_unread() -> Iterator[None]:
+    """Import Datasette without reading its list of physical units, which takes half of its time, and no page has any.
+
+    Its library of units would also take dask and numpy, where they are.
+    """
+    hidden = [name for name in ("dask", "numpy") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None hides a module
+    try:
+        pint: Any = importlib.import_module("datasette.vendored.pint")
+        pint.UnitRegistry = pint.LazyRegistry  # which reads the list when a unit is asked for
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+_FORMS = {".html": "matplotlib", ".pdf": "._pdf", ".xlsx": "._workbook"}
+"""Endings of reports, and modules that need the packages which write them."""
 
 
 def _report_form(out: Path) -> str:

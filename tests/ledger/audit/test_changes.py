@@ -114,7 +114,7 @@ def test_the_report_has_a_section_about_it(run: Run, grown: Path, copy: Path, tm
         "What changed since your last visit",
         "Entries 15 to 18 are new.",
         "Reason given: third year",
-        "asked 2 times for FitMRF of people",
+        "asked 2 times for a table of how often categories occur together of people",
     ):
         assert part in text
     kept = re.search(r"<code>(18:[0-9a-f]{64})</code>", text)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import html
 import re
+import shutil
 import string
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +15,14 @@ from click.testing import Result
 from markupsafe import Markup
 
 import bursar_ledger.audit
+from bursar_ledger import Ledger
+from bursar_ledger._kinds import EntryKind
+from bursar_ledger.audit._columns import lines
+from bursar_ledger.audit._entry_text import entry_in_words
+from bursar_ledger.audit._findings import say_finding
 from bursar_ledger.audit._language import (
     LANGUAGES,
+    findings,
     say,
     say_amount,
     say_count,
@@ -23,6 +31,7 @@ from bursar_ledger.audit._language import (
     speaking,
     texts,
 )
+from bursar_ledger.audit._open import opened, rows
 from bursar_ledger.audit._pages import say_html
 from bursar_ledger.audit._sentences import day_of
 from bursar_ledger.audit._verdict import Standing
@@ -39,11 +48,29 @@ _WORDS = {
     "role",
     "rows",
     "key",
+    "rows destroyed",
+    "key destroyed",
+    *(kind.value for kind in EntryKind),
     *(one.value for one in Standing),
 }
 """Texts that `say_word` and the title of a page take from a ledger or a verdict."""
 _SAME = {"Budgets", "Pages", "({epsilon}, {delta})", "{day} {month} {year}", "epsilon {epsilon} ({percent})"}
 """Texts that another language may have word for word."""
+_CHECKS = (
+    *("_check_entry", "_replay", "_bounds_check", "_schema", "_verify", "_opening", "_mark"),
+    *("checkpoints/__init__", "checkpoints/signed_notes"),
+    *("audit/_checks", "audit/_changes", "audit/_oracle", "audit/_open"),
+)
+"""Modules whose sentences become findings."""
+_OTHERS = {"signing key", "verifier key", "private key", "public key", "mode 0600", "no entries"}
+"""Words of errors that commands tell and no page shows."""
+_FRAMES = {
+    "7 cannot be read: 7",
+    "7 is not base64",
+    "7 is not base64 in its only form",
+    "the 7 is not of the algorithm",
+}
+"""Sentences whose values are parts of a sentence, so that 7 makes none."""
 
 
 def _fields(text: str) -> list[str]:
@@ -95,8 +122,71 @@ def test_the_table_has_every_text_that_is_said_and_no_other() -> None:
     """A text that nothing says would be translated for nothing."""
     missing = set(_said()) - set(texts())
     assert not missing
-    unused = set(texts()) - _used()
+    unused = set(texts()) - set(findings()) - _used()
     assert not unused
+
+
+def _sentence(node: ast.AST) -> str:
+    """Return a string with 7 for each value in it; "" for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_sentence(part) or "7" for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return (_sentence(node.left) or "7") + (_sentence(node.right) or "7")
+    return ""
+
+
+def _nodes() -> Iterator[ast.AST]:
+    for name in _CHECKS:
+        yield from ast.walk(ast.parse((_PACKAGE.parent / f"{name}.py").read_text("utf-8")))
+
+
+def _told() -> Iterator[str]:
+    """Yield every sentence that is given to a list of problems, or raised about a note or a file."""
+    for node in _nodes():
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        name = ast.unparse(node.func)
+        if name.endswith(("._problem", "problems.append")) or name in ("NoteError", "UnreadableError"):
+            yield _sentence(node.args[0])
+
+
+def test_each_finding_is_there_in_each_language() -> None:
+    """A check that is added has to be translated, and a form that no check has is not in the table."""
+    told = {text for text in _told() if text and not any(word in text for word in _OTHERS | _FRAMES)}
+    assert len(told) > 60
+    with speaking("de"):
+        assert [text for text in told if say_finding(text) == text] == []
+    written = {three for node in _nodes() for three in _threes(_sentence(node))}
+    for english in set(findings()) - _used():
+        foreign = [three for part in re.split(r"\{\w+\}", english) for three in _threes(part) if three not in written]
+        assert len(foreign) <= _JOINTS, english
+
+
+_JOINTS = 3
+"""Groups of words where two strings of the code meet in one sentence."""
+
+
+def _threes(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield each three words in a row."""
+    words = re.findall(r"\w+", text)
+    return zip(words, words[1:], words[2:], strict=False)
+
+
+def test_a_finding_is_told_with_what_it_quotes() -> None:
+    """Sentences within sentences are translated, names and numbers stay, even where they are sentences themselves."""
+    text = "file:/a/notes: note 2: it says that it is of entry 9, but it is not signed by the expected key"
+    overspent = "entry 12: account 'a dataset was retired twice' is overspent"
+    assert say_finding(text) == text
+    with speaking("de"):
+        assert say_finding(text) == (
+            "file:/a/notes: Prüfpunkt 2: er nennt Eintrag 9, aber er ist nicht mit dem erwarteten Schlüssel signiert"
+        )
+        assert say_finding(overspent) == "Eintrag 12: Konto 'a dataset was retired twice' ist überzogen"
+        assert say_finding("nothing of ours") == "nothing of ours"
+    with speaking("fr"):
+        assert say_finding("schema: trigger x is missing") == "structure du fichier : trigger x manque"
 
 
 def test_numbers_and_days_have_the_signs_of_the_language() -> None:
@@ -166,5 +256,47 @@ def test_a_report_in_another_language_has_no_english_sentence(
                 f">{translated[language]}" in pages[language]
             )
             assert f">{english}" not in pages[language]
-    assert "limited" not in pages[language]
-    assert "raised" not in pages[language]
+    _all_translated(pages[language], language)
+
+
+_ENGLISH = {
+    *("the", "and", "of", "with", "by", "from", "for", "to", "it", "its", "that", "than", "was", "were", "are", "is"),
+    *("has", "have", "had", "not", "no", "entry", "entries", "release", "released", "debit", "budget", "day", "noise"),
+    *("analyst", "asked", "cost", "spent", "left", "key", "dataset", "account"),
+}
+"""Words that no English sentence of ours does without."""
+_SHARED = {"de": {"was", "budget", "analyst"}, "fr": {"budget", "analyst"}}
+"""Those of them that the other language has, too."""
+
+
+def _all_translated(page: str, language: str, *quoted: str) -> None:
+    """Check that no word of a page is English but those of code, JSON and names."""
+    text = re.sub(r"<(style|code|svg)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    for one in quoted:
+        text = text.replace(one, " ")
+    words = set(re.findall(r"(?<![\w\-./=_'])[a-z]+(?![\w\-./_=])", html.unescape(text)))
+    assert words & (_ENGLISH - _SHARED[language]) == set()
+
+
+@pytest.mark.parametrize("language", ["de", "fr"])
+def test_findings_and_entries_in_another_language_have_no_english_sentence(
+    run: Run, study: Path, ledger: Ledger, tamper: Callable[..., None], tmp_path: Path, language: str
+) -> None:
+    """The report of a ledger that is not right, compared with a last visit; and every entry in full."""
+    ledger.close()
+    seen = tmp_path / "seen.db"
+    shutil.copy(study, seen)
+    with speaking(language), opened(study) as db:
+        for row, line, _ in lines(rows(db)):
+            said = re.sub(r"^ *[{}\[\]\"].*$", "", "\n".join(entry_in_words(row, line)), flags=re.MULTILINE)
+            _all_translated(said, language, f"entry {row.number}, ledger_head")
+    tamper(
+        study,
+        ("UPDATE entries SET body = replace(body, 'second year', 'second yeas') WHERE number = 10", ()),
+        ("UPDATE releases SET content = x'00' WHERE debit = 11", ()),
+    )
+    out = tmp_path / "report.html"
+    assert run("report", study, "--out", out, "--language", language, "--since", seen).exit_code == 1
+    page = out.read_text("utf-8")
+    assert page.count("<li>") > 12
+    _all_translated(page, language)

@@ -76,7 +76,8 @@ def test_the_page_says_everything(run: Run, study: Path, tmp_path: Path) -> None
         found.head.hex(),
         found.ledger_id,
         "(epsilon, delta) = (4, 1e-06)",
-        "people (replace_one), people-2 (replace_one, retired)",
+        "people (changes of one person's data are protected), people-2 (changes of one person's data are protected, "
+        "retired)",
         "second year",
         "raised",
         "most for one request epsilon 2.19 (33.3%) of the lifetime budget",

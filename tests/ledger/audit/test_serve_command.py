@@ -506,7 +506,8 @@ def test_refusals_are_shown(visit: Visit, run: Run, study: Path, tmp_path: Path)
         analyst="ann", dataset="people", method="FitMRF", refused_by="allowance", rho_asked=0.5, rho_left=0.25
     )
     pages = visit(study)
-    row = "An analyst (ann) asked once for FitMRF of people and was refused by this limit: allowance; the last time on"
+    asked = "An analyst (ann) asked once for a table of how often categories occur together of people"
+    row = f"{asked} and was refused by this limit: allowance; the last time on"
     cost = "would have cost epsilon 5.39 (162%) of the lifetime budget and epsilon 3.56 (80.9%) was left"
     assert row in _text(pages.get("/"))
     refused = _text(pages.get("/-/ledger/refusals"))
