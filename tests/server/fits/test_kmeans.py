@@ -86,7 +86,7 @@ def test_few_columns_have_a_grid_instead() -> None:
 def test_quieter_fits_make_more_lloyd_steps() -> None:
     """4 to 16 under zCDP, 2 to 16 under pure epsilon; none where a step would be noise; given starts, too.
 
-    One release after them reports the clusters.
+    One release after them reports the clusters; four before them split given cells where noise is low.
     """
     for spends in ([rho(10.0**x) for x in range(-6, 4)], [pure(10.0**x) for x in range(-2, 4)]):
         steps = [sum(p is Phase.LLOYD for p, _ in phases(kmeans(**spend))) for spend in spends]
@@ -94,7 +94,7 @@ def test_quieter_fits_make_more_lloyd_steps() -> None:
         assert (steps[0], steps[-1]) == (0, 16)
     means = types_pb2.Tensor(shape=(3, 3), values=[0.0] * 3 + [1.0] * 3 + [2.0] * 3)
     given = [kmeans(given=fit_pb2.StartGiven(means=means), **rho(r)).iterations for r in (1e-5, 100.0)]
-    assert given == [5, 17]
+    assert given == [5, 21]
 
 
 @each("iterations", range(1, 30))
@@ -235,6 +235,21 @@ def test_given_starts_clip_at_the_nearest_other_centre() -> None:
     assert radii[2:] == pytest.approx(np.median(apart.min(axis=1)) / 4 / ball)
 
 
+@pytest.mark.parametrize("d", [2, 4])
+def test_poor_given_centres_end_as_well_as_a_private_start(d: int) -> None:
+    """Where noise is low, given cells are split further, and the best k-means of what they hold goes on."""
+    k, X = 4, skewed(8000, d)
+    poor = np.tile(np.linspace(1.0, 9.0, k)[:, None], (1, d))
+    given = fit_pb2.StartGiven(means=types_pb2.Tensor(shape=poor.shape, values=poor.ravel()))
+    made = kmeans(d, rows=len(X), n_components=k, given=given, **rho(5.0))
+    cells = [size for phase, size in phases(made) if phase is Phase.SPLIT]
+    assert cells == ([4, 8, 16, 24] if d > 2 else [])
+    model = run(made, X, adjacency=AR, source=NoNoise())
+    assert squares(X, array(model.means)) < 1.01 * lloyd(X, k)
+    noisy = kmeans(d, rows=len(X), n_components=k, given=given, **rho(1e-6))
+    assert {phase for phase, _ in phases(noisy)} == {Phase.LLOYD, Phase.REPORT}
+
+
 def test_a_fit_is_a_function_of_its_releases() -> None:
     """Pseudo-rows and their starts come from a public seed: equal releases give equal models."""
     X, made = skewed(3000, 3), kmeans(**rho(1.0))
@@ -243,7 +258,7 @@ def test_a_fit_is_a_function_of_its_releases() -> None:
 
 
 def test_quiet_fits_are_corrected_and_noisy_ones_averaged() -> None:
-    """The public noise decides; a fixed origin or a given start is never corrected."""
+    """The public noise decides; a fixed origin is never corrected."""
     fixed = {"moments": fit_pb2.MOMENTS_FIXED_ORIGIN}
     for fields, corrected in ((rho(1.0), True), (rho(1e-4), False), ({**rho(1.0), **fixed}, False)):
         settings = kmeans(**fields).settings

@@ -151,6 +151,20 @@ def test_merging_keeps_what_all_rows_have_and_joins_the_nearest() -> None:
     assert em.merged(start, 3) is start
 
 
+def test_balanced_means_have_the_mean_of_all_rows_as_far_as_noise_lets_them() -> None:
+    """Wide and tightly clipped components get most of what is missing, thin directions nothing; noise moves nothing."""
+    variances = np.array([[0.01, 1e-8], [0.01, 1e-8], [0.04, 1e-8]])
+    before = Mixture(np.array([2.0, 1.0, 1.0]), np.zeros((3, 2)), variances[:, :, None] * np.eye(2))
+    radii, mean = np.array([6.0, 3.0, 3.0]), np.array([0.01, 0.0])
+    after = em.balanced(before, radii, mean, 1e-9)
+    assert after.weights @ after.means == pytest.approx(mean, abs=1e-6)
+    # Deviations over squared radii: 1/360, 1/90, 2/90.
+    assert after.means[:, 0] / after.means[0, 0] == pytest.approx([1.0, 4.0, 8.0])
+    thin = em.balanced(before, radii, np.array([0.0, 0.01]), 1e-3)
+    assert np.abs(thin.means).max() < 1e-3 * 0.01
+    assert em.balanced(before, radii, mean, 1.0).means == pytest.approx(before.means, abs=1e-5)
+
+
 def test_maximum_a_posteriori_is_the_papers() -> None:
     """Park et al. 2016, section 4.1: the three MAP formulas, number by number."""
     start, prior, N, K, d = near_truth(Moments.FULL), Prior(2.0, 1.0, 4.0, 0.1), 1000.0, 3, 2
@@ -256,7 +270,8 @@ def test_updates_are_total(seed: int, moments: Moments, size: float, noise: floa
         again = decoding.decode(counted, K, d, moments, Weights(1.0, 1.0, 1.0), noise)
         made.append(em.recentred_update(mixture, wide, again, moments, rules=rules))
         assert made[-1].background_count > 0.0
-        made.append(em.merged(made[-1], 2))
+        made.append(em.balanced(made[-1], wide, flat[:d], noise))
+        made.append(em.merged(made[-2], 2))
     if moments is not Moments.TIED:
         cells = tuple(
             splitting.Cell(10.0, m, c, 0.0, 0.5) for m, c in zip(mixture.means, mixture.covariances, strict=True)

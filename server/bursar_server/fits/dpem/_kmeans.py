@@ -127,7 +127,8 @@ def run(settings: KMeansSettings, steps: tuple[Step, ...], session: Sums) -> tup
     if early[-1].phase is Phase.SPLIT and early[-1].moments is Moments.SPHERICAL:
         return _same(_shrunk_root(early[0], releases), settings.components), None
     pseudo = (_binned if early[0].phase is Phase.GRID else _split)(settings, early, releases)
-    cells = _settle(settings, lloyd, releases, _clustered(pseudo, settings.components), pseudo)
+    given = None if settings.start is None else settings.start.means
+    cells = _settle(settings, lloyd, releases, _clustered(pseudo, settings.components, given), pseudo)
     return _reported(settings, steps, releases, cells)
 
 
@@ -169,7 +170,7 @@ def _stein(shift: FloatArray, std: FloatArray | float) -> FloatArray:
 
 def _split(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releases) -> PseudoRows:
     """Split cells while noise allows, up to the plan's number, and draw pseudo-rows from the last ones."""
-    cells: Cells = splitting.whole_ball(len(settings.frame.scale))
+    cells: Cells = splitting.whole_ball(len(settings.box)) if settings.start is None else _cells_of(settings.start)
     if steps[0].moments is Moments.SPHERICAL:
         cells, steps = (_shrunk_root(steps[0], releases),), steps[1:]
     parents = cells
@@ -223,9 +224,9 @@ def _binned(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releas
     return pseudo_rows.from_grid(released.counts, released.count_std, bins, extent)
 
 
-def _clustered(pseudo: PseudoRows, k: int) -> Cells:
+def _clustered(pseudo: PseudoRows, k: int, given: FloatArray | None) -> Cells:
     """Return k-means of pseudo-rows as cells."""
-    found = pseudo_rows.cluster(pseudo, k)
+    found = pseudo_rows.cluster(pseudo, k, given)
     d = found.centres.shape[1]
     squares = found.squares / np.maximum(found.counts, 1e-300)
     radii = floored(WIDER * np.sqrt(squares))

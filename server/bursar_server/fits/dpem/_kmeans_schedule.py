@@ -35,6 +35,9 @@ the analyst is warned. Chosen on real tables.
 """
 
 
+_GIVEN_SHARE = Fraction(2, 5)
+"""Share of the releases that split given cells: about that of as many releases of a private start."""
+
 _REPORT = Fraction(1, 2)
 """Share of the report in that of a Lloyd step: 1 to 5 % of the spend. With a whole one sums of squares at epsilon 0.1
 were a little larger on real tables.
@@ -125,15 +128,19 @@ def schedule(quotes: Quotes, *, iterations: int, recentred: bool, splitting: boo
             warning = "noise leaves one centre only, and every cluster is there; spend more, or ask for fewer columns"
             return Schedule((_SINGLE,), False, (warning,))
     start: tuple[Sketch, ...] = ()
+    grid = quotes.d <= 2
     if splitting and k > 1:
-        grid = quotes.d <= 2
         if iterations:
             # About half of the releases that were asked for remain for Lloyd steps.
             levels = max(0, min(levels, iterations // 2 - 1))
             steps = iterations - (1 if grid or iterations == 1 else 2 + levels)
         # Without Lloyd steps nothing is spent after the start.
         early = early if steps else Fraction(1)
-        start = (_grid(quotes, early),) if grid else _splitting(quotes, nu, levels, root=iterations != 1)
+        start = (_grid(quotes, early),) if grid else _splitting(quotes, nu, 1, levels, root=iterations != 1)
+    elif k > 1 and not iterations and recentred and nu <= _QUIET:
+        # Given centres may belong to a poor optimum, and noise is low enough to find a better one.
+        early, levels = _GIVEN_SHARE, math.ceil(math.log2(_most_cells(k) / k))
+        start = (_grid(quotes, early),) if grid else _splitting(quotes, nu, k, levels, root=False)
     else:
         early, steps = Fraction(0), iterations or steps
     shares = sum((sketch.share for sketch in start), Fraction(0))
@@ -177,7 +184,7 @@ def _lloyd_steps(nu: float, *, pure: bool) -> int:
 
 def _levels(quotes: Quotes, one: float, share: Fraction) -> int:
     """Return how often cells can be halved until noise hides them."""
-    cells = max(quotes.k, min(_OVER * quotes.k, _MOST_CELLS)) if quotes.k > 1 else 1
+    cells = _most_cells(quotes.k) if quotes.k > 1 else 1
     levels = math.ceil(math.log2(cells))
     visible = _VISIBLE_PURE if quotes.pure else _VISIBLE
     while levels and one * 2**levels * quotes.more(share / (levels + Fraction(13, 10))) > visible:
@@ -185,14 +192,17 @@ def _levels(quotes: Quotes, one: float, share: Fraction) -> int:
     return levels
 
 
-def _splitting(quotes: Quotes, nu: float, levels: int, *, root: bool) -> tuple[Sketch, ...]:
-    """Return the releases of 1, 2, 4, ... cells, after one for the spread of all rows."""
+def _most_cells(k: int) -> int:
+    return max(k, min(_OVER * k, _MOST_CELLS))
+
+
+def _splitting(quotes: Quotes, nu: float, cells: int, levels: int, *, root: bool) -> tuple[Sketch, ...]:
+    """Return the releases of cells that are halved at each level, after one for the spread of all rows."""
     # Principal axes matter, but under pure epsilon their price grows with the number of columns.
     full = not quotes.pure or nu <= 0.002
     moments = Moments.FULL if full else Moments.DIAG
     weights = Weights(0.5, 1.0, 1.0) if quotes.pure and full else Weights(0.6 if full else 0.3, 0.6, 1.0)
-    most = max(quotes.k, min(_OVER * quotes.k, _MOST_CELLS))
-    sizes = (min(2**level, most) for level in range(levels + 1))
+    sizes = (min(cells * 2**level, _most_cells(quotes.k)) for level in range(levels + 1))
     return (*root * (FIRST,), *(Sketch(Phase.SPLIT, size, moments, weights) for size in sizes))
 
 

@@ -111,12 +111,11 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
                 k, d, T, moments, amount, table, recentred=recentred, splitting=splitting, background=background
             )
             kind = {"recentred": recentred, "splitting": splitting, "pure": amount.pure}
-            sketches = sketch(
-                size.components, d, size.iterations, moments, cells=size.cells, background=background, **kind
-            )
             rules = SETTLED
             if recentred:
                 rules = rules_for(d, moments, -float(np.sum(np.log(2.0 * half))) if background else None)
+            kind |= {"background": background, "whole": rules.whole and prior is None}
+            sketches = sketch(size.components, d, size.iterations, moments, cells=size.cells, **kind)
             settings = EMSettings(frame, size.components, size.cells, moments, recentred, prior, start, rules)
             if size.components < k:
                 warnings = (f"noise leaves room for {size.components} of {k} components; spend more, or ask for fewer",)

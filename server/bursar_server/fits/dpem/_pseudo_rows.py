@@ -103,12 +103,16 @@ def from_grid(counts: FloatArray, std: float, bins: int, extent: FloatArray) -> 
     )
 
 
-def cluster(pseudo: PseudoRows, k: int) -> Clustering:
-    """Return the best of several runs of weighted k-means, each from greedy k-means++ (Arthur, Vassilvitskii 2007)."""
+def cluster(pseudo: PseudoRows, k: int, given: FloatArray | None = None) -> Clustering:
+    """Return the best of several runs of weighted k-means, each from greedy k-means++ (Arthur, Vassilvitskii 2007).
+
+    One more run is from the `given` centres (k, d), if there are any.
+    """
     generator = public_generator(_SEED, k)
     restarts = max(_LEAST_RESTARTS, min(_RESTARTS, _CLUSTERS_A_RESTART // k))
     draws = (generator.random((k, 2 + int(math.log(k)))) for _ in range(restarts))
-    found = [_lloyd(pseudo, _plus_plus(pseudo, k, each)) for each in draws]
+    found = [_lloyd(pseudo, given)] if given is not None else []
+    found += [_lloyd(pseudo, _plus_plus(pseudo, k, each)) for each in draws]
     totals = np.array([np.sum(clustering.squares) for clustering in found])
     # The first of equals: their order must not hang on rounding, which differs between machines.
     return found[int(np.argmax(totals <= totals.min() * (1.0 + 1e-9)))]

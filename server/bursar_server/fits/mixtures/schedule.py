@@ -51,6 +51,10 @@ FIRST = Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(1.0, 1.0, 1.0), Fracti
 """First step of a start that splits: centre and spread of all rows. Its relative share is chosen, not tuned."""
 
 
+_WHOLE_SHARE = 3 * FIRST.share
+"""Share of a first step that means are balanced by. Chosen: its noise is then below what tails lack, on the demo."""
+
+
 def default_iterations(k: int, *, splitting: bool) -> int:
     """Return the minimum number of steps if the request leaves it open: those of the start, then those of settling."""
     if not splitting:
@@ -69,12 +73,14 @@ def sketch(
     pure: bool,
     cells: int | None = None,
     background: bool = False,
+    whole: bool = False,
 ) -> tuple[Sketch, ...]:
     """Return T steps to k components in d dimensions.
 
     Splitting begins with one step for the spread of all rows, then 1, 2, 4, ... cells, in fewer and larger jumps if T
     is small. The remaining steps polish by repairs and EM steps, the first of them with all `cells` (None: k). All
     EM steps but the first count a background if asked to: cells that are too wide would lose all their rows to it.
+    If means are to be those of all rows (`whole`), the first release is more precise, because they are balanced by it.
     """
     em = Sketch(Phase.EM, k, moments, em_weights(d, k, moments, pure=pure) if recentred else _FIXED_WEIGHTS)
     if not splitting:
@@ -87,10 +93,12 @@ def sketch(
     wide = replace(em, components=cells, weights=em_weights(d, cells, moments, pure=pure)) if cells > k else em
     settling = [wide if i < _SOFT else em for i in range(rest - repairs)]
     settling[1:] = [replace(step, background=background) for step in settling[1:]]
-    sketches = (*start, *repairs * (repair,), *settling)
     # With many settling steps the start gets a larger share each, because settling cannot mend a wrong start.
     boost = max(Fraction(1), Fraction(T, default_iterations(cells, splitting=True)))
     early = len(start) + repairs
+    if whole and start[0] == FIRST:
+        start = (replace(FIRST, share=_WHOLE_SHARE), *start[1:])
+    sketches = (*start, *repairs * (repair,), *settling)
     return (*(replace(s, share=s.share * boost) for s in sketches[:early]), *sketches[early:])
 
 

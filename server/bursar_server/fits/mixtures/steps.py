@@ -118,6 +118,7 @@ def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tupl
     """Run the plan's steps; returns the mixture, and what its recentred EM steps released."""
     trajectory: list[Measured] = []
     state: Cells | Mixture = splitting.whole_ball(len(settings.frame.scale))
+    everything: tuple[FloatArray, float] | None = None
     if settings.start is not None:
         state = settings.start
     for index, step in enumerate(steps):
@@ -127,8 +128,13 @@ def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tupl
         elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
             after = steps[index + 1].components if index + 1 < len(steps) else settings.cells
             state = _cell_step(settings, step, state, after, session)
+            if index == 0 and len(state) == 1:
+                everything = (state[0].mean, step.std / step.weights.b / state[0].count)
         session.progress(index + 1, len(steps))
-    return em.merged(_as_mixture(state, settings), settings.components), tuple(trajectory)
+    mixture = em.merged(_as_mixture(state, settings), settings.components)
+    if everything is not None and trajectory and settings.rules.whole and settings.prior is None:
+        mixture = em.balanced(mixture, trajectory[-1].radii, *everything)
+    return mixture, tuple(trajectory)
 
 
 def _as_mixture(state: Cells | Mixture, settings: EMSettings) -> Mixture:
