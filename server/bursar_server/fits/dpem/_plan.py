@@ -114,9 +114,11 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
             rules = SETTLED
             if recentred:
                 rules = rules_for(d, moments, -float(np.sum(np.log(2.0 * half))) if background else None)
-            kind |= {"background": background, "whole": rules.whole and prior is None}
+            # A prior, and a choice of the number of components, pull the means on purpose.
+            whole = recentred and not background and prior is None and not request.least_components
+            kind |= {"background": background, "whole": whole}
             sketches = sketch(size.components, d, size.iterations, moments, cells=size.cells, **kind)
-            settings = EMSettings(frame, size.components, size.cells, moments, recentred, prior, start, rules)
+            settings = EMSettings(frame, size.components, size.cells, moments, recentred, prior, start, rules, whole)
             if size.components < k:
                 warnings = (f"noise leaves room for {size.components} of {k} components; spend more, or ask for fewer",)
         steps = price(sketches, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)

@@ -98,11 +98,6 @@ class Rules:
     cautious: bool = False
     log_uniform: float | None = None
 
-    @property
-    def whole(self) -> bool:
-        """Whether components have all rows, so that their means together are the mean of all."""
-        return self.cautious and self.log_uniform is None
-
 
 SETTLED = Rules()
 """Rules for components that are known to be Gaussian."""

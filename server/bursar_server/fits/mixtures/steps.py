@@ -80,6 +80,7 @@ class EMSettings:
         prior: prior of maximum a posteriori; None for maximum likelihood.
         start: initial mixture; None to split.
         rules: how far clip radii and shapes follow the noise.
+        whole: True to balance the means by the first release, where it is of all rows.
     """
 
     frame: BallFrame
@@ -90,6 +91,7 @@ class EMSettings:
     prior: Prior | None
     start: Mixture | None
     rules: Rules = SETTLED
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tupl
                 everything = (state[0].mean, step.std / step.weights.b / state[0].count)
         session.progress(index + 1, len(steps))
     mixture = em.merged(_as_mixture(state, settings), settings.components)
-    if everything is not None and trajectory and settings.rules.whole and settings.prior is None:
+    if settings.whole and everything is not None and trajectory:
         mixture = em.balanced(mixture, trajectory[-1].radii, *everything)
     return mixture, tuple(trajectory)
 
