@@ -17,13 +17,13 @@ from .._kinds import EntryKind
 from .._pricing import price
 from ._columns import Line, amount, rho
 from ._formats import json_text
-from ._language import figure, say, say_count, say_number, say_word
+from ._language import figure, language, say, say_count, say_number, say_word
 from ._open import Fields, Row
 from ._sentences import story
 from ._text import visible
 
-_LABEL = 18
-"""Characters of the column of labels."""
+_LABEL = {"en": 18, "de": 24, "fr": 26}
+"""Characters of the column of labels, by language."""
 
 
 def entry_in_words(row: Row, line: Line) -> Iterator[str]:
@@ -189,9 +189,8 @@ def _json(value: Any) -> Iterator[str]:
 
 
 def _labelled(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
-    shown = [(label, visible(value)) for label, value in pairs if value is not None]
-    width = max([_LABEL, *(len(label) + 2 for label, _ in shown)])
-    return (f"{label:<{width}}{value}" for label, value in shown)
+    width = _LABEL[language()]
+    return (f"{label:<{width}}{visible(value)}" for label, value in pairs if value is not None)
 
 
 def _times(count: int) -> str:

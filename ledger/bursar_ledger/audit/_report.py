@@ -268,8 +268,8 @@ def _states(what: str) -> str:
 
 
 _ADJACENCIES = {
-    "replace_one": "changes of one person's data are protected",
-    "add_remove_one": "presence and data of one person are protected",
+    "replace_one": "protects the values of each person",
+    "add_remove_one": "protects the values of each person and whether they are in it",
 }
 
 

@@ -76,8 +76,7 @@ def test_the_page_says_everything(run: Run, study: Path, tmp_path: Path) -> None
         found.head.hex(),
         found.ledger_id,
         "(epsilon, delta) = (4, 1e-06)",
-        "people (changes of one person's data are protected), people-2 (changes of one person's data are protected, "
-        "retired)",
+        "people (protects the values of each person), people-2 (protects the values of each person, retired)",
         "second year",
         "raised",
         "most for one request epsilon 2.19 (33.3%) of the lifetime budget",
