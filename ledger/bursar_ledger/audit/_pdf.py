@@ -66,7 +66,7 @@ def pdf_of(page: str, told: History, now: datetime) -> bytes:
 def _charts(told: History) -> Iterator[bytes]:
     """Yield a picture of each account that the page has a chart of, in its order."""
     for account in told.accounts.values():
-        if account.burn_down.entries:
+        if account.debits:
             picture = io.BytesIO()
             burn_down_figure(account.burn_down, colours_of(by_cost(account))).savefig(picture, format="png", dpi=_DOTS)
             yield picture.getvalue()

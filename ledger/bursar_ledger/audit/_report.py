@@ -205,7 +205,6 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
     (whole,) = spend_lines(account, by_analyst=False, pld=False)
     order = by_cost(account)
     colours = colours_of(order)
-    drawn = account.burn_down.entries
     return {
         "name": account.name,
         "total": _total(account.epsilon, account.delta),
@@ -214,7 +213,7 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
         "spent": say_percent(whole.share),
         "width": _width(whole.share),
         "facts": list(_facts(account, whole)),
-        "chart": Markup(burn_down_svg(account.burn_down, colours, prefix)) if drawn else None,  # noqa: S704  numbers
+        "chart": Markup(burn_down_svg(account.burn_down, colours, prefix)) if account.debits else None,  # noqa: S704  numbers
         "legend": list(_legend(order, colours)),
         "spenders": [
             {

@@ -297,9 +297,9 @@ class _Pages:
     async def entry(self, datasette: Any, request: Request) -> Response:
         """Return one entry in words, as `bursar-audit show` prints it."""
         wanted = int(request.url_vars["number"])
-        told, words, body, released = _entry(self._watch.path, wanted)
+        told, words, body, released, is_last = _entry(self._watch.path, wanted)
         context = {"name": visible(self._watch.path.name), "number": wanted, "words": words, "body": body}
-        context["story"] = told
+        context |= {"story": told, "is_last": is_last}
         return await _page(datasette, request, "entry.html", {**context, "released": released})
 
     async def release(self, datasette: Any, request: Request) -> Response:
@@ -380,15 +380,19 @@ async def _page(
     return Response.html(await datasette.render_template(template, dict(context), request=request), status=status)
 
 
-def _entry(path: Path, wanted: int) -> tuple[str, str, str, _Released | None]:
-    """Return an entry in a sentence and in detail, the text that was hashed, and what was released; raises NotFound."""
+def _entry(path: Path, wanted: int) -> tuple[str, str, str, _Released | None, bool]:
+    """Return an entry in a sentence and in detail, the text that was hashed, what was released, and if none follows.
+
+    Raises NotFound.
+    """
     with _found(path) as db:
         row = next(rows(db, first=wanted, last=wanted), None)
         if row is None:
             raise NotFound(say("the ledger has no entry {number}", number=str(wanted)))
         *_, (row, line, _) = lines(rows_in_context(db, [wanted]))
         words = "\n".join(entry_in_words(row, line))
-        return visible(story(row, line).text), words, visible(row.body), _released(db, wanted)
+        is_last = next(rows(db, first=wanted + 1, last=wanted + 1), None) is None
+        return visible(story(row, line).text), words, visible(row.body), _released(db, wanted), is_last
 
 
 def _released(db: Any, debit: int) -> _Released | None:

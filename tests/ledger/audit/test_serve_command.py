@@ -329,6 +329,8 @@ def test_an_entry_is_shown_with_what_was_released(
     for number in (4, 7, 9):
         shown = " ".join(run("show", study, number).stdout.split())
         assert shown in _text(pages.get(f"/-/ledger/entry/{number}"))
+    assert 'rel="next"' in pages.get("/-/ledger/entry/13").text
+    assert 'rel="next"' not in pages.get("/-/ledger/entry/14").text
     page = _text(pages.get("/-/ledger/entry/7"))
     assert "that of entry 8" in page
     answer = pages.get("/-/ledger/release/7")
