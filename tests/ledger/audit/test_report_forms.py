@@ -28,7 +28,7 @@ def _pdf(path: Path) -> str:
 
 
 def test_the_pdf_says_what_the_page_says(run: Run, study: Path, tmp_path: Path) -> None:
-    """Verdict, budgets, spenders, acts, meaning; a chart for each account that anybody spent from, and no program in it."""
+    """Verdict, budgets, spenders, acts, meaning; a chart for each account with requests; no program in it."""
     out = tmp_path / "report.pdf"
     assert run("report", study, "--out", out).exit_code == 0
     text = _pdf(out)
