@@ -51,6 +51,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LAST_ENTRY = 2**62
 """Number beyond every ledger entry, within SQLite's integers."""
 _ANY_NUMBER = 2**63
+"""Times that a free request is affordable: more than any client counts to."""
 _NO_LIMITS = RequestLimits()
 """Limits of the software alone."""
 

@@ -26,6 +26,7 @@ from bursar_server.vault import EngineSettings
 from bursar_server.wire import messages, refusals
 
 _MOST_FITS_LEFT = 2**32 - 1
+"""Largest number of the field `fits_left`, a uint32."""
 
 
 class _CallerLeftError(Exception):

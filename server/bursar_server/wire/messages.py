@@ -13,6 +13,7 @@ from bursar_server.fits import Expected
 from bursar_server.fits.usefulness import WARNINGS
 
 _UINT64 = 2**64 - 1
+"""Largest number of the fields that hold units, which are uint64."""
 
 ADJACENCIES: Mapping[Adjacency, types_pb2.Adjacency.ValueType] = {
     Adjacency.REPLACE_ONE: types_pb2.ADJACENCY_REPLACE_ONE,
