@@ -80,6 +80,15 @@ def test_every_call_comes_back_when_it_is_told_to(
     assert all(5.0 <= wait <= 7.5 for wait in clock.waits)
 
 
+def test_a_token_that_is_not_valid_is_not_sent_again(server: Line, clock: Clock) -> None:
+    """Also where the server counts no more such calls of this address, and says how long: waiting mends no token."""
+    toy = server.client(patience=30.0).dataset("toy")
+    turn_away(server, 5.0, "ADDRESS_LOCKED_OUT")
+    with pytest.raises(bursar.AuthenticationError, match="ADDRESS_LOCKED_OUT"):
+        toy.remaining()
+    assert clock.waits == []
+
+
 def test_a_fit_that_was_turned_away_is_paid_for_once(server: Line, clock: Clock) -> None:
     """The request that gets through is the one that was turned away, with its request_id."""
     toy = server.client(patience=30.0).dataset("toy")
