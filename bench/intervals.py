@@ -14,7 +14,7 @@ fields: populations are real tables (`_real.py`), drawn from with replacement; c
 sketches: k-means and mixtures decoded from a sketch, of populations in the plane; targets are Lloyd's algorithm on
     the population from its own means, and the population's means.
 gradients: means by FitGradientEM, coefficients of mixtures of regressions, and how many of the fits warn.
-separated: FitSeparatedGMM, three Gaussians in three columns.
+separated: FitSeparatedGMM, one to eight Gaussians in two to ten columns, and how many of the fits warn.
 clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares and means of the
     population's rows nearest to the returned centres.
 mixtures: mixtures by FitDPEM, of planted groups; targets are weights, means and variances of the best mixture.
@@ -182,14 +182,15 @@ class Population:
 
 
 THREE = np.array([[-0.5, -0.4], [0.4, -0.3], [0.0, 0.5]])
+WEIGHTS = np.array([0.5, 0.3, 0.2])
 FIVE = np.array([[-0.6, -0.6], [0.6, -0.6], [0.0, 0.0], [-0.6, 0.6], [0.6, 0.6]])
 PLANE = (
-    Population("3 apart", THREE, np.array([0.5, 0.3, 0.2]), 0.12),
-    Population("3 near", 0.5 * THREE, np.array([0.5, 0.3, 0.2]), 0.12),
+    Population("3 apart", THREE, WEIGHTS, 0.12),
+    Population("3 near", 0.5 * THREE, WEIGHTS, 0.12),
     Population("5 apart", FIVE, np.full(5, 0.2), 0.1),
-    Population("3 apart, t", THREE, np.array([0.5, 0.3, 0.2]), 0.12, "t"),
-    Population("3 apart, exponential", THREE, np.array([0.5, 0.3, 0.2]), 0.12, "exponential"),
-    Population("3 apart, 1 % outliers", THREE, np.array([0.5, 0.3, 0.2]), 0.12, "outliers"),
+    Population("3 apart, t", THREE, WEIGHTS, 0.12, "t"),
+    Population("3 apart, exponential", THREE, WEIGHTS, 0.12, "exponential"),
+    Population("3 apart, 1 % outliers", THREE, WEIGHTS, 0.12, "outliers"),
 )
 
 
@@ -230,29 +231,6 @@ def sketches(seeds: int, *, quick: bool) -> list[Json]:
                 mixture = sketch.gaussian_mixture(k).intervals()
                 tallies["mean"].add(*matched(mixture, "means_", d, population.means))
             found.append({"table": population.name, "n": n, "epsilon": epsilon, "kinds": joined([tallies])})
-            printed(found[-1])
-    return found
-
-
-def separated(seeds: int, *, quick: bool) -> list[Json]:
-    """Measure FitSeparatedGMM."""
-    means = np.array([[-0.6, -0.4, 0.0], [0.5, -0.4, 0.3], [0.0, 0.6, -0.3]])
-    found = []
-    for law in ("normal",) if quick else ("normal", "t", "exponential", "outliers"):
-        population = Population(law, means, np.array([0.5, 0.3, 0.2]), 0.06, law)
-        for n, epsilon in ((20_000, 1.0),) if quick else ((20_000, 1.0), (100_000, 1.0), (100_000, 0.3)):
-            tallies: Tallies = {"mean": Tally(), "weight": Tally()}
-            for seed in range(seeds):
-                request = bursar.SeparatedGMM(n_components=3, sigma_min=0.03, sigma_max=0.2)
-                rows = fitted(request, spend_of(epsilon), plane_table(n, 3), array_rows(population.rows(n, seed)))
-                if rows.found_ < 3:
-                    continue
-                ends = rows.intervals()
-                tallies["mean"].add(*matched(ends, "means_", 3, means))
-                order = [int(np.square(means - mean).sum(axis=1).argmin()) for mean in rows.means_]
-                weights = [row for row in ends if row.name.startswith("weights_")]
-                tallies["weight"].add(weights, population.weights[order])
-            found.append({"table": law, "n": n, "epsilon": epsilon, "kinds": joined([tallies])})
             printed(found[-1])
     return found
 
@@ -303,7 +281,7 @@ def gradients(seeds: int, *, quick: bool) -> list[Json]:
 
 
 def gradient_trial(law: str, n: int, epsilon: float, d: int, adjacency: Adjacency, seed: int) -> tuple[Tallies, Any]:
-    """Return tallies of a mixture and of regressions, and whether each says that its form is doubtful."""
+    """Return tallies of a mixture and of regressions, and whether intervals of each are said not to be trusted."""
     laws = "normal" if law == "far" else law
     rng, means = generator(3, seed), grid(2, d, 0.6) if d > 2 else 0.8 * THREE[:2]
     tallies: Tallies = {"mean": Tally(), "coefficient": Tally()}
@@ -324,7 +302,7 @@ def gradient_trial(law: str, n: int, epsilon: float, d: int, adjacency: Adjacenc
     table = PublicTable("bench", columns, adjacency, 1, n)
     lines = fitted(request, spend, table, array_rows(np.column_stack([X, y])))
     tallies["coefficient"].add(*matched(lines.intervals(), "coef_", d, line))
-    return tallies, [one.goodness is not None and one.goodness.doubtful for one in (model, lines)]
+    return tallies, [any("not to be trusted" in note for note in one.intervals().left_out) for one in (model, lines)]
 
 
 ADD, REPLACE = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -410,6 +388,56 @@ MIXTURES: tuple[tuple[Population, int, float, Adjacency], ...] = (
 
 WRONG = ("t", "exponential", "gamma", "discrete", "outliers")
 """Laws of residuals that are not normal, of the first population."""
+
+
+def separated_trial(population: Population, n: int, epsilon: float, adjacency: Adjacency, seed: int) -> Any:
+    """Return tallies of one fit, and whether it warns; of a fit that found too few, the latter alone."""
+    k, d = population.means.shape
+    request = bursar.SeparatedGMM(n_components=k, sigma_min=0.03, sigma_max=0.2)
+    columns = tuple(BoundedColumn(column, -1.0, 1.0) for column in names_of(d))
+    table = PublicTable("bench", columns, adjacency, 1, n)
+    model = fitted(request, spend_of(epsilon), table, array_rows(population.rows(n, seed)))
+    tallies: Tallies = {"mean": Tally(), "weight": Tally()}
+    if model.found_ == k:
+        ends = model.intervals()
+        tallies["mean"].add(*matched(ends, "means_", d, population.means))
+        order = [int(np.square(population.means - mean).sum(axis=1).argmin()) for mean in model.means_]
+        weights = [row for row in ends if row.name.startswith("weights_")]
+        tallies["weight"].add(weights, population.weights[order])
+    return tallies, bool(model.goodness.doubtful)
+
+
+def separated(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure FitSeparatedGMM, and how many of the fits warn."""
+    three = Population("3 in 3", np.array([[-0.6, -0.4, 0.0], [0.5, -0.4, 0.3], [0.0, 0.6, -0.3]]), WEIGHTS, 0.06)
+    near = replace(three, name="3 in 3, 4 apart", means=0.25 * three.means)
+    five, eight = (Population(f"{k} in {d}", grid(k, d, 1.0), np.full(k, 1 / k), 0.06) for k, d in ((5, 10), (8, 4)))
+    one, flat = Population("1 in 5", np.zeros((1, 5)), np.ones(1), 0.1), replace(PLANE[0], width=0.06)
+    settings: list[tuple[Population, int, float, Adjacency]] = [
+        (three, 20_000, 1.0, ADD),
+        (three, 100_000, 1.0, REPLACE),
+        (three, 100_000, 0.3, ADD),
+        (three, 1_000_000, 0.1, ADD),
+        (flat, 5_000, 1.0, ADD),
+        (flat, 20_000, 0.3, REPLACE),
+        (near, 20_000, 3.0, ADD),
+        (near, 100_000, 1.0, REPLACE),
+        (five, 100_000, 1.0, ADD),
+        (eight, 100_000, 1.0, ADD),
+        (one, 5_000, 1.0, REPLACE),
+        (one, 100_000, 3.0, ADD),
+    ]
+    laws = [
+        (replace(three, name=f"3 in 3, {law}", law=law), *three_of[1:]) for law in WRONG for three_of in settings[:3]
+    ]
+    found = []
+    for population, n, epsilon, adjacency in settings[:1] if quick else [*settings, *laws]:
+        trials = [separated_trial(population, n, epsilon, adjacency, seed) for seed in range(seeds)]
+        facts = {"table": population.name, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
+        warned = sum(doubtful for _, doubtful in trials)
+        found.append({**facts, "warned": warned, "kinds": joined([tallies for tallies, _ in trials])})
+        printed(found[-1])
+    return found
 
 
 def best_of(population: Population) -> tuple[Array, Array, Array]:

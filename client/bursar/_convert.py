@@ -19,6 +19,7 @@ from bursar_models import (
     GaussianMixture,
     KMeans,
     MarkovRandomField,
+    RadiusCounts,
     ReleasedTable,
     Sketch,
     Trajectory,
@@ -234,6 +235,17 @@ def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
         replayed=replayed,
         free=message.free,
         warnings=tuple(message.warnings),
+    )
+
+
+def radii_from(message: fit_pb2.RadiusCounts) -> RadiusCounts:
+    """Return counts of rows by radius. Raises ValueError."""
+    return RadiusCounts(
+        levels=tensor_from(message.levels),
+        counts=tensor_from(message.counts),
+        count_std=message.count_std,
+        size=message.size,
+        laplace=message.laplace,
     )
 
 

@@ -23,7 +23,14 @@ from bursar_models._density import (
 )
 from bursar_models._describe import component_table, origin
 from bursar_models._estimator import Estimator, named_features
-from bursar_models._goodness import Goodness, background_goodness, distrust, residual_goodness, trace_goodness
+from bursar_models._goodness import (
+    Goodness,
+    background_goodness,
+    distrust,
+    radius_goodness,
+    residual_goodness,
+    trace_goodness,
+)
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._intervals import (
     DECODED,
@@ -416,8 +423,8 @@ class GaussianMixture(TableText, Estimator, Model):
     def goodness(self) -> Goodness | None:
         """Test of the mixture's form on what was released, free: seconds at the first time, as `intervals`.
 
-        None where nothing that was released tells: models by FitSeparatedGMM, without a background, and of older
-        servers.
+        None where nothing that was released tells: mixtures by FitDPEM without a background, by sample and aggregate,
+        and of older servers.
         """
         return self._goodness
 
@@ -425,6 +432,8 @@ class GaussianMixture(TableText, Estimator, Model):
     def _goodness(self) -> Goodness | None:
         if self.trace is not None:
             return trace_goodness(self.trace)
+        if self.separation is not None:
+            return radius_goodness(self.separation.radii, self.separation.uneven(self.weights_, self.covariance_type))
         if self.sketch is not None and self.covariance_type == "diag":
             errors = self._decoding_errors(REPLICATES, 0)
             return residual_goodness(errors.residual, errors.residuals)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtrc, gammainc, gammaincinv, ndtr, stdtr
+from scipy.special import chdtrc, gammainc, gammaincinv, gammaln, ndtr, stdtr
 
 from bursar_models._gradient_trace import GradientTrace, RadiusCounts
 from bursar_models.arrays import FloatArray
@@ -69,14 +69,22 @@ def background_goodness(share: float, error: float) -> Goodness:
 
 
 def trace_goodness(trace: GradientTrace | None) -> Goodness | None:
-    """Return the test of a model by gradient EM on its rows' distances; None for models of older servers.
+    """Return the test of a model by gradient EM on its rows' distances; None for models of older servers."""
+    return None if trace is None else radius_goodness(trace.radii)
+
+
+def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness | None:
+    """Return the test of a model on its rows' distances; None for models of older servers.
 
     Counts are compared with the law of the squared residual, whose scale and number of rows are fitted to them: a noise
     level that is a little wrong is no other form.
+
+    Args:
+        radii: counts of rows by distance.
+        uneven: expected sum of squared relative errors of a covariance's axes, which mix scales.
     """
-    if trace is None or trace.radii is None:
+    if radii is None:
         return None
-    radii = trace.radii
     ends = np.concatenate([[0.0], 2.0 * gammaincinv(0.5 * radii.size, radii.levels)])
     shares = np.diff(radii.levels, prepend=0.0, append=1.0)
     # Derivative of the shares by the logarithm of the scale: -2 x f(x) at every end, f the chi-squared density.
@@ -85,6 +93,12 @@ def trace_goodness(trace: GradientTrace | None) -> Goodness | None:
     wider, narrower = (np.diff(one, append=1.0) for one in moved)
     rows = max(float(radii.counts.sum()), 1.0)
     covariance = radii.count_std**2 * np.eye(len(shares)) + rows * (np.diag(shares) - np.outer(shares, shares))
+    # To second order, squares on axes of scales 1 + e_i have the chi-squared law, moved by the sum of e_i^2 times the
+    # slope of the density with four more degrees of freedom: u^2 / 4 of its transform, u = 2 i t / (1 - 2 i t).
+    x, a = np.maximum(ends, 1e-300), 0.5 * radii.size + 2.0
+    slopes = np.exp((a - 1.0) * np.log(0.5 * x) - 0.5 * x - gammaln(a)) * ((a - 1.0) / x - 0.5) / 2.0
+    bent = rows * uneven * np.diff(slopes, append=0.0)
+    covariance += np.outer(bent, bent)
     directions = np.column_stack([shares, (wider - narrower) / step])
     p_value = _misfit(radii, directions, covariance)
     beyond, expected = radii.counts[-2:].sum() / rows, float(shares[-2:].sum())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -454,7 +455,26 @@ class MixtureOfRegressions(TableText, Estimator, Model):
         if self.trace is None:
             return (), (NO_TRACE,)
         names = feature_names(self.columns, self.n_features)
-        return _coefficients(names, self.coef_, self.intercept_, self.trace.errors, z), (NO_WEIGHTS, _NO_NOISE)
+        apart = self._least_apart()
+        close = (_CLOSE_LINES.format(apart),) if apart < _CLOSE else ()
+        notes = (NO_WEIGHTS, _NO_NOISE, *close)
+        return _coefficients(names, self.coef_, self.intercept_, self.trace.errors, z), notes
+
+    def _least_apart(self) -> float:
+        """Return the least distance of two lines in noise levels, as far as errors tell; infinity for one line.
+
+        A coefficient's error is the noise level over the root of the component's rows and of the feature's mean square,
+        or larger, where components are hard to tell apart.
+        """
+        if self.trace is None or self.n_rows is None:
+            return math.inf
+        found = [math.inf]
+        for one, other in combinations(range(self.n_components), 2):
+            errors = np.maximum(self.trace.errors[one], self.trace.errors[other])
+            moved = np.append(self.coef_[one] - self.coef_[other], self.intercept_[one] - self.intercept_[other])
+            rows = max(self.n_rows * float(min(self.weights_[one], self.weights_[other])), 1.0)
+            found.append(float(np.linalg.norm(moved[errors > 0] / errors[errors > 0])) / math.sqrt(rows))
+        return min(found)
 
     def _parameters(self) -> dict[str, FloatArray]:
         names = feature_names(self.columns, self.n_features)
@@ -486,6 +506,18 @@ class MixtureOfRegressions(TableText, Estimator, Model):
 def _per_unit(target: str) -> str:
     return f"{target or 'target'} per unit of the feature"
 
+
+_CLOSE = 2.0
+"""Least distance of two lines, by their errors, at which intervals hold.
+
+Measured: it is 0.6 to 1.5 for lines 2.5 noise levels apart, whose intervals hold in three of four cases, and 2.4 to 3.4
+for those 3.6 to 4 apart.
+"""
+
+_CLOSE_LINES = (
+    "all intervals are not to be trusted: two lines are about {:.1f} noise levels apart by their errors; below 2 steps "
+    "have mostly not settled, and more iterations help"
+)
 
 _NO_NOISE = "noise_std_: gradient EM has no error of it"
 

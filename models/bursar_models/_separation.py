@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from bursar_models._gradient_trace import RadiusCounts
 from bursar_models.arrays import FloatArray, frozen
 
 
@@ -21,6 +24,8 @@ class Separation:
         weight_errors: standard errors of the weights, shape (found,), not negative.
         covariance_errors: relative errors of the covariances, shape (found,), not negative: Frobenius norm of a
             covariance's error over that of the covariance.
+        radii: release that tests the mixture's form: `model.goodness`. None for models of older servers, and by sample
+            and aggregate.
 
     Raises:
         ValueError: a field with a wrong shape or out of its range.
@@ -30,6 +35,7 @@ class Separation:
     mean_errors: FloatArray
     weight_errors: FloatArray
     covariance_errors: FloatArray
+    radii: RadiusCounts | None = None
 
     def __post_init__(self) -> None:
         means = frozen("mean_errors", self.mean_errors)
@@ -48,6 +54,15 @@ class Separation:
             object.__setattr__(self, name, values)
         if not self.sought >= found:
             raise ValueError(f"sought: expected at least {found}, as many as were found, got {self.sought}")
+
+    def uneven(self, weights: FloatArray, covariance_type: str) -> float:
+        """Return about the sum of squared relative errors of a covariance's axes, (k,) weights averaged.
+
+        Spheres err in their scale, which moves all d axes at once: d / 2 times as much in squares' law.
+        """
+        d = int(self.mean_errors.shape[1])
+        factor = d * (1.0 + d / 2.0 if covariance_type == "spherical" else 1.0)
+        return factor * float(np.sum(weights * np.square(self.covariance_errors)))
 
     def __repr__(self) -> str:
         return f"Separation: {len(self.mean_errors)} components of {self.sought} that were looked for"

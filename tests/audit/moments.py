@@ -81,6 +81,15 @@ def contributions(
     return np.hstack([a * gamma, *(b * block for block in sums), *(c * block for block in seconds), a * background])
 
 
+def by_radius(statistic: Statistic, rows: ArrayRows) -> FloatArray:
+    """Counts by squared distance from the means of a step, in lattice units, weighted by responsibilities."""
+    kernel: Any = statistic.kernel
+    z = into_ball(kernel.frame, rows.columns if rows.present is None else rows.columns[:, rows.present])
+    offsets = z[:, None, :] - kernel.step.means
+    squares = np.square(np.einsum("kij,nkj->nki", kernel.step.factors, offsets)).sum(axis=2)
+    return np.histogram(squares, kernel.edges, weights=shares_of(kernel.step, z))[0] / statistic.lattice
+
+
 def reference(statistic: Statistic, rows: ArrayRows) -> FloatArray:
     """The sum over a table, in lattice units, from the parameters that the statistic was released with."""
     present = slice(None) if rows.present is None else rows.present

@@ -21,6 +21,7 @@ from bursar_ledger import Adjacency, GaussianEvent, cost_units
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, PublicTable, separated_gmm
+from bursar_server.fits.mixtures.radius_statistics import _RadiusKernel
 from bursar_server.fits.separated_gmm._statistics import Round, Slab
 from bursar_server.vault import (
     ArrayRows,
@@ -213,6 +214,8 @@ def expected(release: PartRelease, rows: ArrayRows) -> FloatArray:
     """The sum that a release has beneath its noise, by the reference."""
     kernel: Any = release.statistic.kernel
     mine, seen = part(release.node, rows), len(kernel.frame.centre)
+    if isinstance(kernel, _RadiusKernel):
+        return moments.by_radius(release.statistic, replace(mine, columns=mine.columns[:seen]))
     if release.statistic.factors:
         return moments.reference(release.statistic, replace(mine, columns=mine.columns[:seen]))
     inside = rows.columns[:seen, members(release.node, rows)]
@@ -369,7 +372,7 @@ def distinguish(audit: Audited, runs: int, **faults: Any) -> str | None:
         other = run % 2 == 1
         seen = observe(audit, audit.neighbour if other else audit.rows, **faults)
         errors += told(audit, seen, other=other) < 0
-    least = least_error(audit.plan.settings.rho)
+    least = least_error(audit.plan.settings.rho + audit.plan.settings.form)
     text = f"tables are told apart with an error of {errors / runs:.4f}, least {least:.4f}"
     return text if stats.binom.cdf(errors, runs, least) < 1e-8 else None
 
@@ -453,9 +456,9 @@ def range_searched(audit: Audited, one: PartSearch, rows: int = 24) -> tuple[str
 
 def path(audit: Audited, seen: Seen) -> str | None:
     """No row paid more than the debit; no operation told more of the pair than the unit's share of its price."""
-    most = odometer(audit, seen, probes(audit))
-    if not most <= audit.plan.settings.rho:
-        return f"a row paid {float(most):.6g} of {float(audit.plan.settings.rho):.6g}"
+    most, debit = odometer(audit, seen, probes(audit)), audit.plan.settings.rho + audit.plan.settings.form
+    if not most <= debit:
+        return f"a row paid {float(most):.6g} of {float(debit):.6g}"
     for tells, allowed in changes(audit, seen):
         if not tells <= allowed * (1 + 1e-12):
             return f"an operation tells {tells:.6g} where {allowed:.6g} were paid"

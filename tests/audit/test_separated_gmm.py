@@ -12,8 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from bursar_server.fits.mixtures.radius_statistics import radius_statistic
 from bursar_server.fits.mixtures.statistics import BallFrame
-from bursar_server.fits.separated_gmm import _locate, _parts, _tree
+from bursar_server.fits.separated_gmm import _locate, _parts, _run, _tree
 from bursar_server.fits.separated_gmm._search import RadiusFamily, ReachFamily, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
@@ -38,10 +39,12 @@ from bursar_server.vault._search import FamilyScores
 from tests.audit.faults import Reused, Scaled
 from tests.audit.separated_gmm import (
     AR,
+    BOUND,
     FEW,
     NAMES,
     QUICK,
     REACHING,
+    Seen,
     arithmetic,
     audit_of,
     distinguish,
@@ -80,7 +83,8 @@ def test_rows_pay_nearly_all_of_the_debit() -> None:
     """The odometer is not idle: some row paid for nearly everything, and no row for more."""
     audited = audit_of(HARD)
     most = odometer(audited, observe(audited), probes(audited))
-    assert Fraction(9, 10) * audited.plan.settings.rho <= most <= audited.plan.settings.rho
+    debit = audited.plan.settings.rho + audited.plan.settings.form
+    assert Fraction(9, 10) * debit <= most <= debit
 
 
 @pytest.mark.parametrize("name", QUICK[:2])
@@ -241,9 +245,82 @@ def reach_scored_as_a_radius(monkeypatch: pytest.MonkeyPatch) -> str | None:
     return next((text for text, _ in (range_searched(audit, one) for one in reaches) if text), None)
 
 
+def radii_without_a_budget(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Counts by radius are made with all of the debit once more."""
+    radii: Any = _run._radii
+    monkeypatch.setattr(_run, "_radii", lambda s, session, found: radii(replace(s, form=s.rho), Freely(session), found))
+    return path(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
+
+
+@dataclass(frozen=True)
+class Freely:
+    """A session whose forests are charged nothing."""
+
+    session: Any
+
+    def forest(self, rho: Fraction) -> Any:
+        """See `Session`."""
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(self.session._meter, "charge", lambda event: None)
+            return self.session.forest(rho)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A kernel by which a row counts for each component as a whole."""
+
+    kernel: Any
+
+    def __call__(self, block: Any, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        """See `Kernel`."""
+        step = self.kernel.step
+        for k in range(len(step.means)):
+            alone = {name: getattr(step, name)[k : k + 1] for name in ("log_scale", "means", "factors")}
+            replace(self.kernel, step=replace(step, **alone))(block, present, out)
+
+
+def a_row_in_every_component(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Counts by radius copy a row to all components, where they should divide it."""
+
+    def copied(*arguments: Any) -> Statistic:
+        made = radius_statistic(*arguments)
+        return replace(made, kernel=Whole(made.kernel))
+
+    monkeypatch.setattr(_run, "radius_statistic", copied)
+    return searched(audit_of(ADD_REMOVE), replace_last(observe(audit_of(ADD_REMOVE))), AR)[0]
+
+
+def replace_last(seen: Seen) -> Seen:
+    """The run's last operation alone."""
+    return replace(seen, operations=seen.operations[-1:])
+
+
+def cells_by_the_rows(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Edges of the cells follow the rows."""
+    radii = _run._radii
+
+    def following(settings: Any, session: Any, found: Any) -> Any:
+        middle = float(np.clip(np.nanmedian(np.abs(session._rows.columns)), 0.0, BOUND))
+
+        def made(*arguments: Any) -> Statistic:
+            plain = radius_statistic(*arguments)
+            kernel: Any = plain.kernel
+            return replace(plain, kernel=replace(kernel, edges=kernel.edges * (1.0 + middle)))
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(_run, "radius_statistic", made)
+            return radii(settings, session, found)
+
+    monkeypatch.setattr(_run, "_radii", following)
+    return replay(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
+
+
 @pytest.mark.parametrize(
     "bug",
     [
+        radii_without_a_budget,
+        a_row_in_every_component,
+        cells_by_the_rows,
         half_of_the_noise,
         no_square_root_of_two,
         another_square_root_in_the_price,

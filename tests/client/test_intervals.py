@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,6 +113,24 @@ def test_a_level_is_between_0_and_1(name: str, level: float) -> None:
     """Percent and NaN are refused by every model."""
     with pytest.raises(ValueError, match=r"level: expected a number above 0 and below 1"):
         models()[name].intervals(level)
+
+
+def test_lines_that_are_close_are_not_to_be_trusted() -> None:
+    """Two lines whose difference is below twice the noise level, as their errors tell it, say so; others do not."""
+    errors = np.array([[0.01, 0.02, 0.0], [0.02, 0.01, 0.0]])
+    trace = GradientTrace("recentred", np.zeros((2, 2, 3)), errors, np.ones(1), 1.0, 1)
+    for slope, close in ((0.5, False), (0.39, True)):
+        lines = MixtureOfRegressions(
+            np.array([[slope, 0.0], [0.0, 0.0]]),
+            np.zeros(2),
+            np.array([0.5, 0.5]),
+            np.ones(2),
+            n_rows=200.0,
+            trace=trace,
+        )
+        assert lines._least_apart() == pytest.approx(slope / 0.02 / 10)
+        assert any("not to be trusted" in note for note in lines.intervals().left_out) == close
+    assert replace(lines, n_rows=None)._least_apart() == math.inf
 
 
 def test_a_lower_level_has_shorter_intervals() -> None:

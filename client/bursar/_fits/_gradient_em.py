@@ -16,7 +16,6 @@ from bursar_models import (
     KMeans,
     LinearRegression,
     MixtureOfRegressions,
-    RadiusCounts,
     SymmetricMixture,
 )
 from bursar_models.arrays import FloatArray
@@ -172,17 +171,7 @@ def _trace_from(message: fit_pb2.GradientEMModel, *, regression: bool) -> Gradie
         scales=_convert.tensor_from(message.scales),
         step_size=message.step_size,
         averaged=message.averaged,
-        radii=_radii_from(message.radii) if message.HasField("radii") else None,
-    )
-
-
-def _radii_from(message: fit_pb2.RadiusCounts) -> RadiusCounts:
-    return RadiusCounts(
-        levels=_convert.tensor_from(message.levels),
-        counts=_convert.tensor_from(message.counts),
-        count_std=message.count_std,
-        size=message.size,
-        laplace=message.laplace,
+        radii=_convert.radii_from(message.radii) if message.HasField("radii") else None,
     )
 
 

@@ -91,6 +91,7 @@ def separated_gmm_from(message: fit_pb2.SeparatedGMM, receipt: Receipt | None, *
                 mean_errors=_convert.tensor_from(message.mean_errors),
                 weight_errors=_convert.tensor_from(message.weight_errors),
                 covariance_errors=_convert.tensor_from(message.covariance_errors),
+                radii=_convert.radii_from(message.radii) if message.HasField("radii") else None,
             ),
         )
     except (TypeError, ValueError) as error:

@@ -1125,6 +1125,7 @@ class SeparatedGMM(_message.Message):
     N_ROWS_FIELD_NUMBER: _builtins.int
     TRANSFORMS_FIELD_NUMBER: _builtins.int
     BOUNDS_FIELD_NUMBER: _builtins.int
+    RADII_FIELD_NUMBER: _builtins.int
     covariance_type: Global___CovarianceType.ValueType
     """As asked for; diag where spheres in half-widths of the bounds are no spheres in the data's units."""
     found: _builtins.int
@@ -1172,6 +1173,10 @@ class SeparatedGMM(_message.Message):
     def bounds(self) -> _types_pb2.Tensor:
         """(2, n_columns): lower and upper bounds of the columns in their own units."""
 
+    @_builtins.property
+    def radii(self) -> Global___RadiusCounts:
+        """Last release, of the returned parameters: tests whether the model's form is right. Not of sample and aggregate."""
+
     def __init__(
         self,
         *,
@@ -1189,10 +1194,11 @@ class SeparatedGMM(_message.Message):
         n_rows: _builtins.float = ...,
         transforms: _abc.Iterable[_types_pb2.Transform.ValueType] | None = ...,
         bounds: _types_pb2.Tensor | None = ...,
+        radii: Global___RadiusCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariance_errors", b"covariance_errors", "covariances", b"covariances", "mean_errors", b"mean_errors", "means", b"means", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "covariance_errors", b"covariance_errors", "covariances", b"covariances", "mean_errors", b"mean_errors", "means", b"means", "radii", b"radii", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "columns", b"columns", "covariance_errors", b"covariance_errors", "covariance_type", b"covariance_type", "covariances", b"covariances", "found", b"found", "iterations", b"iterations", "mean_errors", b"mean_errors", "means", b"means", "n_rows", b"n_rows", "noise", b"noise", "transforms", b"transforms", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "columns", b"columns", "covariance_errors", b"covariance_errors", "covariance_type", b"covariance_type", "covariances", b"covariances", "found", b"found", "iterations", b"iterations", "mean_errors", b"mean_errors", "means", b"means", "n_rows", b"n_rows", "noise", b"noise", "radii", b"radii", "transforms", b"transforms", "weight_errors", b"weight_errors", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

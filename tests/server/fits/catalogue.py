@@ -18,6 +18,7 @@ from bursar_server.fits.gradient_em._statistics import (
     look_statistic,
     radius_statistic,
 )
+from bursar_server.fits.mixtures.radius_statistics import radius_statistic as mixture_radii
 from bursar_server.fits.mixtures.statistics import BallFrame as Ball
 from bursar_server.fits.mixtures.statistics import EStep, Moments, Weights, moment_statistic
 from bursar_server.fits.mrf._statistics import (
@@ -153,6 +154,14 @@ def moved(K: int, d: int, moments: Moments, weights: tuple[float, ...], hard: bo
     return moment_statistic(Ball(np.zeros(d), np.ones(d)), step, moments, Weights(*weights))
 
 
+def by_radius(K: int, d: int, generator: Generator) -> Statistic:
+    """Counts by radius about random means, with factors of odd sizes."""
+    lower = np.tril(generator.standard_normal((K, d, d)), -1) + 10.0 ** generator.uniform(-1, 2) * np.eye(d)
+    means = generator.uniform(-0.3, 0.3, (K, d))
+    step = EStep(False, generator.standard_normal(K), means, lower, False, means, lower)
+    return mixture_radii(Ball(np.zeros(d), np.ones(d)), step)
+
+
 def about_ball(moments: Moments, generator: Generator) -> Statistic:
     """A ball of FitSeparatedGMM."""
     centre, radius = generator.uniform(-0.3, 0.3, 2), generator.uniform(0.01, 1.0)
@@ -253,6 +262,9 @@ def catalogue() -> Iterator[Entry]:
                 reached = (EXACT if weights[0] == 1.0 else NEARLY) if hard else 1.0 - 2.0**-9
                 about = f"{moments.name} {kind} K={K} d={d} {'hard' if hard else 'soft'}"
                 yield Entry(moment_statistic, about, partial(moved, K, d, moments, weights, hard), d, reached)
+    for K, d in ((1, 1), (3, 2)):
+        yield Entry(mixture_radii, f"mixture K={K} d={d}", partial(by_radius, K, d), d, NEARLY)
+    for moments in MOMENTS:
         yield Entry(ball_statistic, moments.name, partial(about_ball, moments), 2, EXACT)
     for transform in Transform:
         box = EXACT if transform is Transform.BOX else NEARLY

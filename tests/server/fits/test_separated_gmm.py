@@ -10,19 +10,22 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from bursar._fits._separated_gmm import separated_gmm_from
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import separated_gmm
-from bursar_server.fits.mixtures.em import Mixture
-from bursar_server.fits.separated_gmm import _locate, _refine, _tree
-from bursar_server.fits.separated_gmm._estimate import Moment, combine, without_borders
+from bursar_server.fits.mixtures.em import Mixture, recentred_step
+from bursar_server.fits.mixtures.radius_statistics import RADIUS_LATTICE, radius_statistic
+from bursar_server.fits.separated_gmm import _locate, _refine, _run, _tree
+from bursar_server.fits.separated_gmm._estimate import Estimate, Moment, combine, without_borders
 from bursar_server.fits.separated_gmm._locate import Ball
 from bursar_server.fits.separated_gmm._mixture import least_apart
 from bursar_server.fits.separated_gmm._parts import Parts
+from bursar_server.fits.separated_gmm._plan import form_std
 from bursar_server.fits.separated_gmm._search import BallFamily, SplitFamily, TightFamily
 from bursar_server.fits.separated_gmm._statistics import NOWHERE, Slab, View, lattice_directions
 from bursar_server.fits.separated_gmm._tree import Leaf
-from bursar_server.vault import Node, Noise, PartRelease, PartSearch, Scores, SelectionNoise
+from bursar_server.vault import ArrayRows, Node, Noise, PartRelease, PartSearch, Scores, SelectionNoise, exact_sum
 from tests.each import each
 from tests.server.fits.running import Array, array, session
 from tests.server.fits.separated import mixture, plan, run, table, worst_distance
@@ -445,3 +448,41 @@ def test_errors_are_about_those_that_occur() -> None:
         order = [int(np.argmin(np.linalg.norm(array(model.means) - mean, axis=1))) for mean in APART]
         ratios.append((array(model.means)[order] - APART) / array(model.mean_errors)[order])
     assert 0.5 < float(np.sqrt(np.mean(np.square(ratios)))) < 2.0
+
+
+def test_counts_by_radius_have_the_noise_that_is_told() -> None:
+    """Chi-squared of 480 numbers, a false alarm in 1e8; noise that is 30 % off would be seen."""
+    made = plan(spend=types_pb2.Spend(rho=0.01))
+    X = mixture(60, APART, 4)
+    frame, rows = made.settings.frame, ArrayRows(np.ascontiguousarray(X.T))
+    d, means = 2, (APART - frame.centre) / frame.scale
+    covariances = np.tile(np.eye(d) / frame.scale**2, (3, 1, 1))
+    found = Estimate(np.full(3, 20.0), means, covariances, 0 * means, np.ones(3), np.ones(3))
+    step, _ = recentred_step(found.mixture, made.settings.moments, 1.0)
+    exact = exact_sum(radius_statistic(frame, step), rows, d) * RADIUS_LATTICE
+    noise = [_run._radii(made.settings, session(made, X), found) - exact for _ in range(60)]
+    square = float(np.square(noise).sum() / form_std(made.settings) ** 2)
+    low, high = stats.chi2.ppf([0.5e-8, 1 - 0.5e-8], 480)
+    assert low < square < high
+    assert not low < 0.49 * square < high
+    assert not low < 1.69 * square < high
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_the_last_release_tells_whether_rows_are_gaussian(adjacency: Adjacency) -> None:
+    """Rows of the model pass, skew ones do not, and intervals say so."""
+    made = plan(table(adjacency=adjacency), n_components=1)
+    rng = np.random.default_rng(8)  # noqa: TID251 - rows of a test
+    for skew in (False, True):
+        X = rng.exponential(1.0, (4000, 2)) if skew else rng.standard_normal((4000, 2))
+        model = separated_gmm_from(run(made, X, adjacency=adjacency), None, sought=1)
+        assert model.goodness is not None
+        assert model.goodness.doubtful == skew
+        assert any("not to be trusted" in note for note in model.intervals().left_out) == skew
+
+
+def test_an_answer_by_blocks_has_no_test_of_its_form() -> None:
+    """Sample and aggregate reads rows through its blocks alone, and spends nothing on it."""
+    made = plan(variant=SAMPLED)
+    assert made.settings.form == 0
+    assert not run(made, mixture(900, APART, 3)).HasField("radii")

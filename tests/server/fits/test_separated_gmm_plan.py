@@ -83,7 +83,9 @@ def test_columns_are_limited() -> None:
 @pytest.mark.parametrize("rho", [1e-6, 0.3, 1e6])
 def test_the_price_is_the_spend(rho: float) -> None:
     """One event that is the spend to the last digit."""
-    assert plan(spend=types_pb2.Spend(rho=rho)).events == (ConcentratedEvent(Fraction(rho)),)
+    form = Fraction(rho) / 20
+    expected = ConcentratedEvent(Fraction(rho) - form), ConcentratedEvent(form)
+    assert plan(spend=types_pb2.Spend(rho=rho)).events == expected
 
 
 @pytest.mark.parametrize("rho", [1e-6, 0.3, 1e6])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import tensor_of
 from bursar_server.fits.gradient_em._plan import GradientEMPlan
-from bursar_server.fits.gradient_em._run import RADIUS_LEVELS
 from bursar_server.fits.gradient_em._run import run as run_steps
+from bursar_server.fits.mixtures.radius_statistics import radius_message
 from bursar_server.vault import LaplaceNoise, Session
 
 
@@ -35,11 +33,10 @@ def run(plan: GradientEMPlan, session: Session) -> fit_pb2.GradientEMModel:
         n_rows=result.rows,
         noise=plan.noise,
         symmetric=plan.symmetric,
-        radii=fit_pb2.RadiusCounts(
-            levels=tensor_of(np.array(RADIUS_LEVELS)),
-            counts=tensor_of(result.radii),
-            count_std=settings.radii_std,
-            size=settings.model.residual_size,
+        radii=radius_message(
+            result.radii,
+            settings.radii_std,
+            settings.model.residual_size,
             laplace=isinstance(settings.radii_noise, LaplaceNoise),
         ),
         feature_means=None if answer.feature_means is None else tensor_of(answer.feature_means),

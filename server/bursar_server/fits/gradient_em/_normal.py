@@ -45,11 +45,6 @@ def _clipped_table(size: int, limit: float) -> tuple[FloatArray, FloatArray]:
     return deviation, np.asarray(chdtrc(size, a) + size / a * chdtr(size + 2, a))
 
 
-def radius_edges(levels: tuple[float, ...], size: int, limit: float) -> FloatArray:
-    """Return edges between which shares of a normal v lie, in units of limit^2 size variance, from 0 to infinity."""
-    return np.concatenate([[0.0], 2.0 * gammaincinv(0.5 * size, np.array(levels)) / (limit**2 * size), [math.inf]])
-
-
 @dataclass(frozen=True)
 class Response:
     """Response of bounded vectors to a row whose component is certain.

@@ -38,19 +38,20 @@ from bursar_server.fits.gradient_em._missing_covariates import MissingCovariates
 from bursar_server.fits.gradient_em._mixture_of_regressions import LatentRegressions
 from bursar_server.fits.gradient_em._models import Model
 from bursar_server.fits.gradient_em._normal import Kind, best_radius, location_gain
-from bursar_server.fits.gradient_em._run import RADIUS_LEVELS, GradientSettings, Variant, root_beta
+from bursar_server.fits.gradient_em._run import GradientSettings, Variant, root_beta
 from bursar_server.fits.gradient_em._start import SHARE, opening_steps
 from bursar_server.fits.gradient_em._statistics import (
     LOOK_LATTICE,
+    RADIUS_BOUNDS,
     GradientFrame,
     Shape,
     Transform,
     count_weight,
     gradient_bounds,
     look_bounds,
-    radius_bounds,
 )
 from bursar_server.fits.gradient_em._symmetric_mixture import LatentSymmetricMixture
+from bursar_server.fits.mixtures.radius_statistics import RADIUS_LEVELS, RADIUS_SHARE
 from bursar_server.fits.mixtures.schedule import of_step, release_noise
 from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_for, noise_std, sensitivity
 
@@ -70,12 +71,6 @@ Measured: fewer do not settle from a random start; the mean of more offsets thei
 
 _LOOK_MIXTURE, _LOOK_REGRESSION = Fraction(1, 20), Fraction(1, 10)
 """Shares of the budget for the look: regressions need a whole matrix. Chosen, not tuned."""
-
-_RADII = Fraction(1, 20)
-"""Share of the budget for the last release, which tests the model's form.
-
-Measured: a hundredth of 20,000 rows anywhere in the bounds is then found at epsilon 1.
-"""
 
 _ZETA = 0.05
 """Failure probability of the paper's bounds if a request leaves it open. Chosen, not tuned."""
@@ -143,7 +138,7 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
         event_of(sensitivity(look, table.adjacency, unit_cap), settings.look_noise),
         *(event_of(of_step(step, d, table.adjacency, unit_cap), step.noise) for step in settings.opening),
         *settings.T * (event_of(sensitivity(gradient, table.adjacency, unit_cap), settings.noise),),
-        event_of(sensitivity(radius_bounds(), table.adjacency, unit_cap), settings.radii_noise),
+        event_of(sensitivity(RADIUS_BOUNDS, table.adjacency, unit_cap), settings.radii_noise),
     )
     return GradientEMPlan(
         columns=tuple(column.name for column in columns),
@@ -176,7 +171,7 @@ def _settings(
     look = look_bounds(model.look, len(model.frame.centre))
     opened = request.model == fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE and request.WhichOneof("start") is None
     opening = opening_steps(model.blocks, model.q, amount, table) if opened else ()
-    steps = amount.value * (1 - share - _RADII - (SHARE if opened else 0))
+    steps = amount.value * (1 - share - RADIUS_SHARE - (SHARE if opened else 0))
     return GradientSettings(
         model=model,
         variant=variant,
@@ -191,7 +186,7 @@ def _settings(
         steps_rho=float(steps * steps / 2 if amount.pure else steps),
         look_noise=_noise(look, amount, amount.value * share, table),
         noise=_noise(gradient_bounds(shape), amount, steps / T, table),
-        radii_noise=_noise(radius_bounds(), amount, amount.value * _RADII, table),
+        radii_noise=_noise(RADIUS_BOUNDS, amount, amount.value * RADIUS_SHARE, table),
         T=T,
         declared=float(table.rows) if table.rows else None,
         opening=opening,

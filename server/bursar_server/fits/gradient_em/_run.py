@@ -15,7 +15,7 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em._kernel import CATONI, UNCLIPPED
 from bursar_server.fits.gradient_em._models import Answer, Model, Pass, State, View, believed_rows
-from bursar_server.fits.gradient_em._normal import radius_edges, unclip
+from bursar_server.fits.gradient_em._normal import unclip
 from bursar_server.fits.gradient_em._start import opened
 from bursar_server.fits.gradient_em._statistics import (
     LATTICE,
@@ -30,17 +30,12 @@ from bursar_server.fits.gradient_em._statistics import (
     look_statistic,
     radius_statistic,
 )
+from bursar_server.fits.mixtures.radius_statistics import radius_edges
 from bursar_server.fits.mixtures.steps import Step
 from bursar_server.vault import Noise, Session, noise_std
 
 _RESIDUAL_LIMIT = 1.25
 """Clip of squared residuals in multiples of sigma: at most half of them are clipped, so that outliers hardly count."""
-
-RADIUS_LEVELS = (0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.999)
-"""Shares of rows within the edges of the last release's cells, if the model is right.
-
-Chosen: most cells are where wrong tails show.
-"""
 
 # "Insensitive": 0.7 and 1.4 times the value changed the mean error of 20 fits by about two standard errors at most
 # (5 to 14 %; symmetric mixture, mixture of regressions, missing features; d = 10, epsilon 0.5).
@@ -279,7 +274,7 @@ def run(settings: GradientSettings, session: Session) -> Result:
         noises.append(noise)
         session.progress(settings.steps - T + t, settings.steps)
     end, variances, m = _estimate(settings, view, states, passes, np.array(targets), np.array(noises), rows)
-    edges = radius_edges(RADIUS_LEVELS, model.residual_size, passes[-1].residual_limit)
+    edges = radius_edges(model.residual_size, passes[-1].residual_limit ** 2 * model.residual_size)
     radii = session.noisy_sum(radius_statistic(model.kernel(view, end, passes[-1]), edges), settings.radii_noise)
     session.progress(settings.steps, settings.steps)
     answers = [model.answer(view, state) for state in states]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bursar_models.arrays import FloatArray
 from bursar_server.fits.gradient_em import _array_kernel, _kernel
 from bursar_server.fits.gradient_em._truncation import curve
+from bursar_server.fits.mixtures.radius_statistics import radius_bounds
 from bursar_server.vault import Bounds, Factor, Kernel, Statistic
 
 LATTICE = 2.0 ** (-2 * _kernel.BITS)
@@ -29,6 +30,9 @@ LOOK_LATTICE = 2.0**-_kernel.LOOK_BITS
 
 RADIUS_LATTICE = 2.0**-_kernel.BITS
 """Size of one lattice unit of counts by radius."""
+
+RADIUS_BOUNDS = radius_bounds(2**_kernel.BITS)
+"""Bounds of one row's contribution to `radius_statistic`, in lattice units."""
 
 _COUNT = Fraction(1, 2)
 """Weight of a count beside the vector's 1: the noise on a number of rows is twice that on a sum of vectors.
@@ -179,15 +183,9 @@ def radius_statistic(kernel: GradientKernel, edges: FloatArray) -> Statistic:
         kernel=_RadiusKernel(kernel, edges),
         factors=(Factor("responsibilities", _kernel.BITS),),
         shape=(cells,),
-        bounds=radius_bounds(),
+        bounds=RADIUS_BOUNDS,
         largest=2**_kernel.BITS,
     )
-
-
-def radius_bounds() -> Bounds:
-    """Return bounds of one row's contribution to `radius_statistic`, in lattice units."""
-    unit = 2**_kernel.BITS
-    return Bounds(l1=unit, l2_squared=unit**2, l1_distance=2 * unit, l2_squared_distance=2 * unit**2, non_negative=True)
 
 
 class Look(enum.Enum):

@@ -3,6 +3,7 @@
 | module | purpose |
 |---|---|
 | `statistics` | the one statistic, responsibilities times moments; proof in `statistics.md` |
+| `radius_statistics` | numbers of rows by their distance from a model; proof in `radius_statistics.md` |
 | `kernel`, `array_kernel` | the same integers, compiled for CPUs and in terms of the array API |
 | `decoding` | moments of each component from one noisy release |
 | `em` | one EM step on released moments |

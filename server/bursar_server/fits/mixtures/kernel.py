@@ -567,3 +567,32 @@ def moment_sums(  # type: ignore[no-untyped-def]
     for j in range(out.shape[0]):
         # Exact: sums of a block stay below 2^53.
         out[j] += np.int64(sums[j])
+
+
+@njit(**_options)
+def radius_counts(block, present, out, centre, scale, log_scale, shares, diagonal, edges):  # type: ignore[no-untyped-def]
+    """Add to `out` (cells,) the responsibilities of the rows whose squared distance is within each cell, in UNITs.
+
+    Arguments are those of `moment_sums`; `edges` of the cells ascend.
+    """
+    K, d = shares[1].shape
+    n = SLICE
+    while n > 32 and n * d > _CACHED_FLAT:
+        n //= 2
+    z, y, squares, gamma = np.empty((d, n)), np.empty((d, n)), np.empty((K, n)), np.empty((K, n))
+    valid, top, total, check = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    inverse, sums = 1.0 / scale, np.zeros(out.shape[0])
+    for first in range(0, block.shape[1], n):
+        _normalise(block, first, present, centre, inverse, z, total, valid)
+        for k in range(K):
+            _map(z, shares[0][k], shares[1][k], shares[2][k], diagonal, y, squares[k])
+        _soft(squares, log_scale, valid, top, total, check, gamma)
+        for c in range(out.shape[0]):
+            for k in range(K):
+                for r in range(n):
+                    # Every cell is compared with every row: no number of a row is an address.
+                    inside = squares[k, r] >= edges[c] and squares[k, r] < edges[c + 1]
+                    sums[c] += gamma[k, r] if inside else 0.0
+    for c in range(out.shape[0]):
+        # Exact: sums of a block stay below 2^53.
+        out[c] += np.int64(sums[c])

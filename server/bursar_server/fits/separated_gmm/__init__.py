@@ -16,7 +16,8 @@ Moments and EM steps are shared with FitDPEM: `bursar_server.fits.mixtures`.
 
 import numpy as np
 
-from bursar_server.fits.mixtures.statistics import BallFrame
+from bursar_server.fits.mixtures.radius_statistics import radius_statistic
+from bursar_server.fits.mixtures.statistics import BallFrame, EStep
 from bursar_server.fits.separated_gmm._answer import run
 from bursar_server.fits.separated_gmm._lloyd import Spheres
 from bursar_server.fits.separated_gmm._plan import SeparatedPlan, plan
@@ -30,6 +31,7 @@ __all__ = ["SeparatedPlan", "plan", "run", "warm_up"]
 def warm_up() -> None:
     """Compile the kernels on synthetic rows, so that the time of the first fit reveals nothing."""
     frame, origin = BallFrame(np.zeros(2), np.ones(2)), np.zeros(2)
+    eye = np.eye(2)[None].copy()
     view, directions = View(origin, np.zeros((0, 2))), np.eye(2)
     split = SplitFamily(frame, view, directions, 1.0, 5, 1, 0, Sample(np.ones(3, dtype=np.uint64), 0))
     block, absent = np.zeros((2, CHUNK)), np.zeros(CHUNK, dtype=np.bool_)
@@ -38,6 +40,7 @@ def warm_up() -> None:
         RadiusFamily(frame, view, 0.1, 1.0, 1, 1).statistic(0, 1),
         slab_statistic(frame, origin, directions[0], np.arange(4.0)),
         round_statistic(frame, view, origin, np.arange(2.0)),
+        radius_statistic(frame, EStep(False, np.zeros(1), origin[None], eye, True, origin[None], eye)),
     ):
         out = np.zeros(statistic.size, dtype=np.int64)
         statistic.kernel(block, absent, out)

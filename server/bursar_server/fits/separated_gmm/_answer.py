@@ -7,8 +7,9 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import tensor_of
+from bursar_server.fits.mixtures.radius_statistics import radius_message
 from bursar_server.fits.mixtures.statistics import Moments
-from bursar_server.fits.separated_gmm._plan import SeparatedPlan
+from bursar_server.fits.separated_gmm._plan import SeparatedPlan, form_std
 from bursar_server.fits.separated_gmm._run import run as run_steps
 from bursar_server.vault import Session
 
@@ -22,7 +23,7 @@ _TYPES = {
 def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
     """Split and estimate, and return the model. Total: returns a valid model for any rows and noise."""
     settings = plan.settings
-    result = run_steps(settings, session, plan.iterations)
+    result, radii = run_steps(settings, session, plan.iterations)
     scale = settings.frame.scale
     moments = Moments.DIAG if plan.per_column and settings.moments is Moments.SPHERICAL else settings.moments
     total = float(np.sum(result.counts))
@@ -44,6 +45,7 @@ def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
         n_rows=rows,
         transforms=plan.own.wire,
         bounds=tensor_of(plan.own.own_box),
+        radii=None if radii is None else radius_message(radii, form_std(settings), settings.d),
     )
 
 

@@ -39,7 +39,8 @@ class SplitSettings:
         sigma_max: square root of the largest eigenvalue.
         min_weight: least weight w_min of a component.
         separation: least distance of two means, as declared by the analyst.
-        rho: budget.
+        rho: budget of splits and estimates.
+        form: budget of the counts by radius, which test the form; 0 for none.
         adjacency: neighbouring relation of the dataset.
         unit_cap: maximum number of rows of one privacy unit.
         rows: number of rows if it is public.
@@ -60,6 +61,7 @@ class SplitSettings:
     min_weight: float
     separation: float
     rho: Fraction
+    form: Fraction
     adjacency: Adjacency
     unit_cap: int
     rows: int | None

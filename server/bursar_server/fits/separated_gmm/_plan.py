@@ -21,6 +21,7 @@ from bursar_server.fits._seam import (
     by_column,
 )
 from bursar_server.fits._transforms import ModelColumns, model_columns
+from bursar_server.fits.mixtures.radius_statistics import RADIUS_LATTICE, RADIUS_LEVELS, RADIUS_SHARE, radius_bounds
 from bursar_server.fits.mixtures.statistics import LATTICE, BallFrame, Moments, moment_bounds
 from bursar_server.fits.separated_gmm._aggregate import answer_std, shares
 from bursar_server.fits.separated_gmm._estimate import SETTLED_STEPS, precisions, released_components
@@ -101,7 +102,7 @@ def plan(request: fit_pb2.FitSeparatedGMMRequest, table: PublicTable, released: 
         raise InvalidFieldsError(("spend", str(error))) from None
     return SeparatedPlan(
         columns=own.names,
-        events=tuple(map(ConcentratedEvent, shares(settings) if settings.aggregate else (amount.value,))),
+        events=tuple(map(ConcentratedEvent, shares(settings) if settings.aggregate else (settings.rho, settings.form))),
         iterations=EM_STEPS + _OUTER_STEPS,
         noise=noise,
         parameters={**_parameters(request, own.columns, settings), **own.parameters},
@@ -174,7 +175,9 @@ def _settings(
         text = f"expected at least 2^-24 of the ball that holds the rows, {_FINEST * ball:g}, got {request.sigma_min}"
         violations.append(("sigma_min", text))
     sigma_max = min(request.sigma_max, ball)
-    k = request.n_components
+    k, aggregate = request.n_components, request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
+    # The baseline reads rows through its blocks alone.
+    form = Fraction(0) if aggregate else RADIUS_SHARE * rho
     return SplitSettings(
         frame=BallFrame(lower / 2.0 + upper / 2.0, scale),
         k=k,
@@ -184,13 +187,14 @@ def _settings(
         sigma_max=sigma_max / ball,
         min_weight=min(request.min_weight, 1.0 / k) or 0.5 / k,
         separation=min(request.separation or 6.0 * math.sqrt(request.sigma_min * sigma_max), 2.0 * ball) / ball,
-        rho=rho,
+        rho=rho - form,
+        form=form,
         adjacency=table.adjacency,
         unit_cap=table.unit_cap,
         rows=table.rows if table.adjacency is Adjacency.REPLACE_ONE else None,
         seed=request.public_seed,
         easy=request.variant == fit_pb2.SEPARATED_VARIANT_EASY,
-        aggregate=request.variant == fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE,
+        aggregate=aggregate,
         clusters=_estimator(request) == fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS,
         balls=request.search == fit_pb2.SEPARATED_SEARCH_BALLS,
         em_steps=EM_STEPS,
@@ -213,7 +217,7 @@ def _estimator(request: fit_pb2.FitSeparatedGMMRequest) -> fit_pb2.SeparatedEsti
 
 
 def _noise_summary(settings: SplitSettings) -> tuple[types_pb2.ReleaseNoise, ...]:
-    """Return the noise of the last releases, if components do not overlap.
+    """Return the noise of the last moments, if components do not overlap, and of the counts by radius.
 
     Raises:
         ValueError: the budget is too small for any release.
@@ -235,7 +239,19 @@ def _noise_summary(settings: SplitSettings) -> tuple[types_pb2.ReleaseNoise, ...
             moment_std=std / weights.c,
             times=SETTLED_STEPS,
         ),
+        types_pb2.ReleaseNoise(name="form", size=len(RADIUS_LEVELS) + 1, count_std=form_std(s), times=1),
     )
+
+
+def form_std(settings: SplitSettings) -> float:
+    """Return the standard deviation of the noise on each count by radius, in rows.
+
+    Raises:
+        ValueError: the budget is too small.
+    """
+    s = settings
+    change = part_sensitivity(radius_bounds(round(1 / RADIUS_LATTICE)), s.adjacency, s.unit_cap)
+    return noise_std(gaussian_for(change, s.form), RADIUS_LATTICE)
 
 
 def _parameters(

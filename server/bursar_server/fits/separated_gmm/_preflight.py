@@ -67,7 +67,7 @@ def preflight(settings: SplitSettings, rows: int | None) -> fit_pb2.Preflight | 
         rules=[fit_pb2.PreflightRule(name=name, margin=margin) for name, margin in margins.items()],
         predicted_found=_predicted(settings.k, margins),
         expected_covariance_error=_covariance_error(settings, rows),
-        suggested_rho=_suggested(settings, rows),
+        suggested_rho=_suggested(settings, rows) * float(1 + settings.form / settings.rho),
     )
 
 

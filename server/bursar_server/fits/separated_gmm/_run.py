@@ -5,6 +5,11 @@ Kamath et al. 2019, algorithm 4 (PGME), as one interaction that is rho-zCDP as a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.em import recentred_step
+from bursar_server.fits.mixtures.radius_statistics import radius_statistic
 from bursar_server.fits.separated_gmm._aggregate import aggregate
 from bursar_server.fits.separated_gmm._easy import balls
 from bursar_server.fits.separated_gmm._estimate import Estimate, estimate
@@ -13,8 +18,8 @@ from bursar_server.fits.separated_gmm._tree import grow
 from bursar_server.vault import Session
 
 
-def run(settings: SplitSettings, session: Session, steps: int) -> Estimate:
-    """Make the releases. A total function of rows and noise."""
+def run(settings: SplitSettings, session: Session, steps: int) -> tuple[Estimate, FloatArray | None]:
+    """Make the releases; return the estimate, and its rows by their distance. A total function of rows and noise."""
     done = 0
 
     def progress() -> None:
@@ -23,12 +28,20 @@ def run(settings: SplitSettings, session: Session, steps: int) -> Estimate:
         session.progress(done, steps)
 
     if settings.aggregate:
-        result = aggregate(settings, session, progress)
-        session.progress(steps, steps)
-        return result
-    parts = Parts(settings, session.forest(settings.rho))
-    leaves = (balls if settings.easy else grow)(parts, parts.forest.tree())
-    progress()
-    result = estimate(parts, leaves, progress)
+        result, radii = aggregate(settings, session, progress), None
+    else:
+        parts = Parts(settings, session.forest(settings.rho))
+        leaves = (balls if settings.easy else grow)(parts, parts.forest.tree())
+        progress()
+        result = estimate(parts, leaves, progress)
+        radii = _radii(settings, session, result)
     session.progress(steps, steps)
-    return result
+    return result, radii
+
+
+def _radii(settings: SplitSettings, session: Session, result: Estimate) -> FloatArray:
+    """Return the noisy numbers of rows by their distance from the components that are returned."""
+    s = settings
+    step, _ = recentred_step(result.mixture, s.moments, 1.0)  # clip radii, which no count needs
+    parts = Parts(replace(s, rho=s.form), session.forest(s.form))
+    return parts.release(parts.forest.tree(), radius_statistic(s.frame, step), 1.0)[0]
