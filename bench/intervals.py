@@ -410,7 +410,7 @@ def separated_trial(population: Population, n: int, epsilon: float, adjacency: A
 def separated(seeds: int, *, quick: bool) -> list[Json]:
     """Measure FitSeparatedGMM, and how many of the fits warn."""
     three = Population("3 in 3", np.array([[-0.6, -0.4, 0.0], [0.5, -0.4, 0.3], [0.0, 0.6, -0.3]]), WEIGHTS, 0.06)
-    near = replace(three, name="3 in 3, 4 apart", means=0.25 * three.means)
+    near = replace(three, name="3 in 3, 5 apart", means=0.25 * three.means)
     five, eight = (Population(f"{k} in {d}", grid(k, d, 1.0), np.full(k, 1 / k), 0.06) for k, d in ((5, 10), (8, 4)))
     one, flat = Population("1 in 5", np.zeros((1, 5)), np.ones(1), 0.1), replace(PLANE[0], width=0.06)
     settings: list[tuple[Population, int, float, Adjacency]] = [
