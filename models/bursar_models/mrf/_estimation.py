@@ -28,7 +28,12 @@ Inference = Literal["auto", "exact", "loopy"]
 INFERENCES: tuple[Inference, ...] = get_args(Inference)
 
 _ENTROPY = 0.3
-"""Weight of the entropy for each cell of a table: see `estimate`. From 0.1 to 1 it makes little difference."""
+"""Weight of the entropy for each cell of a table: see `estimate`.
+
+Measured on the same noisy tables of "auto" with 0.1, 0.3, 1 and 3, medians of 3 fits: at epsilon 0.1 the errors of all
+pairs of seven real tables are within 2 % up to 1, the log-likelihoods within 0.12. There 1 is up to 0.04 nats better
+than 0.3 on six of them, and 0.05 worse on the smallest, marketing, where noise rules; 3 is another 0.11 worse.
+"""
 
 _LARGEST = 1e15
 """Limit to which counts are clipped: far above any number of rows, and squares stay finite."""

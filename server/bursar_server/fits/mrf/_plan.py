@@ -109,7 +109,9 @@ whenever a chosen table moved the model by less than its noise: 0.0450 on market
 DIRECT, MOST_MOVED = Fraction(3, 10), Fraction(1, 50)
 """Share of the budget for tables of all pairs, and the share of the rows that its noise may move in the average one.
 
-A model of few pairs has an error that no budget lowers; these tables have none but noise.
+A model of few pairs has an error that no budget lowers; these tables have none but noise. On marketing at epsilon 10 a
+twenty-fifth would release them: errors of pairs 0.012 instead of 0.015, of triples 0.047 instead of 0.043 (medians of 2
+and 3 fits).
 """
 
 CELL_DISCOUNT = 0.4
