@@ -80,7 +80,8 @@ def test_few_columns_have_a_grid_instead() -> None:
         bins = [size for _, size in sizes]
         assert bins == sorted(bins)
         assert 10 <= bins[0] < bins[-1] <= 2500
-    assert phases(kmeans(3, **rho(1.0)))[0][0] is Phase.SPLIT
+    assert phases(kmeans(3, n_components=16, **rho(0.01)))[0][0] is Phase.SPLIT
+    assert phases(kmeans(3, n_components=16, **rho(0.0015)))[0] == (Phase.GRID, 4**3)
 
 
 def test_quieter_fits_make_more_lloyd_steps() -> None:
