@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from tests.audit.checks import sensitivity_search
 from tests.audit.fits import FITS
 from tests.audit.harness import verdict
 from tests.audit.target import observe
@@ -19,6 +20,10 @@ of chi^2_300 except once in 1e6."""
 
 MANY = 3300
 """Released numbers that show noise too small by 10 %, likewise: .81 chi^2_3300."""
+
+SEARCHES = 12
+"""Further searches where the first came not near enough: one in four does not, of a diagonal mixture with a background,
+since its contributions depend on the run. All of them fall short once in 1e7; an idle one always does."""
 
 DECODED = 30
 """Most runs on each table where every run decodes a sketch, which takes long."""
@@ -44,4 +49,10 @@ def _audit(fit: str, name: str, *, numbers: int, runs: int) -> None:
     n = max(runs, math.ceil(numbers / (2 * size)))
     said = verdict(target, min(n, DECODED) if "decoded" in name else n)
     assert said.condemned == frozenset(), said.findings
-    assert FITS[fit].reach(name) <= said.reach <= 1.0
+    least, reach = FITS[fit].reach(name), said.reach
+    for _ in range(SEARCHES):
+        if reach >= least:
+            break
+        bounds, reach = sensitivity_search(target, observe(target, target.rows))
+        assert not bounds.rejects, bounds
+    assert least <= reach <= 1.0
