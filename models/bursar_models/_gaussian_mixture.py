@@ -423,8 +423,8 @@ class GaussianMixture(TableText, Estimator, Model):
     def goodness(self) -> Goodness | None:
         """Test of the mixture's form on what was released, free: seconds at the first time, as `intervals`.
 
-        None where nothing that was released tells: mixtures by FitDPEM without a background, by sample and aggregate,
-        and of older servers.
+        None where nothing that was released tells: mixtures by FitDPEM without a background, and by sample and
+        aggregate.
         """
         return self._goodness
 

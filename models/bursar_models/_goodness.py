@@ -69,12 +69,12 @@ def background_goodness(share: float, error: float) -> Goodness:
 
 
 def trace_goodness(trace: GradientTrace | None) -> Goodness | None:
-    """Return the test of a model by gradient EM on its rows' distances; None for models of older servers."""
+    """Return the test of a model by gradient EM on its rows' distances; None without counts of them."""
     return None if trace is None else radius_goodness(trace.radii)
 
 
 def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness | None:
-    """Return the test of a model on its rows' distances; None for models of older servers.
+    """Return the test of a model on its rows' distances; None without counts of them.
 
     Counts are compared with the law of the squared residual, whose scale and number of rows are fitted to them: a noise
     level that is a little wrong is no other form.

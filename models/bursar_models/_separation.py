@@ -24,8 +24,7 @@ class Separation:
         weight_errors: standard errors of the weights, shape (found,), not negative.
         covariance_errors: relative errors of the covariances, shape (found,), not negative: Frobenius norm of a
             covariance's error over that of the covariance.
-        radii: release that tests the mixture's form: `model.goodness`. None for models of older servers, and by sample
-            and aggregate.
+        radii: release that tests the mixture's form: `model.goodness`. None by sample and aggregate.
 
     Raises:
         ValueError: a field with a wrong shape or out of its range.

@@ -23,7 +23,7 @@ class TooOftenError(Exception):
     """
 
     def __init__(self, text: str, seconds: float) -> None:
-        super().__init__(f"{text}; try again in {max(1, math.ceil(seconds))} s")
+        super().__init__(f"{text}; try again in {whole_seconds(seconds)} s")
         self.seconds = seconds
 
 
@@ -168,6 +168,11 @@ class Throttle:
             raise TooOftenError(
                 "you call more often than this server allows; nothing was debited by this call", seconds
             )
+
+
+def whole_seconds(seconds: float) -> int:
+    """Return a waiting time in whole seconds, rounded up, so that no retry comes too early."""
+    return max(1, math.ceil(seconds))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -162,7 +162,7 @@ def _run(ctx: click.Context, command: click.Command, words: str, *, otherwise: s
     try:
         ctx.invoke(command, **options)
     except click.UsageError:
-        raise  # of an option, with a status of its own
+        raise  # a wrong option has an exit status of its own
     except click.ClickException as error:
         raise click.ClickException(f"{error.format_message()}{otherwise}") from None
 

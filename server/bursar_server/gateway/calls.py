@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import Message
 
 from bursar_server import log
-from bursar_server.access.throttle import AddressLockedOutError, Lockout, network_of
+from bursar_server.access.throttle import AddressLockedOutError, Lockout, network_of, whole_seconds
 from bursar_server.gateway.mapping import (
     Refusal,
     RefusedError,
@@ -25,7 +25,6 @@ from bursar_server.gateway.mapping import (
     read,
     refusal_of,
     refused,
-    retry_after,
     written,
 )
 from bursar_server.gateway.methods import METHODS, Method
@@ -151,7 +150,7 @@ class Application:
         # As on the server, after the token was checked: valid ones are served from every address.
         if seconds := self._failures.left(address):
             text = str(AddressLockedOutError(seconds))
-            return refused(grpc.StatusCode.RESOURCE_EXHAUSTED, text, retry_after=retry_after(seconds)).refusal
+            return refused(grpc.StatusCode.RESOURCE_EXHAUSTED, text, retry_after=str(whole_seconds(seconds))).refusal
         if self._failures.failed(address):
             self._events.tell(log.LockedOut(address=address))
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -142,11 +141,6 @@ def is_without_token(error: grpc.aio.AioRpcError) -> bool:
     info = error_details_pb2.ErrorInfo()
     reasons = {info.reason for one in _details(error) if one.Unpack(info)}
     return error.code() is grpc.StatusCode.UNAUTHENTICATED or "ADDRESS_LOCKED_OUT" in reasons
-
-
-def retry_after(seconds: float) -> str:
-    """Return a waiting time as a header has it: whole seconds, rounded up."""
-    return str(max(1, math.ceil(seconds)))
 
 
 def _name(code: grpc.StatusCode) -> str:

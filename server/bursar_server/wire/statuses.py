@@ -31,7 +31,6 @@ everything else          INTERNAL             a constant text, ErrorInfo INTERNA
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,7 +53,7 @@ from bursar_ledger import (
 )
 from bursar_server import log
 from bursar_server.access.auth import ForbiddenError, KeysUnavailableError, UnauthenticatedError, UnknownMethodError
-from bursar_server.access.throttle import AddressLockedOutError, TooOftenError
+from bursar_server.access.throttle import AddressLockedOutError, TooOftenError, whole_seconds
 from bursar_server.fits import InvalidFieldsError
 from bursar_server.jobs.errors import (
     INTERNAL_TEXT,
@@ -100,8 +99,7 @@ def _later(code: grpc.StatusCode, reason: str, text: str | None = None) -> Calla
 
 
 def _retry(seconds: float) -> Message:
-    # Whole seconds, rounded up, so that no retry comes too early.
-    retry: Message = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=max(1, math.ceil(seconds))))
+    retry: Message = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=whole_seconds(seconds)))
     return retry
 
 

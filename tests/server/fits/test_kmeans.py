@@ -238,7 +238,7 @@ def test_given_starts_clip_at_the_nearest_other_centre() -> None:
 
 @pytest.mark.parametrize("d", [2, 4])
 def test_poor_given_centres_end_as_well_as_a_private_start(d: int) -> None:
-    """Where noise is low, given cells are split further, and the best k-means of what they hold goes on."""
+    """Given cells are split further where noise is low, and the best k-means of what they hold goes on."""
     k, X = 4, skewed(8000, d)
     poor = np.tile(np.linspace(1.0, 9.0, k)[:, None], (1, d))
     given = fit_pb2.StartGiven(means=types_pb2.Tensor(shape=poor.shape, values=poor.ravel()))

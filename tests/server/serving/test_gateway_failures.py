@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bursar_server import log
+from bursar_server.config import Rates
 from bursar_server.gateway.calls import Application, Limits, connect
 
 if TYPE_CHECKING:
@@ -61,9 +62,14 @@ def _through_a_gateway(served: Any, calls: Callable[[Post, Any], Awaitable[None]
     return told
 
 
+def test_limits_are_the_servers_own() -> None:
+    """The gateway knows no settings, so the server's defaults stand in it once more."""
+    assert (Limits().failures, Limits().lockout_seconds) == (Rates().failures, Rates().lockout_seconds)
+
+
 @pytest.mark.parametrize("server_failures", [1, 2, 100])
 def test_one_callers_failures_are_not_those_of_another(serve: Serve, server_failures: int) -> None:
-    """Whether the server has locked the gateway's address out or not: each caller's own failures count."""
+    """Each caller's own failures count, also after the server has locked the gateway's address out."""
 
     async def calls(post: Post, good: str) -> None:
         for _ in range(LIMITS.failures):

@@ -130,11 +130,11 @@ def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tupl
         elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
             after = steps[index + 1].components if index + 1 < len(steps) else settings.cells
             state = _cell_step(settings, step, state, after, session)
-            if index == 0 and len(state) == 1:
+            if settings.whole and index == 0 and len(state) == 1:
                 everything = (state[0].mean, step.std / step.weights.b / state[0].count)
         session.progress(index + 1, len(steps))
     mixture = em.merged(_as_mixture(state, settings), settings.components)
-    if settings.whole and everything is not None and trajectory:
+    if everything is not None and trajectory:
         mixture = em.balanced(mixture, trajectory[-1].radii, *everything)
     return mixture, tuple(trajectory)
 
