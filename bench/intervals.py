@@ -1,4 +1,4 @@
-"""Coverage of intervals: `python bench/intervals.py [fields] [sketches] [gradients] [separated] [clusters] [mixtures]`.
+"""Coverage of intervals: `python bench/intervals.py [PART ...]`.
 
     python bench/intervals.py fields --seeds 4
     python bench/intervals.py sketches --quick
@@ -13,6 +13,8 @@ fields: populations are real tables (`_real.py`), drawn from with replacement; c
     distance.
 sketches: k-means and mixtures decoded from a sketch, of populations in the plane; targets are Lloyd's algorithm on
     the population from its own means, and the population's means.
+choices: mean squared distances of k-means with one to six clusters from a sketch, of planted groups and of real tables;
+    targets are those of the released centres over the population.
 gradients: means by FitGradientEM, coefficients of mixtures of regressions, and how many of the fits warn.
 separated: FitSeparatedGMM, one to eight Gaussians in two to ten columns, and how many of the fits warn.
 clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares and means of the
@@ -41,6 +43,7 @@ from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable
 Z = 1.959963984540054
 SEEDS = 8
 ADJACENCY = Adjacency.ADD_REMOVE_ONE
+ADD, REPLACE = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 
 
 @dataclass
@@ -235,6 +238,56 @@ def sketches(seeds: int, *, quick: bool) -> list[Json]:
     return found
 
 
+CHOICES: tuple[tuple[str, int, float, Adjacency], ...] = (
+    ("3 apart", 20_000, 1.0, ADD),
+    ("3 apart", 5_000, 3.0, REPLACE),
+    ("3 near", 20_000, 1.0, ADD),
+    ("5 apart", 100_000, 0.3, REPLACE),
+    ("3 apart, t", 20_000, 1.0, ADD),
+    ("3 apart, exponential", 20_000, 1.0, ADD),
+    ("3 apart, 1 % outliers", 20_000, 1.0, ADD),
+    ("5 groups, 5", 100_000, 1.0, REPLACE),
+    ("stops", 20_000, 1.0, ADD),
+    ("storms", 20_000, 1.0, ADD),
+    ("careers", 20_000, 1.0, REPLACE),
+    ("diamonds", 50_000, 1.0, ADD),
+    ("weather", 20_000, 3.0, ADD),
+    ("places", 50_000, 1.0, ADD),
+)
+"""Populations, rows, epsilon and neighbouring relation."""
+
+MOST_CLUSTERS = 6
+
+
+def choices(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure mean squared distances from sketches, how often the number of components is right, and warnings."""
+    plane = {one.name: one for one in PLANE}
+    found = []
+    for name, n, epsilon, adjacency in CHOICES[:1] if quick else CHOICES:
+        try:
+            rows = plane[name].rows(400_000, 10**6) if name in plane else population_of(name)[0]
+        except MissingTableError as missing:
+            print(missing)
+            continue
+        tally, chosen, warned = Tally(), [], 0
+        for seed in range(seeds):
+            drawn = plane[name].rows(n, seed) if name in plane else rows[generator(5, seed).integers(0, len(rows), n)]
+            request = bursar.SketchKMeans(decoding="none", n_clusters=MOST_CLUSTERS)
+            table = replace(plane_table(n, rows.shape[1]), adjacency=adjacency)
+            sketch = fitted(request, spend_of(epsilon), table, array_rows(drawn))
+            one = sketch.choose(MOST_CLUSTERS, n_init=5)
+            for place, k in enumerate(one.numbers):
+                truth = -sketch.kmeans(k, n_init=5).score(rows) / len(rows)
+                mean, low, high = (float(x[place] / truth) for x in (one.mean_squares, one.low, one.high))
+                tally.add([bursar.Interval("", mean, low, high, "")], [1.0])  # relative, since they differ in size
+            chosen.append(one.components.chosen)
+            warned += bool(one.notes)
+        facts = {"table": name, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
+        found.append({**facts, "components": chosen, "warned": warned, "kinds": joined([{"mean square": tally}])})
+        printed(found[-1])
+    return found
+
+
 def groups(k: int, d: int, width: float) -> Array:
     """Return a million rows of k normal groups of this deviation in [-1, 1]^d."""
     rng = generator(4, k, d)
@@ -305,7 +358,6 @@ def gradient_trial(law: str, n: int, epsilon: float, d: int, adjacency: Adjacenc
     return tallies, [any("not to be trusted" in note for note in one.intervals().left_out) for one in (model, lines)]
 
 
-ADD, REPLACE = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 CLUSTERS: tuple[tuple[str, int, float, Adjacency], ...] = (
     ("stops", 20_000, 0.3, ADD),
     ("stops", 100_000, 3.0, REPLACE),
@@ -514,6 +566,7 @@ def printed(row: Json) -> None:
 PARTS: dict[str, Callable[..., list[Json]]] = {
     "fields": fields,
     "sketches": sketches,
+    "choices": choices,
     "gradients": gradients,
     "separated": separated,
     "clusters": clusters,

@@ -38,6 +38,7 @@ from bursar._releases import Releases, ReleaseState, ReleaseSummary, Sketches, S
 from bursar._sketch_file import load_sketch, save_sketch
 from bursar._suggest import Suggestion, Target
 from bursar_models import (
+    ClusterChoice,
     ClusterReport,
     ComponentChoice,
     GaussianMixture,
@@ -110,6 +111,7 @@ __all__ = [
     "CategoricalColumn",
     "Chain",
     "Client",
+    "ClusterChoice",
     "ClusterReport",
     "Column",
     "ComponentChoice",

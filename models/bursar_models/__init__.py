@@ -7,6 +7,7 @@ reads rows of a protected table.
 Stability: the fields of the result types have the names and shapes of scikit-learn's fitted estimators and keep them.
 """
 
+from bursar_models._cluster_choice import ClusterChoice
 from bursar_models._cluster_report import ClusterReport
 from bursar_models._component_choice import ComponentChoice
 from bursar_models._decoding import DEFAULT_RESTARTS, Decoded, decode_kmeans, decode_mixture, most_restarts
@@ -77,6 +78,7 @@ __all__ = [
     "MAX_SIGMA",
     "MIN_SIGMA",
     "TRUSTWORTHY_QUALITY",
+    "ClusterChoice",
     "ClusterReport",
     "ComponentChoice",
     "CovarianceType",

@@ -118,8 +118,8 @@ class _Simulated:
         count = max(min(_POINTS, _MOST_TERMS // (k * sketch.m)), 2)
         points = (_points(population, np.full(k, count), public_seed) - sketch.centre) / sketch.unit
         self._shares = np.repeat(population.weights / population.weights.sum() / count, count)
-        self._terms = _terms(sketch, points)
-        self._moments = _moments(sketch, population)
+        self._terms = row_terms(sketch, points)
+        self._moments = mixture_moments(sketch, population)
         self._rows = max(round(sketch.n_rows), 1)
 
     def sketch(self, number: int) -> Sketch:
@@ -152,7 +152,7 @@ def _points(population: Decoded, counts: IntArray, public_seed: int) -> FloatArr
     return np.concatenate(parts)
 
 
-def _terms(sketch: Sketch, points: FloatArray) -> ComplexArray:
+def row_terms(sketch: Sketch, points: FloatArray) -> ComplexArray:
     """Return the contribution of points (s, d) in frame coordinates to each moment, shape (s, m)."""
     phases = points @ sketch.frequencies.matrix().T
     if sketch.signature == "exponential":
@@ -162,7 +162,7 @@ def _terms(sketch: Sketch, points: FloatArray) -> ComplexArray:
     return np.asarray(math.pi / 4 * signs * np.exp(-1j * dithers))
 
 
-def _moments(sketch: Sketch, population: Decoded) -> ComplexArray:
+def mixture_moments(sketch: Sketch, population: Decoded) -> ComplexArray:
     """Return the moments of a mixture exactly, shape (m,)."""
     matrix = sketch.frequencies.matrix()
     centres = (population.centres - sketch.centre) / sketch.unit

@@ -212,6 +212,31 @@ class Decoded:
     mass: float
 
 
+@dataclass(frozen=True)
+class Density:
+    """Mixture that explains a sketch, in frame coordinates, with what is needed to correct it by linear algebra.
+
+    Parameters are weights, centres and log-variances, in this order; p is their number.
+
+    Attributes:
+        weights: shape (k,), non-negative, not scaled to sum 1.
+        centres: shape (k, d).
+        variances: shape (k, d).
+        rest: unexplained real, then imaginary parts of the moments, shape (2m,).
+        slopes: derivatives of the moments by the parameters, shape (2m, p).
+        prior_shift: parameters less the means of their prior, shape (p,).
+        prior_variances: variances of the prior, shape (p,).
+    """
+
+    weights: FloatArray
+    centres: FloatArray
+    variances: FloatArray
+    rest: FloatArray
+    slopes: FloatArray
+    prior_shift: FloatArray
+    prior_variances: FloatArray
+
+
 def most_restarts(k: int, m: int, d: int) -> int:
     """Return the maximum number of restarts of a fit for k clusters in d columns at m frequencies.
 
@@ -294,6 +319,45 @@ def decode_mixture(
         np.exp(np.clip(model.log_v, *problem.log_v_range)),
         _residual(fit, noise_std),
         float(fit.mixture.beta.sum()),
+    )
+
+
+def decode_density(
+    matrix: FloatArray,
+    moments: ComplexArray,
+    noise_std: float,
+    k: int,
+    lower: FloatArray,
+    upper: FloatArray,
+    *,
+    n_init: int,
+    public_seed: int,
+    richer: bool,
+) -> Density:
+    """Decode a mixture as it fits best, without shrinkage: of k Gaussians, or of more while they explain much more.
+
+    Arguments are those of `decode_kmeans`; `richer` allows more than k.
+    """
+    problem, cloud = _with_prior(_problem(matrix, moments, lower, upper), noise_std)
+    replicates = _replicates(problem, cloud, k, n_init, public_seed)[:SHAPED]
+    if richer:
+        replicates = [_richer(problem, cloud, replicates[0], _generator(public_seed, max(n_init, 1)))]
+    fit = min((_shaped(problem, found.mixture, noise_std) for found in replicates), key=lambda found: found.loss)
+    # The common spread of the best replicate is near that of its own variances.
+    prior = replace(
+        problem.prior,
+        spread=_noise2(noise_std) / SPREAD_PRIOR_STD**2,
+        log_v=float(np.average(fit.mixture.log_v.mean(axis=1), weights=_normalised(fit.mixture.beta))),
+    )
+    precision, target = prior.terms(fit.mixture)
+    return Density(
+        fit.mixture.beta,
+        fit.mixture.centres,
+        np.exp(fit.mixture.log_v),
+        fit.rest,
+        _jacobian(problem, fit),
+        fit.mixture.pack() - target,
+        _noise2(noise_std) / np.maximum(precision, 1e-300),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from bursar_models._cluster_choice import ClusterChoice, choose_clusters
 from bursar_models._decoding import Decoded, decode_kmeans, decode_mixture
 from bursar_models._describe import origin
 from bursar_models._frequencies import Frequencies, FrequencyLaw
@@ -305,6 +306,36 @@ class Sketch(Portable):
             bounds_=np.stack([self.lower, self.upper]),
             transforms=self.transforms,
         )
+
+    def choose(
+        self, most: int = 10, *, least: int = 1, level: float = 0.95, n_init: int = 20, public_seed: int = 0
+    ) -> ClusterChoice:
+        """Return what k-means with each of several numbers of clusters leaves, with intervals, and a choice; free.
+
+        Args:
+            most: largest number of clusters, at least `least` and at most m.
+            least: smallest number of clusters, at least 1.
+            level: share of sketches in which an interval is meant to hold.
+            n_init: number of restarts of each k-means, as in `kmeans`.
+            public_seed: seed of the restarts, as in `kmeans`, and of points, at least 0.
+
+        Raises:
+            ValueError: an argument out of its range.
+        """
+        if not 1 <= least <= most <= self.m:
+            raise ValueError(f"most: expected at least {least} and at most m = {self.m}, got {most!r} from {least!r}")
+        if not public_seed >= 0:
+            raise ValueError(f"public_seed: expected at least 0, got {public_seed!r}")
+        # Imported late: a server imports this package, and needs no bars.
+        from tqdm import tqdm
+
+        numbers = range(least, most + 1)
+        with tqdm(total=2 * len(numbers) + 1, desc="clusters", unit="decoding", leave=False, disable=None) as bar:
+            models = []
+            for k in numbers:
+                models.append(self.kmeans(k, n_init=n_init, public_seed=public_seed))
+                bar.update()
+            return choose_clusters(self, models, least, level, public_seed, bar.update)
 
     def decode(self, k: int, *, mixture: bool = False, n_init: int = 20, public_seed: int = 0) -> Decoded:
         """Return the decoded model of `kmeans` or `gaussian_mixture` as plain arrays, with its unexplained residual.

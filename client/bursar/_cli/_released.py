@@ -15,7 +15,7 @@ import bursar
 from bursar._cli._connecting import CA, FILE, SERVER, TOKEN_FILE, Connecting
 from bursar._cli._failing import STATUS, explained
 from bursar._cli._groups import JSON, InOrder
-from bursar._cli._printing import json_text, say, say_json, say_table
+from bursar._cli._printing import json_text, plain, say, say_json, say_table
 from bursar_models.files import write_whole
 from bursar_models.optional import require
 
@@ -24,6 +24,13 @@ Released = bursar.Model | bursar.Sketch
 
 _MODEL = click.argument("file", type=FILE)
 _SEED = click.IntRange(0, 2**64 - 1)
+_LEVEL = click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Share of fits in which an interval is meant to hold.",
+)
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -39,13 +46,7 @@ def model() -> None:
 @click.argument("file", metavar="FILE|ENTRY")
 @click.option("--save", type=FILE, help="Write it to this file, which must not be there yet.")
 @click.option("--intervals", is_flag=True, help="Intervals of the released numbers, too; computed here, and free.")
-@click.option(
-    "--level",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.95,
-    show_default=True,
-    help="Share of fits in which an interval is meant to hold.",
-)
+@_LEVEL
 @SERVER
 @CA
 @TOKEN_FILE
@@ -163,11 +164,7 @@ def decode(
     with explained():
         if save is not None:
             check_new(save)
-        sketch = opened(file)
-        if not isinstance(sketch, bursar.Sketch):
-            raise click.ClickException(f"{file} holds a {type(sketch).__name__}, and only sketches are decoded")
-        if not clusters <= sketch.m:
-            raise click.ClickException(f"--clusters: expected at most the {sketch.m} frequencies of the sketch")
+        sketch = _sketch(file, "--clusters", clusters)
         decoder = sketch.gaussian_mixture if mixture else sketch.kmeans
         found = decoder(clusters, n_init=restarts, public_seed=seed)
         if save is not None:
@@ -178,6 +175,46 @@ def decode(
     say(found)
     if save is not None:
         say(f"saved to {save}")
+
+
+@model.command(epilog=STATUS)
+@click.argument("file", type=FILE)
+@click.option("--most", type=click.IntRange(min=1), default=10, show_default=True, help="Largest number of clusters.")
+@click.option("--least", type=click.IntRange(min=1), default=1, show_default=True, help="Smallest number of clusters.")
+@_LEVEL
+@click.option("--restarts", type=click.IntRange(1, 1000), default=20, show_default=True, help="Of each decoding; free.")
+@click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the restarts.")
+@JSON
+def choose(file: Path, most: int, least: int, level: float, restarts: int, seed: int, as_json: bool) -> None:
+    """Say what k-means of each number of clusters leaves, from a sketch, and which number explains it best.
+
+    Mean squared distances to the nearest centre have intervals for the population. The centres are those that bursar
+    model decode gives. The suggested number is of Gaussian components.
+
+    \b
+      bursar model choose sketch.json --most 8
+    """  # noqa: D301  click reads the backslash
+    if least > most:
+        raise click.UsageError("--least is above --most")
+    with explained():
+        sketch = _sketch(file, "--most", most)
+        found = sketch.choose(most, least=least, level=level, n_init=restarts, public_seed=seed)
+    if as_json:
+        components = found.components
+        said = {"numbers": found.numbers, "chosen": components.chosen, "not_ruled_out": components.not_ruled_out}
+        say_json({**plain(found), **said})
+    else:
+        say(found)
+
+
+def _sketch(path: Path, option: str, clusters: int) -> bursar.Sketch:
+    """Return the sketch in a file, of which so many clusters can be decoded. Raises click.ClickException."""
+    sketch = opened(path)
+    if not isinstance(sketch, bursar.Sketch):
+        raise click.ClickException(f"{path} holds a {type(sketch).__name__}, and only sketches are decoded")
+    if not clusters <= sketch.m:
+        raise click.ClickException(f"{option}: expected at most the {sketch.m} frequencies of the sketch")
+    return sketch
 
 
 def opened(path: Path) -> Released:

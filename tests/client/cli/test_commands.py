@@ -319,6 +319,15 @@ def test_what_is_free_is_not_asked_about(run: Run, tmp_path: Path) -> None:
     assert isinstance(bursar.load(tmp_path / "model.json"), bursar.KMeans)
     mixture = run("model", "decode", "sketch.json", "--clusters", "2", "--mixture", "--restarts", "2", "--json")
     assert json.loads(mixture.stdout)["kind"] == "GaussianMixture"
+    told = run("model", "choose", "sketch.json", "--most", "2", "--restarts", "2")
+    assert "mean square" in told.stdout
+    assert "chosen from 1 to 2" in told.stdout
+    table = json.loads(run("model", "choose", "sketch.json", "--most", "2", "--restarts", "2", "--json").stdout)
+    assert table["numbers"] == [1, 2]
+    assert table["chosen"] in (1, 2)
+    assert all(
+        low <= x <= high for low, x, high in zip(table["low"], table["mean_squares"], table["high"], strict=True)
+    )
     assert "frequencies" in json.loads(run("model", "show", "sketch.json", "--json").stdout)
     fetched = run("model", "show", entry, "--save", "again.json")
     assert "saved to again.json" in fetched.stdout
@@ -412,6 +421,9 @@ IMPOSSIBLE = (
     (("sample", "field.json", "--csv", "--json"), 2, "not both"),
     (("decode", "centres.json", "--clusters", "2"), 1, "only sketches are decoded"),
     (("decode", "sketch.json", "--clusters", "20000"), 1, "at most the"),
+    (("choose", "centres.json"), 1, "only sketches are decoded"),
+    (("choose", "sketch.json", "--most", "20000"), 1, "at most the"),
+    (("choose", "sketch.json", "--most", "2", "--least", "3"), 2, "--least is above --most"),
 )
 
 
